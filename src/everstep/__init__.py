@@ -1,0 +1,35 @@
+"""everstep: durable graph flows. Write functions, wire them into a graph, and every step lasts."""
+
+from everstep.client.host import AsyncHost
+from everstep.client.sync import Host
+from everstep.client.views import RunInfo, RunResult, RunState
+from everstep.errors import EverstepError
+from everstep.graph.context import Context
+from everstep.graph.flow import Flow
+from everstep.graph.node import END, Gate, Node, ifelse, node, route
+from everstep.model.durability import Durability
+from everstep.model.enums import Status
+from everstep.model.retry import Retry
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "END",
+    "AsyncHost",
+    "Context",
+    "Durability",
+    "EverstepError",
+    "Flow",
+    "Gate",
+    "Host",
+    "Node",
+    "Retry",
+    "RunInfo",
+    "RunResult",
+    "RunState",
+    "Status",
+    "__version__",
+    "ifelse",
+    "node",
+    "route",
+]

@@ -1,0 +1,1 @@
+"""The faces users see: `AsyncHost`, `Host`, and what they return."""

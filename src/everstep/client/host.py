@@ -1,0 +1,182 @@
+"""`AsyncHost`: the services a run needs, behind one URL."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from everstep.client.views import RunInfo, RunResult, RunState
+from everstep.codec.records import unseal
+from everstep.codec.values import Values
+from everstep.errors import BadRequest, RunNotFound
+from everstep.graph.flow import Flow
+from everstep.model.durability import Durability
+from everstep.model.enums import Status
+from everstep.model.records import CheckpointRecord
+from everstep.ports.store import RunFilter, RunRow
+from everstep.ports.system import Clock, Ids
+from everstep.registry import DEFAULT_URL, Opened, open_store
+from everstep.runtime.events import Listener
+from everstep.runtime.runs import Runs
+from everstep.runtime.services import Services
+from everstep.runtime.system import ProcFs, SystemClock, SystemIds
+
+
+class AsyncHost:
+    """Runs flows and keeps what they do. Without a URL, in a SQLite file under `./.everstep/`."""
+
+    def __init__(
+        self,
+        url: str | Opened | None = None,
+        *,
+        on_event: Listener | None = None,
+        clock: Clock | None = None,
+        ids: Ids | None = None,
+        max_threads: int = 32,
+        create: bool = True,
+        owns_loop: bool = False,
+    ) -> None:
+        clock = clock or SystemClock()
+        if url is None and create:
+            _make_own_folder()
+        opened = url if isinstance(url, Opened) else open_store(url or DEFAULT_URL, clock, create=create)
+        self.url = opened.url
+        self._services = Services(
+            store=opened.store,
+            blobs=opened.blobs,
+            clock=clock,
+            ids=ids or SystemIds(),
+            processes=ProcFs(),
+            values=Values(),
+            listener=on_event,
+            owns_loop=owns_loop,
+            max_threads=max_threads,
+        )
+        self._runs = Runs(self._services)
+
+    @property
+    def values(self) -> Values:
+        """How values become bytes; register serializers for types of your own here."""
+        return self._services.values
+
+    async def run(
+        self, flow: Flow, inputs: Mapping[str, Any] | None = None, *, run_id: str | None = None
+    ) -> RunResult:
+        """Run a flow to its end.
+
+        With the id of an unfinished run it continues that one; with the id of a finished one it returns the
+        recorded result and runs nothing. Other inputs than the recorded ones are refused.
+        """
+        return RunResult(await self._runs.run(flow, inputs, run_id))
+
+    async def resume(self, run_id: str, flow: Flow) -> RunResult:
+        """Continue a run. One that failed is reopened at the node that failed, with a fresh retry budget."""
+        return RunResult(await self._runs.resume(run_id, flow))
+
+    async def cancel(self, run_id: str) -> Status:
+        """Cancel a run; `running` means that its owner was told and will stop at its next write."""
+        return await self._runs.cancel(run_id)
+
+    async def history(self, run_id: str) -> list[CheckpointRecord]:
+        """Return every checkpoint of a run, oldest first, each with the digest that covers it."""
+        row = await self._runs.row(run_id)
+        views: list[CheckpointRecord] = []
+        digest: bytes | None = b""
+        for stored in await self._services.store.get(run_id):
+            opened = unseal(stored.body, f"checkpoint {stored.sequence} of run {run_id!r}", digest)
+            digest = opened.digest
+            views.append(_view(opened.record, row, opened.digest))
+        return views
+
+    async def state(self, run_id: str, at: int | str | None = None) -> RunState:
+        """Return the values of a run as they were at a checkpoint (its sequence or id); by default the newest."""
+        row = await self._runs.row(run_id)
+        sequence = await self._sequence(row, at)
+        folded = await self._runs.rehydrate(run_id, await self._runs.plan(row), Durability(), at=sequence)
+        return RunState(run_id, folded)
+
+    async def _sequence(self, row: RunRow, at: int | str | None) -> int | None:
+        if at is None:
+            return None
+        if isinstance(at, str):
+            for stored in await self._services.store.get(row.run_id):
+                if stored.checkpoint_id == at:
+                    return stored.sequence
+            raise RunNotFound(
+                f"run {row.run_id!r} has no checkpoint {at!r}.", fix="See them with: everstep log"
+            )
+        if not 1 <= at <= row.checkpoints:
+            raise RunNotFound(
+                f"run {row.run_id!r} has no checkpoint {at}.", fix=f"It has 1 to {row.checkpoints}."
+            )
+        return at
+
+    async def runs(
+        self,
+        *,
+        flow: str | None = None,
+        status: Status | str | None = None,
+        limit: int = 100,
+        before: str | None = None,
+    ) -> list[RunInfo]:
+        """List runs, newest first."""
+        if limit < 1:
+            raise BadRequest(f"limit is {limit}.", fix="Give at least 1.")
+        try:
+            wanted = Status(status) if status is not None else None
+        except ValueError:
+            known = ", ".join(s.value for s in Status if s is not Status.RETRYING)
+            raise BadRequest(f"{status!r} is not a status of runs.", fix=f"Use one of {known}.") from None
+        rows = await self._services.store.list(
+            RunFilter(flow_id=flow, status=wanted, limit=limit, before=before)
+        )
+        return [self._info(row) for row in rows]
+
+    async def info(self, run_id: str) -> RunInfo:
+        """Return one run's line."""
+        return self._info(await self._runs.row(run_id))
+
+    def _info(self, row: RunRow) -> RunInfo:
+        lease = row.lease
+        is_driven = lease is not None and lease.expires_at > self._services.clock.now()
+        if is_driven and lease is not None and lease.process is not None:
+            is_driven = not self._services.processes.is_gone(lease.process)
+        return RunInfo(row, is_driven=is_driven)
+
+    async def close(self) -> None:
+        """Release threads and connections; runs under way are left to be resumed."""
+        self._runs.close()
+        self._services.close()
+        await self._services.store.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+def _view(record: CheckpointRecord, row: RunRow, digest: bytes) -> CheckpointRecord:
+    return msgspec.structs.replace(
+        record,
+        run_id=row.run_id,
+        parent_run_id=row.parent_run_id,
+        flow_id=row.flow_id,
+        flow_version=row.flow_version,
+        flow_hash=row.flow_hash,
+        digest=digest.hex(),
+    )
+
+
+def _make_own_folder() -> None:
+    """Make `./.everstep/`, and keep it out of version control."""
+    folder = Path(".everstep")
+    if not folder.exists():
+        folder.mkdir()
+        (folder / ".gitignore").write_text("*\n")

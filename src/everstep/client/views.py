@@ -1,0 +1,114 @@
+"""What a host returns: the result of a run, its state at some moment, its row in a list."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from everstep.errors import NodeFailed, RunCancelled
+from everstep.model.enums import Status
+from everstep.model.records import Counters, ErrorInfo, FlowFrontier, IdempotencyState
+from everstep.ports.store import RunRow
+from everstep.runtime.rehydrate import Rehydrated
+from everstep.runtime.runs import Outcome
+
+
+class RunResult(Mapping[str, Any]):
+    """What a run came to: its status, and the newest value of everything its nodes wrote."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        self.run_id = outcome.run_id
+        self.status = outcome.status
+        self.error: ErrorInfo | None = outcome.error
+        self._exception = outcome.exception
+        self._space = outcome.space
+        self._names = [name for name in outcome.space.slots if name in outcome.state.plan.writers]
+        self._read: dict[str, Any] = {}
+        self.steps = outcome.state.steps
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._read:
+            if name not in self._space.slots:
+                why = f" The run {self.status.value}: {self.error.message}" if self.error is not None else ""
+                raise KeyError(
+                    f"run {self.run_id!r} has no value {name!r}; it has {sorted(self._names)}.{why}"
+                )
+            self._read[name] = self._space.final(name)
+        return self._read[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __repr__(self) -> str:
+        return f"<run {self.run_id} {self.status.value}: {', '.join(self._names)}>"
+
+    def raise_for_status(self) -> RunResult:
+        """Return self if the run completed, else raise what stopped it."""
+        if self.status is Status.COMPLETED:
+            return self
+        if self.status is Status.CANCELLED:
+            raise RunCancelled(f"run {self.run_id!r} was cancelled.")
+        message = f"run {self.run_id!r} {self.status.value}"
+        message += f": {self.error.type}: {self.error.message}" if self.error is not None else "."
+        raise NodeFailed(
+            message, fix=f"Resume it with host.resume({self.run_id!r}, flow)."
+        ) from self._exception
+
+
+class RunState(Mapping[str, Any]):
+    """The values of a run at one checkpoint, inputs included, and where it stood."""
+
+    def __init__(self, run_id: str, folded: Rehydrated) -> None:
+        self.run_id = run_id
+        self.sequence = folded.head.sequence
+        self.status = folded.status
+        self.error = folded.error
+        self.frontier: FlowFrontier = folded.state.frontier()
+        self.idempotency: IdempotencyState = folded.state.idempotency()
+        self.counters: Counters = folded.state.counters()
+        self.versions: dict[str, int] = dict(folded.state.versions)
+        self._space = folded.space
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._space.slots:
+            raise KeyError(
+                f"no value {name!r} at checkpoint {self.sequence}; there is {sorted(self.versions)}."
+            )
+        return self._space.peek(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._space.slots)
+
+    def __len__(self) -> int:
+        return len(self._space.slots)
+
+    def __repr__(self) -> str:
+        return f"<state of {self.run_id} at {self.sequence}: {', '.join(self.versions)}>"
+
+
+class RunInfo:
+    """One line of a list of runs."""
+
+    def __init__(self, row: RunRow, *, is_driven: bool) -> None:
+        self.run_id = row.run_id
+        self.flow = row.flow_id
+        self.flow_version = row.flow_version
+        self.status = row.status
+        self.created_at: datetime = row.created_at
+        self.ended_at: datetime | None = row.ended_at
+        self.checkpoints = row.checkpoints
+        self.parent_run_id = row.parent_run_id
+        self.is_driven = is_driven
+        """True if a live process holds its lease."""
+        self.is_cancelling = row.signal is not None
+
+    @property
+    def duration(self) -> timedelta | None:
+        return None if self.ended_at is None else self.ended_at - self.created_at
+
+    def __repr__(self) -> str:
+        return f"<run {self.run_id} of {self.flow}: {self.status.value}>"

@@ -1,0 +1,81 @@
+"""Records as bytes: a header that is hashed into the chain, and the payloads it names by digest.
+
+The digest covers the header and the digest before it, and the header names every value by the digest of its
+serialized bytes. So a payload may be compressed or encrypted anew without touching the chain, and no byte
+of it can change unseen.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import msgspec
+
+from everstep.codec.payload import body_of
+from everstep.errors import IncompatibleVersion, StateCorrupted
+from everstep.model.records import SCHEMA_VERSION, CheckpointRecord
+
+_encoder = msgspec.msgpack.Encoder()
+_headers = msgspec.msgpack.Decoder(CheckpointRecord)
+
+
+class _Envelope(msgspec.Struct, frozen=True, array_like=True):
+    version: int
+    digest: bytes
+    base_digest: bytes
+    header: bytes
+    payloads: list[bytes]
+
+
+_envelopes = msgspec.msgpack.Decoder(_Envelope)
+
+
+class OpenRecord(msgspec.Struct, frozen=True):
+    """A record read back: the header, its digest, and the payloads in the order of `record.writes()`."""
+
+    record: CheckpointRecord
+    digest: bytes
+    payloads: list[bytes]
+
+
+def seal(record: CheckpointRecord, base_digest: bytes, payloads: Sequence[bytes]) -> tuple[bytes, bytes]:
+    """Return the bytes of a record and its digest."""
+    header = _encoder.encode(record)
+    digest = hashlib.sha256(base_digest + header).digest()
+    return _encoder.encode((SCHEMA_VERSION, digest, base_digest, header, payloads)), digest
+
+
+def unseal(body: bytes, where: str, base_digest: bytes | None = None) -> OpenRecord:
+    """Read a record's bytes and check its digest, against the digest before it where that is known."""
+    try:
+        envelope = _envelopes.decode(body)
+        if envelope.version > SCHEMA_VERSION:
+            raise _newer(where, envelope.version)
+        record = _headers.decode(envelope.header)
+    except (msgspec.DecodeError, msgspec.ValidationError, ValueError) as error:
+        raise StateCorrupted(f"{where} cannot be read: {error}.") from error
+    if base_digest is not None and envelope.base_digest != base_digest:
+        raise StateCorrupted(f"{where} does not follow the record before it.")
+    if hashlib.sha256(envelope.base_digest + envelope.header).digest() != envelope.digest:
+        raise StateCorrupted(f"{where} was altered.")
+    if record.version > SCHEMA_VERSION:
+        raise _newer(where, record.version)
+    return OpenRecord(record, envelope.digest, envelope.payloads)
+
+
+def check_values(opened: OpenRecord, where: str) -> None:
+    """Raise `StateCorrupted` unless every inline payload is there with the digest that the header names."""
+    inline = [w for w in opened.record.writes() if w.artifact is None]
+    if len(inline) != len(opened.payloads):
+        raise StateCorrupted(f"{where} does not hold the values it names.")
+    for write, payload in zip(inline, opened.payloads, strict=True):
+        if hashlib.sha256(body_of(payload, write.name)).digest() != write.digest:
+            raise StateCorrupted(f"{where}: the bytes of value {write.name!r} were altered.")
+
+
+def _newer(where: str, version: int) -> IncompatibleVersion:
+    return IncompatibleVersion(
+        f"{where} has schema version {version}; this everstep knows up to {SCHEMA_VERSION}.",
+        fix="Use the newer everstep that wrote it.",
+    )

@@ -1,0 +1,219 @@
+"""How each built-in type is taken apart into plainer parts, and put together again.
+
+Every type that msgpack would flatten (a tuple into a list, a datetime into text) is stored as an Ext whose
+tag names the type and whose payload is its parts, encoded the same way.
+"""
+
+from __future__ import annotations
+
+import enum
+import ipaddress
+import pathlib
+from collections import OrderedDict, deque
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from fractions import Fraction
+from itertools import chain
+from types import EllipsisType, MappingProxyType, NoneType
+from typing import Any, Final
+from uuid import UUID
+from zoneinfo import ZoneInfo
+
+import msgspec
+
+WHAT_TO_DO: Final = (
+    'Return plain data, register a serializer with host.values.register(...), or mark the node persist="no".'
+)
+
+
+class Tag(enum.IntEnum):
+    """What an Ext payload holds. The numbers are stored for good: add new ones, never reuse one."""
+
+    MAP = 1
+    TUPLE = 2
+    SET = 3
+    FROZENSET = 4
+    BYTEARRAY = 5
+    COMPLEX = 6
+    BIG_INT = 7
+    DATETIME = 8
+    DATE = 9
+    TIME = 10
+    TIMEDELTA = 11
+    TIMEZONE = 12
+    ZONEINFO = 13
+    UUID = 14
+    TEXT = 15
+    FRACTION = 16
+    RANGE = 17
+    SINGLETON = 18
+    ORDERED_MAP = 19
+    DEQUE = 20
+    ENUM = 30
+    NAMEDTUPLE = 31
+    DATACLASS = 32
+    STRUCT = 33
+    MODEL = 34
+    ARRAY = 40
+    ARRAY_SCALAR = 41
+    REGISTERED = 50
+
+
+class Refused(Exception):
+    """Why one value cannot be stored or read; `Values` adds which value it was."""
+
+    def __init__(self, reason: str, fix: str = WHAT_TO_DO) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.fix = fix
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How one built-in type is taken apart into storable parts, and put together from them."""
+
+    tag: Tag
+    shape: type  # the exact type of the parts
+    apart: Callable[[Any], object]
+    together: Callable[[Any], object]
+
+
+_SINGLETONS: Final[Mapping[str, object]] = MappingProxyType({"Ellipsis": ..., "UNSET": msgspec.UNSET})
+
+# Types whose text says everything: cls(str(value)) is the value.
+_TEXTS: Final[Mapping[str, Callable[[str], object]]] = MappingProxyType(
+    {
+        cls.__name__: cls
+        for cls in (
+            Decimal,
+            pathlib.PurePosixPath,
+            pathlib.PureWindowsPath,
+            pathlib.PosixPath,
+            pathlib.WindowsPath,
+            ipaddress.IPv4Address,
+            ipaddress.IPv6Address,
+            ipaddress.IPv4Network,
+            ipaddress.IPv6Network,
+            ipaddress.IPv4Interface,
+            ipaddress.IPv6Interface,
+        )
+    }
+)
+
+
+def _pairs_apart(pairs: Mapping[Hashable, object]) -> list[object]:
+    return list(chain.from_iterable(pairs.items()))
+
+
+def _pairs_together(parts: list[Any]) -> dict[Hashable, object]:
+    keys = parts[::2]
+    pairs = dict(zip(keys, parts[1::2], strict=True))
+    if len(pairs) != len(keys):
+        raise Refused("two keys of a dict have become equal")
+    return pairs
+
+
+def _int_apart(value: int) -> bytes:
+    return value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True)
+
+
+def _int_together(parts: bytes) -> int:
+    return int.from_bytes(parts, "big", signed=True)
+
+
+def _datetime_apart(value: datetime) -> list[object]:
+    day = [value.year, value.month, value.day]
+    clock = [value.hour, value.minute, value.second, value.microsecond]
+    return [*day, *clock, value.fold, value.tzinfo]
+
+
+def _datetime_together(parts: list[Any]) -> datetime:
+    year, month, day, hour, minute, second, micro, fold, zone = parts
+    return datetime(year, month, day, hour, minute, second, micro, zone, fold=fold)
+
+
+def _time_apart(value: time) -> list[object]:
+    return [value.hour, value.minute, value.second, value.microsecond, value.fold, value.tzinfo]
+
+
+def _time_together(parts: list[Any]) -> time:
+    hour, minute, second, micro, fold, zone = parts
+    return time(hour, minute, second, micro, zone, fold=fold)
+
+
+def _timezone_apart(value: Any) -> list[object]:
+    return list(value.__getinitargs__())  # the only way to ask a timezone whether it was given a name
+
+
+def _text_apart(value: object) -> list[object]:
+    return [type(value).__name__, str(value)]
+
+
+def _text_together(parts: list[Any]) -> object:
+    name, text = parts
+    return _TEXTS[name](text)
+
+
+def _singleton_apart(value: object) -> str:
+    return next(name for name, one in _SINGLETONS.items() if one is value)
+
+
+def _deque_together(parts: list[Any]) -> deque[object]:
+    maxlen, items = parts
+    return deque(items, maxlen)
+
+
+_TEXT: Final = Form(Tag.TEXT, list, _text_apart, _text_together)
+_SINGLETON: Final = Form(Tag.SINGLETON, str, _singleton_apart, _SINGLETONS.__getitem__)
+
+FORMS: Final[Mapping[type, Form]] = MappingProxyType(
+    {
+        int: Form(Tag.BIG_INT, bytes, _int_apart, _int_together),
+        dict: Form(Tag.MAP, list, _pairs_apart, _pairs_together),
+        OrderedDict: Form(
+            Tag.ORDERED_MAP, list, _pairs_apart, lambda parts: OrderedDict(_pairs_together(parts))
+        ),
+        tuple: Form(Tag.TUPLE, list, list, tuple),
+        set: Form(Tag.SET, list, list, set),
+        frozenset: Form(Tag.FROZENSET, list, list, frozenset),
+        deque: Form(Tag.DEQUE, list, lambda value: [value.maxlen, list(value)], _deque_together),
+        bytearray: Form(Tag.BYTEARRAY, bytes, bytes, bytearray),
+        complex: Form(
+            Tag.COMPLEX, list, lambda value: [value.real, value.imag], lambda parts: complex(*parts)
+        ),
+        datetime: Form(Tag.DATETIME, list, _datetime_apart, _datetime_together),
+        date: Form(
+            Tag.DATE, list, lambda value: [value.year, value.month, value.day], lambda parts: date(*parts)
+        ),
+        time: Form(Tag.TIME, list, _time_apart, _time_together),
+        timedelta: Form(
+            Tag.TIMEDELTA,
+            list,
+            lambda value: [value.days, value.seconds, value.microseconds],
+            lambda parts: timedelta(*parts),
+        ),
+        timezone: Form(Tag.TIMEZONE, list, _timezone_apart, lambda parts: timezone(*parts)),
+        ZoneInfo: Form(Tag.ZONEINFO, str, lambda value: value.key, ZoneInfo),
+        UUID: Form(Tag.UUID, bytes, lambda value: value.bytes, lambda parts: UUID(bytes=parts)),
+        Fraction: Form(
+            Tag.FRACTION,
+            list,
+            lambda value: [value.numerator, value.denominator],
+            lambda parts: Fraction(*parts),
+        ),
+        range: Form(
+            Tag.RANGE, list, lambda value: [value.start, value.stop, value.step], lambda parts: range(*parts)
+        ),
+        EllipsisType: _SINGLETON,
+        type(msgspec.UNSET): _SINGLETON,
+        **{cls: _TEXT for cls in _TEXTS.values() if isinstance(cls, type)},
+    }
+)
+FORM_OF_TAG: Final[Mapping[int, Form]] = MappingProxyType({form.tag: form for form in FORMS.values()})
+
+_CHANGEABLE: Final = frozenset({dict, OrderedDict, set, deque, bytearray})
+_HOLDERS: Final = frozenset({tuple, frozenset, datetime, time})
+ATOMS: Final = frozenset({NoneType, bool, float, str, bytes, *FORMS}) - _CHANGEABLE - _HOLDERS
+"""The types whose values never change and hold nothing that could."""

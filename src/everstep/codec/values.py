@@ -1,0 +1,372 @@
+"""Python values as bytes that give back equal values of the same exact types, and nothing but data.
+
+A plain value (None, bool, int of 64 bits, float, str, bytes, and lists and str-keyed dicts of these) is
+msgpack as it stands: checked and encoded by C code, a level at a time. Everything else is tagged, type by
+type, then read back and compared before it is believed. Nothing is ever unpickled, and reading imports
+nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime, time
+from enum import Enum
+from itertools import chain, repeat
+from types import MappingProxyType, NoneType
+from typing import Any, Final
+
+import msgspec
+from msgspec.msgpack import Decoder, Encoder, Ext
+
+from everstep.codec.arrays import array_apart, array_together
+from everstep.codec.classes import KIND_OF_TAG, KINDS, Kind, loaded_classes, spelled, storable_name
+from everstep.codec.tags import ATOMS, FORM_OF_TAG, FORMS, Refused, Tag
+from everstep.errors import BadRequest, ValueNotStorable, ValueUnreadable
+
+MAX_DEPTH: Final = 500
+_MANY: Final = 1024
+_INT_MIN: Final = -(2**63)
+_INT_MAX: Final = 2**64 - 1
+_STR: Final = frozenset({str})
+_SAFE_SCALARS: Final = frozenset({NoneType, bool, float, str, bytes})
+_SCALARS: Final = _SAFE_SCALARS | {int}
+_PLAIN: Final = _SCALARS | {list, dict}
+_DICT: Final = frozenset({dict})
+_UNORDERED: Final = frozenset({set, frozenset})
+_ENCODER: Final = Encoder()
+
+
+def is_plain(value: object) -> bool:
+    """Say whether msgpack alone keeps a value: exact plain types, 64-bit ints and valid text throughout."""
+    return _plain_bytes(value) is not None
+
+
+class Values:
+    """Turns values into bytes and back, with the serializers that the user registered."""
+
+    def __init__(self) -> None:
+        self._by_class: dict[type, _Serializer] = {}
+        self._by_name: dict[str, _Serializer] = {}
+        self._read = Decoder(ext_hook=self._from_ext).decode
+
+    def register(
+        self, cls: type, *, name: str, encode: Callable[[Any], object], decode: Callable[[Any], object]
+    ) -> None:
+        """Store the instances of exactly `cls` as what `encode` returns, under the lasting tag `name`.
+
+        A class registered anew under another name is written under the new one and read under both.
+        """
+        if cls in _PLAIN or cls in FORMS:
+            raise BadRequest(f"`{_type_name(cls)}` cannot be registered: everstep stores it itself.")
+        taken = self._by_name.get(name)
+        if taken is not None and spelled(taken.cls) != spelled(cls):
+            raise BadRequest(
+                f"the name `{name}` already stands for `{spelled(taken.cls)}`.", fix="Choose another name."
+            )
+        self._by_class[cls] = self._by_name[name] = _Serializer(cls, name, encode, decode)
+
+    def encode(self, value: object, where: str) -> bytes:
+        """Return the bytes of a value, or raise ValueNotStorable that names the part to blame.
+
+        `where` names the value in that error.
+        """
+        data = _plain_bytes(value)
+        if data is not None:
+            return data
+        try:
+            return self._checked_bytes(value)
+        except Refused as refused:
+            path, part, refused = self._blame(value, where, refused)
+            raise ValueNotStorable(
+                f"cannot store `{path}`: {refused.reason}.",
+                fix=refused.fix,
+                where=path,
+                type=_type_name(type(part)),
+            ) from refused.__cause__
+
+    def decode(self, data: bytes | memoryview, where: str = "value") -> Any:
+        """Return the value that these bytes hold, or raise ValueUnreadable."""
+        try:
+            return self._read(data)
+        except Refused as refused:
+            raise ValueUnreadable(
+                f"cannot read `{where}`: {refused.reason}.", fix=refused.fix, where=where
+            ) from refused.__cause__
+        # Whatever damaged bytes make a constructor raise, the reader learns only that they are unreadable.
+        except Exception as exc:
+            raise ValueUnreadable(
+                f"cannot read `{where}`: the bytes are damaged or not everstep's ({exc}).",
+                fix="Restore them from a backup.",
+                where=where,
+            ) from exc
+
+    def is_frozen(self, value: object) -> bool:
+        """Say whether readers may share this very object, because nobody can change it."""
+        level: list[Any] = [value]
+        for _ in range(MAX_DEPTH):
+            kinds = set(map(type, level)) - ATOMS
+            if not kinds:
+                return True
+            if not all(kind in _FROZEN_PARTS or issubclass(kind, Enum) for kind in kinds):
+                return False
+            holders = [one for one in level if type(one) in _FROZEN_PARTS]
+            level = list(chain.from_iterable(_FROZEN_PARTS[type(one)](one) for one in _distinct(holders)))
+        return False
+
+    def _checked_bytes(self, value: object) -> bytes:
+        """Return the bytes of a value that has been read back and found the same, or raise Refused."""
+        try:
+            data = _ENCODER.encode(self._tree(value, 0))
+            if _ENCODER.encode(self._tree(self._read(data), 0)) == data:
+                return data
+        except (Refused, MemoryError):
+            raise
+        except RecursionError as exc:
+            raise _TooDeep from exc
+        except UnicodeEncodeError as exc:
+            raise Refused("it holds a lone surrogate, which is no text", "Return bytes instead.") from exc
+        # Taking apart and putting together may run the user's properties, hashes and serializers.
+        except Exception as exc:
+            name = _type_name(type(value))
+            raise Refused(f"a `{name}` cannot be taken apart and put together again ({exc})") from exc
+        raise Refused(f"a `{_type_name(type(value))}` does not come back equal")
+
+    def _blame(self, value: object, path: str, refused: Refused) -> tuple[str, object, Refused]:
+        """Follow the failure down to the smallest part that fails by itself."""
+        if isinstance(refused, _TooDeep):
+            return path, value, refused
+        for suffix, part in self._parts(value):
+            try:
+                if _plain_bytes(part) is None:
+                    self._checked_bytes(part)
+            except Refused as cause:
+                return self._blame(part, path + suffix, cause)
+        return path, value, refused
+
+    def _parts(self, value: Any) -> Iterator[tuple[str, object]]:
+        serializer = self._by_class.get(type(value))
+        if serializer is None:
+            return _parts(value)
+        try:
+            return iter([("", serializer.encode(value))])
+        except Exception:  # it is the reason for the failure under way, which is reported
+            return iter(())
+
+    def _tree(self, value: Any, depth: int) -> object:
+        """Return what msgpack keeps exactly: plain values and Exts."""
+        kind = type(value)
+        if kind in _SAFE_SCALARS or (kind is int and _INT_MIN <= value <= _INT_MAX):
+            return value
+        if depth >= MAX_DEPTH:
+            raise _TooDeep
+        if kind is list:
+            return _flat_bytes(value, value) or list(map(self._tree, value, repeat(depth + 1)))
+        if kind is dict and _STR.issuperset(map(type, value)):
+            members = value.values()
+            flat = _flat_bytes(value, members)
+            return flat or dict(zip(value, map(self._tree, members, repeat(depth + 1)), strict=True))
+        if kind in _UNORDERED:
+            parts = sorted(_ENCODER.encode(self._tree(part, depth + 1)) for part in value)
+            return Ext(int(FORMS[kind].tag), _ENCODER.encode(list(map(msgspec.Raw, parts))))
+        tag, apart = self._apart(value, kind)
+        return Ext(int(tag), _ENCODER.encode(self._tree(apart, depth)))
+
+    def _apart(self, value: Any, kind: type) -> tuple[Tag, object]:
+        serializer = self._by_class.get(kind)
+        if serializer is not None:
+            return Tag.REGISTERED, [serializer.name, serializer.encode(value)]
+        form = FORMS.get(kind)
+        if form is not None:
+            return form.tag, form.apart(value)
+        if isinstance(value, BaseException):
+            raise Refused(f"an exception (`{_type_name(kind)}`) has no data-only form")
+        for group in KINDS:
+            if group.covers(kind):
+                return group.tag, [storable_name(kind, group), group.apart(value)]
+        array = array_apart(value)
+        if array is None:
+            raise Refused(f"a value of type `{_type_name(kind)}` has no data-only form")
+        return array
+
+    def _from_ext(self, code: int, payload: memoryview) -> object:
+        parts = self._read(payload)
+        form = FORM_OF_TAG.get(code)
+        if form is None:
+            return self._from_tagged_list(code, parts)
+        if type(parts) is not form.shape:
+            raise Refused(f"the payload of tag {code} is damaged", "Restore it from a backup.")
+        return form.together(parts)
+
+    def _from_tagged_list(self, code: int, parts: list[Any]) -> object:
+        if code in (Tag.ARRAY, Tag.ARRAY_SCALAR):
+            return array_together(Tag(code), parts)
+        if code == Tag.REGISTERED:
+            name, apart = parts
+            return self._serializer(name).decode(apart)
+        group = KIND_OF_TAG.get(code)
+        if group is None:
+            raise Refused(f"it has the unknown tag {code}", "Use the newer everstep that wrote it.")
+        name, apart = parts
+        return group.together(self._class(name, group), apart)
+
+    def _serializer(self, name: str) -> _Serializer:
+        found = self._by_name.get(name)
+        if found is None:
+            raise Refused(
+                f"no serializer named `{name}` is registered",
+                f"Register it with host.values.register(..., name={name!r}).",
+            )
+        return found
+
+    def _class(self, name: str, group: Kind) -> type:
+        registered = (cls for cls in self._by_class if spelled(cls) == name)
+        found = list(chain(registered, loaded_classes(name)))
+        for cls in found:
+            if group.covers(cls):
+                return cls
+        state = f"is not a {group.noun}" if found else "is not loaded"
+        raise Refused(
+            f"its class `{name}` {state}",
+            f"Import the module `{name.partition(':')[0]}` that defines it, or register a serializer.",
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Serializer:
+    """What a user registered for one class."""
+
+    cls: type
+    name: str
+    encode: Callable[[Any], object]
+    decode: Callable[[Any], object]
+
+
+class _TooDeep(Refused):
+    """The value has no bottom, or one too far down to look for the part to blame."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"it refers to itself or is nested too deeply ({MAX_DEPTH} levels at most, fewer in a deep call)",
+            "Return a flatter value.",
+        )
+
+
+_FROZEN_PARTS: Final[Mapping[type, Callable[[Any], Iterable[object]]]] = MappingProxyType(
+    {
+        tuple: iter,
+        frozenset: iter,
+        datetime: lambda value: (value.tzinfo,),
+        time: lambda value: (value.tzinfo,),
+    }
+)
+
+
+def _plain_bytes(value: object) -> bytes | None:
+    if not _has_plain_types(value):
+        return None
+    try:
+        return _ENCODER.encode(value)
+    except (OverflowError, UnicodeEncodeError, RecursionError):
+        return None
+
+
+def _has_plain_types(value: Any) -> bool:
+    kind = type(value)
+    if kind is dict:
+        level = value.values()
+        if not _STR.issuperset(map(type, value)):
+            return False
+    elif kind is list:
+        level = value
+    else:
+        return kind in _SCALARS
+    return _SCALARS.issuperset(map(type, level)) or _is_plain_below(list(level))
+
+
+def _is_plain_below(level: list[Any]) -> bool:
+    for _ in range(MAX_DEPTH - 1):
+        kinds = set(map(type, level))
+        if kinds <= _SCALARS:
+            return True
+        if not kinds <= _PLAIN:
+            return False
+        dicts = level if kinds == _DICT else [one for one in level if type(one) is dict]
+        lists = [one for one in level if type(one) is list] if list in kinds else []
+        members = _members(_distinct(lists), _distinct(dicts))
+        if members is None:
+            return False
+        level = members
+    return False
+
+
+def _members(lists: list[list[Any]], dicts: list[dict[Any, Any]]) -> list[Any] | None:
+    """Return all items and values, or None if a dict has a key that is not exactly a str."""
+    if sys.version_info < (3, 13):
+        # One C call for all. Up to 3.12 the collector sees every item and value, and the keys of just those
+        # dicts whose keys are not all exact str; from 3.13 on it passes over the values of some dicts.
+        members = gc.get_referents(*lists, *dicts)
+        if len(members) == sum(map(len, lists)) + sum(map(len, dicts)):
+            return members
+    if not _STR.issuperset(map(type, chain.from_iterable(dicts))):
+        return None
+    return list(chain.from_iterable(chain(lists, map(dict.values, dicts))))
+
+
+def _distinct(containers: list[Any]) -> list[Any]:
+    # A list that holds itself twice doubles at each level: 500 of them would never end.
+    if len(containers) < _MANY:
+        return containers
+    return list({id(one): one for one in containers}.values())
+
+
+def _flat_bytes(value: object, members: Iterable[object]) -> msgspec.Raw | None:
+    """Return the bytes of a list or str-keyed dict of scalars, which spares looking at each."""
+    if not _SCALARS.issuperset(map(type, members)):
+        return None
+    try:
+        return msgspec.Raw(_ENCODER.encode(value))
+    except OverflowError:
+        return None
+
+
+def _parts(value: Any) -> Iterator[tuple[str, object]]:
+    """Yield the parts of a value, each with the way to it as one would write it in Python."""
+    if isinstance(value, dict):
+        for position, (key, part) in enumerate(value.items()):
+            yield f".keys()[{position}]", key
+            yield _subscript(key, position), part
+    elif isinstance(value, tuple) and hasattr(value, "_fields"):
+        yield from ((f".{name}", part) for name, part in zip(value._fields, value, strict=False))
+    elif isinstance(value, (list, tuple, deque)):
+        yield from ((f"[{position}]", part) for position, part in enumerate(value))
+    elif isinstance(value, (set, frozenset)):
+        yield from (("{item}", part) for part in value)
+    elif isinstance(value, (datetime, time)):
+        yield ".tzinfo", value.tzinfo
+    else:
+        yield from ((f".{name}", getattr(value, name)) for name in _attributes(value) if hasattr(value, name))
+
+
+def _subscript(key: object, position: int) -> str:
+    if type(key) is str and key.isidentifier():
+        return f".{key}"
+    return f"[{key!r:.40}]" if type(key) in _SCALARS else f".values()[{position}]"
+
+
+def _attributes(value: Any) -> Iterable[str]:
+    cls = type(value)
+    if dataclasses.is_dataclass(cls):
+        return [field.name for field in dataclasses.fields(cls)]
+    if isinstance(value, msgspec.Struct):
+        return value.__struct_fields__
+    if hasattr(cls, "model_fields"):
+        return [*vars(value), *(value.__pydantic_extra__ or ()), *(value.__pydantic_private__ or ())]
+    return ()
+
+
+def _type_name(cls: type) -> str:
+    return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"

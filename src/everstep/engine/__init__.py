@@ -1,0 +1,1 @@
+"""Decisions without side effects: the same state and event always give the same answer."""

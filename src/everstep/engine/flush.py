@@ -1,0 +1,56 @@
+"""When buffered steps are written."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from everstep.graph.node import Node
+from everstep.model.durability import Durability
+from everstep.model.enums import Effects, Flush, Mode, Status, Trigger
+
+MAX_LAG_STEPS = 1000
+MAX_LAG_BYTES = 1 << 20
+MAX_LAG = timedelta(seconds=1)
+
+
+class FlushPolicy:
+    """Turns a flow's durability into answers: write now, and why, or let it ride."""
+
+    def __init__(self, durability: Durability) -> None:
+        self.mode = durability.mode
+        self.writes = durability.mode is not Mode.OFF
+        self.before_effects = durability.flush is Flush.BEFORE_EFFECTS
+        steps, span = durability.interval_parts()
+        self.every_step = self.mode is Mode.STRONG and durability.interval is None and not self.before_effects
+        self.max_steps = MAX_LAG_STEPS if self.before_effects else steps
+        self.max_seconds = (MAX_LAG if self.before_effects else span or timedelta.max).total_seconds()
+        self.max_bytes = MAX_LAG_BYTES if self.before_effects else None
+        self.has_deadline = self.before_effects or span is not None
+
+    def after(
+        self, node: Node, status: Status, *, steps: int, size: int, seconds: float, asked: bool
+    ) -> Trigger | None:
+        """Say whether to write after this step, given what is buffered and for how long."""
+        if self.every_step:
+            return Trigger.MANUAL if asked else Trigger.STEP if status is Status.COMPLETED else Trigger.RETRY
+        if not self.writes:
+            return None
+        if asked:
+            return Trigger.MANUAL
+        if status is not Status.COMPLETED:
+            return Trigger.RETRY
+        if node.effects is Effects.EFFECTFUL:
+            return Trigger.EFFECT
+        if self.before_effects and not node.rides:
+            return Trigger.STEP
+        if self.max_steps is not None and steps >= self.max_steps:
+            return Trigger.INTERVAL
+        if seconds >= self.max_seconds or (self.max_bytes is not None and size >= self.max_bytes):
+            return Trigger.INTERVAL
+        return None
+
+    def before(self, node: Node, *, steps: int) -> Trigger | None:
+        """Say whether what is buffered must be written before this node starts."""
+        if self.before_effects and steps and node.effects is Effects.EFFECTFUL:
+            return Trigger.BEFORE_EFFECT
+        return None

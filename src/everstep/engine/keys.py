@@ -1,0 +1,42 @@
+"""Idempotency keys: the same on every attempt of a visit, on every machine, after every crash."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+from everstep.errors import BadRequest
+from everstep.graph.node import Node
+
+
+def automatic_key(run_id: str, path: str, visit: int) -> str:
+    """Return the key of one visit: a hash of the run that executes it, the node's path and the visit."""
+    return hashlib.sha256(f"{run_id}\0{path}\0{visit}".encode()).hexdigest()[:32]
+
+
+def declared_key(node: Node, run_id: str, visit: int, inputs: Mapping[str, Any]) -> str | None:
+    """Return the key a node declares, or none if it declares none."""
+    rule = node.idempotency_key
+    if rule is None:
+        return None
+    if rule == "auto":
+        return automatic_key(run_id, node.name, visit)
+    if isinstance(rule, str):
+        try:
+            return rule.format(**inputs, run_id=run_id, visit=visit, node=node.name)
+        except (KeyError, IndexError, AttributeError, ValueError) as error:
+            known = sorted([*inputs, "run_id", "visit", "node"])
+            raise BadRequest(
+                f"idempotency_key {rule!r} of node {node.name!r} cannot be filled: {error!r}.",
+                fix=f"Use {known}.",
+            ) from error
+    key = rule(**inputs)
+    if not isinstance(key, str) or not key:
+        raise BadRequest(f"the idempotency_key function of node {node.name!r} returned {key!r}, not text.")
+    return key
+
+
+def must_announce(node: Node) -> bool:
+    """True if the key might come out differently when asked again, so it is recorded before the call."""
+    return callable(node.idempotency_key)

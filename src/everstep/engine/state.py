@@ -1,0 +1,271 @@
+"""Where a run stands: the fold of its steps.
+
+`evolve` is the only thing that changes a state, and it looks at nothing but the step. The one addition is
+`begin`: which nodes this process has started is not part of the fold, since a crash forgets it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+
+from everstep.graph.plan import Plan
+from everstep.model.enums import Status
+from everstep.model.records import (
+    INPUTS,
+    Counters,
+    ErrorInfo,
+    FlowFrontier,
+    FrontierEntry,
+    IdempotencyState,
+    NodeState,
+    StepRecord,
+)
+
+_NOTHING: dict[str, int] = {}
+
+
+class RunState:
+    """Versions of values and the standing of each node, indexed as in the plan."""
+
+    __slots__ = (
+        "active",
+        "attempts",
+        "chosen",
+        "consumed",
+        "error",
+        "keys",
+        "missing",
+        "plan",
+        "reads",
+        "retry_at",
+        "running",
+        "statuses",
+        "steps",
+        "versions",
+        "visits",
+        "waiting",
+    )
+
+    def __init__(self, plan: Plan) -> None:
+        count = len(plan.nodes)
+        self.plan = plan
+        self.versions: dict[str, int] = {}
+        self.missing = [len(names) for names in plan.required]
+        self.visits = [0] * count
+        self.attempts = [0] * count
+        self.statuses: list[Status | None] = [None] * count
+        self.reads: list[dict[str, int]] = [_NOTHING] * count
+        self.chosen = [0] * count
+        self.keys: dict[int, str] = {}
+        """Keys of visits under way, to be used again."""
+        self.consumed: dict[int, str] = {}
+        """The key of each node's last finished visit."""
+        self.retry_at: dict[int, datetime] = {}
+        self.waiting: dict[int, None] = {}
+        """Nodes that should run, in the order they became due."""
+        self.running: set[int] = set()
+        self.active = 0
+        """Waiting and running nodes as a bit mask."""
+        self.steps = 0
+        self.error: ErrorInfo | None = None
+
+    def evolve(self, step: StepRecord) -> None:
+        """Take one recorded step into account."""
+        if step.path == INPUTS:
+            self._admit(step)
+            return
+        i = self.plan.index[step.path]
+        if step.status is Status.RUNNING:
+            self.keys[i] = step.key or ""
+            return
+        if step.status is Status.RETRYING:
+            self.attempts[i] = step.attempts
+            self.statuses[i] = Status.RETRYING
+            self._note_retry(i, step)
+            self.running.discard(i)
+            self._activate(i)
+            return
+        self.visits[i] = step.visit
+        self.statuses[i] = step.status
+        self.reads[i] = step.reads
+        self.attempts[i] = 0
+        self.steps += 1
+        self.running.discard(i)
+        if self.retry_at:
+            self.retry_at.pop(i, None)
+        if step.status is not Status.COMPLETED:
+            self.error = step.error
+            self._activate(i)
+            return
+        if step.key is not None:
+            self.keys.pop(i, None)
+            self.consumed[i] = step.key
+        self._settle(i, step)
+
+    def _settle(self, i: int, step: StepRecord) -> None:
+        self.waiting.pop(i, None)
+        self.active &= ~(1 << i)
+        for write in step.writes:
+            self._write(write.name, write.version)
+        if step.decision is not None:
+            for target in step.decision:
+                t = self.plan.index[target]
+                self.chosen[t] += 1
+                self._activate(t)
+        if self.plan.is_target[i]:
+            if self.chosen[i] > 0:
+                self.chosen[i] -= 1
+            if self.chosen[i] > 0:
+                self._activate(i)
+        elif self._is_stale(i):
+            self._activate(i)
+
+    def _admit(self, step: StepRecord) -> None:
+        for write in step.writes:
+            self._write(write.name, write.version)
+        for i in self.plan.entry:
+            if self.plan.is_target[i]:
+                self.chosen[i] += 1
+                self._activate(i)
+        for i, count in enumerate(self.missing):
+            if count == 0 and not self.plan.is_target[i]:
+                self._activate(i)
+
+    def _write(self, name: str, version: int) -> None:
+        is_first = name not in self.versions
+        self.versions[name] = version
+        plan = self.plan
+        if is_first:
+            for i in plan.needed_by.get(name, ()):
+                self.missing[i] -= 1
+        for i in plan.readers.get(name, ()):
+            if not plan.is_target[i] and not self.missing[i] and i not in self.running:
+                self._activate(i)
+
+    def _is_stale(self, i: int) -> bool:
+        reads, versions = self.reads[i], self.versions
+        return any(versions.get(p.source, 0) > reads.get(p.source, 0) for p in self.plan.nodes[i].params)
+
+    def _note_retry(self, i: int, step: StepRecord) -> None:
+        if step.retry_at is not None:
+            self.retry_at[i] = step.retry_at
+        if step.key is not None:
+            self.keys[i] = step.key
+
+    def _activate(self, i: int) -> None:
+        self.waiting[i] = None
+        self.active |= 1 << i
+
+    def begin(self, i: int) -> None:
+        """Mark a waiting node as started by this process."""
+        del self.waiting[i]
+        self.running.add(i)
+        self.retry_at.pop(i, None)
+
+    def ready(self, now: datetime | None = None) -> Iterator[int]:
+        """Yield the nodes that may start: inputs there, no active node upstream, no pause left.
+
+        Without `now`, pauses count as over.
+        """
+        active, blockers, missing = self.active, self.plan.blockers, self.missing
+        for i in self.waiting:
+            if missing[i] or active & blockers[i]:
+                continue
+            if self.retry_at and now is not None and self.retry_at.get(i, now) > now:
+                continue
+            yield i
+
+    def next_retry(self) -> datetime | None:
+        """Return when the earliest pause between attempts ends."""
+        return min(self.retry_at.values(), default=None)
+
+    def starved(self) -> list[tuple[str, list[str]]]:
+        """Return the chosen nodes that wait for values, with the names that are missing."""
+        return [
+            (self.plan.paths[i], sorted(self.plan.required[i] - self.versions.keys()))
+            for i in self.waiting
+            if self.missing[i]
+        ]
+
+    def reads_now(self, i: int) -> dict[str, int]:
+        """Return the versions a visit starting now would consume."""
+        versions = self.versions
+        return {p.source: versions[p.source] for p in self.plan.nodes[i].params if p.source in versions}
+
+    def reopen(self) -> None:
+        """Forget the failure: its nodes are waiting again, with a fresh retry budget."""
+        self.error = None
+        for i in self.waiting:
+            if self.statuses[i] is Status.FAILED:
+                self.visits[i] -= 1
+                self.statuses[i] = None
+            self.attempts[i] = 0
+        self.retry_at.clear()
+
+    def nodes(self) -> dict[str, NodeState]:
+        """Return the standing of every node that has one, for a keyframe."""
+        out: dict[str, NodeState] = {}
+        for i, path in enumerate(self.plan.paths):
+            is_waiting = i in self.waiting or i in self.running
+            if self.visits[i] or is_waiting:
+                out[path] = NodeState(
+                    visits=self.visits[i],
+                    status=self.statuses[i],
+                    attempts=self.attempts[i],
+                    reads=self.reads[i],
+                    chosen=self.chosen[i],
+                    retry_at=self.retry_at.get(i),
+                    key=self.keys.get(i),
+                    consumed=self.consumed.get(i),
+                    is_due=is_waiting,
+                )
+        return out
+
+    def restore(self, versions: Mapping[str, int], nodes: Mapping[str, NodeState], steps: int) -> None:
+        """Become the state a keyframe describes."""
+        self.versions = dict(versions)
+        self.steps = steps
+        for i, required in enumerate(self.plan.required):
+            self.missing[i] = len(required - versions.keys())
+        for path, node in nodes.items():
+            i = self.plan.index[path]
+            self.visits[i] = node.visits
+            self.statuses[i] = node.status
+            self.attempts[i] = node.attempts
+            self.reads[i] = node.reads
+            self.chosen[i] = node.chosen
+            if node.key is not None:
+                self.keys[i] = node.key
+            if node.consumed is not None:
+                self.consumed[i] = node.consumed
+            if node.retry_at is not None:
+                self.retry_at[i] = node.retry_at
+            if node.is_due:
+                self._activate(i)
+
+    def frontier(self) -> FlowFrontier:
+        """Say what is done and what comes next."""
+        done = tuple(
+            FrontierEntry(self.plan.paths[i], output)
+            for i, status in enumerate(self.statuses)
+            if status is Status.COMPLETED
+            for output in self.plan.nodes[i].outputs or ("",)
+        )
+        return FlowFrontier(done, tuple(self.plan.paths[i] for i in (*self.running, *self.waiting)))
+
+    def idempotency(self) -> IdempotencyState:
+        """Say which keys are used up and which are to be used again."""
+        paths = self.plan.paths
+        return IdempotencyState(
+            consumed={paths[i]: [key] for i, key in self.consumed.items()},
+            pending={paths[i]: key for i, key in self.keys.items()},
+        )
+
+    def counters(self) -> Counters:
+        paths = self.plan.paths
+        return Counters(
+            steps=self.steps,
+            visits={paths[i]: n for i, n in enumerate(self.visits) if n},
+            retries={paths[i]: n for i, n in enumerate(self.attempts) if n},
+        )

@@ -1,0 +1,251 @@
+"""`Flow`: nodes wired by the names they read and write."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from everstep.errors import BadRequest, FlowError, InputError
+from everstep.graph.hints import accepts, fits, spell
+from everstep.graph.loops import UncutLoop, reachable
+from everstep.graph.node import END, Gate, Node
+from everstep.graph.plan import Plan
+from everstep.model.durability import Durability
+
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+
+
+class Problem(NamedTuple):
+    """One thing that is wrong with a flow, where, and how to mend it."""
+
+    code: str
+    node: str
+    message: str
+    fix: str
+
+    def __str__(self) -> str:
+        return f"[{self.code}] {self.message} {self.fix}"
+
+
+class Flow:
+    """A definition: nodes, and edges inferred from the names they read and write.
+
+    It checks itself when built and reports every problem at once. `entry` says where a loop begins; a gate's
+    target runs only when it is chosen.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        nodes: Iterable[Node],
+        *,
+        entry: str | Node | Iterable[str | Node] = (),
+        durability: str | Durability = "partial",
+        version: str = "1",
+        max_steps: int = 10_000,
+        max_visits: int | None = None,
+        max_concurrency: int | None = None,
+    ) -> None:
+        self.name = name
+        self.nodes = tuple(nodes)
+        self.durability = Durability.of(durability)
+        self.version = version
+        self.max_steps = max_steps
+        self.max_visits = max_visits
+        self.max_concurrency = max_concurrency
+        listed = (entry,) if isinstance(entry, (str, Node)) else tuple(entry)
+        self.entry = tuple(e.name if isinstance(e, Node) else e for e in listed)
+        for field in ("max_steps", "max_visits", "max_concurrency"):
+            limit = getattr(self, field)
+            if limit is not None and limit < 1:
+                raise BadRequest(f"flow {name!r}: {field} is {limit}.", fix="Give at least 1.")
+        problems = list(_wiring_problems(self))
+        if not problems:
+            try:
+                self.plan = Plan(self.nodes, self.entry)
+            except UncutLoop as loop:
+                problems.append(_loop_problem([self.nodes[i].name for i in loop.members]))
+            else:
+                problems += [*_writer_problems(self.plan), *_type_problems(self.plan)]
+        if problems:
+            raise FlowError(
+                f"flow {name!r} cannot run: " + " ".join(str(p) for p in problems),
+                problems=[p._asdict() for p in problems],
+            )
+        self._complete_inputs: dict[frozenset[str], bool] = {}
+
+    def __repr__(self) -> str:
+        return f"<flow {self.name} ({', '.join(n.name for n in self.nodes)})>"
+
+    def __getitem__(self, name: str) -> Node:
+        return self.plan.nodes[self.plan.index[name]]
+
+    @property
+    def inputs(self) -> dict[str, bool]:
+        """Each name a run may bring, and whether it must."""
+        return {
+            name: name in self.plan.free_inputs and name in self.plan.needed_by
+            for name in sorted(self.plan.free_inputs | (self.plan.seeds & self.plan.readers.keys()))
+        }
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Every name the nodes write."""
+        return tuple(self.plan.writers)
+
+    def input_hints(self, name: str) -> list[Any]:
+        """Return what the readers of an input expect it to be."""
+        return [p.hint for n in self.nodes for p in n.params if p.source == name]
+
+    def check_inputs(self, inputs: Mapping[str, Any]) -> None:
+        """Raise `InputError` unless a run can begin with these inputs; says everything that is wrong."""
+        wrong = [*self._unknown_inputs(inputs), *self._missing_inputs(inputs), *self._mistyped_inputs(inputs)]
+        if wrong:
+            raise InputError(f"flow {self.name!r} cannot start: " + " ".join(wrong))
+
+    def _unknown_inputs(self, inputs: Mapping[str, Any]) -> Iterable[str]:
+        allowed = self.plan.free_inputs | self.plan.seeds
+        for name in inputs:
+            if name in allowed:
+                continue
+            if name in self.plan.writers:
+                writers = [self.plan.paths[w] for w in self.plan.writers[name]]
+                yield f"Input {name!r} is written by {writers}, so it cannot be given."
+            else:
+                yield f"Unknown input {name!r}.{_did_you_mean(name, sorted(allowed))}"
+
+    def _missing_inputs(self, inputs: Mapping[str, Any]) -> Iterable[str]:
+        given = frozenset(inputs)
+        if self._complete_inputs.get(given):
+            return
+        missing = self.plan.unreachable_inputs(given)
+        self._complete_inputs[given] = not missing
+        names = [*inputs, *self.plan.writers]
+        for name, readers in missing.items():
+            yield f"Input {name!r} is missing; {', '.join(readers)} reads it.{_did_you_mean(name, names)}"
+
+    def _mistyped_inputs(self, inputs: Mapping[str, Any]) -> Iterable[str]:
+        for name, value in inputs.items():
+            for i in self.plan.readers.get(name, ()):
+                for p in self.nodes[i].params:
+                    if p.source == name and not fits(value, p.hint):
+                        got = type(value).__name__
+                        yield f"Input {name!r} is {value!r:.60} ({got}); {self.nodes[i].name} wants {spell(p.hint)}."
+
+
+def _did_you_mean(name: str, known: Sequence[str]) -> str:
+    close = difflib.get_close_matches(name, [k for k in known if k != name], n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def _wiring_problems(flow: Flow) -> Iterable[Problem]:
+    if not NAME.fullmatch(flow.name):
+        yield Problem(
+            "flow.bad_name", "", f"{flow.name!r} is not a flow's name.", "Use letters, digits, . _ -"
+        )
+    if not flow.nodes:
+        yield Problem("flow.empty", "", "It has no nodes.", "Give at least one.")
+    names = [n.name for n in flow.nodes if isinstance(n, Node)]
+    for n in flow.nodes:
+        if not isinstance(n, Node):
+            yield Problem(
+                "flow.not_a_node", repr(n), f"{n!r} is not a node.", "Decorate the function with @node."
+            )
+            continue
+        yield from _node_problems(n, names)
+    for name in dict.fromkeys(n for n in names if names.count(n) > 1) if len(set(names)) < len(names) else ():
+        yield Problem(
+            "flow.duplicate_name", name, f"Two nodes are called {name!r}.", "Rename one: with_name(...)."
+        )
+    for name in flow.entry:
+        if name not in names:
+            fix = f"Name one of the nodes.{_did_you_mean(name, names)}"
+            yield Problem("flow.unknown_entry", name, f"Entry {name!r} is not a node.", fix)
+
+
+def _node_problems(n: Node, names: Sequence[str]) -> Iterable[Problem]:
+    if not NAME.fullmatch(n.name):
+        yield Problem(
+            "flow.bad_name", n.name, f"{n.name!r} is not a node's name.", "Pass name= to the decorator."
+        )
+    for odd in n.oddities:
+        message = f"Parameter {odd!r} of {n.name!r} cannot be filled by name."
+        yield Problem(
+            "flow.bad_parameter", n.name, message, "Use plain parameters, or **kwargs with inputs=[...]."
+        )
+    for out in n.outputs:
+        if not out.isidentifier():
+            yield Problem(
+                "flow.bad_output", n.name, f"{n.name!r} writes {out!r}.", "Output names are identifiers."
+            )
+    if len(set(n.outputs)) < len(n.outputs):
+        yield Problem(
+            "flow.bad_output", n.name, f"{n.name!r} writes a name twice.", "Give each output its own name."
+        )
+    if isinstance(n, Gate):
+        if n.outputs:
+            yield Problem(
+                "flow.gate_output",
+                n.name,
+                f"Gate {n.name!r} has outputs.",
+                "Gates only choose; drop output=.",
+            )
+        if not n.targets:
+            yield Problem("flow.no_target", n.name, f"Gate {n.name!r} has no targets.", "Name at least one.")
+        for target in n.targets:
+            if target != END and target not in names:
+                fix = f"Name a node of this flow, or END.{_did_you_mean(target, names)}"
+                yield Problem(
+                    "flow.unknown_target", n.name, f"Gate {n.name!r} leads to unknown {target!r}.", fix
+                )
+
+
+def _loop_problem(members: list[str]) -> Problem:
+    message = f"{' -> '.join([*members, members[0]])} is a loop that no gate can leave."
+    return Problem(
+        "flow.endless_loop", members[0], message, "Let a gate (@ifelse, @route) choose whether to go round."
+    )
+
+
+def _writer_problems(plan: Plan) -> Iterable[Problem]:
+    for name, writers in plan.writers.items():
+        for k, first in enumerate(writers):
+            for second in writers[k + 1 :]:
+                if not _ordered(plan, first, second) and not _exclusive(plan, first, second):
+                    a, b = plan.paths[first], plan.paths[second]
+                    message = f"{a!r} and {b!r} both write {name!r} and nothing says which comes last."
+                    fix = "Give one another output name, or let a gate choose between them."
+                    yield Problem("flow.two_writers", a, message, fix)
+
+
+def _ordered(plan: Plan, a: int, b: int) -> bool:
+    return bool(plan.blockers[a] >> b & 1 or plan.blockers[b] >> a & 1)
+
+
+def _exclusive(plan: Plan, a: int, b: int) -> bool:
+    """True if one gate leads to `a` or to `b` but never to both."""
+    for gate in plan.nodes:
+        if not isinstance(gate, Gate) or gate.multi:
+            continue
+        reach = [reachable(plan.graph, plan.index[t]) if t != END else set() for t in gate.targets]
+        if any(a in x and b not in x and b in y and a not in y for x in reach for y in reach):
+            return True
+        heads = {plan.index[t] for t in gate.targets if t != END}
+        if {a, b} <= heads:
+            return True
+    return False
+
+
+def _type_problems(plan: Plan) -> Iterable[Problem]:
+    for i, reader in enumerate(plan.nodes):
+        for p in reader.params:
+            for w in plan.writers.get(p.source, ()):
+                writer = plan.nodes[w]
+                if len(writer.outputs) == 1 and w != i and not accepts(p.hint, writer.returns):
+                    message = (
+                        f"{writer.name!r} returns {spell(writer.returns)} as {p.source!r}, "
+                        f"but {reader.name!r} wants {spell(p.hint)}."
+                    )
+                    yield Problem("flow.type_mismatch", reader.name, message, "Change one of the hints.")

@@ -1,0 +1,105 @@
+"""Type hints as far as they can be trusted: certain mismatches are reported, doubt is not."""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Callable
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+
+from everstep.graph.context import Context
+
+UNKNOWN = Any
+
+
+def hints_of(fn: Callable[..., Any]) -> dict[str, Any]:
+    """Return the resolved hints of a function; those that cannot be resolved are left out."""
+    try:
+        return typing.get_type_hints(fn)
+    except Exception:  # a hint may name anything, even something that only a type checker imports
+        return {k: v for k, v in getattr(fn, "__annotations__", {}).items() if not isinstance(v, str)}
+
+
+def wants_context(hint: object, fn: Callable[..., Any], param: str) -> bool:
+    """True for a parameter annotated `Context`, also when the annotation could not be resolved."""
+    if hint is Context:
+        return True
+    raw = getattr(fn, "__annotations__", {}).get(param)
+    return isinstance(raw, str) and raw.rpartition(".")[2] == "Context"
+
+
+def fits(value: object, hint: Any) -> bool:
+    """False only if the value certainly is not what the hint says. Looks one level deep."""
+    origin = get_origin(hint)
+    if origin is None:
+        if hint is None or hint is type(None):
+            return value is None
+        if not isinstance(hint, type):
+            return True
+        return _fits_class(value, hint)
+    if origin in (Union, types.UnionType):
+        return any(fits(value, option) for option in get_args(hint))
+    if origin is Literal:
+        return any(value == option and type(value) is type(option) for option in get_args(hint))
+    if origin is typing.Annotated:
+        return fits(value, get_args(hint)[0])
+    return _fits_class(value, origin) if isinstance(origin, type) else True
+
+
+def _fits_class(value: object, cls: type) -> bool:
+    if cls is float:
+        return isinstance(value, (int, float)) and not isinstance(value, bool)
+    if cls is complex:
+        return isinstance(value, (int, float, complex)) and not isinstance(value, bool)
+    if cls is int and isinstance(value, bool):
+        return False
+    try:
+        return isinstance(value, cls)
+    except TypeError:  # a Protocol that is not runtime-checkable, a NewType, ...
+        return True
+
+
+def accepts(wanted: Any, given: Any) -> bool:
+    """False only if a value hinted `given` can certainly never be what `wanted` says."""
+    if wanted is UNKNOWN or given is UNKNOWN or isinstance(wanted, TypeVar) or isinstance(given, TypeVar):
+        return True
+    if get_origin(given) in (Union, types.UnionType):
+        return any(accepts(wanted, option) for option in get_args(given))
+    if get_origin(wanted) in (Union, types.UnionType):
+        return any(accepts(option, given) for option in get_args(wanted))
+    want, give = _class_of(wanted), _class_of(given)
+    if want is None or give is None or want is object:
+        return True
+    if want in (float, complex) and give in (int, float):
+        return True
+    try:
+        if not (issubclass(give, want) or issubclass(want, give)):
+            return False
+    except TypeError:
+        return True
+    return _accepts_arguments(wanted, given)
+
+
+def _accepts_arguments(wanted: Any, given: Any) -> bool:
+    wants, gives = get_args(wanted), get_args(given)
+    if get_origin(wanted) is not get_origin(given) or len(wants) != len(gives):
+        return True
+    if get_origin(wanted) not in (list, set, frozenset, dict):
+        return True
+    return all(accepts(w, g) for w, g in zip(wants, gives, strict=True))
+
+
+def _class_of(hint: Any) -> type | None:
+    if hint is None:
+        return type(None)
+    if get_origin(hint) is typing.Annotated:
+        return _class_of(get_args(hint)[0])
+    origin = get_origin(hint) or hint
+    return origin if isinstance(origin, type) else None
+
+
+def spell(hint: Any) -> str:
+    """Write a hint as a user would."""
+    return (
+        hint.__name__ if isinstance(hint, type) and not get_args(hint) else str(hint).replace("typing.", "")
+    )

@@ -1,0 +1,124 @@
+"""Who must finish before whom, in a graph that may have loops.
+
+A node waits for every active node that can still change its inputs. Outside loops that is every ancestor.
+Inside a loop everything is everybody's ancestor, so the loop is cut where it begins (its heads), and the
+rule applies to what is left; a loop inside the loop is cut in its turn. A node behind a loop therefore
+waits for the whole loop, and the nodes of one iteration keep their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+Graph = dict[int, set[int]]
+"""Successors by node."""
+
+
+class UncutLoop(Exception):
+    """A cycle that no gate can leave; carries its members."""
+
+    def __init__(self, members: list[int]) -> None:
+        super().__init__(members)
+        self.members = members
+
+
+def components(graph: Graph) -> list[list[int]]:
+    """Return the strongly connected components, successors first (Tarjan, without recursion)."""
+    order: dict[int, int] = {}
+    low: dict[int, int] = {}
+    on_stack: set[int] = set()
+    stack: list[int] = []
+    found: list[list[int]] = []
+    for root in graph:
+        if root in order:
+            continue
+        work = [(root, iter(sorted(graph[root])))]
+        order[root] = low[root] = len(order)
+        stack.append(root)
+        on_stack.add(root)
+        while work:
+            here, successors = work[-1]
+            for nxt in successors:
+                if nxt not in order:
+                    order[nxt] = low[nxt] = len(order)
+                    stack.append(nxt)
+                    on_stack.add(nxt)
+                    work.append((nxt, iter(sorted(graph[nxt]))))
+                    break
+                if nxt in on_stack:
+                    low[here] = min(low[here], order[nxt])
+            else:
+                work.pop()
+                if work:
+                    low[work[-1][0]] = min(low[work[-1][0]], low[here])
+                if low[here] == order[here]:
+                    found.append(_pop_component(stack, on_stack, here))
+    return found
+
+
+def _pop_component(stack: list[int], on_stack: set[int], root: int) -> list[int]:
+    members = []
+    while True:
+        top = stack.pop()
+        on_stack.discard(top)
+        members.append(top)
+        if top == root:
+            return sorted(members)
+
+
+def blockers(
+    graph: Graph, choose_heads: Callable[[Sequence[int]], Sequence[int]]
+) -> tuple[dict[int, int], set[int]]:
+    """Return, per node, the bit mask of the nodes it waits for, and the set of nodes that lie in a loop.
+
+    `choose_heads` picks where a loop begins, given its members; an empty answer raises `UncutLoop`.
+    """
+    masks: dict[int, int] = dict.fromkeys(graph, 0)
+    looping: set[int] = set()
+    _block(graph, choose_heads, masks, looping)
+    return masks, looping
+
+
+def _block(
+    graph: Graph,
+    choose_heads: Callable[[Sequence[int]], Sequence[int]],
+    masks: dict[int, int],
+    looping: set[int],
+) -> None:
+    above: dict[int, int] = dict.fromkeys(graph, 0)
+    for members in reversed(components(graph)):
+        inherited = 0
+        for m in members:
+            inherited |= above[m]
+        own = mask_of(members)
+        for m in members:
+            masks[m] |= inherited
+            for nxt in graph[m]:
+                above[nxt] |= inherited | own
+        if len(members) > 1 or members[0] in graph[members[0]]:
+            looping.update(members)
+            heads = set(choose_heads(members))
+            if not heads:
+                raise UncutLoop(members)
+            inside = {m: (graph[m] & set(members)) - heads for m in members}
+            _block(inside, choose_heads, masks, looping)
+
+
+def mask_of(nodes: Iterable[int]) -> int:
+    """Return the bit mask of these nodes."""
+    mask = 0
+    for n in nodes:
+        mask |= 1 << n
+    return mask
+
+
+def reachable(graph: Graph, start: int) -> set[int]:
+    """Return every node that can be reached from `start`, itself included."""
+    seen = {start}
+    todo = [start]
+    while todo:
+        for nxt in graph[todo.pop()]:
+            if nxt not in seen:
+                seen.add(nxt)
+                todo.append(nxt)
+    return seen

@@ -1,0 +1,260 @@
+"""`@node`, `@ifelse` and `@route`: functions become places in a flow."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
+from typing import Any, Final, Literal, NamedTuple, TypeVar, overload
+
+from everstep.errors import BadRequest, GateError, OutputError
+from everstep.graph.hints import UNKNOWN, hints_of, wants_context
+from everstep.model.enums import Determinism, Effects
+from everstep.model.retry import Retry
+
+END: Final = "@end"
+"""A gate's target that ends its path."""
+
+F = TypeVar("F", bound=Callable[..., Any])
+KeyRule = str | Callable[..., str] | None
+
+
+class Param(NamedTuple):
+    """One input of a node: the function's parameter and the value's name it is filled from."""
+
+    name: str
+    source: str
+    required: bool
+    hint: Any
+
+
+class Node:
+    """A function and its place in a flow: what it reads, what it writes, how it may be treated.
+
+    Calling it calls the function, so that nodes can be tested like functions.
+    """
+
+    is_gate = False
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        *,
+        name: str | None = None,
+        output: str | Iterable[str] | None = None,
+        inputs: Iterable[str] | None = None,
+        effects: Effects | str = Effects.UNDECLARED,
+        determinism: Determinism | str = Determinism.BEST_EFFORT,
+        idempotency_key: KeyRule = None,
+        retry: int | str | Retry | None = None,
+        timeout: timedelta | float | None = None,
+        max_visits: int | None = None,
+    ) -> None:
+        if not callable(fn):
+            raise BadRequest(f"@node needs a function, not {fn!r}.")
+        self.fn = fn
+        self.name = name or getattr(fn, "__name__", type(fn).__name__)
+        self.outputs = (output,) if isinstance(output, str) else tuple(output or ())
+        self.effects = _enum(Effects, effects, "effects", self.name)
+        self.determinism = _enum(Determinism, determinism, "determinism", self.name)
+        self.idempotency_key = idempotency_key
+        self.retry = Retry.of(retry)
+        self.timeout = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+        self.max_visits = max_visits
+        self.is_async = inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(
+            getattr(fn, "__call__", None)
+        )  # noqa: B004  an object with an async __call__ is a node too
+        hints = hints_of(fn)
+        self.returns = hints.get("return", UNKNOWN)
+        self.context_param, self.params, self.oddities = _read_signature(fn, hints, tuple(inputs or ()))
+        self.__doc__ = fn.__doc__
+        self.__name__ = self.name
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.fn(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__.lower()} {self.name}({', '.join(p.source for p in self.params)})>"
+
+    @property
+    def rides(self) -> bool:
+        """True if a *before effects* flush may leave this step for later."""
+        return self.effects is Effects.PURE and self.determinism is not Determinism.NONDETERMINISTIC
+
+    def with_name(self, name: str) -> Node:
+        """Return the same node under another name."""
+        return self._copy(name=name)
+
+    def with_inputs(self, **sources: str) -> Node:
+        """Return the node reading other values: `with_inputs(x="price")` fills `x` from `price`."""
+        known = {p.name for p in self.params}
+        for name in sources.keys() - known:
+            raise BadRequest(f"node {self.name!r} has no parameter {name!r}.", fix=f"It has {sorted(known)}.")
+        params = tuple(p._replace(source=sources.get(p.name, p.source)) for p in self.params)
+        return self._copy(params=params)
+
+    def with_outputs(self, *names: str) -> Node:
+        """Return the node writing other names, in the order of its outputs."""
+        if len(names) != len(self.outputs):
+            raise BadRequest(
+                f"node {self.name!r} has {len(self.outputs)} outputs, {len(names)} names were given."
+            )
+        return self._copy(outputs=names)
+
+    def _copy(self, **changes: Any) -> Node:
+        twin = object.__new__(type(self))
+        twin.__dict__.update(self.__dict__, **changes)
+        twin.__dict__["__name__"] = twin.name
+        return twin
+
+    def spread(self, returned: Any) -> tuple[Any, ...]:
+        """Match what the function returned with the declared outputs."""
+        count = len(self.outputs)
+        if count == 1:
+            return (returned,)
+        if count == 0:
+            return ()
+        if not isinstance(returned, (tuple, list)) or len(returned) != count:
+            got = (
+                f"{len(returned)} values" if isinstance(returned, (tuple, list)) else type(returned).__name__
+            )
+            raise OutputError(
+                f"node {self.name!r} declares {count} outputs {list(self.outputs)} but returned {got}.",
+                fix=f"Return a tuple of {count} values, or change output=.",
+            )
+        return tuple(returned)
+
+    def decide(self, returned: Any) -> tuple[str, ...] | None:
+        """Read a gate's answer; an ordinary node decides nothing."""
+        return None
+
+    def describe(self) -> dict[str, Any]:
+        """Return the structure that is hashed: names and wiring, never bodies."""
+        return {
+            "name": self.name,
+            "kind": type(self).__name__.lower(),
+            "inputs": [[p.source, p.required] for p in self.params],
+            "outputs": list(self.outputs),
+        }
+
+
+class Gate(Node):
+    """A node that chooses which of its targets run next."""
+
+    is_gate = True
+
+    def __init__(
+        self, fn: Callable[..., Any], targets: Iterable[str], *, multi: bool = False, **options: Any
+    ) -> None:
+        super().__init__(fn, **options)
+        self.targets = tuple(targets)
+        self.multi = multi
+
+    def describe(self) -> dict[str, Any]:
+        return {**super().describe(), "targets": list(self.targets), "multi": self.multi}
+
+    def decide(self, returned: Any) -> tuple[str, ...]:
+        chosen = tuple(returned) if self.multi and isinstance(returned, (list, tuple, set)) else (returned,)
+        names = tuple(dict.fromkeys(_target_name(c) for c in chosen))
+        for name in names:
+            if name not in self.targets:
+                raise GateError(
+                    f"gate {self.name!r} chose {name!r}, which is not among its targets {list(self.targets)}.",
+                    fix="Return one of them, or declare the target.",
+                )
+        return tuple(n for n in names if n != END)
+
+
+class IfElse(Gate):
+    """A gate with two ways: a boolean chooses."""
+
+    def __init__(self, fn: Callable[..., Any], when_true: str, when_false: str, **options: Any) -> None:
+        super().__init__(fn, (when_true, when_false), **options)
+
+    def decide(self, returned: Any) -> tuple[str, ...]:
+        if returned is not True and returned is not False:
+            raise GateError(
+                f"gate {self.name!r} returned {returned!r}.", fix="An @ifelse function returns True or False."
+            )
+        target = self.targets[0] if returned else self.targets[1]
+        return () if target == END else (target,)
+
+
+@overload
+def node(fn: F) -> Node: ...
+@overload
+def node(
+    *,
+    output: str | Iterable[str] | None = None,
+    name: str | None = None,
+    inputs: Iterable[str] | None = None,
+    effects: Effects | Literal["pure", "read_only", "effectful", "undeclared"] = Effects.UNDECLARED,
+    determinism: Determinism
+    | Literal["strict", "stable", "best_effort", "nondeterministic"] = Determinism.BEST_EFFORT,
+    idempotency_key: KeyRule = None,
+    retry: int | str | Retry | None = None,
+    timeout: timedelta | float | None = None,
+    max_visits: int | None = None,
+) -> Callable[[Callable[..., Any]], Node]: ...
+def node(fn: Callable[..., Any] | None = None, **options: Any) -> Any:
+    """Turn a function into a node: its parameters are its inputs, `output=` names what it writes.
+
+    effects          "pure", "read_only" or "effectful"; a pure node may be rerun and may share a commit
+    idempotency_key  "auto", a template over the inputs such as "order-{order_id}", or a function of them
+    retry            attempts after the first: a number, a preset ("standard", ...), or a `Retry`
+    timeout          seconds one attempt may take
+    inputs           names for a function that takes **kwargs
+    """
+    return Node(fn, **options) if fn is not None else lambda f: Node(f, **options)
+
+
+def ifelse(
+    *, when_true: str | Node, when_false: str | Node, **options: Any
+) -> Callable[[Callable[..., Any]], Gate]:
+    """Turn a function that returns a bool into a gate with two targets."""
+    return lambda f: IfElse(f, _target_name(when_true), _target_name(when_false), **options)
+
+
+def route(*targets: str | Node, multi: bool = False, **options: Any) -> Callable[[Callable[..., Any]], Gate]:
+    """Turn a function that returns a target's name into a gate; with `multi` it may return several."""
+    return lambda f: Gate(f, [_target_name(t) for t in targets], multi=multi, **options)
+
+
+def _target_name(target: object) -> str:
+    if isinstance(target, Node):
+        return target.name
+    return END if target is None else str(target)
+
+
+def _enum(kind: Any, value: Any, field: str, name: str) -> Any:
+    try:
+        return kind(value)
+    except ValueError:
+        known = ", ".join(repr(str(k)) for k in kind)
+        raise BadRequest(f"node {name!r}: {field} is {value!r}.", fix=f"Use one of {known}.") from None
+
+
+def _read_signature(
+    fn: Callable[..., Any], hints: Mapping[str, Any], extra: tuple[str, ...]
+) -> tuple[str | None, tuple[Param, ...], tuple[str, ...]]:
+    """Return the context parameter, the inputs, and what cannot be an input."""
+    context: str | None = None
+    params: list[Param] = []
+    oddities: list[str] = []
+    takes_any = False
+    for p in inspect.signature(fn).parameters.values():
+        hint = hints.get(p.name, UNKNOWN)
+        if wants_context(hint, fn, p.name):
+            context = p.name
+        elif p.kind is p.VAR_KEYWORD:
+            takes_any = True
+        elif p.kind in (p.VAR_POSITIONAL, p.POSITIONAL_ONLY):
+            oddities.append(p.name)
+        else:
+            params.append(Param(p.name, p.name, p.default is p.empty, hint))
+    known = {p.name for p in params}
+    if takes_any:
+        params += [Param(name, name, True, UNKNOWN) for name in extra if name not in known]
+    else:
+        oddities += [name for name in extra if name not in known]
+    return context, tuple(params), tuple(oddities)

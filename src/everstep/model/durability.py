@@ -1,0 +1,102 @@
+"""How a flow wants to be kept."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Literal
+
+import msgspec
+
+from everstep.errors import BadRequest
+from everstep.model.enums import Flush, Mode
+
+KIB = 1024
+
+
+class Durability(msgspec.Struct, frozen=True, omit_defaults=True):
+    """When a run writes checkpoints, and how it is leased.
+
+    `off` writes nothing. `partial` writes when the run is accepted, after effectful steps, when a node asks
+    for it, and at the end. `strong` writes after every step, or every `interval` steps or seconds, or, with
+    `flush="before_effects"`, only before and after steps that are not declared pure.
+    """
+
+    mode: Mode = Mode.PARTIAL
+    interval: int | timedelta | tuple[int, timedelta] | None = None
+    flush: Flush = Flush.EVERY_STEP
+    blob_threshold: int = 512 * KIB
+    lease_ttl: timedelta = timedelta(seconds=30)
+    checkpoint_ttl: timedelta | None = None
+    retain_completed_for: timedelta | None = None
+    retry_on_lease_conflict: int = 0
+    """How many times to wait for another owner's lease before giving up."""
+    max_resume_attempts: int = 10
+    """Takeovers without progress after which the run is abandoned."""
+    on_store_failure: Literal["required"] = "required"
+
+    def __post_init__(self) -> None:
+        _force_enum(self, "mode", Mode)
+        _force_enum(self, "flush", Flush)
+        every, span = self.interval_parts()
+        if every is not None and every < 1:
+            raise BadRequest(f"interval is {every}.", fix="Give at least 1 step.")
+        if span is not None and span <= timedelta(0):
+            raise BadRequest(f"interval is {span}.", fix="Give a positive timedelta.")
+        if self.interval is not None and self.mode is not Mode.STRONG:
+            raise BadRequest(
+                f"interval has no meaning with mode {self.mode.value!r}.", fix="Use mode 'strong'."
+            )
+        if self.interval is not None and self.flush is not Flush.EVERY_STEP:
+            raise BadRequest(
+                "interval and flush='before_effects' exclude each other.", fix="Drop one of them."
+            )
+        if self.flush is not Flush.EVERY_STEP and self.mode is not Mode.STRONG:
+            raise BadRequest(
+                f"flush='before_effects' has no meaning with mode {self.mode.value!r}.",
+                fix="Use mode 'strong'.",
+            )
+        if self.lease_ttl <= timedelta(0):
+            raise BadRequest("lease_ttl must be positive.", fix="Give a timedelta of some seconds.")
+        if self.blob_threshold < 0:
+            raise BadRequest("blob_threshold is negative.", fix="Give a number of bytes.")
+        if self.on_store_failure != "required":
+            raise BadRequest(
+                f"on_store_failure is {self.on_store_failure!r}.", fix="Only 'required' is supported."
+            )
+
+    def interval_parts(self) -> tuple[int | None, timedelta | None]:
+        """Return the interval as (steps, time), either of which may be none."""
+        match self.interval:
+            case int() as steps:
+                return steps, None
+            case timedelta() as span:
+                return None, span
+            case (int() as steps, timedelta() as span):
+                return steps, span
+            case None:
+                return None, None
+            case _:
+                raise BadRequest(
+                    f"interval is {self.interval!r}.",
+                    fix="Give a number of steps, a timedelta, or a pair of both.",
+                )
+
+    @classmethod
+    def of(cls, wanted: str | Durability) -> Durability:
+        """Read a mode's name, or pass an object on."""
+        if isinstance(wanted, Durability):
+            return wanted
+        if wanted in Mode.__members__.values():
+            return cls(mode=Mode(wanted))
+        raise BadRequest(
+            f"durability is {wanted!r}.", fix="Use 'off', 'partial', 'strong', or a Durability object."
+        )
+
+
+def _force_enum(self: Durability, field: str, kind: type[Mode] | type[Flush]) -> None:
+    value = getattr(self, field)
+    try:
+        msgspec.structs.force_setattr(self, field, kind(value))
+    except ValueError:
+        known = ", ".join(repr(str(k)) for k in kind)
+        raise BadRequest(f"{field} is {value!r}.", fix=f"Use one of {known}.") from None

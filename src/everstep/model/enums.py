@@ -1,0 +1,87 @@
+"""The fixed words of the records."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Status(StrEnum):
+    """Where a run or a step stands."""
+
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    RETRYING = "retrying"
+    """A step whose last attempt failed and which will be tried again."""
+    HALTED = "halted"
+    """Waiting for a person, a clock or a callback."""
+    CANCELLED = "cancelled"
+    ABANDONED = "abandoned"
+    """Taken over too often without progress; nobody drives it until an operator resumes it."""
+
+    @property
+    def is_final(self) -> bool:
+        """True when nobody will drive the run any more unless a person asks for it."""
+        return self in FINAL
+
+
+FINAL = frozenset({Status.COMPLETED, Status.FAILED, Status.CANCELLED, Status.ABANDONED})
+
+
+class Trigger(StrEnum):
+    """Why a checkpoint was taken."""
+
+    ADMISSION = "admission"
+    STEP = "step"
+    INTERVAL = "interval"
+    BEFORE_EFFECT = "before_effect"
+    EFFECT = "effect"
+    RETRY = "retry"
+    MANUAL = "manual"
+    """A node asked for it with `ctx.checkpoint()`."""
+    RESUME = "resume"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    ABANDONED = "abandoned"
+
+
+class Mode(StrEnum):
+    """How much of a run survives a crash."""
+
+    OFF = "off"
+    PARTIAL = "partial"
+    STRONG = "strong"
+
+
+class Flush(StrEnum):
+    """When `strong` writes: after every step, or only before something leaves the process."""
+
+    EVERY_STEP = "every_step"
+    BEFORE_EFFECTS = "before_effects"
+
+
+class Effects(StrEnum):
+    """What calling a node does to the world. Undeclared counts as pure, but is not trusted to be."""
+
+    UNDECLARED = "undeclared"
+    PURE = "pure"
+    READ_ONLY = "read_only"
+    EFFECTFUL = "effectful"
+
+
+class Determinism(StrEnum):
+    """Whether a rerun with the same inputs gives the same outputs."""
+
+    STRICT = "strict"
+    STABLE = "stable"
+    BEST_EFFORT = "best_effort"
+    NONDETERMINISTIC = "nondeterministic"
+
+
+class ValueForm(StrEnum):
+    """How the bytes of a write relate to the version before it."""
+
+    WHOLE = "whole"
+    APPEND = "append"
+    """The items added to the list that the version before held."""

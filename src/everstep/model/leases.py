@@ -1,0 +1,29 @@
+"""The right to drive a run for a while."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+
+class Process(msgspec.Struct, frozen=True):
+    """Which process holds a lease, told apart from any other that ever had its pid."""
+
+    boot_id: str
+    pid_namespace: str
+    pid: int
+    started: int
+    """Start time in clock ticks since boot, as the kernel counts it."""
+
+
+class Lease(msgspec.Struct, frozen=True):
+    """One owner's right to write to a run. Every takeover raises the epoch; a put names the epoch it holds."""
+
+    run_id: str
+    owner: str
+    epoch: int
+    expires_at: datetime
+    process: Process | None = None
+    takeovers: int = 0
+    """How many owners in a row, this one included, began without progress since the one before."""

@@ -1,0 +1,168 @@
+"""The record: one commit of a run, and what it is made of.
+
+A delta stores its steps only. A keyframe also stores the folded state, so a resume reads from the newest
+keyframe on. Fields that a delta leaves empty are filled in by whoever folds the chain.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from everstep.model.enums import Status, Trigger, ValueForm
+
+SCHEMA_VERSION = 1
+
+INPUTS = "@inputs"
+"""The path of the pseudo-step that writes a run's inputs."""
+
+
+class ArtifactRef(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Large bytes kept beside the record, named by their digest."""
+
+    storage: str
+    key: str
+    size: int
+    content_type: str
+    checksum: str
+
+
+class Written(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One value a step wrote. Inline bytes travel beside the header, in the order of the writes."""
+
+    name: str
+    version: int
+    digest: bytes
+    """SHA-256 of the serialized value, before codecs."""
+    size: int
+    form: ValueForm = ValueForm.WHOLE
+    artifact: ArtifactRef | None = None
+
+
+class ErrorInfo(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An error as it is kept: what it was and what it said, never the live exception."""
+
+    type: str
+    message: str
+    code: str = "node.failed"
+    traceback: str = ""
+
+
+class StepRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One visit of the run to a node, or what is known of one under way.
+
+    `running` announces an effect with its key before it is attempted; `retrying` is a failed attempt after
+    which the node will be tried again; `completed` and `failed` end the visit.
+    """
+
+    path: str
+    visit: int = 1
+    status: Status = Status.COMPLETED
+    attempts: int = 1
+    reads: dict[str, int] = {}
+    """The version of each value this visit consumed."""
+    writes: tuple[Written, ...] = ()
+    decision: tuple[str, ...] | None = None
+    """The targets a gate chose; empty when its path ends here."""
+    key: str | None = None
+    error: ErrorInfo | None = None
+    retry_at: datetime | None = None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+
+
+class NodeState(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where a run stands with one node: the fold of its steps."""
+
+    visits: int = 0
+    status: Status | None = None
+    attempts: int = 0
+    """Failed attempts of the visit under way."""
+    reads: dict[str, int] = {}
+    chosen: int = 0
+    """Choices of a gate that this node has not answered yet."""
+    retry_at: datetime | None = None
+    key: str | None = None
+    """The key of the visit under way."""
+    consumed: str | None = None
+    """The key of the last finished visit."""
+    is_due: bool = False
+    """It should run: chosen, to be tried again, or an input is newer than the one it consumed."""
+
+
+class FrontierEntry(msgspec.Struct, frozen=True, omit_defaults=True):
+    node_alias: str
+    output_port: str
+    cursor: str | None = None
+
+
+class FlowFrontier(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where a run stands: what is done, and what comes next."""
+
+    completed: tuple[FrontierEntry, ...] = ()
+    pending: tuple[str, ...] = ()
+
+
+class IdempotencyState(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Keys whose effect is recorded, and keys to use again on the next attempt."""
+
+    consumed: dict[str, list[str]] = {}
+    pending: dict[str, str] = {}
+
+
+class Counters(msgspec.Struct, frozen=True, omit_defaults=True):
+    steps: int = 0
+    visits: dict[str, int] = {}
+    retries: dict[str, int] = {}
+
+
+class SerializedState(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The folded state: the newest version of each value, and where each node stands."""
+
+    values: tuple[Written, ...] = ()
+    nodes: dict[str, NodeState] = {}
+
+    @property
+    def blobs(self) -> tuple[ArtifactRef, ...]:
+        """The artifacts among the values."""
+        return tuple(w.artifact for w in self.values if w.artifact is not None)
+
+
+class CheckpointRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One commit of a run."""
+
+    version: int
+    checkpoint_id: str
+    sequence: int
+    base: str | None = None
+    """The checkpoint before this one; none only for the first of an unforked run."""
+    trigger: Trigger
+    created_at: datetime
+    keyframe: bool = False
+    status: Status = Status.RUNNING
+    """The run's status once this checkpoint is written."""
+    steps: tuple[StepRecord, ...] = ()
+    error: ErrorInfo | None = None
+    metadata: dict[str, Any] | None = None
+    resume_after: datetime | None = None
+    ttl: timedelta | None = None
+
+    run_id: str = ""
+    parent_run_id: str | None = None
+    flow_id: str = ""
+    flow_version: str = ""
+    flow_hash: str = ""
+    frontier: FlowFrontier | None = None
+    state: SerializedState | None = None
+    idempotency: IdempotencyState | None = None
+    counters: Counters | None = None
+
+    digest: str = ""
+    """Covers the digest before it and this header; filled in when read, never inside the hashed bytes."""
+
+    def writes(self) -> tuple[Written, ...]:
+        """Every write of the record in payload order: those of the steps, then those of the state."""
+        steps = tuple(w for step in self.steps for w in step.writes)
+        return steps + self.state.values if self.state is not None else steps

@@ -1,0 +1,78 @@
+"""How often, how soon and for which errors a node is tried again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+
+from everstep.errors import BadRequest
+
+
+class Retry:
+    """A retry policy: `times` attempts more than the first, with growing pauses between them.
+
+    `on` limits it to these exceptions; any other fails the step at once. The pause before attempt n+1 is
+    `first * factor ** (n - 1)`, at most `most`; `jitter` spreads it by up to that share either way.
+    """
+
+    __slots__ = ("factor", "first", "jitter", "most", "on", "times")
+
+    def __init__(
+        self,
+        times: int,
+        *,
+        first: timedelta | float = 0.2,
+        factor: float = 2.0,
+        most: timedelta | float = 60.0,
+        jitter: float = 0.5,
+        on: type[BaseException] | Iterable[type[BaseException]] = Exception,
+    ) -> None:
+        self.times = times
+        self.first = _seconds(first)
+        self.factor = factor
+        self.most = _seconds(most)
+        self.jitter = jitter
+        self.on = (on,) if isinstance(on, type) else tuple(on)
+        if times < 0:
+            raise BadRequest(f"retry times is {times}.", fix="Give 0 or more.")
+        if self.first < 0 or self.most < 0 or factor <= 0 or not 0 <= jitter <= 1:
+            raise BadRequest("a retry policy has a negative pause or a jitter outside 0..1.")
+
+    def __repr__(self) -> str:
+        return f"Retry({self.times}, first={self.first}, factor={self.factor}, most={self.most}, jitter={self.jitter})"
+
+    def pause(self, failures: int, chance: float) -> timedelta:
+        """Return the pause after the given number of failed attempts; `chance` in [0, 1) picks the jitter."""
+        plain = min(self.first * self.factor ** (failures - 1), self.most)
+        return timedelta(seconds=plain * (1 + self.jitter * (2 * chance - 1)))
+
+    @classmethod
+    def of(cls, wanted: int | str | Retry | None) -> Retry:
+        """Read a number of retries, a preset's name, or pass a policy on."""
+        match wanted:
+            case None:
+                return cls(0)
+            case Retry():
+                return wanted
+            case bool():
+                pass
+            case int():
+                return cls(wanted)
+            case "none":
+                return cls(0)
+            case "standard":
+                return cls(4, first=0.2)
+            case "aggressive":
+                return cls(4, first=0.5)
+            case "linear":
+                return cls(2, first=0.5, factor=1.0)
+            case "patient":
+                return cls(2, first=2.0, factor=3.0)
+        raise BadRequest(
+            f"retry is {wanted!r}.",
+            fix="Use a number, a Retry, or one of 'none', 'standard', 'aggressive', 'linear', 'patient'.",
+        )
+
+
+def _seconds(span: timedelta | float) -> float:
+    return span.total_seconds() if isinstance(span, timedelta) else float(span)

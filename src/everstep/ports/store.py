@@ -1,0 +1,194 @@
+"""The store of checkpoints, and the words it speaks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Protocol, runtime_checkable
+
+import msgspec
+
+from everstep.model.enums import Status
+from everstep.model.leases import Lease, Process
+from everstep.model.records import ArtifactRef
+
+
+class Admission(msgspec.Struct, frozen=True, kw_only=True):
+    """What the first put of a run brings besides its record: the run's row and its first lease."""
+
+    flow_id: str
+    flow_version: str
+    flow_hash: str
+    blueprint: bytes
+    """The structure of the flow, kept once per hash."""
+    parent_run_id: str | None = None
+    created_at: datetime
+    owner: str
+    ttl: timedelta
+    process: Process | None
+
+
+class Commit(msgspec.Struct, frozen=True, kw_only=True):
+    """One put: an encoded record, and what must still hold for it to be accepted."""
+
+    run_id: str
+    sequence: int
+    checkpoint_id: str
+    base: str | None
+    epoch: int
+    body: bytes
+    keyframe: bool = False
+    status: Status | None = None
+    """The run's new status, when this put changes it. A final status also gives the lease back."""
+    admission: Admission | None = None
+    ignores_signal: bool = False
+    """True for the put that answers a signal; any other is refused while one is waiting."""
+    ended_at: datetime | None = None
+
+
+class Verdict(StrEnum):
+    """How a store judged one commit."""
+
+    ACCEPTED = "accepted"
+    EXISTS = "exists"
+    """Admission of a run id that is taken."""
+    MOVED = "moved"
+    """The run is no longer at the commit's base."""
+    FENCED = "fenced"
+    """A newer lease exists."""
+    SIGNALLED = "signalled"
+    """Somebody asked the run to stop; answer that first."""
+    UNKNOWN_RUN = "unknown_run"
+
+
+class Signal(StrEnum):
+    CANCEL = "cancel"
+
+
+class StoredRecord(msgspec.Struct, frozen=True):
+    """A record as the store keeps it."""
+
+    sequence: int
+    checkpoint_id: str
+    keyframe: bool
+    body: bytes
+
+
+class RunRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What a store knows of a run without reading its records."""
+
+    run_id: str
+    flow_id: str
+    flow_version: str
+    flow_hash: str
+    parent_run_id: str | None
+    status: Status
+    created_at: datetime
+    ended_at: datetime | None
+    checkpoints: int
+    """The sequence of the newest record."""
+    lease: Lease | None
+    """The lease as last claimed, void or not; none once it was given back."""
+    signal: Signal | None = None
+    acked_at: datetime | None = None
+
+
+class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which runs to list, newest first."""
+
+    flow_id: str | None = None
+    run_id: str | None = None
+    status: Status | None = None
+    limit: int = 100
+    before: str | None = None
+    """Continue a listing: only runs admitted before this one."""
+
+
+class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
+    """What a store promises."""
+
+    durable: bool
+    """Survives the end of the process."""
+    single_writer: bool
+    """Refuses stale owners inside the write, so that many workers may share it."""
+
+
+@runtime_checkable
+class CheckpointStore(Protocol):
+    """Keeps the chains of runs. Every method is one atomic act."""
+
+    @property
+    def capabilities(self) -> Capabilities: ...
+
+    async def put(self, commits: Sequence[Commit]) -> list[Verdict]:
+        """Judge each commit alone and keep the accepted ones durably, in one go, all or nothing.
+
+        A commit whose record is already there was accepted before its reply was lost: it is accepted again.
+        """
+
+    async def get(self, run_id: str, *, first: int = 1, last: int | None = None) -> list[StoredRecord]:
+        """Return the records of a run between two sequences, in order."""
+
+    async def tail(self, run_id: str, *, at: int | None = None) -> list[StoredRecord]:
+        """Return the newest keyframe (not after `at`) and what follows it, in order."""
+
+    async def lease(
+        self,
+        run_id: str,
+        *,
+        owner: str,
+        ttl: timedelta,
+        process: Process | None,
+        void_epoch: int | None = None,
+    ) -> Lease:
+        """Claim the run, or raise `LeaseConflict` while another's lease holds.
+
+        `void_epoch` names an epoch whose owner the claimant knows to be dead: that one may be taken over
+        before it expires.
+        """
+
+    async def renew(self, leases: Sequence[Lease], ttl: timedelta) -> list[Lease | Verdict]:
+        """Prolong these leases; in place of one that was not prolonged, why: fenced, or signalled to stop."""
+
+    async def release_lease(self, lease: Lease) -> None:
+        """Give a lease back; does nothing if it is no longer ours."""
+
+    async def run(self, run_id: str) -> RunRow | None:
+        """Return what is known of a run."""
+
+    async def list(self, wanted: RunFilter) -> list[RunRow]:
+        """Return the runs that match, newest first."""
+
+    async def blueprint(self, flow_hash: str) -> bytes | None:
+        """Return the structure of a flow that some run began with."""
+
+    async def signal(self, run_id: str, signal: Signal) -> bool:
+        """Leave a signal for the run's owner; false if the run has ended."""
+
+    async def ack(self, run_id: str) -> None:
+        """Note that a run's result was taken, so that retention may apply."""
+
+    async def close(self) -> None: ...
+
+
+@runtime_checkable
+class BlockingStore(Protocol):
+    """A store whose put is a short local call, which the runtime may make wherever it suits."""
+
+    def put_blocking(self, commits: Sequence[Commit]) -> list[Verdict]: ...
+
+    def renew_blocking(self, leases: Sequence[Lease], ttl: timedelta) -> list[Lease | Verdict]: ...
+
+
+class CheckpointBlobStore(Protocol):
+    """Keeps artifacts: bytes named by their digest."""
+
+    def put_checkpoint_blob(self, header: bytes, data: bytes, *, content_type: str) -> ArtifactRef:
+        """Keep header and data durably. Key and checksum are those of the data alone.
+
+        Blocking; may be called from any thread.
+        """
+
+    def get_checkpoint_blob(self, ref: ArtifactRef) -> bytes:
+        """Return header and data as they were put; `StateCorrupted` if they are missing."""

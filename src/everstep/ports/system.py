@@ -1,0 +1,38 @@
+"""Time, identity and chance: everything that is not the same on every run of the program."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Protocol
+
+from everstep.model.leases import Process
+
+
+class Clock(Protocol):
+    def now(self) -> datetime:
+        """Return the time as aware UTC."""
+
+    def monotonic(self) -> float:
+        """Return seconds on a clock that never goes back and runs through suspend."""
+
+    async def sleep_until(self, at: datetime) -> None:
+        """Return once `now()` has reached `at`."""
+
+
+class Ids(Protocol):
+    def new_id(self) -> str:
+        """Return a UUID4 as text."""
+
+    def chance(self) -> float:
+        """Return a number in [0, 1)."""
+
+
+class Processes(Protocol):
+    def me(self) -> Process | None:
+        """Identify this process, or none where the system cannot tell."""
+
+    def is_here(self, process: Process) -> bool:
+        """True if that process lives, or lived, on this machine since it was started, where we can see it."""
+
+    def is_gone(self, process: Process) -> bool:
+        """True only if that process certainly no longer runs; false when in doubt."""

@@ -1,0 +1,63 @@
+"""Joins stores and the runtime: a URL becomes a store. Drivers load when they are asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from everstep.errors import BadRequest
+from everstep.ports.store import CheckpointBlobStore, CheckpointStore
+from everstep.ports.system import Clock
+
+DEFAULT_URL = "sqlite:///.everstep/runs.db"
+_SYNCHRONOUS = ("off", "normal", "full", "extra")
+
+
+class Opened(NamedTuple):
+    """What a URL stands for. A host also takes one of these, with a store of your own in it."""
+
+    store: CheckpointStore
+    blobs: CheckpointBlobStore | None
+    url: str = ""
+
+
+def open_store(url: str, clock: Clock, *, create: bool = True) -> Opened:
+    """Open the store a URL names. Without `create`, a store that is not there is an error."""
+    scheme, _, rest = url.partition(":")
+    if scheme == "memory":
+        if rest:
+            raise BadRequest(f"{url!r} is not a store.", fix="Write just memory:")
+        return _open_memory(clock)
+    if scheme == "sqlite":
+        return _open_sqlite(url, clock, create)
+    raise BadRequest(f"{url!r} is not a store.", fix="Use sqlite:///path/to/runs.db or memory:")
+
+
+def _open_memory(clock: Clock) -> Opened:
+    from everstep.stores.memory import MemoryStore
+
+    store = MemoryStore(clock)
+    return Opened(store, store, "memory:")
+
+
+def _open_sqlite(url: str, clock: Clock, create: bool) -> Opened:
+    from everstep.stores.artifacts import ArtifactFolder
+    from everstep.stores.sqlite.store import SqliteStore
+
+    parts = urlsplit(url)
+    path = Path(unquote(parts.path.removeprefix("/")))
+    if parts.netloc or not path.name or parts.fragment:
+        raise BadRequest(
+            f"{url!r} does not name a file.",
+            fix="Write sqlite:///runs.db for a file here, sqlite:////var/lib/runs.db for an absolute path.",
+        )
+    options = dict(parse_qsl(parts.query))
+    synchronous = options.pop("synchronous", "full").lower()
+    if options or synchronous not in _SYNCHRONOUS:
+        wrong = ", ".join(options) or f"synchronous={synchronous}"
+        raise BadRequest(
+            f"unknown option {wrong} in {url!r}.", fix="Use ?synchronous=full or ?synchronous=normal."
+        )
+    store = SqliteStore(path, clock, synchronous=synchronous.upper(), create=create)
+    return Opened(store, ArtifactFolder(path.with_name(path.name + ".artifacts")), url)

@@ -1,0 +1,125 @@
+"""Brings commits to the store: alone and inline when nothing else waits, grouped on a writer thread otherwise."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from everstep.ports.store import BlockingStore, CheckpointStore, Commit, Verdict
+from everstep.ports.system import Clock
+
+SLOW = 0.002
+"""A store whose commits take longer than this is not waited for on the loop."""
+
+
+class Committer:
+    """One per host. Many runs share one transaction; a lone run pays for no thread hop."""
+
+    def __init__(self, store: CheckpointStore, clock: Clock) -> None:
+        self._store = store
+        self._blocking = store if isinstance(store, BlockingStore) else None
+        self._clock = clock
+        self._queue: list[tuple[Commit, asyncio.Future[Verdict]]] = []
+        self._is_writing = False
+        self._is_scheduled = False
+        self._writer: ThreadPoolExecutor | None = None
+        self._latency = 0.0
+        self.drives = 0
+        """How many runs are being driven."""
+        self.tasks = 0
+        """How many nodes are running beside their drive."""
+
+    def try_now(self, commit: Commit) -> Verdict | None:
+        """Commit on the spot if nothing else could be waiting for this thread; none otherwise."""
+        if (
+            self._blocking is None
+            or self.drives > 1
+            or self.tasks
+            or self._is_writing
+            or self._latency > SLOW
+        ):
+            return None
+        return self._write_here([commit])[0]
+
+    def _write_here(self, commits: Sequence[Commit]) -> list[Verdict]:
+        assert self._blocking is not None
+        before = self._clock.monotonic()
+        verdicts = self._blocking.put_blocking(commits)
+        self._latency += 0.1 * (self._clock.monotonic() - before - self._latency)
+        return verdicts
+
+    async def put(self, commit: Commit) -> Verdict:
+        """Commit together with whatever else is ready by the time the store is free."""
+        verdict = self.try_now(commit)
+        if verdict is not None:
+            return verdict
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[Verdict] = loop.create_future()
+        self._queue.append((commit, done))
+        if not self._is_writing and not self._is_scheduled:
+            # One turn of the loop later every run that was about to commit has queued up too.
+            self._is_scheduled = True
+            loop.call_soon(self._write_queued, loop)
+        return await done
+
+    def _write_queued(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._is_scheduled = False
+        if self._is_writing or not self._queue:
+            return
+        batch, self._queue = self._queue, []
+        if self._blocking is None:
+            self._is_writing = True
+            task = loop.create_task(self._put_async([c for c, _ in batch]))
+            task.add_done_callback(lambda t: self._answer(loop, batch, _outcome(t)))
+        elif len(batch) >= self.drives and not self.tasks and self._latency <= SLOW:
+            self._answer(loop, batch, self._attempt(batch))
+        else:
+            self._is_writing = True
+            if self._writer is None:
+                self._writer = ThreadPoolExecutor(1, thread_name_prefix="everstep-writer")
+            self._writer.submit(self._write_there, loop, batch)
+
+    async def _put_async(self, commits: list[Commit]) -> list[Verdict]:
+        return await self._store.put(commits)
+
+    def _attempt(
+        self, batch: Sequence[tuple[Commit, asyncio.Future[Verdict]]]
+    ) -> list[Verdict] | BaseException:
+        try:
+            return self._write_here([c for c, _ in batch])
+        except Exception as error:
+            return error
+
+    def _write_there(
+        self, loop: asyncio.AbstractEventLoop, batch: list[tuple[Commit, asyncio.Future[Verdict]]]
+    ) -> None:
+        outcome = self._attempt(batch)
+        loop.call_soon_threadsafe(self._answer, loop, batch, outcome)
+
+    def _answer(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        batch: Sequence[tuple[Commit, asyncio.Future[Verdict]]],
+        outcome: list[Verdict] | BaseException,
+    ) -> None:
+        self._is_writing = False
+        for k, (_, done) in enumerate(batch):
+            if done.done():
+                continue
+            if isinstance(outcome, BaseException):
+                done.set_exception(outcome)
+            else:
+                done.set_result(outcome[k])
+        if self._queue:
+            self._write_queued(loop)
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.shutdown()
+
+
+def _outcome(task: asyncio.Task[list[Verdict]]) -> list[Verdict] | BaseException:
+    if task.cancelled():
+        return asyncio.CancelledError()
+    return task.exception() or task.result()

@@ -1,0 +1,149 @@
+"""Calling user code: sync, async and generators, with a time limit, and what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import traceback
+from collections.abc import Callable
+from concurrent.futures import Executor
+from datetime import datetime
+from typing import Any
+
+from everstep.errors import EverstepError, NodeTimeout
+from everstep.graph.context import Context
+from everstep.graph.node import Node
+from everstep.model.records import ErrorInfo
+
+OnChunk = Callable[[Any], None]
+
+
+class Call:
+    """One attempt at a node: what it was given, and in the end what it returned or raised."""
+
+    __slots__ = (
+        "attempt",
+        "context",
+        "ended_at",
+        "error",
+        "index",
+        "key",
+        "kwargs",
+        "node",
+        "reads",
+        "returned",
+        "started_at",
+    )
+
+    def __init__(
+        self, index: int, node: Node, attempt: int, kwargs: dict[str, Any], reads: dict[str, int]
+    ) -> None:
+        self.index = index
+        self.node = node
+        self.attempt = attempt
+        self.kwargs = kwargs
+        self.reads = reads
+        self.key: str | None = None
+        self.context: Context | None = None
+        self.returned: Any = None
+        self.error: Exception | None = None
+        self.started_at: datetime
+        self.ended_at: datetime
+
+
+def call_here(call: Call, on_chunk: OnChunk | None) -> None:
+    """Call a sync node on this thread."""
+    try:
+        returned = call.node.fn(**call.kwargs)
+        if inspect.isgenerator(returned):
+            returned = _collect(returned, on_chunk)
+        call.returned = returned
+    except Exception as error:
+        call.error = error
+
+
+async def call_async(call: Call, on_chunk: OnChunk | None) -> None:
+    """Await an async node on this loop."""
+    try:
+        if call.node.timeout is None:
+            call.returned = await _await(call, on_chunk)
+        else:
+            async with asyncio.timeout(call.node.timeout) as limit:
+                call.returned = await _await(call, on_chunk)
+    except TimeoutError as error:
+        late = call.node.timeout is not None and limit.expired()
+        call.error = too_late(call.node) if late else error
+    except Exception as error:
+        call.error = error
+
+
+async def _await(call: Call, on_chunk: OnChunk | None) -> Any:
+    returned = call.node.fn(**call.kwargs)
+    if inspect.isasyncgen(returned):
+        chunks = []
+        async for chunk in returned:
+            chunks.append(chunk)
+            if on_chunk is not None:
+                on_chunk(chunk)
+        return chunks
+    return await returned if inspect.isawaitable(returned) else returned
+
+
+async def call_in_thread(call: Call, pool: Executor, on_chunk: OnChunk | None) -> None:
+    """Call a sync node on a thread of the pool. After a time-out the thread is left to finish alone."""
+    loop = asyncio.get_running_loop()
+    context = contextvars.copy_context()
+    future = loop.run_in_executor(pool, context.run, call_here, call, _on_loop(loop, on_chunk))
+    if call.node.timeout is None:
+        await future
+        return
+    done, _ = await asyncio.wait([future], timeout=call.node.timeout)
+    if not done:
+        raise Overdue(future, too_late(call.node))
+
+
+class Overdue(Exception):
+    """A thread outlived its node's time limit; its result will be dropped."""
+
+    def __init__(self, thread: asyncio.Future[None], error: NodeTimeout) -> None:
+        super().__init__(str(error))
+        self.thread = thread
+        self.error = error
+
+
+def _on_loop(loop: asyncio.AbstractEventLoop, on_chunk: OnChunk | None) -> OnChunk | None:
+    return None if on_chunk is None else lambda chunk: _tell(loop, on_chunk, chunk)
+
+
+def _tell(loop: asyncio.AbstractEventLoop, on_chunk: OnChunk, chunk: Any) -> None:
+    loop.call_soon_threadsafe(on_chunk, chunk)
+
+
+def _collect(chunks: Any, on_chunk: OnChunk | None) -> list[Any]:
+    collected = []
+    for chunk in chunks:
+        collected.append(chunk)
+        if on_chunk is not None:
+            on_chunk(chunk)
+    return collected
+
+
+def too_late(node: Node) -> NodeTimeout:
+    return NodeTimeout(
+        f"node {node.name!r} took longer than {node.timeout:g} s.", fix="Raise timeout= or make it faster."
+    )
+
+
+def describe_error(error: BaseException) -> ErrorInfo:
+    """Return what is kept of an exception; the traceback begins in the user's own code."""
+    if isinstance(error, EverstepError):
+        return ErrorInfo(type=type(error).__name__, message=str(error), code=error.code)
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [f for f in frames if not _is_ours(f.filename)]
+    text = "".join(traceback.format_list(own)) + "".join(traceback.format_exception_only(error))
+    return ErrorInfo(type=type(error).__name__, message=str(error), traceback=text)
+
+
+def _is_ours(filename: str) -> bool:
+    return filename.startswith(__file__.removesuffix("invoke.py"))

@@ -1,0 +1,250 @@
+"""A run's end of its chain: steps are buffered here and written as checkpoints."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from everstep.codec.records import seal
+from everstep.engine.state import RunState
+from everstep.errors import LeaseLost, RunCancelled, StoreUnavailable
+from everstep.model.durability import Durability
+from everstep.model.enums import Mode, Status, Trigger
+from everstep.model.leases import Lease
+from everstep.model.records import (
+    INPUTS,
+    SCHEMA_VERSION,
+    CheckpointRecord,
+    ErrorInfo,
+    SerializedState,
+    StepRecord,
+)
+from everstep.ports.store import Admission, Commit, Verdict
+from everstep.runtime.services import Services
+from everstep.runtime.values import Draft, ValueSpace
+
+KEYFRAME_BYTES = 64 * 1024
+RETRY_PAUSES = tuple(timedelta(seconds=s) for s in (0.05, 0.2, 1.0))
+_NODE_COST = 64
+"""About how many bytes a keyframe takes for one node."""
+
+
+class Head:
+    """The newest checkpoint of a run, as far as its owner knows."""
+
+    __slots__ = ("checkpoint_id", "digest", "sequence", "tail_bytes")
+
+    def __init__(self) -> None:
+        self.sequence = 0
+        self.checkpoint_id: str | None = None
+        self.digest = b""
+        self.tail_bytes = 0
+        """Bytes written since the last keyframe."""
+
+
+class Identity(NamedTuple):
+    """Which run of which flow."""
+
+    run_id: str
+    flow_id: str
+    flow_version: str
+    flow_hash: str
+    blueprint: bytes
+    parent_run_id: str | None = None
+
+
+class Journal:
+    """Buffers the steps of one run and puts them. At most one put is in flight."""
+
+    def __init__(
+        self,
+        services: Services,
+        identity: Identity,
+        durability: Durability,
+        state: RunState,
+        space: ValueSpace,
+    ) -> None:
+        self._services = services
+        self._identity = identity
+        self._durability = durability
+        self.run_id = identity.run_id
+        self._state = state
+        self._space = space
+        self.head = Head()
+        self.lease: Lease | None = None
+        self.steps: list[StepRecord] = []
+        self._payloads: list[bytes] = []
+        self._keyframe_payloads: list[bytes] = []
+        self.size = 0
+        """Payload bytes in the buffer."""
+        self.oldest = 0.0
+        """When the oldest step in the buffer was added, on the monotonic clock."""
+        self.writes = durability.mode is not Mode.OFF
+
+    def add(self, step: StepRecord, drafts: tuple[Draft, ...]) -> None:
+        """Buffer a step with the values it wrote and take it into account."""
+        if not self.steps:
+            self.oldest = self._services.clock.monotonic()
+        self.steps.append(step)
+        for draft in drafts:
+            self._space.accept(draft)
+            if draft.payload is not None:
+                self._payloads.append(draft.payload)
+                self.size += len(draft.payload)
+        self._state.evolve(step)
+
+    async def admit(self, inputs: tuple[Draft, ...], owner: str) -> Verdict:
+        """Write the first checkpoint: the inputs, and the lease of whoever drives the run first."""
+        now = self._services.clock.now()
+        self.add(StepRecord(path=INPUTS, writes=tuple(d.written for d in inputs)), inputs)
+        if not self.writes:
+            self._clear()
+            return Verdict.ACCEPTED
+        flow, ttl, process = self._identity, self._durability.lease_ttl, self._services.processes.me()
+        record = CheckpointRecord(
+            version=SCHEMA_VERSION,
+            checkpoint_id=self._services.ids.new_id(),
+            sequence=1,
+            trigger=Trigger.ADMISSION,
+            created_at=now,
+            steps=tuple(self.steps),
+            run_id=self.run_id,
+            flow_id=flow.flow_id,
+            flow_version=flow.flow_version,
+            flow_hash=flow.flow_hash,
+            ttl=self._durability.checkpoint_ttl,
+        )
+        admission = Admission(
+            flow_id=flow.flow_id,
+            flow_version=flow.flow_version,
+            flow_hash=flow.flow_hash,
+            blueprint=flow.blueprint,
+            created_at=now,
+            owner=owner,
+            ttl=ttl,
+            process=process,
+        )
+        self.lease = Lease(self.run_id, owner, 1, now + ttl, process)
+        return await self._put(record, Status.RUNNING, admission=admission)
+
+    async def flush(
+        self,
+        trigger: Trigger,
+        *,
+        status: Status = Status.RUNNING,
+        error: ErrorInfo | None = None,
+        metadata: dict[str, Any] | None = None,
+        changes_status: bool = False,
+    ) -> None:
+        """Write what is buffered. Raises `LeaseLost` if somebody else drives the run by now."""
+        if not self.writes:
+            self._clear()
+            return
+        record = self._record(trigger, status, error, metadata, self._services.clock.now())
+        verdict = await self._put(record, status if changes_status else None)
+        if verdict is Verdict.ACCEPTED:
+            return
+        if verdict is Verdict.SIGNALLED:
+            raise RunCancelled(f"run {self.run_id!r} was cancelled.")
+        raise LeaseLost(
+            f"run {self.run_id!r} was taken over by another process while this one drove it ({verdict.value}).",
+            fix="Nothing was lost: the other owner goes on from the last checkpoint.",
+            run_id=self.run_id,
+        )
+
+    def _record(
+        self,
+        trigger: Trigger,
+        status: Status,
+        error: ErrorInfo | None,
+        metadata: dict[str, Any] | None,
+        now: datetime,
+    ) -> CheckpointRecord:
+        head, steps = self.head, tuple(self.steps)
+        live = self._space.size + _NODE_COST * min(self._state.steps, len(self._state.visits))
+        if head.tail_bytes + self.size < max(KEYFRAME_BYTES, 2 * live):
+            return CheckpointRecord(
+                version=SCHEMA_VERSION,
+                checkpoint_id=self._services.ids.new_id(),
+                sequence=head.sequence + 1,
+                base=head.checkpoint_id,
+                trigger=trigger,
+                created_at=now,
+                status=status,
+                steps=steps,
+                error=error,
+                metadata=metadata,
+            )
+        values, self._keyframe_payloads = self._space.snapshot()
+        state = self._state
+        return CheckpointRecord(
+            version=SCHEMA_VERSION,
+            checkpoint_id=self._services.ids.new_id(),
+            sequence=head.sequence + 1,
+            base=head.checkpoint_id,
+            trigger=trigger,
+            created_at=now,
+            keyframe=True,
+            status=status,
+            steps=steps,
+            error=error,
+            metadata=metadata,
+            run_id=self.run_id,
+            parent_run_id=self._identity.parent_run_id,
+            flow_id=self._identity.flow_id,
+            flow_version=self._identity.flow_version,
+            flow_hash=self._identity.flow_hash,
+            frontier=state.frontier(),
+            state=SerializedState(values, state.nodes()),
+            idempotency=state.idempotency(),
+            counters=state.counters(),
+        )
+
+    async def _put(
+        self, record: CheckpointRecord, status: Status | None, admission: Admission | None = None
+    ) -> Verdict:
+        assert self.lease is not None
+        payloads = self._payloads + self._keyframe_payloads if record.keyframe else self._payloads
+        body, digest = seal(record, self.head.digest, payloads)
+        commit = Commit(
+            run_id=self.run_id,
+            sequence=record.sequence,
+            checkpoint_id=record.checkpoint_id,
+            base=record.base,
+            epoch=self.lease.epoch,
+            body=body,
+            keyframe=record.keyframe,
+            status=status,
+            admission=admission,
+            ignores_signal=status is not None and status.is_final,
+            ended_at=record.created_at if status is not None and status.is_final else None,
+        )
+        verdict = await self._deliver(commit)
+        if verdict is Verdict.ACCEPTED:
+            head = self.head
+            head.sequence = record.sequence
+            head.checkpoint_id = record.checkpoint_id
+            head.digest = digest
+            head.tail_bytes = 0 if record.keyframe else head.tail_bytes + len(body)
+            self._clear()
+        return verdict
+
+    async def _deliver(self, commit: Commit) -> Verdict:
+        """Put the commit; while the store is out of reach, put the very same one again.
+
+        If an earlier try went through and only its reply was lost, the store finds the record there.
+        """
+        services = self._services
+        for pause in (*RETRY_PAUSES, None):
+            try:
+                return services.committer.try_now(commit) or await services.committer.put(commit)
+            except StoreUnavailable:
+                if pause is None:
+                    raise
+                await services.clock.sleep_until(services.clock.now() + pause)
+        raise AssertionError("unreachable")
+
+    def _clear(self) -> None:
+        self.steps = []
+        self._payloads = []
+        self.size = 0

@@ -1,0 +1,117 @@
+"""Keeps the leases of a host's runs alive, on a thread of its own.
+
+User code may hold the driving thread for hours; the lease must not depend on it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from datetime import timedelta
+from typing import Protocol
+
+from everstep.errors import EverstepError, LeaseLost, RunCancelled
+from everstep.model.leases import Lease
+from everstep.ports.store import BlockingStore, CheckpointStore, Verdict
+from everstep.ports.system import Clock
+
+log = logging.getLogger("everstep")
+
+
+class Stoppable(Protocol):
+    def stop(self, reason: EverstepError) -> None: ...
+
+
+class _Held:
+    def __init__(self, lease: Lease, ttl: timedelta, drive: Stoppable, now: float) -> None:
+        self.lease = lease
+        self.ttl = ttl
+        self.drive = drive
+        self.renewed = now
+        self.due = now + ttl.total_seconds() / 2
+
+
+class LeaseKeeper:
+    """Renews every lease at half its time, and stops the drive of one that is lost."""
+
+    def __init__(self, store: CheckpointStore, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._held: dict[str, _Held] = {}
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._is_closed = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def hold(self, lease: Lease, ttl: timedelta, drive: Stoppable) -> None:
+        """Begin to renew a lease."""
+        with self._changed:
+            self._held[lease.run_id] = _Held(lease, ttl, drive, self._clock.monotonic())
+            if self._thread is None:
+                self._loop = asyncio.get_running_loop()
+                self._thread = threading.Thread(target=self._work, name="everstep-leases", daemon=True)
+                self._thread.start()
+            elif len(self._held) == 1:
+                self._changed.notify()
+
+    def drop(self, run_id: str) -> None:
+        """Stop renewing."""
+        with self._changed:
+            self._held.pop(run_id, None)
+
+    def drive_of(self, run_id: str) -> Stoppable | None:
+        """Return the drive of a run that this host drives right now."""
+        held = self._held.get(run_id)
+        return held.drive if held is not None else None
+
+    def close(self) -> None:
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                if self._is_closed:
+                    return
+                now = self._clock.monotonic()
+                due = [h for h in self._held.values() if h.due <= now]
+                if not due:
+                    soonest = min((h.due for h in self._held.values()), default=None)
+                    self._changed.wait(None if soonest is None else soonest - now)
+                    continue
+            for held in due:
+                self._renew(held)
+
+    def _renew(self, held: _Held) -> None:
+        started = self._clock.monotonic()
+        span = held.ttl.total_seconds()
+        try:
+            outcome = self._ask(held)
+        except EverstepError as error:
+            held.due = self._clock.monotonic() + min(span / 10, 5.0)
+            log.warning("the lease of run %r could not be renewed: %s", held.lease.run_id, error)
+            if self._clock.monotonic() - held.renewed > span:
+                self._stop(held, LeaseLost(f"the lease of run {held.lease.run_id!r} ran out: {error}"))
+            return
+        if isinstance(outcome, Lease):
+            held.lease, held.renewed, held.due = outcome, started, started + span / 2
+        elif outcome is Verdict.SIGNALLED:
+            self._stop(held, RunCancelled(f"run {held.lease.run_id!r} was cancelled."))
+        else:
+            self._stop(held, LeaseLost(f"run {held.lease.run_id!r} was taken over by another process."))
+
+    def _ask(self, held: _Held) -> Lease | Verdict:
+        if isinstance(self._store, BlockingStore):
+            return self._store.renew_blocking([held.lease], held.ttl)[0]
+        assert self._loop is not None
+        return asyncio.run_coroutine_threadsafe(
+            self._store.renew([held.lease], held.ttl), self._loop
+        ).result()[0]
+
+    def _stop(self, held: _Held, reason: EverstepError) -> None:
+        self.drop(held.lease.run_id)
+        held.drive.stop(reason)

@@ -1,0 +1,325 @@
+"""Starting, continuing, reopening and cancelling runs: everything around a drive."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+from everstep.codec.records import unseal
+from everstep.engine.state import RunState
+from everstep.errors import (
+    BadRequest,
+    FlowChanged,
+    InputsDiffer,
+    LeaseConflict,
+    RunAbandoned,
+    RunCancelled,
+    RunNotFound,
+)
+from everstep.graph.flow import Flow
+from everstep.graph.plan import Plan, differences, plan_of
+from everstep.model.durability import Durability
+from everstep.model.enums import Mode, Status, Trigger
+from everstep.model.leases import Lease
+from everstep.model.records import ErrorInfo, Written
+from everstep.ports.store import RunRow, Signal, Verdict
+from everstep.runtime.drive import Drive
+from everstep.runtime.events import Event, EventKind
+from everstep.runtime.journal import Identity, Journal
+from everstep.runtime.keeper import LeaseKeeper
+from everstep.runtime.rehydrate import Rehydrated
+from everstep.runtime.services import Services
+from everstep.runtime.values import Draft, ValueSpace
+
+log = logging.getLogger("everstep")
+RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_REOPENABLE = (Status.FAILED, Status.ABANDONED)
+
+
+class Outcome(NamedTuple):
+    """A run after its drive, or as its records tell it."""
+
+    run_id: str
+    status: Status
+    state: RunState
+    space: ValueSpace
+    error: ErrorInfo | None = None
+    exception: BaseException | None = None
+
+
+class Runs:
+    """The runs of one host."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._keeper = LeaseKeeper(services.store, services.clock)
+
+    def close(self) -> None:
+        self._keeper.close()
+
+    async def run(self, flow: Flow, inputs: Mapping[str, Any] | None, run_id: str | None) -> Outcome:
+        """Start a run, continue it if it is unfinished, or return what it came to if it has ended."""
+        if run_id is not None:
+            check_run_id(run_id)
+        row = None
+        if inputs is None and run_id is not None and flow.durability.mode is not Mode.OFF:
+            row = await self._services.store.run(run_id)
+        if row is None:
+            given = dict(inputs or {})
+            flow.check_inputs(given)
+            started = await self._start(flow, given, run_id or self._services.ids.new_id())
+            if isinstance(started, Outcome):
+                return started
+            assert run_id is not None
+            row = await self._services.store.run(run_id)
+            assert row is not None
+            await self._check_flow(row, flow)
+            await self._check_inputs(row, started)
+        else:
+            await self._check_flow(row, flow)
+        if row.status.is_final:
+            return await self.recorded(row.run_id, flow.plan)
+        return await self._continue(row, flow)
+
+    async def resume(self, run_id: str, flow: Flow) -> Outcome:
+        """Continue an unfinished run, or reopen one that failed at the node where it failed."""
+        row = await self.row(run_id)
+        await self._check_flow(row, flow)
+        if row.status.is_final and row.status not in _REOPENABLE:
+            return await self.recorded(run_id, flow.plan)
+        return await self._continue(row, flow)
+
+    async def cancel(self, run_id: str) -> Status:
+        """Cancel a run. Its owner, if it has a live one, stops at its next write; else it ends at once."""
+        row = await self.row(run_id)
+        if row.status.is_final or not await self._services.store.signal(run_id, Signal.CANCEL):
+            return (await self.row(run_id)).status
+        drive = self._keeper.drive_of(run_id)
+        if drive is not None:
+            drive.stop(RunCancelled(f"run {run_id!r} was cancelled."))
+            return Status.RUNNING
+        try:
+            lease = await self._claim(run_id, Durability(), waits=False)
+        except LeaseConflict:
+            return Status.RUNNING
+        plan = await self.plan(row)
+        journal, _, _ = await self._reopen_journal(row, plan, Durability(), lease)
+        await journal.flush(Trigger.CANCELLED, status=Status.CANCELLED, changes_status=True)
+        return Status.CANCELLED
+
+    async def row(self, run_id: str) -> RunRow:
+        """Return what the store knows of a run."""
+        row = await self._services.store.run(check_run_id(run_id))
+        if row is None:
+            raise RunNotFound(f"there is no run {run_id!r}.", fix="List them with: everstep runs")
+        return row
+
+    async def plan(self, row: RunRow) -> Plan:
+        """Return the wiring a run began with, without its functions."""
+        blueprint = await self._services.store.blueprint(row.flow_hash)
+        if blueprint is None:
+            raise RunNotFound(f"the structure of flow {row.flow_id!r} is missing from the store.")
+        return plan_of(blueprint)
+
+    async def rehydrate(
+        self, run_id: str, plan: Plan, durability: Durability, *, at: int | None = None
+    ) -> Rehydrated:
+        """Fold a run's chain up to a checkpoint."""
+        records = await self._services.store.tail(run_id, at=at)
+        folded = Rehydrated(plan, self._services.values, self._services.blobs, durability.blob_threshold)
+        return folded.fold(run_id, records)
+
+    async def recorded(self, run_id: str, plan: Plan) -> Outcome:
+        """Return what a run came to, from its records alone."""
+        folded = await self.rehydrate(run_id, plan, Durability())
+        return Outcome(run_id, folded.status, folded.state, folded.space, folded.error)
+
+    # -- starting and continuing --------------------------------------------------------------------------
+
+    async def _start(self, flow: Flow, inputs: dict[str, Any], run_id: str) -> Outcome | tuple[Draft, ...]:
+        """Admit and drive a run; if its id is taken, return the encoded inputs instead."""
+        services = self._services
+        state = RunState(flow.plan)
+        space = ValueSpace(flow.plan, services.values, services.blobs, flow.durability.blob_threshold)
+        drafts = tuple(space.draft(name, value, name) for name, value in inputs.items())
+        for draft in drafts:
+            space.write_aside(draft)
+        journal = Journal(services, _identity(flow, run_id), flow.durability, state, space)
+        services.committer.drives += 1
+        try:
+            verdict = await journal.admit(drafts, services.ids.new_id())
+        finally:
+            services.committer.drives -= 1
+        if verdict is Verdict.EXISTS:
+            return drafts
+        self._emit("run_started", run_id, {"flow": flow.name})
+        return await self._drive(flow, journal, state, space)
+
+    async def _continue(self, row: RunRow, flow: Flow) -> Outcome:
+        lease = await self._claim(row.run_id, flow.durability, waits=True)
+        try:
+            journal, state, space = await self._reopen_journal(row, flow.plan, flow.durability, lease)
+            if row.status in _REOPENABLE:
+                state.reopen()
+                await journal.flush(Trigger.RESUME, changes_status=True)
+            elif lease.takeovers > flow.durability.max_resume_attempts:
+                await self._abandon(journal, lease)
+        except BaseException:
+            await self._services.store.release_lease(lease)
+            raise
+        self._emit(
+            "run_resumed",
+            row.run_id,
+            {"flow": flow.name, "sequence": journal.head.sequence, "steps": state.steps},
+        )
+        return await self._drive(flow, journal, state, space)
+
+    async def _abandon(self, journal: Journal, lease: Lease) -> None:
+        message = f"run {lease.run_id!r} was taken over {lease.takeovers} times without writing anything."
+        error = ErrorInfo(type="RunAbandoned", message=message, code=RunAbandoned.code)
+        await journal.flush(Trigger.ABANDONED, status=Status.ABANDONED, error=error, changes_status=True)
+        raise RunAbandoned(message, fix="Find out what kills its owners, then: everstep resume")
+
+    async def _reopen_journal(
+        self, row: RunRow, plan: Plan, durability: Durability, lease: Lease
+    ) -> tuple[Journal, RunState, ValueSpace]:
+        folded = await self.rehydrate(row.run_id, plan, durability)
+        identity = Identity(
+            row.run_id, row.flow_id, row.flow_version, row.flow_hash, plan.blueprint, row.parent_run_id
+        )
+        journal = Journal(self._services, identity, durability, folded.state, folded.space)
+        journal.head = folded.head
+        journal.lease = lease
+        return journal, folded.state, folded.space
+
+    async def _drive(self, flow: Flow, journal: Journal, state: RunState, space: ValueSpace) -> Outcome:
+        drive = Drive(self._services, flow, journal, state, space)
+        lease = journal.lease
+        if lease is not None:
+            self._keeper.hold(lease, flow.durability.lease_ttl, drive)
+        status: Status | None = None
+        try:
+            status = await drive.run()
+        finally:
+            if lease is not None:
+                self._keeper.drop(journal.run_id)
+                if status is None:
+                    await self._release(lease)
+        error = drive.failure
+        self._emit(
+            "run_ended", journal.run_id, {"status": status.value, "error": error.message if error else None}
+        )
+        return Outcome(journal.run_id, status, state, space, error, drive.exception)
+
+    async def _release(self, lease: Lease) -> None:
+        """Give the lease of an interrupted run back; if the store is in trouble it will expire by itself."""
+        try:
+            await self._services.store.release_lease(lease)
+        except Exception as error:
+            log.warning("the lease of run %r was not given back: %s", lease.run_id, error)
+
+    async def _claim(self, run_id: str, durability: Durability, *, waits: bool) -> Lease:
+        """Claim a run: at once if its owner is dead or gone, after its time-out if it lives elsewhere."""
+        services = self._services
+        owner, process, ttl = services.ids.new_id(), services.processes.me(), durability.lease_ttl
+        void: int | None = None
+        seen: tuple[int, Any] | None = None
+        tries = durability.retry_on_lease_conflict
+        while True:
+            try:
+                return await services.store.lease(
+                    run_id, owner=owner, ttl=ttl, process=process, void_epoch=void
+                )
+            except LeaseConflict as conflict:
+                held = conflict.details["lease"]
+                assert isinstance(held, Lease)
+                if held.process is not None and services.processes.is_gone(held.process):
+                    if void == held.epoch:
+                        raise
+                    void = held.epoch
+                    continue
+                is_elsewhere = held.process is None or not services.processes.is_here(held.process)
+                stands_still = seen is None or seen == (held.epoch, held.expires_at)
+                if not waits or not ((is_elsewhere and stands_still) or tries > 0):
+                    raise
+                if not (is_elsewhere and stands_still):
+                    tries -= 1
+                seen = (held.epoch, held.expires_at)
+                await self._wait_for(held, conflict, is_elsewhere=is_elsewhere)
+
+    async def _wait_for(self, held: Lease, conflict: LeaseConflict, *, is_elsewhere: bool) -> None:
+        clock = self._services.clock
+        until = held.expires_at if is_elsewhere else min(held.expires_at, clock.now() + timedelta(seconds=1))
+        self._emit("lease_wait", held.run_id, {"until": until.isoformat()})
+        log.warning("%s Waiting until %s.", conflict.message, until.strftime("%H:%M:%S UTC"))
+        await clock.sleep_until(until + timedelta(milliseconds=1))
+
+    # -- checks -------------------------------------------------------------------------------------------
+
+    async def _check_flow(self, row: RunRow, flow: Flow) -> None:
+        if row.flow_id != flow.name:
+            raise FlowChanged(
+                f"run {row.run_id!r} belongs to flow {row.flow_id!r}, not {flow.name!r}.",
+                fix="Use another run id, or the flow it began with.",
+            )
+        if row.flow_hash == flow.plan.hash:
+            return
+        stored = await self._services.store.blueprint(row.flow_hash)
+        what = differences(stored, flow.plan.blueprint) if stored is not None else "its structure is unknown"
+        if row.status.is_final:
+            log.warning("flow %r changed since run %r ended: %s", flow.name, row.run_id, what)
+        raise FlowChanged(
+            f"flow {flow.name!r} is not the one run {row.run_id!r} began with: {what}.",
+            fix="Finish the run with the code it began with, or start a new run.",
+        )
+
+    async def _check_inputs(self, row: RunRow, drafts: tuple[Draft, ...]) -> None:
+        """Refuse other inputs than the recorded ones."""
+        records = await self._services.store.get(row.run_id, first=1, last=1)
+        opened = unseal(records[0].body, f"checkpoint 1 of run {row.run_id!r}")
+        stored = {w.name: w for w in opened.record.writes()}
+        given = {d.written.name: d for d in drafts}
+        space = ValueSpace(
+            plan_of(b'{"entry":[],"nodes":[]}'), self._services.values, self._services.blobs, 0
+        )
+        payloads = iter(opened.payloads)
+        for write in stored.values():
+            space.load(write, next(payloads) if write.artifact is None else None)
+        differ = sorted(
+            name
+            for name in stored.keys() | given.keys()
+            if name not in stored or name not in given or not self._is_same(space, stored[name], given[name])
+        )
+        if differ:
+            raise InputsDiffer(
+                f"run {row.run_id!r} began with other inputs: {', '.join(differ)} differ.",
+                fix="Use the same inputs to continue it, or another run id to start anew.",
+                inputs=differ,
+            )
+
+    def _is_same(self, space: ValueSpace, stored: Written, given: Draft) -> bool:
+        """Compare by digest, then, since the order of a dict's keys is no difference, by canonical bytes."""
+        if stored.digest == given.written.digest:
+            return True
+        values = self._services.values
+        return values.canonical(space.peek(stored.name)) == values.canonical(given.live)
+
+    def _emit(self, kind: EventKind, run_id: str, data: dict[str, Any]) -> None:
+        if self._services.listener is not None:
+            self._services.listener(Event(kind=kind, run_id=run_id, at=self._services.clock.now(), data=data))
+
+
+def _identity(flow: Flow, run_id: str) -> Identity:
+    return Identity(run_id, flow.name, flow.version, flow.plan.hash, flow.plan.blueprint)
+
+
+def check_run_id(run_id: str) -> str:
+    """Return the id, or raise if no run can be called that."""
+    if not isinstance(run_id, str) or not RUN_ID.fullmatch(run_id):
+        raise BadRequest(
+            f"{run_id!r} is not a run id.", fix="Use letters, digits, '.', '_' and '-', at most 128 of them."
+        )
+    return run_id

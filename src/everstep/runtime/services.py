@@ -1,0 +1,53 @@
+"""What a drive needs from its host."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+from everstep.codec.values import Values
+from everstep.ports.store import CheckpointBlobStore, CheckpointStore
+from everstep.ports.system import Clock, Ids, Processes
+from everstep.runtime.committer import Committer
+from everstep.runtime.events import Listener
+
+
+class Services:
+    """The store, the clock and the rest, shared by all runs of a host."""
+
+    def __init__(
+        self,
+        *,
+        store: CheckpointStore,
+        blobs: CheckpointBlobStore | None,
+        clock: Clock,
+        ids: Ids,
+        processes: Processes,
+        values: Values,
+        listener: Listener | None,
+        owns_loop: bool,
+        max_threads: int,
+    ) -> None:
+        self.store = store
+        self.blobs = blobs
+        self.clock = clock
+        self.ids = ids
+        self.processes = processes
+        self.values = values
+        self.listener = listener
+        self.owns_loop = owns_loop
+        """True if nobody else's code runs on the loop, so that a sync node may be called on it."""
+        self.committer = Committer(store, clock)
+        self._max_threads = max_threads
+        self._pool: ThreadPoolExecutor | None = None
+
+    @property
+    def pool(self) -> ThreadPoolExecutor:
+        """Threads for sync nodes that run beside others."""
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self._max_threads, thread_name_prefix="everstep-node")
+        return self._pool
+
+    def close(self) -> None:
+        self.committer.close()
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)

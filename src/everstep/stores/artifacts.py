@@ -1,0 +1,91 @@
+"""Artifacts as files: content-addressed, written aside, synced, then renamed into place."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from pathlib import Path
+
+from everstep.errors import StateCorrupted, StoreError
+from everstep.model.records import ArtifactRef
+
+
+class ArtifactFolder:
+    """Keeps each artifact in a file named by the SHA-256 of its data."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._count = 0
+
+    def put_checkpoint_blob(self, header: bytes, data: bytes, *, content_type: str) -> ArtifactRef:
+        """Write, sync, rename, sync the folder; the hash is worked out while the disk is busy."""
+        try:
+            digest = self._write(header, data)
+        except OSError as error:
+            raise StoreError(
+                f"cannot write an artifact of {len(data)} bytes to {self._folder}: {error.strerror or error}.",
+                fix="Free some space or check the folder's permissions, then resume the run.",
+            ) from error
+        return ArtifactRef("file", f"{digest[:2]}/{digest}", len(data), content_type, digest)
+
+    def _write(self, header: bytes, data: bytes) -> str:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        with self._lock:
+            self._count += 1
+            temporary = self._folder / f".{os.getpid()}-{self._count}.tmp"
+        hasher = _Hasher(data)
+        hasher.start()
+        try:
+            with temporary.open("wb", buffering=0) as file:
+                for part in (header, data):
+                    _write_all(file.fileno(), part)
+                os.fdatasync(file.fileno())
+            hasher.join()
+            target = self._folder / hasher.digest[:2] / hasher.digest
+            if not target.parent.exists():
+                target.parent.mkdir(exist_ok=True)
+                _sync_folder(self._folder)
+            temporary.rename(target)
+            _sync_folder(target.parent)
+        except BaseException:
+            hasher.join()
+            temporary.unlink(missing_ok=True)
+            raise
+        return hasher.digest
+
+    def get_checkpoint_blob(self, ref: ArtifactRef) -> bytes:
+        try:
+            return (self._folder / ref.key).read_bytes()
+        except FileNotFoundError:
+            raise StateCorrupted(
+                f"artifact {ref.key} is missing from {self._folder}.",
+                fix="Restore the folder that belongs to this database.",
+            ) from None
+        except OSError as error:
+            raise StoreError(f"cannot read artifact {ref.key}: {error.strerror or error}.") from error
+
+
+class _Hasher(threading.Thread):
+    def __init__(self, data: bytes) -> None:
+        super().__init__(name="everstep-hash")
+        self._data = data
+        self.digest = ""
+
+    def run(self) -> None:
+        self.digest = hashlib.sha256(self._data).hexdigest()
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def _sync_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,223 @@
+"""`memory:` keeps runs in this process: for tests and for trying things out."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Sequence
+from datetime import timedelta
+
+import msgspec
+
+from everstep.engine import leases
+from everstep.errors import RunNotFound, StateCorrupted
+from everstep.model.enums import Status
+from everstep.model.leases import Lease, Process
+from everstep.model.records import ArtifactRef
+from everstep.ports.store import Capabilities, Commit, RunFilter, RunRow, Signal, StoredRecord, Verdict
+from everstep.ports.system import Clock
+
+
+class _Run:
+    def __init__(self, row: RunRow, epoch: int) -> None:
+        self.row = row
+        self.epoch = epoch
+        self.claimed_at_sequence = 1
+        self.records: list[StoredRecord] = []
+
+
+class MemoryData:
+    """What several memory stores may share, as processes share a database."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.runs: dict[str, _Run] = {}
+        self.blueprints: dict[str, bytes] = {}
+        self.blobs: dict[str, bytes] = {}
+
+
+class MemoryStore:
+    """A store that forgets everything when the process ends."""
+
+    capabilities = Capabilities(durable=False, single_writer=True)
+
+    def __init__(self, clock: Clock, data: MemoryData | None = None) -> None:
+        self._clock = clock
+        self._data = data or MemoryData()
+
+    async def put(self, commits: Sequence[Commit]) -> list[Verdict]:
+        return self.put_blocking(commits)
+
+    def put_blocking(self, commits: Sequence[Commit]) -> list[Verdict]:
+        with self._data.lock:
+            return [self._put_one(commit) for commit in commits]
+
+    def _put_one(self, commit: Commit) -> Verdict:
+        run = self._data.runs.get(commit.run_id)
+        if commit.admission is not None:
+            if run is not None:
+                return (
+                    Verdict.ACCEPTED
+                    if run.records[0].checkpoint_id == commit.checkpoint_id
+                    else Verdict.EXISTS
+                )
+            run = self._data.runs[commit.run_id] = _Run(self._admit(commit), commit.epoch)
+        elif run is None:
+            return Verdict.UNKNOWN_RUN
+        else:
+            head = run.records[-1]
+            if head.checkpoint_id == commit.checkpoint_id:
+                return Verdict.ACCEPTED
+            if run.epoch != commit.epoch:
+                return Verdict.FENCED
+            if head.checkpoint_id != commit.base or head.sequence + 1 != commit.sequence:
+                return Verdict.MOVED
+            if run.row.signal is not None and not commit.ignores_signal:
+                return Verdict.SIGNALLED
+        run.records.append(StoredRecord(commit.sequence, commit.checkpoint_id, commit.keyframe, commit.body))
+        self._follow(run, commit)
+        return Verdict.ACCEPTED
+
+    def _admit(self, commit: Commit) -> RunRow:
+        admission = commit.admission
+        assert admission is not None
+        self._data.blueprints.setdefault(admission.flow_hash, admission.blueprint)
+        expires = self._clock.now() + admission.ttl
+        return RunRow(
+            run_id=commit.run_id,
+            flow_id=admission.flow_id,
+            flow_version=admission.flow_version,
+            flow_hash=admission.flow_hash,
+            parent_run_id=admission.parent_run_id,
+            status=Status.RUNNING,
+            created_at=admission.created_at,
+            ended_at=None,
+            checkpoints=0,
+            lease=Lease(commit.run_id, admission.owner, commit.epoch, expires, admission.process),
+        )
+
+    def _follow(self, run: _Run, commit: Commit) -> None:
+        row = msgspec.structs.replace(run.row, checkpoints=commit.sequence)
+        if commit.status is not None:
+            final = commit.status.is_final
+            row = msgspec.structs.replace(
+                row,
+                status=commit.status,
+                ended_at=commit.ended_at,
+                lease=None if final else row.lease,
+                signal=None if final else row.signal,
+            )
+        run.row = row
+
+    async def get(self, run_id: str, *, first: int = 1, last: int | None = None) -> list[StoredRecord]:
+        with self._data.lock:
+            run = self._data.runs.get(run_id)
+            records = run.records if run is not None else []
+            return [r for r in records if r.sequence >= first and (last is None or r.sequence <= last)]
+
+    async def tail(self, run_id: str, *, at: int | None = None) -> list[StoredRecord]:
+        records = await self.get(run_id, last=at)
+        starts = [k for k, r in enumerate(records) if r.keyframe]
+        return records[starts[-1] :] if starts else records
+
+    async def lease(
+        self,
+        run_id: str,
+        *,
+        owner: str,
+        ttl: timedelta,
+        process: Process | None,
+        void_epoch: int | None = None,
+    ) -> Lease:
+        with self._data.lock:
+            run = self._data.runs.get(run_id)
+            if run is None:
+                raise RunNotFound(f"there is no run {run_id!r}.", fix="Look with: everstep runs")
+            granted = leases.claim(
+                run.row.lease,
+                run_id=run_id,
+                owner=owner,
+                process=process,
+                now=self._clock.now(),
+                ttl=ttl,
+                newest_epoch=run.epoch,
+                has_progressed=run.row.checkpoints > run.claimed_at_sequence,
+                void_epoch=void_epoch,
+            )
+            run.epoch = granted.epoch
+            run.claimed_at_sequence = run.row.checkpoints
+            run.row = msgspec.structs.replace(run.row, lease=granted)
+            return granted
+
+    async def renew(self, held: Sequence[Lease], ttl: timedelta) -> list[Lease | Verdict]:
+        return self.renew_blocking(held, ttl)
+
+    def renew_blocking(self, held: Sequence[Lease], ttl: timedelta) -> list[Lease | Verdict]:
+        with self._data.lock:
+            return [self._renew_one(lease, ttl) for lease in held]
+
+    def _renew_one(self, lease: Lease, ttl: timedelta) -> Lease | Verdict:
+        run = self._data.runs.get(lease.run_id)
+        longer = leases.renewed(run.row.lease if run else None, lease, now=self._clock.now(), ttl=ttl)
+        if run is None or longer is None:
+            return Verdict.FENCED
+        if run.row.signal is not None:
+            return Verdict.SIGNALLED
+        run.row = msgspec.structs.replace(run.row, lease=longer)
+        return longer
+
+    async def release_lease(self, lease: Lease) -> None:
+        with self._data.lock:
+            run = self._data.runs.get(lease.run_id)
+            if run is not None and run.row.lease is not None and run.row.lease.epoch == lease.epoch:
+                run.row = msgspec.structs.replace(run.row, lease=None)
+
+    async def run(self, run_id: str) -> RunRow | None:
+        with self._data.lock:
+            run = self._data.runs.get(run_id)
+            return run.row if run is not None else None
+
+    async def list(self, wanted: RunFilter) -> list[RunRow]:
+        with self._data.lock:
+            rows = [run.row for run in reversed(self._data.runs.values())]
+        if wanted.before is not None:
+            ids = [row.run_id for row in rows]
+            rows = rows[ids.index(wanted.before) + 1 :] if wanted.before in ids else []
+        return [
+            row
+            for row in rows
+            if wanted.flow_id in (None, row.flow_id)
+            and wanted.run_id in (None, row.run_id)
+            and wanted.status in (None, row.status)
+        ][: wanted.limit]
+
+    async def blueprint(self, flow_hash: str) -> bytes | None:
+        return self._data.blueprints.get(flow_hash)
+
+    async def signal(self, run_id: str, signal: Signal) -> bool:
+        with self._data.lock:
+            run = self._data.runs.get(run_id)
+            if run is None or run.row.status.is_final:
+                return False
+            run.row = msgspec.structs.replace(run.row, signal=signal)
+            return True
+
+    async def ack(self, run_id: str) -> None:
+        with self._data.lock:
+            run = self._data.runs.get(run_id)
+            if run is not None and run.row.acked_at is None:
+                run.row = msgspec.structs.replace(run.row, acked_at=self._clock.now())
+
+    async def close(self) -> None:
+        return
+
+    def put_checkpoint_blob(self, header: bytes, data: bytes, *, content_type: str) -> ArtifactRef:
+        digest = hashlib.sha256(data).hexdigest()
+        self._data.blobs[digest] = header + data
+        return ArtifactRef("memory", digest, len(data), content_type, digest)
+
+    def get_checkpoint_blob(self, ref: ArtifactRef) -> bytes:
+        try:
+            return self._data.blobs[ref.key]
+        except KeyError:
+            raise StateCorrupted(f"artifact {ref.key} is missing from memory.") from None

@@ -1,0 +1,1 @@
+"""`sqlite:` keeps runs in one file, with artifacts in a folder beside it."""

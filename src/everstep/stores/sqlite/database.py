@@ -1,0 +1,139 @@
+"""One SQLite file: opening it, bringing its schema up to date, and saying plainly what is wrong with it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from everstep.errors import EverstepError, IncompatibleVersion, StateCorrupted, StoreError, StoreUnavailable
+
+_HERE = Path(__file__).parent
+APPLICATION_ID = 0x65766572
+"""'ever', so that another program's file is not taken for ours."""
+PAGE_SIZE = 8192
+"""Two or three 1 KiB records to a 4 KiB page leave a third of it empty."""
+BUSY_MS = 10_000
+
+
+def read_queries() -> dict[str, str]:
+    """Return the named queries of `queries.sql`."""
+    text = (_HERE / "queries.sql").read_text()
+    parts = re.split(r"^-- name: (\w+)\n", text, flags=re.MULTILINE)[1:]
+    return {name: body.strip().rstrip(";") for name, body in zip(parts[::2], parts[1::2], strict=True)}
+
+
+def migrations() -> list[tuple[int, str]]:
+    """Return the schema's steps by number."""
+    files = sorted((_HERE / "migrations").glob("[0-9]*.sql"))
+    return [(int(file.name[:4]), file.read_text()) for file in files]
+
+
+def open_database(path: Path, *, synchronous: str, create: bool, vfs: str | None = None) -> apsw.Connection:
+    """Open the file, make or upgrade its schema, and return a connection in autocommit."""
+    flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
+    if not create and not path.exists():
+        raise StoreError(
+            f"there is no database at {path}.", fix="Check the path, or start a run to make one."
+        )
+    with plainly(path):
+        if create:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        connection = apsw.Connection(str(path), flags=flags, vfs=vfs)
+        try:
+            connection.set_busy_timeout(BUSY_MS)
+            _prepare(connection, path, synchronous)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+def _prepare(connection: apsw.Connection, path: Path, synchronous: str) -> None:
+    version = _schema_version(connection, path)
+    newest = migrations()[-1][0] if version == 0 else 0
+    if version == 0:
+        connection.execute(f"PRAGMA page_size = {PAGE_SIZE}")
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute(f"PRAGMA synchronous = {synchronous}")
+    if newest or version < _newest():
+        migrate(connection, path)
+
+
+def _newest() -> int:
+    return max(int(file.name[:4]) for file in (_HERE / "migrations").glob("[0-9]*.sql"))
+
+
+def _schema_version(connection: apsw.Connection, path: Path) -> int:
+    (version,) = connection.execute("PRAGMA user_version").fetchall()[0]
+    (application,) = connection.execute("PRAGMA application_id").fetchall()[0]
+    if version == 0 and application == 0:
+        (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()[0]
+        if tables:
+            raise StoreError(f"{path} is a database of another program.", fix="Name another file.")
+        return 0
+    if application != APPLICATION_ID:
+        raise StoreError(f"{path} is a database of another program.", fix="Name another file.")
+    if version > _newest():
+        raise IncompatibleVersion(
+            f"{path} has schema {version}; this everstep knows up to {_newest()}.",
+            fix="Use the newer everstep that wrote it.",
+        )
+    return int(version)
+
+
+def migrate(connection: apsw.Connection, path: Path, *, upto: int | None = None) -> None:
+    """Bring the schema up to date in one transaction; another process may be doing the same."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        version = _schema_version(connection, path)
+        for number, script in migrations():
+            if number > version and (upto is None or number <= upto):
+                connection.execute(script)
+                connection.execute(f"PRAGMA user_version = {number}")
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+
+
+@contextmanager
+def plainly(path: Path) -> Iterator[None]:
+    """Turn SQLite's errors into ours, each with what to do."""
+    try:
+        yield
+    except apsw.Error as error:
+        raise explain(error, path) from error
+    except OSError as error:
+        raise StoreError(
+            f"cannot use {path}: {error.strerror or error}.", fix="Check the folder's permissions."
+        ) from error
+
+
+def explain(error: apsw.Error, path: Path) -> EverstepError:
+    """Say in one line what SQLite means."""
+    if isinstance(error, (apsw.BusyError, apsw.LockedError)):
+        return StoreUnavailable(
+            f"{path} is locked by another process.", fix="Try again, or see who holds it."
+        )
+    if isinstance(error, apsw.FullError):
+        return StoreError(f"the disk that holds {path} is full.", fix="Free some space, then resume the run.")
+    if isinstance(error, apsw.ReadOnlyError):
+        return StoreError(
+            f"{path} cannot be written.", fix="Check the permissions of the file and its folder."
+        )
+    if isinstance(error, (apsw.CorruptError, apsw.NotADBError)):
+        return StateCorrupted(f"{path} is damaged: {error}.", fix="Restore it from a copy.")
+    if isinstance(error, apsw.CantOpenError):
+        return StoreError(f"cannot open {path}.", fix="Check the path and the folder's permissions.")
+    return StoreError(f"SQLite failed on {path}: {type(error).__name__}: {error}.", fix="Check the disk.")
+
+
+def rows(connection: apsw.Connection, sql: str, bindings: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Run a query and return everything it gives."""
+    return connection.execute(sql, bindings).fetchall()

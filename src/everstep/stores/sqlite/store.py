@@ -1,0 +1,312 @@
+"""The store on one SQLite file. A put of a step is one statement and one page."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import apsw
+import msgspec
+
+from everstep.engine import leases
+from everstep.errors import RunNotFound
+from everstep.model.enums import Status
+from everstep.model.leases import Lease, Process
+from everstep.ports.store import Capabilities, Commit, RunFilter, RunRow, Signal, StoredRecord, Verdict
+from everstep.ports.system import Clock
+from everstep.stores.sqlite.database import open_database, plainly, read_queries, rows
+
+_SPAN = 1 << 32
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+class SqliteStore:
+    """Many clients in many processes may use one file; writes are one transaction each."""
+
+    capabilities = Capabilities(durable=True, single_writer=True)
+
+    def __init__(
+        self,
+        path: Path,
+        clock: Clock,
+        *,
+        synchronous: str = "FULL",
+        create: bool = True,
+        vfs: str | None = None,
+    ) -> None:
+        self.path = path
+        self._clock = clock
+        self._options = {"synchronous": synchronous, "create": create, "vfs": vfs}
+        self._sql = read_queries()
+        self._put_sql = self._sql["put"]
+        self._lock = threading.Lock()
+        self._db = open_database(path, synchronous=synchronous, create=create, vfs=vfs)
+        self._keys: dict[str, int] = {}
+        self._known_flows: set[str] = set()
+        self._renewals: apsw.Connection | None = None
+
+    async def put(self, commits: Sequence[Commit]) -> list[Verdict]:
+        return self.put_blocking(commits)
+
+    def put_blocking(self, commits: Sequence[Commit]) -> list[Verdict]:
+        with self._lock, plainly(self.path):
+            if len(commits) == 1 and commits[0].status is None:
+                return [self._put_one(commits[0])]
+            return self._in_transaction(lambda: [self._put_one(commit) for commit in commits])
+
+    def _in_transaction(self, work: Any) -> Any:
+        db = self._db
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            result = work()
+            db.execute("COMMIT")
+        except BaseException:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+            raise
+        return result
+
+    def _put_one(self, commit: Commit) -> Verdict:
+        if commit.admission is not None:
+            return self._admit(commit)
+        key = self._key_of(commit.run_id)
+        if key is None:
+            return Verdict.UNKNOWN_RUN
+        position = key * _SPAN + commit.sequence
+        self._db.execute(
+            self._put_sql,
+            (
+                position,
+                commit.checkpoint_id,
+                commit.keyframe,
+                commit.body,
+                key,
+                commit.epoch,
+                commit.ignores_signal,
+                commit.base,
+            ),
+        )
+        if self._db.changes() != 1:
+            return self._diagnose(commit, key, position)
+        if commit.status is not None:
+            query = "end_run" if commit.status.is_final else "change_status"
+            self._db.execute(self._sql[query], (key, commit.status.value, _to_int(commit.ended_at)))
+        return Verdict.ACCEPTED
+
+    def _diagnose(self, commit: Commit, key: int, position: int) -> Verdict:
+        """Say why a put was refused. A record that is already there was accepted before its reply was lost."""
+        found = rows(self._db, self._sql["diagnose"], (key, position))
+        if not found:
+            return Verdict.UNKNOWN_RUN
+        epoch, signal, here, base = found[0]
+        if here == commit.checkpoint_id:
+            return Verdict.ACCEPTED
+        if epoch != commit.epoch:
+            return Verdict.FENCED
+        if here is not None or base != commit.base:
+            return Verdict.MOVED
+        return Verdict.SIGNALLED if signal is not None else Verdict.MOVED
+
+    def _admit(self, commit: Commit) -> Verdict:
+        a = commit.admission
+        assert a is not None
+        db, sql = self._db, self._sql
+        expires = self._clock.now() + a.ttl
+        db.execute(
+            sql["admit"],
+            (
+                commit.run_id,
+                a.flow_id,
+                a.flow_version,
+                a.flow_hash,
+                a.parent_run_id,
+                (commit.status or Status.RUNNING).value,
+                _to_int(a.created_at),
+                commit.epoch,
+                a.owner,
+                _to_int(expires),
+                _process_text(a.process),
+            ),
+        )
+        if db.changes() != 1:
+            key = self._key_of(commit.run_id)
+            taken = rows(db, sql["first_id"], ((key or 0) * _SPAN + 1,))
+            return Verdict.ACCEPTED if taken == [(commit.checkpoint_id,)] else Verdict.EXISTS
+        key = db.last_insert_rowid()
+        db.execute(sql["first_put"], (key * _SPAN + 1, commit.checkpoint_id, commit.keyframe, commit.body))
+        if a.flow_hash not in self._known_flows:
+            db.execute(sql["keep_blueprint"], (a.flow_hash, a.blueprint))
+            self._known_flows.add(a.flow_hash)
+        self._keys[commit.run_id] = key
+        return Verdict.ACCEPTED
+
+    def _key_of(self, run_id: str) -> int | None:
+        key = self._keys.get(run_id)
+        if key is None:
+            found = rows(self._db, self._sql["run_key"], (run_id,))
+            if not found:
+                return None
+            if len(self._keys) > 10_000:
+                self._keys.clear()
+            key = self._keys[run_id] = found[0][0]
+        return key
+
+    async def get(self, run_id: str, *, first: int = 1, last: int | None = None) -> list[StoredRecord]:
+        with self._lock, plainly(self.path):
+            key = self._key_of(run_id)
+            return [] if key is None else self._records(key, first, _SPAN - 1 if last is None else last)
+
+    async def tail(self, run_id: str, *, at: int | None = None) -> list[StoredRecord]:
+        with self._lock, plainly(self.path):
+            key = self._key_of(run_id)
+            if key is None:
+                return []
+            last = _SPAN - 1 if at is None else at
+            found = rows(self._db, self._sql["newest_keyframe"], (key * _SPAN, key * _SPAN + last))
+            return self._records(key, found[0][0] - key * _SPAN if found else 1, last)
+
+    def _records(self, key: int, first: int, last: int) -> list[StoredRecord]:
+        base = key * _SPAN
+        found = self._db.execute(self._sql["records"], (base + first, base + last))
+        return [StoredRecord(p - base, checkpoint_id, bool(k), body) for p, checkpoint_id, k, body in found]
+
+    async def lease(
+        self,
+        run_id: str,
+        *,
+        owner: str,
+        ttl: timedelta,
+        process: Process | None,
+        void_epoch: int | None = None,
+    ) -> Lease:
+        with self._lock, plainly(self.path):
+            granted: Lease = self._in_transaction(
+                lambda: self._claim(run_id, owner, ttl, process, void_epoch)
+            )
+            return granted
+
+    def _claim(
+        self, run_id: str, owner: str, ttl: timedelta, process: Process | None, void_epoch: int | None
+    ) -> Lease:
+        found = rows(self._db, self._sql["run"], (run_id,))
+        if not found:
+            raise RunNotFound(f"there is no run {run_id!r}.", fix="Look with: everstep runs")
+        row, claimed_sequence, epoch = _row(found[0]), found[0][14], found[0][9]
+        granted = leases.claim(
+            row.lease,
+            run_id=run_id,
+            owner=owner,
+            process=process,
+            now=self._clock.now(),
+            ttl=ttl,
+            newest_epoch=epoch,
+            has_progressed=row.checkpoints > claimed_sequence,
+            void_epoch=void_epoch,
+        )
+        self._db.execute(
+            self._sql["claim"],
+            (
+                found[0][0],
+                granted.epoch,
+                owner,
+                _to_int(granted.expires_at),
+                _process_text(process),
+                granted.takeovers,
+                row.checkpoints,
+            ),
+        )
+        return granted
+
+    async def renew(self, held: Sequence[Lease], ttl: timedelta) -> list[Lease | Verdict]:
+        return self.renew_blocking(held, ttl)
+
+    def renew_blocking(self, held: Sequence[Lease], ttl: timedelta) -> list[Lease | Verdict]:
+        """Prolong leases on a connection of their own, so that a busy writer does not delay them."""
+        with plainly(self.path):
+            if self._renewals is None:
+                self._renewals = open_database(self.path, **{**self._options, "create": False})  # type: ignore[arg-type]  # the options are those of __init__
+            return [self._renew_one(self._renewals, lease, ttl) for lease in held]
+
+    def _renew_one(self, db: apsw.Connection, lease: Lease, ttl: timedelta) -> Lease | Verdict:
+        longer = leases.renewed(lease, lease, now=self._clock.now(), ttl=ttl)
+        assert longer is not None
+        db.execute(self._sql["renew"], (lease.run_id, lease.epoch, lease.owner, _to_int(longer.expires_at)))
+        if db.changes() == 1:
+            return longer
+        found = rows(db, self._sql["run"], (lease.run_id,))
+        held = _row(found[0]) if found else None
+        is_ours = held is not None and held.lease is not None and held.lease.epoch == lease.epoch
+        return Verdict.SIGNALLED if is_ours else Verdict.FENCED
+
+    async def release_lease(self, lease: Lease) -> None:
+        self._execute("release", (lease.run_id, lease.epoch))
+
+    async def run(self, run_id: str) -> RunRow | None:
+        found = self._execute("run", (run_id,))
+        return _row(found[0]) if found else None
+
+    async def list(self, wanted: RunFilter) -> list[RunRow]:
+        status = wanted.status.value if wanted.status is not None else None
+        found = self._execute("runs", (wanted.flow_id, wanted.run_id, status, wanted.before, wanted.limit))
+        return [_row(row) for row in found]
+
+    async def blueprint(self, flow_hash: str) -> bytes | None:
+        found = self._execute("blueprint", (flow_hash,))
+        return found[0][0] if found else None
+
+    async def signal(self, run_id: str, signal: Signal) -> bool:
+        with self._lock, plainly(self.path):
+            self._db.execute(self._sql["signal"], (run_id, signal.value))
+            return self._db.changes() == 1
+
+    async def ack(self, run_id: str) -> None:
+        self._execute("ack", (run_id, _to_int(self._clock.now())))
+
+    def _execute(self, query: str, bindings: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        with self._lock, plainly(self.path):
+            return rows(self._db, self._sql[query], bindings)
+
+    async def close(self) -> None:
+        with self._lock:
+            for connection in (self._db, self._renewals):
+                if connection is not None:
+                    connection.close()
+
+
+def _to_int(at: datetime | None) -> int | None:
+    return None if at is None else (at - _EPOCH) // _MICROSECOND
+
+
+def _to_time(at: int | None) -> datetime | None:
+    return None if at is None else _EPOCH + timedelta(microseconds=at)
+
+
+def _process_text(process: Process | None) -> str | None:
+    return None if process is None else msgspec.json.encode(process).decode()
+
+
+def _row(row: tuple[Any, ...]) -> RunRow:
+    key, run_id, flow_id, flow_version, flow_hash, parent, status, created, ended = row[:9]
+    epoch, owner, expires, process, takeovers, _, signal, acked, head = row[9:]
+    lease = None
+    if owner is not None:
+        held_by = msgspec.json.decode(process, type=Process) if process is not None else None
+        lease = Lease(run_id, owner, epoch, _to_time(expires) or _EPOCH, held_by, takeovers)
+    return RunRow(
+        run_id=run_id,
+        flow_id=flow_id,
+        flow_version=flow_version,
+        flow_hash=flow_hash,
+        parent_run_id=parent,
+        status=Status(status),
+        created_at=_to_time(created) or _EPOCH,
+        ended_at=_to_time(ended),
+        checkpoints=(head or key * _SPAN) - key * _SPAN,
+        lease=lease,
+        signal=Signal(signal) if signal is not None else None,
+        acked_at=_to_time(acked),
+    )

@@ -1,0 +1,41 @@
+"""The source files that the architecture tests read."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "src" / "everstep"
+
+
+@dataclass(frozen=True)
+class Source:
+    """One module: where it is, seen from the package folder (`stores/sqlite.py`), and what it says."""
+
+    path: str
+    text: str
+
+    @property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.text, self.path)
+
+    @property
+    def layer(self) -> str:
+        """The first package or module below `everstep`: `stores`, `errors`, `__init__`."""
+        return self.path.split("/")[0].removesuffix(".py")
+
+    @property
+    def package(self) -> list[str]:
+        """The package that a relative import starts from."""
+        return ["everstep", *self.path.split("/")[:-1]]
+
+    def at(self, line: int) -> str:
+        return f"src/everstep/{self.path}:{line}"
+
+
+def everstep_sources() -> list[Source]:
+    """Return every module of the package."""
+    files = sorted(PACKAGE.rglob("*.py"))
+    return [Source(f.relative_to(PACKAGE).as_posix(), f.read_text(encoding="utf-8")) for f in files]

@@ -1,0 +1,226 @@
+"""The habits of this code that a parser can check, and proof that each check bites."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from pathlib import PurePosixPath
+
+import pytest
+
+from tests.architecture.sources import Source, everstep_sources
+
+LONGEST_FILE = 520
+LONGEST_FUNCTION = 70
+
+DRAWERS = {"utils", "helpers", "common", "shared"}
+
+# Time, ids and chance come through ports, so that a test can move the clock and a replay decides alike.
+# Everything in the module `random` counts too.
+IMPLEMENTS_PORTS = "runtime/system.py"
+BEHIND_PORTS = {
+    *("datetime.date.today", "datetime.datetime.now", "datetime.datetime.today", "datetime.datetime.utcnow"),
+    *("time.sleep", "time.time", "time.time_ns", "asyncio.sleep"),
+    *("uuid.uuid1", "uuid.uuid4", "os.urandom"),
+    *("secrets.choice", "secrets.randbelow"),
+    *("secrets.token_bytes", "secrets.token_hex", "secrets.token_urlsafe"),
+}
+
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def drawers(source: Source) -> Iterator[str]:
+    """A module is named after what it holds."""
+    for part in PurePosixPath(source.path).with_suffix("").parts:
+        if part.strip("_") in DRAWERS:
+            yield f"{source.at(1)}: {part} says nothing; name the module after what it holds"
+
+
+def time_and_chance(source: Source) -> Iterator[str]:
+    """Clocks, sleeps, fresh ids and random numbers stay in the implementations of the ports."""
+    if source.path == IMPLEMENTS_PORTS or source.layer in {"cli", "testing"}:
+        return
+    tree = source.tree
+    origins = import_origins(tree)
+    # `asyncio.sleep(0)` passes no time: it only lets other tasks run.
+    yields = [n.func for n in ast.walk(tree) if isinstance(n, ast.Call) and is_zero(n.args)]
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Name | ast.Attribute):
+            continue
+        name = full_name(node, origins)
+        if name == "asyncio.sleep" and node in yields:
+            continue
+        if name in BEHIND_PORTS or name.startswith("random."):
+            yield f"{source.at(node.lineno)}: {name} belongs behind a port, in {IMPLEMENTS_PORTS}"
+
+
+def import_origins(tree: ast.Module) -> dict[str, str]:
+    """Map each imported name to what it stands for: `dt` to `datetime`, `sleep` to `time.sleep`."""
+    origins: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            origins |= {a.asname or a.name: a.name for a in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            origins |= {a.asname or a.name: f"{node.module}.{a.name}" for a in node.names}
+    return origins
+
+
+def full_name(node: ast.expr, origins: dict[str, str]) -> str:
+    """Spell `dt.datetime.now` out as `datetime.datetime.now`; empty for anything but an imported name."""
+    if isinstance(node, ast.Name):
+        return origins.get(node.id, "")
+    if isinstance(node, ast.Attribute):
+        owner = full_name(node.value, origins)
+        return f"{owner}.{node.attr}" if owner else ""
+    return ""
+
+
+def is_zero(args: list[ast.expr]) -> bool:
+    return len(args) == 1 and isinstance(args[0], ast.Constant) and args[0].value == 0
+
+
+def hidden_imports(source: Source) -> Iterator[str]:
+    """Imports stand at the top, except where a heavy module is loaded on demand."""
+    if source.path == "registry.py" or source.layer == "cli":
+        return
+    for function in functions(source):
+        for node in ast.walk(function):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                yield f"{source.at(node.lineno)}: import at the top of the file"
+
+
+def prints(source: Source) -> Iterator[str]:
+    """Only the command line talks to a terminal."""
+    if source.layer == "cli":
+        return
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print":
+            yield f"{source.at(node.lineno)}: only cli prints"
+
+
+def long_files(source: Source) -> Iterator[str]:
+    """A long file is asking to be two."""
+    lines = len(source.text.splitlines())
+    if lines > LONGEST_FILE:
+        yield f"{source.at(lines)}: {lines} lines; split the file"
+
+
+def long_functions(source: Source) -> Iterator[str]:
+    """A long function is asking to be two."""
+    for function in functions(source):
+        lines = (function.end_lineno or function.lineno) - function.lineno + 1
+        if lines > LONGEST_FUNCTION:
+            yield f"{source.at(function.lineno)}: {function.name} has {lines} lines; split it"
+
+
+def swallowed_errors(source: Source) -> Iterator[str]:
+    """Nobody catches everything and goes on as if nothing had happened."""
+    for node in ast.walk(source.tree):
+        match node:
+            case ast.ExceptHandler(type=caught, body=body) if is_broad(caught) and all(map(is_idle, body)):
+                yield f"{source.at(node.lineno)}: an error is swallowed here"
+            case ast.Call(func=ast.Name(id="suppress") | ast.Attribute(attr="suppress"), args=args):
+                if any(map(is_broad, args)):
+                    yield f"{source.at(node.lineno)}: an error is swallowed here"
+
+
+def is_broad(caught: ast.expr | None) -> bool:
+    if isinstance(caught, ast.Tuple):
+        return any(map(is_broad, caught.elts))
+    return caught is None or (isinstance(caught, ast.Name) and caught.id in {"Exception", "BaseException"})
+
+
+def is_idle(statement: ast.stmt) -> bool:
+    """`pass`, `continue`, `...` or a string: nothing that deals with the error."""
+    return isinstance(statement, ast.Pass | ast.Continue) or (
+        isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+    )
+
+
+def functions(source: Source) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return (node for node in ast.walk(source.tree) if isinstance(node, FUNCTIONS))
+
+
+Check = Callable[[Source], Iterator[str]]
+
+CHECKS: list[Check] = [
+    drawers,
+    time_and_chance,
+    hidden_imports,
+    prints,
+    long_files,
+    long_functions,
+    swallowed_errors,
+]
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_the_package_keeps_the_habit(check: Check) -> None:
+    findings = sorted({finding for source in everstep_sources() for finding in check(source)})
+    assert not findings, "\n".join([f"{check.__doc__}", *findings])
+
+
+def function_of(lines: int) -> str:
+    return "def f():\n" + "    x = 1\n" * (lines - 1)
+
+
+@pytest.mark.parametrize(
+    ("check", "path", "text"),
+    [
+        (drawers, "stores/utils.py", ""),
+        (drawers, "stores/_helpers.py", ""),
+        (drawers, "common/records.py", ""),
+        (drawers, "shared/__init__.py", ""),
+        (time_and_chance, "engine/a.py", "import datetime\nx = datetime.datetime.now()"),
+        (time_and_chance, "engine/a.py", "from datetime import UTC, datetime\nx = datetime.now(UTC)"),
+        (time_and_chance, "engine/a.py", "import datetime as dt\nx = dt.datetime.utcnow()"),
+        (time_and_chance, "engine/a.py", "from uuid import uuid4\nx = uuid4()"),
+        (time_and_chance, "engine/a.py", "import uuid\nmake_id = uuid.uuid4"),
+        (time_and_chance, "engine/a.py", "import random\nx = random.random()"),
+        (time_and_chance, "engine/a.py", "from random import choice as pick\nx = pick([1])"),
+        (time_and_chance, "stores/a.py", "import time\ntime.sleep(1)"),
+        (time_and_chance, "stores/a.py", "from time import time\nx = time()"),
+        (time_and_chance, "runtime/a.py", "import asyncio\nasync def f(): await asyncio.sleep(1)"),
+        (time_and_chance, "runtime/a.py", "import secrets\nx = secrets.token_hex()"),
+        (hidden_imports, "client/host.py", "def f():\n    import os"),
+        (hidden_imports, "client/host.py", "class A:\n    async def f(self):\n        from os import path"),
+        (prints, "runtime/a.py", "print('hello')"),
+        (long_files, "model/a.py", "x = 1\n" * (LONGEST_FILE + 1)),
+        (long_functions, "model/a.py", function_of(LONGEST_FUNCTION + 1)),
+        (long_functions, "model/a.py", "async " + function_of(LONGEST_FUNCTION + 1)),
+        (swallowed_errors, "model/a.py", "try: f()\nexcept Exception: pass"),
+        (swallowed_errors, "model/a.py", "try: f()\nexcept: ..."),
+        (swallowed_errors, "model/a.py", "try: f()\nexcept (OSError, BaseException) as e: 'never mind'"),
+        (swallowed_errors, "model/a.py", "for x in y:\n    try: f()\n    except Exception: continue"),
+        (swallowed_errors, "model/a.py", "with contextlib.suppress(Exception): f()"),
+    ],
+)
+def test_the_check_finds_what_breaks_the_habit(check: Check, path: str, text: str) -> None:
+    [finding] = check(Source(path, text))
+    assert finding.startswith(f"src/everstep/{path}:")
+
+
+@pytest.mark.parametrize(
+    ("check", "path", "text"),
+    [
+        (drawers, "stores/shared_cache.py", ""),
+        (time_and_chance, "runtime/system.py", "import time\ntime.sleep(1)"),
+        (time_and_chance, "testing/clock.py", "import random\nx = random.random()"),
+        (time_and_chance, "cli/main.py", "import time\nx = time.time()"),
+        (time_and_chance, "runtime/a.py", "import asyncio\nasync def f(): await asyncio.sleep(0)"),
+        (time_and_chance, "runtime/a.py", "import time\nx = time.monotonic()\nclock.sleep(1)"),
+        (time_and_chance, "model/a.py", "from datetime import datetime\nx: datetime\ny = clock.now()"),
+        (hidden_imports, "registry.py", "def f():\n    import apsw"),
+        (hidden_imports, "cli/main.py", "def f():\n    import rich"),
+        (hidden_imports, "model/a.py", "if TYPE_CHECKING:\n    import os"),
+        (prints, "cli/main.py", "print('hello')"),
+        (prints, "runtime/a.py", "console.print('hello')"),
+        (long_files, "model/a.py", "x = 1\n" * LONGEST_FILE),
+        (long_functions, "model/a.py", function_of(LONGEST_FUNCTION)),
+        (swallowed_errors, "model/a.py", "try: f()\nexcept OSError: pass"),
+        (swallowed_errors, "model/a.py", "try: f()\nexcept Exception as e: raise E from e"),
+        (swallowed_errors, "model/a.py", "with suppress(FileNotFoundError): f()"),
+    ],
+)
+def test_the_check_leaves_good_code_alone(check: Check, path: str, text: str) -> None:
+    assert list(check(Source(path, text))) == []
