@@ -35,11 +35,8 @@ class _Loop:
         self._is_driven = False
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            return self._call(work)
-        return self._call_aside(work)
+        is_nested = asyncio._get_running_loop() is not None
+        return self._call_aside(work) if is_nested else self._call(work)
 
     def _call(self, work: Coroutine[Any, Any, T]) -> T:
         with self._turn:

@@ -35,6 +35,8 @@ def array_together(tag: Tag, parts: list[Any]) -> object:
         raise Refused("it is a numpy array, and numpy is not loaded", "Import numpy before reading it.")
     if tag is Tag.ARRAY:
         descr, shape, order, data = parts
+        if type(shape) is not list:  # a range would be walked to its end
+            raise Refused("the shape of a numpy array is damaged")
         return _array(np, _dtype(np, descr), tuple(shape), order, data)
     descr, data = parts
     return _array(np, _dtype(np, descr), (), "C", data)[()]

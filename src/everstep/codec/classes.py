@@ -50,7 +50,12 @@ def script_name() -> str:
     if spec is not None and spec.name not in _SCRIPT_MODULES:
         return str(spec.name)
     file = getattr(main, "__file__", None)
-    return Path(file).stem if file else "__main__"
+    return _stem(file) if file else "__main__"
+
+
+@lru_cache(maxsize=8)
+def _stem(file: str) -> str:
+    return Path(file).stem
 
 
 def storable_name(cls: type, kind: Kind) -> str:
@@ -65,14 +70,16 @@ def storable_name(cls: type, kind: Kind) -> str:
 
 def loaded_classes(name: str) -> Iterator[type]:
     """Yield the loaded classes of that `module:qualname`, the most likely first."""
-    module_name, _, qualname = name.partition(":")
-    modules = [sys.modules.get(module_name)]
-    if module_name == script_name():
-        modules.append(sys.modules.get("__main__"))
-    for module in modules:
-        found = _member(module, qualname) if isinstance(module, ModuleType) else None
-        if isinstance(found, type):
-            yield found
+    module, _, qualname = name.partition(":")
+    yield from _classes(sys.modules.get(module), qualname)
+    if module == script_name():
+        yield from _classes(sys.modules.get("__main__"), qualname)
+
+
+def _classes(module: object, qualname: str) -> Iterator[type]:
+    found = _member(module, qualname) if isinstance(module, ModuleType) else None
+    if isinstance(found, type):
+        yield found
 
 
 def _member(module: ModuleType, qualname: str) -> object:

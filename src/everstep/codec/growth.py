@@ -34,7 +34,7 @@ class Shadow:
             and all(type(v) not in (list, dict) for i in items for v in i.values())
         )
         self._kinds: list[list[type]] = []
-        if self._is_flat:
+        if self._is_flat and type(first) is dict:
             for key in first:
                 kinds = list(map(type, map(itemgetter(key), items)))
                 if not _NUMBERS.isdisjoint(kinds):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import gc
 import sys
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, time
 from enum import Enum
@@ -36,8 +36,10 @@ _SAFE_SCALARS: Final = frozenset({NoneType, bool, float, str, bytes})
 _SCALARS: Final = _SAFE_SCALARS | {int}
 _PLAIN: Final = _SCALARS | {list, dict}
 _DICT: Final = frozenset({dict})
+_SEQUENCES: Final = frozenset({list, tuple, deque})
 _UNORDERED: Final = frozenset({set, frozenset})
 _ENCODER: Final = Encoder()
+_SORTED: Final = Encoder(order="deterministic")
 
 
 def is_plain(value: object) -> bool:
@@ -104,6 +106,10 @@ class Values:
                 where=where,
             ) from exc
 
+    def canonical(self, value: object) -> bytes:
+        """Return bytes that do not depend on the order in which a dict was filled."""
+        return _SORTED.encode(_UNBUILT.decode(self.encode(value, "value")))
+
     def is_frozen(self, value: object) -> bool:
         """Say whether readers may share this very object, because nobody can change it."""
         level: list[Any] = [value]
@@ -137,15 +143,22 @@ class Values:
 
     def _blame(self, value: object, path: str, refused: Refused) -> tuple[str, object, Refused]:
         """Follow the failure down to the smallest part that fails by itself."""
-        if isinstance(refused, _TooDeep):
-            return path, value, refused
+        while not isinstance(refused, _TooDeep):
+            found = self._failing_part(value)
+            if found is None:
+                break
+            suffix, value, refused = found
+            path += suffix
+        return path, value, refused
+
+    def _failing_part(self, value: object) -> tuple[str, object, Refused] | None:
         for suffix, part in self._parts(value):
             try:
                 if _plain_bytes(part) is None:
                     self._checked_bytes(part)
-            except Refused as cause:
-                return self._blame(part, path + suffix, cause)
-        return path, value, refused
+            except Refused as refused:
+                return suffix, part, refused
+        return None
 
     def _parts(self, value: Any) -> Iterator[tuple[str, object]]:
         serializer = self._by_class.get(type(value))
@@ -224,11 +237,11 @@ class Values:
 
     def _class(self, name: str, group: Kind) -> type:
         registered = (cls for cls in self._by_class if spelled(cls) == name)
-        found = list(chain(registered, loaded_classes(name)))
-        for cls in found:
+        state = "is not loaded"
+        for cls in chain(registered, loaded_classes(name)):
             if group.covers(cls):
                 return cls
-        state = f"is not a {group.noun}" if found else "is not loaded"
+            state = f"is not a {group.noun}"
         raise Refused(
             f"its class `{name}` {state}",
             f"Import the module `{name.partition(':')[0]}` that defines it, or register a serializer.",
@@ -265,12 +278,26 @@ _FROZEN_PARTS: Final[Mapping[type, Callable[[Any], Iterable[object]]]] = Mapping
 )
 
 
+def _sorted_ext(code: int, payload: memoryview) -> Ext:
+    """Return a tagged value with every dict in it, and itself if it is one, in the order of the keys."""
+    parts = _UNBUILT.decode(payload)
+    if code == Tag.MAP:
+        pairs = zip(parts[::2], parts[1::2], strict=True)
+        parts = list(chain.from_iterable(sorted(pairs, key=_SORTED.encode)))
+    elif code in (Tag.SET, Tag.FROZENSET):
+        parts.sort(key=_SORTED.encode)
+    return Ext(code, _SORTED.encode(parts))
+
+
+_UNBUILT: Final = Decoder(ext_hook=_sorted_ext)
+
+
 def _plain_bytes(value: object) -> bytes | None:
     if not _has_plain_types(value):
         return None
     try:
         return _ENCODER.encode(value)
-    except (OverflowError, UnicodeEncodeError, RecursionError):
+    except (OverflowError, ValueError, RecursionError):  # a big int, no text, more than msgpack can hold
         return None
 
 
@@ -335,18 +362,15 @@ def _flat_bytes(value: object, members: Iterable[object]) -> msgspec.Raw | None:
 
 def _parts(value: Any) -> Iterator[tuple[str, object]]:
     """Yield the parts of a value, each with the way to it as one would write it in Python."""
-    if isinstance(value, dict):
+    kind = type(value)
+    if kind is dict or kind is OrderedDict:
         for position, (key, part) in enumerate(value.items()):
             yield f".keys()[{position}]", key
             yield _subscript(key, position), part
-    elif isinstance(value, tuple) and hasattr(value, "_fields"):
-        yield from ((f".{name}", part) for name, part in zip(value._fields, value, strict=False))
-    elif isinstance(value, (list, tuple, deque)):
+    elif kind in _SEQUENCES:
         yield from ((f"[{position}]", part) for position, part in enumerate(value))
-    elif isinstance(value, (set, frozenset)):
+    elif kind in _UNORDERED:
         yield from (("{item}", part) for part in value)
-    elif isinstance(value, (datetime, time)):
-        yield ".tzinfo", value.tzinfo
     else:
         yield from ((f".{name}", getattr(value, name)) for name in _attributes(value) if hasattr(value, name))
 
@@ -359,6 +383,10 @@ def _subscript(key: object, position: int) -> str:
 
 def _attributes(value: Any) -> Iterable[str]:
     cls = type(value)
+    if cls is datetime or cls is time:
+        return ("tzinfo",)
+    if isinstance(value, tuple) and hasattr(cls, "_fields"):
+        return list(cls._fields)
     if dataclasses.is_dataclass(cls):
         return [field.name for field in dataclasses.fields(cls)]
     if isinstance(value, msgspec.Struct):

@@ -176,6 +176,10 @@ class RunState:
                 continue
             yield i
 
+    def has_limits(self, max_visits: int | None) -> bool:
+        """True if some node may be visited only so often."""
+        return max_visits is not None or self.plan.has_visit_limits
+
     def next_retry(self) -> datetime | None:
         """Return when the earliest pause between attempts ends."""
         return min(self.retry_at.values(), default=None)
@@ -187,11 +191,6 @@ class RunState:
             for i in self.waiting
             if self.missing[i]
         ]
-
-    def reads_now(self, i: int) -> dict[str, int]:
-        """Return the versions a visit starting now would consume."""
-        versions = self.versions
-        return {p.source: versions[p.source] for p in self.plan.nodes[i].params if p.source in versions}
 
     def reopen(self) -> None:
         """Forget the failure: its nodes are waiting again, with a fresh retry budget."""

@@ -53,7 +53,7 @@ class Node:
         if not callable(fn):
             raise BadRequest(f"@node needs a function, not {fn!r}.")
         self.fn = fn
-        self.name = name or getattr(fn, "__name__", type(fn).__name__)
+        self.name = name or str(getattr(fn, "__name__", type(fn).__name__))
         self.outputs = (output,) if isinstance(output, str) else tuple(output or ())
         self.effects = _enum(Effects, effects, "effects", self.name)
         self.determinism = _enum(Determinism, determinism, "determinism", self.name)

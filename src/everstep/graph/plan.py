@@ -55,6 +55,7 @@ class Plan:
             if all(w in self.looping or self.is_target[w] for w in ws)
         )
         """Names that nodes write, but for which a run may bring the first value."""
+        self.has_visit_limits = any(n.max_visits is not None for n in self.nodes)
         self.blueprint = msgspec.json.encode(
             {"entry": list(entry), "nodes": [n.describe() for n in self.nodes]}
         )
@@ -146,12 +147,10 @@ def plan_of(blueprint: bytes) -> Plan:
 
 
 def _node_of(shape: _NodeShape) -> Node:
-    options = {"name": shape.name, "output": shape.outputs}
-    node = (
-        Node(_no_body, **options)
-        if shape.kind == "node"
-        else Gate(_no_body, shape.targets, multi=shape.multi, **options)
-    )
+    if shape.kind == "node":
+        node = Node(_no_body, name=shape.name, output=shape.outputs)
+    else:
+        node = Gate(_no_body, shape.targets, multi=shape.multi, name=shape.name, output=shape.outputs)
     node.params = tuple(Param(source, source, required, UNKNOWN) for source, required in shape.inputs)
     return node
 

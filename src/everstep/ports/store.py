@@ -29,7 +29,7 @@ class Admission(msgspec.Struct, frozen=True, kw_only=True):
     process: Process | None
 
 
-class Commit(msgspec.Struct, frozen=True, kw_only=True):
+class Commit(msgspec.Struct, frozen=True):
     """One put: an encoded record, and what must still hold for it to be accepted."""
 
     run_id: str

@@ -8,6 +8,11 @@ from typing import Any, Literal
 
 import msgspec
 
+from everstep.model.enums import Status, Trigger
+from everstep.model.records import StepRecord
+from everstep.ports.system import Clock
+from everstep.runtime.invoke import Call, OnChunk
+
 EventKind = Literal[
     "run_started",
     "run_resumed",
@@ -35,3 +40,63 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 Listener = Callable[[Event], None]
+
+
+class Teller:
+    """Tells a listener, if there is one, what one drive does."""
+
+    def __init__(self, listener: Listener | None, clock: Clock, run_id: str) -> None:
+        self._listener = listener
+        self._clock = clock
+        self._run_id = run_id
+        self.is_heard = listener is not None
+
+    def tell(
+        self,
+        kind: EventKind,
+        node: str = "",
+        visit: int = 0,
+        attempt: int = 0,
+        data: dict[str, Any] | None = None,
+    ) -> None:
+        if self._listener is not None:
+            at = self._clock.now()
+            event = Event(
+                kind=kind,
+                run_id=self._run_id,
+                at=at,
+                node=node,
+                visit=visit,
+                attempt=attempt,
+                data=data or {},
+            )
+            self._listener(event)
+
+    def chunks(self, call: Call) -> OnChunk | None:
+        """Return who gets the chunks of a streaming node."""
+        if self._listener is None:
+            return None
+        return lambda chunk: self.tell("chunk", call.node.name, call.visit, call.attempt, {"chunk": chunk})
+
+    def step_started(self, call: Call) -> None:
+        self.tell("step_started", call.node.name, call.visit, call.attempt)
+
+    def step_ended(self, call: Call, step: StepRecord) -> None:
+        data: dict[str, Any] = {"seconds": (call.ended_at - call.started_at).total_seconds()}
+        if step.error is not None:
+            data["error"] = f"{step.error.type}: {step.error.message}"
+        if step.retry_at is not None:
+            data["retry_at"] = step.retry_at.isoformat()
+        if step.decision is not None:
+            data["decision"] = list(step.decision)
+        self.tell(_KINDS[step.status], step.path, step.visit, step.attempts, data)
+
+    def checkpoint(self, sequence: int, trigger: Trigger) -> None:
+        self.tell("checkpoint", data={"sequence": sequence, "trigger": trigger.value})
+
+
+_KINDS: dict[Status, EventKind] = {
+    Status.COMPLETED: "step_completed",
+    Status.RETRYING: "step_retrying",
+    Status.FAILED: "step_failed",
+}

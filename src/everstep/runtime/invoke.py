@@ -25,6 +25,7 @@ class Call:
     __slots__ = (
         "attempt",
         "context",
+        "decision",
         "ended_at",
         "error",
         "index",
@@ -34,22 +35,37 @@ class Call:
         "reads",
         "returned",
         "started_at",
+        "visit",
     )
+    started_at: datetime
+    ended_at: datetime
 
     def __init__(
-        self, index: int, node: Node, attempt: int, kwargs: dict[str, Any], reads: dict[str, int]
+        self, index: int, node: Node, visit: int, attempt: int, kwargs: dict[str, Any], reads: dict[str, int]
     ) -> None:
         self.index = index
         self.node = node
+        self.visit = visit
         self.attempt = attempt
         self.kwargs = kwargs
         self.reads = reads
         self.key: str | None = None
         self.context: Context | None = None
         self.returned: Any = None
+        self.decision: tuple[str, ...] | None = None
         self.error: Exception | None = None
-        self.started_at: datetime
-        self.ended_at: datetime
+
+    def given_up(self, error: Exception) -> Call:
+        """Return this call as failed, apart from the thread that may still finish it."""
+        late = Call(self.index, self.node, self.visit, self.attempt, {}, self.reads)
+        late.key, late.started_at, late.error = self.key, self.started_at, error
+        return late
+
+    def checkpoint_metadata(self) -> dict[str, Any]:
+        """Return the metadata of the checkpoint the node asked for, with what everstep adds."""
+        asked = self.context.checkpoint_request if self.context is not None else None
+        elapsed = (self.ended_at - self.started_at).total_seconds()
+        return {**(asked or {}), "node": self.node.name, "visit": self.visit, "elapsed": elapsed}
 
 
 def call_here(call: Call, on_chunk: OnChunk | None) -> None:
@@ -74,6 +90,11 @@ async def call_async(call: Call, on_chunk: OnChunk | None) -> None:
     except TimeoutError as error:
         late = call.node.timeout is not None and limit.expired()
         call.error = too_late(call.node) if late else error
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        call.error = RuntimeError(f"node {call.node.name!r} was cancelled from within: {error!r}")
     except Exception as error:
         call.error = error
 

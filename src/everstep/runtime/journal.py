@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -9,7 +10,7 @@ from everstep.codec.records import seal
 from everstep.engine.state import RunState
 from everstep.errors import LeaseLost, RunCancelled, StoreUnavailable
 from everstep.model.durability import Durability
-from everstep.model.enums import Mode, Status, Trigger
+from everstep.model.enums import Flush, Mode, Status, Trigger
 from everstep.model.leases import Lease
 from everstep.model.records import (
     INPUTS,
@@ -19,7 +20,7 @@ from everstep.model.records import (
     SerializedState,
     StepRecord,
 )
-from everstep.ports.store import Admission, Commit, Verdict
+from everstep.ports.store import Admission, BlockingStore, Commit, Verdict
 from everstep.runtime.services import Services
 from everstep.runtime.values import Draft, ValueSpace
 
@@ -77,14 +78,14 @@ class Journal:
         self._keyframe_payloads: list[bytes] = []
         self.size = 0
         """Payload bytes in the buffer."""
-        self.oldest = 0.0
-        """When the oldest step in the buffer was added, on the monotonic clock."""
+        self._oldest = 0.0
+        self._is_timed = durability.interval is not None or durability.flush is not Flush.EVERY_STEP
         self.writes = durability.mode is not Mode.OFF
 
     def add(self, step: StepRecord, drafts: tuple[Draft, ...]) -> None:
         """Buffer a step with the values it wrote and take it into account."""
-        if not self.steps:
-            self.oldest = self._services.clock.monotonic()
+        if self._is_timed and not self.steps:
+            self._oldest = self._services.clock.monotonic()
         self.steps.append(step)
         for draft in drafts:
             self._space.accept(draft)
@@ -92,6 +93,10 @@ class Journal:
                 self._payloads.append(draft.payload)
                 self.size += len(draft.payload)
         self._state.evolve(step)
+
+    def age(self) -> float:
+        """Return for how many seconds the oldest buffered step has waited; 0 where nothing depends on it."""
+        return self._services.clock.monotonic() - self._oldest if self._is_timed and self.steps else 0.0
 
     async def admit(self, inputs: tuple[Draft, ...], owner: str) -> Verdict:
         """Write the first checkpoint: the inputs, and the lease of whoever drives the run first."""
@@ -141,7 +146,20 @@ class Journal:
             self._clear()
             return
         record = self._record(trigger, status, error, metadata, self._services.clock.now())
-        verdict = await self._put(record, status if changes_status else None)
+        self._judge(await self._put(record, status if changes_status else None))
+
+    def flush_blocking(self, trigger: Trigger) -> None:
+        """Write what is buffered from a thread, while the drive is inside user code."""
+        store = self._services.store
+        assert isinstance(store, BlockingStore)
+        record = self._record(trigger, Status.RUNNING, None, None, self._services.clock.now())
+        commit, digest = self._seal(record, None, None)
+        verdict = store.put_blocking([commit])[0]
+        if verdict is Verdict.ACCEPTED:
+            self._advance(record, len(commit.body), digest)
+        self._judge(verdict)
+
+    def _judge(self, verdict: Verdict) -> None:
         if verdict is Verdict.ACCEPTED:
             return
         if verdict is Verdict.SIGNALLED:
@@ -203,31 +221,41 @@ class Journal:
     async def _put(
         self, record: CheckpointRecord, status: Status | None, admission: Admission | None = None
     ) -> Verdict:
+        commit, digest = self._seal(record, status, admission)
+        verdict = await self._deliver(commit)
+        if verdict is Verdict.ACCEPTED:
+            self._advance(record, len(commit.body), digest)
+        return verdict
+
+    def _seal(
+        self, record: CheckpointRecord, status: Status | None, admission: Admission | None
+    ) -> tuple[Commit, bytes]:
         assert self.lease is not None
         payloads = self._payloads + self._keyframe_payloads if record.keyframe else self._payloads
         body, digest = seal(record, self.head.digest, payloads)
+        is_final = status is not None and status.is_final
         commit = Commit(
-            run_id=self.run_id,
-            sequence=record.sequence,
-            checkpoint_id=record.checkpoint_id,
-            base=record.base,
-            epoch=self.lease.epoch,
-            body=body,
-            keyframe=record.keyframe,
-            status=status,
-            admission=admission,
-            ignores_signal=status is not None and status.is_final,
-            ended_at=record.created_at if status is not None and status.is_final else None,
+            self.run_id,
+            record.sequence,
+            record.checkpoint_id,
+            record.base,
+            self.lease.epoch,
+            body,
+            record.keyframe,
+            status,
+            admission,
+            is_final,
+            record.created_at if is_final else None,
         )
-        verdict = await self._deliver(commit)
-        if verdict is Verdict.ACCEPTED:
-            head = self.head
-            head.sequence = record.sequence
-            head.checkpoint_id = record.checkpoint_id
-            head.digest = digest
-            head.tail_bytes = 0 if record.keyframe else head.tail_bytes + len(body)
-            self._clear()
-        return verdict
+        return commit, digest
+
+    def _advance(self, record: CheckpointRecord, size: int, digest: bytes) -> None:
+        head = self.head
+        head.sequence = record.sequence
+        head.checkpoint_id = record.checkpoint_id
+        head.digest = digest
+        head.tail_bytes = 0 if record.keyframe else head.tail_bytes + size
+        self._clear()
 
     async def _deliver(self, commit: Commit) -> Verdict:
         """Put the commit; while the store is out of reach, put the very same one again.
@@ -237,7 +265,12 @@ class Journal:
         services = self._services
         for pause in (*RETRY_PAUSES, None):
             try:
-                return services.committer.try_now(commit) or await services.committer.put(commit)
+                verdict = services.committer.try_now(commit)
+                if verdict is None:
+                    return await services.committer.put(commit)
+                if not services.owns_loop:
+                    await asyncio.sleep(0)  # others on this loop have waited for the disk
+                return verdict
             except StoreUnavailable:
                 if pause is None:
                     raise

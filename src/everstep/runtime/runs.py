@@ -64,6 +64,10 @@ class Runs:
         """Start a run, continue it if it is unfinished, or return what it came to if it has ended."""
         if run_id is not None:
             check_run_id(run_id)
+        async with self._services.turn():
+            return await self._run(flow, inputs, run_id)
+
+    async def _run(self, flow: Flow, inputs: Mapping[str, Any] | None, run_id: str | None) -> Outcome:
         row = None
         if inputs is None and run_id is not None and flow.durability.mode is not Mode.OFF:
             row = await self._services.store.run(run_id)
@@ -86,6 +90,10 @@ class Runs:
 
     async def resume(self, run_id: str, flow: Flow) -> Outcome:
         """Continue an unfinished run, or reopen one that failed at the node where it failed."""
+        async with self._services.turn():
+            return await self._resume(run_id, flow)
+
+    async def _resume(self, run_id: str, flow: Flow) -> Outcome:
         row = await self.row(run_id)
         await self._check_flow(row, flow)
         if row.status.is_final and row.status not in _REOPENABLE:
@@ -148,11 +156,7 @@ class Runs:
         for draft in drafts:
             space.write_aside(draft)
         journal = Journal(services, _identity(flow, run_id), flow.durability, state, space)
-        services.committer.drives += 1
-        try:
-            verdict = await journal.admit(drafts, services.ids.new_id())
-        finally:
-            services.committer.drives -= 1
+        verdict = await journal.admit(drafts, services.ids.new_id())
         if verdict is Verdict.EXISTS:
             return drafts
         self._emit("run_started", run_id, {"flow": flow.name})

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 
 from everstep.codec.values import Values
 from everstep.ports.store import CheckpointBlobStore, CheckpointStore
@@ -39,6 +42,17 @@ class Services:
         self.committer = Committer(store, clock)
         self._max_threads = max_threads
         self._pool: ThreadPoolExecutor | None = None
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Count a run among those under way, and let the others that are about to start be counted too."""
+        self.committer.drives += 1
+        try:
+            if not self.owns_loop:
+                await asyncio.sleep(0)
+            yield
+        finally:
+            self.committer.drives -= 1
 
     @property
     def pool(self) -> ThreadPoolExecutor:

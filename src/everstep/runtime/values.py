@@ -20,6 +20,7 @@ from everstep.model.records import ArtifactRef, Written
 from everstep.ports.store import CheckpointBlobStore
 
 _GONE = object()
+_MUTABLE = (dict, list)
 _SMALL = 64 * 1024
 CONTENT_TYPE = "application/vnd.everstep.value"
 
@@ -100,7 +101,7 @@ class ValueSpace:
             draft = Draft(
                 Written(name, version, hashlib.sha256(data).digest(), len(data)), HEADER + data, value
             )
-        draft.is_frozen = self._values.is_frozen(value)
+        draft.is_frozen = type(value) not in _MUTABLE and self._values.is_frozen(value)
         return draft
 
     def _draft_growth(self, name: str, value: list[Any], version: int, shadow: Shadow) -> Draft | None:

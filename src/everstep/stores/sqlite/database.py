@@ -55,12 +55,11 @@ def open_database(path: Path, *, synchronous: str, create: bool, vfs: str | None
 
 def _prepare(connection: apsw.Connection, path: Path, synchronous: str) -> None:
     version = _schema_version(connection, path)
-    newest = migrations()[-1][0] if version == 0 else 0
     if version == 0:
         connection.execute(f"PRAGMA page_size = {PAGE_SIZE}")
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute(f"PRAGMA synchronous = {synchronous}")
-    if newest or version < _newest():
+    if version < _newest():
         migrate(connection, path)
 
 
@@ -69,10 +68,10 @@ def _newest() -> int:
 
 
 def _schema_version(connection: apsw.Connection, path: Path) -> int:
-    (version,) = connection.execute("PRAGMA user_version").fetchall()[0]
-    (application,) = connection.execute("PRAGMA application_id").fetchall()[0]
+    version = int(rows(connection, "PRAGMA user_version")[0][0])
+    application = rows(connection, "PRAGMA application_id")[0][0]
     if version == 0 and application == 0:
-        (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()[0]
+        tables = rows(connection, "SELECT count(*) FROM sqlite_schema")[0][0]
         if tables:
             raise StoreError(f"{path} is a database of another program.", fix="Name another file.")
         return 0
@@ -83,7 +82,7 @@ def _schema_version(connection: apsw.Connection, path: Path) -> int:
             f"{path} has schema {version}; this everstep knows up to {_newest()}.",
             fix="Use the newer everstep that wrote it.",
         )
-    return int(version)
+    return version
 
 
 def migrate(connection: apsw.Connection, path: Path, *, upto: int | None = None) -> None:

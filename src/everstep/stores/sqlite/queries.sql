@@ -1,9 +1,10 @@
 -- name: put
--- Accepted only if the writer's epoch is the newest, nobody asked the run to stop, and the base is the head.
+-- Accepted only if the writer's epoch is the newest, nobody asked the run to stop, and the place is free.
+-- Whether the place before it holds the base is checked apart: records never change, and reading the table
+-- that is written to would make SQLite copy the row through a temporary table.
 INSERT INTO checkpoints (position, checkpoint_id, keyframe, body)
 SELECT ?1, ?2, ?3, ?4 FROM runs
 WHERE run_key = ?5 AND epoch = ?6 AND (signal IS NULL OR ?7)
-  AND EXISTS (SELECT 1 FROM checkpoints WHERE position = ?1 - 1 AND checkpoint_id = ?8)
 ON CONFLICT DO NOTHING;
 
 -- name: diagnose
@@ -29,7 +30,7 @@ ON CONFLICT DO NOTHING;
 -- name: first_put
 INSERT INTO checkpoints (position, checkpoint_id, keyframe, body) VALUES (?1, ?2, ?3, ?4);
 
--- name: first_id
+-- name: checkpoint_id
 SELECT checkpoint_id FROM checkpoints WHERE position = ?1;
 
 -- name: keep_blueprint

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import apsw
 import msgspec
@@ -17,8 +17,10 @@ from everstep.model.enums import Status
 from everstep.model.leases import Lease, Process
 from everstep.ports.store import Capabilities, Commit, RunFilter, RunRow, Signal, StoredRecord, Verdict
 from everstep.ports.system import Clock
-from everstep.stores.sqlite.database import open_database, plainly, read_queries, rows
+from everstep.stores.sqlite.database import explain, open_database, plainly, read_queries, rows
 
+T = TypeVar("T")
+Rows = list[tuple[Any, ...]]
 _SPAN = 1 << 32
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -46,6 +48,8 @@ class SqliteStore:
         self._lock = threading.Lock()
         self._db = open_database(path, synchronous=synchronous, create=create, vfs=vfs)
         self._keys: dict[str, int] = {}
+        self._heads: dict[str, tuple[int, str]] = {}
+        """The newest record this client wrote to each run, so that its base need not be looked up."""
         self._known_flows: set[str] = set()
         self._renewals: apsw.Connection | None = None
 
@@ -53,12 +57,16 @@ class SqliteStore:
         return self.put_blocking(commits)
 
     def put_blocking(self, commits: Sequence[Commit]) -> list[Verdict]:
-        with self._lock, plainly(self.path):
-            if len(commits) == 1 and commits[0].status is None:
-                return [self._put_one(commits[0])]
-            return self._in_transaction(lambda: [self._put_one(commit) for commit in commits])
+        with self._lock:
+            try:
+                if len(commits) == 1 and commits[0].status is None:
+                    return [self._put_one(commits[0])]
+                return self._in_transaction(lambda: [self._put_one(commit) for commit in commits])
+            except apsw.Error as error:
+                self._heads.clear()
+                raise explain(error, self.path) from error
 
-    def _in_transaction(self, work: Any) -> Any:
+    def _in_transaction(self, work: Callable[[], T]) -> T:
         db = self._db
         db.execute("BEGIN IMMEDIATE")
         try:
@@ -73,10 +81,15 @@ class SqliteStore:
     def _put_one(self, commit: Commit) -> Verdict:
         if commit.admission is not None:
             return self._admit(commit)
-        key = self._key_of(commit.run_id)
+        run_id, sequence = commit.run_id, commit.sequence
+        key = self._keys.get(run_id) or self._key_of(run_id)
         if key is None:
             return Verdict.UNKNOWN_RUN
-        position = key * _SPAN + commit.sequence
+        position = key * _SPAN + sequence
+        if self._heads.get(run_id) != (sequence - 1, commit.base) and not self._is_at(
+            position - 1, commit.base
+        ):
+            return self._diagnose(commit, key, position)
         self._db.execute(
             self._put_sql,
             (
@@ -87,15 +100,24 @@ class SqliteStore:
                 key,
                 commit.epoch,
                 commit.ignores_signal,
-                commit.base,
             ),
         )
         if self._db.changes() != 1:
             return self._diagnose(commit, key, position)
+        self._heads[run_id] = (sequence, commit.checkpoint_id)
         if commit.status is not None:
             query = "end_run" if commit.status.is_final else "change_status"
             self._db.execute(self._sql[query], (key, commit.status.value, _to_int(commit.ended_at)))
+            if commit.status.is_final:
+                self._forget(run_id)
         return Verdict.ACCEPTED
+
+    def _is_at(self, position: int, checkpoint_id: str | None) -> bool:
+        return rows(self._db, self._sql["checkpoint_id"], (position,)) == [(checkpoint_id,)]
+
+    def _forget(self, run_id: str) -> None:
+        self._heads.pop(run_id, None)
+        self._keys.pop(run_id, None)
 
     def _diagnose(self, commit: Commit, key: int, position: int) -> Verdict:
         """Say why a put was refused. A record that is already there was accepted before its reply was lost."""
@@ -133,15 +155,15 @@ class SqliteStore:
             ),
         )
         if db.changes() != 1:
-            key = self._key_of(commit.run_id)
-            taken = rows(db, sql["first_id"], ((key or 0) * _SPAN + 1,))
-            return Verdict.ACCEPTED if taken == [(commit.checkpoint_id,)] else Verdict.EXISTS
+            key = self._key_of(commit.run_id) or 0
+            return Verdict.ACCEPTED if self._is_at(key * _SPAN + 1, commit.checkpoint_id) else Verdict.EXISTS
         key = db.last_insert_rowid()
         db.execute(sql["first_put"], (key * _SPAN + 1, commit.checkpoint_id, commit.keyframe, commit.body))
         if a.flow_hash not in self._known_flows:
             db.execute(sql["keep_blueprint"], (a.flow_hash, a.blueprint))
             self._known_flows.add(a.flow_hash)
         self._keys[commit.run_id] = key
+        self._heads[commit.run_id] = (1, commit.checkpoint_id)
         return Verdict.ACCEPTED
 
     def _key_of(self, run_id: str) -> int | None:
@@ -152,6 +174,7 @@ class SqliteStore:
                 return None
             if len(self._keys) > 10_000:
                 self._keys.clear()
+                self._heads.clear()
             key = self._keys[run_id] = found[0][0]
         return key
 
@@ -255,8 +278,9 @@ class SqliteStore:
         return [_row(row) for row in found]
 
     async def blueprint(self, flow_hash: str) -> bytes | None:
-        found = self._execute("blueprint", (flow_hash,))
-        return found[0][0] if found else None
+        for (structure,) in self._execute("blueprint", (flow_hash,)):
+            return bytes(structure)
+        return None
 
     async def signal(self, run_id: str, signal: Signal) -> bool:
         with self._lock, plainly(self.path):
@@ -266,7 +290,7 @@ class SqliteStore:
     async def ack(self, run_id: str) -> None:
         self._execute("ack", (run_id, _to_int(self._clock.now())))
 
-    def _execute(self, query: str, bindings: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+    def _execute(self, query: str, bindings: tuple[Any, ...]) -> Rows:
         with self._lock, plainly(self.path):
             return rows(self._db, self._sql[query], bindings)
 

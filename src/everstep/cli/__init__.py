@@ -1,0 +1,1 @@
+"""The command line: runs flows and shows what they did."""

@@ -1,0 +1,104 @@
+"""From `--input name=value` and `--inputs-file` to the inputs of a run."""
+
+from __future__ import annotations
+
+import json
+import sys
+import types
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any, Union, get_args, get_origin
+
+from everstep import Flow
+from everstep.errors import BadRequest, InputError
+from everstep.graph.hints import fits, spell
+
+_TRUE = {"true", "yes", "on", "1"}
+_FALSE = {"false", "no", "off", "0"}
+_NOT_JSON = object()
+
+
+def gather_inputs(flow: Flow, pairs: Iterable[str], file: str | None) -> dict[str, Any] | None:
+    """Return the inputs of a run, or none if nothing was given. A pair overrides what the file says."""
+    pairs = list(pairs)
+    if not pairs and file is None:
+        return None
+    inputs = _read_file(file) if file is not None else {}
+    seen: set[str] = set()
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals or not name.isidentifier():
+            raise BadRequest(f"--input {pair!r} is not NAME=VALUE.", fix="Write --input count=3.")
+        if name in seen:
+            fix = f"Give it once; a list is written as JSON: --input '{name}=[1, 2]'."
+            raise BadRequest(f"--input {name} is given twice.", fix=fix)
+        seen.add(name)
+        inputs[name] = read_value(name, text, flow.input_hints(name))
+    return inputs
+
+
+def _read_file(file: str) -> dict[str, Any]:
+    try:
+        text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise BadRequest(f"--inputs-file {file} cannot be read: {reason}.", fix="Check the path.") from error
+    try:
+        inputs = json.loads(text)
+    except ValueError as error:
+        raise BadRequest(f"--inputs-file {file} is not JSON: {error}.", fix='Write {"name": value}.') from error
+    if not isinstance(inputs, dict):
+        raise BadRequest(f"--inputs-file {file} is not a JSON object.", fix='Write {"name": value}.')
+    return inputs
+
+
+def read_value(name: str, text: str, hints: list[Any]) -> Any:
+    """Read what stands after `name=`: text for a str, else JSON if it parses, else text."""
+    options = [option for hint in hints for option in _options(hint)]
+    if str in map(_plain, hints):
+        return text
+    for kind in (int, float, bool):
+        if hints and all(_plain(hint) is kind for hint in hints):
+            return _convert(name, text, kind)
+    parsed = _parse(text)
+    if parsed is _NOT_JSON:
+        return text
+    if str in options and not isinstance(parsed, str) and any(fits(parsed, o) for o in options):
+        expected = " | ".join(dict.fromkeys(spell(o) for o in options))
+        raise InputError(
+            f"--input {name}={text} can be read as text or as {type(parsed).__name__}, and {name!r} takes {expected}.",
+            fix="Say which with --inputs-file, where text stands in quotes.",
+        )
+    return parsed
+
+
+def _plain(hint: Any) -> Any:
+    return _plain(get_args(hint)[0]) if get_origin(hint) is Annotated else hint
+
+
+def _options(hint: Any) -> list[Any]:
+    hint = _plain(hint)
+    if get_origin(hint) in (Union, types.UnionType):
+        return [option for part in get_args(hint) for option in _options(part)]
+    return [hint]
+
+
+def _parse(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return _NOT_JSON
+
+
+def _convert(name: str, text: str, kind: type) -> Any:
+    if kind is bool:
+        word = text.strip().lower()
+        if word in _TRUE | _FALSE:
+            return word in _TRUE
+        wanted = "true or false"
+    else:
+        try:
+            return kind(text)
+        except ValueError:
+            wanted = "a whole number" if kind is int else "a number"
+    raise InputError(f"--input {name}={text} is not {wanted}.", fix=f"{name!r} takes {kind.__name__}.")

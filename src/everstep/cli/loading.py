@@ -1,0 +1,137 @@
+"""From `FILE.py:flow` or `package.module:flow` to a flow."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
+
+from everstep import Flow
+from everstep.errors import BadRequest, EverstepError, FlowError
+
+
+class Spec(NamedTuple):
+    """A file or a module, and the name of a flow in it if one was given."""
+
+    place: str
+    flow: str
+
+    @property
+    def is_file(self) -> bool:
+        return self.place.endswith(".py") or "/" in self.place or Path(self.place).is_file()
+
+    @classmethod
+    def parse(cls, text: str) -> Spec:
+        place, colon, flow = text.rpartition(":")
+        if not colon or "/" in flow:
+            return cls(text, "")
+        if not place or not flow:
+            raise BadRequest(f"{text!r} does not name a flow.", fix="Write FILE.py, FILE.py:flow or module:flow.")
+        return cls(place, flow)
+
+
+def load_flow(text: str) -> Flow:
+    """Load the file or module and return the flow that is meant."""
+    spec = Spec.parse(text)
+    return find_flow(load_module(spec), spec)
+
+
+def load_module(spec: Spec) -> ModuleType:
+    """Import a file under its stem, as `import` would from its folder, or a module by its name."""
+    if not spec.is_file:
+        return _import_by_name(spec.place)
+    path = Path(spec.place).resolve()
+    if not path.is_file():
+        raise BadRequest(f"there is no file {spec.place}.{_nearby(path)}", fix="Check the path.")
+    if path.suffix != ".py":
+        raise BadRequest(f"{spec.place} is not a Python file.", fix="Name a file that ends in .py.")
+    name = path.stem
+    loaded = sys.modules.get(name)
+    if loaded is not None:
+        if _file_of(loaded) == path:
+            return loaded
+        # Its classes could not be found again under this name, and the other module's users would get ours.
+        raise BadRequest(
+            f"{spec.place} would be loaded as module {name!r}, but another module has that name.",
+            fix=f"Rename the file, for example to my_{name}.py.",
+        )
+    sys.path.insert(0, str(path.parent))
+    module_spec = importlib.util.spec_from_file_location(name, path)
+    assert module_spec is not None
+    assert module_spec.loader is not None
+    module = importlib.util.module_from_spec(module_spec)
+    sys.modules[name] = module
+    try:
+        module_spec.loader.exec_module(module)
+    except EverstepError:
+        raise
+    except Exception as error:
+        raise _cannot_load(spec.place, error) from error
+    return module
+
+
+def _import_by_name(name: str) -> ModuleType:
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        return importlib.import_module(name)
+    except EverstepError:
+        raise
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
+            fix = "Name a file that ends in .py, or a module that can be imported from here."
+            raise BadRequest(f"there is no module {name!r}.", fix=fix) from error
+        raise _cannot_load(name, error) from error
+    except Exception as error:
+        raise _cannot_load(name, error) from error
+
+
+def _cannot_load(place: str, error: Exception) -> FlowError:
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not _is_machinery(f.filename)]
+    trace = "".join(["Traceback (most recent call last):\n", *traceback.format_list(frames)] if frames else [])
+    trace += "".join(traceback.format_exception_only(error))
+    message = f"{place} cannot be loaded: {type(error).__name__}: {error}."
+    return FlowError(message, fix="Mend the file and try again.", traceback=trace)
+
+
+def _is_machinery(filename: str) -> bool:
+    return filename == __file__ or filename.startswith("<frozen importlib") or "/importlib/" in filename
+
+
+def _file_of(module: ModuleType) -> Path | None:
+    file = getattr(module, "__file__", None)
+    return Path(file).resolve() if file else None
+
+
+def _nearby(path: Path) -> str:
+    if not path.parent.is_dir():
+        return ""
+    close = difflib.get_close_matches(path.name, [p.name for p in path.parent.glob("*.py")], n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def find_flow(module: ModuleType, spec: Spec) -> Flow:
+    """Return the flow of that name, or the only one there is."""
+    flows = {name: value for name, value in vars(module).items() if isinstance(value, Flow)}
+    listed = ", ".join(f"{spec.place}:{name}" for name in flows)
+    if not spec.flow:
+        distinct = {id(flow): flow for flow in flows.values()}
+        if len(distinct) == 1:
+            return next(iter(distinct.values()))
+        if not flows:
+            fix = "Define one at the top level: flow = Flow('name', [...])."
+            raise BadRequest(f"{spec.place} has no flow.", fix=fix)
+        raise BadRequest(f"{spec.place} has {len(distinct)} flows.", fix=f"Name one: {listed}")
+    if spec.flow in flows:
+        return flows[spec.flow]
+    named = [flow for flow in flows.values() if flow.name == spec.flow]
+    if named:
+        return named[0]
+    what = "is not a flow" if hasattr(module, spec.flow) else "is not there"
+    fix = f"It has {listed}" if flows else "It has no flow."
+    raise BadRequest(f"{spec.flow!r} {what} in {spec.place}.", fix=fix)

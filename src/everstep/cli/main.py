@@ -1,0 +1,94 @@
+"""`everstep`: the group of commands, and how each of them ends.
+
+A command is imported when it is used, so that none pays for the imports of another.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any, NamedTuple, NoReturn
+
+import click
+
+import everstep
+from everstep.cli.failures import report
+
+
+class Lazy(NamedTuple):
+    """Where a command is, and its line in the list of commands."""
+
+    module: str
+    attribute: str
+    summary: str
+
+
+COMMANDS = {
+    "demo": Lazy("everstep.cli.demo", "demo", "Kill a small order flow half-way and watch it go on."),
+    "run": Lazy("everstep.cli.run", "run", "Run a flow from a Python file."),
+    "resume": Lazy("everstep.cli.run", "resume", "Continue a run that stopped or failed."),
+    "runs": Lazy("everstep.cli.listing", "runs", "List runs, newest first."),
+    "log": Lazy("everstep.cli.log", "log", "Show the checkpoints of a run in order."),
+    "show": Lazy("everstep.cli.show", "show", "Show a run, or one of its steps in full."),
+    "state": Lazy("everstep.cli.state", "state", "Show the values of a run at one checkpoint."),
+    "cancel": Lazy("everstep.cli.cancel", "cancel", "Cancel a run."),
+    "bench": Lazy("everstep.cli.bench", "bench", "Measure what a durable step costs on this machine."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands by name and imports them on use."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        lazy = COMMANDS.get(cmd_name)
+        if lazy is None:
+            return None
+        command = getattr(import_module(lazy.module), lazy.attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, lazy.summary) for name, lazy in COMMANDS.items()])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(everstep.__version__, "--version", prog_name="everstep")
+@click.pass_context
+def cli(ctx: click.Context) -> None:
+    """Durable graph flows: every step is a commit, so a run survives its process.
+
+    \b
+    Try it:
+      everstep demo
+      everstep run orders.py --input order_id=A17 --run-id A17
+      everstep log A17
+
+    Runs are kept in ./.everstep/runs.db unless --store or EVERSTEP_STORE names another place.
+
+    Exit codes: 0 completed, 1 failed or cancelled, 2 wrong usage, 3 halted, 130 interrupted.
+    """
+    # Without this, click colours whatever is a terminal.
+    if os.environ.get("NO_COLOR"):
+        ctx.color = False
+
+
+def main(argv: Sequence[str] | None = None) -> NoReturn:
+    """Run one command and exit with its code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        code: Any = cli.main(arguments, prog_name="everstep", standalone_mode=False)
+    except click.Abort:
+        code = 130
+    except BrokenPipeError:
+        # Whoever read our output has seen enough; Python would complain again when it flushes on exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 1
+    except Exception as error:
+        code = report(error, as_json="--json" in arguments)
+    sys.exit(code if isinstance(code, int) else 0)

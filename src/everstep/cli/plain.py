@@ -1,0 +1,201 @@
+"""Values as text: JSON that never fails, previews of one line, times and sizes as people read them."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import json
+import math
+import reprlib
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from pathlib import PurePath
+from typing import Any
+from uuid import UUID
+
+PREVIEW = 72
+"""How many characters a preview takes at most, besides the note on the size."""
+
+_TEXT_OF: dict[type, Callable[[Any], str]] = {
+    datetime: datetime.isoformat,
+    date: date.isoformat,
+    time: time.isoformat,
+    timedelta: str,
+    Decimal: str,
+    PurePath: str,
+    UUID: str,
+}
+
+
+class Unreadable:
+    """Stands where a value would, were it not for what happened when it was read."""
+
+    def __init__(self, why: BaseException | str) -> None:
+        self.why = printable(str(why) or type(why).__name__)
+
+    def __repr__(self) -> str:
+        return f"<unreadable: {self.why}>"
+
+
+def write_json(value: object) -> None:
+    """Write one JSON document on stdout."""
+    text = json.dumps(jsonable(value), ensure_ascii=False, indent=2)
+    # Half a surrogate pair has no UTF-8; its escape is what JSON itself would write.
+    sys.stdout.write(text.encode("utf-8", "backslashreplace").decode("utf-8") + "\n")
+
+
+def jsonable(value: object) -> Any:
+    """Return the value as JSON has it; what JSON has no form for becomes a tagged object."""
+    try:
+        return _jsonable(value)
+    except RecursionError:
+        return {"$type": _class_name(value), "text": "<nested too deeply>"}
+
+
+def _jsonable(value: object) -> Any:
+    match value:
+        case Unreadable():
+            return {"$type": "unreadable", "text": value.why}
+        case Enum():
+            return {"$type": _class_name(value), "text": value.name, "value": _jsonable(value.value)}
+        case None | bool():
+            return value
+        case int():
+            return int(value)
+        case float():
+            return float(value) if math.isfinite(value) else {"$type": "float", "text": repr(float(value))}
+        case str():
+            return str.__str__(value)
+        case bytes() | bytearray() | memoryview():
+            return {"$type": "bytes", "base64": base64.b64encode(value).decode()}
+        case Mapping():
+            return _jsonable_mapping(value)
+        case list() | tuple():
+            return [_jsonable(item) for item in value]
+        case set() | frozenset():
+            return {"$type": type(value).__name__, "items": [_jsonable(item) for item in value]}
+    return _jsonable_object(value)
+
+
+def _jsonable_mapping(value: Mapping[Any, Any]) -> Any:
+    if all(type(key) is str for key in value) and "$type" not in value:
+        return {key: _jsonable(item) for key, item in value.items()}
+    return {"$type": "dict", "items": [[_jsonable(k), _jsonable(v)] for k, v in value.items()]}
+
+
+def _jsonable_object(value: object) -> Any:
+    for kind, text_of in _TEXT_OF.items():
+        if isinstance(value, kind):
+            return {"$type": kind.__name__, "text": text_of(value)}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        names = [field.name for field in dataclasses.fields(value)]
+    else:
+        names = list(getattr(value, "__struct_fields__", ()))
+    if names:
+        return {"$type": _class_name(value), **{n: _jsonable(getattr(value, n, None)) for n in names}}
+    return {"$type": _class_name(value), "text": safe_repr(value)}
+
+
+def _class_name(value: object) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}"
+
+
+def safe_repr(value: object) -> str:
+    """Return `repr(value)`, or what kept it from being made."""
+    try:
+        return repr(value)
+    except Exception as error:
+        return f"<{_class_name(value)}: its repr raised {type(error).__name__}>"
+
+
+def preview(value: object, width: int = PREVIEW) -> str:
+    """Show a value in one line. A long one is cut, and its size is given."""
+    if isinstance(value, Unreadable):
+        return cut(repr(value), width + 40)
+    short = reprlib.Repr()
+    short.maxlevel = 4
+    short.maxstring = short.maxother = short.maxlong = max(width, 8)
+    short.maxlist = short.maxtuple = short.maxset = short.maxfrozenset = short.maxdict = max(width // 8, 4)
+    if isinstance(value, (str, bytes)) and len(value) > width:
+        return f"{cut(repr(value[:width]), width)} ({_extent(value)})"
+    try:
+        text = printable(short.repr(value))
+    except Exception:
+        text = safe_repr(value)
+    shown = cut(text, width)
+    is_cut = shown != text or "..." in text
+    extent = _extent(value) if is_cut else ""
+    return f"{shown} ({extent})" if extent else shown
+
+
+def _extent(value: object) -> str:
+    match value:
+        case str():
+            return f"{len(value):,} characters"
+        case bytes() | bytearray():
+            return size(len(value))
+        case Sequence() | Mapping() | set() | frozenset():
+            return f"{len(value):,} items"
+    return ""
+
+
+def cut(text: str, width: int) -> str:
+    """Shorten a text to `width` characters, the last of them an ellipsis."""
+    return text if len(text) <= width else text[: max(width - 1, 0)] + "…"
+
+
+def printable(text: str) -> str:
+    """Return the text without anything that a terminal would obey."""
+    return "".join(c if c.isprintable() or c == "\n" else " " if c == "\t" else "�" for c in text)
+
+
+def one_line(text: str) -> str:
+    """Return the text on one line, fit for a terminal."""
+    return " ".join(printable(text).split())
+
+
+def size(count: int) -> str:
+    """Write a number of bytes: `812 B`, `1.5 KiB`."""
+    if count < 1024:
+        return f"{count} B"
+    amount, unit = count / 1024, "KiB"
+    for bigger in ("MiB", "GiB"):
+        if amount < 1024:
+            break
+        amount, unit = amount / 1024, bigger
+    return f"{amount:.1f} {unit}"
+
+
+def duration(span: timedelta | float | None) -> str:
+    """Write a span: `0.4 ms`, `12 ms`, `3.20 s`, `2 min 05 s`."""
+    if span is None:
+        return ""
+    seconds = span.total_seconds() if isinstance(span, timedelta) else span
+    if seconds < 0.01:
+        return f"{seconds * 1000:.1f} ms"
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.2f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s"
+
+
+def moment(at: datetime | None) -> str:
+    """Write a time of day in the local zone, with its date."""
+    return "" if at is None else at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def clock_time(at: datetime) -> str:
+    """Write a time of day in the local zone, to the millisecond."""
+    local = at.astimezone()
+    return f"{local:%H:%M:%S}.{local.microsecond // 1000:03}"
+
+
+def count(number: int, noun: str) -> str:
+    """Write `1 step`, `2 steps`."""
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")

@@ -1,0 +1,90 @@
+"""A clock that tests move."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from datetime import UTC, datetime, timedelta
+
+from everstep.errors import BadRequest
+
+START = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+class ManualClock:
+    """A clock that stands still until it is moved; whoever sleeps on it, in any thread, wakes when due.
+
+    With `auto`, a sleeper moves the time itself and goes on at once, so that a flow with an hour of backoff
+    runs in no time.
+    """
+
+    def __init__(self, start: datetime = START, *, auto: bool = False) -> None:
+        if start.tzinfo is None:
+            raise BadRequest(f"{start} has no time zone.", fix="Give an aware datetime.")
+        self.auto = auto
+        self._start = self._now = start.astimezone(UTC)
+        self._changed = threading.Condition()
+        self._sleepers: list[_Sleeper] = []
+
+    def now(self) -> datetime:
+        return self._now
+
+    def monotonic(self) -> float:
+        return (self._now - self._start).total_seconds()
+
+    def advance(self, by: timedelta | float) -> None:
+        """Move the time forward, by a span or by seconds, and wake everyone whose time has come."""
+        span = by if isinstance(by, timedelta) else timedelta(seconds=by)
+        if span < timedelta(0):
+            raise BadRequest(f"time cannot move by {span}.", fix="Move it forward.")
+        with self._changed:
+            self._move_to(self._now + span)
+
+    async def sleep_until(self, at: datetime) -> None:
+        """Return once the time was moved to `at`; with `auto`, move it there."""
+        with self._changed:
+            if self.auto:
+                self._move_to(max(at, self._now))
+            sleeper = _Sleeper(at)
+            if at > self._now:
+                self._sleepers.append(sleeper)
+                self._changed.notify_all()
+            else:
+                sleeper.wake()
+        try:
+            await sleeper.woken
+        finally:
+            with self._changed:
+                if sleeper in self._sleepers:
+                    self._sleepers.remove(sleeper)
+
+    def wait_for_sleepers(self, count: int = 1, *, patience: float = 10.0) -> None:
+        """Block until that many are asleep, for at most `patience` real seconds."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: len(self._sleepers) >= count, patience):
+                raise TimeoutError(f"{len(self._sleepers)} sleep on the clock, {count} were expected.")
+
+    def _move_to(self, now: datetime) -> None:
+        self._now = now
+        due = [s for s in self._sleepers if s.at <= now]
+        self._sleepers = [s for s in self._sleepers if s.at > now]
+        for sleeper in due:
+            sleeper.wake()
+
+
+class _Sleeper:
+    """One waiting task and the loop it lives on."""
+
+    def __init__(self, at: datetime) -> None:
+        self.at = at
+        self._loop = asyncio.get_running_loop()
+        self.woken: asyncio.Future[None] = self._loop.create_future()
+
+    def wake(self) -> None:
+        """Wake the task from whatever thread we are on; one whose loop is closed sleeps on."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._settle)
+
+    def _settle(self) -> None:
+        if not self.woken.done():
+            self.woken.set_result(None)

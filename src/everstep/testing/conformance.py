@@ -1,0 +1,55 @@
+"""The suite that every store must pass. Inherit it and say how to open your store:
+
+    class TestMyStore(StoreConformance):
+        @pytest.fixture
+        def store_kit(self, tmp_path):
+            clock = ManualClock()
+            return StoreKit(
+                open=lambda: Opened(MyStore(tmp_path, clock), MyArtifacts(tmp_path)),
+                clock=clock,
+                capabilities=Capabilities(durable=True, single_writer=True),
+            )
+
+Call `pytest.register_assert_rewrite("everstep.testing")` before the import to see values in failures.
+"""
+
+from __future__ import annotations
+
+from everstep.testing.conformance_client import StoreKit
+from everstep.testing.conformance_clients import Blobs, Listing, TwoClients
+from everstep.testing.conformance_crash import Crashes
+from everstep.testing.conformance_leases import Fencing, Leases, Signals
+from everstep.testing.conformance_records import Atomicity, LostReplies, Records, UglyValues
+
+__all__ = ["GROUPS", "StoreConformance", "StoreKit"]
+
+GROUPS = (
+    Records,
+    Atomicity,
+    LostReplies,
+    UglyValues,
+    Leases,
+    Fencing,
+    Signals,
+    Listing,
+    TwoClients,
+    Blobs,
+    Crashes,
+)
+"""The parts of the suite, to run one at a time while a store is being written."""
+
+
+class StoreConformance(
+    Records,
+    Atomicity,
+    LostReplies,
+    UglyValues,
+    Leases,
+    Fencing,
+    Signals,
+    Listing,
+    TwoClients,
+    Blobs,
+    Crashes,
+):
+    """Everything a store promises, as tests."""

@@ -1,0 +1,207 @@
+"""What the conformance suite works with: a kit to open the store, clients of it, and chains to put."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, TypeVar
+from uuid import uuid4
+
+import pytest
+
+from everstep.model.enums import Status
+from everstep.model.leases import Lease, Process
+from everstep.ports.store import Admission, Capabilities, Commit, RunFilter, RunRow, StoredRecord, Verdict
+from everstep.registry import Opened
+from everstep.testing.clock import ManualClock
+
+T = TypeVar("T")
+TTL = timedelta(seconds=30)
+
+
+@dataclass(frozen=True)
+class StoreKit:
+    """How the suite gets at the store under test."""
+
+    open: Callable[[], Opened]
+    """Return a fresh client on the same, at first empty, data; two calls are as two processes."""
+    clock: ManualClock
+    """The clock that every client was given."""
+    capabilities: Capabilities
+    """What the store is meant to promise."""
+
+
+@dataclass
+class Chain:
+    """The commits of one run, as its owner makes them."""
+
+    run_id: str
+    clock: ManualClock
+    owner: str = field(default_factory=lambda: str(uuid4()))
+    flow_id: str = "flow"
+    flow_version: str = "1"
+    flow_hash: str = "0" * 64
+    blueprint: bytes = b'{"entry":[],"nodes":[]}'
+    process: Process | None = None
+    parent_run_id: str | None = None
+    epoch: int = 1
+    head: Commit | None = None
+
+    def admission(self, body: bytes = b"first", *, keyframe: bool = False, **changes: Any) -> Commit:
+        """Return the commit that admits the run."""
+        admission = Admission(
+            flow_id=self.flow_id,
+            flow_version=self.flow_version,
+            flow_hash=self.flow_hash,
+            blueprint=self.blueprint,
+            parent_run_id=self.parent_run_id,
+            created_at=self.clock.now(),
+            owner=self.owner,
+            ttl=TTL,
+            process=self.process,
+        )
+        changes = {"status": Status.RUNNING, "admission": admission} | changes
+        return Commit(
+            run_id=self.run_id,
+            sequence=1,
+            checkpoint_id=str(uuid4()),
+            base=None,
+            epoch=1,
+            body=body,
+            keyframe=keyframe,
+            **changes,
+        )
+
+    def following(self, body: bytes = b"step", **changes: Any) -> Commit:
+        """Return a commit that follows the head, or, changed, one that ought to be refused."""
+        assert self.head is not None
+        fields: dict[str, Any] = {
+            "run_id": self.run_id,
+            "sequence": self.head.sequence + 1,
+            "checkpoint_id": str(uuid4()),
+            "base": self.head.checkpoint_id,
+            "epoch": self.epoch,
+            "body": body,
+        }
+        return Commit(**(fields | changes))
+
+    def final(self, status: Status = Status.COMPLETED, **changes: Any) -> Commit:
+        """Return the commit that ends the run."""
+        changes = {"status": status, "ended_at": self.clock.now(), "ignores_signal": True} | changes
+        return self.following(b"last", **changes)
+
+    def lease(self) -> Lease:
+        """Return the lease the admission gave."""
+        return Lease(self.run_id, self.owner, self.epoch, self.clock.now() + TTL, self.process)
+
+
+class Client:
+    """A store as a test calls it: without awaiting, on a loop of its own."""
+
+    def __init__(self, kit: StoreKit) -> None:
+        self.clock = kit.clock
+        self._runner = asyncio.Runner()
+        self.opened = self._runner.run(_open(kit))
+        self.store = self.opened.store
+        self._is_closed = False
+
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._runner.run(work)
+
+    def put(self, *commits: Commit) -> list[Verdict]:
+        return self.call(self.store.put(commits))
+
+    def accept(self, chain: Chain, commit: Commit) -> Commit:
+        """Put a commit that must be accepted, and let the chain go on from it."""
+        assert self.put(commit) == [Verdict.ACCEPTED]
+        chain.head = commit
+        return commit
+
+    def admit(self, run_id: str, **about: Any) -> Chain:
+        """Admit a run and return its chain."""
+        chain = Chain(run_id, self.clock, **about)
+        self.accept(chain, chain.admission())
+        return chain
+
+    def extend(self, chain: Chain, bodies: Sequence[bytes]) -> list[Commit]:
+        """Put one record after the other."""
+        return [self.accept(chain, chain.following(body)) for body in bodies]
+
+    def get(self, run_id: str, *, first: int = 1, last: int | None = None) -> list[StoredRecord]:
+        return self.call(self.store.get(run_id, first=first, last=last))
+
+    def tail(self, run_id: str, *, at: int | None = None) -> list[StoredRecord]:
+        return self.call(self.store.tail(run_id, at=at))
+
+    def claim(
+        self,
+        run_id: str,
+        owner: str = "another",
+        *,
+        ttl: timedelta = TTL,
+        process: Process | None = None,
+        void_epoch: int | None = None,
+    ) -> Lease:
+        work = self.store.lease(run_id, owner=owner, ttl=ttl, process=process, void_epoch=void_epoch)
+        return self.call(work)
+
+    def renew(self, *leases: Lease, ttl: timedelta = TTL) -> list[Lease | Verdict]:
+        return self.call(self.store.renew(leases, ttl))
+
+    def release(self, lease: Lease) -> None:
+        self.call(self.store.release_lease(lease))
+
+    def row(self, run_id: str) -> RunRow:
+        found = self.call(self.store.run(run_id))
+        assert found is not None, f"the store does not know run {run_id!r}"
+        return found
+
+    def listing(self, **wanted: Any) -> list[str]:
+        return [row.run_id for row in self.call(self.store.list(RunFilter(**wanted)))]
+
+    def close(self) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            self.call(self.store.close())
+            self._runner.close()
+
+
+async def _open(kit: StoreKit) -> Opened:
+    return kit.open()
+
+
+def bodies_of(records: Sequence[StoredRecord]) -> list[bytes]:
+    return [record.body for record in records]
+
+
+def kept(commits: Sequence[Commit]) -> list[StoredRecord]:
+    """Return commits as a store should give them back."""
+    return [StoredRecord(c.sequence, c.checkpoint_id, c.keyframe, c.body) for c in commits]
+
+
+class Suite:
+    """The fixtures that every part of the suite uses."""
+
+    @pytest.fixture
+    def store_kit(self) -> StoreKit:
+        """The one fixture to supply: override it."""
+        raise NotImplementedError("a class that inherits the suite supplies the fixture store_kit")
+
+    @pytest.fixture
+    def clients(self, store_kit: StoreKit) -> Iterator[Callable[[], Client]]:
+        """Open clients, and close them when the test is over."""
+        opened: list[Client] = []
+
+        def open_one() -> Client:
+            opened.append(Client(store_kit))
+            return opened[-1]
+
+        yield open_one
+        for client in opened:
+            client.close()
+
+    @pytest.fixture
+    def client(self, clients: Callable[[], Client]) -> Client:
+        return clients()

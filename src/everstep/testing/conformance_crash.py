@@ -1,0 +1,284 @@
+"""A run that is interrupted at any write goes on to the same end."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from enum import StrEnum
+from typing import Any
+
+import pytest
+
+from everstep import END, Durability, Flow, Host, Status, ifelse, node
+from everstep.errors import StoreError
+from everstep.model.leases import Lease, Process
+from everstep.model.records import ArtifactRef
+from everstep.ports.store import (
+    BlockingStore,
+    Capabilities,
+    CheckpointBlobStore,
+    CheckpointStore,
+    Commit,
+    RunFilter,
+    RunRow,
+    Signal,
+    StoredRecord,
+    Verdict,
+)
+from everstep.registry import Opened
+from everstep.testing.conformance_client import StoreKit, Suite
+
+TTL = Durability().lease_ttl
+
+
+class Loss(StrEnum):
+    """How a write is interrupted."""
+
+    BEFORE = "the process dies before the write"
+    AFTER = "the process dies after the write and never learns of it"
+    HICCUP = "one write fails and the store is well again"
+
+
+class Interruption:
+    """Counts the writes of one process, and interrupts the n-th. A dead process writes nothing more."""
+
+    def __init__(self, at: int, loss: Loss) -> None:
+        self.hit: str | None = None
+        self._at = at
+        self._loss = loss
+        self._count = 0
+        self._lock = threading.Lock()
+
+    def around(self, kind: str, write: Callable[[], Any]) -> Any:
+        """Make a write, unless this is where it is interrupted."""
+        if self._strikes(kind):
+            if self._loss is Loss.AFTER:
+                write()
+            raise StoreError(f"interrupted at {kind}.")
+        return write()
+
+    async def around_async(self, kind: str, write: Callable[[], Any]) -> Any:
+        if self._strikes(kind):
+            if self._loss is Loss.AFTER:
+                await write()
+            raise StoreError(f"interrupted at {kind}.")
+        return await write()
+
+    def _strikes(self, kind: str) -> bool:
+        with self._lock:
+            if self.hit is not None:
+                if self._loss is Loss.HICCUP:
+                    return False
+                raise StoreError("the process is dead.")
+            self._count += 1
+            if self._count == self._at:
+                self.hit = kind
+            return self.hit is not None
+
+
+class InterruptedStore:
+    """A store, and artifacts, whose n-th write is interrupted."""
+
+    def __init__(self, inner: Opened, interruption: Interruption) -> None:
+        assert inner.blobs is not None
+        self._store = inner.store
+        self._blobs: CheckpointBlobStore = inner.blobs
+        self._interruption = interruption
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._store.capabilities
+
+    async def put(self, commits: Sequence[Commit]) -> list[Verdict]:
+        done: list[Verdict] = await self._interruption.around_async("put", lambda: self._store.put(commits))
+        return done
+
+    async def lease(
+        self,
+        run_id: str,
+        *,
+        owner: str,
+        ttl: timedelta,
+        process: Process | None,
+        void_epoch: int | None = None,
+    ) -> Lease:
+        granted: Lease = await self._interruption.around_async(
+            "lease",
+            lambda: self._store.lease(run_id, owner=owner, ttl=ttl, process=process, void_epoch=void_epoch),
+        )
+        return granted
+
+    async def release_lease(self, lease: Lease) -> None:
+        await self._interruption.around_async("release", lambda: self._store.release_lease(lease))
+
+    async def signal(self, run_id: str, signal: Signal) -> bool:
+        told: bool = await self._interruption.around_async(
+            "signal", lambda: self._store.signal(run_id, signal)
+        )
+        return told
+
+    async def ack(self, run_id: str) -> None:
+        await self._interruption.around_async("ack", lambda: self._store.ack(run_id))
+
+    async def renew(self, leases: Sequence[Lease], ttl: timedelta) -> list[Lease | Verdict]:
+        return await self._store.renew(leases, ttl)
+
+    async def get(self, run_id: str, *, first: int = 1, last: int | None = None) -> list[StoredRecord]:
+        return await self._store.get(run_id, first=first, last=last)
+
+    async def tail(self, run_id: str, *, at: int | None = None) -> list[StoredRecord]:
+        return await self._store.tail(run_id, at=at)
+
+    async def run(self, run_id: str) -> RunRow | None:
+        return await self._store.run(run_id)
+
+    async def list(self, wanted: RunFilter) -> list[RunRow]:
+        return await self._store.list(wanted)
+
+    async def blueprint(self, flow_hash: str) -> bytes | None:
+        return await self._store.blueprint(flow_hash)
+
+    async def close(self) -> None:
+        await self._store.close()
+
+    def put_checkpoint_blob(self, header: bytes, data: bytes, *, content_type: str) -> ArtifactRef:
+        ref: ArtifactRef = self._interruption.around(
+            "blob", lambda: self._blobs.put_checkpoint_blob(header, data, content_type=content_type)
+        )
+        return ref
+
+    def get_checkpoint_blob(self, ref: ArtifactRef) -> bytes:
+        return self._blobs.get_checkpoint_blob(ref)
+
+
+class InterruptedBlockingStore(InterruptedStore):
+    """The same for a store that blocks."""
+
+    def put_blocking(self, commits: Sequence[Commit]) -> list[Verdict]:
+        done: list[Verdict] = self._interruption.around("put", lambda: self._blocking.put_blocking(commits))
+        return done
+
+    def renew_blocking(self, leases: Sequence[Lease], ttl: timedelta) -> list[Lease | Verdict]:
+        return self._blocking.renew_blocking(leases, ttl)
+
+    @property
+    def _blocking(self) -> BlockingStore:
+        assert isinstance(self._store, BlockingStore)
+        return self._store
+
+
+def interrupted(inner: Opened, interruption: Interruption) -> Opened:
+    """Return the same store with its n-th write interrupted."""
+    kind = InterruptedBlockingStore if isinstance(inner.store, BlockingStore) else InterruptedStore
+    store = kind(inner, interruption)
+    assert isinstance(store, CheckpointStore)
+    return Opened(store, store, inner.url)
+
+
+class Workshop:
+    """A small flow with a loop, an effect, a retry, an artifact, and a node that is broken until mended."""
+
+    def __init__(self) -> None:
+        self.is_mended = False
+        self._tries: Counter[int] = Counter()
+
+        @node(output="count")
+        def add(count: int) -> int:
+            return count + 1
+
+        @ifelse(when_true="add", when_false="widen")
+        def again(count: int) -> bool:
+            return count < 3
+
+        @node(output="wide")
+        def widen(count: int) -> str:
+            return "wide" * 1000 * count
+
+        @node(output="sent", effects="effectful", retry=2)
+        def send(wide: str, salt: int) -> int:
+            self._tries[salt] += 1
+            if self._tries[salt] == 1:
+                raise ConnectionError("try again")
+            return len(wide) + salt
+
+        @node(output="total")
+        def add_up(sent: int, count: int) -> int:
+            if not self.is_mended:
+                raise RuntimeError("broken")
+            return sent + count
+
+        self.flow = Flow(
+            "workshop",
+            [add, again, widen, send, add_up],
+            entry="add",
+            durability=Durability(mode="strong", blob_threshold=1024),  # type: ignore[arg-type]
+        )
+
+    def work(self, opened: Opened, kit: StoreKit, run_id: str, salt: int) -> dict[str, Any]:
+        """Run until the broken node fails, mend it, resume; whatever of that is already done is not repeated."""
+        with Host(opened, clock=kit.clock) as host:
+            inputs = {"count": 0, "salt": salt}
+            result = host.run(self.flow, inputs, run_id=run_id)
+            if result.status is Status.FAILED:
+                self.is_mended = True
+                result = host.resume(run_id, self.flow)
+            assert result.status is Status.COMPLETED, result.error
+            return dict(result)
+
+
+class Crashes(Suite):
+    @pytest.mark.parametrize("loss", Loss)
+    def test_a_run_interrupted_at_any_write_comes_to_the_same_end(
+        self, store_kit: StoreKit, loss: Loss
+    ) -> None:
+        store_kit.clock.auto = True
+        kinds: Counter[str] = Counter()
+        for at in range(1, 100):
+            shop, run_id = Workshop(), f"run-{at}"
+            interruption = Interruption(at, loss)
+            try:
+                result = shop.work(interrupted(store_kit.open(), interruption), store_kit, run_id, at)
+            except StoreError:
+                if loss is not Loss.HICCUP:
+                    store_kit.clock.advance(TTL)
+                result = shop.work(store_kit.open(), store_kit, run_id, at)
+            assert result == {"count": 3, "wide": "wide" * 3000, "sent": 12_000 + at, "total": 12_003 + at}
+            if interruption.hit is None:
+                break
+            kinds[interruption.hit] += 1
+        else:
+            pytest.fail("the run never came to an end without being interrupted")
+        assert kinds.keys() == {"put", "lease", "blob"}
+        assert kinds["put"] >= 10
+
+    @pytest.mark.parametrize("loss", Loss)
+    def test_a_cancellation_interrupted_at_any_write_can_be_repeated(
+        self, store_kit: StoreKit, loss: Loss
+    ) -> None:
+        store_kit.clock.auto = True
+        kinds: list[str] = []
+        for at in range(1, 20):
+            shop, run_id = Workshop(), f"run-{at}"
+            with pytest.raises(StoreError):
+                shop.work(
+                    interrupted(store_kit.open(), Interruption(3, Loss.BEFORE)), store_kit, run_id, at
+                )
+            store_kit.clock.advance(TTL)
+            interruption = Interruption(at, loss)
+            try:
+                status = self._cancel(interrupted(store_kit.open(), interruption), store_kit, run_id)
+            except StoreError:
+                store_kit.clock.advance(TTL)
+                status = self._cancel(store_kit.open(), store_kit, run_id)
+            assert status is Status.CANCELLED
+            if interruption.hit is None:
+                break
+            kinds.append(interruption.hit)
+        assert kinds == ["signal", "lease", "put"]
+
+    def _cancel(self, opened: Opened, kit: StoreKit, run_id: str) -> Status:
+        with Host(opened, clock=kit.clock) as host:
+            host.cancel(run_id)
+            return host.info(run_id).status

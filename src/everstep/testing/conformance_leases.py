@@ -1,0 +1,316 @@
+"""Leases, fencing and signals: one owner at a time, and a way to tell it to stop."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+
+from everstep.errors import LeaseConflict
+from everstep.model.enums import Status
+from everstep.model.leases import Lease, Process
+from everstep.ports.store import Signal, Verdict
+from everstep.testing.conformance_client import TTL, Chain, Client, StoreKit, Suite, bodies_of
+
+RACERS = 4
+ROUNDS = 8
+
+
+class Leases(Suite):
+    def test_a_claim_of_a_free_run_raises_the_epoch(self, client: Client) -> None:
+        chain = client.admit("run")
+        client.release(chain.lease())
+        process = Process("boot", "pid:[1]", 7, 99)
+        lease = client.claim("run", "me", process=process)
+        assert (lease.run_id, lease.owner, lease.epoch, lease.process) == ("run", "me", 2, process)
+        assert lease.expires_at == client.clock.now() + TTL
+        assert client.row("run").lease == lease
+
+    def test_a_second_claimant_learns_who_holds_the_lease_and_for_how_long(self, client: Client) -> None:
+        chain = client.admit("run", process=Process("boot", "pid:[1]", 4321, 99))
+        client.clock.advance(10)
+        before = client.row("run")
+        with pytest.raises(LeaseConflict, match="process 4321.* 20 s") as caught:
+            client.claim("run")
+        held = caught.value.details["lease"]
+        assert isinstance(held, Lease)
+        assert (held.owner, held.epoch) == (chain.owner, 1)
+        assert caught.value.details["seconds_left"] == 20
+        assert client.row("run") == before
+
+    def test_an_expired_lease_can_be_taken_over(self, client: Client) -> None:
+        client.admit("run")
+        client.clock.advance(TTL - timedelta(milliseconds=1))
+        with pytest.raises(LeaseConflict):
+            client.claim("run")
+        client.clock.advance(timedelta(milliseconds=1))
+        assert client.claim("run").epoch == 2
+
+    def test_the_owner_may_claim_its_own_run_again(self, client: Client) -> None:
+        chain = client.admit("run")
+        assert client.claim("run", chain.owner).epoch == 2
+
+    def test_renewal_prolongs_a_lease(self, client: Client) -> None:
+        chain = client.admit("run")
+        client.clock.advance(20)
+        [longer] = client.renew(chain.lease())
+        assert isinstance(longer, Lease)
+        assert (longer.epoch, longer.owner) == (1, chain.owner)
+        assert longer.expires_at == client.clock.now() + TTL
+        assert client.row("run").lease == longer
+        client.clock.advance(29)
+        with pytest.raises(LeaseConflict):
+            client.claim("run")
+
+    def test_an_expired_lease_that_nobody_took_can_be_renewed(self, client: Client) -> None:
+        chain = client.admit("run")
+        client.clock.advance(100)
+        [longer] = client.renew(chain.lease())
+        assert isinstance(longer, Lease)
+        assert longer.expires_at == client.clock.now() + TTL
+
+    def test_each_lease_of_a_renewal_is_judged_alone(self, client: Client) -> None:
+        mine, lost = client.admit("mine"), client.admit("lost")
+        stale = lost.lease()
+        client.clock.advance(31)
+        client.claim("lost")
+        unknown = Lease("unknown", "me", 1, client.clock.now())
+        fenced, kept, missing = client.renew(stale, mine.lease(), unknown)
+        assert (fenced, missing) == (Verdict.FENCED, Verdict.FENCED)
+        assert isinstance(kept, Lease)
+        assert kept.run_id == "mine"
+
+    def test_a_released_lease_lets_another_in_at_once(self, client: Client) -> None:
+        chain = client.admit("run")
+        client.release(chain.lease())
+        assert client.row("run").lease is None
+        assert client.claim("run").epoch == 2
+
+    def test_a_released_lease_cannot_be_renewed(self, client: Client) -> None:
+        chain = client.admit("run")
+        client.release(chain.lease())
+        assert client.renew(chain.lease()) == [Verdict.FENCED]
+        assert client.row("run").lease is None
+
+    def test_release_of_a_stale_or_unknown_lease_does_nothing(self, client: Client) -> None:
+        chain = client.admit("run")
+        stale = chain.lease()
+        client.clock.advance(31)
+        held = client.claim("run")
+        client.release(stale)
+        client.release(Lease("unknown", "me", 1, client.clock.now()))
+        assert client.row("run").lease == held
+
+    def test_a_final_put_gives_the_lease_back(self, client: Client) -> None:
+        chain = client.admit("run")
+        client.accept(chain, chain.final())
+        assert client.row("run").lease is None
+        assert client.renew(chain.lease()) == [Verdict.FENCED]
+        assert client.claim("run").epoch == 2
+
+    def test_takeovers_without_progress_are_counted(self, client: Client) -> None:
+        client.admit("run")
+        counts = []
+        for _ in range(3):
+            client.clock.advance(31)
+            counts.append(client.claim("run", f"owner {len(counts)}").takeovers)
+        assert counts == [1, 2, 3]
+        lease = client.row("run").lease
+        assert lease is not None and lease.takeovers == 3
+
+    def test_progress_ends_the_count_of_takeovers(self, client: Client) -> None:
+        chain = client.admit("run")
+        for owner in ("b", "c"):
+            client.clock.advance(31)
+            chain.epoch = client.claim("run", owner).epoch
+        client.extend(chain, [b"progress"])
+        client.clock.advance(31)
+        assert client.claim("run", "d").takeovers == 0
+        client.clock.advance(31)
+        assert client.claim("run", "e").takeovers == 1
+
+    def test_a_renewal_keeps_the_count_of_takeovers(self, client: Client) -> None:
+        client.admit("run")
+        client.clock.advance(31)
+        lease = client.claim("run")
+        assert client.renew(lease) == [lease]
+
+
+class Fencing(Suite):
+    def test_a_stale_owner_can_no_longer_put(self, client: Client) -> None:
+        chain = client.admit("run")
+        client.clock.advance(31)
+        client.claim("run")
+        before = client.row("run")
+        assert client.put(chain.following(b"stale")) == [Verdict.FENCED]
+        assert client.put(chain.final()) == [Verdict.FENCED]
+        assert bodies_of(client.get("run")) == [b"first"]
+        assert client.row("run") == before
+
+    def test_a_stale_owner_is_fenced_by_another_client_too(self, clients: Callable[[], Client]) -> None:
+        stale, new = clients(), clients()
+        chain = stale.admit("run")
+        stale.extend(chain, [b"2"])
+        stale.clock.advance(31)
+        taken = Chain("run", new.clock, epoch=new.claim("run").epoch, head=chain.head)
+        assert stale.put(chain.following(b"stale")) == [Verdict.FENCED]
+        assert stale.renew(chain.lease()) == [Verdict.FENCED]
+        new.extend(taken, [b"3"])
+        assert bodies_of(stale.get("run")) == [b"first", b"2", b"3"]
+
+    def test_an_epoch_that_was_never_granted_is_fenced(self, client: Client) -> None:
+        chain = client.admit("run")
+        assert client.put(chain.following(epoch=2)) == [Verdict.FENCED]
+        assert client.put(chain.following(epoch=0)) == [Verdict.FENCED]
+
+    def test_a_stale_owner_can_no_longer_renew(self, client: Client) -> None:
+        chain = client.admit("run")
+        stale = chain.lease()
+        client.clock.advance(31)
+        held = client.claim("run")
+        assert client.renew(stale) == [Verdict.FENCED]
+        assert client.row("run").lease == held
+
+    def test_an_expired_owner_whom_nobody_replaced_may_still_put(self, client: Client) -> None:
+        chain = client.admit("run")
+        client.clock.advance(1000)
+        client.extend(chain, [b"late but alone"])
+
+    def test_a_dead_owner_is_replaced_before_its_lease_expires(self, client: Client) -> None:
+        chain = client.admit("run")
+        assert client.claim("run", void_epoch=1).epoch == 2
+        assert client.put(chain.following()) == [Verdict.FENCED]
+
+    def test_only_the_epoch_known_to_be_dead_is_replaced(self, client: Client) -> None:
+        client.admit("run")
+        held = client.claim("run", "second", void_epoch=1)
+        for epoch in (0, 1, 3):
+            with pytest.raises(LeaseConflict):
+                client.claim("run", "third", void_epoch=epoch)
+        assert client.row("run").lease == held
+
+    def test_of_clients_that_race_for_a_run_exactly_one_wins(
+        self, clients: Callable[[], Client], store_kit: StoreKit
+    ) -> None:
+        watcher = clients()
+        for number in range(ROUNDS):
+            watcher.admit(f"run-{number}")
+        watcher.clock.advance(31)
+        start = threading.Barrier(RACERS)
+        won: list[tuple[int, Lease]] = []
+        failures: list[BaseException] = []
+
+        def race(racer: int) -> None:
+            try:
+                client = Client(store_kit)
+                for number in range(ROUNDS):
+                    start.wait(30)
+                    try:
+                        won.append((number, client.claim(f"run-{number}", f"racer {racer}")))
+                    except LeaseConflict:
+                        continue
+                client.close()
+            except BaseException as error:
+                failures.append(error)
+                start.abort()
+
+        threads = [threading.Thread(target=race, args=(racer,)) for racer in range(RACERS)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert failures == []
+        assert sorted(number for number, _ in won) == list(range(ROUNDS))
+        assert {lease.epoch for _, lease in won} == {2}
+        for number, lease in won:
+            assert watcher.row(f"run-{number}").lease == lease
+
+    def test_of_clients_that_race_to_admit_a_run_exactly_one_wins(
+        self, clients: Callable[[], Client], store_kit: StoreKit
+    ) -> None:
+        watcher = clients()
+        start = threading.Barrier(RACERS)
+        verdicts: list[Verdict] = []
+
+        def race(racer: int) -> None:
+            client = Client(store_kit)
+            start.wait(30)
+            verdicts.extend(client.put(Chain("run", client.clock).admission(b"%d" % racer)))
+            client.close()
+
+        threads = [threading.Thread(target=race, args=(racer,)) for racer in range(RACERS)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(verdicts) == [Verdict.ACCEPTED, *[Verdict.EXISTS] * (RACERS - 1)]
+        assert len(watcher.get("run")) == 1
+
+
+class Signals(Suite):
+    def test_a_cancelled_owner_learns_of_it_at_its_next_put(self, client: Client) -> None:
+        chain = client.admit("run")
+        assert client.call(client.store.signal("run", Signal.CANCEL)) is True
+        assert client.put(chain.following()) == [Verdict.SIGNALLED]
+        assert client.put(chain.following(status=Status.HALTED)) == [Verdict.SIGNALLED]
+        row = client.row("run")
+        assert (row.signal, row.status, row.checkpoints) == (Signal.CANCEL, Status.RUNNING, 1)
+
+    def test_a_cancelled_owner_learns_of_it_when_it_renews(self, client: Client) -> None:
+        chain, other = client.admit("run"), client.admit("other")
+        client.call(client.store.signal("run", Signal.CANCEL))
+        signalled, renewed = client.renew(chain.lease(), other.lease())
+        assert signalled is Verdict.SIGNALLED
+        assert isinstance(renewed, Lease)
+
+    def test_a_stale_owner_of_a_cancelled_run_is_fenced(self, client: Client) -> None:
+        chain = client.admit("run")
+        stale = chain.lease()
+        client.clock.advance(31)
+        client.claim("run")
+        client.call(client.store.signal("run", Signal.CANCEL))
+        assert client.put(chain.following()) == [Verdict.FENCED]
+        assert client.renew(stale) == [Verdict.FENCED]
+
+    def test_a_signal_left_by_one_client_reaches_the_other(self, clients: Callable[[], Client]) -> None:
+        owner, other = clients(), clients()
+        chain = owner.admit("run")
+        assert other.call(other.store.signal("run", Signal.CANCEL)) is True
+        assert owner.put(chain.following()) == [Verdict.SIGNALLED]
+
+    def test_the_put_that_answers_a_signal_goes_through(self, client: Client) -> None:
+        chain = client.admit("run")
+        client.call(client.store.signal("run", Signal.CANCEL))
+        client.accept(chain, chain.following(b"answer", ignores_signal=True))
+        assert client.row("run").signal is Signal.CANCEL
+        assert client.put(chain.following()) == [Verdict.SIGNALLED]
+
+    def test_a_final_put_clears_the_signal(self, client: Client) -> None:
+        chain = client.admit("run")
+        client.call(client.store.signal("run", Signal.CANCEL))
+        client.accept(chain, chain.final(Status.CANCELLED))
+        row = client.row("run")
+        assert (row.status, row.signal, row.lease) == (Status.CANCELLED, None, None)
+
+    def test_a_commit_kept_before_the_signal_is_accepted_again(self, client: Client) -> None:
+        chain = client.admit("run")
+        commit = client.accept(chain, chain.following())
+        client.call(client.store.signal("run", Signal.CANCEL))
+        assert client.put(commit) == [Verdict.ACCEPTED]
+
+    def test_a_halted_run_can_be_signalled(self, client: Client) -> None:
+        chain = client.admit("run")
+        client.accept(chain, chain.following(status=Status.HALTED))
+        assert client.call(client.store.signal("run", Signal.CANCEL)) is True
+
+    @pytest.mark.parametrize("status", [s for s in Status if s.is_final])
+    def test_a_run_that_ended_cannot_be_signalled(self, client: Client, status: Status) -> None:
+        chain = client.admit("run")
+        client.accept(chain, chain.final(status))
+        assert client.call(client.store.signal("run", Signal.CANCEL)) is False
+        assert client.row("run").signal is None
+
+    def test_an_unknown_run_cannot_be_signalled(self, client: Client) -> None:
+        assert client.call(client.store.signal("unknown", Signal.CANCEL)) is False

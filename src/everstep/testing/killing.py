@@ -1,0 +1,254 @@
+"""Kill the process at a chosen point of a run, to see that the run survives it.
+
+A point is the moment before or after something lasts: a write that reaches the store, or the body of a node.
+Run a flow once with a `Killer` that kills nobody and it has noted every point; then run it again for each of
+them, in a child process that dies there, and once more to resume:
+
+    host = Host(killing(open_store(url, SystemClock()), at=7))
+    host.run(flow, inputs, run_id="a")  # SIGKILL at the seventh point
+
+Points have names as well, `before put 3` or `after blob 1`, which stay the same when threads are quicker or
+slower than the last time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, NoReturn
+
+from everstep.errors import StoreUnavailable
+from everstep.model.leases import Lease, Process
+from everstep.model.records import ArtifactRef
+from everstep.ports.store import (
+    BlockingStore,
+    Capabilities,
+    CheckpointBlobStore,
+    CheckpointStore,
+    Commit,
+    RunFilter,
+    RunRow,
+    Signal,
+    StoredRecord,
+    Verdict,
+)
+from everstep.registry import Opened
+
+
+class Crashed(Exception):
+    """Stands in for the death of the process where a test has only one."""
+
+
+def die(point: str) -> NoReturn:
+    """End this process as `kill -9` would."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError(f"outlived SIGKILL at {point}")
+
+
+def crash(point: str) -> NoReturn:
+    """Raise `Crashed` in place of dying; from then on nothing gets past the killer."""
+    raise Crashed(point)
+
+
+def lose_reply(point: str) -> NoReturn:
+    """Say that the store cannot be reached, whatever it has done."""
+    raise StoreUnavailable(f"the reply was lost: {point}.", fix="Put the same record again.")
+
+
+class Killer:
+    """Notes every point a process reaches, and acts at one of them.
+
+    `at` is the point's number, from 1 on, or its name; none lets the process live. `act` is what happens
+    there, by default death. `trace` names a file that gets one line of JSON per point before anything
+    happens at it, so that the next process can read how far this one came.
+    """
+
+    def __init__(
+        self,
+        at: int | str | None = None,
+        *,
+        act: Callable[[str], object] = die,
+        trace: Path | None = None,
+    ) -> None:
+        self.at = at
+        self.act = act
+        self.points: list[str] = []
+        self._counts: Counter[str] = Counter()
+        self._reached = threading.Condition()
+        self._is_over = False
+        self._trace = None
+        if trace is not None:
+            self._trace = os.open(trace, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+
+    @contextmanager
+    def write(self, kind: str) -> Iterator[None]:
+        """Surround a write. One that raises has no point after it."""
+        what = self._next(kind)
+        self._reach(f"before {what}", {})
+        yield
+        self._reach(f"after {what}", {})
+
+    @contextmanager
+    def body(self, name: str, **details: Any) -> Iterator[None]:
+        """Surround the body of a node; what `details` say goes into the trace."""
+        what = self._next(f"body {name}")
+        told = {"node": name, **details}
+        self._reach(f"before {what}", told)
+        try:
+            yield
+        finally:
+            self._reach(f"after {what}", told)
+
+    def wait_for(self, point: str, seconds: float = 30.0) -> None:
+        """Return once another thread has reached a point."""
+        with self._reached:
+            if not self._reached.wait_for(lambda: point in self.points, seconds):
+                raise AssertionError(f"{point} was not reached; this process came to {self.points[-1:]}")
+
+    def _next(self, kind: str) -> str:
+        with self._reached:
+            self._counts[kind] += 1
+            return f"{kind} {self._counts[kind]}"
+
+    def _reach(self, point: str, details: dict[str, Any]) -> None:
+        with self._reached:
+            if self._is_over:
+                raise Crashed(point)
+            self.points.append(point)
+            is_here = self.at in (point, len(self.points))
+            if self._trace is not None:
+                line = {"pid": os.getpid(), "point": point, **details}
+                os.write(self._trace, json.dumps(line).encode() + b"\n")
+            self._reached.notify_all()
+        if is_here:
+            self._is_over = self.act is crash
+            self.act(point)
+
+    def close(self) -> None:
+        """Close the trace."""
+        if self._trace is not None:
+            os.close(self._trace)
+            self._trace = None
+
+
+def read_trace(path: Path) -> list[dict[str, Any]]:
+    """Return the points that processes wrote to a trace, in order."""
+    return [json.loads(line) for line in path.read_bytes().splitlines()] if path.exists() else []
+
+
+def killing(opened: Opened, *, at: int | str | None = None, by: Killer | None = None) -> Opened:
+    """Return the same store and artifacts with points around every write.
+
+    Give a `Killer` of your own with `by` to read its points or to add those of node bodies.
+    """
+    killer = by or Killer(at)
+    store = opened.store
+    wrapped = (
+        BlockingKillingStore(store, store, killer)
+        if isinstance(store, BlockingStore)
+        else KillingStore(store, killer)
+    )
+    blobs = KillingBlobs(opened.blobs, killer) if opened.blobs is not None else None
+    return Opened(wrapped, blobs, opened.url)
+
+
+class KillingStore:
+    """A store whose every write is surrounded by points. Reads pass through."""
+
+    def __init__(self, store: CheckpointStore, killer: Killer) -> None:
+        self._store = store
+        self._killer = killer
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._store.capabilities
+
+    async def put(self, commits: Sequence[Commit]) -> list[Verdict]:
+        with self._killer.write("put"):
+            return await self._store.put(commits)
+
+    async def lease(
+        self,
+        run_id: str,
+        *,
+        owner: str,
+        ttl: timedelta,
+        process: Process | None,
+        void_epoch: int | None = None,
+    ) -> Lease:
+        with self._killer.write("lease"):
+            return await self._store.lease(
+                run_id, owner=owner, ttl=ttl, process=process, void_epoch=void_epoch
+            )
+
+    async def renew(self, leases: Sequence[Lease], ttl: timedelta) -> list[Lease | Verdict]:
+        with self._killer.write("renew"):
+            return await self._store.renew(leases, ttl)
+
+    async def release_lease(self, lease: Lease) -> None:
+        with self._killer.write("release_lease"):
+            await self._store.release_lease(lease)
+
+    async def signal(self, run_id: str, signal: Signal) -> bool:
+        with self._killer.write("signal"):
+            return await self._store.signal(run_id, signal)
+
+    async def ack(self, run_id: str) -> None:
+        with self._killer.write("ack"):
+            await self._store.ack(run_id)
+
+    async def get(self, run_id: str, *, first: int = 1, last: int | None = None) -> list[StoredRecord]:
+        return await self._store.get(run_id, first=first, last=last)
+
+    async def tail(self, run_id: str, *, at: int | None = None) -> list[StoredRecord]:
+        return await self._store.tail(run_id, at=at)
+
+    async def run(self, run_id: str) -> RunRow | None:
+        return await self._store.run(run_id)
+
+    async def blueprint(self, flow_hash: str) -> bytes | None:
+        return await self._store.blueprint(flow_hash)
+
+    async def close(self) -> None:
+        await self._store.close()
+
+    async def list(self, wanted: RunFilter) -> list[RunRow]:
+        return await self._store.list(wanted)
+
+
+class BlockingKillingStore(KillingStore):
+    """The same around a store that the runtime may call without awaiting."""
+
+    def __init__(self, store: CheckpointStore, blocking: BlockingStore, killer: Killer) -> None:
+        super().__init__(store, killer)
+        self._blocking = blocking
+
+    def put_blocking(self, commits: Sequence[Commit]) -> list[Verdict]:
+        with self._killer.write("put"):
+            return self._blocking.put_blocking(commits)
+
+    def renew_blocking(self, leases: Sequence[Lease], ttl: timedelta) -> list[Lease | Verdict]:
+        with self._killer.write("renew"):
+            return self._blocking.renew_blocking(leases, ttl)
+
+
+class KillingBlobs:
+    """Artifacts whose every write is surrounded by points."""
+
+    def __init__(self, blobs: CheckpointBlobStore, killer: Killer) -> None:
+        self._blobs = blobs
+        self._killer = killer
+
+    def put_checkpoint_blob(self, header: bytes, data: bytes, *, content_type: str) -> ArtifactRef:
+        with self._killer.write("blob"):
+            return self._blobs.put_checkpoint_blob(header, data, content_type=content_type)
+
+    def get_checkpoint_blob(self, ref: ArtifactRef) -> bytes:
+        return self._blobs.get_checkpoint_blob(ref)

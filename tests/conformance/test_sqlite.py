@@ -1,0 +1,21 @@
+"""`sqlite:` passes the whole suite."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from everstep.ports.store import Capabilities
+from everstep.registry import open_store
+from everstep.testing import ManualClock, StoreConformance, StoreKit
+
+
+class TestSqlite(StoreConformance):
+    @pytest.fixture
+    def store_kit(self, tmp_path: Path) -> StoreKit:
+        clock = ManualClock()
+        url = f"sqlite:///{tmp_path}/runs.db"
+        return StoreKit(
+            lambda: open_store(url, clock), clock, Capabilities(durable=True, single_writer=True)
+        )
