@@ -20,6 +20,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from everstep import END, Context, Durability, Flow, Host, Node, Retry, ifelse, node
@@ -203,21 +204,21 @@ def loop_nodes(body: Bodies) -> list[Node]:
     return [improve, is_short, publish]
 
 
-def growing_nodes(body: Bodies) -> list[Node]:
-    """A list that outgrows several keyframes."""
+def album_nodes(body: Bodies) -> list[Node]:
+    """A large value that is replaced and a list that grows, over several keyframes."""
 
-    @node(output="pages")
-    def write_page(pages: list, ctx: Context):
-        with body("write_page", ctx):
-            pages.append(f"{ctx.visit}" * 15_000)
-            return pages
+    @node(output=("photo", "captions"))
+    def shoot(captions: list, ctx: Context):
+        with body("shoot", ctx):
+            captions.append(f"photo {ctx.visit}")
+            return f"{ctx.visit}" * 40_000, captions
 
-    @ifelse(when_true="write_page", when_false=END)
-    def wants_more(pages: list, ctx: Context):
+    @ifelse(when_true="shoot", when_false=END)
+    def wants_more(captions: list, ctx: Context):
         with body("wants_more", ctx):
-            return len(pages) < 9
+            return len(captions) < 6
 
-    return [write_page, wants_more]
+    return [shoot, wants_more]
 
 
 def retry_nodes(body: Bodies) -> list[Node]:
@@ -324,14 +325,12 @@ SCENARIOS = {
     "small": Scenario(small_nodes, {"prices": [2, 3]}, "strong"),
     "diamond": Scenario(diamond_nodes, TEXT, "strong"),
     "loop": Scenario(loop_nodes, {"draft": [0]}, "strong", entry="improve"),
-    "growing": Scenario(growing_nodes, {"pages": []}, "strong", entry="write_page"),
+    "keyframes": Scenario(album_nodes, {"captions": []}, "strong", entry="shoot"),
     "retry": Scenario(retry_nodes, {"name": "Ada"}, "strong"),
     "exhausted": Scenario(exhausted_nodes, {"name": "Ada"}, "strong"),
     "large": Scenario(large_nodes, {"seed": 7}, "strong"),
     "interval": Scenario(chain_nodes, TEXT, Durability("strong", interval=2)),
-    "interval-loop": Scenario(
-        loop_nodes, {"draft": [0]}, Durability("strong", interval=3), entry="improve"
-    ),
+    "interval-loop": Scenario(loop_nodes, {"draft": [0]}, Durability("strong", interval=3), entry="improve"),
     "before-effects": Scenario(chain_nodes, TEXT, Durability("strong", flush="before_effects")),
     "before-effects-retry": Scenario(
         retry_nodes, {"name": "Ada"}, Durability("strong", flush="before_effects")
@@ -341,9 +340,7 @@ SCENARIOS = {
     "partial-retry": Scenario(retry_nodes, {"name": "Ada"}),
     "interrupted": Scenario(interrupted_nodes, {"x": 1}, "strong", program=run_after_an_interrupt),
     "cancelled": Scenario(stubborn_nodes, {"x": 1}, "strong", program=cancel_after_an_interrupt),
-    "renewed": Scenario(
-        patient_nodes, {"x": 1}, Durability("strong", lease_ttl=timedelta(milliseconds=200))
-    ),
+    "renewed": Scenario(patient_nodes, {"x": 1}, Durability("strong", lease_ttl=timedelta(milliseconds=60))),
 }
 
 
@@ -394,6 +391,8 @@ def chain_of(host: Host) -> list[Facts]:
 
 def brief(value: Any) -> str:
     """Return a value as text, or its digest if that is long."""
+    if isinstance(value, bytes) and len(value) > 500:
+        return hashlib.sha256(value).hexdigest()
     text = repr(value)
     return text if len(text) < 500 else hashlib.sha256(text.encode()).hexdigest()
 
@@ -447,47 +446,41 @@ def started(arguments: list[str]) -> int:
     return child.pid
 
 
+def lives(work: str, name: str, folder: Path, *deaths: str | None, afresh: bool = False) -> list[Facts]:
+    """Let one run live and die in a place of its own."""
+    with TemporaryDirectory(dir=folder) as place:
+        return [in_child(work, name, Path(place), at, afresh=afresh) for at in deaths]
+
+
 def matrix(name: str, folder: Path, *, deep: str) -> list[list[Facts]]:
     """Kill at every point of the first life; after some of those also at every point of the second.
 
     `deep` says after which: `none`, `middle` or `every`. Each case is the list of lives a run had; nobody
     kills the last of them.
     """
-    whole = in_child("run", name, fresh(folder), None)
-    cases = [[whole]]
-    points = points_of(whole)
-    middle = points[len(points) // 2]
+    cases = [lives("run", name, folder, None)]
+    points = points_of(cases[0][0])
+    middle = points[len(points) // 2] if points else None
     for at in points:
-        place = fresh(folder)
-        case = [in_child("run", name, place, k) for k in (at, None)]
+        case = lives("run", name, folder, at, None)
         cases.append(case)
         if deep == "every" or (deep == "middle" and at == middle):
-            for then in points_of(case[-1]):
-                place = fresh(folder)
-                cases.append([in_child("run", name, place, k) for k in (at, then, None)])
-    place = fresh(folder)
-    cases.append([in_child("run", name, place, k, afresh=True) for k in (middle, None)])
+            cases += [lives("run", name, folder, at, then, None) for then in points_of(case[-1])]
+    cases.append(lives("run", name, folder, middle, None, afresh=True))
     return cases
 
 
 def lost_replies(name: str, folder: Path) -> list[list[Facts]]:
     """Lose the reply of every write, one at a time."""
-    whole = in_child("run", name, fresh(folder), None)
+    [whole] = lives("run", name, folder, None)
     writes = [p for p in points_of(whole) if p.startswith("after") and "body" not in p]
-    return [[whole], *([in_child("lost", name, fresh(folder), at)] for at in writes)]
+    return [[whole], *(lives("lost", name, folder, at) for at in writes)]
 
 
 def points_of(life: Facts) -> list[str]:
     """Return the points of a life that every such life reaches: how often a lease is renewed is chance."""
     points = [line["point"] for line in life["trace"]]
     return [p for p in points if " renew " not in p or p.endswith(" renew 1")]
-
-
-def fresh(folder: Path) -> Path:
-    """Return an empty folder."""
-    place = folder / f"case-{len(list(folder.iterdir()))}"
-    place.mkdir()
-    return place
 
 
 if __name__ == "__main__":

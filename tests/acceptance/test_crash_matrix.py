@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ def judge(name: str, cases: list[Case]) -> None:
         judge_deaths(case, where)
         judge_end(case[-1], whole, where)
         judge_keys(case, where)
-        for before, after in zip(case, case[1:], strict=False):
+        for before, after in pairwise(case):
             judge_resume(name, before, after, where)
         if SCENARIOS[name].program is run_to_its_end:
             judge_chain_length(case, whole, where)
@@ -95,10 +96,6 @@ def judge_resume(name: str, before: Life, after: Life, where: str) -> None:
     for path, visit, status, attempts, _ in steps(after["recorded"]):
         if status == "retrying":
             failures[path, visit] = attempts
-    for line in reversed(bodies(after)):
-        failed = failures.get((line["node"], line["visit"]))
-        if failed is not None:
-            assert line["attempt"] > failed, f"{where}: attempt {line['attempt']} after {failed} had failed"
     for (path, visit), failed in failures.items():
         tried = [b["attempt"] for b in bodies(after) if (b["node"], b["visit"]) == (path, visit)]
         assert tried == list(range(failed + 1, failed + 1 + len(tried))), f"{where}: attempts {tried}"
@@ -167,18 +164,18 @@ def test_no_kind_of_write_is_left_out(tmp_path: Path) -> None:
     assert kinds == KINDS
 
 
-def test_branches_of_the_diamond_overlap_and_the_long_list_has_keyframes(tmp_path: Path) -> None:
-    for name in ("diamond", "growing"):
+def test_branches_of_the_diamond_overlap_and_the_album_has_keyframes(tmp_path: Path) -> None:
+    for name in ("diamond", "keyframes"):
         (tmp_path / name).mkdir()
     [diamond], *_ = report("replies", "diamond", tmp_path / "diamond")
     points = points_of(diamond)
     assert points.index("before body publish 1") < points.index("after body count 1")
     assert points.index("after put 3") < points.index("after body publish 1")
-    [growing], *_ = report("replies", "growing", tmp_path / "growing")
-    assert sum(c["keyframe"] for c in growing["chain"]) >= 2
+    [album], *_ = report("replies", "keyframes", tmp_path / "keyframes")
+    assert sum(c["keyframe"] for c in album["chain"]) >= 2
 
 
-@pytest.mark.parametrize("name", [n for n, s in SCENARIOS.items() if s.program is run_to_its_end])
+@pytest.mark.parametrize("name", [n for n in SCENARIOS if n != "cancelled"])
 def test_a_write_whose_reply_was_lost_is_not_taken_for_a_conflict(name: str, tmp_path: Path) -> None:
     [whole], *cases = report("replies", name, tmp_path)
     assert whole["exit"] == 0, whole["error"]

@@ -46,7 +46,9 @@ def _read_file(file: str) -> dict[str, Any]:
     try:
         inputs = json.loads(text)
     except ValueError as error:
-        raise BadRequest(f"--inputs-file {file} is not JSON: {error}.", fix='Write {"name": value}.') from error
+        raise BadRequest(
+            f"--inputs-file {file} is not JSON: {error}.", fix='Write {"name": value}.'
+        ) from error
     if not isinstance(inputs, dict):
         raise BadRequest(f"--inputs-file {file} is not a JSON object.", fix='Write {"name": value}.')
     return inputs

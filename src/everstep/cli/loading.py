@@ -31,7 +31,9 @@ class Spec(NamedTuple):
         if not colon or "/" in flow:
             return cls(text, "")
         if not place or not flow:
-            raise BadRequest(f"{text!r} does not name a flow.", fix="Write FILE.py, FILE.py:flow or module:flow.")
+            raise BadRequest(
+                f"{text!r} does not name a flow.", fix="Write FILE.py, FILE.py:flow or module:flow."
+            )
         return cls(place, flow)
 
 
@@ -93,7 +95,9 @@ def _import_by_name(name: str) -> ModuleType:
 
 def _cannot_load(place: str, error: Exception) -> FlowError:
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not _is_machinery(f.filename)]
-    trace = "".join(["Traceback (most recent call last):\n", *traceback.format_list(frames)] if frames else [])
+    trace = "".join(
+        ["Traceback (most recent call last):\n", *traceback.format_list(frames)] if frames else []
+    )
     trace += "".join(traceback.format_exception_only(error))
     message = f"{place} cannot be loaded: {type(error).__name__}: {error}."
     return FlowError(message, fix="Mend the file and try again.", traceback=trace)

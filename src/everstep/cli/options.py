@@ -26,7 +26,9 @@ def store_option(command: F) -> F:
 
 def json_option(command: F) -> F:
     """Add `--json`."""
-    return click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")(command)
+    return click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")(
+        command
+    )
 
 
 def load_option(command: F) -> F:

@@ -16,6 +16,9 @@ from pathlib import PurePath
 from typing import Any
 from uuid import UUID
 
+from everstep.errors import EverstepError, ValueUnreadable
+from everstep.model.records import ErrorInfo
+
 PREVIEW = 72
 """How many characters a preview takes at most, besides the note on the size."""
 
@@ -34,7 +37,10 @@ class Unreadable:
     """Stands where a value would, were it not for what happened when it was read."""
 
     def __init__(self, why: BaseException | str) -> None:
-        self.why = printable(str(why) or type(why).__name__)
+        text = why.message if isinstance(why, EverstepError) else str(why)
+        self.why = one_line(text) or type(why).__name__
+        if isinstance(why, ValueUnreadable) and "not loaded" in text:
+            self.why += " Name the file that defines it with --load."
 
     def __repr__(self) -> str:
         return f"<unreadable: {self.why}>"
@@ -43,8 +49,10 @@ class Unreadable:
 def write_json(value: object) -> None:
     """Write one JSON document on stdout."""
     text = json.dumps(jsonable(value), ensure_ascii=False, indent=2)
-    # Half a surrogate pair has no UTF-8; its escape is what JSON itself would write.
-    sys.stdout.write(text.encode("utf-8", "backslashreplace").decode("utf-8") + "\n")
+    # What the stream's encoding cannot hold is escaped in a way that JSON reads.
+    encoding = sys.stdout.encoding or "utf-8"
+    safe = text.encode(encoding, "backslashreplace").decode(encoding)
+    sys.stdout.write(safe + "\n")
 
 
 def jsonable(value: object) -> Any:
@@ -114,7 +122,7 @@ def safe_repr(value: object) -> str:
 def preview(value: object, width: int = PREVIEW) -> str:
     """Show a value in one line. A long one is cut, and its size is given."""
     if isinstance(value, Unreadable):
-        return cut(repr(value), width + 40)
+        return cut(repr(value), max(width, 140))
     short = reprlib.Repr()
     short.maxlevel = 4
     short.maxstring = short.maxother = short.maxlong = max(width, 8)
@@ -170,10 +178,12 @@ def size(count: int) -> str:
 
 
 def duration(span: timedelta | float | None) -> str:
-    """Write a span: `0.4 ms`, `12 ms`, `3.20 s`, `2 min 05 s`."""
+    """Write a span: `40 µs`, `1.2 ms`, `12 ms`, `3.20 s`, `2 min 05 s`."""
     if span is None:
         return ""
     seconds = span.total_seconds() if isinstance(span, timedelta) else span
+    if seconds < 0.001:
+        return f"{seconds * 1e6:.0f} µs"
     if seconds < 0.01:
         return f"{seconds * 1000:.1f} ms"
     if seconds < 1:
@@ -194,6 +204,13 @@ def clock_time(at: datetime) -> str:
     """Write a time of day in the local zone, to the millisecond."""
     local = at.astimezone()
     return f"{local:%H:%M:%S}.{local.microsecond // 1000:03}"
+
+
+def error_json(error: ErrorInfo | None) -> dict[str, str] | None:
+    """Return a kept error as JSON shows it."""
+    if error is None:
+        return None
+    return {"type": error.type, "message": error.message, "code": error.code, "traceback": error.traceback}
 
 
 def count(number: int, noun: str) -> str:

@@ -89,7 +89,7 @@ class AsyncHost:
         for stored in await self._services.store.get(run_id):
             opened = unseal(stored.body, f"checkpoint {stored.sequence} of run {run_id!r}", digest)
             digest = opened.digest
-            views.append(_view(opened.record, row, opened.digest))
+            views.append(_view(opened.record, row, opened.digest, views[-1].checkpoint_id if views else None))
         return views
 
     async def state(self, run_id: str, at: int | str | None = None) -> RunState:
@@ -162,9 +162,10 @@ class AsyncHost:
         await self.close()
 
 
-def _view(record: CheckpointRecord, row: RunRow, digest: bytes) -> CheckpointRecord:
+def _view(record: CheckpointRecord, row: RunRow, digest: bytes, previous: str | None) -> CheckpointRecord:
     return msgspec.structs.replace(
         record,
+        base=record.base or previous,
         run_id=row.run_id,
         parent_run_id=row.parent_run_id,
         flow_id=row.flow_id,

@@ -40,14 +40,15 @@ class OpenRecord(msgspec.Struct, frozen=True):
 
 
 def seal(record: CheckpointRecord, base_digest: bytes, payloads: Sequence[bytes]) -> tuple[bytes, bytes]:
-    """Return the bytes of a record and its digest."""
+    """Return the bytes of a record and its digest. A keyframe keeps the digest before it, to be read alone."""
     header = _encoder.encode(record)
     digest = hashlib.sha256(base_digest + header).digest()
-    return _encoder.encode((SCHEMA_VERSION, digest, base_digest, header, payloads)), digest
+    kept = base_digest if record.keyframe else b""
+    return _encoder.encode((SCHEMA_VERSION, digest, kept, header, payloads)), digest
 
 
-def unseal(body: bytes, where: str, base_digest: bytes | None = None) -> OpenRecord:
-    """Read a record's bytes and check its digest, against the digest before it where that is known."""
+def unseal(body: bytes, where: str, base_digest: bytes | None) -> OpenRecord:
+    """Read a record's bytes and check its digest; without the digest before it, only a keyframe can be read."""
     try:
         envelope = _envelopes.decode(body)
         if envelope.version > SCHEMA_VERSION:
@@ -55,12 +56,9 @@ def unseal(body: bytes, where: str, base_digest: bytes | None = None) -> OpenRec
         record = _headers.decode(envelope.header)
     except (msgspec.DecodeError, msgspec.ValidationError, ValueError) as error:
         raise StateCorrupted(f"{where} cannot be read: {error}.") from error
-    if base_digest is not None and envelope.base_digest != base_digest:
-        raise StateCorrupted(f"{where} does not follow the record before it.")
-    if hashlib.sha256(envelope.base_digest + envelope.header).digest() != envelope.digest:
-        raise StateCorrupted(f"{where} was altered.")
-    if record.version > SCHEMA_VERSION:
-        raise _newer(where, record.version)
+    before = envelope.base_digest if base_digest is None else base_digest
+    if hashlib.sha256(before + envelope.header).digest() != envelope.digest:
+        raise StateCorrupted(f"{where} was altered, or the record before it is missing.")
     return OpenRecord(record, envelope.digest, envelope.payloads)
 
 

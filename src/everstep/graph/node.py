@@ -63,7 +63,7 @@ class Node:
         self.max_visits = max_visits
         self.is_async = inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(
             getattr(fn, "__call__", None)
-        )  # noqa: B004  an object with an async __call__ is a node too
+        )
         hints = hints_of(fn)
         self.returns = hints.get("return", UNKNOWN)
         self.context_param, self.params, self.oddities = _read_signature(fn, hints, tuple(inputs or ()))

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from everstep.graph.loops import Graph, blockers
 from everstep.errors import FlowError
 from everstep.graph.hints import UNKNOWN
+from everstep.graph.loops import Graph, blockers
 from everstep.graph.node import END, Gate, Node, Param
 
 
@@ -106,8 +106,7 @@ class Plan:
                 if (
                     i in self.entry
                     or name in self.free_inputs
-                    or i not in settled
-                    and self._is_root_gap(name, available)
+                    or (i not in settled and self._is_root_gap(name, available))
                 ):
                     missing.setdefault(name, []).append(n.name)
         return {name: tuple(readers) for name, readers in missing.items()}

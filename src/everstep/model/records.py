@@ -133,11 +133,13 @@ class SerializedState(msgspec.Struct, frozen=True, omit_defaults=True):
 class CheckpointRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One commit of a run."""
 
-    version: int
+    version: int = SCHEMA_VERSION
+    """Stored in the envelope around the header."""
     checkpoint_id: str
     sequence: int
     base: str | None = None
-    """The checkpoint before this one; none only for the first of an unforked run."""
+    """The checkpoint before this one, none only for the first of an unforked run. Stored only where it lies in
+    another run; elsewhere it is the record before."""
     trigger: Trigger
     created_at: datetime
     keyframe: bool = False

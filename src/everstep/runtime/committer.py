@@ -11,6 +11,7 @@ from everstep.ports.system import Clock
 
 SLOW = 0.002
 """A store whose commits take longer than this is not waited for on the loop."""
+SAMPLE = 8
 
 
 class Committer:
@@ -25,35 +26,35 @@ class Committer:
         self._is_scheduled = False
         self._writer: ThreadPoolExecutor | None = None
         self._latency = 0.0
+        self._count = 0
         self.drives = 0
         """How many runs are being driven."""
         self.tasks = 0
         """How many nodes are running beside their drive."""
 
-    def try_now(self, commit: Commit) -> Verdict | None:
-        """Commit on the spot if nothing else could be waiting for this thread; none otherwise."""
-        if (
-            self._blocking is None
-            or self.drives > 1
-            or self.tasks
-            or self._is_writing
-            or self._latency > SLOW
-        ):
-            return None
-        return self._write_here([commit])[0]
+    def is_free(self) -> bool:
+        """True if a commit may be written on the spot: nothing else could be waiting for this thread."""
+        return (
+            self._blocking is not None
+            and self.drives <= 1
+            and not self.tasks
+            and not self._is_writing
+            and self._latency <= SLOW
+        )
 
-    def _write_here(self, commits: Sequence[Commit]) -> list[Verdict]:
+    def write_here(self, commits: Sequence[Commit]) -> list[Verdict]:
+        """Commit on this thread. Now and then the time it takes is measured."""
         assert self._blocking is not None
+        self._count += 1
+        if self._count % SAMPLE:
+            return self._blocking.put_blocking(commits)
         before = self._clock.monotonic()
         verdicts = self._blocking.put_blocking(commits)
-        self._latency += 0.1 * (self._clock.monotonic() - before - self._latency)
+        self._latency += 0.3 * (self._clock.monotonic() - before - self._latency)
         return verdicts
 
     async def put(self, commit: Commit) -> Verdict:
         """Commit together with whatever else is ready by the time the store is free."""
-        verdict = self.try_now(commit)
-        if verdict is not None:
-            return verdict
         loop = asyncio.get_running_loop()
         done: asyncio.Future[Verdict] = loop.create_future()
         self._queue.append((commit, done))
@@ -87,7 +88,7 @@ class Committer:
         self, batch: Sequence[tuple[Commit, asyncio.Future[Verdict]]]
     ) -> list[Verdict] | BaseException:
         try:
-            return self._write_here([c for c, _ in batch])
+            return self.write_here([c for c, _ in batch])
         except Exception as error:
             return error
 

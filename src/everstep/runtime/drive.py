@@ -17,6 +17,7 @@ from everstep.engine.state import RunState
 from everstep.errors import EverstepError, InputNeverCame, RunCancelled
 from everstep.graph.context import Context
 from everstep.graph.flow import Flow
+from everstep.graph.node import Node
 from everstep.model.enums import Effects, Status, Trigger
 from everstep.model.records import ErrorInfo
 from everstep.runtime.events import Teller
@@ -160,9 +161,7 @@ class Drive:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._stop = None
-        for call in self._finished:
-            await self._record(call)
-        self._finished.clear()
+        await self._absorb()
 
     # -- starting -----------------------------------------------------------------------------------------
 
@@ -195,28 +194,30 @@ class Drive:
             trigger = self._policy.before(node, steps=len(journal.steps))
             if trigger is not None:
                 await journal.flush(trigger)
-        attempt, visit = state.attempts[i] + 1, state.visits[i] + 1
-        reads: dict[str, int] = {}
-        kwargs: dict[str, Any] = {}
-        versions = state.versions
-        for p in node.params:
-            source = p.source
-            if source in versions:
-                reads[source] = versions[source]
-                kwargs[p.name] = self._space.take(source, is_first_attempt=attempt == 1)
-        call = Call(i, node, visit, attempt, kwargs, reads)
+        call = self._call_of(i, node)
         if node.idempotency_key is not None:
             await self._find_key(call)
         if node.context_param is not None:
-            key = call.key or automatic_key(journal.run_id, node.name, visit)
-            call.context = kwargs[node.context_param] = Context(
-                journal.run_id, node.name, visit, attempt, key
-            )
+            key = call.key or automatic_key(journal.run_id, node.name, call.visit)
+            context = Context(journal.run_id, node.name, call.visit, call.attempt, key)
+            call.context = call.kwargs[node.context_param] = context
         state.begin(i)
         call.started_at = self._clock.now()
         if self._teller.is_heard:
             self._teller.step_started(call)
         return call
+
+    def _call_of(self, i: int, node: Node) -> Call:
+        """Return the next attempt at a node with the values it reads."""
+        state, take = self._state, self._space.take
+        versions, attempt = state.versions, state.attempts[i] + 1
+        reads: dict[str, int] = {}
+        kwargs: dict[str, Any] = {}
+        for name, source, _, _ in node.params:
+            if source in versions:
+                reads[source] = versions[source]
+                kwargs[name] = take(source, is_first_attempt=attempt == 1)
+        return Call(i, node, state.visits[i] + 1, attempt, kwargs, reads)
 
     async def _find_key(self, call: Call) -> None:
         """Work the key out, or use the announced one again. A key of the user's making is announced first."""
@@ -306,25 +307,27 @@ class Drive:
         trigger: Trigger | None = None
         metadata: dict[str, Any] | None = None
         for call in calls:
-            wanted = await self._record(call)
-            if wanted is Trigger.MANUAL and call.context is not None:
+            drafts = draft_outputs(call, self._space)
+            for draft in drafts:
+                if draft.spill is not None:
+                    await self._write_aside(draft)
+            wanted = self._record(call, drafts)
+            if wanted is Trigger.MANUAL:
                 metadata = call.checkpoint_metadata()
             if trigger is None or wanted is Trigger.MANUAL:
                 trigger = wanted
         # The last put also says that the run has ended, so what is left for it waits for `_end`.
         goes_on = self._state.active if self.failure is None else self._state.running
-        if trigger is not None and (goes_on or trigger is Trigger.MANUAL):
-            await self._journal.flush(trigger, metadata=metadata)
+        if trigger is not None and (goes_on or metadata is not None):
+            pending = self._journal.flush_soon(trigger, metadata)
+            if pending is not None:
+                await pending
             if self._teller.is_heard:
                 self._teller.checkpoint(self._journal.head.sequence, trigger)
 
-    async def _record(self, call: Call) -> Trigger | None:
+    def _record(self, call: Call, drafts: tuple[Draft, ...]) -> Trigger | None:
         """Buffer the step of a finished call; returns the trigger if it wants to be written."""
         journal, policy = self._journal, self._policy
-        drafts = draft_outputs(call, self._space)
-        for draft in drafts:
-            if draft.spill is not None:
-                await self._write_aside(draft)
         chance = self._services.ids.chance() if call.error is not None else 0.0
         step = step_of(call, drafts, self._state, chance)
         journal.add(step, drafts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -148,6 +149,30 @@ class Journal:
         record = self._record(trigger, status, error, metadata, self._services.clock.now())
         self._judge(await self._put(record, status if changes_status else None))
 
+    def flush_soon(
+        self, trigger: Trigger, metadata: dict[str, Any] | None
+    ) -> Coroutine[Any, Any, None] | None:
+        """Write what is buffered: on the spot if nobody else waits for this thread, else return what to await."""
+        services = self._services
+        if not self.writes or not services.owns_loop or not services.committer.is_free():
+            return self.flush(trigger, metadata=metadata)
+        record = self._record(trigger, Status.RUNNING, None, metadata, services.clock.now())
+        commit, digest = self._seal(record, None, None)
+        try:
+            verdict = services.committer.write_here([commit])[0]
+        except StoreUnavailable:
+            # It may have gone through all the same, so the very same commit is put again.
+            return self._settle(record, commit, digest)
+        if verdict is not Verdict.ACCEPTED:
+            self._judge(verdict)
+        self._advance(record, len(commit.body), digest)
+        return None
+
+    async def _settle(self, record: CheckpointRecord, commit: Commit, digest: bytes) -> None:
+        verdict = await self._deliver(commit)
+        self._judge(verdict)
+        self._advance(record, len(commit.body), digest)
+
     def flush_blocking(self, trigger: Trigger) -> None:
         """Write what is buffered from a thread, while the drive is inside user code."""
         store = self._services.store
@@ -185,7 +210,6 @@ class Journal:
                 version=SCHEMA_VERSION,
                 checkpoint_id=self._services.ids.new_id(),
                 sequence=head.sequence + 1,
-                base=head.checkpoint_id,
                 trigger=trigger,
                 created_at=now,
                 status=status,
@@ -199,7 +223,6 @@ class Journal:
             version=SCHEMA_VERSION,
             checkpoint_id=self._services.ids.new_id(),
             sequence=head.sequence + 1,
-            base=head.checkpoint_id,
             trigger=trigger,
             created_at=now,
             keyframe=True,
@@ -238,7 +261,7 @@ class Journal:
             self.run_id,
             record.sequence,
             record.checkpoint_id,
-            record.base,
+            self.head.checkpoint_id,
             self.lease.epoch,
             body,
             record.keyframe,
@@ -265,9 +288,9 @@ class Journal:
         services = self._services
         for pause in (*RETRY_PAUSES, None):
             try:
-                verdict = services.committer.try_now(commit)
-                if verdict is None:
+                if not services.committer.is_free():
                     return await services.committer.put(commit)
+                verdict = services.committer.write_here([commit])[0]
                 if not services.owns_loop:
                     await asyncio.sleep(0)  # others on this loop have waited for the disk
                 return verdict

@@ -283,7 +283,7 @@ class Runs:
     async def _check_inputs(self, row: RunRow, drafts: tuple[Draft, ...]) -> None:
         """Refuse other inputs than the recorded ones."""
         records = await self._services.store.get(row.run_id, first=1, last=1)
-        opened = unseal(records[0].body, f"checkpoint 1 of run {row.run_id!r}")
+        opened = unseal(records[0].body, f"checkpoint 1 of run {row.run_id!r}", b"")
         stored = {w.name: w for w in opened.record.writes()}
         given = {d.written.name: d for d in drafts}
         space = ValueSpace(

@@ -9,17 +9,22 @@
                 clock=clock,
                 capabilities=Capabilities(durable=True, single_writer=True),
             )
-
-Call `pytest.register_assert_rewrite("everstep.testing")` before the import to see values in failures.
 """
 
 from __future__ import annotations
 
-from everstep.testing.conformance_client import StoreKit
-from everstep.testing.conformance_clients import Blobs, Listing, TwoClients
-from everstep.testing.conformance_crash import Crashes
-from everstep.testing.conformance_leases import Fencing, Leases, Signals
-from everstep.testing.conformance_records import Atomicity, LostReplies, Records, UglyValues
+import pytest
+
+# Before the imports below, or a failed assertion of the suite shows no values.
+pytest.register_assert_rewrite(
+    *(f"everstep.testing.conformance_{part}" for part in ("client", "clients", "crash", "leases", "records"))
+)
+
+from everstep.testing.conformance_client import StoreKit  # noqa: E402
+from everstep.testing.conformance_clients import Blobs, Listing, TwoClients  # noqa: E402
+from everstep.testing.conformance_crash import Crashes  # noqa: E402
+from everstep.testing.conformance_leases import Fencing, Leases, Signals  # noqa: E402
+from everstep.testing.conformance_records import Atomicity, LostReplies, Records, UglyValues  # noqa: E402
 
 __all__ = ["GROUPS", "StoreConformance", "StoreKit"]
 

@@ -1,0 +1,37 @@
+"""`everstep cancel`."""
+
+from __future__ import annotations
+
+import click
+
+from everstep import Status
+from everstep.cli.options import json_option, open_host, store_option
+from everstep.cli.plain import write_json
+
+SAYS = {
+    Status.CANCELLED: "run {run} is cancelled",
+    Status.RUNNING: "run {run} is being cancelled: its owner stops at its next write",
+}
+
+
+@click.command()
+@click.argument("run_id", metavar="RUN")
+@store_option
+@json_option
+def cancel(run_id: str, store: str | None, as_json: bool) -> int:
+    """Cancel a run. One that a live process drives stops at its next write.
+
+    Exits with 1 if the run had ended already.
+
+    \b
+    Example:
+      everstep cancel A17
+    """
+    with open_host(store, create=False) as host:
+        status = host.cancel(run_id)
+    if as_json:
+        write_json({"run_id": run_id, "status": status.value})
+    else:
+        text = SAYS.get(status, "run {run} had {status} before; there is nothing to cancel")
+        click.echo(text.format(run=run_id, status=status.value))
+    return 0 if status in SAYS else 1

@@ -1,0 +1,84 @@
+"""`everstep runs`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from everstep import RunInfo, Status
+from everstep.cli.options import json_option, open_host, store_option
+from everstep.cli.plain import duration, moment, write_json
+from everstep.cli.table import Cell, write_table
+
+STATUS_COLOURS = {
+    Status.RUNNING: "cyan",
+    Status.COMPLETED: "green",
+    Status.FAILED: "red",
+    Status.RETRYING: "yellow",
+    Status.HALTED: "yellow",
+    Status.CANCELLED: "yellow",
+    Status.ABANDONED: "red",
+}
+
+
+@click.command()
+@click.option("--flow", metavar="NAME", help="Only runs of this flow.")
+@click.option("--status", metavar="STATUS", help="Only runs that are running, completed, failed, ...")
+@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="At most so many.")
+@store_option
+@json_option
+def runs(flow: str | None, status: str | None, limit: int, store: str | None, as_json: bool) -> None:
+    """List runs, newest first.
+
+    \b
+    Example:
+      everstep runs --flow orders --status failed
+    """
+    with open_host(store, create=False) as host:
+        found = host.runs(flow=flow, status=status, limit=limit)
+    if as_json:
+        write_json({"runs": [info_json(info) for info in found]})
+    elif not found:
+        click.echo("no runs")
+    else:
+        write_table(
+            ["run", "flow", "status", "started", "took", "checkpoints"], [_row(info) for info in found]
+        )
+
+
+def _row(info: RunInfo) -> list[Cell]:
+    return [
+        Cell(info.run_id),
+        Cell(info.flow),
+        Cell(standing(info), STATUS_COLOURS[info.status]),
+        Cell(moment(info.created_at)),
+        Cell(duration(info.duration)),
+        Cell(str(info.checkpoints)),
+    ]
+
+
+def standing(info: RunInfo) -> str:
+    """Say how a run stands, and whether somebody drives one that has not ended."""
+    if info.status.is_final:
+        return info.status.value
+    if info.is_cancelling:
+        return f"{info.status.value} (cancelling)"
+    return info.status.value if info.is_driven else f"{info.status.value} (nobody drives it)"
+
+
+def info_json(info: RunInfo) -> dict[str, Any]:
+    """Return a run's line as JSON shows it."""
+    return {
+        "run_id": info.run_id,
+        "flow": info.flow,
+        "flow_version": info.flow_version,
+        "status": info.status.value,
+        "created_at": info.created_at.isoformat(),
+        "ended_at": info.ended_at.isoformat() if info.ended_at is not None else None,
+        "seconds": info.duration.total_seconds() if info.duration is not None else None,
+        "checkpoints": info.checkpoints,
+        "parent_run_id": info.parent_run_id,
+        "is_driven": info.is_driven,
+        "is_cancelling": info.is_cancelling,
+    }

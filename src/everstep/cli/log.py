@@ -1,0 +1,123 @@
+"""`everstep log`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from everstep.cli.listing import STATUS_COLOURS
+from everstep.cli.loading import Spec, load_module
+from everstep.cli.lookup import Lookup
+from everstep.cli.options import json_option, load_option, open_host, store_option
+from everstep.cli.plain import clock_time, duration, error_json, one_line, preview, write_json
+from everstep.cli.progress import chosen_of
+from everstep.cli.table import Cell, write_table
+from everstep.model.enums import Status
+from everstep.model.records import INPUTS, CheckpointRecord, StepRecord
+
+WIDTH = 40
+
+
+@click.command()
+@click.argument("run_id", metavar="RUN")
+@click.option("--last", metavar="N", type=click.IntRange(min=1), help="Only the last N checkpoints.")
+@load_option
+@store_option
+@json_option
+def log(run_id: str, last: int | None, modules: tuple[str, ...], store: str | None, as_json: bool) -> None:
+    """Show the checkpoints of a run in order: why each was taken, its steps, and what they wrote.
+
+    \b
+    Example:
+      everstep log A17
+      everstep log A17 --json | jq '.checkpoints[].trigger'
+    """
+    for module in modules:
+        load_module(Spec(module, ""))
+    with open_host(store, create=False) as host:
+        records = host.history(run_id)
+        lookup = Lookup(host, run_id, records)
+        chosen: Sequence[CheckpointRecord] = records[-last:] if last is not None else records
+        if as_json:
+            write_json({"run_id": run_id, "checkpoints": [record_json(r, lookup) for r in chosen]})
+            return
+        rows = [row for record in chosen for row in _rows(record, lookup)]
+    write_table(["#", "time", "trigger", "step", "took", "result"], rows)
+
+
+def _rows(record: CheckpointRecord, lookup: Lookup) -> list[list[Cell]]:
+    head = [
+        Cell(str(record.sequence)),
+        Cell(clock_time(record.created_at), dim=True),
+        Cell(record.trigger.value, STATUS_COLOURS[record.status] if record.status.is_final else None),
+    ]
+    blank = [Cell("")] * len(head)
+    steps = [_step_cells(step, lookup) for step in record.steps] or [[Cell("–", dim=True)]]
+    return [[*(blank if k else head), *cells] for k, cells in enumerate(steps)]
+
+
+def _step_cells(step: StepRecord, lookup: Lookup) -> list[Cell]:
+    name = "inputs" if step.path == INPUTS else f"{step.path}@{step.visit}"
+    took = duration(step.ended_at - step.started_at) if step.ended_at and step.started_at else ""
+    return [Cell(name, "cyan"), Cell(took, dim=True), _result(step, lookup)]
+
+
+def _result(step: StepRecord, lookup: Lookup) -> Cell:
+    tries = f"attempt {step.attempts}: " if step.attempts > 1 or step.status is Status.RETRYING else ""
+    if step.error is not None:
+        mark = "↻" if step.status is Status.RETRYING else "✗"
+        text = f"{mark} {tries}{step.error.type}: {one_line(step.error.message)}"
+        return Cell(text, STATUS_COLOURS[step.status])
+    if step.status is Status.RUNNING:
+        return Cell(f"announced, key {step.key}", dim=True)
+    parts = [f"→ {chosen_of(step.decision)}"] if step.decision is not None else []
+    parts += [f"{w.name} = {preview(lookup.value(w.name, w.version), WIDTH)}" for w in step.writes]
+    return Cell(tries + ", ".join(parts))
+
+
+def record_json(record: CheckpointRecord, lookup: Lookup) -> dict[str, Any]:
+    """Return a checkpoint as JSON shows it."""
+    return {
+        "sequence": record.sequence,
+        "checkpoint_id": record.checkpoint_id,
+        "created_at": record.created_at.isoformat(),
+        "trigger": record.trigger.value,
+        "status": record.status.value,
+        "keyframe": record.keyframe,
+        "metadata": record.metadata,
+        "error": error_json(record.error),
+        "digest": record.digest,
+        "steps": [step_json(step, lookup) for step in record.steps],
+    }
+
+
+def step_json(step: StepRecord, lookup: Lookup) -> dict[str, Any]:
+    """Return a step as JSON shows it, with the values it wrote."""
+    took = (step.ended_at - step.started_at).total_seconds() if step.ended_at and step.started_at else None
+    return {
+        "node": step.path,
+        "visit": step.visit,
+        "status": step.status.value,
+        "attempts": step.attempts,
+        "started_at": step.started_at.isoformat() if step.started_at is not None else None,
+        "ended_at": step.ended_at.isoformat() if step.ended_at is not None else None,
+        "seconds": took,
+        "decision": list(step.decision) if step.decision is not None else None,
+        "key": step.key,
+        "retry_at": step.retry_at.isoformat() if step.retry_at is not None else None,
+        "error": error_json(step.error),
+        "reads": step.reads,
+        "writes": [
+            {
+                "name": w.name,
+                "version": w.version,
+                "size": w.size,
+                "form": w.form.value,
+                "is_artifact": w.artifact is not None,
+                "value": lookup.value(w.name, w.version),
+            }
+            for w in step.writes
+        ],
+    }

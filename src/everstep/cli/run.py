@@ -1,0 +1,187 @@
+"""`everstep run` and `everstep resume`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
+
+import click
+
+from everstep import Flow, Host, RunResult, Status
+from everstep.cli.failures import say
+from everstep.cli.inputs import gather_inputs
+from everstep.cli.loading import load_flow
+from everstep.cli.options import command_line, json_option, open_host, store_option
+from everstep.cli.plain import Unreadable, count, duration, error_json, preview, write_json
+from everstep.cli.progress import Watcher, choose_watcher
+from everstep.errors import BadRequest
+
+EXIT_CODES = {Status.COMPLETED: 0, Status.HALTED: 3}
+WIDTH = 200
+
+quiet_option = click.option("--quiet", "-q", is_flag=True, help="Show no progress.")
+
+
+@click.command()
+@click.argument("flow", metavar="FILE.py[:FLOW]")
+@click.option(
+    "--input", "-i", "pairs", metavar="NAME=VALUE", multiple=True, help="One input; repeat for more."
+)
+@click.option("--inputs-file", metavar="JSON", help="A file with a JSON object of inputs, or - for stdin.")
+@click.option("--run-id", metavar="ID", help="Name the run. An unfinished run of that name goes on.")
+@store_option
+@json_option
+@quiet_option
+def run(
+    flow: str,
+    pairs: tuple[str, ...],
+    inputs_file: str | None,
+    run_id: str | None,
+    store: str | None,
+    as_json: bool,
+    quiet: bool,
+) -> int:
+    """Run a flow from a Python file, or from a module as package.module:FLOW.
+
+    The result goes to stdout, progress to stderr. A value is text where the flow wants a str, a number where
+    it wants a number, and otherwise JSON if it parses.
+
+    \b
+    Examples:
+      everstep run orders.py --input order_id=A17 --input 'items=["tea"]'
+      everstep run orders.py:refund --inputs-file refund.json --json | jq .values
+    """
+    with stdout_kept_clean(as_json):
+        definition = load_flow(flow)
+        inputs = gather_inputs(definition, pairs, inputs_file)
+        if inputs is not None or run_id is None:
+            definition.check_inputs(inputs or {})
+        work: Work = lambda host: host.run(definition, inputs, run_id=run_id)  # noqa: E731  a name for its type
+        outcome = execute(definition, flow, store, work, quiet=quiet)
+    return show_result(outcome, flow, store, as_json=as_json, quiet=quiet)
+
+
+@click.command()
+@click.argument("run_id", metavar="RUN")
+@click.argument("flow", metavar="FILE.py[:FLOW]", required=False)
+@store_option
+@json_option
+@quiet_option
+def resume(run_id: str, flow: str | None, store: str | None, as_json: bool, quiet: bool) -> int:
+    """Continue a run that stopped, or reopen one that failed at the node that failed.
+
+    Finished steps are not run again. A run that has completed is shown as it is.
+
+    \b
+    Example:
+      everstep resume A17 orders.py
+    """
+    if flow is None:
+        with open_host(store, create=False) as host:
+            name = host.info(run_id).flow
+        raise BadRequest(
+            f"the store keeps no code: say where flow {name!r} of run {run_id!r} is defined.",
+            fix=f"Write: {command_line('resume', run_id, f'FILE.py:{name}', store=store)}",
+        )
+    with stdout_kept_clean(as_json):
+        definition = load_flow(flow)
+        work: Work = lambda host: host.resume(run_id, definition)  # noqa: E731  a name for its type
+        outcome = execute(definition, flow, store, work, quiet=quiet, create=False)
+    return show_result(outcome, flow, store, as_json=as_json, quiet=quiet)
+
+
+Work = Callable[[Host], RunResult]
+
+
+class Executed:
+    """What a drive came to, read while its host was open."""
+
+    def __init__(self, result: RunResult, seconds: float, *, was_driven: bool) -> None:
+        self.run_id = result.run_id
+        self.status = result.status
+        self.error = result.error
+        self.steps = result.steps
+        self.values: dict[str, Any] = {name: _value(result, name) for name in result}
+        self.seconds = seconds
+        self.was_driven = was_driven
+        """False if the run had ended before, so that nothing was run."""
+
+
+def execute(
+    flow: Flow, spec: str, store: str | None, work: Work, *, quiet: bool, create: bool = True
+) -> Executed:
+    """Drive a run while somebody watches. Ctrl-C ends the process with how to go on."""
+    watcher = choose_watcher(flow, quiet=quiet)
+    with open_host(store, create=create, on_event=watcher) as host:
+        began = time.monotonic()
+        watcher.start()
+        try:
+            result = work(host)
+        except KeyboardInterrupt:
+            interrupted(watcher, spec, store)
+        finally:
+            watcher.stop()
+        return Executed(result, time.monotonic() - began, was_driven=bool(watcher.run_id))
+
+
+def interrupted(watcher: Watcher, spec: str, store: str | None) -> NoReturn:
+    """Say how to go on and leave at once, as records are safe and a node's thread may never end."""
+    watcher.stop()
+    again = command_line("resume", watcher.run_id, spec, store=store) if watcher.run_id else ""
+    click.echo(
+        f"interrupted; continue with: {again}" if again else "interrupted before the run began", err=True
+    )
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(130)
+
+
+def show_result(outcome: Executed, spec: str, store: str | None, *, as_json: bool, quiet: bool) -> int:
+    """Write the result on stdout and return the exit code of its status."""
+    error = outcome.error
+    if as_json:
+        write_json(
+            {
+                "run_id": outcome.run_id,
+                "status": outcome.status.value,
+                "values": outcome.values,
+                "error": error_json(error),
+                "steps": outcome.steps,
+            }
+        )
+    if not quiet:
+        click.echo(summary(outcome), err=True)
+    if outcome.status is Status.COMPLETED and not as_json:
+        for name, value in outcome.values.items():
+            click.echo(f"{name} = {preview(value, WIDTH)}")
+    if error is not None:
+        fix = f"Continue with: {command_line('resume', outcome.run_id, spec, store=store)}"
+        say(error.code, f"{error.type}: {error.message}", fix, error.traceback)
+    return EXIT_CODES.get(outcome.status, 1)
+
+
+def summary(outcome: Executed) -> str:
+    """Say in one line how the run ended."""
+    colour = {"completed": "green", "failed": "red"}.get(outcome.status.value, "yellow")
+    status = click.style(outcome.status.value, fg=colour)
+    if not outcome.was_driven:
+        return f"run {outcome.run_id} had {status} before; nothing was run"
+    return f"run {outcome.run_id} {status}: {count(outcome.steps, 'step')} in {duration(outcome.seconds)}"
+
+
+@contextlib.contextmanager
+def stdout_kept_clean(as_json: bool) -> Iterator[None]:
+    """With `--json`, what the user's code prints goes to stderr."""
+    with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
+        yield
+
+
+def _value(result: RunResult, name: str) -> Any:
+    try:
+        return result[name]
+    except Exception as error:
+        return Unreadable(error)

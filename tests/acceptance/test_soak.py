@@ -1,0 +1,221 @@
+"""Twenty runs at once on one SQLite file, in a process that is killed at random until all of them have ended."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from everstep import END, AsyncHost, Context, Durability, Flow, Host, Node, Retry, Status, ifelse, node, route
+from everstep.testing.killing import Killer, read_trace
+
+ROOT = Path(__file__).resolve().parents[2]
+RUNS = 20
+DURABILITIES = [
+    Durability("strong", max_resume_attempts=1000),
+    Durability("partial", max_resume_attempts=1000),
+    Durability("strong", interval=3, max_resume_attempts=1000),
+    Durability("strong", flush="before_effects", max_resume_attempts=1000),
+]
+
+
+def note(killer: Killer, ctx: Context) -> None:
+    with killer.body(ctx.node, run=ctx.run_id, visit=ctx.visit, key=ctx.idempotency_key):
+        pass
+
+
+def fan_nodes(killer: Killer) -> list[Node]:
+    @node(output="words")
+    def split(text: str, ctx: Context):
+        note(killer, ctx)
+        return text.split()
+
+    @node(output="count")
+    async def count(words: list, ctx: Context):
+        note(killer, ctx)
+        await asyncio.sleep(0)
+        return len(words)
+
+    @node(output="sent", effects="effectful", idempotency_key="auto", retry=Retry(2, first=0, jitter=0))
+    def send(words: list, ctx: Context):
+        note(killer, ctx)
+        words.sort()
+        if ctx.attempt == 1:
+            raise ConnectionError("first attempts fail here")
+        return words
+
+    @node(output="report")
+    def report(count: int, sent: list, ctx: Context):
+        note(killer, ctx)
+        return f"{count}: {' '.join(sent)}"
+
+    return [split, count, send, report]
+
+
+def loop_nodes(killer: Killer) -> list[Node]:
+    @node(output="draft")
+    def improve(draft: list, ctx: Context):
+        note(killer, ctx)
+        draft.append("x" * 3000 + str(ctx.visit))
+        return draft
+
+    @ifelse(when_true="improve", when_false=END)
+    def is_short(draft: list, ctx: Context):
+        note(killer, ctx)
+        return len(draft) < 12
+
+    @node(output="size", effects="effectful", idempotency_key="auto")
+    def publish(draft: list, ctx: Context):
+        note(killer, ctx)
+        return sum(len(part) for part in draft)
+
+    return [improve, is_short, publish]
+
+
+def choice_nodes(killer: Killer) -> list[Node]:
+    @node(output="kind")
+    def classify(number: int, ctx: Context):
+        note(killer, ctx)
+        return "even" if number % 2 == 0 else "odd"
+
+    @route("halve", "triple")
+    def choose(kind: str, ctx: Context):
+        note(killer, ctx)
+        return "halve" if kind == "even" else "triple"
+
+    @node(output="answer")
+    def halve(number: int, ctx: Context):
+        note(killer, ctx)
+        return {"answer": number // 2, "bulk": b"h" * 600_000}
+
+    @node(output="answer", effects="effectful", idempotency_key="auto")
+    def triple(number: int, ctx: Context):
+        note(killer, ctx)
+        return {"answer": number * 3, "bulk": b"t" * 600_000}
+
+    return [classify, choose, halve, triple]
+
+
+def orders(killer: Killer) -> list[tuple[str, Flow, dict[str, Any]]]:
+    """Return what to run: (run id, flow, inputs)."""
+    out: list[tuple[str, Flow, dict[str, Any]]] = []
+    for k in range(RUNS):
+        durability = DURABILITIES[k % len(DURABILITIES)]
+        match k % 3:
+            case 0:
+                flow = Flow("fan", fan_nodes(killer), durability=durability)
+                out.append((f"run-{k}", flow, {"text": f"the {k} quick brown foxes"}))
+            case 1:
+                flow = Flow("loop", loop_nodes(killer), entry="improve", durability=durability)
+                out.append((f"run-{k}", flow, {"draft": [str(k)]}))
+            case _:
+                flow = Flow("choice", choice_nodes(killer), durability=durability)
+                out.append((f"run-{k}", flow, {"number": k}))
+    return out
+
+
+async def run_all(folder: Path) -> dict[str, Any]:
+    """Run or resume every order at once."""
+    killer = Killer(trace=folder / "trace.jsonl")
+    async with AsyncHost(f"sqlite:///{folder}/runs.db") as host:
+        results = await asyncio.gather(
+            *(host.run(flow, inputs, run_id=run_id) for run_id, flow, inputs in orders(killer))
+        )
+        return {r.run_id: {"status": r.status.value, **{k: repr(v) for k, v in r.items()}} for r in results}
+
+
+def main(folder: Path) -> None:
+    outcome = asyncio.run(run_all(folder))
+    (folder / "outcome.json").write_text(json.dumps(outcome))
+
+
+def live(folder: Path, seconds: float | None) -> bool:
+    """Let a process work on the runs; kill it after some time. True if it was done by then."""
+    child = subprocess.Popen(
+        [sys.executable, "-m", "tests.acceptance.test_soak", str(folder)], cwd=ROOT, stderr=subprocess.PIPE
+    )
+    try:
+        _, complaint = child.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.communicate()
+        return False
+    assert child.returncode == 0, complaint.decode()
+    return True
+
+
+def recorded_steps(folder: Path) -> set[tuple[str, str, int]]:
+    """Return every finished step as (run, path, visit)."""
+    if not (folder / "runs.db").exists():
+        return set()
+    with Host(f"sqlite:///{folder}/runs.db") as host:
+        return {
+            (info.run_id, step.path, step.visit)
+            for info in host.runs(limit=1000)
+            for record in host.history(info.run_id)
+            for step in record.steps
+            if step.status is Status.COMPLETED
+        }
+
+
+def soak(folder: Path, seed: int, kills: int) -> int:
+    """Kill the process `kills` times at random moments, then let it finish; return how often it was killed."""
+    calm, stormy = folder / f"calm-{seed}", folder / f"stormy-{seed}"
+    calm.mkdir()
+    stormy.mkdir()
+    began = time.monotonic()
+    assert live(calm, None)
+    whole = time.monotonic() - began
+    chance = random.Random(seed)
+    killed, is_done = 0, False
+    while not is_done:
+        before, told = recorded_steps(stormy), len(read_trace(stormy / "trace.jsonl"))
+        # Early kills hit the start of Python; the later ones fall where runs are admitted, driven and ended.
+        is_done = live(stormy, chance.uniform(0.3, 1.0) * whole if killed < kills else None)
+        killed += not is_done
+        begun = read_trace(stormy / "trace.jsonl")[told:]
+        again = before & {(line["run"], line["node"], line["visit"]) for line in begun}
+        assert not again, f"recorded steps ran again: {again}"
+    compare(calm, stormy)
+    return killed
+
+
+def compare(calm: Path, stormy: Path) -> None:
+    """The storm changed no result, lost no step and gave no visit a second key."""
+    outcomes = [json.loads((folder / "outcome.json").read_text()) for folder in (calm, stormy)]
+    assert len(outcomes[0]) == RUNS
+    assert outcomes[0] == outcomes[1]
+    assert {o["status"] for o in outcomes[1].values()} == {"completed"}
+    assert recorded_steps(calm) == recorded_steps(stormy)
+    keys: dict[tuple[str, str, int], set[str]] = {}
+    for line in read_trace(stormy / "trace.jsonl"):
+        keys.setdefault((line["run"], line["node"], line["visit"]), set()).add(line["key"])
+    assert all(len(found) == 1 for found in keys.values())
+    with Host(f"sqlite:///{stormy}/runs.db") as host:
+        for info in host.runs(limit=1000):
+            chain = host.history(info.run_id)
+            assert [r.sequence for r in chain] == list(range(1, len(chain) + 1))
+            assert not info.is_driven
+
+
+def test_runs_killed_at_random_end_as_if_they_had_not_been(tmp_path: Path) -> None:
+    killed = soak(tmp_path, seed=11, kills=6)
+    print(f"\nsoak: {RUNS} runs, their process killed {killed} times")
+    assert killed > 0
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(20))
+def test_runs_killed_at_random_many_times_end_as_if_they_had_not_been(seed: int, tmp_path: Path) -> None:
+    assert soak(tmp_path, seed=seed, kills=40) > 0
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,145 @@
+"""Power cuts: nothing that was acknowledged is lost, wherever the power fails."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import apsw
+import pytest
+
+from everstep import Flow, Host, Node, Status
+from everstep.errors import EverstepError, RunNotFound
+from everstep.ports.store import Commit, Verdict
+from everstep.registry import Opened
+from everstep.stores.sqlite.store import SqliteStore
+from everstep.testing import ManualClock
+from everstep.testing.power_cut import Act, Op, PowerCutVfs, survivors, write_files
+
+STEPS = 15
+CUTS_PER_OP = 3
+FRAMES_PER_MERGE = 8
+"""How many pages the write-ahead log may hold before they are moved into the database."""
+
+
+def add_one(n: int) -> int:
+    return n + 1
+
+
+CHAIN = Flow(
+    "chain",
+    [Node(add_one, name=f"add{k}", output=f"x{k + 1}").with_inputs(n=f"x{k}") for k in range(STEPS)],
+    durability="strong",
+)
+
+
+class AckedStore(SqliteStore):
+    """Notes how many operations had been asked of the disk when each put was acknowledged."""
+
+    def __init__(self, path: Path, vfs: PowerCutVfs, synchronous: str) -> None:
+        super().__init__(path, ManualClock(), synchronous=synchronous, vfs=vfs.name)
+        self._ops = vfs.ops
+        self.acks: list[tuple[int, int]] = []
+
+    def put_blocking(self, commits: Sequence[Commit]) -> list[Verdict]:
+        verdicts = super().put_blocking(commits)
+        assert verdicts == [Verdict.ACCEPTED] * len(commits)
+        self.acks += [(len(self._ops), commit.sequence) for commit in commits]
+        return verdicts
+
+
+@contextmanager
+def merging_often(is_wanted: bool):
+    """Let SQLite move the write-ahead log into the database every few pages, in the middle of a run."""
+
+    def hook(connection: apsw.Connection) -> None:
+        connection.wal_autocheckpoint(FRAMES_PER_MERGE)
+
+    hooks = [hook] if is_wanted else []
+    apsw.connection_hooks.extend(hooks)
+    try:
+        yield
+    finally:
+        for added in hooks:
+            apsw.connection_hooks.remove(added)
+
+
+def record_run(folder: Path, synchronous: str, *, merges_often: bool) -> tuple[list[Op], list[tuple[int, int]]]:
+    """Run the chain, and return what the disk was asked for and when each checkpoint was acknowledged."""
+    vfs = PowerCutVfs(f"cut-{folder.name}")
+    with merging_often(merges_often):
+        store = AckedStore(folder / "runs.db", vfs, synchronous)
+    with Host(Opened(store, None)) as host:
+        result = host.run(CHAIN, {"x0": 0}, run_id="run")
+    assert result[f"x{STEPS}"] == STEPS
+    vfs.unregister()
+    assert [sequence for _, sequence in store.acks] == list(range(1, STEPS + 2))
+    return vfs.ops, store.acks
+
+
+def recovered(folder: Path) -> int:
+    """Return how far the run got according to what the power cut left, having checked all of it."""
+    with Host(f"sqlite:///{folder}/runs.db", clock=ManualClock()) as host:
+        try:
+            state = host.state("run")
+        except RunNotFound:
+            assert host.runs() == [], "a run without its first record"
+            return 0
+        assert [record.sequence for record in host.history("run")] == list(range(1, state.sequence + 1))
+        assert dict(state) == {f"x{k}": k for k in range(state.sequence)} | (
+            {f"x{STEPS}": STEPS} if state.status is Status.COMPLETED else {}
+        )
+        return state.sequence
+
+
+def check_goes_on(folder: Path) -> None:
+    """Run it to its end from what is left."""
+    clock = ManualClock()
+    clock.advance(CHAIN.durability.lease_ttl)
+    with Host(f"sqlite:///{folder}/runs.db", clock=clock) as host:
+        result = host.run(CHAIN, {"x0": 0}, run_id="run")
+        assert result.status is Status.COMPLETED
+        assert result[f"x{STEPS}"] == STEPS
+
+
+def losses(
+    ops: Sequence[Op], acks: Sequence[tuple[int, int]], folder: Path, after: Callable[[int], None]
+) -> list[str]:
+    """Cut the power at every operation, several times, and say what was lost that had been acknowledged."""
+    chance = random.Random(20300101)
+    lost: list[str] = []
+    for cut in range(len(ops) + 1):
+        acked = max((sequence for done, sequence in acks if done <= cut), default=0)
+        for _ in range(CUTS_PER_OP):
+            write_files(survivors(ops[:cut], chance), folder)
+            try:
+                sequence = recovered(folder)
+            except (EverstepError, AssertionError) as error:
+                lost.append(f"cut {cut}: {error}")
+                continue
+            if sequence < acked:
+                lost.append(f"cut {cut}: {acked} checkpoints were acknowledged, {sequence} are left")
+        after(cut)
+    return lost
+
+
+@pytest.mark.parametrize("merges_often", [False, True], ids=["merged at the end", "merged often"])
+def test_no_acknowledged_checkpoint_is_lost_in_a_power_cut(tmp_path: Path, merges_often: bool) -> None:
+    ops, acks = record_run(tmp_path / "recorded", "FULL", merges_often=merges_often)
+    assert sum(op.act is Act.SYNC for op in ops) > STEPS
+    gone_on: list[int] = []
+
+    def after(cut: int) -> None:
+        if cut % 7 == 0:
+            check_goes_on(tmp_path / "cut")
+            gone_on.append(cut)
+
+    assert losses(ops, acks, tmp_path / "cut", after) == []
+    assert len(gone_on) > 5
+
+
+def test_without_syncs_the_same_check_finds_lost_checkpoints(tmp_path: Path) -> None:
+    ops, acks = record_run(tmp_path / "recorded", "OFF", merges_often=False)
+    assert any("were acknowledged" in loss for loss in losses(ops, acks, tmp_path / "cut", lambda cut: None))
