@@ -23,7 +23,8 @@ class RunResult(Mapping[str, Any]):
         self.error: ErrorInfo | None = outcome.error
         self._exception = outcome.exception
         self._space = outcome.space
-        self._names = [name for name in outcome.space.slots if name in outcome.state.plan.writers]
+        space, writers = outcome.space, outcome.state.plan.writers
+        self._names = [name for name in space.slots if name in writers and not space.is_missed(name)]
         self._read: dict[str, Any] = {}
         self.steps = outcome.state.steps
 

@@ -64,7 +64,7 @@ def unseal(body: bytes, where: str, base_digest: bytes | None) -> OpenRecord:
 
 def check_values(opened: OpenRecord, where: str) -> None:
     """Raise `StateCorrupted` unless every inline payload is there with the digest that the header names."""
-    inline = [w for w in opened.record.writes() if w.artifact is None]
+    inline = [w for w in opened.record.writes() if w.is_inline]
     if len(inline) != len(opened.payloads):
         raise StateCorrupted(f"{where} does not hold the values it names.")
     for write, payload in zip(inline, opened.payloads, strict=True):

@@ -13,6 +13,7 @@ from everstep.graph.loops import UncutLoop, reachable
 from everstep.graph.node import END, Gate, Node
 from everstep.graph.plan import Plan
 from everstep.model.durability import Durability
+from everstep.model.enums import Effects, Persist
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 
@@ -68,7 +69,11 @@ class Flow:
             except UncutLoop as loop:
                 problems.append(_loop_problem([self.nodes[i].name for i in loop.members]))
             else:
-                problems += [*_writer_problems(self.plan), *_type_problems(self.plan)]
+                problems += [
+                    *_writer_problems(self.plan),
+                    *_type_problems(self.plan),
+                    *_durability_problems(self.plan),
+                ]
         if problems:
             raise FlowError(
                 f"flow {name!r} cannot run: " + " ".join(str(p) for p in problems),
@@ -200,6 +205,20 @@ def _node_problems(n: Node, names: Sequence[str]) -> Iterable[Problem]:
                 yield Problem(
                     "flow.unknown_target", n.name, f"Gate {n.name!r} leads to unknown {target!r}.", fix
                 )
+
+
+def _durability_problems(plan: Plan) -> Iterable[Problem]:
+    for n in plan.nodes:
+        if n.persist is not Persist.NO:
+            continue
+        if n.skip_on_resume:
+            message = f"{n.name!r} is to be skipped on resume, but its outputs are not kept."
+            yield Problem("flow.not_durable", n.name, message, "Drop persist='no' or skip_on_resume=True.")
+        if n.effects is Effects.EFFECTFUL and any(plan.readers.get(o) for o in n.outputs):
+            message = (
+                f"{n.name!r} is effectful and its outputs are read, but not kept: a resume would repeat it."
+            )
+            yield Problem("flow.not_durable", n.name, message, "Drop persist='no'.")
 
 
 def _loop_problem(members: list[str]) -> Problem:

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar, overload
 
 from everstep.errors import BadRequest, GateError, OutputError
 from everstep.graph.hints import UNKNOWN, hints_of, wants_context
-from everstep.model.enums import Determinism, Effects
+from everstep.model.enums import Determinism, Effects, Persist
 from everstep.model.retry import Retry
 
 END: Final = "@end"
@@ -49,6 +49,8 @@ class Node:
         retry: int | str | Retry | None = None,
         timeout: timedelta | float | None = None,
         max_visits: int | None = None,
+        persist: Persist | str = Persist.AUTO,
+        skip_on_resume: bool | None = None,
     ) -> None:
         if not callable(fn):
             raise BadRequest(f"@node needs a function, not {fn!r}.")
@@ -57,6 +59,8 @@ class Node:
         self.outputs = (output,) if isinstance(output, str) else tuple(output or ())
         self.effects = _enum(Effects, effects, "effects", self.name)
         self.determinism = _enum(Determinism, determinism, "determinism", self.name)
+        self.persist = _enum(Persist, persist, "persist", self.name)
+        self.skip_on_resume = self.persist is not Persist.NO if skip_on_resume is None else skip_on_resume
         self.idempotency_key = idempotency_key
         self.retry = Retry.of(retry)
         self.timeout = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
@@ -195,6 +199,8 @@ def node(
     retry: int | str | Retry | None = None,
     timeout: timedelta | float | None = None,
     max_visits: int | None = None,
+    persist: Persist | Literal["auto", "inline", "ref", "no"] = Persist.AUTO,
+    skip_on_resume: bool | None = None,
 ) -> Callable[[Callable[..., Any]], Node]: ...
 def node(fn: Callable[..., Any] | None = None, **options: Any) -> Any:
     """Turn a function into a node: its parameters are its inputs, `output=` names what it writes.
@@ -203,6 +209,8 @@ def node(fn: Callable[..., Any] | None = None, **options: Any) -> Any:
     idempotency_key  "auto", a template over the inputs such as "order-{order_id}", or a function of them
     retry            attempts after the first: a number, a preset ("standard", ...), or a `Retry`
     timeout          seconds one attempt may take
+    persist          "inline" in the record, "ref" as an artifact, "no" to make it again when a resume misses it;
+                     by default inline or artifact by size
     inputs           names for a function that takes **kwargs
     """
     return Node(fn, **options) if fn is not None else lambda f: Node(f, **options)

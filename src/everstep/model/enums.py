@@ -85,3 +85,15 @@ class ValueForm(StrEnum):
     WHOLE = "whole"
     APPEND = "append"
     """The items added to the list that the version before held."""
+    TRANSIENT = "transient"
+    """No bytes at all: the value lives in the process that made it, and is made again where it is missed."""
+
+
+class Persist(StrEnum):
+    """How a node's outputs are kept."""
+
+    AUTO = "auto"
+    """In the record, or beside it as an artifact, by size."""
+    INLINE = "inline"
+    REF = "ref"
+    NO = "no"

@@ -40,6 +40,11 @@ class Written(msgspec.Struct, frozen=True, omit_defaults=True):
     form: ValueForm = ValueForm.WHOLE
     artifact: ArtifactRef | None = None
 
+    @property
+    def is_inline(self) -> bool:
+        """True if its bytes travel with the record."""
+        return self.artifact is None and self.form is not ValueForm.TRANSIENT
+
 
 class ErrorInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     """An error as it is kept: what it was and what it said, never the live exception."""

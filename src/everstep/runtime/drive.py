@@ -21,7 +21,15 @@ from everstep.graph.node import Node
 from everstep.model.enums import Effects, Status, Trigger
 from everstep.model.records import ErrorInfo
 from everstep.runtime.events import Teller
-from everstep.runtime.invoke import Call, Overdue, call_async, call_here, call_in_thread, describe_error
+from everstep.runtime.invoke import (
+    Call,
+    Overdue,
+    call_anywhere,
+    call_async,
+    call_here,
+    call_in_thread,
+    describe_error,
+)
 from everstep.runtime.journal import Journal
 from everstep.runtime.late import LateFlush
 from everstep.runtime.services import Services
@@ -44,6 +52,8 @@ class Drive:
         self._policy = FlushPolicy(flow.durability)
         self._late = LateFlush(journal, self._policy, services)
         self._teller = Teller(services.listener, services.clock, journal.run_id)
+        self._missed = {name for name in space.slots if space.is_missed(name)}
+        """Transient values lost with an earlier process."""
         self._finished: list[Call] = []
         self._waker: asyncio.Future[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -53,7 +63,7 @@ class Drive:
         self._awaiting: asyncio.Task[Any] | None = None
         """The drive's own task while it awaits a lone node, and may be interrupted."""
         self._stop: BaseException | None = None
-        self.failure: ErrorInfo | None = None
+        self.failure: ErrorInfo | None = state.error
         """Why the run fails, once it does."""
         self.exception: BaseException | None = None
         """The live exception behind it, for the caller in this process."""
@@ -194,18 +204,49 @@ class Drive:
             trigger = self._policy.before(node, steps=len(journal.steps))
             if trigger is not None:
                 await journal.flush(trigger)
-        call = self._call_of(i, node)
-        if node.idempotency_key is not None:
+        lost = await self._make_up(i) if self._missed else None
+        call = self._call_of(i, node) if lost is None else self._failed_call(i, node, lost)
+        if node.idempotency_key is not None and lost is None:
             await self._find_key(call)
         if node.context_param is not None:
-            key = call.key or automatic_key(journal.run_id, node.name, call.visit)
-            context = Context(journal.run_id, node.name, call.visit, call.attempt, key)
-            call.context = call.kwargs[node.context_param] = context
+            self._give_context(call, call.visit)
         state.begin(i)
         call.started_at = self._clock.now()
         if self._teller.is_heard:
             self._teller.step_started(call)
         return call
+
+    async def _make_up(self, i: int) -> Exception | None:
+        """Make the transient values that a node reads again, if they were lost with an earlier process."""
+        state, space = self._state, self._space
+        for p in state.plan.nodes[i].params:
+            source = p.source
+            if source not in self._missed or not space.is_missed(source):
+                continue
+            w = next(w for w in reversed(state.plan.writers[source]) if state.visits[w])
+            lost = await self._make_up(w)
+            if lost is not None:
+                return lost
+            call = self._call_of(w, state.plan.nodes[w])
+            if call.node.context_param is not None:
+                self._give_context(call, state.visits[w])
+            await call_anywhere(call, self._services.pool)
+            if call.error is not None:
+                return call.error
+            for name, value in zip(call.node.outputs, call.node.spread(call.returned), strict=True):
+                space.make_up(name, value)
+        return None
+
+    def _failed_call(self, i: int, node: Node, error: Exception) -> Call:
+        call = Call(i, node, self._state.visits[i] + 1, self._state.attempts[i] + 1, {}, {})
+        call.error = error
+        return call
+
+    def _give_context(self, call: Call, visit: int) -> None:
+        run_id, node = self._journal.run_id, call.node
+        key = call.key or automatic_key(run_id, node.name, visit)
+        call.context = Context(run_id, node.name, visit, call.attempt, key)
+        call.kwargs[node.context_param or ""] = call.context
 
     def _call_of(self, i: int, node: Node) -> Call:
         """Return the next attempt at a node with the values it reads."""

@@ -124,6 +124,14 @@ async def call_in_thread(call: Call, pool: Executor, on_chunk: OnChunk | None) -
         raise Overdue(future, too_late(call.node))
 
 
+async def call_anywhere(call: Call, pool: Executor) -> None:
+    """Call a node wherever its kind wants to be called."""
+    if call.node.is_async:
+        await call_async(call, None)
+    else:
+        await call_in_thread(call, pool, None)
+
+
 class Overdue(Exception):
     """A thread outlived its node's time limit; its result will be dropped."""
 

@@ -55,11 +55,11 @@ class Rehydrated:
         if record.trigger is Trigger.RESUME:
             self.state.reopen()
         if is_first and record.keyframe and record.state is not None:
-            inline = sum(1 for step in record.steps for w in step.writes if w.artifact is None)
+            inline = sum(1 for step in record.steps for w in step.writes if w.is_inline)
             for _ in range(inline):
                 next(payloads)
             for write in record.state.values:
-                self.space.load(write, next(payloads) if write.artifact is None else None)
+                self.space.load(write, next(payloads) if write.is_inline else None)
             versions = {w.name: w.version for w in record.state.values}
             steps = record.counters.steps if record.counters is not None else 0
             self.state.restore(versions, record.state.nodes, steps)
@@ -67,5 +67,5 @@ class Rehydrated:
             return
         for step in record.steps:
             for write in step.writes:
-                self.space.load(write, next(payloads) if write.artifact is None else None)
+                self.space.load(write, next(payloads) if write.is_inline else None)
             self.state.evolve(step)

@@ -85,7 +85,7 @@ class Runs:
         else:
             await self._check_flow(row, flow)
         if row.status.is_final:
-            return await self.recorded(row.run_id, flow.plan)
+            return await self.recorded(row)
         return await self._continue(row, flow)
 
     async def resume(self, run_id: str, flow: Flow) -> Outcome:
@@ -97,7 +97,7 @@ class Runs:
         row = await self.row(run_id)
         await self._check_flow(row, flow)
         if row.status.is_final and row.status not in _REOPENABLE:
-            return await self.recorded(run_id, flow.plan)
+            return await self.recorded(row)
         return await self._continue(row, flow)
 
     async def cancel(self, run_id: str) -> Status:
@@ -140,10 +140,10 @@ class Runs:
         folded = Rehydrated(plan, self._services.values, self._services.blobs, durability.blob_threshold)
         return folded.fold(run_id, records)
 
-    async def recorded(self, run_id: str, plan: Plan) -> Outcome:
+    async def recorded(self, row: RunRow) -> Outcome:
         """Return what a run came to, from its records alone."""
-        folded = await self.rehydrate(run_id, plan, Durability())
-        return Outcome(run_id, folded.status, folded.state, folded.space, folded.error)
+        folded = await self.rehydrate(row.run_id, await self.plan(row), Durability())
+        return Outcome(row.run_id, folded.status, folded.state, folded.space, folded.error)
 
     # -- starting and continuing --------------------------------------------------------------------------
 
@@ -273,8 +273,9 @@ class Runs:
             return
         stored = await self._services.store.blueprint(row.flow_hash)
         what = differences(stored, flow.plan.blueprint) if stored is not None else "its structure is unknown"
-        if row.status.is_final:
-            log.warning("flow %r changed since run %r ended: %s", flow.name, row.run_id, what)
+        if row.status is Status.COMPLETED:
+            log.warning("flow %r changed since run %r ended: %s.", flow.name, row.run_id, what)
+            return
         raise FlowChanged(
             f"flow {flow.name!r} is not the one run {row.run_id!r} began with: {what}.",
             fix="Finish the run with the code it began with, or start a new run.",
@@ -291,7 +292,7 @@ class Runs:
         )
         payloads = iter(opened.payloads)
         for write in stored.values():
-            space.load(write, next(payloads) if write.artifact is None else None)
+            space.load(write, next(payloads) if write.is_inline else None)
         differ = sorted(
             name
             for name in stored.keys() | given.keys()

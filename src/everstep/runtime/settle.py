@@ -24,9 +24,9 @@ def draft_outputs(call: Call, space: ValueSpace) -> tuple[Draft, ...]:
             return ()
         names = node.outputs
         if len(names) == 1:
-            return (space.draft(names[0], call.returned, names[0]),)
-        values = node.spread(call.returned)
-        return tuple([space.draft(name, value, name) for name, value in zip(names, values, strict=True)])
+            return (space.draft(names[0], call.returned, names[0], node.persist),)
+        values = zip(names, node.spread(call.returned), strict=True)
+        return tuple([space.draft(name, value, name, node.persist) for name, value in values])
     except _NODES_FAULT as error:
         call.error = error
         return ()

@@ -7,19 +7,20 @@ else, and every retry, gets a fresh copy decoded from what was recorded.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from everstep.codec.growth import Shadow
 from everstep.codec.payload import HEADER, body_of
 from everstep.codec.values import Values, is_plain
-from everstep.errors import StateCorrupted
+from everstep.errors import StateCorrupted, ValueUnreadable
 from everstep.graph.plan import Plan
-from everstep.model.enums import ValueForm
+from everstep.model.enums import Persist, ValueForm
 from everstep.model.records import ArtifactRef, Written
 from everstep.ports.store import CheckpointBlobStore
 
 _GONE = object()
+_DEFAULT = -1
 _MUTABLE = (dict, list)
 _SMALL = 64 * 1024
 CONTENT_TYPE = "application/vnd.everstep.value"
@@ -44,6 +45,11 @@ class Slot:
         self.live: Any = _GONE
         self.is_frozen = False
         self.shadow: Shadow | None = None
+
+    @property
+    def is_transient(self) -> bool:
+        """True if no bytes of it are kept."""
+        return self.whole is not None and self.whole.form is ValueForm.TRANSIENT
 
 
 class Draft:
@@ -77,10 +83,12 @@ class ValueSpace:
         self.size = 0
         """About how many bytes a keyframe of these values takes."""
 
-    def draft(self, name: str, value: Any, where: str) -> Draft:
-        """Encode a value. A large one still has to be written aside."""
+    def draft(self, name: str, value: Any, where: str, persist: Persist = Persist.AUTO) -> Draft:
+        """Encode a value. A large one still has to be written aside; a transient one is not touched."""
         previous = self.slots.get(name)
         version = 1 if previous is None else previous.version + 1
+        if persist is not Persist.AUTO:
+            return self._draft_as(persist, name, value, version, where)
         if type(value) is not list or name not in self._plan.rewritten:
             return self._draft_whole(name, value, version, where)
         if previous is not None and previous.shadow is not None:
@@ -92,9 +100,17 @@ class ValueSpace:
             draft.shadow = Shadow(value)
         return draft
 
-    def _draft_whole(self, name: str, value: Any, version: int, where: str) -> Draft:
+    def _draft_as(self, persist: Persist, name: str, value: Any, version: int, where: str) -> Draft:
+        if persist is Persist.NO:
+            return Draft(Written(name, version, b"", 0, ValueForm.TRANSIENT), None, value)
+        return self._draft_whole(name, value, version, where, 0 if persist is Persist.REF else None)
+
+    def _draft_whole(
+        self, name: str, value: Any, version: int, where: str, threshold: int | None = _DEFAULT
+    ) -> Draft:
         data = self._values.encode(value, where)
-        if len(data) > self._threshold and self._blobs is not None:
+        limit = self._threshold if threshold == _DEFAULT else threshold
+        if limit is not None and len(data) > limit and self._blobs is not None:
             draft = Draft(Written(name, version, b"", len(data)), None, value)
             draft.spill = data
         else:
@@ -132,7 +148,9 @@ class ValueSpace:
         if draft.added is not None and draft.shadow is not None:
             draft.shadow.extend(draft.added)
         slot.shadow = draft.shadow
-        if draft.is_frozen:
+        if written.form is ValueForm.TRANSIENT:
+            slot.live = draft.live
+        elif draft.is_frozen:
             slot.live, slot.is_frozen = draft.live, True
         elif written.name in self._plan.sole_reader or (
             written.name not in self._plan.readers and written.size < _SMALL
@@ -168,7 +186,7 @@ class ValueSpace:
         slot = self.slots[name]
         live = slot.live
         if live is not _GONE:
-            if slot.is_frozen:
+            if slot.is_frozen or slot.is_transient:
                 return live
             if is_first_attempt and name in self._plan.sole_reader:
                 slot.live = _GONE
@@ -177,6 +195,15 @@ class ValueSpace:
         if name in self._plan.rewritten and slot.shadow is None and type(value) is list and is_plain(value):
             slot.shadow = Shadow(value)
         return value
+
+    def is_missed(self, name: str) -> bool:
+        """True for a transient value that this process has not made."""
+        slot = self.slots[name]
+        return slot.is_transient and slot.live is _GONE
+
+    def make_up(self, name: str, value: Any) -> None:
+        """Put a transient value in place again; it is the version that was missed, not a newer one."""
+        self.slots[name].live = value
 
     def peek(self, name: str) -> Any:
         """Return a copy of a value that its reader may keep."""
@@ -189,11 +216,13 @@ class ValueSpace:
         live = slot.live
         if live is _GONE:
             return self._decode(name, slot)
-        if not slot.is_frozen:
+        if not slot.is_frozen and not slot.is_transient:
             slot.live = _GONE
         return live
 
     def _decode(self, name: str, slot: Slot) -> Any:
+        if slot.is_transient:
+            raise ValueUnreadable(f"value {name!r} was not kept.", fix='Its node says persist="no".')
         parts: Sequence[bytes] = slot.parts
         if slot.artifact is not None:
             parts = (self._fetch(name, slot.artifact), *slot.parts)
@@ -217,7 +246,7 @@ class ValueSpace:
         for name, slot in self.slots.items():
             whole = slot.whole or self._merge(name, slot)
             written.append(whole)
-            if whole.artifact is None:
+            if whole.is_inline:
                 payloads.append(slot.parts[0])
         return tuple(written), payloads
 
@@ -233,8 +262,3 @@ class ValueSpace:
         slot.cost = len(draft.payload or b"")
         self.size += slot.cost
         return written
-
-
-def input_digests(writes: Iterable[Written]) -> Mapping[str, bytes]:
-    """Return the digest of each input."""
-    return {w.name: w.digest for w in writes}
