@@ -25,6 +25,7 @@ from typing import Any
 
 from everstep import END, Context, Durability, Flow, Host, Node, Retry, ifelse, node
 from everstep.errors import RunNotFound
+from everstep.model.enums import Flush, Mode
 from everstep.registry import open_store
 from everstep.runtime.system import SystemClock
 from everstep.testing.killing import Killer, die, killing, lose_reply, read_trace
@@ -115,7 +116,7 @@ def chain_nodes(body: Bodies) -> list[Node]:
             return text.split()
 
     @node(output="longest")
-    def sort_in_place(items: list):
+    def sort_in_place(items: list[str]):
         with body("sort_in_place"):
             items.append("zebra-crossing")
             items.sort(key=len)
@@ -127,13 +128,13 @@ def chain_nodes(body: Bodies) -> list[Node]:
             return {"paid": len(longest)}
 
     @node(output="ticket", effects="effectful", idempotency_key=lambda receipt: str(uuid.uuid4()))
-    def book(receipt: dict, ctx: Context):
+    def book(receipt: dict[str, Any], ctx: Context):
         with body("book", ctx):
             receipt["booked"] = True
             return sorted(receipt)
 
     @node(output="report", effects="pure")
-    def report(ticket: list, longest: str):
+    def report(ticket: list[str], longest: str):
         with body("report"):
             return f"{longest}: {', '.join(ticket)}"
 
@@ -142,7 +143,7 @@ def chain_nodes(body: Bodies) -> list[Node]:
 
 def small_nodes(body: Bodies) -> list[Node]:
     @node(output="total")
-    def add(prices: list):
+    def add(prices: list[int]):
         with body("add"):
             prices.append(1)
             return sum(prices)
@@ -162,14 +163,14 @@ def diamond_nodes(body: Bodies) -> list[Node]:
             return text.split()
 
     @node(output="left")
-    def count(words: list):
+    def count(words: list[str]):
         with body("count"):
             body.meet()
             words.clear()
             return "cleared"
 
     @node(output="right", effects="effectful", idempotency_key="auto")
-    def publish(words: list, ctx: Context):
+    def publish(words: list[str], ctx: Context):
         with body("publish", ctx):
             body.meet()
             body.wait_for("after put 3")  # of `count`: no step waits for a running sibling
@@ -177,7 +178,7 @@ def diamond_nodes(body: Bodies) -> list[Node]:
             return " ".join(words)
 
     @node(output="joined")
-    def join(left: str, right: str, words: list):
+    def join(left: str, right: str, words: list[str]):
         with body("join"):
             return [left, right, len(words)]
 
@@ -186,18 +187,18 @@ def diamond_nodes(body: Bodies) -> list[Node]:
 
 def loop_nodes(body: Bodies) -> list[Node]:
     @node(output="draft")
-    def improve(draft: list, ctx: Context):
+    def improve(draft: list[int], ctx: Context):
         with body("improve", ctx):
             draft.append(ctx.visit)
             return draft
 
     @ifelse(when_true="improve", when_false=END)
-    def is_short(draft: list, ctx: Context):
+    def is_short(draft: list[int], ctx: Context):
         with body("is_short", ctx):
             return len(draft) < 5
 
     @node(output="title", effects="effectful", idempotency_key="{run_id}-{visit}")
-    def publish(draft: list, ctx: Context):
+    def publish(draft: list[int], ctx: Context):
         with body("publish", ctx):
             return f"{len(draft)} parts"
 
@@ -208,13 +209,13 @@ def album_nodes(body: Bodies) -> list[Node]:
     """A large value that is replaced and a list that grows, over several keyframes."""
 
     @node(output=("photo", "captions"))
-    def shoot(captions: list, ctx: Context):
+    def shoot(captions: list[str], ctx: Context):
         with body("shoot", ctx):
             captions.append(f"photo {ctx.visit}")
             return f"{ctx.visit}" * 40_000, captions
 
     @ifelse(when_true="shoot", when_false=END)
-    def wants_more(captions: list, ctx: Context):
+    def wants_more(captions: list[str], ctx: Context):
         with body("wants_more", ctx):
             return len(captions) < 6
 
@@ -233,7 +234,7 @@ def retry_nodes(body: Bodies) -> list[Node]:
         idempotency_key=lambda order: str(uuid.uuid4()),
         retry=AT_ONCE,
     )
-    def call(order: list, ctx: Context):
+    def call(order: list[str], ctx: Context):
         with body("call", ctx):
             order.append("spoiled")
             if ctx.attempt < 3:
@@ -241,7 +242,7 @@ def retry_nodes(body: Bodies) -> list[Node]:
             return order
 
     @node(output="thanks")
-    def thank(answer: list):
+    def thank(answer: list[str]):
         with body("thank"):
             return f"thanks, {answer[0]}"
 
@@ -329,18 +330,22 @@ SCENARIOS = {
     "retry": Scenario(retry_nodes, {"name": "Ada"}, "strong"),
     "exhausted": Scenario(exhausted_nodes, {"name": "Ada"}, "strong"),
     "large": Scenario(large_nodes, {"seed": 7}, "strong"),
-    "interval": Scenario(chain_nodes, TEXT, Durability("strong", interval=2)),
-    "interval-loop": Scenario(loop_nodes, {"draft": [0]}, Durability("strong", interval=3), entry="improve"),
-    "before-effects": Scenario(chain_nodes, TEXT, Durability("strong", flush="before_effects")),
+    "interval": Scenario(chain_nodes, TEXT, Durability(Mode.STRONG, interval=2)),
+    "interval-loop": Scenario(
+        loop_nodes, {"draft": [0]}, Durability(Mode.STRONG, interval=3), entry="improve"
+    ),
+    "before-effects": Scenario(chain_nodes, TEXT, Durability(Mode.STRONG, flush=Flush.BEFORE_EFFECTS)),
     "before-effects-retry": Scenario(
-        retry_nodes, {"name": "Ada"}, Durability("strong", flush="before_effects")
+        retry_nodes, {"name": "Ada"}, Durability(Mode.STRONG, flush=Flush.BEFORE_EFFECTS)
     ),
     "partial": Scenario(chain_nodes, TEXT),
     "partial-loop": Scenario(loop_nodes, {"draft": [0]}, entry="improve"),
     "partial-retry": Scenario(retry_nodes, {"name": "Ada"}),
     "interrupted": Scenario(interrupted_nodes, {"x": 1}, "strong", program=run_after_an_interrupt),
     "cancelled": Scenario(stubborn_nodes, {"x": 1}, "strong", program=cancel_after_an_interrupt),
-    "renewed": Scenario(patient_nodes, {"x": 1}, Durability("strong", lease_ttl=timedelta(milliseconds=60))),
+    "renewed": Scenario(
+        patient_nodes, {"x": 1}, Durability(Mode.STRONG, lease_ttl=timedelta(milliseconds=60))
+    ),
 }
 
 

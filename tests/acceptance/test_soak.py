@@ -14,15 +14,16 @@ from typing import Any
 import pytest
 
 from everstep import END, AsyncHost, Context, Durability, Flow, Host, Node, Retry, Status, ifelse, node, route
+from everstep.model.enums import Flush, Mode
 from everstep.testing.killing import Killer, read_trace
 
 ROOT = Path(__file__).resolve().parents[2]
 RUNS = 20
 DURABILITIES = [
-    Durability("strong", max_resume_attempts=1000),
-    Durability("partial", max_resume_attempts=1000),
-    Durability("strong", interval=3, max_resume_attempts=1000),
-    Durability("strong", flush="before_effects", max_resume_attempts=1000),
+    Durability(Mode.STRONG, max_resume_attempts=1000),
+    Durability(Mode.PARTIAL, max_resume_attempts=1000),
+    Durability(Mode.STRONG, interval=3, max_resume_attempts=1000),
+    Durability(Mode.STRONG, flush=Flush.BEFORE_EFFECTS, max_resume_attempts=1000),
 ]
 
 
@@ -38,13 +39,13 @@ def fan_nodes(killer: Killer) -> list[Node]:
         return text.split()
 
     @node(output="count")
-    async def count(words: list, ctx: Context):
+    async def count(words: list[str], ctx: Context):
         note(killer, ctx)
         await asyncio.sleep(0)
         return len(words)
 
     @node(output="sent", effects="effectful", idempotency_key="auto", retry=Retry(2, first=0, jitter=0))
-    def send(words: list, ctx: Context):
+    def send(words: list[str], ctx: Context):
         note(killer, ctx)
         words.sort()
         if ctx.attempt == 1:
@@ -52,7 +53,7 @@ def fan_nodes(killer: Killer) -> list[Node]:
         return words
 
     @node(output="report")
-    def report(count: int, sent: list, ctx: Context):
+    def report(count: int, sent: list[str], ctx: Context):
         note(killer, ctx)
         return f"{count}: {' '.join(sent)}"
 
@@ -61,18 +62,18 @@ def fan_nodes(killer: Killer) -> list[Node]:
 
 def loop_nodes(killer: Killer) -> list[Node]:
     @node(output="draft")
-    def improve(draft: list, ctx: Context):
+    def improve(draft: list[str], ctx: Context):
         note(killer, ctx)
-        draft.append("x" * 3000 + str(ctx.visit))
+        draft.append("x" * 1000 + str(ctx.visit))
         return draft
 
     @ifelse(when_true="improve", when_false=END)
-    def is_short(draft: list, ctx: Context):
+    def is_short(draft: list[str], ctx: Context):
         note(killer, ctx)
-        return len(draft) < 12
+        return len(draft) < 60
 
     @node(output="size", effects="effectful", idempotency_key="auto")
-    def publish(draft: list, ctx: Context):
+    def publish(draft: list[str], ctx: Context):
         note(killer, ctx)
         return sum(len(part) for part in draft)
 
@@ -137,19 +138,20 @@ def main(folder: Path) -> None:
     (folder / "outcome.json").write_text(json.dumps(outcome))
 
 
-def live(folder: Path, seconds: float | None) -> bool:
-    """Let a process work on the runs; kill it after some time. True if it was done by then."""
+def live(folder: Path, seconds: float | None) -> float | None:
+    """Let a process work on the runs and return how long it took; none if it was killed before the end."""
     command = [sys.executable, "-m", "tests.acceptance.test_soak", str(folder)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == b"ready\n"
+        began = time.monotonic()
         try:
             code = child.wait(seconds)
         except subprocess.TimeoutExpired:
             child.kill()
-            return False
+            return None
     assert code == 0
-    return True
+    return time.monotonic() - began
 
 
 def recorded_steps(folder: Path) -> set[tuple[str, str, int]]:
@@ -166,19 +168,18 @@ def recorded_steps(folder: Path) -> set[tuple[str, str, int]]:
         }
 
 
-def soak(folder: Path, *, seed: int, kills: int) -> int:
+def soak(folder: Path, *, seed: int, kills: int, longest: float) -> int:
     """Kill the process at random moments, then let it finish; return how many deaths left work undone."""
     calm, stormy = folder / "calm", folder / "stormy"
     calm.mkdir()
     stormy.mkdir()
-    began = time.monotonic()
-    assert live(calm, None)
-    whole = time.monotonic() - began
+    whole = live(calm, None)
+    assert whole is not None
     chance = random.Random(seed)
     interruptions, is_done = 0, False
     for left in reversed(range(kills + 1)):
         before, told = recorded_steps(stormy), len(read_trace(stormy / "trace.jsonl"))
-        is_done = live(stormy, chance.uniform(0.0, 0.4) * whole if left else None)
+        is_done = live(stormy, chance.uniform(0.0, longest) * whole if left else None) is not None
         begun = read_trace(stormy / "trace.jsonl")[told:]
         interruptions += bool(begun) and not is_done
         again = before & {(line["run"], line["node"], line["visit"]) for line in begun}
@@ -209,7 +210,7 @@ def compare(calm: Path, stormy: Path) -> None:
 
 
 def test_runs_killed_at_random_end_as_if_they_had_not_been(tmp_path: Path) -> None:
-    interruptions = soak(tmp_path, seed=11, kills=8)
+    interruptions = soak(tmp_path, seed=11, kills=8, longest=0.5)
     print(f"\nsoak: {RUNS} runs, interrupted {interruptions} times")
     assert interruptions > 0
 
@@ -217,7 +218,7 @@ def test_runs_killed_at_random_end_as_if_they_had_not_been(tmp_path: Path) -> No
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(20))
 def test_runs_killed_at_random_many_times_end_as_if_they_had_not_been(seed: int, tmp_path: Path) -> None:
-    assert soak(tmp_path, seed=seed, kills=40) > 0
+    assert soak(tmp_path, seed=seed, kills=60, longest=0.2) > 0
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
-"""Power cuts: nothing that was acknowledged is lost, wherever the power fails."""
+"""Bad disks: whether the power fails, space runs out or writing is forbidden, nothing recorded is lost."""
 
 from __future__ import annotations
 
+import itertools
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -11,12 +12,25 @@ import apsw
 import pytest
 
 from everstep import Flow, Host, Node, Status
-from everstep.errors import EverstepError, RunNotFound
+from everstep.errors import EverstepError, RunNotFound, StoreError
 from everstep.ports.store import Commit, Verdict
 from everstep.registry import Opened
+from everstep.stores.sqlite.database import open_database
 from everstep.stores.sqlite.store import SqliteStore
 from everstep.testing import ManualClock
-from everstep.testing.power_cut import Act, Op, PowerCutVfs, survivors, write_files
+from everstep.testing.conformance_client import TTL, Chain
+from everstep.testing.power_cut import Act, MoodyVfs, Op, PowerCutVfs, survivors, write_files
+from tests.integration.test_sqlite_database import (
+    FLOW,
+    INPUTS,
+    RESULT,
+    closing_store,
+    drain,
+    finish,
+    interrupt_run,
+    sql,
+    url_of,
+)
 
 STEPS = 15
 CUTS_PER_OP = 3
@@ -51,7 +65,7 @@ class AckedStore(SqliteStore):
 
 
 @contextmanager
-def merging_often(is_wanted: bool):
+def merging_often(is_wanted: bool) -> Iterator[None]:
     """Let SQLite move the write-ahead log into the database every few pages, in the middle of a run."""
 
     def hook(connection: apsw.Connection) -> None:
@@ -66,7 +80,9 @@ def merging_often(is_wanted: bool):
             apsw.connection_hooks.remove(added)
 
 
-def record_run(folder: Path, synchronous: str, *, merges_often: bool) -> tuple[list[Op], list[tuple[int, int]]]:
+def record_run(
+    folder: Path, synchronous: str, *, merges_often: bool
+) -> tuple[list[Op], list[tuple[int, int]]]:
     """Run the chain, and return what the disk was asked for and when each checkpoint was acknowledged."""
     vfs = PowerCutVfs(f"cut-{folder.name}")
     with merging_often(merges_often):
@@ -143,3 +159,102 @@ def test_no_acknowledged_checkpoint_is_lost_in_a_power_cut(tmp_path: Path, merge
 def test_without_syncs_the_same_check_finds_lost_checkpoints(tmp_path: Path) -> None:
     ops, acks = record_run(tmp_path / "recorded", "OFF", merges_often=False)
     assert any("were acknowledged" in loss for loss in losses(ops, acks, tmp_path / "cut", lambda cut: None))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "runs.db"
+
+
+@pytest.fixture
+def disk() -> Iterator[MoodyVfs]:
+    vfs = MoodyVfs()
+    yield vfs
+    vfs.unregister()
+
+
+class TestDisk:
+    def test_a_full_disk_stops_a_run_and_loses_nothing(self, path: Path, disk: MoodyVfs) -> None:
+        clock = ManualClock(auto=True)
+        with Host(Opened(SqliteStore(path, clock, vfs=disk.name), None), clock=clock) as host:
+            stops = 0
+            for space in itertools.count():
+                recorded: list[int] = []
+                disk.space = space
+                try:
+                    assert dict(host.run(FLOW, INPUTS, run_id=f"run-{space}")) == RESULT
+                    break
+                except StoreError as error:
+                    stops += 1
+                    assert "the disk that holds" in error.message
+                    assert "Free some space, then resume the run." in error.fix
+                disk.space = None
+                if any(info.run_id == f"run-{space}" for info in host.runs()):
+                    recorded = [record.sequence for record in host.history(f"run-{space}")]
+                clock.advance(TTL)
+                assert dict(host.run(FLOW, INPUTS, run_id=f"run-{space}")) == RESULT
+                after = [record.sequence for record in host.history(f"run-{space}")]
+                assert after[: len(recorded)] == recorded and len(after) == 4
+                assert host.state(f"run-{space}")["c"] == 65
+            assert stops >= 8
+
+    def test_a_full_disk_at_admission_leaves_nothing_behind(self, path: Path, disk: MoodyVfs) -> None:
+        clock = ManualClock()
+        open_database(path, synchronous="FULL", create=True).close()
+        for space in itertools.count():
+            failing = SqliteStore(path, clock, vfs=disk.name)
+            disk.space = space
+            mine, other = Chain(f"mine-{space}", clock), Chain(f"other-{space}", clock, flow_hash="f" * 64)
+            mine.flow_hash = f"{space:064}"
+            try:
+                failing.put_blocking([mine.admission(status=None)])
+                break
+            except StoreError:
+                pass
+            finally:
+                disk.space = None
+            with Host(Opened(SqliteStore(path, clock), None), clock=clock) as host:
+                assert f"mine-{space}" not in [info.run_id for info in host.runs()]
+            with closing_store(SqliteStore(path, clock)) as store:
+                store.put_blocking([other.admission(b"theirs")])
+            with closing_store(failing):
+                assert records(failing, f"mine-{space}") == []
+                failing.put_blocking([mine.admission(b"mine")])
+                assert records(failing, f"mine-{space}") == [b"mine"]
+            assert sql(path, "SELECT count(*) FROM blueprints WHERE flow_hash = ?", mine.flow_hash) == [(1,)]
+        assert space >= 2
+
+    def test_a_disk_that_is_full_from_the_start_makes_no_half_database(
+        self, path: Path, disk: MoodyVfs
+    ) -> None:
+        for space in itertools.count():
+            disk.space = space
+            try:
+                SqliteStore(path, ManualClock(), vfs=disk.name)._db.close()
+                break
+            except StoreError as error:
+                assert "is full" in error.message
+        assert space >= 3
+        disk.space = None
+        assert finish(path) == RESULT
+
+    def test_a_read_only_file_is_named_and_left_alone(self, path: Path, disk: MoodyVfs) -> None:
+        interrupt_run(path)
+        before = path.read_bytes()
+        disk.is_read_only = True
+        with pytest.raises(StoreError, match=r"runs\.db.* Check the (path|permissions)") as caught:
+            clock = ManualClock(auto=True)
+            with Host(Opened(SqliteStore(path, clock, vfs=disk.name), None), clock=clock) as host:
+                host.run(FLOW, INPUTS, run_id="run")
+        assert caught.value.code == "store.failed"
+        assert path.read_bytes() == before
+        assert finish(path) == RESULT
+
+    def test_a_folder_that_cannot_be_made_is_named(self, tmp_path: Path) -> None:
+        (tmp_path / "file").write_text("in the way")
+        with pytest.raises(StoreError, match=r"cannot use .*file/sub/runs\.db"):
+            Host(url_of(tmp_path / "file" / "sub" / "runs.db"))
+
+
+def records(store: SqliteStore, run_id: str) -> list[bytes]:
+    return [record.body for record in drain(store.get(run_id))]

@@ -5,12 +5,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -18,8 +17,10 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from everstep import END, Context, Durability, Flow, Host, Node, Retry, ifelse
+from everstep.model.enums import Flush, Mode
 from everstep.registry import Opened
 from everstep.stores.memory import MemoryData, MemoryStore
+from everstep.testing.clock import ManualClock
 from everstep.testing.killing import Crashed, Killer, crash, killing
 
 RUN = "run-1"
@@ -27,32 +28,11 @@ EXAMPLES = 3000 if os.environ.get("EVERSTEP_SOAK") == "1" else 400
 LEASE = timedelta(seconds=30)
 DURABILITIES: dict[str, Durability] = {
     "partial": Durability(),
-    "strong": Durability("strong"),
-    "every 2": Durability("strong", interval=2),
-    "every 3 or 1 s": Durability("strong", interval=(3, timedelta(seconds=1))),
-    "before effects": Durability("strong", flush="before_effects"),
+    "strong": Durability(Mode.STRONG),
+    "every 2": Durability(Mode.STRONG, interval=2),
+    "every 3 or 1 s": Durability(Mode.STRONG, interval=(3, timedelta(seconds=1))),
+    "before effects": Durability(Mode.STRONG, flush=Flush.BEFORE_EFFECTS),
 }
-
-
-class MovedClock:
-    """A clock that stands still until somebody waits for it or moves it."""
-
-    def __init__(self) -> None:
-        self._start = datetime(2030, 1, 1, tzinfo=UTC)
-        self._passed = timedelta(0)
-
-    def now(self) -> datetime:
-        return self._start + self._passed
-
-    def monotonic(self) -> float:
-        return self._passed.total_seconds()
-
-    async def sleep_until(self, at: datetime) -> None:
-        self._passed = max(self._passed, at - self._start)
-        await asyncio.sleep(0)
-
-    def move(self, span: timedelta) -> None:
-        self._passed += span
 
 
 @dataclass(frozen=True)
@@ -122,16 +102,16 @@ def build(design: Design, log: Log) -> Flow:
 
 
 def loop(design: Design, log: Log) -> list[Node]:
-    def grow(acc: list, ctx: Context) -> list:
+    def grow(acc: list[int], ctx: Context) -> list[int]:
         log.note(ctx)
         acc.append(ctx.visit * 7)
         return acc
 
-    def goes_on(acc: list, ctx: Context) -> bool:
+    def goes_on(acc: list[int], ctx: Context) -> bool:
         log.note(ctx)
         return len(acc) < design.rounds
 
-    def weigh(acc: list, ctx: Context, **values: list[int]) -> int:
+    def weigh(acc: list[int], ctx: Context, **values: list[int]) -> int:
         log.note(ctx)
         return sum(acc) + sum(sum(value) for value in values.values())
 
@@ -145,7 +125,7 @@ class World:
 
     def __init__(self, design: Design) -> None:
         self.design = design
-        self.clock = MovedClock()
+        self.clock = ManualClock(auto=True)
         self.data = MemoryData()
 
     def host(self, killer: Killer) -> Host:
@@ -161,7 +141,7 @@ class World:
             try:
                 result = host.run(build(self.design, log), inputs, run_id=RUN)
             except Crashed:
-                self.clock.move(LEASE * 2)
+                self.clock.advance(LEASE * 2)
                 return None
             return {"status": result.status.value, **dict(result), **dict(host.state(RUN))}
 

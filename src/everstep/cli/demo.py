@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 import click
 
@@ -144,7 +145,7 @@ class Story:
     """Starts the processes and tells what they do."""
 
     def __init__(self, folder: Path, *, fast: bool) -> None:
-        self.store = f"sqlite:///{folder / 'runs.db'}"
+        self.store = f"sqlite:///{quote(str(folder / 'runs.db'))}"
         self._fast = fast
 
     def introduce(self) -> None:
@@ -192,7 +193,9 @@ class Story:
         taking = seconds if self._fast else {**PACE, **seconds}
         command = [sys.executable, "-m", "everstep.cli.demo_worker", self.store, RUN, ORDER, str(CENTS)]
         environment = {**os.environ, SECONDS: json.dumps(taking)}
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, text=True, env=environment, start_new_session=True
+        )
         click.secho(f"process {process.pid}", fg="cyan", bold=True)
         try:
             yield process
@@ -226,21 +229,17 @@ class Story:
                 click.echo(f"  {click.style('✗', fg='red')} {node}{one_line(line['error'])}")
 
     def conclude(self, checks: list[Check], seconds: float) -> None:
+        """Say which claims hold."""
         click.secho("checked against the files", fg="cyan", bold=True)
         for check in checks:
-            mark = (
-                click.style("✓", fg="green")
-                if check.holds
-                else click.style("✗ not true:", fg="red", bold=True)
-            )
-            click.echo(f"  {mark} {check.claim}")
+            good, bad = click.style("✓", fg="green"), click.style("✗ not true:", fg="red", bold=True)
+            click.echo(f"  {good if check.holds else bad} {check.claim}")
             self._pause(0.15)
-        ended = (
-            "Nothing was lost and nothing was done twice"
-            if all(c.holds for c in checks)
-            else "The demo failed"
-        )
-        click.secho(f"\n{ended}, in {duration(seconds)}.", bold=True)
+        if all(check.holds for check in checks):
+            said = "No finished step was lost, and none ran twice."
+            click.secho(f"\n{said} All of this took {duration(seconds)}.", bold=True)
+        else:
+            click.secho(f"\nThe demo failed after {duration(seconds)}.", fg="red", bold=True)
 
     def _pause(self, seconds: float) -> None:
         if not self._fast:

@@ -24,7 +24,7 @@ def report(error: Exception, *, as_json: bool) -> int:
 
 
 def say(code: str, message: str, fix: str = "", trace: str = "") -> None:
-    """Write one `error [code]: message  fix` line on stderr, below the traceback of the user's code if any."""
+    """Write one `error [code]: message  fix` line on stderr, below the traceback of the user's code."""
     for line in trace.rstrip().splitlines():
         click.secho(printable(line), err=True, dim=True)
     head = click.style(f"error [{code}]:", fg="red", bold=True)

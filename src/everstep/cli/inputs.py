@@ -68,7 +68,7 @@ def read_value(name: str, text: str, hints: list[Any]) -> Any:
     if str in options and not isinstance(parsed, str) and any(fits(parsed, o) for o in options):
         expected = " | ".join(dict.fromkeys(spell(o) for o in options))
         raise InputError(
-            f"--input {name}={text} can be read as text or as {type(parsed).__name__}, and {name!r} takes {expected}.",
+            f"--input {name}={text} may be text or {type(parsed).__name__}, and {name!r} takes {expected}.",
             fix="Say which with --inputs-file, where text stands in quotes.",
         )
     return parsed

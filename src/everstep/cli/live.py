@@ -125,7 +125,7 @@ class LiveTree:
 
     def _row(self, line: Line, now: float, *, is_last: bool) -> Text:
         glyph, style = _GLYPHS[line.state]
-        row = Text("└─ " if is_last else "├─ ", style="dim")
+        row = Text().append("└─ " if is_last else "├─ ", style="dim")
         row.append("  " * line.depth)
         row.append(f"{glyph} ", style=style)
         row.append(

@@ -45,7 +45,7 @@ def outline(plan: Plan) -> list[Place]:
 
 
 def _upstream_first(plan: Plan) -> list[int]:
-    """Sort by dependencies, among equals by the order in the flow; `blockers` already leaves out the way back."""
+    """Sort by dependencies, among equals by the order in the flow; `blockers` leaves out the way back."""
     left = set(range(len(plan.nodes)))
     order: list[int] = []
     while left:

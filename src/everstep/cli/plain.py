@@ -22,6 +22,9 @@ from everstep.model.records import ErrorInfo
 PREVIEW = 72
 """How many characters a preview takes at most, besides the note on the size."""
 
+DEEPEST = 200
+"""How many levels of a nested value are written as JSON."""
+
 _TEXT_OF: dict[type, Callable[[Any], str]] = {
     datetime: datetime.isoformat,
     date: date.isoformat,
@@ -48,31 +51,30 @@ class Unreadable:
 
 def write_json(value: object) -> None:
     """Write one JSON document on stdout."""
-    text = json.dumps(jsonable(value), ensure_ascii=False, indent=2)
-    # What the stream's encoding cannot hold is escaped in a way that JSON reads.
-    encoding = sys.stdout.encoding or "utf-8"
-    safe = text.encode(encoding, "backslashreplace").decode(encoding)
-    sys.stdout.write(safe + "\n")
-
-
-def jsonable(value: object) -> Any:
-    """Return the value as JSON has it; what JSON has no form for becomes a tagged object."""
+    shown = jsonable(value)
+    text = json.dumps(shown, ensure_ascii=False, indent=2)
     try:
-        return _jsonable(value)
-    except RecursionError:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:  # half a surrogate pair, or a terminal that knows no more than ASCII
+        text = json.dumps(shown, indent=2)
+    sys.stdout.write(text + "\n")
+
+
+def jsonable(value: object, depth: int = 0) -> Any:
+    """Return the value as JSON has it; what JSON has no form for becomes a tagged object."""
+    deeper = depth + 1
+    if deeper > DEEPEST:
         return {"$type": _class_name(value), "text": "<nested too deeply>"}
-
-
-def _jsonable(value: object) -> Any:
     match value:
         case Unreadable():
             return {"$type": "unreadable", "text": value.why}
         case Enum():
-            return {"$type": _class_name(value), "text": value.name, "value": _jsonable(value.value)}
+            return {"$type": _class_name(value), "text": value.name, "value": jsonable(value.value, deeper)}
         case None | bool():
             return value
         case int():
-            return int(value)
+            # Python refuses to write integers of more than 4300 digits.
+            return int(value) if value.bit_length() < 14_000 else {"$type": "int", "text": hex(value)}
         case float():
             return float(value) if math.isfinite(value) else {"$type": "float", "text": repr(float(value))}
         case str():
@@ -80,21 +82,21 @@ def _jsonable(value: object) -> Any:
         case bytes() | bytearray() | memoryview():
             return {"$type": "bytes", "base64": base64.b64encode(value).decode()}
         case Mapping():
-            return _jsonable_mapping(value)
+            return _jsonable_mapping(value, deeper)
         case list() | tuple():
-            return [_jsonable(item) for item in value]
+            return [jsonable(item, deeper) for item in value]
         case set() | frozenset():
-            return {"$type": type(value).__name__, "items": [_jsonable(item) for item in value]}
-    return _jsonable_object(value)
+            return {"$type": type(value).__name__, "items": [jsonable(item, deeper) for item in value]}
+    return _jsonable_object(value, deeper)
 
 
-def _jsonable_mapping(value: Mapping[Any, Any]) -> Any:
+def _jsonable_mapping(value: Mapping[Any, Any], depth: int) -> Any:
     if all(type(key) is str for key in value) and "$type" not in value:
-        return {key: _jsonable(item) for key, item in value.items()}
-    return {"$type": "dict", "items": [[_jsonable(k), _jsonable(v)] for k, v in value.items()]}
+        return {key: jsonable(item, depth) for key, item in value.items()}
+    return {"$type": "dict", "items": [[jsonable(k, depth), jsonable(v, depth)] for k, v in value.items()]}
 
 
-def _jsonable_object(value: object) -> Any:
+def _jsonable_object(value: object, depth: int) -> Any:
     for kind, text_of in _TEXT_OF.items():
         if isinstance(value, kind):
             return {"$type": kind.__name__, "text": text_of(value)}
@@ -103,7 +105,8 @@ def _jsonable_object(value: object) -> Any:
     else:
         names = list(getattr(value, "__struct_fields__", ()))
     if names:
-        return {"$type": _class_name(value), **{n: _jsonable(getattr(value, n, None)) for n in names}}
+        fields = {name: jsonable(getattr(value, name, None), depth) for name in names}
+        return {"$type": _class_name(value), **fields}
     return {"$type": _class_name(value), "text": safe_repr(value)}
 
 
@@ -130,9 +133,10 @@ def preview(value: object, width: int = PREVIEW) -> str:
     if isinstance(value, (str, bytes)) and len(value) > width:
         return f"{cut(repr(value[:width]), width)} ({_extent(value)})"
     try:
-        text = printable(short.repr(value))
+        text = short.repr(value)
     except Exception:
         text = safe_repr(value)
+    text = printable(text).replace("\n", " ")
     shown = cut(text, width)
     is_cut = shown != text or "..." in text
     extent = _extent(value) if is_cut else ""

@@ -18,10 +18,10 @@ from everstep.cli.loading import load_flow
 from everstep.cli.options import command_line, json_option, open_host, store_option
 from everstep.cli.plain import Unreadable, count, duration, error_json, preview, write_json
 from everstep.cli.progress import Watcher, choose_watcher
+from everstep.cli.table import wide
 from everstep.errors import BadRequest
 
 EXIT_CODES = {Status.COMPLETED: 0, Status.HALTED: 3}
-WIDTH = 200
 
 quiet_option = click.option("--quiet", "-q", is_flag=True, help="Show no progress.")
 
@@ -157,7 +157,7 @@ def show_result(outcome: Executed, spec: str, store: str | None, *, as_json: boo
         click.echo(summary(outcome), err=True)
     if outcome.status is Status.COMPLETED and not as_json:
         for name, value in outcome.values.items():
-            click.echo(f"{name} = {preview(value, WIDTH)}")
+            click.echo(f"{name} = {preview(value, wide())}")
     if error is not None:
         fix = f"Continue with: {command_line('resume', outcome.run_id, spec, store=store)}"
         say(error.code, f"{error.type}: {error.message}", fix, error.traceback)

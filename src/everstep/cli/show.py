@@ -26,11 +26,10 @@ from everstep.cli.plain import (
     write_json,
 )
 from everstep.cli.progress import chosen_of
-from everstep.cli.table import Cell, layout, screen_width
+from everstep.cli.table import Cell, layout, screen_width, wide
 from everstep.errors import RunNotFound
 from everstep.model.records import INPUTS, CheckpointRecord, StepRecord
 
-WIDTH = 200
 _GLYPHS = {
     Status.COMPLETED: "✓",
     Status.FAILED: "✗",
@@ -243,7 +242,7 @@ def _write_record(record: CheckpointRecord) -> None:
         "digest": record.digest,
     }
     if record.metadata:
-        lines["metadata"] = preview(record.metadata, WIDTH)
+        lines["metadata"] = preview(record.metadata, wide())
     for name, text in lines.items():
         click.echo(f"  {click.style(name.ljust(9), dim=True)} {text}")
 
@@ -267,11 +266,11 @@ def _write_step(record: CheckpointRecord, step: StepRecord, lookup: Lookup) -> N
     for label, text in lines.items():
         click.echo(f"  {click.style(label.ljust(9), dim=True)} {text}")
     for value, version in step.reads.items():
-        _write_value("read", value, version, preview(lookup.value(value, version), WIDTH))
+        _write_value("read", value, version, preview(lookup.value(value, version), wide()))
     for w in step.writes:
         where = ", artifact" if w.artifact is not None else ""
         _write_value(
-            "wrote", w.name, w.version, preview(lookup.value(w.name, w.version), WIDTH), size(w.size) + where
+            "wrote", w.name, w.version, preview(lookup.value(w.name, w.version), wide()), size(w.size) + where
         )
     if step.error is not None:
         _write_error(step.error.code, f"{step.error.type}: {step.error.message}", step.error.traceback)

@@ -10,8 +10,7 @@ from everstep import RunState
 from everstep.cli.loading import Spec, load_module
 from everstep.cli.options import json_option, load_option, open_host, store_option
 from everstep.cli.plain import Unreadable, count, preview, write_json
-
-WIDTH = 200
+from everstep.cli.table import wide
 
 
 @click.command()
@@ -50,7 +49,7 @@ def state(run_id: str, at: str | None, modules: tuple[str, ...], store: str | No
     for name, value in values.items():
         version = found.versions.get(name, 1)
         mark = click.style(f" (version {version})", dim=True) if version > 1 else ""
-        click.echo(f"{name} = {preview(value, WIDTH)}{mark}")
+        click.echo(f"{name} = {preview(value, wide())}{mark}")
     if found.frontier.pending:
         click.secho(f"next: {', '.join(found.frontier.pending)}", dim=True)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -39,7 +38,8 @@ def layout(rows: Sequence[Sequence[Cell]], width: int | None) -> list[str]:
             text = cell.text if is_last else cell.text.ljust(widths[k])
             if width is not None:
                 text = cut(text, max(width - used, 0))
-            parts.append(click.style(text, fg=cell.colour, dim=cell.dim or None) if text.strip() else text)
+            is_styled = (cell.colour or cell.dim) and text.strip()
+            parts.append(click.style(text, fg=cell.colour, dim=cell.dim or None) if is_styled else text)
             used += len(text) + 2
         lines.append("  ".join(parts).rstrip())
     return lines
@@ -47,4 +47,16 @@ def layout(rows: Sequence[Sequence[Cell]], width: int | None) -> list[str]:
 
 def screen_width() -> int | None:
     """Return the width of the terminal, or none where nothing needs to be cut."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    if not sys.stdout.isatty():
+        return None
+    from shutil import (
+        get_terminal_size,
+    )  # brings every compression library along, which `run` need not wait for
+
+    return get_terminal_size().columns
+
+
+def wide() -> int:
+    """Return how long a value with a line of its own may be shown."""
+    width = screen_width()
+    return 200 if width is None else max(width - 40, 30)

@@ -21,6 +21,7 @@ from everstep.ports.store import RunFilter, RunRow
 from everstep.ports.system import Clock, Ids
 from everstep.registry import DEFAULT_URL, Opened, open_store
 from everstep.runtime.events import Listener
+from everstep.runtime.keeper import LeaseKeeper
 from everstep.runtime.runs import Runs
 from everstep.runtime.services import Services
 from everstep.runtime.system import ProcFs, SystemClock, SystemIds
@@ -56,7 +57,15 @@ class AsyncHost:
             owns_loop=owns_loop,
             max_threads=max_threads,
         )
-        self._runs = Runs(self._services)
+        self._runs = Runs(self._services, LeaseKeeper(opened.store, clock))
+
+    def twin(self) -> Self:
+        """Return this host for another event loop: the same store, leases and types, commits of its own."""
+        twin = object.__new__(type(self))
+        twin.url = self.url
+        twin._services = self._services.twin()
+        twin._runs = Runs(twin._services, self._runs.keeper)
+        return twin
 
     @property
     def values(self) -> Values:

@@ -1,17 +1,17 @@
 """`Host`: `AsyncHost` for code that does not await. No logic of its own.
 
-The caller's thread drives the loop, so a sync node runs where the caller is and Ctrl-C reaches it. When
-several threads call at once, one drives for all; when it is done, another takes over.
+Each call drives an event loop of its own on the caller's thread, so a sync node runs where the caller is,
+Ctrl-C reaches it, and threads that share a host do not wait for one another.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 from everstep.client.host import AsyncHost
 from everstep.client.views import RunInfo, RunResult, RunState
@@ -24,61 +24,51 @@ from everstep.registry import Opened
 from everstep.runtime.events import Listener
 
 T = TypeVar("T")
+Work = Callable[[AsyncHost], Coroutine[Any, Any, T]]
 
 
-class _Loop:
-    """An event loop that whichever thread is waiting for a result drives."""
+class _Lane(NamedTuple):
+    loop: asyncio.AbstractEventLoop
+    host: AsyncHost
 
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._turn = threading.Condition()
-        self._is_driven = False
 
-    def call(self, work: Coroutine[Any, Any, T]) -> T:
-        is_nested = asyncio._get_running_loop() is not None
-        return self._call_aside(work) if is_nested else self._call(work)
+class _Lanes:
+    """Event loops for as many calls as are under way, each used by one thread at a time."""
 
-    def _call(self, work: Coroutine[Any, Any, T]) -> T:
-        with self._turn:
-            alone = not self._is_driven
-            self._is_driven = True
-        if alone:
-            try:
-                return self._loop.run_until_complete(work)
-            finally:
-                self._pass_on()
-        return self._join(asyncio.run_coroutine_threadsafe(work, self._loop))
+    def __init__(self, host: AsyncHost) -> None:
+        self._host = host
+        self._lock = threading.Lock()
+        self._free = [_Lane(asyncio.new_event_loop(), host)]
+        self._is_closed = False
 
-    def _join(self, result: Future[T]) -> T:
-        """Wait while another thread drives; drive if it stops before our result is there."""
-        result.add_done_callback(lambda _: self._notify())
-        while True:
-            with self._turn:
-                self._turn.wait_for(lambda: result.done() or not self._is_driven)
-                if result.done():
-                    return result.result()
-                self._is_driven = True
-            try:
-                self._loop.run_until_complete(asyncio.wrap_future(result, loop=self._loop))
-            finally:
-                self._pass_on()
+    def call(self, work: Work[T]) -> T:
+        if asyncio._get_running_loop() is not None:
+            return self._call_aside(work)
+        with self._lock:
+            if self._is_closed:
+                raise RuntimeError("this host is closed")
+            lane = self._free.pop() if self._free else None
+        if lane is None:
+            lane = _Lane(asyncio.new_event_loop(), self._host.twin())
+        try:
+            return lane.loop.run_until_complete(work(lane.host))
+        finally:
+            self._give_back(lane)
 
-    def _notify(self) -> None:
-        with self._turn:
-            self._turn.notify_all()
+    def _give_back(self, lane: _Lane) -> None:
+        with self._lock:
+            if self._is_closed:
+                lane.loop.close()
+            else:
+                self._free.append(lane)
 
-    def _pass_on(self) -> None:
-        with self._turn:
-            self._is_driven = False
-            self._turn.notify_all()
-
-    def _call_aside(self, work: Coroutine[Any, Any, T]) -> T:
+    def _call_aside(self, work: Work[T]) -> T:
         """Called where a loop is running already, as in a notebook: drive on another thread."""
         outcome: Future[T] = Future()
 
         def target() -> None:
             try:
-                outcome.set_result(self._call(work))
+                outcome.set_result(self.call(work))
             except BaseException as error:
                 outcome.set_exception(error)
 
@@ -88,7 +78,11 @@ class _Loop:
         return outcome.result()
 
     def close(self) -> None:
-        self._loop.close()
+        self.call(lambda host: self._host.close())
+        with self._lock:
+            self._is_closed = True
+            for lane in self._free:
+                lane.loop.close()
 
 
 class Host:
@@ -113,7 +107,7 @@ class Host:
             create=create,
             owns_loop=True,
         )
-        self._loop = _Loop()
+        self._lanes = _Lanes(self._host)
 
     @property
     def url(self) -> str:
@@ -132,23 +126,23 @@ class Host:
         With the id of an unfinished run it continues that one; with the id of a finished one it returns the
         recorded result and runs nothing. Other inputs than the recorded ones are refused.
         """
-        return self._loop.call(self._host.run(flow, inputs, run_id=run_id))
+        return self._lanes.call(lambda host: host.run(flow, inputs, run_id=run_id))
 
     def resume(self, run_id: str, flow: Flow) -> RunResult:
         """Continue a run. One that failed is reopened at the node that failed, with a fresh retry budget."""
-        return self._loop.call(self._host.resume(run_id, flow))
+        return self._lanes.call(lambda host: host.resume(run_id, flow))
 
     def cancel(self, run_id: str) -> Status:
         """Cancel a run; `running` means that its owner was told and will stop at its next write."""
-        return self._loop.call(self._host.cancel(run_id))
+        return self._lanes.call(lambda host: host.cancel(run_id))
 
     def history(self, run_id: str) -> list[CheckpointRecord]:
         """Return every checkpoint of a run, oldest first, each with the digest that covers it."""
-        return self._loop.call(self._host.history(run_id))
+        return self._lanes.call(lambda host: host.history(run_id))
 
     def state(self, run_id: str, at: int | str | None = None) -> RunState:
         """Return the values of a run as they were at a checkpoint (its sequence or id); by default the newest."""
-        return self._loop.call(self._host.state(run_id, at))
+        return self._lanes.call(lambda host: host.state(run_id, at))
 
     def runs(
         self,
@@ -159,16 +153,15 @@ class Host:
         before: str | None = None,
     ) -> list[RunInfo]:
         """List runs, newest first."""
-        return self._loop.call(self._host.runs(flow=flow, status=status, limit=limit, before=before))
+        return self._lanes.call(lambda host: host.runs(flow=flow, status=status, limit=limit, before=before))
 
     def info(self, run_id: str) -> RunInfo:
         """Return one run's line."""
-        return self._loop.call(self._host.info(run_id))
+        return self._lanes.call(lambda host: host.info(run_id))
 
     def close(self) -> None:
         """Release threads and connections; runs under way are left to be resumed."""
-        self._loop.call(self._host.close())
-        self._loop.close()
+        self._lanes.close()
 
     def __enter__(self) -> Self:
         return self

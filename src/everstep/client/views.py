@@ -38,6 +38,9 @@ class RunResult(Mapping[str, Any]):
             self._read[name] = self._space.final(name)
         return self._read[name]
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
 

@@ -15,7 +15,7 @@ def body_of(payload: bytes, where: str) -> memoryview:
     """Return the serialized bytes behind the header, or say why they cannot be read."""
     if len(payload) < len(HEADER):
         raise ValueUnreadable(f"the stored bytes of {where!r} are cut short.")
-    if payload[0] > FORMAT or payload[1] != SERIALIZER or payload[2] != 0:
+    if payload[0] != FORMAT or payload[1] != SERIALIZER or payload[2] != 0:
         raise IncompatibleVersion(
             f"{where!r} was written in format {payload[0]} with serializer {payload[1]} and {payload[2]} codecs; "
             f"this everstep reads format {FORMAT}, serializer {SERIALIZER}.",

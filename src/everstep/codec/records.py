@@ -53,6 +53,8 @@ def unseal(body: bytes, where: str, base_digest: bytes | None) -> OpenRecord:
         envelope = _envelopes.decode(body)
         if envelope.version > SCHEMA_VERSION:
             raise _newer(where, envelope.version)
+        if envelope.version < 1:
+            raise ValueError(f"schema version {envelope.version}")
         record = _headers.decode(envelope.header)
     except (msgspec.DecodeError, msgspec.ValidationError, ValueError) as error:
         raise StateCorrupted(f"{where} cannot be read: {error}.") from error

@@ -100,8 +100,38 @@ def _block(
             heads = set(choose_heads(members))
             if not heads:
                 raise UncutLoop(members)
-            inside = {m: (graph[m] & set(members)) - heads for m in members}
-            _block(inside, choose_heads, masks, looping)
+            _block(_cut(graph, members, heads), choose_heads, masks, looping)
+
+
+def _cut(graph: Graph, members: Sequence[int], heads: set[int]) -> Graph:
+    """Return a loop's inside without the edges that close it.
+
+    Two loops may begin at the same head. The smaller one then counts as inside the larger and is left whole
+    for the next cut, so that the rest of the larger loop waits for it as for any loop.
+    """
+    inside = {m: graph[m] & set(members) for m in members}
+    behind: Graph = {m: set() for m in members}
+    for m, successors in inside.items():
+        for nxt in successors:
+            behind[nxt].add(m)
+    bodies = {(u, h): _body(behind, u, h) for h in heads for u in behind[h]}
+    largest = max(map(len, bodies.values()))
+    for (u, h), body in bodies.items():
+        if len(body) == largest:
+            inside[u] = inside[u] - {h}
+    return inside
+
+
+def _body(behind: Graph, tail: int, head: int) -> set[int]:
+    """Return the loop that the edge from `tail` to `head` closes."""
+    body = {head}
+    todo = [tail]
+    while todo:
+        here = todo.pop()
+        if here not in body:
+            body.add(here)
+            todo.extend(behind[here])
+    return body
 
 
 def mask_of(nodes: Iterable[int]) -> int:

@@ -65,9 +65,7 @@ class Node:
         self.retry = Retry.of(retry)
         self.timeout = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
         self.max_visits = max_visits
-        self.is_async = inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(
-            getattr(fn, "__call__", None)
-        )
+        self.is_async = _is_async(fn)
         hints = hints_of(fn)
         self.returns = hints.get("return", UNKNOWN)
         self.context_param, self.params, self.oddities = _read_signature(fn, hints, tuple(inputs or ()))
@@ -226,6 +224,12 @@ def ifelse(
 def route(*targets: str | Node, multi: bool = False, **options: Any) -> Callable[[Callable[..., Any]], Gate]:
     """Turn a function that returns a target's name into a gate; with `multi` it may return several."""
     return lambda f: Gate(f, [_target_name(t) for t in targets], multi=multi, **options)
+
+
+def _is_async(fn: Callable[..., Any]) -> bool:
+    """True for coroutine functions, async generators, and objects whose call is one."""
+    called = fn if inspect.isroutine(fn) else type(fn).__call__
+    return inspect.iscoroutinefunction(called) or inspect.isasyncgenfunction(called)
 
 
 def _target_name(target: object) -> str:

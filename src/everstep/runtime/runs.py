@@ -53,12 +53,12 @@ class Outcome(NamedTuple):
 class Runs:
     """The runs of one host."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, keeper: LeaseKeeper) -> None:
         self._services = services
-        self._keeper = LeaseKeeper(services.store, services.clock)
+        self.keeper = keeper
 
     def close(self) -> None:
-        self._keeper.close()
+        self.keeper.close()
 
     async def run(self, flow: Flow, inputs: Mapping[str, Any] | None, run_id: str | None) -> Outcome:
         """Start a run, continue it if it is unfinished, or return what it came to if it has ended."""
@@ -105,7 +105,7 @@ class Runs:
         row = await self.row(run_id)
         if row.status.is_final or not await self._services.store.signal(run_id, Signal.CANCEL):
             return (await self.row(run_id)).status
-        drive = self._keeper.drive_of(run_id)
+        drive = self.keeper.drive_of(run_id)
         if drive is not None:
             drive.stop(RunCancelled(f"run {run_id!r} was cancelled."))
             return Status.RUNNING
@@ -203,13 +203,13 @@ class Runs:
         drive = Drive(self._services, flow, journal, state, space)
         lease = journal.lease
         if lease is not None:
-            self._keeper.hold(lease, flow.durability.lease_ttl, drive)
+            self.keeper.hold(lease, flow.durability.lease_ttl, drive)
         status: Status | None = None
         try:
             status = await drive.run()
         finally:
             if lease is not None:
-                self._keeper.drop(journal.run_id)
+                self.keeper.drop(journal.run_id)
                 if status is None:
                     await self._release(lease)
         error = drive.failure

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from copy import copy
 
 from everstep.codec.values import Values
 from everstep.ports.store import CheckpointBlobStore, CheckpointStore
@@ -40,8 +42,7 @@ class Services:
         self.owns_loop = owns_loop
         """True if nobody else's code runs on the loop, so that a sync node may be called on it."""
         self.committer = Committer(store, clock)
-        self._max_threads = max_threads
-        self._pool: ThreadPoolExecutor | None = None
+        self._threads = _Threads(max_threads)
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
@@ -54,14 +55,36 @@ class Services:
         finally:
             self.committer.drives -= 1
 
+    def twin(self) -> Services:
+        """Return the same services for another event loop, with commits of its own."""
+        twin = copy(self)
+        twin.committer = Committer(self.store, self.clock)
+        return twin
+
     @property
     def pool(self) -> ThreadPoolExecutor:
         """Threads for sync nodes that run beside others."""
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(self._max_threads, thread_name_prefix="everstep-node")
-        return self._pool
+        return self._threads.pool()
 
     def close(self) -> None:
         self.committer.close()
+        self._threads.close()
+
+
+class _Threads:
+    """A pool that is made when it is first wanted."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._pool: ThreadPoolExecutor | None = None
+
+    def pool(self) -> ThreadPoolExecutor:
+        with self._lock:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(self._most, thread_name_prefix="everstep-node")
+            return self._pool
+
+    def close(self) -> None:
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)

@@ -1,24 +1,25 @@
 """The suite that every store must pass. Inherit it and say how to open your store:
 
-    class TestMyStore(StoreConformance):
-        @pytest.fixture
-        def store_kit(self, tmp_path):
-            clock = ManualClock()
-            return StoreKit(
-                open=lambda: Opened(MyStore(tmp_path, clock), MyArtifacts(tmp_path)),
-                clock=clock,
-                capabilities=Capabilities(durable=True, single_writer=True),
-            )
+class TestMyStore(StoreConformance):
+    @pytest.fixture
+    def store_kit(self, tmp_path):
+        clock = ManualClock()
+        return StoreKit(
+            open=lambda: Opened(MyStore(tmp_path, clock), MyArtifacts(tmp_path)),
+            clock=clock,
+            capabilities=Capabilities(durable=True, single_writer=True),
+        )
 """
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
+_PARTS = [f"{__name__}_{part}" for part in ("client", "clients", "crash", "leases", "records")]
 # Before the imports below, or a failed assertion of the suite shows no values.
-pytest.register_assert_rewrite(
-    *(f"everstep.testing.conformance_{part}" for part in ("client", "clients", "crash", "leases", "records"))
-)
+pytest.register_assert_rewrite(*(part for part in _PARTS if part not in sys.modules))
 
 from everstep.testing.conformance_client import StoreKit  # noqa: E402
 from everstep.testing.conformance_clients import Blobs, Listing, TwoClients  # noqa: E402

@@ -49,7 +49,7 @@ class Chain:
     epoch: int = 1
     head: Commit | None = None
 
-    def admission(self, body: bytes = b"first", *, keyframe: bool = False, **changes: Any) -> Commit:
+    def admission(self, body: bytes = b"first", **changes: Any) -> Commit:
         """Return the commit that admits the run."""
         admission = Admission(
             flow_id=self.flow_id,
@@ -62,17 +62,17 @@ class Chain:
             ttl=TTL,
             process=self.process,
         )
-        changes = {"status": Status.RUNNING, "admission": admission} | changes
-        return Commit(
-            run_id=self.run_id,
-            sequence=1,
-            checkpoint_id=str(uuid4()),
-            base=None,
-            epoch=1,
-            body=body,
-            keyframe=keyframe,
-            **changes,
-        )
+        fields: dict[str, Any] = {
+            "run_id": self.run_id,
+            "sequence": 1,
+            "checkpoint_id": str(uuid4()),
+            "base": None,
+            "epoch": 1,
+            "body": body,
+            "status": Status.RUNNING,
+            "admission": admission,
+        }
+        return Commit(**(fields | changes))
 
     def following(self, body: bytes = b"step", **changes: Any) -> Commit:
         """Return a commit that follows the head, or, changed, one that ought to be refused."""

@@ -145,9 +145,7 @@ class TwoClients(Suite):
         assert later.listing() == ["ended", "run"]
         later.extend(chain, [b"4"])
 
-    def test_clients_that_write_at_once_lose_nothing(
-        self, client: Client, store_kit: StoreKit
-    ) -> None:
+    def test_clients_that_write_at_once_lose_nothing(self, client: Client, store_kit: StoreKit) -> None:
         start = threading.Barrier(WRITERS)
         failures: list[BaseException] = []
 

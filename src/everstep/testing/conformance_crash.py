@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from everstep import END, Durability, Flow, Host, Status, ifelse, node
+from everstep import Durability, Flow, Host, Status, ifelse, node
 from everstep.errors import StoreError
 from everstep.model.leases import Lease, Process
 from everstep.model.records import ArtifactRef
@@ -217,7 +217,7 @@ class Workshop:
         )
 
     def work(self, opened: Opened, kit: StoreKit, run_id: str, salt: int) -> dict[str, Any]:
-        """Run until the broken node fails, mend it, resume; whatever of that is already done is not repeated."""
+        """Run until the broken node fails, mend it, resume; what is already done of that is not repeated."""
         with Host(opened, clock=kit.clock) as host:
             inputs = {"count": 0, "salt": salt}
             result = host.run(self.flow, inputs, run_id=run_id)
@@ -262,9 +262,7 @@ class Crashes(Suite):
         for at in range(1, 20):
             shop, run_id = Workshop(), f"run-{at}"
             with pytest.raises(StoreError):
-                shop.work(
-                    interrupted(store_kit.open(), Interruption(3, Loss.BEFORE)), store_kit, run_id, at
-                )
+                shop.work(interrupted(store_kit.open(), Interruption(3, Loss.BEFORE)), store_kit, run_id, at)
             store_kit.clock.advance(TTL)
             interruption = Interruption(at, loss)
             try:

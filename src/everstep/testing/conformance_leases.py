@@ -32,7 +32,7 @@ class Leases(Suite):
         chain = client.admit("run", process=Process("boot", "pid:[1]", 4321, 99))
         client.clock.advance(10)
         before = client.row("run")
-        with pytest.raises(LeaseConflict, match="process 4321.* 20 s") as caught:
+        with pytest.raises(LeaseConflict, match=r"process 4321.* 20 s") as caught:
             client.claim("run")
         held = caught.value.details["lease"]
         assert isinstance(held, Lease)
@@ -112,7 +112,7 @@ class Leases(Suite):
 
     def test_takeovers_without_progress_are_counted(self, client: Client) -> None:
         client.admit("run")
-        counts = []
+        counts: list[int] = []
         for _ in range(3):
             client.clock.advance(31)
             counts.append(client.claim("run", f"owner {len(counts)}").takeovers)

@@ -1,4 +1,8 @@
-"""Power cuts for SQLite files: record what was written and synced, then ask what a cut would have left."""
+"""Bad disks for SQLite files.
+
+Power cuts: record what was written and synced, then ask what a cut would have left. And disks that fill up
+or cannot be written.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,8 @@ from enum import StrEnum
 from pathlib import Path
 
 import apsw
+
+_JOURNALS = apsw.SQLITE_OPEN_MAIN_JOURNAL | apsw.SQLITE_OPEN_SUPER_JOURNAL | apsw.SQLITE_OPEN_WAL
 
 
 class Act(StrEnum):
@@ -28,8 +34,8 @@ class Op:
     offset: int = 0
     """Where a write begins, or what a truncation leaves."""
     data: bytes = b""
-    is_durable: bool = False
-    """A deletion after which the folder was synced."""
+    syncs_folder: bool = False
+    """A deletion or a sync that also makes every deletion in the folder last."""
 
 
 class PowerCutVfs(apsw.VFS):
@@ -45,7 +51,7 @@ class PowerCutVfs(apsw.VFS):
 
     def xDelete(self, filename: str, syncdir: bool) -> None:  # noqa: N802
         super().xDelete(filename, syncdir)
-        self.ops.append(Op(Act.DELETE, Path(filename).name, is_durable=bool(syncdir)))
+        self.ops.append(Op(Act.DELETE, Path(filename).name, syncs_folder=bool(syncdir)))
 
 
 class _File(apsw.VFSFile):
@@ -53,6 +59,8 @@ class _File(apsw.VFSFile):
         path = name.filename() if isinstance(name, apsw.URIFilename) else name
         self._ops = ops
         self._name = Path(path).name if path else "temporary"
+        # As SQLite's own files do: the first sync of a new journal or log syncs its folder too.
+        self._syncs_folder = bool(flags[0] & apsw.SQLITE_OPEN_CREATE and flags[0] & _JOURNALS)
         super().__init__("", name, flags)
 
     def xWrite(self, data: bytes, offset: int) -> None:  # noqa: N802
@@ -65,7 +73,8 @@ class _File(apsw.VFSFile):
 
     def xSync(self, flags: int) -> None:  # noqa: N802
         super().xSync(flags)
-        self._ops.append(Op(Act.SYNC, self._name))
+        self._ops.append(Op(Act.SYNC, self._name, syncs_folder=self._syncs_folder))
+        self._syncs_folder = False
 
 
 def survivors(ops: Sequence[Op], chance: random.Random) -> dict[str, bytes]:
@@ -76,14 +85,13 @@ def survivors(ops: Sequence[Op], chance: random.Random) -> dict[str, bytes]:
     durable: dict[str, bytearray] = {}
     pending: dict[str, list[Op]] = {}
     for op in ops:
+        pending.setdefault(op.file, []).append(op)
         if op.act is Act.SYNC:
-            for earlier in pending.pop(op.file, []):
+            for earlier in pending.pop(op.file):
                 _apply(durable, earlier)
-        elif op.act is Act.DELETE and op.is_durable:
-            pending.pop(op.file, None)
-            _apply(durable, op)
-        else:
-            pending.setdefault(op.file, []).append(op)
+        if op.syncs_folder:
+            for file, waiting in pending.items():
+                pending[file] = _settle_deletions(durable, waiting)
     for unsynced in pending.values():
         for op in unsynced:
             luck = chance.random()
@@ -95,7 +103,18 @@ def survivors(ops: Sequence[Op], chance: random.Random) -> dict[str, bytes]:
     return {file: bytes(content) for file, content in durable.items()}
 
 
+def _settle_deletions(files: dict[str, bytearray], waiting: list[Op]) -> list[Op]:
+    """Carry out a file's deletions, and return what was done to its successor since."""
+    deletions = [k for k, op in enumerate(waiting) if op.act is Act.DELETE]
+    if not deletions:
+        return waiting
+    _apply(files, waiting[deletions[-1]])
+    return waiting[deletions[-1] + 1 :]
+
+
 def _apply(files: dict[str, bytearray], op: Op) -> None:
+    if op.act is Act.SYNC:
+        return
     if op.act is Act.DELETE:
         files.pop(op.file, None)
         return
@@ -114,3 +133,35 @@ def write_files(files: dict[str, bytes], folder: Path) -> None:
     folder.mkdir(parents=True)
     for name, content in files.items():
         (folder / name).write_bytes(content)
+
+
+class MoodyVfs(apsw.VFS):
+    """The usual files, on a disk that can fill up or turn read-only."""
+
+    def __init__(self) -> None:
+        self.name = f"moody-{id(self)}"
+        self.space: int | None = None
+        """How many writes there is room for; none means plenty."""
+        self.is_read_only = False
+        super().__init__(self.name, "")
+
+    def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> _MoodyFile:  # noqa: N802  SQLite's name
+        if self.is_read_only:
+            if flags[0] & apsw.SQLITE_OPEN_WAL:
+                raise apsw.CantOpenError
+            flags[0] &= ~(apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
+            flags[0] |= apsw.SQLITE_OPEN_READONLY
+        return _MoodyFile(self, name, flags)
+
+
+class _MoodyFile(apsw.VFSFile):
+    def __init__(self, vfs: MoodyVfs, name: str | apsw.URIFilename | None, flags: list[int]) -> None:
+        self._vfs = vfs
+        super().__init__("", name, flags)
+
+    def xWrite(self, data: bytes, offset: int) -> None:  # noqa: N802
+        if self._vfs.space == 0:
+            raise apsw.FullError
+        if self._vfs.space is not None:
+            self._vfs.space -= 1
+        super().xWrite(data, offset)

@@ -1,0 +1,61 @@
+"""What both sides of `everstep bench` work with: the values they keep and what a measurement is."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from everstep.errors import EverstepError
+
+STEPS_A_RUN = 5
+BRANCHES_A_COMMIT = 50
+LARGE = 10 * 2**20
+
+
+class Sample(NamedTuple):
+    """One measurement of one side."""
+
+    seconds: float
+    """For one step, run or whatever the work is counted in."""
+    bytes: float | None = None
+    """On disk for one step, after everything was closed."""
+
+
+class BenchFailed(EverstepError):
+    """A process of the benchmark did not do what it was started for."""
+
+    code = "bench.failed"
+
+
+def small(seed: int) -> dict[str, Any]:
+    """Return what a trivial step returns."""
+    return {"ok": True, "seed": seed, "text": "hello"}
+
+
+def message(number: int) -> dict[str, Any]:
+    """Return a chat message of about 1 KiB."""
+    return {"role": "user", "number": number, "content": f"{number:08}" + "m" * 970}
+
+
+def large() -> str:
+    """Return 10 MiB of text that is unlike any other."""
+    return os.urandom(LARGE // 2).hex()
+
+
+def bytes_in(folder: Path) -> int:
+    """Return the size of all files below a folder."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def run_python(code: str, *arguments: str, exits_with: int = 0) -> None:
+    """Run code in a process of its own, started as this one was."""
+    command = [sys.executable, "-c", code, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    if done.returncode != exits_with:
+        raise BenchFailed(
+            f"a process of the benchmark ended with {done.returncode}.",
+            fix=done.stderr.strip().rpartition("\n")[2],
+        )

@@ -1,0 +1,256 @@
+"""What the pages say is true: their code runs, their commands exist, their links lead somewhere.
+
+The blocks of a page share a folder and, if they are Python, a module:
+
+    ```python               runs
+    ```python file=name.py  is written to that file, for the blocks after it
+    ```python no-run        does not run; listed in NOT_RUN with the reason
+    ```console              runs what stands behind `$ `; the lines below it are its output, `…` stands for any text
+    ```sh                   does not run; its commands and options exist
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+import click
+import msgspec
+import pytest
+
+import everstep
+from everstep import errors
+from everstep.cli.main import COMMANDS, cli
+from everstep.model import enums, leases, records
+from everstep.model.durability import Durability
+from tests.architecture.sources import PACKAGE, ROOT
+
+NOT_RUN: dict[str, str] = {}
+"""Pages with a block that cannot run here, and why."""
+
+PAGES = {
+    path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
+    for path in [*ROOT.glob("*.md"), *sorted((ROOT / "docs").rglob("*.md"))]
+}
+FENCE = re.compile(r"^```(\w+)[ ]*([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+EXIT = re.compile(r"# exits with (\d+)$")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: its language, what follows the language, and the text."""
+
+    language: str
+    note: str
+    text: str
+    line: int
+
+
+def blocks_of(page: str) -> list[Block]:
+    return [Block(m[1], m[2].strip(), m[3], page[: m.start()].count("\n") + 2) for m in FENCE.finditer(page)]
+
+
+def commands_in(text: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield each command of a console block with the lines that it should print."""
+    for chunk in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
+        command, *expected = chunk.replace("\\\n", "").rstrip().splitlines()
+        yield command, expected
+
+
+def runnable(page: str) -> bool:
+    return any(b.language in ("python", "console") for b in blocks_of(PAGES[page]))
+
+
+@pytest.fixture
+def page_module(request: pytest.FixtureRequest) -> Iterator[ModuleType]:
+    """A module of its own for a page's Python blocks, findable as the home of the classes they define."""
+    name = "page_" + re.sub(r"\W", "_", request.node.callspec.params["page"])
+    module = sys.modules[name] = ModuleType(name)
+    yield module
+    del sys.modules[name]
+
+
+@pytest.fixture
+def shell(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """An environment in which `everstep` is this everstep."""
+    folder = tmp_path_factory.mktemp("bin")
+    (folder / "everstep").write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m everstep "$@"\n')
+    (folder / "everstep").chmod(0o755)
+    return {
+        **{k: v for k, v in os.environ.items() if not k.startswith("EVERSTEP_")},
+        "PATH": f"{folder}:{os.environ['PATH']}",
+        "PYTHONPATH": str(PACKAGE.parent),
+        "COLUMNS": "110",
+        "NO_COLOR": "1",
+    }
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if runnable(p)])
+def test_code_on_the_page_runs(
+    page: str,
+    page_module: ModuleType,
+    shell: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for block in blocks_of(PAGES[page]):
+        if block.language == "console":
+            for command, expected in commands_in(block.text):
+                check_command(command, expected, shell, f"{page}:{block.line}")
+        elif block.language == "python" and block.note.startswith("file="):
+            Path(block.note.removeprefix("file=")).write_text(block.text)
+        elif block.language == "python" and block.note != "no-run":
+            code = "\n" * (block.line - 1) + block.text
+            exec(compile(code, str(ROOT / page), "exec"), vars(page_module))
+
+
+def check_command(command: str, expected: list[str], shell: dict[str, str], where: str) -> None:
+    """Run a command and compare its exit code and output with what the page shows."""
+    done = subprocess.run(
+        ["sh", "-c", command], env=shell, check=False, capture_output=True, text=True, timeout=30
+    )
+    output = done.stderr + done.stdout
+    wanted = EXIT.search(command)
+    assert done.returncode % 256 in (int(wanted[1]) if wanted else 0, -9 % 256 if "137" in command else -1), (
+        f"{where}: {command}\n{output}"
+    )
+    lines = [line.rstrip() for line in output.splitlines()]
+    for line in expected:
+        pattern = ".*".join(re.escape(" ".join(part.split())) for part in line.split("…"))
+        assert any(re.fullmatch(pattern, " ".join(x.split())) for x in lines), (
+            f"{where}: {command} does not print {line!r} but\n{output}"
+        )
+
+
+def test_only_listed_pages_have_code_that_does_not_run() -> None:
+    found = {page for page, text in PAGES.items() if any(b.note == "no-run" for b in blocks_of(text))}
+    assert found == set(NOT_RUN)
+
+
+def test_blocks_have_a_known_kind() -> None:
+    known = re.compile(r"(python( no-run| file=\w+\.py)?|console|sh|text|sql)")
+    odd = [
+        f"{page}:{b.line}: {b.language} {b.note}"
+        for page, text in PAGES.items()
+        for b in blocks_of(text)
+        if not known.fullmatch(f"{b.language} {b.note}".strip())
+    ]
+    assert odd == []
+
+
+def shown_commands(page: str) -> Iterator[list[str]]:
+    """Yield the words of each `everstep` command in the shell blocks of a page."""
+    for block in blocks_of(PAGES[page]):
+        if block.language in ("console", "sh"):
+            text = block.text.replace("\\\n", "")
+            for line in re.findall(r"^(?:\$ )?(everstep .*)$", text, re.MULTILINE):
+                words = shlex.split(line, comments=True)
+                yield words[1 : words.index("|")] if "|" in words else words[1:]
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if any(shown_commands(p))])
+def test_command_on_the_page_exists_with_its_options(page: str) -> None:
+    for name, *words in shown_commands(page):
+        assert name in COMMANDS, f"{page}: everstep {name}"
+        unknown = {w.partition("=")[0] for w in words if w.startswith("-")} - options_of(name)
+        assert not unknown, f"{page}: everstep {name} has no {unknown}"
+
+
+def options_of(name: str) -> set[str]:
+    context = click.Context(cli)
+    command = cli.get_command(context, name)
+    assert command is not None
+    return {option for param in command.get_params(context) for option in param.opts if option[0] == "-"}
+
+
+def anchors_of(page: str) -> set[str]:
+    titles = re.findall(r"^#+ (.*)$", FENCE.sub("", page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page: str) -> None:
+    for link in LINK.findall(FENCE.sub("", PAGES[page])):
+        if "://" in link:
+            continue
+        file, _, anchor = link.partition("#")
+        target = (ROOT / page).parent / file if file else ROOT / page
+        assert target.exists(), f"{page} links to {link}"
+        if anchor:
+            assert anchor in anchors_of(target.read_text(encoding="utf-8")), f"{page} links to {link}"
+
+
+def test_index_leads_to_every_page_of_the_docs() -> None:
+    index = {
+        (ROOT / "docs" / link.partition("#")[0]).resolve() for link in LINK.findall(PAGES["docs/README.md"])
+    }
+    decisions = {
+        (ROOT / "docs/decisions" / link).resolve() for link in LINK.findall(PAGES["docs/decisions/README.md"])
+    }
+    pages = {path.resolve() for path in (ROOT / "docs").rglob("*.md")} - {ROOT / "docs/README.md"}
+    assert pages - index - decisions == set()
+
+
+def test_every_error_is_explained() -> None:
+    raised = {
+        (cls.__name__, cls.code)
+        for _, cls in inspect.getmembers(errors, inspect.isclass)
+        if issubclass(cls, errors.EverstepError) and cls is not errors.EverstepError
+    }
+    rows = re.findall(r"^\| `(\w+)` \| `([^`]+)` \|", PAGES["docs/reference/errors.md"], re.MULTILINE)
+    assert set(rows) == raised
+    assert len(rows) == len(raised)
+
+
+def test_every_problem_of_a_flow_is_explained() -> None:
+    found = set(re.findall(r'"(flow\.[a-z_]+)"', (PACKAGE / "graph/flow.py").read_text(encoding="utf-8")))
+    explained = re.findall(r"^\| `(flow\.[a-z_]+)` \|", PAGES["docs/reference/errors.md"], re.MULTILINE)
+    assert set(explained) == found
+
+
+@pytest.mark.parametrize(
+    "struct",
+    [
+        records.CheckpointRecord,
+        records.StepRecord,
+        records.Written,
+        records.ArtifactRef,
+        records.ErrorInfo,
+        leases.Lease,
+    ],
+)
+def test_every_field_of_a_record_is_explained(struct: type[msgspec.Struct]) -> None:
+    section = PAGES["docs/reference/records.md"].split(f"## {struct.__name__}\n")[1].split("\n## ")[0]
+    missing = [f for f in struct.__struct_fields__ if f"| `{f}` |" not in section]
+    assert missing == []
+
+
+@pytest.mark.parametrize("words", [enums.Trigger, enums.Status])
+def test_every_trigger_and_status_is_explained(words: type[enums.Trigger] | type[enums.Status]) -> None:
+    page = PAGES["docs/reference/records.md"]
+    assert [w.value for w in words if f"| `{w.value}` |" not in page] == []
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    page = PAGES["docs/reference/python.md"]
+    methods = [f".{n}(" for n, _ in inspect.getmembers(everstep.Host, inspect.isfunction) if n[0] != "_"]
+    wanted = [*everstep.__all__, *methods, *Durability.__struct_fields__]
+    assert [name for name in wanted if name not in page] == []
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_and_option_is_in_the_reference(command: str) -> None:
+    page = PAGES["docs/reference/command-line.md"]
+    assert f"## {command}\n" in page
+    section = page.split(f"## {command}\n")[1].split("\n## ")[0] + page.split("\n## ")[0]
+    assert [o for o in options_of(command) if f"`{o}" not in section] == []

@@ -1,0 +1,202 @@
+"""What the commands draw: the outline of a flow, the live tree, tables, and the values of steps."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from everstep import Flow, Host, ifelse, node
+from everstep.cli.live import LiveTree
+from everstep.cli.loading import load_flow
+from everstep.cli.lookup import Lookup
+from everstep.cli.outline import outline
+from everstep.cli.plain import Unreadable
+from everstep.cli.progress import describe
+from everstep.cli.show import find_steps, fold
+from everstep.cli.table import Cell, layout
+from everstep.errors import BadRequest, FlowError
+from everstep.runtime.events import Event
+
+
+@node(output="draft")
+def write(topic: str, draft: str = "") -> str:
+    return draft + topic
+
+
+@ifelse(when_true="write", when_false="publish")
+def is_short(draft: str) -> bool:
+    return len(draft) < 3
+
+
+@node(output="page")
+def publish(draft: str) -> str:
+    return draft.upper()
+
+
+@node(output="seen")
+def read(topic: str) -> int:
+    return len(topic)
+
+
+def essay(durability: str = "strong") -> Flow:
+    return Flow("essay", [publish, is_short, read, write], entry="write", durability=durability)
+
+
+def event(kind: Any, name: str = "", visit: int = 1, attempt: int = 1, **data: object) -> Event:
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    return Event(kind=kind, run_id="r1", at=at, node=name, visit=visit, attempt=attempt, data=data)
+
+
+def test_outline_is_upstream_first_and_nests_what_a_gate_leads_to() -> None:
+    assert outline(essay().plan) == [("read", 0), ("write", 0), ("is_short", 0), ("publish", 1)]
+
+
+def test_every_node_is_in_the_outline_once() -> None:
+    plan = essay().plan
+    assert sorted(place.name for place in outline(plan)) == sorted(plan.paths)
+
+
+def drawn(tree: LiveTree) -> list[str]:
+    console = Console(file=io.StringIO(), width=100, height=30)
+    with console.capture() as capture:
+        console.print(tree.draw())
+    return capture.get().splitlines()
+
+
+def test_live_tree_shows_state_visits_attempts_and_errors() -> None:
+    tree = LiveTree(essay(), Console(file=io.StringIO(), width=100, height=30))
+    tree(event("run_started", flow="essay"))
+    tree(event("step_started", "read"))
+    tree(event("step_completed", "read", seconds=0.25))
+    tree(event("step_started", "write", visit=3))
+    tree(event("step_started", "is_short", attempt=2))
+    tree(event("step_retrying", "is_short", attempt=2, seconds=0.1, error="ValueError: a\nb"))
+    head, *lines = drawn(tree)
+    assert head == "essay  run r1"
+    assert lines[0].startswith("├─ ✓ read")
+    assert lines[0].endswith("250 ms")
+    assert lines[1].startswith("├─ ▶ write")
+    assert lines[1].endswith("×3")
+    assert lines[2].startswith("├─ ↻ is_short")
+    assert lines[2].endswith("attempt 2  ValueError: a b")
+    assert lines[3].startswith("└─   · publish")
+    assert tree.run_id == "r1"
+
+
+def test_live_tree_of_a_flow_taller_than_the_screen_shows_what_is_under_way() -> None:
+    nodes = [read.with_name(f"n{k}").with_outputs(f"o{k}") for k in range(100)]
+    tree = LiveTree(Flow("tall", nodes), Console(file=io.StringIO(), width=80, height=20))
+    tree(event("step_started", "n77"))
+    lines = drawn(tree)
+    assert len(lines) < 20
+    assert any("▶ n77" in line for line in lines)
+    assert lines[-1].endswith("86 more nodes")
+
+
+def test_resumed_run_says_where_it_goes_on() -> None:
+    said = describe(event("run_resumed", flow="essay", sequence=4, steps=3))
+    assert said == "run r1 of essay resumed at checkpoint 4, 3 steps were already done"
+
+
+def test_table_is_aligned_and_cut_at_the_edge_of_the_screen() -> None:
+    rows = [[Cell("a"), Cell("long text here")], [Cell("bbb"), Cell("c")]]
+    assert layout(rows, None) == ["a    long text here", "bbb  c"]
+    assert layout(rows, 10) == ["a    long…", "bbb  c"]
+    assert layout([], 10) == []
+
+
+@pytest.fixture
+def host() -> Iterator[Host]:
+    with Host("memory:") as opened:
+        yield opened
+
+
+def test_lookup_finds_every_version_of_a_rewritten_value(host: Host) -> None:
+    host.run(essay(), {"topic": "a"}, run_id="r1")
+    lookup = Lookup(host, "r1", host.history("r1"))
+    assert [lookup.value("draft", version) for version in (1, 2, 3)] == ["a", "aa", "aaa"]
+    assert lookup.value("topic", 1) == "a"
+
+
+def test_lookup_says_which_version_was_overwritten_within_a_checkpoint(host: Host) -> None:
+    host.run(essay("partial"), {"topic": "a"}, run_id="r1")
+    lookup = Lookup(host, "r1", host.history("r1"))
+    assert lookup.value("draft", 3) == "aaa"
+    for version in (1, 9):
+        assert isinstance(lookup.value("draft", version), Unreadable)
+
+
+def test_step_is_found_by_checkpoint_node_and_visit(host: Host) -> None:
+    host.run(essay(), {"topic": "a"}, run_id="r1")
+    records = host.history("r1")
+
+    def visits(wanted: str) -> list[tuple[str, int]]:
+        return [(step.path, step.visit) for _, step in find_steps(records, wanted)]
+
+    assert visits("1") == [("@inputs", 1)]
+    assert visits("write") == [("write", 3)]
+    assert visits("write@2") == [("write", 2)]
+    assert visits("write@9") == visits("write@x") == visits("nobody") == visits("99") == []
+
+
+def test_nodes_are_folded_in_the_order_they_ran_with_the_pending_ones_last(host: Host) -> None:
+    host.run(essay(), {"topic": "a"}, run_id="r1")
+    lines = fold(host.history("r1"), ["later"])
+    assert {line.name: line.visits for line in lines} == {
+        "read": 1,
+        "write": 3,
+        "is_short": 3,
+        "publish": 1,
+        "later": 0,
+    }
+    assert lines[-1].name == "later"
+
+
+@pytest.fixture
+def clean_imports(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "modules", dict(sys.modules))
+
+
+SOURCE = "from everstep import Flow, node\n@node(output='b')\ndef f(a): return a\n"
+
+
+@pytest.mark.usefixtures("clean_imports")
+def test_file_is_loaded_under_its_stem_with_its_folder_first(tmp_path: Path) -> None:
+    (tmp_path / "cli_neighbour.py").write_text("name = 'mine'\n")
+    file = tmp_path / "cli_loaded.py"
+    file.write_text(SOURCE + "import cli_neighbour\nalias = flow = Flow(cli_neighbour.name, [f])\n")
+    assert load_flow(str(file)).name == "mine"
+    assert load_flow(f"{file}:mine") is load_flow(f"{file}:alias") is sys.modules["cli_loaded"].flow
+    assert sys.path[0] == str(tmp_path)
+
+
+@pytest.mark.usefixtures("clean_imports")
+def test_file_that_would_hide_another_module_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "json.py").write_text(SOURCE + "flow = Flow('x', [f])\n")
+    with pytest.raises(BadRequest, match="another module has that name"):
+        load_flow(str(tmp_path / "json.py"))
+
+
+@pytest.mark.usefixtures("clean_imports")
+def test_file_that_raises_shows_only_its_own_frames(tmp_path: Path) -> None:
+    file = tmp_path / "cli_raises.py"
+    file.write_text("def inner():\n    return 1 / 0\ninner()\n")
+    with pytest.raises(FlowError) as raised:
+        load_flow(str(file))
+    trace = str(raised.value.details["traceback"])
+    assert trace.count("File ") == trace.count(str(file)) == 2
+    assert trace.endswith("ZeroDivisionError: division by zero\n")
+
+
+@pytest.mark.parametrize("spec", ["x.py:", ":flow", "no_such_module_here:flow", "/no/such/file.py"])
+def test_spec_that_leads_nowhere_is_refused(spec: str) -> None:
+    with pytest.raises(BadRequest):
+        load_flow(spec)

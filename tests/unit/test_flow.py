@@ -1,0 +1,262 @@
+"""Building a flow: wiring, and every problem reported at once with its code and its fix."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from everstep import END, Context, Flow, ifelse, node, route
+from everstep.errors import BadRequest, FlowError, InputError
+
+
+@node(output="doubled")
+def double(x: int) -> int:
+    return 2 * x
+
+
+@node(output="total")
+def add(doubled: int, y: int) -> int:
+    return doubled + y
+
+
+@node(output="i")
+def step(i: int) -> int:
+    return i + 1
+
+
+@ifelse(when_true="step", when_false=END)
+def more(i: int, n: int) -> bool:
+    return i < n
+
+
+def problems_of(*nodes: Any, **options: Any) -> dict[str, str]:
+    with pytest.raises(FlowError) as caught:
+        Flow("bad", nodes, **options)
+    found = caught.value.details["problems"]
+    assert isinstance(found, list)
+    assert all(p["fix"] for p in found)
+    return {p["code"]: p["message"] for p in found}
+
+
+def test_edges_follow_from_names() -> None:
+    flow = Flow("sum", [double, add])
+    assert flow.plan.graph == {0: {1}, 1: set()}
+    assert flow.inputs == {"x": True, "y": True}
+    assert flow.outputs == ("doubled", "total")
+
+
+def test_a_node_can_be_called_like_its_function() -> None:
+    assert double(4) == 8
+
+
+def test_renamed_nodes_read_and_write_other_names() -> None:
+    other = double.with_name("quadruple").with_inputs(x="doubled").with_outputs("quadrupled")
+    flow = Flow("twice", [double, other])
+    assert flow.plan.graph == {0: {1}, 1: set()}
+    assert double.name == "double" and double.outputs == ("doubled",)
+    with pytest.raises(BadRequest, match="no parameter 'z'"):
+        double.with_inputs(z="x")
+
+
+def test_all_problems_are_reported_at_once() -> None:
+    @route("nowhere", "double")
+    def gate(x: int) -> str:
+        return "double"
+
+    found = problems_of(double, double, gate, entry="missing")
+    assert found.keys() == {"flow.duplicate_name", "flow.unknown_target", "flow.unknown_entry"}
+
+
+def test_a_misspelt_target_is_suggested() -> None:
+    @ifelse(when_true="stepp", when_false=END)
+    def again(i: int) -> bool:
+        return True
+
+    with pytest.raises(FlowError, match="Did you mean 'step'"):
+        Flow("bad", [step, again])
+
+
+def test_a_loop_without_a_gate_is_refused() -> None:
+    @node(output="b")
+    def there(a: int) -> int:
+        return a
+
+    @node(output="a")
+    def back(b: int) -> int:
+        return b
+
+    assert "there -> back -> there" in problems_of(there, back)["flow.endless_loop"]
+
+
+def test_a_node_that_reads_its_own_output_needs_a_gate() -> None:
+    assert "flow.endless_loop" in problems_of(step)
+
+
+def test_two_writers_need_a_gate_or_an_order() -> None:
+    left = double.with_name("left")
+    right = double.with_name("right")
+    assert "both write 'doubled'" in problems_of(left, right)["flow.two_writers"]
+
+    @ifelse(when_true="left", when_false="right")
+    def choose(x: int) -> bool:
+        return x > 0
+
+    Flow("fine", [left, right, choose])
+
+
+def test_a_gate_that_may_choose_both_does_not_exclude() -> None:
+    left, right = double.with_name("left"), double.with_name("right")
+
+    @route("left", "right", multi=True)
+    def choose(x: int) -> list[str]:
+        return ["left", "right"]
+
+    assert "flow.two_writers" in problems_of(left, right, choose)
+
+
+def test_hints_that_cannot_fit_are_reported() -> None:
+    @node(output="words")
+    def words() -> list[str]:
+        return []
+
+    @node(output="n")
+    def count(words: int) -> int:
+        return words
+
+    message = problems_of(words, count)["flow.type_mismatch"]
+    assert "'words' returns list[str]" in message and "'count' wants int" in message
+
+
+def test_doubtful_hints_are_let_through() -> None:
+    @node(output="x")
+    def maybe() -> int | None:
+        return 1
+
+    @node(output="y")
+    def anything(x: Any) -> int:
+        return 1
+
+    @node(output="z")
+    def number(x: float) -> float:
+        return x
+
+    Flow("fine", [maybe, anything, number])
+
+
+def test_parameters_that_no_name_can_fill_are_refused() -> None:
+    @node(output="z")
+    def odd(*args: int) -> int:
+        return 1
+
+    assert "'args'" in problems_of(odd)["flow.bad_parameter"]
+
+
+def test_named_inputs_fill_keyword_arguments() -> None:
+    @node(output="n", inputs=["a", "b"])
+    def join(**parts: int) -> int:
+        return len(parts)
+
+    assert Flow("join", [join]).inputs == {"a": True, "b": True}
+
+
+def test_a_context_parameter_is_not_an_input() -> None:
+    @node(output="z")
+    def asks(x: int, ctx: Context) -> int:
+        return 1
+
+    assert Flow("f", [asks]).inputs == {"x": True}
+
+
+def test_gates_only_choose() -> None:
+    @ifelse(when_true=END, when_false=END, output="z")
+    def gate(x: int) -> bool:
+        return True
+
+    assert "flow.gate_output" in problems_of(gate)
+
+
+def test_an_empty_flow_and_a_bad_name_are_refused() -> None:
+    assert problems_of().keys() == {"flow.empty"}
+    with pytest.raises(FlowError, match=r"flow\.bad_name"):
+        Flow("a/b", [double])
+
+
+def test_a_plain_function_is_not_a_node() -> None:
+    def plain(x: int) -> int:
+        return x
+
+    assert "flow.not_a_node" in problems_of(plain)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "said"),
+    [
+        ({}, "Input 'x' is missing; double reads it"),
+        ({"x": 1}, "Input 'y' is missing"),
+        ({"x": 1, "y": 2, "z": 3}, "Unknown input 'z'"),
+        ({"x": "1", "y": 2}, "Input 'x' is '1' (str); double wants int"),
+        ({"x": True, "y": 2}, "double wants int"),
+        ({"x": 1, "y": 2, "doubled": 4}, "'doubled' is written by ['double']"),
+    ],
+)
+def test_wrong_inputs_are_named(inputs: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        Flow("sum", [double, add]).check_inputs(inputs)
+    assert said in str(caught.value)
+
+
+def test_a_misspelt_input_is_suggested() -> None:
+    @node(output="z")
+    def reads(customer_name: str) -> str:
+        return customer_name
+
+    with pytest.raises(InputError, match="Did you mean 'customer_name'"):
+        Flow("f", [reads]).check_inputs({"custmer_name": "x"})
+
+
+def test_a_loop_wants_its_first_value() -> None:
+    flow = Flow("count", [step, more], entry="step")
+    with pytest.raises(InputError, match="Input 'i' is missing"):
+        flow.check_inputs({"n": 3})
+    flow.check_inputs({"i": 0, "n": 3})
+
+
+def test_structure_is_hashed_and_bodies_are_not() -> None:
+    def build(factor: int) -> Flow:
+        @node(output="doubled", name="double")
+        def body(x: int) -> int:
+            return factor * x
+
+        return Flow("f", [body])
+
+    assert build(2).plan.hash == build(3).plan.hash
+    assert build(2).plan.hash != Flow("f", [double, add]).plan.hash
+
+
+def test_values_that_are_not_kept_cannot_be_skipped() -> None:
+    @node(output="z", persist="no", skip_on_resume=True)
+    def skips(x: int) -> int:
+        return x
+
+    assert "flow.not_durable" in problems_of(skips)
+
+
+def test_an_effect_whose_result_is_read_must_be_kept() -> None:
+    @node(output="receipt", persist="no", effects="effectful")
+    def pay(x: int) -> int:
+        return x
+
+    @node(output="mail")
+    def mail(receipt: int) -> int:
+        return receipt
+
+    assert "flow.not_durable" in problems_of(pay, mail)
+
+
+@pytest.mark.parametrize(
+    "option", [{"effects": "sometimes"}, {"determinism": "?"}, {"persist": "maybe"}, {"retry": -1}]
+)
+def test_unknown_options_of_a_node_are_refused(option: dict[str, Any]) -> None:
+    with pytest.raises(BadRequest):
+        node(output="z", **option)(lambda x: x)

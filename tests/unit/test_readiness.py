@@ -1,0 +1,260 @@
+"""What runs when: one rule for every node, decided from the steps alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from everstep import END, Flow, Node, ifelse, node, route
+from everstep.engine.state import RunState
+from everstep.model.enums import Status
+from everstep.model.records import INPUTS, StepRecord, Written
+
+
+def writes(*names: str, version: int = 1) -> tuple[Written, ...]:
+    return tuple(Written(name, version, b"", 0) for name in names)
+
+
+def begin(flow: Flow, *names: str) -> RunState:
+    state = RunState(flow.plan)
+    state.evolve(StepRecord(INPUTS, writes=writes(*names)))
+    return state
+
+
+def ready(state: RunState) -> list[str]:
+    return [state.plan.paths[i] for i in state.ready()]
+
+
+def done(state: RunState, path: str, decision: tuple[str, ...] | None = None) -> None:
+    i = state.plan.index[path]
+    n = state.plan.nodes[i]
+    reads = {p.source: state.versions[p.source] for p in n.params if p.source in state.versions}
+    new = tuple(Written(o, state.versions.get(o, 0) + 1, b"", 0) for o in n.outputs)
+    state.evolve(StepRecord(path, state.visits[i] + 1, reads=reads, writes=new, decision=decision))
+
+
+def make(name: str, reads: str, output: str | None = None) -> Node:
+    """A node that reads these names (a `?` makes one optional) and writes one."""
+    names = reads.split()
+    arguments = ", ".join(n.removesuffix("?") + ("=None" if n.endswith("?") else "") for n in names)
+    namespace: dict[str, Any] = {}
+    exec(f"def {name}({arguments}): ...", namespace)
+    return node(output=output)(namespace[name])
+
+
+@ifelse(when_true="step", when_false=END)
+def more(i: int) -> bool:
+    return True
+
+
+def test_a_chain_runs_in_order() -> None:
+    state = begin(Flow("f", [make("b", "x", "y"), make("a", "s", "x")]), "s")
+    assert ready(state) == ["a"]
+    done(state, "a")
+    assert ready(state) == ["b"]
+    done(state, "b")
+    assert ready(state) == [] and not state.active
+
+
+def test_independent_nodes_are_ready_together() -> None:
+    state = begin(Flow("f", [make("a", "s", "x"), make("b", "s", "y"), make("c", "x y", "z")]), "s")
+    assert ready(state) == ["a", "b"]
+    done(state, "b")
+    assert ready(state) == ["a"]
+    done(state, "a")
+    assert ready(state) == ["c"]
+
+
+def test_a_node_with_a_default_waits_for_whoever_may_still_write_it() -> None:
+    state = begin(Flow("f", [make("a", "s", "x"), make("b", "s x?", "y")]), "s")
+    assert ready(state) == ["a"]
+    done(state, "a")
+    assert ready(state) == ["b"]
+
+
+def test_a_started_node_still_blocks_those_behind_it() -> None:
+    state = begin(Flow("f", [make("a", "s", "x"), make("b", "s x?", "y")]), "s")
+    state.begin(0)
+    assert ready(state) == []
+
+
+def test_a_loop_goes_round_and_what_is_behind_it_runs_once_after_it() -> None:
+    state = begin(Flow("f", [make("step", "i", "i"), more, make("report", "i", "text")], entry="step"), "i")
+    assert ready(state) == ["step"]
+    for _ in range(3):
+        done(state, "step")
+        assert ready(state) == ["more"]
+        done(state, "more", ("step",))
+        assert ready(state) == ["step"]
+    done(state, "step")
+    done(state, "more", ())
+    assert ready(state) == ["report"]
+    done(state, "report")
+    assert not state.active
+    assert state.visits[state.plan.index["report"]] == 1
+
+
+def test_without_an_entry_the_gate_decides_first() -> None:
+    state = begin(Flow("f", [make("step", "i", "i"), more]), "i")
+    assert ready(state) == ["more"]
+    done(state, "more", ())
+    assert not state.active
+
+
+def test_the_nodes_of_one_round_keep_their_order() -> None:
+    both = ifelse(when_true="step", when_false=END, name="more")(make("g", "i j").fn)
+    state = begin(Flow("f", [make("step", "i", "i"), make("half", "i", "j"), both], entry="step"), "i")
+    for _ in range(3):
+        done(state, "step")
+        assert ready(state) == ["half"]
+        done(state, "half")
+        assert ready(state) == ["more"]
+        done(state, "more", ("step",))
+
+
+def test_a_branch_inside_a_loop_is_awaited_in_every_round() -> None:
+    pick = route("left", END, name="pick")(make("p", "i").fn)
+    again = ifelse(when_true="step", when_false=END, name="again")(make("g", "k").fn)
+    nodes = [make("step", "i", "i"), pick, make("left", "i", "a"), make("join", "i a?", "k"), again]
+    state = begin(Flow("f", nodes, entry="step"), "i")
+    for _ in range(2):
+        done(state, "step")
+        assert ready(state) == ["pick"], "the join must wait for a choice that can still change its input"
+        done(state, "pick", ("left",))
+        assert ready(state) == ["left"]
+        done(state, "left")
+        assert ready(state) == ["join"]
+        done(state, "join")
+        assert ready(state) == ["again"]
+        done(state, "again", ("step",))
+
+
+def test_a_loop_inside_a_loop_ends_before_what_is_behind_it() -> None:
+    inner = ifelse(when_true="s", when_false=END, name="inner")(make("g1", "i").fn)
+    outer = route("s", END, name="outer")(make("g2", "k").fn)
+    nodes = [make("s", "i", "i"), inner, make("behind", "i", "k"), outer]
+    state = begin(Flow("f", nodes, entry="s"), "i")
+    for _ in range(2):
+        for _ in range(3):
+            done(state, "s")
+            assert ready(state) == ["inner"]
+            done(state, "inner", ("s",))
+        done(state, "s")
+        done(state, "inner", ())
+        assert ready(state) == ["behind"]
+        done(state, "behind")
+        assert ready(state) == ["outer"]
+        done(state, "outer", ("s",))
+    assert state.visits[state.plan.index["behind"]] == 2
+
+
+def test_a_target_runs_only_when_chosen_and_once_per_choice() -> None:
+    gate = route("a", "b", END, name="gate")(make("g", "s").fn)
+    state = begin(Flow("f", [gate, make("a", "s", "x"), make("b", "s", "y")]), "s")
+    assert ready(state) == ["gate"]
+    done(state, "gate", ("b",))
+    assert ready(state) == ["b"]
+    done(state, "b")
+    assert not state.active
+
+
+def test_a_target_waits_for_an_active_writer_even_if_an_old_value_is_there() -> None:
+    pick = route("use", END, name="pick")(make("p", "i").fn)
+    again = ifelse(when_true="step", when_false=END, name="again")(make("g", "u").fn)
+    nodes = [make("step", "i", "i"), make("slow", "i", "x"), pick, make("use", "x", "u"), again]
+    state = begin(Flow("f", nodes, entry="step"), "i")
+    done(state, "step")
+    done(state, "slow")
+    done(state, "pick", ("use",))
+    done(state, "use")
+    done(state, "again", ("step",))
+    done(state, "step")
+    done(state, "pick", ("use",))
+    assert ready(state) == ["slow"], "x is left from the round before; timing must not decide which is read"
+
+
+def test_a_skipped_branch_counts_as_settled() -> None:
+    gate = route("a", "b", name="gate")(make("g", "s").fn)
+    nodes = [
+        gate,
+        make("a", "s", "x"),
+        make("b", "s", "y"),
+        make("join", "x? y?", "z"),
+        make("never", "x", "w"),
+    ]
+    state = begin(Flow("f", nodes), "s")
+    assert ready(state) == ["gate"]
+    done(state, "gate", ("b",))
+    done(state, "b")
+    assert ready(state) == ["join"]
+    done(state, "join")
+    assert not state.active, "a node whose input never came is skipped, not waited for"
+
+
+def test_a_chosen_node_whose_input_cannot_come_is_named() -> None:
+    gate = route("a", "b", name="gate")(make("g", "s").fn)
+    state = begin(Flow("f", [gate, make("a", "s y", "x"), make("b", "s", "y")]), "s")
+    done(state, "gate", ("a",))
+    assert ready(state) == []
+    assert state.starved() == [("a", ["y"])]
+
+
+def test_several_targets_may_be_chosen() -> None:
+    gate = route("a", "b", multi=True, name="gate")(make("g", "s").fn)
+    state = begin(Flow("f", [gate, make("a", "s", "x"), make("b", "s", "y")]), "s")
+    done(state, "gate", ("a", "b"))
+    assert ready(state) == ["a", "b"]
+
+
+def test_folding_in_pieces_gives_the_same_state_as_a_keyframe() -> None:
+    flow = Flow("f", [make("step", "i", "i"), more, make("report", "i", "text")], entry="step")
+    state = begin(flow, "i")
+    done(state, "step")
+    done(state, "more", ("step",))
+    copy = RunState(flow.plan)
+    copy.restore(state.versions, state.nodes(), state.steps)
+    for path, decision in (("step", None), ("more", ()), ("report", None)):
+        assert ready(copy) == ready(state) == [path]
+        done(state, path, decision)
+        done(copy, path, decision)
+    assert copy.nodes() == state.nodes() and copy.counters() == state.counters()
+
+
+def test_a_value_written_while_its_reader_ran_is_read_again_on_every_replay() -> None:
+    """The fold does not know what ran when, so staleness is told by versions alone."""
+    flow = Flow("f", [make("a", "s", "x"), make("b", "x", "y")])
+    state = begin(flow, "s")
+    done(state, "a")
+    state.evolve(StepRecord("b", 1, reads={"x": 0}, writes=writes("y")))
+    assert ready(state) == ["b"]
+
+
+def test_a_failed_attempt_keeps_its_count_and_pause() -> None:
+    state = begin(Flow("f", [make("a", "s", "x")]), "s")
+    state.begin(0)
+    state.evolve(StepRecord("a", 1, Status.RETRYING, 2, key="k"))
+    assert state.attempts[0] == 2 and ready(state) == ["a"]
+    assert state.idempotency().pending == {"a": "k"}
+    done(state, "a")
+    assert state.attempts[0] == 0
+
+
+def test_a_failed_step_is_reopened_with_a_fresh_budget() -> None:
+    state = begin(Flow("f", [make("a", "s", "x")]), "s")
+    state.evolve(StepRecord("a", 1, Status.FAILED, 4))
+    state.reopen()
+    assert ready(state) == ["a"] and state.attempts[0] == 0 and state.visits[0] == 0
+    done(state, "a")
+    assert state.visits[0] == 1
+
+
+@pytest.mark.parametrize("size", [1, 500])
+def test_a_wide_join_waits_for_every_branch(size: int) -> None:
+    branches = [make(f"b{k}", "s", f"r{k}") for k in range(size)]
+    join = node(output="z", inputs=[f"r{k}" for k in range(size)], name="join")(lambda **r: len(r))
+    state = begin(Flow("f", [*branches, join]), "s")
+    for k in range(size):
+        assert "join" not in ready(state)
+        done(state, f"b{k}")
+    assert ready(state) == ["join"]
