@@ -14,10 +14,10 @@ from everstep.model.retry import Retry
 __version__ = "0.1.0"
 
 __all__ = [
-    "END",
     "AsyncHost",
     "Context",
     "Durability",
+    "END",
     "EverstepError",
     "Flow",
     "Gate",

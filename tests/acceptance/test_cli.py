@@ -349,6 +349,27 @@ def test_unknown_run_newer_schema_and_missing_file_are_told_apart(everstep: Ever
     assert (newer.returncode, newer.stderr.split(":")[0]) == (1, "error [DAG-CKPT-009]")
 
 
+def test_stream_that_knows_only_ascii_breaks_nothing(everstep: Everstep) -> None:
+    everstep("run", "orders.py", "-i", "order_id=é", "--run-id", "r1", PYTHONIOENCODING="ascii")
+    log = everstep("log", "r1", "--load", "orders.py", PYTHONIOENCODING="ascii")
+    assert log.returncode == 0, log.stderr
+    assert parsed(everstep("state", "r1", "--json", PYTHONIOENCODING="ascii"))["values"]["order_id"] == "é"
+
+
+def test_run_that_a_live_process_drives_is_not_taken_from_it(everstep: Everstep, tmp_path: Path) -> None:
+    process = start_slow_run(tmp_path)
+    try:
+        refused = everstep("resume", "s1", "slow.py")
+        assert (refused.returncode, refused.stderr.split(":")[0]) == (1, "error [DAG-CKPT-007]")
+        assert "running  " in everstep("runs").stdout
+        told = everstep("cancel", "s1")
+        assert told.stdout == "run s1 is being cancelled: its owner stops at its next write\n"
+        assert parsed(everstep("runs", "--json"))["runs"][0]["is_cancelling"] is True
+    finally:
+        process.kill()
+        process.communicate()
+
+
 def test_help_shows_every_command_without_importing_one(everstep: Everstep) -> None:
     shown = everstep("--help")
     assert shown.returncode == 0

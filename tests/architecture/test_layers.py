@@ -37,6 +37,7 @@ MAY_USE: dict[str, set[str]] = {
     "model": {"msgspec"},
     "codec": {"msgspec"},
     "graph": {"msgspec"},
+    "ports": {"msgspec"},
     "runtime": {"msgspec"},
     "stores": {"apsw", "msgspec"},
     "testing": {"apsw", "hypothesis", "msgspec", "pytest"},

@@ -5,6 +5,7 @@ A command is imported when it is used, so that none pays for the imports of anot
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -83,6 +84,9 @@ def cli(ctx: click.Context) -> None:
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Run one command and exit with its code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a sign that a stream cannot show ends no command
     try:
         code: Any = cli.main(arguments, prog_name="everstep", standalone_mode=False)
     except click.Abort:

@@ -7,14 +7,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import msgspec
-
 from everstep.client.views import RunInfo, RunResult, RunState
-from everstep.codec.records import unseal
 from everstep.codec.values import Values
-from everstep.errors import BadRequest, RunNotFound
+from everstep.errors import BadRequest
 from everstep.graph.flow import Flow
-from everstep.model.durability import Durability
 from everstep.model.enums import Status
 from everstep.model.records import CheckpointRecord
 from everstep.ports.store import RunFilter, RunRow
@@ -92,37 +88,11 @@ class AsyncHost:
 
     async def history(self, run_id: str) -> list[CheckpointRecord]:
         """Return every checkpoint of a run, oldest first, each with the digest that covers it."""
-        row = await self._runs.row(run_id)
-        views: list[CheckpointRecord] = []
-        digest: bytes | None = b""
-        for stored in await self._services.store.get(run_id):
-            opened = unseal(stored.body, f"checkpoint {stored.sequence} of run {run_id!r}", digest)
-            digest = opened.digest
-            views.append(_view(opened.record, row, opened.digest, views[-1].checkpoint_id if views else None))
-        return views
+        return await self._runs.history(run_id)
 
     async def state(self, run_id: str, at: int | str | None = None) -> RunState:
         """Return the values of a run as they were at a checkpoint (its sequence or id); by default the newest."""
-        row = await self._runs.row(run_id)
-        sequence = await self._sequence(row, at)
-        folded = await self._runs.rehydrate(run_id, await self._runs.plan(row), Durability(), at=sequence)
-        return RunState(run_id, folded)
-
-    async def _sequence(self, row: RunRow, at: int | str | None) -> int | None:
-        if at is None:
-            return None
-        if isinstance(at, str):
-            for stored in await self._services.store.get(row.run_id):
-                if stored.checkpoint_id == at:
-                    return stored.sequence
-            raise RunNotFound(
-                f"run {row.run_id!r} has no checkpoint {at!r}.", fix="See them with: everstep log"
-            )
-        if not 1 <= at <= row.checkpoints:
-            raise RunNotFound(
-                f"run {row.run_id!r} has no checkpoint {at}.", fix=f"It has 1 to {row.checkpoints}."
-            )
-        return at
+        return RunState(run_id, await self._runs.look_back(run_id, at))
 
     async def runs(
         self,
@@ -169,19 +139,6 @@ class AsyncHost:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
-
-
-def _view(record: CheckpointRecord, row: RunRow, digest: bytes, previous: str | None) -> CheckpointRecord:
-    return msgspec.structs.replace(
-        record,
-        base=record.base or previous,
-        run_id=row.run_id,
-        parent_run_id=row.parent_run_id,
-        flow_id=row.flow_id,
-        flow_version=row.flow_version,
-        flow_hash=row.flow_hash,
-        digest=digest.hex(),
-    )
 
 
 def _make_own_folder() -> None:

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, NamedTuple
 
+import msgspec
+
 from everstep.codec.records import unseal
 from everstep.engine.state import RunState
 from everstep.errors import (
@@ -24,7 +26,7 @@ from everstep.graph.plan import Plan, differences, plan_of
 from everstep.model.durability import Durability
 from everstep.model.enums import Mode, Status, Trigger
 from everstep.model.leases import Lease
-from everstep.model.records import ErrorInfo, Written
+from everstep.model.records import CheckpointRecord, ErrorInfo, Written
 from everstep.ports.store import RunRow, Signal, Verdict
 from everstep.runtime.drive import Drive
 from everstep.runtime.events import Event, EventKind
@@ -144,6 +146,44 @@ class Runs:
         """Return what a run came to, from its records alone."""
         folded = await self.rehydrate(row.run_id, await self.plan(row), Durability())
         return Outcome(row.run_id, folded.status, folded.state, folded.space, folded.error)
+
+    async def history(self, run_id: str) -> list[CheckpointRecord]:
+        """Return every checkpoint of a run, with what deltas leave out filled in."""
+        row = await self.row(run_id)
+        views: list[CheckpointRecord] = []
+        digest = b""
+        for stored in await self._services.store.get(run_id):
+            opened = unseal(stored.body, f"checkpoint {stored.sequence} of run {run_id!r}", digest)
+            digest = opened.digest
+            view = msgspec.structs.replace(
+                opened.record,
+                base=opened.record.base or (views[-1].checkpoint_id if views else None),
+                run_id=row.run_id,
+                parent_run_id=row.parent_run_id,
+                flow_id=row.flow_id,
+                flow_version=row.flow_version,
+                flow_hash=row.flow_hash,
+                digest=digest.hex(),
+            )
+            views.append(view)
+        return views
+
+    async def look_back(self, run_id: str, at: int | str | None) -> Rehydrated:
+        """Fold a run up to a checkpoint, given by sequence or id; by default the newest."""
+        row = await self.row(run_id)
+        sequence = await self._sequence(row, at)
+        return await self.rehydrate(run_id, await self.plan(row), Durability(), at=sequence)
+
+    async def _sequence(self, row: RunRow, at: int | str | None) -> int | None:
+        if isinstance(at, str):
+            for stored in await self._services.store.get(row.run_id):
+                if stored.checkpoint_id == at:
+                    return stored.sequence
+        elif at is None or 1 <= at <= row.checkpoints:
+            return at
+        raise RunNotFound(
+            f"run {row.run_id!r} has no checkpoint {at!r}.", fix=f"It has 1 to {row.checkpoints}."
+        )
 
     # -- starting and continuing --------------------------------------------------------------------------
 
