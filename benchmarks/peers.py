@@ -13,6 +13,7 @@ sync, undeclared nodes under `strong`, unless a variant says otherwise.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from typing import Any
 
@@ -44,7 +45,10 @@ def step(previous: Any) -> dict[str, Any]:
 
 
 def chain(n: int, durability: str | Durability, first: Node = step) -> Flow:
-    nodes = [first.with_name(f"s{k}").with_inputs(previous=f"v{k}").with_outputs(f"v{k + 1}") for k in range(n)]
+    def link(k: int) -> Node:
+        return first.with_name(f"s{k}").with_inputs(previous=f"v{k}").with_outputs(f"v{k + 1}")
+
+    nodes = [link(k) for k in range(n)]
     return Flow("chain", nodes, durability=durability, max_steps=n + 10)
 
 
@@ -84,7 +88,8 @@ def append(messages: list[Any], i: int) -> tuple[list[Any], int]:
 
 def w2(a: Any) -> Any:
     strong = a.variant == "strong"
-    gate = ifelse(when_true="append", when_false=END, effects="undeclared" if strong else "pure", name="more")(more.fn)
+    effects = "undeclared" if strong else "pure"
+    gate = ifelse(when_true="append", when_false=END, effects=effects, name="more")(more.fn)
     flow = Flow(
         "messages",
         [append, gate],
@@ -106,10 +111,9 @@ async def async_step(previous: Any) -> dict[str, Any]:
 def w3(a: Any) -> Any:
     if a.conc == 1:
         flow = chain(5, "strong")
-        with Host(url(a)) as host:
-            with Timer() as t:
-                for _ in range(a.n):
-                    host.run(flow, {"v0": 0})
+        with Host(url(a)) as host, Timer() as t:
+            for _ in range(a.n):
+                host.run(flow, {"v0": 0})
         return finish(timed(t, a.n, "runs"), a, a.n * 5)
     flow = chain(5, "strong", node(output="out")(async_step))
 
@@ -156,10 +160,8 @@ def w4r(a: Any) -> Any:
 
     flow = Flow("loop", [telling, more], entry="count", durability="strong", max_steps=3 * a.n + 10)
     with Host(url(a)) as host:
-        try:
+        with contextlib.suppress(Resumed):
             host.run(flow, run_id="r")
-        except Resumed:
-            pass
     return out
 
 

@@ -7,7 +7,7 @@ EverstepError
 ├── BadRequest                request.invalid          an argument that cannot mean anything
 ├── NodeFailed                node.failed              a node used up its attempts
 ├── NodeTimeout               node.timeout             one attempt took longer than the node allows
-├── OutputError               node.bad_output          a node returned something other than its declared outputs
+├── OutputError               node.bad_output          a node returned other than its outputs
 ├── GateError                 gate.bad_decision        a gate chose something it did not declare
 ├── LimitExceeded             run.limit_exceeded       too many steps or visits
 ├── InputNeverCame            node.input_never_came    a chosen node waits for a value nobody will write

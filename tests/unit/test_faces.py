@@ -21,7 +21,10 @@ def test_both_faces_have_the_same_methods() -> None:
     assert set(public(Host)) == names - ONLY_ASYNC
 
 
-@pytest.mark.parametrize("name", sorted(n for n, m in public(AsyncHost).items() if inspect.iscoroutinefunction(m)))
+AWAITED = sorted(n for n, m in public(AsyncHost).items() if inspect.iscoroutinefunction(m))
+
+
+@pytest.mark.parametrize("name", AWAITED)
 def test_signatures_and_promises_agree(name: str) -> None:
     there, here = getattr(AsyncHost, name), getattr(Host, name)
     assert inspect.signature(here) == inspect.signature(there)

@@ -8,8 +8,6 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from everstep.errors import EverstepError
-
 STEPS_A_RUN = 5
 BRANCHES_A_COMMIT = 50
 LARGE = 10 * 2**20
@@ -22,12 +20,6 @@ class Sample(NamedTuple):
     """For one step, run or whatever the work is counted in."""
     bytes: float | None = None
     """On disk for one step, after everything was closed."""
-
-
-class BenchFailed(EverstepError):
-    """A process of the benchmark did not do what it was started for."""
-
-    code = "bench.failed"
 
 
 def small(seed: int) -> dict[str, Any]:
@@ -55,7 +47,4 @@ def run_python(code: str, *arguments: str, exits_with: int = 0) -> None:
     command = [sys.executable, "-c", code, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
     if done.returncode != exits_with:
-        raise BenchFailed(
-            f"a process of the benchmark ended with {done.returncode}.",
-            fix=done.stderr.strip().rpartition("\n")[2],
-        )
+        raise RuntimeError(f"a process of the benchmark ended with {done.returncode}: {done.stderr.strip()}")

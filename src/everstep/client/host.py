@@ -91,7 +91,7 @@ class AsyncHost:
         return await self._runs.history(run_id)
 
     async def state(self, run_id: str, at: int | str | None = None) -> RunState:
-        """Return the values of a run as they were at a checkpoint (its sequence or id); by default the newest."""
+        """Return the values of a run at a checkpoint, given by sequence or id; by default the newest."""
         return RunState(run_id, await self._runs.look_back(run_id, at))
 
     async def runs(

@@ -141,7 +141,7 @@ class Host:
         return self._lanes.call(lambda host: host.history(run_id))
 
     def state(self, run_id: str, at: int | str | None = None) -> RunState:
-        """Return the values of a run as they were at a checkpoint (its sequence or id); by default the newest."""
+        """Return the values of a run at a checkpoint, given by sequence or id; by default the newest."""
         return self._lanes.call(lambda host: host.state(run_id, at))
 
     def runs(

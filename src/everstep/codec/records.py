@@ -40,7 +40,7 @@ class OpenRecord(msgspec.Struct, frozen=True):
 
 
 def seal(record: CheckpointRecord, base_digest: bytes, payloads: Sequence[bytes]) -> tuple[bytes, bytes]:
-    """Return the bytes of a record and its digest. A keyframe keeps the digest before it, to be read alone."""
+    """Return the bytes of a record and its digest. A keyframe also keeps the one before it."""
     header = _encoder.encode(record)
     digest = hashlib.sha256(base_digest + header).digest()
     kept = base_digest if record.keyframe else b""
@@ -48,7 +48,7 @@ def seal(record: CheckpointRecord, base_digest: bytes, payloads: Sequence[bytes]
 
 
 def unseal(body: bytes, where: str, base_digest: bytes | None) -> OpenRecord:
-    """Read a record's bytes and check its digest; without the digest before it, only a keyframe can be read."""
+    """Read a record and check its digest; without the digest before it only a keyframe can be read."""
     try:
         envelope = _envelopes.decode(body)
         if envelope.version > SCHEMA_VERSION:

@@ -124,7 +124,7 @@ def _int_together(parts: bytes) -> int:
 
 
 def _zone_apart(zone: tzinfo | None) -> object:
-    # The common zones stay plain, which makes a datetime three times as fast; others have a form of their own.
+    # The common zones stay plain, which makes a datetime three times as fast; others have their own form.
     if zone is UTC:
         return True
     return zone.key if type(zone) is ZoneInfo and type(zone.key) is str else zone

@@ -38,7 +38,7 @@ def claim(
 
 
 def renewed(held: Lease | None, mine: Lease, *, now: datetime, ttl: timedelta) -> Lease | None:
-    """Return the prolonged lease, or none if it is no longer ours. An expired one nobody took is still ours."""
+    """Return the prolonged lease, or none if it is not ours. An expired one nobody took still is."""
     if held is None or held.epoch != mine.epoch or held.owner != mine.owner:
         return None
     return Lease(

@@ -136,8 +136,8 @@ class Flow:
             for i in self.plan.readers.get(name, ()):
                 for p in self.nodes[i].params:
                     if p.source == name and not fits(value, p.hint):
-                        got = type(value).__name__
-                        yield f"Input {name!r} is {value!r:.60} ({got}); {self.nodes[i].name} wants {spell(p.hint)}."
+                        got, reader = type(value).__name__, self.nodes[i].name
+                        yield f"Input {name!r} is {value!r:.60} ({got}); {reader} wants {spell(p.hint)}."
 
 
 def _did_you_mean(name: str, known: Sequence[str]) -> str:

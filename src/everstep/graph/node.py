@@ -161,7 +161,7 @@ class Gate(Node):
         for name in names:
             if name not in self.targets:
                 raise GateError(
-                    f"gate {self.name!r} chose {name!r}, which is not among its targets {list(self.targets)}.",
+                    f"gate {self.name!r} chose {name!r}, not one of its targets {list(self.targets)}.",
                     fix="Return one of them, or declare the target.",
                 )
         return tuple(n for n in names if n != END)
@@ -207,7 +207,7 @@ def node(fn: Callable[..., Any] | None = None, **options: Any) -> Any:
     idempotency_key  "auto", a template over the inputs such as "order-{order_id}", or a function of them
     retry            attempts after the first: a number, a preset ("standard", ...), or a `Retry`
     timeout          seconds one attempt may take
-    persist          "inline" in the record, "ref" as an artifact, "no" to make it again when a resume misses it;
+    persist          "inline" in the record, "ref" as an artifact, "no" to make it again when it is missed;
                      by default inline or artifact by size
     inputs           names for a function that takes **kwargs
     """

@@ -112,7 +112,7 @@ class Plan:
         return {name: tuple(readers) for name, readers in missing.items()}
 
     def _is_root_gap(self, name: str, available: set[str]) -> bool:
-        """True if a missing name is missing in its own right: its writers wait for nothing else that is missing."""
+        """True if a name is missing in its own right: its writers wait for nothing else that is."""
         return name in self.seeds and all(
             self.required[w] - available <= {name} for w in self.writers.get(name, ())
         )

@@ -18,7 +18,7 @@ class Process(msgspec.Struct, frozen=True):
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """One owner's right to write to a run. Every takeover raises the epoch; a put names the epoch it holds."""
+    """One owner's right to write to a run. Every takeover raises the epoch, which every put names."""
 
     run_id: str
     owner: str

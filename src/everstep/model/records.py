@@ -143,8 +143,9 @@ class CheckpointRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=
     checkpoint_id: str
     sequence: int
     base: str | None = None
-    """The checkpoint before this one, none only for the first of an unforked run. Stored only where it lies in
-    another run; elsewhere it is the record before."""
+    """The checkpoint before this one, none only for the first of an unforked run.
+
+    Stored only where it lies in another run; elsewhere it is the record before."""
     trigger: Trigger
     created_at: datetime
     keyframe: bool = False

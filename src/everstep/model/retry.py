@@ -39,7 +39,8 @@ class Retry:
             raise BadRequest("a retry policy has a negative pause or a jitter outside 0..1.")
 
     def __repr__(self) -> str:
-        return f"Retry({self.times}, first={self.first}, factor={self.factor}, most={self.most}, jitter={self.jitter})"
+        pauses = f"first={self.first}, factor={self.factor}, most={self.most}, jitter={self.jitter}"
+        return f"Retry({self.times}, {pauses})"
 
     def pause(self, failures: int, chance: float) -> timedelta:
         """Return the pause after the given number of failed attempts; `chance` in [0, 1) picks the jitter."""

@@ -1,4 +1,4 @@
-"""Brings commits to the store: alone and inline when nothing else waits, grouped on a writer thread otherwise."""
+"""Brings commits to the store: inline when nothing else waits, else grouped on a writer thread."""
 
 from __future__ import annotations
 

@@ -152,7 +152,7 @@ class Journal:
     def flush_soon(
         self, trigger: Trigger, metadata: dict[str, Any] | None
     ) -> Coroutine[Any, Any, None] | None:
-        """Write what is buffered: on the spot if nobody else waits for this thread, else return what to await."""
+        """Write what is buffered: on the spot if nobody waits for this thread, else return what to await."""
         services = self._services
         if not self.writes or not services.owns_loop or not services.committer.is_free():
             return self.flush(trigger, metadata=metadata)
@@ -190,7 +190,7 @@ class Journal:
         if verdict is Verdict.SIGNALLED:
             raise RunCancelled(f"run {self.run_id!r} was cancelled.")
         raise LeaseLost(
-            f"run {self.run_id!r} was taken over by another process while this one drove it ({verdict.value}).",
+            f"run {self.run_id!r} was taken over while this process drove it ({verdict.value}).",
             fix="Nothing was lost: the other owner goes on from the last checkpoint.",
             run_id=self.run_id,
         )

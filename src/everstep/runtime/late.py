@@ -31,7 +31,7 @@ class LateFlush:
         self._thread: threading.Thread | None = None
 
     def seconds_left(self) -> float | None:
-        """Return how long the buffered steps may still wait; none if nothing is buffered or no limit is set."""
+        """Return how long the buffered steps may still wait; none without steps or without a limit."""
         if self._limit is None or not self._journal.steps:
             return None
         return max(0.0, self._limit - self._journal.age())

@@ -25,7 +25,7 @@ class ArtifactFolder:
             digest = self._write(header, data)
         except OSError as error:
             raise StoreError(
-                f"cannot write an artifact of {len(data)} bytes to {self._folder}: {error.strerror or error}.",
+                f"cannot write {len(data)} bytes to {self._folder}: {error.strerror or error}.",
                 fix="Free some space or check the folder's permissions, then resume the run.",
             ) from error
         return ArtifactRef("file", f"{digest[:2]}/{digest}", len(data), content_type, digest)

@@ -120,7 +120,7 @@ class SqliteStore:
         self._keys.pop(run_id, None)
 
     def _diagnose(self, commit: Commit, key: int, position: int) -> Verdict:
-        """Say why a put was refused. A record that is already there was accepted before its reply was lost."""
+        """Say why a put was refused. One that is already there was accepted; its reply was lost."""
         found = rows(self._db, self._sql["diagnose"], (key, position))
         if not found:
             return Verdict.UNKNOWN_RUN
