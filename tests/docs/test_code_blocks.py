@@ -75,8 +75,15 @@ def page_module(request: pytest.FixtureRequest) -> Iterator[ModuleType]:
     """A module of its own for a page's Python blocks, findable as the home of the classes they define."""
     name = "page_" + re.sub(r"\W", "_", request.node.callspec.params["page"])
     module = sys.modules[name] = ModuleType(name)
+    before = set(sys.modules)
     yield module
+    for added in {m for m in sys.modules.keys() - before if _is_written_by_a_page(m)}:
+        del sys.modules[added]
     del sys.modules[name]
+
+
+def _is_written_by_a_page(module: str) -> bool:
+    return any(b.note == f"file={module}.py" for text in PAGES.values() for b in blocks_of(text))
 
 
 @pytest.fixture
@@ -91,6 +98,7 @@ def shell(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
         "PYTHONPATH": str(PACKAGE.parent),
         "COLUMNS": "110",
         "NO_COLOR": "1",
+        "PYTHONUNBUFFERED": "1",  # as at a terminal: what was printed before a kill has been seen
     }
 
 
@@ -103,12 +111,15 @@ def test_code_on_the_page_runs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
     for block in blocks_of(PAGES[page]):
         if block.language == "console":
             for command, expected in commands_in(block.text):
                 check_command(command, expected, shell, f"{page}:{block.line}")
         elif block.language == "python" and block.note.startswith("file="):
-            Path(block.note.removeprefix("file=")).write_text(block.text)
+            file = Path(block.note.removeprefix("file="))
+            file.write_text(block.text)
+            assert file.stem not in sys.modules, f"{page}: {file} would not be imported"
         elif block.language == "python" and block.note != "no-run":
             code = "\n" * (block.line - 1) + block.text
             exec(compile(code, str(ROOT / page), "exec"), vars(page_module))

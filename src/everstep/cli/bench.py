@@ -61,6 +61,7 @@ WORKLOADS = [
         1000,
         100,
         "synchronous=FULL",
+        repeats=2,
     ),
     Workload(
         "w1.normal",
@@ -82,7 +83,7 @@ WORKLOADS = [
         100,
         "pure steps wait for the next effect; raw commits each",
     ),
-    Workload("w2", "append 1 KiB a step", "µs/step", flows.appended, raw.appended, 800, 100),
+    Workload("w2", "append 1 KiB a step", "µs/step", flows.appended, raw.appended, 800, 100, repeats=2),
     Workload(
         "w3.many",
         "50 runs at once",
@@ -102,6 +103,7 @@ WORKLOADS = [
         200,
         20,
         "5 steps a run",
+        repeats=2,
     ),
     Workload(
         "w4",
@@ -131,9 +133,10 @@ WORKLOADS = [
         "ms",
         flows.large_values,
         raw.large_values,
-        8,
+        4,
         2,
         "raw: a plain file, written and flushed",
+        repeats=3,
     ),
     Workload(
         "w7",
@@ -243,18 +246,18 @@ class Progress:
 
 def measure(folder: Path, work: Workload, *, rounds: int, quick: bool, progress: Progress) -> Measured:
     """Measure both sides in turn, after one turn that does not count."""
-    n = work.quick if quick else work.n
+    n, repeats = (work.quick, 1) if quick else (work.n, work.repeats)
     progress.say(f"{work.id} {work.work}: warming up")
-    pair_of(folder, work, min(work.quick, n), everstep_first=False)
+    pair_of(folder, work, work.quick, everstep_first=False)
     pairs = []
-    for turn in range(rounds * (1 if quick else work.repeats)):
-        progress.say(f"{work.id} {work.work}: round {turn // (1 if quick else work.repeats) + 1} of {rounds}")
+    for turn in range(rounds * repeats):
+        progress.say(f"{work.id} {work.work}: round {turn // repeats + 1} of {rounds}")
         pairs.append(pair_of(folder, work, n, everstep_first=turn % 2 == 1))
     return Measured(work.id, work.work, work.unit, work.note, n, pairs)
 
 
 def pair_of(folder: Path, work: Workload, n: int, *, everstep_first: bool) -> tuple[Sample, Sample]:
-    """Measure both sides once, each in an empty folder. Who goes first changes, as the first may pay for both."""
+    """Measure both sides once, each in an empty folder. The order changes, as the first may pay for both."""
     if everstep_first:
         ours = in_own_folder(folder, work.everstep, n)
         return ours, in_own_folder(folder, work.raw, n)

@@ -1,21 +1,21 @@
-"""everstep's side of `everstep bench`: flows as users write them, sync and undeclared unless the work says so."""
+"""everstep's side of `everstep bench`: flows as users write them, sync and undeclared unless said otherwise."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 from urllib.parse import quote
 
 from everstep import END, AsyncHost, Durability, Flow, Host, Node, ifelse, node
-from everstep.cli.bench_values import STEPS_A_RUN, Sample, bytes_in, large, message, run_python, small
+from everstep.cli.bench_values import DIED, STEPS_A_RUN, Sample, bytes_in, large, message, run_python, small
 
 BEFORE_EFFECTS = Durability("strong", flush="before_effects")
 RUN = "unfinished"
-DIED = 9
 
 HELLO = """
 import sys
@@ -138,12 +138,12 @@ class Stopped(BaseException):
     """Leaves a run from inside a node, without an answer."""
 
 
-def interrupted_chain(n: int, at_tenth: Callable[[], object]) -> Flow:
-    """Make a chain of n nodes that calls `at_tenth` in the first node of the last tenth."""
+def interrupted_chain(n: int, at_last_tenth: Callable[[], object]) -> Flow:
+    """Make a chain of n nodes that calls `at_last_tenth` in the first node of the last tenth."""
 
     @node(output="value", name="step")
     def turn(previous: Any) -> dict[str, Any]:
-        at_tenth()
+        at_last_tenth()
         return small(1)
 
     done = n * 9 // 10
@@ -168,10 +168,8 @@ def resumed(folder: Path, n: int) -> Sample:
     flow = interrupted_chain(n, stop)
     began = perf_counter()
     with Host(url(folder)) as host:
-        try:
+        with suppress(Stopped):
             host.run(flow, run_id=RUN).raise_for_status()
-        except Stopped:
-            pass
     return Sample(reached[0] - began)
 
 

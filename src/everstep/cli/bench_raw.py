@@ -18,6 +18,7 @@ from typing import Any
 
 from everstep.cli.bench_values import (
     BRANCHES_A_COMMIT,
+    DIED,
     STEPS_A_RUN,
     Sample,
     bytes_in,
@@ -49,6 +50,8 @@ async def hello():
     print("hello world")
 asyncio.run(hello())
 """
+
+DIE = "import pathlib, sys; from everstep.cli.bench_raw import die; die(pathlib.Path(sys.argv[1]), int(sys.argv[2]))"
 
 Row = tuple[int, str, bytes]
 
@@ -151,11 +154,18 @@ async def _drive_runs(db: sqlite3.Connection, n: int, at_once: int) -> float:
     return seconds
 
 
-def resumed(folder: Path, n: int) -> Sample:
-    """Read back nine tenths of n steps from a journal that was just opened."""
-    done = n * 9 // 10
+def die(folder: Path, steps: int) -> None:
+    """Write some steps and end the process, so that the journal is left as it is after a crash."""
     with journal(folder, "OFF") as db:
-        commit_together(db, [row(0, step, small(step)) for step in range(done)])
+        for step in range(steps):
+            db.execute(INSERT, row(0, step, small(step)))
+        os._exit(DIED)
+
+
+def resumed(folder: Path, n: int) -> Sample:
+    """Read back nine tenths of n steps from the journal of a dead process."""
+    done = n * 9 // 10
+    run_python(DIE, str(folder), str(done), exits_with=DIED)
     began = perf_counter()
     with journal(folder) as db:
         values = {step: json.loads(value) for step, value in db.execute(SELECT, (0, STEPS - 1))}

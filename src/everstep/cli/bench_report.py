@@ -54,7 +54,8 @@ class Machine(NamedTuple):
 
     def lines(self) -> list[str]:
         found = [
-            f"{self.folder}: 4 KiB flushed in {duration(self.flush_p50)} (p50), {duration(self.flush_p99)} (p99)",
+            f"{self.folder}: 4 KiB flushed in {duration(self.flush_p50)} (p50), "
+            f"{duration(self.flush_p99)} (p99)",
             f"Python {self.python}, SQLite {self.sqlite} (raw), apsw {self.apsw} (everstep), "
             f"{count(self.cores, 'core')}",
         ]
@@ -106,7 +107,7 @@ class Measured(NamedTuple):
         return f"{seconds * 1e3:,.1f} ms"
 
     def cells(self) -> list[str]:
-        note = [self.note]
+        note = [self.note] if self.note else []
         if self.bytes is not None:
             note.append("{} a step on disk, raw {}".format(*(size(round(b)) for b in self.bytes)))
         low, high = min(self.ratios), max(self.ratios)

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 STEPS_A_RUN = 5
 BRANCHES_A_COMMIT = 50
 LARGE = 10 * 2**20
+DIED = 9
+"""The exit code of a process that ends in the middle of its work, as it is meant to."""
 
 
 class Sample(NamedTuple):

@@ -17,7 +17,7 @@ def body_of(payload: bytes, where: str) -> memoryview:
         raise ValueUnreadable(f"the stored bytes of {where!r} are cut short.")
     if payload[0] != FORMAT or payload[1] != SERIALIZER or payload[2] != 0:
         raise IncompatibleVersion(
-            f"{where!r} was written in format {payload[0]} with serializer {payload[1]}, {payload[2]} codecs; "
+            f"{where!r} was written in format {payload[0]} serializer {payload[1]}, {payload[2]} codecs; "
             f"this everstep reads format {FORMAT}, serializer {SERIALIZER}.",
             fix="Use the newer everstep that wrote it.",
         )

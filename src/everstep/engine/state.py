@@ -198,6 +198,7 @@ class RunState:
         for i in self.waiting:
             if self.statuses[i] is Status.FAILED:
                 self.visits[i] -= 1
+                self.steps -= 1
                 self.statuses[i] = None
             self.attempts[i] = 0
         self.retry_at.clear()

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import Literal
-
-import msgspec
+from enum import StrEnum
+from typing import Literal, TypeVar
 
 from everstep.errors import BadRequest
 from everstep.model.enums import Flush, Mode
 
 KIB = 1024
+E = TypeVar("E", bound=StrEnum)
+Interval = int | timedelta | tuple[int, timedelta] | None
 
 
-class Durability(msgspec.Struct, frozen=True, omit_defaults=True):
+@dataclass(init=False, frozen=True)
+class Durability:
     """When a run writes checkpoints, and how it is leased.
 
     `off` writes nothing. `partial` writes when the run is accepted, after effectful steps, when a node asks
@@ -21,22 +24,45 @@ class Durability(msgspec.Struct, frozen=True, omit_defaults=True):
     `flush="before_effects"`, only before and after steps that are not declared pure.
     """
 
-    mode: Mode = Mode.PARTIAL
-    interval: int | timedelta | tuple[int, timedelta] | None = None
-    flush: Flush = Flush.EVERY_STEP
-    blob_threshold: int = 512 * KIB
-    lease_ttl: timedelta = timedelta(seconds=30)
-    checkpoint_ttl: timedelta | None = None
-    retain_completed_for: timedelta | None = None
-    retry_on_lease_conflict: int = 0
+    mode: Mode
+    interval: Interval
+    flush: Flush
+    blob_threshold: int
+    """Values whose bytes exceed this are kept beside the record, as artifacts."""
+    lease_ttl: timedelta
+    checkpoint_ttl: timedelta | None
+    """Kept with the run, for clean-up."""
+    retain_completed_for: timedelta | None
+    """For clean-up; without one everything is kept."""
+    retry_on_lease_conflict: int
     """How many times to wait for another owner's lease before giving up."""
-    max_resume_attempts: int = 10
+    max_resume_attempts: int
     """Takeovers without progress after which the run is abandoned."""
-    on_store_failure: Literal["required"] = "required"
+    on_store_failure: str
 
-    def __post_init__(self) -> None:
-        _force_enum(self, "mode", Mode)
-        _force_enum(self, "flush", Flush)
+    def __init__(
+        self,
+        mode: Mode | Literal["off", "partial", "strong"] = Mode.PARTIAL,
+        *,
+        interval: Interval = None,
+        flush: Flush | Literal["every_step", "before_effects"] = Flush.EVERY_STEP,
+        blob_threshold: int = 512 * KIB,
+        lease_ttl: timedelta = timedelta(seconds=30),
+        checkpoint_ttl: timedelta | None = None,
+        retain_completed_for: timedelta | None = None,
+        retry_on_lease_conflict: int = 0,
+        max_resume_attempts: int = 10,
+        on_store_failure: Literal["required"] = "required",
+    ) -> None:
+        given = dict(locals())
+        del given["self"]
+        given["mode"] = _enum(Mode, mode, "mode")
+        given["flush"] = _enum(Flush, flush, "flush")
+        for field, value in given.items():
+            object.__setattr__(self, field, value)
+        self._check()
+
+    def _check(self) -> None:
         every, span = self.interval_parts()
         if every is not None and every < 1:
             raise BadRequest(f"interval is {every}.", fix="Give at least 1 step.")
@@ -86,17 +112,16 @@ class Durability(msgspec.Struct, frozen=True, omit_defaults=True):
         """Read a mode's name, or pass an object on."""
         if isinstance(wanted, Durability):
             return wanted
-        if wanted in Mode.__members__.values():
-            return cls(mode=Mode(wanted))
+        if wanted in list(Mode):
+            return cls(Mode(wanted))
         raise BadRequest(
             f"durability is {wanted!r}.", fix="Use 'off', 'partial', 'strong', or a Durability object."
         )
 
 
-def _force_enum(self: Durability, field: str, kind: type[Mode] | type[Flush]) -> None:
-    value = getattr(self, field)
+def _enum(kind: type[E], value: str, field: str) -> E:
     try:
-        msgspec.structs.force_setattr(self, field, kind(value))
+        return kind(value)
     except ValueError:
         known = ", ".join(repr(str(k)) for k in kind)
         raise BadRequest(f"{field} is {value!r}.", fix=f"Use one of {known}.") from None
