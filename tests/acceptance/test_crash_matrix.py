@@ -20,8 +20,8 @@ ROOT = Path(__file__).resolve().parents[2]
 Life = dict[str, Any]
 Case = list[Life]
 
-# Only what is certain to come can be chosen to die at. Once nobody makes them wait, the branches of the diamond
-# finish in any order; a lease of some milliseconds may or may not have expired when the run is resumed.
+# Only a point that is certain to come can be chosen to die at. Once nobody makes them wait, the branches of
+# the diamond finish in any order; a lease of some milliseconds may or may not have expired at the resume.
 # The others left out here have one like them that is in.
 DEEP = {"small": "every"} | dict.fromkeys(
     ("diamond", "renewed", "interval-loop", "partial-loop", "before-effects-retry"), "none"

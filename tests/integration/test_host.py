@@ -145,6 +145,16 @@ def test_off_writes_nothing(host: Host) -> None:
     assert host.runs() == []
 
 
+def test_a_checkpoint_without_a_store_warns(host: Host, caplog: pytest.LogCaptureFixture) -> None:
+    @node(output="a")
+    def asks(x: int, ctx: Context) -> int:
+        ctx.checkpoint()
+        return x
+
+    assert host.run(Flow("f", [asks], durability="off"), {"x": 1})["a"] == 1
+    assert "asked for a checkpoint" in caplog.text
+
+
 def chain_of(n: int, durability: Durability, **options: Any) -> Flow:
     link = node(output="v", **options)(first.fn)
     nodes = [link.with_name(f"n{k}").with_inputs(x=f"v{k}").with_outputs(f"v{k + 1}") for k in range(n)]
@@ -544,6 +554,17 @@ def test_a_sole_reader_that_changes_its_input_does_not_change_the_record(host: H
     result = host.run(Flow("f", [make, sorts]), run_id="r")
     assert result["items"] == [3, 1, 2] and result["s"] == [3, 1, 2, 9]
     assert host.state("r")["items"] == [3, 1, 2]
+
+
+def test_the_callers_own_objects_are_left_alone(host: Host) -> None:
+    @node(output="n")
+    def appends(items: list[int]) -> int:
+        items.append(9)
+        return len(items)
+
+    mine = [1, 2]
+    assert host.run(Flow("f", [appends]), {"items": mine})["n"] == 3
+    assert mine == [1, 2]
 
 
 def test_a_growing_list_costs_what_was_appended(host: Host) -> None:

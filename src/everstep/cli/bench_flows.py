@@ -1,4 +1,4 @@
-"""everstep's side of `everstep bench`: flows as users write them, sync and undeclared unless said otherwise."""
+"""everstep's side of `everstep bench`: flows as users write them, sync and undeclared by default."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from urllib.parse import quote
 
 from everstep import END, AsyncHost, Durability, Flow, Host, Node, ifelse, node
 from everstep.cli.bench_values import DIED, STEPS_A_RUN, Sample, bytes_in, large, message, run_python, small
+from everstep.model.enums import Flush, Mode
 
-BEFORE_EFFECTS = Durability("strong", flush="before_effects")
+BEFORE_EFFECTS = Durability(Mode.STRONG, flush=Flush.BEFORE_EFFECTS)
 RUN = "unfinished"
 
 HELLO = """
@@ -167,9 +168,8 @@ def resumed(folder: Path, n: int) -> Sample:
 
     flow = interrupted_chain(n, stop)
     began = perf_counter()
-    with Host(url(folder)) as host:
-        with suppress(Stopped):
-            host.run(flow, run_id=RUN).raise_for_status()
+    with Host(url(folder)) as host, suppress(Stopped):
+        host.run(flow, run_id=RUN).raise_for_status()
     return Sample(reached[0] - began)
 
 

@@ -7,6 +7,7 @@ rides in the next one.
 from __future__ import annotations
 
 import asyncio
+import logging
 from datetime import datetime
 from typing import Any
 
@@ -35,6 +36,8 @@ from everstep.runtime.late import LateFlush
 from everstep.runtime.services import Services
 from everstep.runtime.settle import draft_outputs, step_of
 from everstep.runtime.values import Draft, ValueSpace
+
+log = logging.getLogger("everstep")
 
 
 class Drive:
@@ -381,6 +384,10 @@ class Drive:
         )
         if policy.every_step and not asked and call.error is None:
             return Trigger.STEP
+        if asked and not policy.writes:
+            log.warning(
+                "node %r asked for a checkpoint, but its run is kept nowhere (durability off).", step.path
+            )
         return policy.after(
             call.node,
             step.status,

@@ -102,6 +102,8 @@ class Journal:
     async def admit(self, inputs: tuple[Draft, ...], owner: str) -> Verdict:
         """Write the first checkpoint: the inputs, and the lease of whoever drives the run first."""
         now = self._services.clock.now()
+        for draft in inputs:
+            draft.is_lent = True
         self.add(StepRecord(path=INPUTS, writes=tuple(d.written for d in inputs)), inputs)
         if not self.writes:
             self._clear()

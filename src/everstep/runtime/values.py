@@ -55,13 +55,15 @@ class Slot:
 class Draft:
     """A value a step is about to write: recorded once the step is."""
 
-    __slots__ = ("added", "is_frozen", "live", "payload", "shadow", "spill", "written")
+    __slots__ = ("added", "is_frozen", "is_lent", "live", "payload", "shadow", "spill", "written")
 
     def __init__(self, written: Written, payload: bytes | None, live: Any) -> None:
         self.written = written
         self.payload = payload
         self.live = live
         self.is_frozen = False
+        self.is_lent = False
+        """True if the live object is the caller's own, which no node may change."""
         self.shadow: Shadow | None = None
         self.added: list[Any] | None = None
         """What it appends to the version before."""
@@ -152,6 +154,8 @@ class ValueSpace:
             slot.live = draft.live
         elif draft.is_frozen:
             slot.live, slot.is_frozen = draft.live, True
+        elif draft.is_lent:
+            return
         elif written.name in self._plan.sole_reader or (
             written.name not in self._plan.readers and written.size < _SMALL
         ):
