@@ -175,28 +175,30 @@ def disk() -> Iterator[MoodyVfs]:
 
 class TestDisk:
     def test_a_full_disk_stops_a_run_and_loses_nothing(self, path: Path, disk: MoodyVfs) -> None:
-        clock = ManualClock(auto=True)
+        clock = ManualClock()
         with Host(Opened(SqliteStore(path, clock, vfs=disk.name), None), clock=clock) as host:
-            stops = 0
             for space in itertools.count():
-                recorded: list[int] = []
+                run_id = f"run-{space}"
                 disk.space = space
                 try:
-                    assert dict(host.run(FLOW, INPUTS, run_id=f"run-{space}")) == RESULT
-                    break
+                    result = host.run(FLOW, INPUTS, run_id=run_id)
                 except StoreError as error:
-                    stops += 1
                     assert "the disk that holds" in error.message
-                    assert "Free some space, then resume the run." in error.fix
-                disk.space = None
-                if any(info.run_id == f"run-{space}" for info in host.runs()):
-                    recorded = [record.sequence for record in host.history(f"run-{space}")]
+                    assert error.fix == "Free some space, then resume the run."
+                else:
+                    break
+                finally:
+                    disk.space = None
+                is_known = run_id in [info.run_id for info in host.runs()]
+                recorded = host.history(run_id) if is_known else []
                 clock.advance(TTL)
-                assert dict(host.run(FLOW, INPUTS, run_id=f"run-{space}")) == RESULT
-                after = [record.sequence for record in host.history(f"run-{space}")]
-                assert after[: len(recorded)] == recorded and len(after) == 4
-                assert host.state(f"run-{space}")["c"] == 65
-            assert stops >= 8
+                assert dict(host.run(FLOW, INPUTS, run_id=run_id)) == RESULT
+                history = host.history(run_id)
+                assert history[: len(recorded)] == recorded
+                assert len(history) == 4
+                assert host.state(run_id)["c"] == RESULT["c"]
+            assert dict(result) == RESULT
+            assert space >= 8
 
     def test_a_full_disk_at_admission_leaves_nothing_behind(self, path: Path, disk: MoodyVfs) -> None:
         clock = ManualClock()
@@ -224,19 +226,25 @@ class TestDisk:
             assert sql(path, "SELECT count(*) FROM blueprints WHERE flow_hash = ?", mine.flow_hash) == [(1,)]
         assert space >= 2
 
-    def test_a_disk_that_is_full_from_the_start_makes_no_half_database(
-        self, path: Path, disk: MoodyVfs
+    # SQLite goes on after some failed writes, and Python then has nobody to give the VFS's exception to.
+    @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+    def test_a_database_whose_making_ran_out_of_space_can_be_made_later(
+        self, tmp_path: Path, disk: MoodyVfs
     ) -> None:
+        disk.is_tidied = True
+        refusals = 0
         for space in itertools.count():
             disk.space = space
+            path = tmp_path / f"{space}.db"
             try:
-                SqliteStore(path, ManualClock(), vfs=disk.name)._db.close()
-                break
+                drain(SqliteStore(path, ManualClock(), vfs=disk.name).close())
             except StoreError as error:
                 assert "is full" in error.message
-        assert space >= 3
-        disk.space = None
-        assert finish(path) == RESULT
+                refusals += 1
+            assert finish(path) == RESULT
+            if disk.space is not None:
+                break
+        assert refusals >= 3
 
     def test_a_read_only_file_is_named_and_left_alone(self, path: Path, disk: MoodyVfs) -> None:
         interrupt_run(path)

@@ -190,9 +190,11 @@ def bench(parent: Path, rounds: int | None, quick: bool, workloads: list[Workloa
 
     Each piece of work is done twice, one right after the other: by everstep, and raw, by the least code that
     keeps the same steps in SQLite: a row of about 300 bytes and the value, one commit a step, the same
-    journal and the same flushing. RATIO is everstep's time divided by raw's: 1.00 costs nothing more than
-    the disk does, 2.00 takes twice as long, and below 1 everstep wrote less. Compare ratios rather than
-    times: a slow disk slows both sides.
+    journal and the same flushing. Where raw does something else, the note says so.
+
+    RATIO is everstep's time divided by raw's, the median over all such pairs: at 1.00 everstep costs no more
+    than raw, at 2.00 it takes twice as long, below 1 less. Compare ratios rather than times: a slow disk
+    slows both sides.
 
     The database is kept in a temporary folder inside DIR and removed afterwards.
 

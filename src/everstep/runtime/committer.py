@@ -89,7 +89,7 @@ class Committer:
     ) -> list[Verdict] | BaseException:
         try:
             return self.write_here([c for c, _ in batch])
-        except Exception as error:
+        except BaseException as error:  # whoever waits must hear of it, whatever it is
             return error
 
     def _write_there(

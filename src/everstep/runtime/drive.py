@@ -33,6 +33,7 @@ from everstep.runtime.invoke import (
 )
 from everstep.runtime.journal import Journal
 from everstep.runtime.late import LateFlush
+from everstep.runtime.patience import patiently
 from everstep.runtime.services import Services
 from everstep.runtime.settle import draft_outputs, step_of
 from everstep.runtime.values import Draft, ValueSpace
@@ -399,7 +400,13 @@ class Drive:
 
     async def _write_aside(self, draft: Draft) -> None:
         """Write an artifact here if nothing else waits for this thread, else on another."""
-        if len(self._state.running) > 1 or self._services.committer.drives > 1:
-            await self._loop.run_in_executor(self._services.pool, self._space.write_aside, draft)
-        else:
-            self._space.write_aside(draft)
+        services, space = self._services, self._space
+        is_alone = len(self._state.running) <= 1 and services.committer.drives <= 1
+
+        async def write() -> None:
+            if is_alone:
+                space.write_aside(draft)
+            else:
+                await self._loop.run_in_executor(services.pool, space.write_aside, draft)
+
+        await patiently(self._clock, write)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from everstep.codec.records import seal
@@ -22,11 +22,11 @@ from everstep.model.records import (
     StepRecord,
 )
 from everstep.ports.store import Admission, BlockingStore, Commit, Verdict
+from everstep.runtime.patience import patiently
 from everstep.runtime.services import Services
 from everstep.runtime.values import Draft, ValueSpace
 
 KEYFRAME_BYTES = 64 * 1024
-RETRY_PAUSES = tuple(timedelta(seconds=s) for s in (0.05, 0.2, 1.0))
 _NODE_COST = 64
 """About how many bytes a keyframe takes for one node."""
 
@@ -287,20 +287,16 @@ class Journal:
 
         If an earlier try went through and only its reply was lost, the store finds the record there.
         """
+        return await patiently(self._services.clock, lambda: self._try(commit))
+
+    async def _try(self, commit: Commit) -> Verdict:
         services = self._services
-        for pause in (*RETRY_PAUSES, None):
-            try:
-                if not services.committer.is_free():
-                    return await services.committer.put(commit)
-                verdict = services.committer.write_here([commit])[0]
-                if not services.owns_loop:
-                    await asyncio.sleep(0)  # others on this loop have waited for the disk
-                return verdict
-            except StoreUnavailable:
-                if pause is None:
-                    raise
-                await services.clock.sleep_until(services.clock.now() + pause)
-        raise AssertionError("unreachable")
+        if not services.committer.is_free():
+            return await services.committer.put(commit)
+        verdict = services.committer.write_here([commit])[0]
+        if not services.owns_loop:
+            await asyncio.sleep(0)  # others on this loop have waited for the disk
+        return verdict
 
     def _clear(self) -> None:
         self.steps = []

@@ -6,6 +6,7 @@ import logging
 import re
 from collections.abc import Mapping
 from datetime import timedelta
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -32,6 +33,7 @@ from everstep.runtime.drive import Drive
 from everstep.runtime.events import Event, EventKind
 from everstep.runtime.journal import Identity, Journal
 from everstep.runtime.keeper import LeaseKeeper
+from everstep.runtime.patience import patiently
 from everstep.runtime.rehydrate import Rehydrated
 from everstep.runtime.services import Services
 from everstep.runtime.values import Draft, ValueSpace
@@ -194,7 +196,8 @@ class Runs:
         space = ValueSpace(flow.plan, services.values, services.blobs, flow.durability.blob_threshold)
         drafts = tuple(space.draft(name, value, name) for name, value in inputs.items())
         for draft in drafts:
-            space.write_aside(draft)
+            if draft.spill is not None:
+                await patiently(services.clock, partial(_write_aside, space, draft))
         journal = Journal(services, _identity(flow, run_id), flow.durability, state, space)
         verdict = await journal.admit(drafts, services.ids.new_id())
         if verdict is Verdict.EXISTS:
@@ -355,6 +358,10 @@ class Runs:
     def _emit(self, kind: EventKind, run_id: str, data: dict[str, Any]) -> None:
         if self._services.listener is not None:
             self._services.listener(Event(kind=kind, run_id=run_id, at=self._services.clock.now(), data=data))
+
+
+async def _write_aside(space: ValueSpace, draft: Draft) -> None:
+    space.write_aside(draft)
 
 
 def _identity(flow: Flow, run_id: str) -> Identity:

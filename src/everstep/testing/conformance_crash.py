@@ -213,7 +213,7 @@ class Workshop:
             "workshop",
             [add, again, widen, send, add_up],
             entry="add",
-            durability=Durability(mode="strong", blob_threshold=1024),  # type: ignore[arg-type]
+            durability=Durability(mode="strong", blob_threshold=1024),
         )
 
     def work(self, opened: Opened, kit: StoreKit, run_id: str, salt: int) -> dict[str, Any]:

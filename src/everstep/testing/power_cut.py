@@ -142,6 +142,8 @@ class MoodyVfs(apsw.VFS):
         self.name = f"moody-{id(self)}"
         self.space: int | None = None
         """How many writes there is room for; none means plenty."""
+        self.is_tidied = False
+        """True if somebody makes room as soon as one write has failed."""
         self.is_read_only = False
         super().__init__(self.name, "")
 
@@ -161,6 +163,8 @@ class _MoodyFile(apsw.VFSFile):
 
     def xWrite(self, data: bytes, offset: int) -> None:  # noqa: N802
         if self._vfs.space == 0:
+            if self._vfs.is_tidied:
+                self._vfs.space = None
             raise apsw.FullError
         if self._vfs.space is not None:
             self._vfs.space -= 1

@@ -1,0 +1,23 @@
+"""Asking a store again while it is out of reach. Whatever is asked must be safe to ask twice."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import TypeVar
+
+from everstep.errors import StoreUnavailable
+from everstep.ports.system import Clock
+
+T = TypeVar("T")
+PAUSES = tuple(timedelta(seconds=s) for s in (0.05, 0.2, 1.0))
+
+
+async def patiently(clock: Clock, ask: Callable[[], Awaitable[T]]) -> T:
+    """Return what `ask` gives, asking a few times more while the store is unavailable."""
+    for pause in PAUSES:
+        try:
+            return await ask()
+        except StoreUnavailable:
+            await clock.sleep_until(clock.now() + pause)
+    return await ask()
