@@ -271,15 +271,19 @@ class Runs:
     async def _claim(self, run_id: str, durability: Durability, *, waits: bool) -> Lease:
         """Claim a run: at once if its owner is dead or gone, after its time-out if it lives elsewhere."""
         services = self._services
-        owner, process, ttl = services.ids.new_id(), services.processes.me(), durability.lease_ttl
+        claim = partial(
+            services.store.lease,
+            run_id,
+            owner=services.ids.new_id(),
+            ttl=durability.lease_ttl,
+            process=services.processes.me(),
+        )
         void: int | None = None
-        seen: tuple[int, Any] | None = None
+        seen: Lease | None = None
         tries = durability.retry_on_lease_conflict
         while True:
             try:
-                return await services.store.lease(
-                    run_id, owner=owner, ttl=ttl, process=process, void_epoch=void
-                )
+                return await patiently(services.clock, partial(claim, void_epoch=void))
             except LeaseConflict as conflict:
                 held = conflict.details["lease"]
                 assert isinstance(held, Lease)
@@ -289,12 +293,11 @@ class Runs:
                     void = held.epoch
                     continue
                 is_elsewhere = held.process is None or not services.processes.is_here(held.process)
-                stands_still = seen is None or seen == (held.epoch, held.expires_at)
-                if not waits or not ((is_elsewhere and stands_still) or tries > 0):
+                may_be_dead = is_elsewhere and (seen is None or seen == held)
+                if not waits or not (may_be_dead or tries > 0):
                     raise
-                if not (is_elsewhere and stands_still):
-                    tries -= 1
-                seen = (held.epoch, held.expires_at)
+                tries -= 0 if may_be_dead else 1
+                seen = held
                 await self._wait_for(held, conflict, is_elsewhere=is_elsewhere)
 
     async def _wait_for(self, held: Lease, conflict: LeaseConflict, *, is_elsewhere: bool) -> None:
