@@ -11,6 +11,7 @@ The blocks of a page share a folder and, if they are Python, a module:
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import os
 import re
@@ -142,6 +143,16 @@ def check_command(command: str, expected: list[str], shell: dict[str, str], wher
         )
 
 
+@pytest.mark.parametrize(
+    ("command", "expected"), [("echo one", ["two"]), ("exit 3", []), ("true # exits with 3", [])]
+)
+def test_command_that_does_something_else_is_found(
+    command: str, expected: list[str], shell: dict[str, str]
+) -> None:
+    with pytest.raises(AssertionError, match="here"):
+        check_command(command, expected, shell, "here")
+
+
 def test_only_listed_pages_have_code_that_does_not_run() -> None:
     found = {page for page, text in PAGES.items() if any(b.note == "no-run" for b in blocks_of(text))}
     assert found == set(NOT_RUN)
@@ -254,7 +265,7 @@ def test_every_trigger_and_status_is_explained(words: type[enums.Trigger] | type
 def test_every_public_name_is_in_the_reference() -> None:
     page = PAGES["docs/reference/python.md"]
     methods = [f".{n}(" for n, _ in inspect.getmembers(everstep.Host, inspect.isfunction) if n[0] != "_"]
-    wanted = [*everstep.__all__, *methods, *Durability.__struct_fields__]
+    wanted = [*everstep.__all__, *methods, *(f"`{field.name}`" for field in dataclasses.fields(Durability))]
     assert [name for name in wanted if name not in page] == []
 
 

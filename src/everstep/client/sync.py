@@ -78,11 +78,13 @@ class _Lanes:
         return outcome.result()
 
     def close(self) -> None:
-        self.call(lambda host: self._host.close())
-        with self._lock:
-            self._is_closed = True
-            for lane in self._free:
-                lane.loop.close()
+        try:
+            self.call(lambda host: self._host.close())
+        finally:
+            with self._lock:
+                self._is_closed = True
+                for lane in self._free:
+                    lane.loop.close()
 
 
 class Host:

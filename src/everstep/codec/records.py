@@ -56,7 +56,7 @@ def unseal(body: bytes, where: str, base_digest: bytes | None) -> OpenRecord:
         if envelope.version < 1:
             raise ValueError(f"schema version {envelope.version}")
         record = _headers.decode(envelope.header)
-    except (msgspec.DecodeError, msgspec.ValidationError, ValueError) as error:
+    except (msgspec.DecodeError, msgspec.ValidationError, ValueError, TypeError) as error:
         raise StateCorrupted(f"{where} cannot be read: {error}.") from error
     before = envelope.base_digest if base_digest is None else base_digest
     if hashlib.sha256(before + envelope.header).digest() != envelope.digest:

@@ -39,6 +39,8 @@ class LeaseKeeper:
         self._store = store
         self._clock = clock
         self._held: dict[str, _Held] = {}
+        self.left_behind: dict[str, int] = {}
+        """Epochs of leases that could not be given back: nobody drives those runs any more."""
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._is_closed = False

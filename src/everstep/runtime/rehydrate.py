@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from everstep.codec.records import OpenRecord, check_values, unseal
 from everstep.codec.values import Values
 from everstep.engine.state import RunState
-from everstep.errors import RunNotFound, StateCorrupted
+from everstep.errors import StateCorrupted
 from everstep.graph.plan import Plan
 from everstep.model.enums import Status, Trigger
 from everstep.model.records import CheckpointRecord, ErrorInfo
@@ -32,7 +32,9 @@ class Rehydrated:
     def fold(self, run_id: str, records: Sequence[StoredRecord]) -> Rehydrated:
         """Take these records into account; they begin with a keyframe or with the first of the run."""
         if not records:
-            raise RunNotFound(f"run {run_id!r} has no checkpoints.", fix="Look with: everstep runs")
+            raise StateCorrupted(
+                f"the records of run {run_id!r} are missing.", fix="Restore the store from a copy."
+            )
         previous: bytes | None = b"" if records[0].sequence == 1 else None
         for stored in records:
             where = f"checkpoint {stored.sequence} of run {run_id!r}"
@@ -40,6 +42,8 @@ class Rehydrated:
                 raise StateCorrupted(f"{where} follows checkpoint {self.head.sequence}: records are missing.")
             opened = unseal(stored.body, where, previous)
             check_values(opened, where)
+            if opened.record.run_id not in ("", run_id):
+                raise StateCorrupted(f"{where} belongs to run {opened.record.run_id!r}.")
             self._take(opened, is_first=self.head.sequence == 0)
             previous = opened.digest
             self.head.sequence = stored.sequence

@@ -21,6 +21,7 @@ from everstep.errors import (
     RunAbandoned,
     RunCancelled,
     RunNotFound,
+    StateCorrupted,
 )
 from everstep.graph.flow import Flow
 from everstep.graph.plan import Plan, differences, plan_of
@@ -133,7 +134,7 @@ class Runs:
         """Return the wiring a run began with, without its functions."""
         blueprint = await self._services.store.blueprint(row.flow_hash)
         if blueprint is None:
-            raise RunNotFound(f"the structure of flow {row.flow_id!r} is missing from the store.")
+            raise StateCorrupted(f"the structure of flow {row.flow_id!r} is missing from the store.")
         return plan_of(blueprint)
 
     async def rehydrate(
@@ -147,6 +148,11 @@ class Runs:
     async def recorded(self, row: RunRow) -> Outcome:
         """Return what a run came to, from its records alone."""
         folded = await self.rehydrate(row.run_id, await self.plan(row), Durability())
+        if folded.status is not row.status:
+            raise StateCorrupted(
+                f"run {row.run_id!r} is {row.status.value}, but its records end with {folded.status.value}.",
+                fix="Some are missing; restore a copy.",
+            )
         return Outcome(row.run_id, folded.status, folded.state, folded.space, folded.error)
 
     async def history(self, run_id: str) -> list[CheckpointRecord]:
@@ -267,6 +273,7 @@ class Runs:
             await self._services.store.release_lease(lease)
         except Exception as error:
             log.warning("the lease of run %r was not given back: %s", lease.run_id, error)
+            self.keeper.left_behind[lease.run_id] = lease.epoch
 
     async def _claim(self, run_id: str, durability: Durability, *, waits: bool) -> Lease:
         """Claim a run: at once if its owner is dead or gone, after its time-out if it lives elsewhere."""
@@ -278,7 +285,7 @@ class Runs:
             ttl=durability.lease_ttl,
             process=services.processes.me(),
         )
-        void: int | None = None
+        void = self.keeper.left_behind.pop(run_id, None)
         seen: Lease | None = None
         tries = durability.retry_on_lease_conflict
         while True:
@@ -330,6 +337,8 @@ class Runs:
     async def _check_inputs(self, row: RunRow, drafts: tuple[Draft, ...]) -> None:
         """Refuse other inputs than the recorded ones."""
         records = await self._services.store.get(row.run_id, first=1, last=1)
+        if not records:
+            raise StateCorrupted(f"the first checkpoint of run {row.run_id!r} is missing.")
         opened = unseal(records[0].body, f"checkpoint 1 of run {row.run_id!r}", b"")
         stored = {w.name: w for w in opened.record.writes()}
         given = {d.written.name: d for d in drafts}

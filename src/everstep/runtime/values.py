@@ -239,7 +239,7 @@ class ValueSpace:
         if self._blobs is None:
             raise StateCorrupted(f"value {name!r} is an artifact, and this host has no artifact store.")
         stored = self._blobs.get_checkpoint_blob(ref)
-        if hashlib.sha256(body_of(stored, name)).hexdigest() != ref.checksum:
+        if len(stored) < len(HEADER) or hashlib.sha256(body_of(stored, name)).hexdigest() != ref.checksum:
             raise StateCorrupted(f"the artifact of value {name!r} was altered: {ref.key}.")
         return stored
 

@@ -32,16 +32,16 @@ class ArtifactFolder:
 
     def _write(self, header: bytes, data: bytes) -> str:
         self._folder.mkdir(parents=True, exist_ok=True)
-        with self._lock:
-            self._count += 1
-            temporary = self._folder / f".{os.getpid()}-{self._count}.tmp"
+        temporary, file = self._temporary()
         hasher = _Hasher(data)
         hasher.start()
         try:
-            with temporary.open("wb", buffering=0) as file:
+            try:
                 for part in (header, data):
-                    _write_all(file.fileno(), part)
-                os.fdatasync(file.fileno())
+                    _write_all(file, part)
+                os.fdatasync(file)
+            finally:
+                os.close(file)
             hasher.join()
             target = self._folder / hasher.digest[:2] / hasher.digest
             if not target.parent.exists():
@@ -54,6 +54,17 @@ class ArtifactFolder:
             temporary.unlink(missing_ok=True)
             raise
         return hasher.digest
+
+    def _temporary(self) -> tuple[Path, int]:
+        """Make a new file that nobody else, in this process or another, writes to."""
+        while True:
+            with self._lock:
+                self._count += 1
+                path = self._folder / f".{os.getpid()}-{id(self):x}-{self._count}.tmp"
+            try:
+                return path, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+            except FileExistsError:
+                continue
 
     def get_checkpoint_blob(self, ref: ArtifactRef) -> bytes:
         try:

@@ -66,7 +66,8 @@ class MemoryStore:
             return Verdict.UNKNOWN_RUN
         else:
             head = run.records[-1]
-            if head.checkpoint_id == commit.checkpoint_id:
+            there = run.records[commit.sequence - 1 : commit.sequence]
+            if there and there[0].checkpoint_id == commit.checkpoint_id:
                 return Verdict.ACCEPTED
             if run.epoch != commit.epoch:
                 return Verdict.FENCED

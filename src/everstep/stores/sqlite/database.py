@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -54,13 +55,33 @@ def open_database(path: Path, *, synchronous: str, create: bool, vfs: str | None
 
 
 def _prepare(connection: apsw.Connection, path: Path, synchronous: str) -> None:
-    version = _schema_version(connection, path)
+    connection.execute("BEGIN")
+    try:
+        version = _schema_version(connection, path)
+    finally:
+        connection.execute("COMMIT")
     if version == 0:
         connection.execute(f"PRAGMA page_size = {PAGE_SIZE}")
-    connection.execute("PRAGMA journal_mode = WAL")
+    _use_wal(connection, path)
     connection.execute(f"PRAGMA synchronous = {synchronous}")
     if version < _newest():
         migrate(connection, path)
+
+
+def _use_wal(connection: apsw.Connection, path: Path) -> None:
+    """Switch the file to a write-ahead log. SQLite does not wait for others here, so we do."""
+    pause = threading.Event()
+    for attempt in range(BUSY_MS // 25):
+        try:
+            mode = rows(connection, "PRAGMA journal_mode = WAL")[0][0]
+        except apsw.BusyError:
+            if attempt == BUSY_MS // 25 - 1:
+                raise
+            pause.wait(0.025)
+        else:
+            if mode != "wal":
+                raise StoreError(f"{path} cannot have a write-ahead log ({mode}).", fix="Use a local disk.")
+            return
 
 
 def _newest() -> int:
@@ -97,7 +118,8 @@ def migrate(connection: apsw.Connection, path: Path, *, upto: int | None = None)
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute("COMMIT")
     except BaseException:
-        connection.execute("ROLLBACK")
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
         raise
 
 

@@ -59,12 +59,14 @@ class SqliteStore:
     def put_blocking(self, commits: Sequence[Commit]) -> list[Verdict]:
         with self._lock:
             try:
-                if len(commits) == 1 and commits[0].status is None:
+                if len(commits) == 1 and commits[0].status is None and commits[0].admission is None:
                     return [self._put_one(commits[0])]
                 return self._in_transaction(lambda: [self._put_one(commit) for commit in commits])
-            except apsw.Error as error:
-                self._heads.clear()
-                raise explain(error, self.path) from error
+            except BaseException as error:
+                self._forget_everything()
+                if isinstance(error, apsw.Error):
+                    raise explain(error, self.path) from error
+                raise
 
     def _in_transaction(self, work: Callable[[], T]) -> T:
         db = self._db
@@ -114,6 +116,12 @@ class SqliteStore:
 
     def _is_at(self, position: int, checkpoint_id: str | None) -> bool:
         return rows(self._db, self._sql["checkpoint_id"], (position,)) == [(checkpoint_id,)]
+
+    def _forget_everything(self) -> None:
+        """Drop what this client remembers: it may have been rolled back."""
+        self._keys.clear()
+        self._heads.clear()
+        self._known_flows.clear()
 
     def _forget(self, run_id: str) -> None:
         self._heads.pop(run_id, None)
