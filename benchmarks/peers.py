@@ -159,9 +159,8 @@ def w4r(a: Any) -> Any:
         raise Resumed
 
     flow = Flow("loop", [telling, more], entry="count", durability="strong", max_steps=3 * a.n + 10)
-    with Host(url(a)) as host:
-        with contextlib.suppress(Resumed):
-            host.run(flow, run_id="r")
+    with Host(url(a)) as host, contextlib.suppress(Resumed):
+        host.run(flow, run_id="r")
     return out
 
 
