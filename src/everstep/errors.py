@@ -79,7 +79,7 @@ class NodeFailed(EverstepError):
     code = "node.failed"
 
 
-class NodeTimeout(EverstepError):
+class NodeTimeout(EverstepError, TimeoutError):
     code = "node.timeout"
 
 

@@ -30,7 +30,7 @@ class RunResult(Mapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._read:
-            if name not in self._space.slots:
+            if name not in self._names:
                 why = f" The run {self.status.value}: {self.error.message}" if self.error is not None else ""
                 raise KeyError(
                     f"run {self.run_id!r} has no value {name!r}; it has {sorted(self._names)}.{why}"
@@ -76,19 +76,24 @@ class RunState(Mapping[str, Any]):
         self.counters: Counters = folded.state.counters()
         self.versions: dict[str, int] = dict(folded.state.versions)
         self._space = folded.space
+        self._names = [name for name in folded.space.slots if not folded.space.is_missed(name)]
 
     def __getitem__(self, name: str) -> Any:
-        if name not in self._space.slots:
+        if name not in self._names:
+            what = "was not kept" if name in self.versions else "does not exist"
             raise KeyError(
-                f"no value {name!r} at checkpoint {self.sequence}; there is {sorted(self.versions)}."
+                f"value {name!r} {what} at checkpoint {self.sequence}; there is {sorted(self._names)}."
             )
         return self._space.peek(name)
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
     def __iter__(self) -> Iterator[str]:
-        return iter(self._space.slots)
+        return iter(self._names)
 
     def __len__(self) -> int:
-        return len(self._space.slots)
+        return len(self._names)
 
     def __repr__(self) -> str:
         return f"<state of {self.run_id} at {self.sequence}: {', '.join(self.versions)}>"

@@ -22,6 +22,7 @@ def declared_key(node: Node, run_id: str, visit: int, inputs: Mapping[str, Any])
         return None
     if rule == "auto":
         return automatic_key(run_id, node.name, visit)
+    inputs = {**{k: v for k, v in node.defaults.items() if k != node.context_param}, **inputs}
     if isinstance(rule, str):
         try:
             return rule.format(**inputs, run_id=run_id, visit=visit, node=node.name)
@@ -31,7 +32,8 @@ def declared_key(node: Node, run_id: str, visit: int, inputs: Mapping[str, Any])
                 f"idempotency_key {rule!r} of node {node.name!r} cannot be filled: {error!r}.",
                 fix=f"Use {known}.",
             ) from error
-    key = rule(**inputs)
+    wanted = node.key_reads
+    key = rule(**(inputs if wanted is None else {k: v for k, v in inputs.items() if k in wanted}))
     if not isinstance(key, str) or not key:
         raise BadRequest(f"the idempotency_key function of node {node.name!r} returned {key!r}, not text.")
     return key

@@ -50,6 +50,10 @@ class Flow:
         max_concurrency: int | None = None,
     ) -> None:
         self.name = name
+        if isinstance(nodes, Node):
+            raise BadRequest(
+                f"flow {name!r} got one node, not a list.", fix=f"Write Flow({name!r}, [{nodes.name}])."
+            )
         self.nodes = tuple(nodes)
         self.durability = Durability.of(durability)
         self.version = version
@@ -127,6 +131,9 @@ class Flow:
             return
         missing = self.plan.unreachable_inputs(given)
         self._complete_inputs[given] = not missing
+        if not missing and not self.plan.can_start(given):
+            self._complete_inputs[given] = False
+            yield "No node can start: every node waits to be chosen. Name where the loop begins with entry=."
         names = [*inputs, *self.plan.writers]
         for name, readers in missing.items():
             yield f"Input {name!r} is missing; {', '.join(readers)} reads it.{_did_you_mean(name, names)}"
@@ -222,6 +229,10 @@ def _durability_problems(plan: Plan) -> Iterable[Problem]:
 
 
 def _loop_problem(members: list[str]) -> Problem:
+    if len(members) == 1:
+        message = f"{members[0]!r} reads what it writes, and no gate chooses whether it runs again."
+        fix = "Give its output another name, or let a gate (@ifelse, @route) choose it."
+        return Problem("flow.endless_loop", members[0], message, fix)
     message = f"{' -> '.join([*members, members[0]])} is a loop that no gate can leave."
     return Problem(
         "flow.endless_loop", members[0], message, "Let a gate (@ifelse, @route) choose whether to go round."

@@ -53,7 +53,9 @@ class Node:
         skip_on_resume: bool | None = None,
     ) -> None:
         if not callable(fn):
-            raise BadRequest(f"@node needs a function, not {fn!r}.")
+            raise BadRequest(
+                f"@node needs a function, not {fn!r}.", fix="Write @node(output=...) for its output."
+            )
         self.fn = fn
         self.name = name or str(getattr(fn, "__name__", type(fn).__name__))
         self.outputs = (output,) if isinstance(output, str) else tuple(output or ())
@@ -69,6 +71,11 @@ class Node:
         hints = hints_of(fn)
         self.returns = hints.get("return", UNKNOWN)
         self.context_param, self.params, self.oddities = _read_signature(fn, hints, tuple(inputs or ()))
+        self.defaults = {
+            p.name: p.default for p in inspect.signature(fn).parameters.values() if p.default is not p.empty
+        }
+        self.key_reads = _accepted(idempotency_key) if callable(idempotency_key) else None
+        """The inputs a key function asks for; none if it takes them all."""
         self.__doc__ = fn.__doc__
         self.__name__ = self.name
 
@@ -224,6 +231,13 @@ def ifelse(
 def route(*targets: str | Node, multi: bool = False, **options: Any) -> Callable[[Callable[..., Any]], Gate]:
     """Turn a function that returns a target's name into a gate; with `multi` it may return several."""
     return lambda f: Gate(f, [_target_name(t) for t in targets], multi=multi, **options)
+
+
+def _accepted(fn: Callable[..., Any]) -> frozenset[str] | None:
+    params = inspect.signature(fn).parameters.values()
+    if any(p.kind is p.VAR_KEYWORD for p in params):
+        return None
+    return frozenset(p.name for p in params)
 
 
 def _is_async(fn: Callable[..., Any]) -> bool:

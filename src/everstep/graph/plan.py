@@ -111,6 +111,12 @@ class Plan:
                     missing.setdefault(name, []).append(n.name)
         return {name: tuple(readers) for name, readers in missing.items()}
 
+    def can_start(self, given: frozenset[str]) -> bool:
+        """True if at least one node is ready when a run begins with these inputs."""
+        return any(self.is_target[i] for i in self.entry) or any(
+            names <= given and not self.is_target[i] for i, names in enumerate(self.required)
+        )
+
     def _is_root_gap(self, name: str, available: set[str]) -> bool:
         """True if a name is missing in its own right: its writers wait for nothing else that is."""
         return name in self.seeds and all(

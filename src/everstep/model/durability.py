@@ -21,7 +21,7 @@ class Durability:
 
     `off` writes nothing. `partial` writes when the run is accepted, after effectful steps, when a node asks
     for it, and at the end. `strong` writes after every step, or every `interval` steps or seconds, or, with
-    `flush="before_effects"`, only before and after steps that are not declared pure.
+    `flush="before_effects"`, before each effectful node and after each step that is not declared pure.
     """
 
     mode: Mode

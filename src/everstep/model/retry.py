@@ -12,7 +12,8 @@ class Retry:
     """A retry policy: `times` attempts more than the first, with growing pauses between them.
 
     `on` limits it to these exceptions; any other fails the step at once. The pause before attempt n+1 is
-    `first * factor ** (n - 1)`, at most `most`; `jitter` spreads it by up to that share either way.
+    `first * factor ** (n - 1)`, at most `most` (a minute, or `first` if that is longer);
+    `jitter` spreads it by up to that share either way.
     """
 
     __slots__ = ("factor", "first", "jitter", "most", "on", "times")
@@ -23,18 +24,22 @@ class Retry:
         *,
         first: timedelta | float = 0.2,
         factor: float = 2.0,
-        most: timedelta | float = 60.0,
+        most: timedelta | float | None = None,
         jitter: float = 0.5,
         on: type[BaseException] | Iterable[type[BaseException]] = Exception,
     ) -> None:
         self.times = times
         self.first = _seconds(first)
         self.factor = factor
-        self.most = _seconds(most)
+        self.most = max(60.0, self.first) if most is None else _seconds(most)
         self.jitter = jitter
         self.on = (on,) if isinstance(on, type) else tuple(on)
         if times < 0:
             raise BadRequest(f"retry times is {times}.", fix="Give 0 or more.")
+        if self.first > self.most:
+            raise BadRequest(
+                f"the first pause ({self.first:g} s) is longer than the longest ({self.most:g} s)."
+            )
         if self.first < 0 or self.most < 0 or factor <= 0 or not 0 <= jitter <= 1:
             raise BadRequest("a retry policy has a negative pause or a jitter outside 0..1.")
 

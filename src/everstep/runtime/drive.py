@@ -15,7 +15,7 @@ from everstep.engine import decide
 from everstep.engine.flush import FlushPolicy
 from everstep.engine.keys import automatic_key, declared_key, must_announce
 from everstep.engine.state import RunState
-from everstep.errors import EverstepError, InputNeverCame, RunCancelled
+from everstep.errors import EverstepError, InputNeverCame, RunCancelled, ValueUnreadable
 from everstep.graph.context import Context
 from everstep.graph.flow import Flow
 from everstep.graph.node import Node
@@ -228,6 +228,12 @@ class Drive:
             if source not in self._missed or not space.is_missed(source):
                 continue
             w = next(w for w in reversed(state.plan.writers[source]) if state.visits[w])
+            newer = sorted(n for n, version in state.reads[w].items() if state.versions[n] != version)
+            if newer:
+                return ValueUnreadable(
+                    f"{source!r} was not kept and cannot be made again: {', '.join(newer)} changed since.",
+                    fix=f"Drop persist='no' from {state.plan.paths[w]!r}.",
+                )
             lost = await self._make_up(w)
             if lost is not None:
                 return lost
@@ -237,7 +243,11 @@ class Drive:
             await call_anywhere(call, self._services.pool)
             if call.error is not None:
                 return call.error
-            for name, value in zip(call.node.outputs, call.node.spread(call.returned), strict=True):
+            try:
+                values = call.node.spread(call.returned)
+            except EverstepError as error:
+                return error
+            for name, value in zip(call.node.outputs, values, strict=True):
                 space.make_up(name, value)
         return None
 
@@ -367,8 +377,6 @@ class Drive:
             pending = self._journal.flush_soon(trigger, metadata)
             if pending is not None:
                 await pending
-            if self._teller.is_heard:
-                self._teller.checkpoint(self._journal.head.sequence, trigger)
 
     def _record(self, call: Call, drafts: tuple[Draft, ...]) -> Trigger | None:
         """Buffer the step of a finished call; returns the trigger if it wants to be written."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Literal
 
 import msgspec
 
-from everstep.model.enums import Status, Trigger
+from everstep.model.enums import Status
 from everstep.model.records import StepRecord
 from everstep.ports.system import Clock
 from everstep.runtime.invoke import Call, OnChunk
@@ -40,6 +41,17 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 Listener = Callable[[Event], None]
+log = logging.getLogger("everstep")
+
+
+def tell(listener: Listener | None, event: Event) -> None:
+    """Hand an event to a listener. One that fails is logged: watching a run must not break it."""
+    if listener is None:
+        return
+    try:
+        listener(event)
+    except Exception:
+        log.exception("a listener failed on %s of run %r", event.kind, event.run_id)
 
 
 class Teller:
@@ -70,7 +82,7 @@ class Teller:
                 attempt=attempt,
                 data=data or {},
             )
-            self._listener(event)
+            tell(self._listener, event)
 
     def chunks(self, call: Call) -> OnChunk | None:
         """Return who gets the chunks of a streaming node."""
@@ -90,9 +102,6 @@ class Teller:
         if step.decision is not None:
             data["decision"] = list(step.decision)
         self.tell(_KINDS[step.status], step.path, step.visit, step.attempts, data)
-
-    def checkpoint(self, sequence: int, trigger: Trigger) -> None:
-        self.tell("checkpoint", data={"sequence": sequence, "trigger": trigger.value})
 
 
 _KINDS: dict[Status, EventKind] = {

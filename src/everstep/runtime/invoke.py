@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Callable
 from concurrent.futures import Executor
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from everstep.errors import EverstepError, NodeTimeout
@@ -174,5 +175,9 @@ def describe_error(error: BaseException) -> ErrorInfo:
     return ErrorInfo(type=type(error).__name__, message=str(error), traceback=text)
 
 
+_HERE = Path(__file__).parent
+_OURS = (str(_HERE), str(_HERE.parent / "engine"))
+
+
 def _is_ours(filename: str) -> bool:
-    return filename.startswith(__file__.removesuffix("invoke.py"))
+    return filename.startswith(_OURS)

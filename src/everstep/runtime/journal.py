@@ -22,6 +22,7 @@ from everstep.model.records import (
     StepRecord,
 )
 from everstep.ports.store import Admission, BlockingStore, Commit, Verdict
+from everstep.runtime.events import Event, tell
 from everstep.runtime.patience import patiently
 from everstep.runtime.services import Services
 from everstep.runtime.values import Draft, ValueSpace
@@ -269,7 +270,7 @@ class Journal:
             record.keyframe,
             status,
             admission,
-            is_final,
+            is_final and status is not Status.COMPLETED,
             record.created_at if is_final else None,
         )
         return commit, digest
@@ -281,6 +282,10 @@ class Journal:
         head.digest = digest
         head.tail_bytes = 0 if record.keyframe else head.tail_bytes + size
         self._clear()
+        if self._services.listener is not None and record.sequence > 1:
+            data = {"sequence": record.sequence, "trigger": record.trigger.value}
+            event = Event(kind="checkpoint", run_id=self.run_id, at=record.created_at, data=data)
+            tell(self._services.listener, event)
 
     async def _deliver(self, commit: Commit) -> Verdict:
         """Put the commit; while the store is out of reach, put the very same one again.

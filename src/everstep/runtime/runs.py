@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from everstep.codec.records import unseal
+from everstep.codec.records import check_values, unseal
 from everstep.engine.state import RunState
 from everstep.errors import (
     BadRequest,
@@ -24,6 +24,7 @@ from everstep.errors import (
     StateCorrupted,
 )
 from everstep.graph.flow import Flow
+from everstep.graph.node import Node
 from everstep.graph.plan import Plan, differences, plan_of
 from everstep.model.durability import Durability
 from everstep.model.enums import Mode, Status, Trigger
@@ -31,7 +32,7 @@ from everstep.model.leases import Lease
 from everstep.model.records import CheckpointRecord, ErrorInfo, Written
 from everstep.ports.store import RunRow, Signal, Verdict
 from everstep.runtime.drive import Drive
-from everstep.runtime.events import Event, EventKind
+from everstep.runtime.events import Event, EventKind, tell
 from everstep.runtime.journal import Identity, Journal
 from everstep.runtime.keeper import LeaseKeeper
 from everstep.runtime.patience import patiently
@@ -67,6 +68,7 @@ class Runs:
 
     async def run(self, flow: Flow, inputs: Mapping[str, Any] | None, run_id: str | None) -> Outcome:
         """Start a run, continue it if it is unfinished, or return what it came to if it has ended."""
+        check_flow(flow)
         if run_id is not None:
             check_run_id(run_id)
         async with self._services.turn():
@@ -95,6 +97,7 @@ class Runs:
 
     async def resume(self, run_id: str, flow: Flow) -> Outcome:
         """Continue an unfinished run, or reopen one that failed at the node where it failed."""
+        check_flow(flow)
         async with self._services.turn():
             return await self._resume(run_id, flow)
 
@@ -161,7 +164,9 @@ class Runs:
         views: list[CheckpointRecord] = []
         digest = b""
         for stored in await self._services.store.get(run_id):
-            opened = unseal(stored.body, f"checkpoint {stored.sequence} of run {run_id!r}", digest)
+            where = f"checkpoint {stored.sequence} of run {run_id!r}"
+            opened = unseal(stored.body, where, digest)
+            check_values(opened, where)
             digest = opened.digest
             view = msgspec.structs.replace(
                 opened.record,
@@ -355,7 +360,7 @@ class Runs:
         )
         if differ:
             raise InputsDiffer(
-                f"run {row.run_id!r} began with other inputs: {', '.join(differ)} differ.",
+                f"run {row.run_id!r} began with other inputs; different: {', '.join(differ)}.",
                 fix="Use the same inputs to continue it, or another run id to start anew.",
                 inputs=differ,
             )
@@ -369,7 +374,8 @@ class Runs:
 
     def _emit(self, kind: EventKind, run_id: str, data: dict[str, Any]) -> None:
         if self._services.listener is not None:
-            self._services.listener(Event(kind=kind, run_id=run_id, at=self._services.clock.now(), data=data))
+            event = Event(kind=kind, run_id=run_id, at=self._services.clock.now(), data=data)
+            tell(self._services.listener, event)
 
 
 async def _write_aside(space: ValueSpace, draft: Draft) -> None:
@@ -387,3 +393,11 @@ def check_run_id(run_id: str) -> str:
             f"{run_id!r} is not a run id.", fix="Use letters, digits, '.', '_' and '-', at most 128 of them."
         )
     return run_id
+
+
+def check_flow(flow: object) -> None:
+    """Raise if this is no flow; a node passed by mistake is told how to become one."""
+    if isinstance(flow, Node):
+        raise BadRequest(f"{flow.name!r} is a node.", fix=f"Run a flow: Flow({flow.name!r}, [{flow.name}]).")
+    if not isinstance(flow, Flow):
+        raise BadRequest(f"{flow!r} is not a flow.", fix="Build one with Flow(name, nodes).")

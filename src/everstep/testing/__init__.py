@@ -8,12 +8,22 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from everstep.registry import Opened, open_store
 from everstep.testing.clock import ManualClock
+from everstep.testing.killing import KillingStore, killing
 
 if TYPE_CHECKING:
     from everstep.testing.conformance import StoreConformance, StoreKit
 
-__all__ = ["ManualClock", "StoreConformance", "StoreKit"]
+__all__ = [
+    "KillingStore",
+    "ManualClock",
+    "Opened",
+    "StoreConformance",
+    "StoreKit",
+    "killing",
+    "open_store",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -12,7 +12,7 @@ import apsw
 import msgspec
 
 from everstep.engine import leases
-from everstep.errors import RunNotFound
+from everstep.errors import RunNotFound, StateCorrupted
 from everstep.model.enums import Status
 from everstep.model.leases import Lease, Process
 from everstep.ports.store import Capabilities, Commit, RunFilter, RunRow, Signal, StoredRecord, Verdict
@@ -202,8 +202,11 @@ class SqliteStore:
 
     def _records(self, key: int, first: int, last: int) -> list[StoredRecord]:
         base = key * _SPAN
-        found = self._db.execute(self._sql["records"], (base + first, base + last))
-        return [StoredRecord(p - base, checkpoint_id, bool(k), body) for p, checkpoint_id, k, body in found]
+        try:
+            found = rows(self._db, self._sql["records"], (base + first, base + last))
+            return [StoredRecord(p - base, str(i), bool(k), memoryview(b).tobytes()) for p, i, k, b in found]
+        except (UnicodeDecodeError, TypeError) as error:
+            raise StateCorrupted(f"{self.path} holds a record that is no bytes: {error}.") from error
 
     async def lease(
         self,
