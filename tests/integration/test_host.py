@@ -19,6 +19,7 @@ from everstep import END, AsyncHost, Context, Durability, Flow, Host, Retry, Sta
 from everstep.errors import (
     BadRequest,
     FlowChanged,
+    InputError,
     InputsDiffer,
     NodeFailed,
     RunAbandoned,
@@ -942,3 +943,105 @@ def test_takeovers_without_progress_end_in_an_abandoned_run(tmp_path: Path) -> N
         assert host.info("r").status == "abandoned"
         assert host.run(flow, {"x": 1}, run_id="r").status == "abandoned"
         assert host.resume("r", flow)["a"] == 2
+
+
+def test_a_listener_that_fails_does_not_break_the_run(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    def broken(event: Event) -> None:
+        raise ValueError("the screen is gone")
+
+    with Host(url, on_event=broken) as host:
+        assert host.run(CHAIN, {"x": 1}, run_id="r").status == "completed"
+        assert not host.info("r").is_driven
+    assert "the screen is gone" in caplog.text
+
+
+def test_a_loop_that_begins_nowhere_is_refused(host: Host) -> None:
+    @node(output="i")
+    def step(i: int = 0) -> int:
+        return i + 1
+
+    @ifelse(when_true="step", when_false=END)
+    def more(i: int) -> bool:
+        return i < 3
+
+    with pytest.raises(InputError, match="entry="):
+        host.run(Flow("f", [step, more]))
+    assert host.run(Flow("f", [step, more], entry="step"))["i"] == 3
+
+
+def test_a_run_cancelled_during_its_last_step_does_not_complete(host: Host) -> None:
+    @node(output="a")
+    def cancels(x: int, ctx: Context) -> int:
+        said.append(host.cancel(ctx.run_id))
+        return x
+
+    said: list[Status] = []
+    result = host.run(Flow("f", [cancels], durability="strong"), {"x": 1}, run_id="r")
+    assert said == ["running"] and result.status == "cancelled" and result["a"] == 1
+
+
+def test_a_retry_on_timeouts_covers_the_nodes_own(host: Host) -> None:
+    @node(output="a", timeout=0.02, retry=Retry(1, first=0, on=TimeoutError))
+    async def slow(x: int, ctx: Context) -> int:
+        if ctx.attempt == 1:
+            await asyncio.sleep(10)
+        return x
+
+    assert host.run(Flow("f", [slow]), {"x": 1}).status == "completed"
+
+
+def test_keys_see_defaults_and_only_what_they_ask_for(host: Host) -> None:
+    keys: list[str] = []
+
+    def body(x: int, ctx: Context, region: str = "eu") -> int:
+        keys.append(ctx.idempotency_key)
+        return x
+
+    for rule in ("{region}-{x}", lambda x: f"only-{x}", lambda **all_: "-".join(sorted(all_))):
+        effect = node(output="a", effects="effectful", idempotency_key=rule)(body)
+        host.run(Flow("f", [effect]), {"x": 1})
+    assert keys == ["eu-1", "only-1", "region-x"]
+
+
+def test_a_value_that_cannot_be_made_again_as_it_was_fails_by_name(host: Host) -> None:
+    dies = [True]
+
+    @node(output="n")
+    def step(n: int) -> int:
+        return n + 1
+
+    @route("connect", "use")
+    def gate(n: int) -> str:
+        return "connect" if n == 1 else "use"
+
+    @node(output="handle", persist="no")
+    def connect(n: int) -> Any:
+        return ("handle", n)
+
+    @route("step", END)
+    def back(handle: Any) -> str:
+        return "step"
+
+    @node(output="out")
+    def use(handle: Any, n: int) -> str:
+        if dies:
+            raise KeyboardInterrupt
+        return f"{handle} {n}"
+
+    flow = Flow("f", [step, gate, connect, back, use], entry="step", durability="strong")
+    with pytest.raises(KeyboardInterrupt):
+        host.run(flow, {"n": 0}, run_id="r")
+    dies.clear()
+    result = host.run(flow, {"n": 0}, run_id="r")
+    assert (
+        result.error is not None and "'handle' was not kept and cannot be made again" in result.error.message
+    )
+
+
+def test_what_is_no_flow_is_told_how_to_become_one(host: Host) -> None:
+    with pytest.raises(BadRequest, match=r"Flow\('first', \[first\]\)"):
+        host.run(first, {"x": 1})  # type: ignore[arg-type]
+    with pytest.raises(BadRequest, match="not a flow"):
+        host.run(None)  # type: ignore[arg-type]
+    with pytest.raises(BadRequest, match="not a list"):
+        Flow("f", first)  # type: ignore[arg-type]
