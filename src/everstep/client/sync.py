@@ -10,6 +10,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
@@ -50,8 +51,16 @@ class _Lanes:
             lane = self._free.pop() if self._free else None
         if lane is None:
             lane = _Lane(asyncio.new_event_loop(), self._host.twin())
+        task = lane.loop.create_task(work(lane.host))
         try:
-            return lane.loop.run_until_complete(work(lane.host))
+            return lane.loop.run_until_complete(task)
+        except BaseException:
+            # Ctrl-C stops the loop, not the work: let go of the run before the caller hears of it.
+            if not task.done():
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    lane.loop.run_until_complete(task)
+            raise
         finally:
             self._give_back(lane)
 

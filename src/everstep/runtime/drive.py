@@ -85,13 +85,13 @@ class Drive:
                     raise
                 raise self._stop from None
         except RunCancelled:
-            await self._drop_running()
+            await self._stop_running()
+            await self._take_in()
             await self._journal.flush(Trigger.CANCELLED, status=Status.CANCELLED, changes_status=True)
             return Status.CANCELLED
         finally:
             self._late.close()
-            for task in self._tasks:
-                task.cancel()
+            await self._stop_running()
 
     def stop(self, reason: EverstepError) -> None:
         """Ask the drive to stop, from any thread: the lease is lost, or somebody cancelled the run."""
@@ -163,19 +163,20 @@ class Drive:
     async def _end(self) -> Status:
         """Record what still runs, then write the last checkpoint."""
         while self._state.running:
+            if self._stop is not None:
+                raise self._stop
             await self._wait(None)
             await self._absorb()
         ended = (Trigger.FAILED, Status.FAILED) if self.failure else (Trigger.COMPLETED, Status.COMPLETED)
         await self._journal.flush(ended[0], status=ended[1], error=self.failure, changes_status=True)
         return ended[1]
 
-    async def _drop_running(self) -> None:
-        """Stop what runs after a cancel; what has finished already is still recorded."""
+    async def _stop_running(self) -> None:
+        """Stop what still runs. Threads cannot be stopped; what they return is dropped."""
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._stop = None
-        await self._absorb()
+        if self._tasks:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
 
     # -- starting -----------------------------------------------------------------------------------------
 
@@ -358,6 +359,16 @@ class Drive:
 
     async def _absorb(self) -> None:
         """Record every finished call, and write if the policy says so."""
+        trigger, metadata = await self._take_in()
+        # The last put also says that the run has ended, so what is left for it waits for `_end`.
+        goes_on = self._state.active if self.failure is None else self._state.running
+        if trigger is not None and (goes_on or metadata is not None):
+            pending = self._journal.flush_soon(trigger, metadata)
+            if pending is not None:
+                await pending
+
+    async def _take_in(self) -> tuple[Trigger | None, dict[str, Any] | None]:
+        """Buffer the steps of all finished calls; returns why to write them, if at all, and with what."""
         calls, self._finished = self._finished, []
         trigger: Trigger | None = None
         metadata: dict[str, Any] | None = None
@@ -371,12 +382,7 @@ class Drive:
                 metadata = call.checkpoint_metadata()
             if trigger is None or wanted is Trigger.MANUAL:
                 trigger = wanted
-        # The last put also says that the run has ended, so what is left for it waits for `_end`.
-        goes_on = self._state.active if self.failure is None else self._state.running
-        if trigger is not None and (goes_on or metadata is not None):
-            pending = self._journal.flush_soon(trigger, metadata)
-            if pending is not None:
-                await pending
+        return trigger, metadata
 
     def _record(self, call: Call, drafts: tuple[Draft, ...]) -> Trigger | None:
         """Buffer the step of a finished call; returns the trigger if it wants to be written."""
