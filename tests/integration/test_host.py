@@ -1045,3 +1045,51 @@ def test_what_is_no_flow_is_told_how_to_become_one(host: Host) -> None:
         host.run(None)  # type: ignore[arg-type]
     with pytest.raises(BadRequest, match="not a list"):
         Flow("f", first)  # type: ignore[arg-type]
+
+
+def test_an_interrupted_run_keeps_what_had_finished(host: Host) -> None:
+    ran: list[str] = []
+
+    @node(output="a", name="first")
+    def counted(x: int) -> int:
+        ran.append("first")
+        return x
+
+    @node(output="b", name="second")
+    def interrupted(a: int) -> int:
+        if ran == ["first"]:
+            ran.append("interrupt")
+            raise KeyboardInterrupt
+        return a
+
+    flow = Flow("f", [counted, interrupted])
+    with pytest.raises(KeyboardInterrupt):
+        host.run(flow, {"x": 1}, run_id="r")
+    assert triggers(host, "r") == ["admission", "interrupted"]
+    assert host.run(flow, {"x": 1}, run_id="r")["b"] == 1 and ran.count("first") == 1
+
+
+def test_a_cancelled_task_lets_go_of_its_run(url: str) -> None:
+    async def go() -> None:
+        started = asyncio.Event()
+        tries = [1]
+
+        @node(output="b", name="second")
+        async def waits(a: int) -> int:
+            started.set()
+            if len(tries) == 1:
+                await asyncio.sleep(60)
+            return a
+
+        flow = Flow("f", [first, waits])
+        async with AsyncHost(url) as host:
+            task = asyncio.create_task(host.run(flow, {"x": 1}, run_id="r"))
+            await started.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert not (await host.info("r")).is_driven
+            tries.append(2)
+            assert (await host.run(flow, {"x": 1}, run_id="r"))["b"] == 2
+
+    asyncio.run(go())

@@ -254,9 +254,84 @@ def test_an_effect_whose_result_is_read_must_be_kept() -> None:
     assert "flow.not_durable" in problems_of(pay, mail)
 
 
-@pytest.mark.parametrize(
-    "option", [{"effects": "sometimes"}, {"determinism": "?"}, {"persist": "maybe"}, {"retry": -1}]
-)
+BAD_OPTIONS: list[dict[str, Any]] = [
+    {"effects": "sometimes"},
+    {"determinism": "?"},
+    {"persist": "maybe"},
+    {"retry": -1},
+    {"timeout": "5s"},
+    {"timeout": 0},
+    {"max_visits": 0},
+    {"max_visits": "3"},
+    {"outputs": "z"},
+]
+
+
+@pytest.mark.parametrize("option", BAD_OPTIONS)
 def test_unknown_options_of_a_node_are_refused(option: dict[str, Any]) -> None:
     with pytest.raises(BadRequest):
         node(output="z", **option)(lambda x: x)
+
+
+def test_a_misspelt_option_is_suggested() -> None:
+    with pytest.raises(BadRequest, match="Did you mean 'output'"):
+        node(outputs="z")  # type: ignore[call-overload]
+
+
+def test_keyword_arguments_without_names_are_refused() -> None:
+    @node(output="n")
+    def join(**parts: int) -> int:
+        return len(parts)
+
+    assert "'**parts'" in problems_of(join)["flow.bad_parameter"]
+
+
+def test_a_forgotten_output_is_named() -> None:
+    @node
+    def price(x: int) -> int:
+        return x
+
+    @node(output="paid")
+    def charge(price: int) -> int:
+        return price
+
+    with pytest.raises(InputError, match="did you forget output='price'"):
+        Flow("f", [price, charge]).check_inputs({"x": 1})
+
+
+def test_an_unannotated_context_is_told_how_to_be_one() -> None:
+    @node(output="z")
+    def asks(x: int, ctx) -> int:  # type: ignore[no-untyped-def]
+        return x
+
+    with pytest.raises(InputError, match="ctx: Context"):
+        Flow("f", [asks]).check_inputs({"x": 1})
+
+
+def test_targets_may_be_given_as_a_list() -> None:
+    @route(["double", END])
+    def gate(x: int) -> str:
+        return "double"
+
+    assert gate.targets == ("double", END)
+
+
+def test_the_word_end_in_quotes_is_told() -> None:
+    @ifelse(when_true="double", when_false="END")
+    def gate(x: int) -> bool:
+        return True
+
+    with pytest.raises(FlowError, match="END without quotes"):
+        Flow("f", [gate, double])
+
+
+def test_inputs_must_be_a_mapping() -> None:
+    with pytest.raises(InputError, match="Give a dict"):
+        Flow("f", [double]).check_inputs([1])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("limit", ["max_steps", "max_visits", "max_concurrency"])
+def test_limits_are_whole_numbers(limit: str) -> None:
+    for wrong in ("a", 0, 1.5):
+        with pytest.raises(BadRequest, match=limit):
+            Flow("f", [double], **{limit: wrong})  # type: ignore[arg-type]

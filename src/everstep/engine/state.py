@@ -145,7 +145,7 @@ class RunState:
 
     def _is_stale(self, i: int) -> bool:
         reads, versions = self.reads[i], self.versions
-        return any(versions.get(p.source, 0) > reads.get(p.source, 0) for p in self.plan.nodes[i].params)
+        return any(versions.get(name, 0) > reads.get(name, 0) for name in self.plan.sources[i])
 
     def _note_retry(self, i: int, step: StepRecord) -> None:
         if step.retry_at is not None:

@@ -40,7 +40,7 @@ class Flow:
     def __init__(
         self,
         name: str,
-        nodes: Iterable[Node],
+        nodes: Iterable[Node] = (),
         *,
         entry: str | Node | Iterable[str | Node] = (),
         durability: str | Durability = "partial",
@@ -50,6 +50,8 @@ class Flow:
         max_concurrency: int | None = None,
     ) -> None:
         self.name = name
+        if not isinstance(name, str):
+            raise BadRequest(f"a flow's name is text, not {name!r}.", fix='Write Flow("name", [...]).')
         if isinstance(nodes, Node):
             raise BadRequest(
                 f"flow {name!r} got one node, not a list.", fix=f"Write Flow({name!r}, [{nodes.name}])."
@@ -64,8 +66,10 @@ class Flow:
         self.entry = tuple(e.name if isinstance(e, Node) else e for e in listed)
         for field in ("max_steps", "max_visits", "max_concurrency"):
             limit = getattr(self, field)
-            if limit is not None and limit < 1:
-                raise BadRequest(f"flow {name!r}: {field} is {limit}.", fix="Give at least 1.")
+            if limit is not None and (not isinstance(limit, int) or limit < 1):
+                raise BadRequest(
+                    f"flow {name!r}: {field} is {limit!r}.", fix="Give a whole number from 1 on."
+                )
         problems = list(_wiring_problems(self))
         if not problems:
             try:
@@ -110,6 +114,10 @@ class Flow:
 
     def check_inputs(self, inputs: Mapping[str, Any]) -> None:
         """Raise `InputError` unless a run can begin with these inputs; says everything that is wrong."""
+        if not isinstance(inputs, Mapping):
+            raise InputError(
+                f"flow {self.name!r} got {inputs!r} as inputs.", fix="Give a dict of names and values."
+            )
         wrong = [*self._unknown_inputs(inputs), *self._missing_inputs(inputs), *self._mistyped_inputs(inputs)]
         if wrong:
             raise InputError(f"flow {self.name!r} cannot start: " + " ".join(wrong))
@@ -123,7 +131,8 @@ class Flow:
                 writers = [self.plan.paths[w] for w in self.plan.writers[name]]
                 yield f"Input {name!r} is written by {writers}, so it cannot be given."
             else:
-                yield f"Unknown input {name!r}.{_did_you_mean(name, sorted(allowed))}"
+                known = ", ".join(sorted(allowed)) or "none"
+                yield f"Unknown input {name!r}.{_did_you_mean(name, sorted(allowed))} It takes: {known}."
 
     def _missing_inputs(self, inputs: Mapping[str, Any]) -> Iterable[str]:
         given = frozenset(inputs)
@@ -136,7 +145,18 @@ class Flow:
             yield "No node can start: every node waits to be chosen. Name where the loop begins with entry=."
         names = [*inputs, *self.plan.writers]
         for name, readers in missing.items():
-            yield f"Input {name!r} is missing; {', '.join(readers)} reads it.{_did_you_mean(name, names)}"
+            reads = "read it" if len(readers) > 1 else "reads it"
+            yield f"Input {name!r} is missing; {', '.join(readers)} {reads}.{self._hint(name, names)}"
+
+    def _hint(self, name: str, known: Sequence[str]) -> str:
+        """Guess what a missing name was meant to be."""
+        if name in self.plan.index and not self[name].outputs:
+            return f" Node {name!r} writes nothing; did you forget output={name!r}?"
+        if name in ("ctx", "context"):
+            return f" For a context, annotate it: {name}: Context."
+        if name == "self":
+            return " A method cannot be a node; wrap it in a function."
+        return _did_you_mean(name, known)
 
     def _mistyped_inputs(self, inputs: Mapping[str, Any]) -> Iterable[str]:
         for name, value in inputs.items():
@@ -209,6 +229,8 @@ def _node_problems(n: Node, names: Sequence[str]) -> Iterable[Problem]:
         for target in n.targets:
             if target != END and target not in names:
                 fix = f"Name a node of this flow, or END.{_did_you_mean(target, names)}"
+                if target == "END":
+                    fix = "Write END without quotes; import it from everstep."
                 yield Problem(
                     "flow.unknown_target", n.name, f"Gate {n.name!r} leads to unknown {target!r}.", fix
                 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
@@ -52,7 +53,7 @@ class Node:
         persist: Persist | str = Persist.AUTO,
         skip_on_resume: bool | None = None,
     ) -> None:
-        if not callable(fn):
+        if not callable(fn) or isinstance(fn, type):
             raise BadRequest(
                 f"@node needs a function, not {fn!r}.", fix="Write @node(output=...) for its output."
             )
@@ -65,8 +66,8 @@ class Node:
         self.skip_on_resume = self.persist is not Persist.NO if skip_on_resume is None else skip_on_resume
         self.idempotency_key = idempotency_key
         self.retry = Retry.of(retry)
-        self.timeout = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-        self.max_visits = max_visits
+        self.timeout = _seconds(timeout, self.name)
+        self.max_visits = _count(max_visits, "max_visits", self.name)
         self.is_async = _is_async(fn)
         hints = hints_of(fn)
         self.returns = hints.get("return", UNKNOWN)
@@ -168,7 +169,7 @@ class Gate(Node):
         for name in names:
             if name not in self.targets:
                 raise GateError(
-                    f"gate {self.name!r} chose {name!r}, not one of its targets {list(self.targets)}.",
+                    f"gate {self.name!r} chose {name!r}, not one of its targets {_spell(self.targets)}.",
                     fix="Return one of them, or declare the target.",
                 )
         return tuple(n for n in names if n != END)
@@ -218,6 +219,7 @@ def node(fn: Callable[..., Any] | None = None, **options: Any) -> Any:
                      by default inline or artifact by size
     inputs           names for a function that takes **kwargs
     """
+    _check_options("@node", options)
     return Node(fn, **options) if fn is not None else lambda f: Node(f, **options)
 
 
@@ -225,12 +227,46 @@ def ifelse(
     *, when_true: str | Node, when_false: str | Node, **options: Any
 ) -> Callable[[Callable[..., Any]], Gate]:
     """Turn a function that returns a bool into a gate with two targets."""
+    _check_options("@ifelse", options)
     return lambda f: IfElse(f, _target_name(when_true), _target_name(when_false), **options)
 
 
-def route(*targets: str | Node, multi: bool = False, **options: Any) -> Callable[[Callable[..., Any]], Gate]:
+def route(
+    *targets: str | Node | Iterable[str | Node], multi: bool = False, **options: Any
+) -> Callable[[Callable[..., Any]], Gate]:
     """Turn a function that returns a target's name into a gate; with `multi` it may return several."""
-    return lambda f: Gate(f, [_target_name(t) for t in targets], multi=multi, **options)
+    _check_options("@route", options)
+    given: list[object] = []
+    for target in targets:
+        given.extend([target] if isinstance(target, (str, Node)) else target)
+    return lambda f: Gate(f, [_target_name(t) for t in given], multi=multi, **options)
+
+
+_OPTIONS = frozenset(inspect.signature(Node.__init__).parameters) - {"self", "fn"}
+
+
+def _check_options(decorator: str, options: Mapping[str, Any]) -> None:
+    for name in options.keys() - _OPTIONS:
+        close = difflib.get_close_matches(name, _OPTIONS, n=1)
+        fix = f"Did you mean {close[0]!r}?" if close else f"It has {', '.join(sorted(_OPTIONS))}."
+        raise BadRequest(f"{decorator} has no option {name!r}.", fix=fix)
+
+
+def _seconds(timeout: Any, name: str) -> float | None:
+    if timeout is None:
+        return None
+    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or seconds <= 0:
+        raise BadRequest(
+            f"node {name!r}: timeout is {timeout!r}.", fix="Give seconds or a timedelta above 0."
+        )
+    return float(seconds)
+
+
+def _count(value: Any, field: str, name: str) -> int | None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        raise BadRequest(f"node {name!r}: {field} is {value!r}.", fix="Give a whole number of at least 1.")
+    return value
 
 
 def _accepted(fn: Callable[..., Any]) -> frozenset[str] | None:
@@ -244,6 +280,10 @@ def _is_async(fn: Callable[..., Any]) -> bool:
     """True for coroutine functions, async generators, and objects whose call is one."""
     called = fn if inspect.isroutine(fn) else type(fn).__call__
     return inspect.iscoroutinefunction(called) or inspect.isasyncgenfunction(called)
+
+
+def _spell(targets: Iterable[str]) -> str:
+    return ", ".join("END" if t == END else repr(t) for t in targets)
 
 
 def _target_name(target: object) -> str:
@@ -268,7 +308,8 @@ def _read_signature(
     params: list[Param] = []
     oddities: list[str] = []
     takes_any = False
-    for p in inspect.signature(fn).parameters.values():
+    signature = inspect.signature(fn).parameters
+    for p in signature.values():
         hint = hints.get(p.name, UNKNOWN)
         if wants_context(hint, fn, p.name):
             context = p.name
@@ -279,6 +320,8 @@ def _read_signature(
         else:
             params.append(Param(p.name, p.name, p.default is p.empty, hint))
     known = {p.name for p in params}
+    if takes_any and not extra:
+        oddities.append("**" + next(p.name for p in signature.values() if p.kind is p.VAR_KEYWORD))
     if takes_any:
         params += [Param(name, name, True, UNKNOWN) for name in extra if name not in known]
     else:

@@ -27,6 +27,7 @@ class Plan:
             (p.source, i) for i, n in enumerate(self.nodes) for p in n.params
         )
         self.required = tuple(frozenset(p.source for p in n.params if p.required) for n in self.nodes)
+        self.sources = tuple(tuple(p.source for p in n.params) for n in self.nodes)
         self.needed_by: dict[str, tuple[int, ...]] = _gather(
             (name, i) for i, names in enumerate(self.required) for name in sorted(names)
         )

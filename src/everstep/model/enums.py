@@ -39,6 +39,8 @@ class Trigger(StrEnum):
     RETRY = "retry"
     MANUAL = "manual"
     """A node asked for it with `ctx.checkpoint()`."""
+    INTERRUPTED = "interrupted"
+    """The process was told to stop and kept what had finished."""
     RESUME = "resume"
     COMPLETED = "completed"
     FAILED = "failed"

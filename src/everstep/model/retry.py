@@ -34,8 +34,10 @@ class Retry:
         self.most = max(60.0, self.first) if most is None else _seconds(most)
         self.jitter = jitter
         self.on = (on,) if isinstance(on, type) else tuple(on)
-        if times < 0:
-            raise BadRequest(f"retry times is {times}.", fix="Give 0 or more.")
+        if isinstance(times, bool) or not isinstance(times, int) or times < 0:
+            raise BadRequest(f"retry times is {times!r}.", fix="Give a whole number from 0 on.")
+        if not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in self.on):
+            raise BadRequest(f"retry on is {on!r}.", fix="Give an exception class, or several in a tuple.")
         if self.first > self.most:
             raise BadRequest(
                 f"the first pause ({self.first:g} s) is longer than the longest ({self.most:g} s)."

@@ -17,9 +17,9 @@ SAMPLE = 8
 class Committer:
     """One per host. Many runs share one transaction; a lone run pays for no thread hop."""
 
-    def __init__(self, store: CheckpointStore, clock: Clock) -> None:
+    def __init__(self, store: CheckpointStore, blocking: BlockingStore | None, clock: Clock) -> None:
         self._store = store
-        self._blocking = store if isinstance(store, BlockingStore) else None
+        self._blocking = blocking
         self._clock = clock
         self._queue: list[tuple[Commit, asyncio.Future[Verdict]]] = []
         self._is_writing = False

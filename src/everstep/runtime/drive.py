@@ -36,7 +36,7 @@ from everstep.runtime.late import LateFlush
 from everstep.runtime.patience import patiently
 from everstep.runtime.services import Services
 from everstep.runtime.settle import draft_outputs, step_of
-from everstep.runtime.values import Draft, ValueSpace
+from everstep.runtime.values import Slot, ValueSpace
 
 log = logging.getLogger("everstep")
 
@@ -84,6 +84,9 @@ class Drive:
                 if self._stop is None or (task is not None and task.uncancel() > 0):
                     raise
                 raise self._stop from None
+        except (KeyboardInterrupt, asyncio.CancelledError):
+            await self._keep_finished()
+            raise
         except RunCancelled:
             await self._stop_running()
             await self._take_in()
@@ -170,6 +173,18 @@ class Drive:
         ended = (Trigger.FAILED, Status.FAILED) if self.failure else (Trigger.COMPLETED, Status.COMPLETED)
         await self._journal.flush(ended[0], status=ended[1], error=self.failure, changes_status=True)
         return ended[1]
+
+    async def _keep_finished(self) -> None:
+        """Write what has finished before an interrupted process lets go of the run, if the store lets us."""
+        await self._stop_running()
+        try:
+            await self._take_in()
+            if self._journal.steps:
+                await self._journal.flush(Trigger.INTERRUPTED)
+        except EverstepError as error:
+            log.warning(
+                "run %r was interrupted, and its last steps were not kept: %s", self._journal.run_id, error
+            )
 
     async def _stop_running(self) -> None:
         """Stop what still runs. Threads cannot be stopped; what they return is dropped."""
@@ -363,7 +378,7 @@ class Drive:
         # The last put also says that the run has ended, so what is left for it waits for `_end`.
         goes_on = self._state.active if self.failure is None else self._state.running
         if trigger is not None and (goes_on or metadata is not None):
-            pending = self._journal.flush_soon(trigger, metadata)
+            pending = self._journal.flush_soon(trigger, metadata, self._clock.now())
             if pending is not None:
                 await pending
 
@@ -384,7 +399,7 @@ class Drive:
                 trigger = wanted
         return trigger, metadata
 
-    def _record(self, call: Call, drafts: tuple[Draft, ...]) -> Trigger | None:
+    def _record(self, call: Call, drafts: tuple[Slot, ...]) -> Trigger | None:
         """Buffer the step of a finished call; returns the trigger if it wants to be written."""
         journal, policy = self._journal, self._policy
         chance = self._services.ids.chance() if call.error is not None else 0.0
@@ -412,7 +427,7 @@ class Drive:
             asked=asked,
         )
 
-    async def _write_aside(self, draft: Draft) -> None:
+    async def _write_aside(self, draft: Slot) -> None:
         """Write an artifact here if nothing else waits for this thread, else on another."""
         services, space = self._services, self._space
         is_alone = len(self._state.running) <= 1 and services.committer.drives <= 1

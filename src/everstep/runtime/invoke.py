@@ -10,6 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from datetime import datetime
 from pathlib import Path
+from types import GeneratorType
 from typing import Any
 
 from everstep.errors import EverstepError, NodeTimeout
@@ -73,7 +74,7 @@ def call_here(call: Call, on_chunk: OnChunk | None) -> None:
     """Call a sync node on this thread."""
     try:
         returned = call.node.fn(**call.kwargs)
-        if inspect.isgenerator(returned):
+        if type(returned) is GeneratorType:
             returned = _collect(returned, on_chunk)
         call.returned = returned
     except Exception as error:

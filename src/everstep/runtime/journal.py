@@ -21,11 +21,11 @@ from everstep.model.records import (
     SerializedState,
     StepRecord,
 )
-from everstep.ports.store import Admission, BlockingStore, Commit, Verdict
+from everstep.ports.store import Admission, Commit, Verdict
 from everstep.runtime.events import Event, tell
 from everstep.runtime.patience import patiently
 from everstep.runtime.services import Services
-from everstep.runtime.values import Draft, ValueSpace
+from everstep.runtime.values import Slot, ValueSpace
 
 KEYFRAME_BYTES = 64 * 1024
 _NODE_COST = 64
@@ -84,7 +84,7 @@ class Journal:
         self._is_timed = durability.interval is not None or durability.flush is not Flush.EVERY_STEP
         self.writes = durability.mode is not Mode.OFF
 
-    def add(self, step: StepRecord, drafts: tuple[Draft, ...]) -> None:
+    def add(self, step: StepRecord, drafts: tuple[Slot, ...]) -> None:
         """Buffer a step with the values it wrote and take it into account."""
         if self._is_timed and not self.steps:
             self._oldest = self._services.clock.monotonic()
@@ -100,7 +100,7 @@ class Journal:
         """Return for how many seconds the oldest buffered step has waited; 0 where nothing depends on it."""
         return self._services.clock.monotonic() - self._oldest if self._is_timed and self.steps else 0.0
 
-    async def admit(self, inputs: tuple[Draft, ...], owner: str) -> Verdict:
+    async def admit(self, inputs: tuple[Slot, ...], owner: str) -> Verdict:
         """Write the first checkpoint: the inputs, and the lease of whoever drives the run first."""
         now = self._services.clock.now()
         for draft in inputs:
@@ -153,13 +153,13 @@ class Journal:
         self._judge(await self._put(record, status if changes_status else None))
 
     def flush_soon(
-        self, trigger: Trigger, metadata: dict[str, Any] | None
+        self, trigger: Trigger, metadata: dict[str, Any] | None, now: datetime
     ) -> Coroutine[Any, Any, None] | None:
         """Write what is buffered: on the spot if nobody waits for this thread, else return what to await."""
         services = self._services
         if not self.writes or not services.owns_loop or not services.committer.is_free():
             return self.flush(trigger, metadata=metadata)
-        record = self._record(trigger, Status.RUNNING, None, metadata, services.clock.now())
+        record = self._record(trigger, Status.RUNNING, None, metadata, now)
         commit, digest = self._seal(record, None, None)
         try:
             verdict = services.committer.write_here([commit])[0]
@@ -178,8 +178,8 @@ class Journal:
 
     def flush_blocking(self, trigger: Trigger) -> None:
         """Write what is buffered from a thread, while the drive is inside user code."""
-        store = self._services.store
-        assert isinstance(store, BlockingStore)
+        store = self._services.blocking
+        assert store is not None
         record = self._record(trigger, Status.RUNNING, None, None, self._services.clock.now())
         commit, digest = self._seal(record, None, None)
         verdict = store.put_blocking([commit])[0]

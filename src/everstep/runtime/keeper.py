@@ -17,6 +17,8 @@ from everstep.ports.store import BlockingStore, CheckpointStore, Verdict
 from everstep.ports.system import Clock
 
 log = logging.getLogger("everstep")
+IDLE = 10.0
+"""Seconds between two looks while nothing is held."""
 
 
 class Stoppable(Protocol):
@@ -43,18 +45,19 @@ class LeaseKeeper:
         """Epochs of leases that could not be given back: nobody drives those runs any more."""
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
+        self._wakes_at = 0.0
         self._is_closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def hold(self, lease: Lease, ttl: timedelta, drive: Stoppable) -> None:
         """Begin to renew a lease."""
         with self._changed:
-            self._held[lease.run_id] = _Held(lease, ttl, drive, self._clock.monotonic())
+            held = self._held[lease.run_id] = _Held(lease, ttl, drive, self._clock.monotonic())
             if self._thread is None:
                 self._loop = asyncio.get_running_loop()
                 self._thread = threading.Thread(target=self._work, name="everstep-leases", daemon=True)
                 self._thread.start()
-            elif len(self._held) == 1:
+            elif held.due < self._wakes_at:
                 self._changed.notify()
 
     def drop(self, run_id: str) -> None:
@@ -82,8 +85,9 @@ class LeaseKeeper:
                 now = self._clock.monotonic()
                 due = [h for h in self._held.values() if h.due <= now]
                 if not due:
-                    soonest = min((h.due for h in self._held.values()), default=None)
-                    self._changed.wait(None if soonest is None else soonest - now)
+                    # To be woken for every run would cost each of them a switch, so it looks by itself.
+                    self._wakes_at = min((h.due for h in self._held.values()), default=now + IDLE)
+                    self._changed.wait(self._wakes_at - now)
                     continue
             for held in due:
                 self._renew(held)

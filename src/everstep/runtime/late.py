@@ -7,7 +7,6 @@ from types import TracebackType
 
 from everstep.engine.flush import FlushPolicy
 from everstep.model.enums import Trigger
-from everstep.ports.store import BlockingStore
 from everstep.runtime.journal import Journal
 from everstep.runtime.services import Services
 
@@ -21,13 +20,12 @@ class LateFlush:
     def __init__(self, journal: Journal, policy: FlushPolicy, services: Services) -> None:
         self._journal = journal
         self._limit = policy.max_seconds if policy.has_deadline else None
-        self._may_write = isinstance(services.store, BlockingStore) and self._limit is not None
-        self._clock = services.clock
+        self._may_write = services.blocking is not None and self._limit is not None
         self._lock = threading.Lock()
         self._is_away = False
         """True while the driving thread is inside user code and the journal is ours."""
         self._error: BaseException | None = None
-        self._closed = threading.Event()
+        self._closed: threading.Event | None = None
         self._thread: threading.Thread | None = None
 
     def seconds_left(self) -> float | None:
@@ -40,6 +38,7 @@ class LateFlush:
         if not self._may_write or not self._journal.steps:
             return
         if self._thread is None:
+            self._closed = threading.Event()
             self._thread = threading.Thread(target=self._watch, name="everstep-late", daemon=True)
             self._thread.start()
         with self._lock:
@@ -56,10 +55,11 @@ class LateFlush:
             raise self._error
 
     def close(self) -> None:
-        self._closed.set()
+        if self._closed is not None:
+            self._closed.set()
 
     def _watch(self) -> None:
-        assert self._limit is not None
+        assert self._limit is not None and self._closed is not None
         while not self._closed.wait(self._limit / 4):
             with self._lock:
                 if self._is_away and self._error is None and self.seconds_left() == 0.0:

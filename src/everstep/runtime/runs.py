@@ -29,7 +29,7 @@ from everstep.graph.plan import Plan, differences, plan_of
 from everstep.model.durability import Durability
 from everstep.model.enums import Mode, Status, Trigger
 from everstep.model.leases import Lease
-from everstep.model.records import CheckpointRecord, ErrorInfo, Written
+from everstep.model.records import CheckpointRecord, ErrorInfo
 from everstep.ports.store import RunRow, Signal, Verdict
 from everstep.runtime.drive import Drive
 from everstep.runtime.events import Event, EventKind, tell
@@ -38,7 +38,7 @@ from everstep.runtime.keeper import LeaseKeeper
 from everstep.runtime.patience import patiently
 from everstep.runtime.rehydrate import Rehydrated
 from everstep.runtime.services import Services
-from everstep.runtime.values import Draft, ValueSpace
+from everstep.runtime.values import Slot, ValueSpace
 
 log = logging.getLogger("everstep")
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -79,8 +79,8 @@ class Runs:
         if inputs is None and run_id is not None and flow.durability.mode is not Mode.OFF:
             row = await self._services.store.run(run_id)
         if row is None:
+            flow.check_inputs({} if inputs is None else inputs)
             given = dict(inputs or {})
-            flow.check_inputs(given)
             started = await self._start(flow, given, run_id or self._services.ids.new_id())
             if isinstance(started, Outcome):
                 return started
@@ -88,7 +88,7 @@ class Runs:
             row = await self._services.store.run(run_id)
             assert row is not None
             await self._check_flow(row, flow)
-            await self._check_inputs(row, started)
+            await self._check_inputs(row, started, given)
         else:
             await self._check_flow(row, flow)
         if row.status.is_final:
@@ -200,12 +200,12 @@ class Runs:
 
     # -- starting and continuing --------------------------------------------------------------------------
 
-    async def _start(self, flow: Flow, inputs: dict[str, Any], run_id: str) -> Outcome | tuple[Draft, ...]:
+    async def _start(self, flow: Flow, inputs: dict[str, Any], run_id: str) -> Outcome | tuple[Slot, ...]:
         """Admit and drive a run; if its id is taken, return the encoded inputs instead."""
         services = self._services
         state = RunState(flow.plan)
         space = ValueSpace(flow.plan, services.values, services.blobs, flow.durability.blob_threshold)
-        drafts = tuple(space.draft(name, value, name) for name, value in inputs.items())
+        drafts = tuple(space.draft(name, value) for name, value in inputs.items())
         for draft in drafts:
             if draft.spill is not None:
                 await patiently(services.clock, partial(_write_aside, space, draft))
@@ -339,24 +339,28 @@ class Runs:
             fix="Finish the run with the code it began with, or start a new run.",
         )
 
-    async def _check_inputs(self, row: RunRow, drafts: tuple[Draft, ...]) -> None:
+    async def _check_inputs(self, row: RunRow, drafts: tuple[Slot, ...], inputs: dict[str, Any]) -> None:
         """Refuse other inputs than the recorded ones."""
         records = await self._services.store.get(row.run_id, first=1, last=1)
         if not records:
             raise StateCorrupted(f"the first checkpoint of run {row.run_id!r} is missing.")
         opened = unseal(records[0].body, f"checkpoint 1 of run {row.run_id!r}", b"")
         stored = {w.name: w for w in opened.record.writes()}
-        given = {d.written.name: d for d in drafts}
+        given = {d.written.name: d.written.digest for d in drafts}
         space = ValueSpace(
             plan_of(b'{"entry":[],"nodes":[]}'), self._services.values, self._services.blobs, 0
         )
         payloads = iter(opened.payloads)
         for write in stored.values():
             space.load(write, next(payloads) if write.is_inline else None)
+        canonical = self._services.values.canonical
+        # The order of a dict's keys is no difference, so a digest that differs is not the last word.
         differ = sorted(
             name
             for name in stored.keys() | given.keys()
-            if name not in stored or name not in given or not self._is_same(space, stored[name], given[name])
+            if name not in stored
+            or name not in given
+            or (stored[name].digest != given[name] and canonical(space.peek(name)) != canonical(inputs[name]))
         )
         if differ:
             raise InputsDiffer(
@@ -365,20 +369,13 @@ class Runs:
                 inputs=differ,
             )
 
-    def _is_same(self, space: ValueSpace, stored: Written, given: Draft) -> bool:
-        """Compare by digest, then, since the order of a dict's keys is no difference, by canonical bytes."""
-        if stored.digest == given.written.digest:
-            return True
-        values = self._services.values
-        return values.canonical(space.peek(stored.name)) == values.canonical(given.live)
-
     def _emit(self, kind: EventKind, run_id: str, data: dict[str, Any]) -> None:
         if self._services.listener is not None:
             event = Event(kind=kind, run_id=run_id, at=self._services.clock.now(), data=data)
             tell(self._services.listener, event)
 
 
-async def _write_aside(space: ValueSpace, draft: Draft) -> None:
+async def _write_aside(space: ValueSpace, draft: Slot) -> None:
     space.write_aside(draft)
 
 

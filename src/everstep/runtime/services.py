@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from copy import copy
 
 from everstep.codec.values import Values
-from everstep.ports.store import CheckpointBlobStore, CheckpointStore
+from everstep.ports.store import BlockingStore, CheckpointBlobStore, CheckpointStore
 from everstep.ports.system import Clock, Ids, Processes
 from everstep.runtime.committer import Committer
 from everstep.runtime.events import Listener
@@ -33,6 +33,8 @@ class Services:
         max_threads: int,
     ) -> None:
         self.store = store
+        self.blocking = store if isinstance(store, BlockingStore) else None
+        """The store, if its put is a short local call."""
         self.blobs = blobs
         self.clock = clock
         self.ids = ids
@@ -41,7 +43,7 @@ class Services:
         self.listener = listener
         self.owns_loop = owns_loop
         """True if nobody else's code runs on the loop, so that a sync node may be called on it."""
-        self.committer = Committer(store, clock)
+        self.committer = Committer(store, self.blocking, clock)
         self._threads = _Threads(max_threads)
 
     @asynccontextmanager
@@ -58,7 +60,7 @@ class Services:
     def twin(self) -> Services:
         """Return the same services for another event loop, with commits of its own."""
         twin = copy(self)
-        twin.committer = Committer(self.store, self.clock)
+        twin.committer = Committer(self.store, self.blocking, self.clock)
         return twin
 
     @property

@@ -7,13 +7,13 @@ from everstep.engine.state import RunState
 from everstep.errors import EverstepError, GateError, NodeTimeout, OutputError, ValueNotStorable
 from everstep.model.records import StepRecord
 from everstep.runtime.invoke import Call, describe_error
-from everstep.runtime.values import Draft, ValueSpace
+from everstep.runtime.values import Slot, ValueSpace
 
 _NODES_FAULT = (GateError, OutputError, ValueNotStorable)
 """Errors of ours that a node causes by what it returns. Any other is the host's trouble, not the node's."""
 
 
-def draft_outputs(call: Call, space: ValueSpace) -> tuple[Draft, ...]:
+def draft_outputs(call: Call, space: ValueSpace) -> tuple[Slot, ...]:
     """Read a node's answer and encode its outputs; a node at fault gets the error as its own."""
     node = call.node
     if call.error is not None:
@@ -24,15 +24,15 @@ def draft_outputs(call: Call, space: ValueSpace) -> tuple[Draft, ...]:
             return ()
         names = node.outputs
         if len(names) == 1:
-            return (space.draft(names[0], call.returned, names[0], node.persist),)
+            return (space.draft(names[0], call.returned, node.persist),)
         values = zip(names, node.spread(call.returned), strict=True)
-        return tuple([space.draft(name, value, name, node.persist) for name, value in values])
+        return tuple([space.draft(name, value, node.persist) for name, value in values])
     except _NODES_FAULT as error:
         call.error = error
         return ()
 
 
-def step_of(call: Call, drafts: tuple[Draft, ...], state: RunState, chance: float) -> StepRecord:
+def step_of(call: Call, drafts: tuple[Slot, ...], state: RunState, chance: float) -> StepRecord:
     """Return the record of a finished call. `chance` picks the jitter of the pause before a retry."""
     if call.error is None:
         return decide.completed(

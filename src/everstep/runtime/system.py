@@ -6,6 +6,7 @@ import asyncio
 import os
 import random
 import time
+import weakref
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
@@ -28,15 +29,34 @@ class SystemClock:
 
 
 class SystemIds:
+    """Ids from the system's randomness, fetched for many at a time; a forked child fetches its own."""
+
+    def __init__(self) -> None:
+        self._pool = ""
+        mine = weakref.ref(self)
+        os.register_at_fork(after_in_child=lambda: _forget(mine()))
+
     def new_id(self) -> str:
-        raw = bytearray(os.urandom(16))
-        raw[6] = raw[6] & 0x0F | 0x40
-        raw[8] = raw[8] & 0x3F | 0x80
-        text = raw.hex()
-        return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+        text = self._pool[-32:] or self._refill()
+        self._pool = self._pool[:-32]
+        variant = "89ab"[int(text[16], 16) & 3]
+        return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-{variant}{text[17:20]}-{text[20:]}"
+
+    def _refill(self) -> str:
+        self._pool = os.urandom(16 * 64).hex()
+        return self._pool[-32:]
+
+    def forget(self) -> None:
+        """Drop what was fetched ahead."""
+        self._pool = ""
 
     def chance(self) -> float:
         return random.random()
+
+
+def _forget(ids: SystemIds | None) -> None:
+    if ids is not None:
+        ids.forget()
 
 
 class ProcFs:

@@ -7,7 +7,6 @@ else, and every retry, gets a fresh copy decoded from what was recorded.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from typing import Any
 
 from everstep.codec.growth import Shadow
@@ -20,55 +19,57 @@ from everstep.model.records import ArtifactRef, Written
 from everstep.ports.store import CheckpointBlobStore
 
 _GONE = object()
-_DEFAULT = -1
 _MUTABLE = (dict, list)
 _SMALL = 64 * 1024
 CONTENT_TYPE = "application/vnd.everstep.value"
 
 
 class Slot:
-    """The newest version of one value: its recorded bytes, and the live object while it may be handed out."""
+    """One version of a value: its recorded bytes, and the live object while it may be handed out.
 
-    __slots__ = ("artifact", "cost", "is_frozen", "live", "parts", "shadow", "version", "whole")
+    A step's outputs are drafts until the step is recorded; then they take their place in the space.
+    """
 
-    def __init__(
-        self, version: int, parts: list[bytes], artifact: ArtifactRef | None, whole: Written | None
-    ) -> None:
-        self.version = version
-        self.parts = parts
-        """The payload (none for an artifact), then what later versions appended to it."""
-        self.artifact = artifact
-        self.whole = whole
-        """How a keyframe names it, unless it has grown since it was written whole."""
-        self.cost = 0
-        """About how many bytes a keyframe would write for it."""
-        self.live: Any = _GONE
-        self.is_frozen = False
-        self.shadow: Shadow | None = None
+    __slots__ = (
+        "added",
+        "artifact",
+        "cost",
+        "is_frozen",
+        "is_lent",
+        "live",
+        "parts",
+        "payload",
+        "shadow",
+        "spill",
+        "whole",
+        "written",
+    )
 
-    @property
-    def is_transient(self) -> bool:
-        """True if no bytes of it are kept."""
-        return self.whole is not None and self.whole.form is ValueForm.TRANSIENT
-
-
-class Draft:
-    """A value a step is about to write: recorded once the step is."""
-
-    __slots__ = ("added", "is_frozen", "is_lent", "live", "payload", "shadow", "spill", "written")
-
-    def __init__(self, written: Written, payload: bytes | None, live: Any) -> None:
+    def __init__(self, written: Written, payload: bytes | None, live: Any = _GONE) -> None:
         self.written = written
         self.payload = payload
+        """What travels with the record: the value, or what it appends; none for an artifact."""
         self.live = live
         self.is_frozen = False
         self.is_lent = False
         """True if the live object is the caller's own, which no node may change."""
+        self.artifact = written.artifact
+        self.whole: Written | None = written
+        """How a keyframe names it, unless it has grown since it was written whole."""
+        self.parts: list[bytes] | None = None
+        """The payloads it was put together from, once it has grown."""
+        self.cost = 0 if payload is None else len(payload)
+        """About how many bytes a keyframe would write for it."""
         self.shadow: Shadow | None = None
         self.added: list[Any] | None = None
         """What it appends to the version before."""
         self.spill: bytes | None = None
-        """Serialized bytes that are to be written aside."""
+        """Serialized bytes that are still to be written aside."""
+
+    @property
+    def is_transient(self) -> bool:
+        """True if no bytes of it are kept."""
+        return self.written.form is ValueForm.TRANSIENT
 
 
 class ValueSpace:
@@ -80,110 +81,94 @@ class ValueSpace:
         self._plan = plan
         self._values = values
         self._blobs = blobs
-        self._threshold = blob_threshold
+        self._threshold = blob_threshold if blobs is not None else None
         self.slots: dict[str, Slot] = {}
         self.size = 0
         """About how many bytes a keyframe of these values takes."""
 
-    def draft(self, name: str, value: Any, where: str, persist: Persist = Persist.AUTO) -> Draft:
+    def draft(self, name: str, value: Any, persist: Persist = Persist.AUTO) -> Slot:
         """Encode a value. A large one still has to be written aside; a transient one is not touched."""
         previous = self.slots.get(name)
-        version = 1 if previous is None else previous.version + 1
-        if persist is not Persist.AUTO:
-            return self._draft_as(persist, name, value, version, where)
-        if type(value) is not list or name not in self._plan.rewritten:
-            return self._draft_whole(name, value, version, where)
+        version = 1 if previous is None else previous.written.version + 1
+        if persist is Persist.AUTO:
+            if type(value) is list and name in self._plan.rewritten:
+                return self._draft_list(name, value, version, previous)
+            return self._draft_whole(name, value, version, self._threshold)
+        if persist is Persist.NO:
+            return Slot(Written(name, version, b"", 0, ValueForm.TRANSIENT), None, value)
+        is_ref = persist is Persist.REF and self._blobs is not None
+        return self._draft_whole(name, value, version, 0 if is_ref else None)
+
+    def _draft_whole(self, name: str, value: Any, version: int, threshold: int | None) -> Slot:
+        data = self._values.encode(value, name)
+        if threshold is not None and len(data) > threshold:
+            draft = Slot(Written(name, version, b"", len(data)), None, value)
+            draft.spill = data
+        else:
+            written = Written(name, version, hashlib.sha256(data).digest(), len(data))
+            draft = Slot(written, HEADER + data, value)
+        draft.is_frozen = type(value) not in _MUTABLE and self._values.is_frozen(value)
+        return draft
+
+    def _draft_list(self, name: str, value: list[Any], version: int, previous: Slot | None) -> Slot:
+        """A list that a loop writes again and again is compared with what it was."""
         if previous is not None and previous.shadow is not None:
             grown = self._draft_growth(name, value, version, previous.shadow)
             if grown is not None:
                 return grown
-        draft = self._draft_whole(name, value, version, where)
+        draft = self._draft_whole(name, value, version, self._threshold)
         if is_plain(value):
             draft.shadow = Shadow(value)
         return draft
 
-    def _draft_as(self, persist: Persist, name: str, value: Any, version: int, where: str) -> Draft:
-        if persist is Persist.NO:
-            return Draft(Written(name, version, b"", 0, ValueForm.TRANSIENT), None, value)
-        return self._draft_whole(name, value, version, where, 0 if persist is Persist.REF else None)
-
-    def _draft_whole(
-        self, name: str, value: Any, version: int, where: str, threshold: int | None = _DEFAULT
-    ) -> Draft:
-        data = self._values.encode(value, where)
-        limit = self._threshold if threshold == _DEFAULT else threshold
-        if limit is not None and len(data) > limit and self._blobs is not None:
-            draft = Draft(Written(name, version, b"", len(data)), None, value)
-            draft.spill = data
-        else:
-            draft = Draft(
-                Written(name, version, hashlib.sha256(data).digest(), len(data)), HEADER + data, value
-            )
-        draft.is_frozen = type(value) not in _MUTABLE and self._values.is_frozen(value)
-        return draft
-
-    def _draft_growth(self, name: str, value: list[Any], version: int, shadow: Shadow) -> Draft | None:
+    def _draft_growth(self, name: str, value: list[Any], version: int, shadow: Shadow) -> Slot | None:
         added = shadow.appended(value)
         if added is None or not is_plain(added):
             return None
         data = self._values.encode(added, name)
-        if len(data) > self._threshold:
+        if self._threshold is not None and len(data) > self._threshold:
             return None
         written = Written(name, version, hashlib.sha256(data).digest(), len(data), ValueForm.APPEND)
-        draft = Draft(written, HEADER + data, value)
+        draft = Slot(written, HEADER + data, value)
         draft.shadow, draft.added = shadow, added
         return draft
 
-    def write_aside(self, draft: Draft) -> None:
+    def write_aside(self, draft: Slot) -> None:
         """Keep the bytes of a large draft as an artifact. Must come before any record can name them."""
         if draft.spill is None or self._blobs is None:
             return
-        ref = self._blobs.put_checkpoint_blob(HEADER, draft.spill, content_type=CONTENT_TYPE)
-        old = draft.written
-        draft.written = Written(old.name, old.version, bytes.fromhex(ref.checksum), old.size, artifact=ref)
+        draft.artifact = self._blobs.put_checkpoint_blob(HEADER, draft.spill, content_type=CONTENT_TYPE)
+        old, digest = draft.written, bytes.fromhex(draft.artifact.checksum)
+        draft.written = Written(old.name, old.version, digest, old.size, artifact=draft.artifact)
+        draft.whole = draft.written
         draft.spill = None
 
-    def accept(self, draft: Draft) -> None:
+    def accept(self, draft: Slot) -> None:
         """Make a draft the newest version of its value."""
-        written = draft.written
-        slot = self.load(written, draft.payload)
+        name = draft.written.name
+        self._place(name, draft)
         if draft.added is not None and draft.shadow is not None:
             draft.shadow.extend(draft.added)
-        slot.shadow = draft.shadow
-        if written.form is ValueForm.TRANSIENT:
-            slot.live = draft.live
-        elif draft.is_frozen:
-            slot.live, slot.is_frozen = draft.live, True
-        elif draft.is_lent:
+            draft.added = None
+        if draft.is_frozen or draft.is_transient:
             return
-        elif written.name in self._plan.sole_reader or (
-            written.name not in self._plan.readers and written.size < _SMALL
-        ):
-            slot.live = draft.live
+        plan = self._plan
+        is_last = name not in plan.readers and draft.written.size < _SMALL
+        if draft.is_lent or not (name in plan.sole_reader or is_last):
+            draft.live = _GONE
 
-    def load(self, written: Written, payload: bytes | None) -> Slot:
+    def load(self, written: Written, payload: bytes | None) -> None:
         """Take a recorded write into account, as when a chain is folded."""
-        name = written.name
+        self._place(written.name, Slot(written, payload))
+
+    def _place(self, name: str, slot: Slot) -> None:
         previous = self.slots.get(name)
         if previous is not None:
             self.size -= previous.cost
-        if written.form is ValueForm.APPEND:
-            if previous is None or payload is None:
-                raise StateCorrupted(f"value {name!r} appends to a version that is not there.")
-            slot = Slot(written.version, previous.parts, previous.artifact, None)
-            slot.parts.append(payload)
-            first_growth = previous.whole is not None and previous.artifact is not None
-            slot.cost = (
-                previous.cost
-                + len(payload)
-                + (previous.artifact.size if first_growth and previous.artifact else 0)
-            )
-        else:
-            slot = Slot(written.version, [] if payload is None else [payload], written.artifact, written)
-            slot.cost = len(payload) if payload is not None else 0
+        if slot.written.form is ValueForm.APPEND:
+            _grow(slot, previous)
         self.size += slot.cost
         self.slots[name] = slot
-        return slot
 
     def take(self, name: str, *, is_first_attempt: bool) -> Any:
         """Return a value for a node to read."""
@@ -227,9 +212,9 @@ class ValueSpace:
     def _decode(self, name: str, slot: Slot) -> Any:
         if slot.is_transient:
             raise ValueUnreadable(f"value {name!r} was not kept.", fix='Its node says persist="no".')
-        parts: Sequence[bytes] = slot.parts
+        parts = slot.parts if slot.parts is not None else [] if slot.payload is None else [slot.payload]
         if slot.artifact is not None:
-            parts = (self._fetch(name, slot.artifact), *slot.parts)
+            parts = [self._fetch(name, slot.artifact), *parts]
         value = self._values.decode(body_of(parts[0], name), name)
         for part in parts[1:]:
             value.extend(self._values.decode(body_of(part, name), name))
@@ -251,18 +236,29 @@ class ValueSpace:
             whole = slot.whole or self._merge(name, slot)
             written.append(whole)
             if whole.is_inline:
-                payloads.append(slot.parts[0])
+                assert slot.payload is not None
+                payloads.append(slot.payload)
         return tuple(written), payloads
 
     def _merge(self, name: str, slot: Slot) -> Written:
         """Write a grown value whole again."""
-        draft = self._draft_whole(name, self._decode(name, slot), slot.version, name)
-        self.write_aside(draft)
-        written = draft.written
-        slot.whole = written
-        slot.artifact = written.artifact
-        slot.parts = [] if draft.payload is None else [draft.payload]
-        self.size -= slot.cost
-        slot.cost = len(draft.payload or b"")
-        self.size += slot.cost
-        return written
+        merged = self._draft_whole(name, self._decode(name, slot), slot.written.version, self._threshold)
+        self.write_aside(merged)
+        slot.written = slot.whole = merged.written
+        slot.payload, slot.artifact, slot.parts = merged.payload, merged.artifact, None
+        self.size += merged.cost - slot.cost
+        slot.cost = merged.cost
+        return merged.written
+
+
+def _grow(slot: Slot, previous: Slot | None) -> None:
+    """Put a version that only appends on top of the one before it."""
+    if previous is None or slot.payload is None:
+        raise StateCorrupted(f"value {slot.written.name!r} appends to a version that is not there.")
+    parts = previous.parts
+    slot.cost += previous.cost
+    if parts is None:
+        parts = [] if previous.payload is None else [previous.payload]
+        slot.cost += previous.artifact.size if previous.artifact is not None else 0
+    parts.append(slot.payload)
+    slot.parts, slot.artifact, slot.whole = parts, previous.artifact, None

@@ -22,10 +22,11 @@ BUSY_MS = 10_000
 
 
 def read_queries() -> dict[str, str]:
-    """Return the named queries of `queries.sql`."""
+    """Return the named queries of `queries.sql`, stripped of what the statement cache would compare."""
     text = (_HERE / "queries.sql").read_text()
     parts = re.split(r"^-- name: (\w+)\n", text, flags=re.MULTILINE)[1:]
-    return {name: body.strip().rstrip(";") for name, body in zip(parts[::2], parts[1::2], strict=True)}
+    bodies = (re.sub(r"--.*", "", body) for body in parts[1::2])
+    return {name: " ".join(body.split()).rstrip(";") for name, body in zip(parts[::2], bodies, strict=True)}
 
 
 def migrations() -> list[tuple[int, str]]:
@@ -158,3 +159,8 @@ def explain(error: apsw.Error, path: Path) -> EverstepError:
 def rows(connection: apsw.Connection, sql: str, bindings: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Run a query and return everything it gives."""
     return connection.execute(sql, bindings).fetchall()
+
+
+def page_size(connection: apsw.Connection) -> int:
+    """Return the size of the file's pages."""
+    return int(rows(connection, "PRAGMA page_size")[0][0])

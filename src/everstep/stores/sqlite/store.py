@@ -17,7 +17,8 @@ from everstep.model.enums import Status
 from everstep.model.leases import Lease, Process
 from everstep.ports.store import Capabilities, Commit, RunFilter, RunRow, Signal, StoredRecord, Verdict
 from everstep.ports.system import Clock
-from everstep.stores.sqlite.database import explain, open_database, plainly, read_queries, rows
+from everstep.stores.sqlite.database import explain, open_database, page_size, plainly, read_queries, rows
+from everstep.stores.sqlite.room import LogRoom
 
 T = TypeVar("T")
 Rows = list[tuple[Any, ...]]
@@ -47,6 +48,8 @@ class SqliteStore:
         self._put_sql = self._sql["put"]
         self._lock = threading.Lock()
         self._db = open_database(path, synchronous=synchronous, create=create, vfs=vfs)
+        syncs_each_commit = synchronous in ("FULL", "EXTRA") and vfs is None
+        self._room = LogRoom(self._db, path, page_size(self._db)) if syncs_each_commit else None
         self._keys: dict[str, int] = {}
         self._heads: dict[str, tuple[int, str]] = {}
         """The newest record this client wrote to each run, so that its base need not be looked up."""
@@ -60,8 +63,12 @@ class SqliteStore:
         with self._lock:
             try:
                 if len(commits) == 1 and commits[0].status is None and commits[0].admission is None:
-                    return [self._put_one(commits[0])]
-                return self._in_transaction(lambda: [self._put_one(commit) for commit in commits])
+                    verdicts = [self._put_one(commits[0])]
+                else:
+                    verdicts = self._in_transaction(lambda: [self._put_one(commit) for commit in commits])
+                if self._room is not None and self._room.is_short():
+                    self._room.extend()
+                return verdicts
             except BaseException as error:
                 self._forget_everything()
                 if isinstance(error, apsw.Error):
@@ -307,6 +314,8 @@ class SqliteStore:
 
     async def close(self) -> None:
         with self._lock:
+            if self._room is not None:
+                self._room.close()
             for connection in (self._db, self._renewals):
                 if connection is not None:
                     connection.close()
