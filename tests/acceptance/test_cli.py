@@ -99,6 +99,21 @@ def second(a: int):
 flow = Flow("slow", [first, second], durability="strong")
 """
 
+CHAT = """
+from everstep import END, Flow, ifelse, node
+
+@node(output="messages")
+def say(messages: list = ()):
+    k = len(messages)
+    return [*messages, {"text": f"b{k}", "args": k}]
+
+@ifelse(when_true="say", when_false=END)
+def more(messages: list):
+    return len(messages) < 3
+
+flow = Flow("chat", [say, more], entry="say", durability="strong")
+"""
+
 Everstep = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
@@ -130,16 +145,31 @@ def parsed(done: subprocess.CompletedProcess[str]) -> Any:
 
 
 def test_run_puts_the_result_on_stdout_and_progress_on_stderr(everstep: Everstep) -> None:
-    done = everstep("run", "orders.py", "--input", "order_id=17", "--run-id", "r1")
+    done = everstep("run", "orders.py", "--input", "order_id=17", "--run-id", "r1", "--all")
     assert done.returncode == 0, done.stderr
     assert "order = Order(id='17', items=2)\n" in done.stdout
     assert "price = 3.0\n" in done.stdout
     assert "(5,000 characters)\n" in done.stdout
     assert "✓ make" in done.stderr
-    assert "↻ price  attempt 1 failed, will be tried again: TimeoutError: no answer" in done.stderr
+    assert "↻ price  attempt 1 of 3 failed, will be tried again: TimeoutError: no answer" in done.stderr
+    assert "(attempt 2 of 3)" in done.stderr
     assert "✓ is_big → small" in done.stderr
     assert "run r1 completed: 5 steps" in done.stderr
     assert "\x1b" not in done.stdout + done.stderr
+
+
+def test_run_prints_what_no_other_step_reads_unless_asked_for_all(everstep: Everstep) -> None:
+    done = everstep("run", "orders.py", "-i", "order_id=1")
+    names = [line.partition(" = ")[0] for line in done.stdout.splitlines() if " = " in line]
+    assert names == ["loaded", "label"]
+    assert "(and 2 values that other steps read: --all)" in done.stderr
+
+
+def test_quiet_run_without_a_name_says_its_id_only(everstep: Everstep) -> None:
+    done = everstep("run", "orders.py", "-i", "order_id=1", "-q")
+    [said] = done.stderr.splitlines()
+    run_id = said.removeprefix("run ")
+    assert "completed" in everstep("show", run_id[:8]).stdout
 
 
 def test_run_on_a_pipe_does_not_import_rich(everstep: Everstep) -> None:
@@ -162,7 +192,7 @@ def test_run_of_a_finished_id_runs_nothing(everstep: Everstep) -> None:
     again = everstep("run", "orders.py", "-i", "order_id=1", "--run-id", "r1")
     assert again.returncode == 0
     assert "run r1 had completed before; nothing was run" in again.stderr
-    assert "price = 3.0" in again.stdout
+    assert "label = " in again.stdout
 
 
 def test_failed_run_exits_1_shows_the_users_traceback_and_can_be_resumed(
@@ -174,9 +204,9 @@ def test_failed_run_exits_1_shows_the_users_traceback_and_can_be_resumed(
     assert failed.stdout == ""
     assert 'raise ValueError("no\\nway")' in failed.stderr
     assert "site-packages" not in failed.stderr
-    assert (
-        "error [node.failed]: ValueError: no way  Continue with: everstep resume f1 failing.py"
-        in failed.stderr
+    assert failed.stderr.count("way") == 2  # in its own source, and once as the error
+    assert failed.stderr.endswith(
+        "error [node.failed]: ValueError: no way\n  → Continue with: everstep resume f1 failing.py\n"
     )
     shown = everstep("show", "f1", "second@1")
     assert "read      a = 5" in shown.stdout
@@ -186,6 +216,19 @@ def test_failed_run_exits_1_shows_the_users_traceback_and_can_be_resumed(
     assert resumed.returncode == 0
     assert "b = 10" in resumed.stdout
     assert "✓ first" not in resumed.stderr
+
+
+def test_run_of_a_failed_id_says_that_nothing_was_run_and_how_to_try_again(
+    everstep: Everstep, tmp_path: Path
+) -> None:
+    everstep("run", "failing.py", "-i", "n=4", "--run-id", "f1")
+    (tmp_path / "mended").touch()
+    again = everstep("run", "failing.py", "-i", "n=4", "--run-id", "f1")
+    assert again.returncode == 1
+    assert again.stderr == (
+        "error [node.failed]: run f1 failed before, at second: ValueError: no way. Nothing was run.\n"
+        "  → To try second again: everstep resume f1 failing.py\n"
+    )
 
 
 def test_json_of_a_failed_run_holds_the_error(everstep: Everstep) -> None:
@@ -216,6 +259,9 @@ def test_killed_run_goes_on_in_another_process(everstep: Everstep, tmp_path: Pat
     process.kill()
     process.communicate()
     assert "nobody drives it" in everstep("runs").stdout
+    assert "· second" in " ".join(everstep("show", "s1").stdout.split())
+    unreported = everstep("show", "s1", "second")
+    assert "second has not reported yet; it is next." in unreported.stderr
     (tmp_path / "hurry").touch()
     resumed = everstep("resume", "s1", "slow.py")
     assert resumed.returncode == 0, resumed.stderr
@@ -239,7 +285,9 @@ def test_cancel_stops_a_run_that_nobody_drives(everstep: Everstep, tmp_path: Pat
     process.communicate()
     cancelled = everstep("cancel", "s1")
     assert (cancelled.returncode, cancelled.stdout) == (0, "run s1 is cancelled\n")
-    assert everstep("resume", "s1", "slow.py").returncode == 1
+    resumed = everstep("resume", "s1", "slow.py")
+    assert resumed.returncode == 1
+    assert "run s1 was cancelled before; nothing was run. Give another run id" in resumed.stderr
     assert parsed(everstep("runs", "--json"))["runs"][0]["status"] == "cancelled"
 
 
@@ -264,16 +312,73 @@ def test_log_show_and_state_agree_about_a_run(everstep: Everstep) -> None:
     state = parsed(everstep("state", "r1", "--at", "2", "--json"))
     assert state["checkpoint"] == 2
     assert state["values"].keys() == {"order_id", "order"}
-    assert state["values"]["order"]["$type"] == "unreadable"
+    assert state["values"]["order"] == {"$type": "orders.Order", "id": "A", "items": 2}
 
 
-def test_value_of_a_class_that_is_not_loaded_is_shown_as_unreadable(everstep: Everstep) -> None:
+def test_value_of_a_class_that_is_not_loaded_is_shown_by_its_fields(everstep: Everstep) -> None:
     everstep("run", "orders.py", "-i", "order_id=A", "--run-id", "r1")
     for command in (["log", "r1"], ["state", "r1"], ["show", "r1", "make"]):
         done = everstep(*command)
         assert done.returncode == 0
-        assert "order = <unreadable: " in done.stdout
-    assert "--load" in done.stdout
+        assert "order = Order(id='A', items=2)" in done.stdout
+        assert "shown by their stored fields: orders:Order (--load FILE.py loads the class)" in done.stderr
+    loaded = everstep("state", "r1", "--load", "orders.py")
+    assert "order = Order(id='A', items=2)" in loaded.stdout
+    assert "stored fields" not in loaded.stderr
+
+
+def test_show_lists_every_node_and_a_step_in_full(everstep: Everstep) -> None:
+    everstep("run", "orders.py", "-i", "order_id=A", "--run-id", "r1")
+    assert "· big not reached" in " ".join(everstep("show", "r1").stdout.split())
+    assert "big was not reached." in everstep("show", "r1", "big").stderr
+    assert "x" * 70 in everstep("show", "r1", "small").stdout
+    assert everstep("show", "r1", "small").stdout.count("x") == 5000
+    assert everstep("show", "r1", "inputs").stdout == everstep("show", "r1", "@inputs").stdout
+
+
+def test_log_shows_what_a_step_added_to_a_list(everstep: Everstep, tmp_path: Path) -> None:
+    (tmp_path / "chat.py").write_text(CHAT)
+    everstep("run", "chat.py", "--run-id", "c1")
+    results = [line.partition("messages ")[2] for line in everstep("log", "c1").stdout.splitlines()]
+    assert [r for r in results if r] == [
+        "= [{'text': 'b0', 'args': 0}]",
+        "+ 1 item: {'text': 'b1', 'args': 1}",
+        "+ 1 item: {'text': 'b2', 'args': 2}",
+    ]
+    assert "messages (version 3) + 1 item: {'text': 'b2', 'args': 2}" in everstep("show", "c1", "say").stdout
+
+
+def test_state_takes_a_checkpoint_and_says_what_is_cut(everstep: Everstep) -> None:
+    everstep("run", "orders.py", "-i", "order_id=A", "--run-id", "r1")
+    assert everstep("state", "r1", "2").stdout == everstep("state", "r1", "--at", "2").stdout
+    assert "--full or --json shows all of them" in everstep("state", "r1").stderr
+    full = everstep("state", "r1", "--full")
+    assert full.stdout.count("x") == 5000
+    assert "--full" not in full.stderr
+
+
+def test_run_is_found_by_the_beginning_of_its_id(everstep: Everstep) -> None:
+    for run_id in ("order-1", "order-2", "other"):
+        everstep("run", "failing.py", "-i", "n=1", "--run-id", run_id)
+    assert everstep("show", "othe").stdout.startswith("other  failed")
+    two = everstep("log", "orde")
+    assert (two.returncode, "2 runs begin with 'orde'" in two.stderr) == (2, True)
+    assert everstep("log", "oth").returncode == 2
+    assert "run other is" not in everstep("cancel", "othe").stdout
+
+
+def test_store_may_be_a_plain_path_and_stand_before_the_command(everstep: Everstep, tmp_path: Path) -> None:
+    everstep("run", "failing.py", "-i", "n=1", "--run-id", "f1", "--store", "my runs.db")
+    assert (tmp_path / "my runs.db").exists()
+    absolute = str(tmp_path / "my runs.db")
+    for words in (["--store", "my runs.db", "runs"], ["runs", "--store", absolute]):
+        assert "f1" in everstep(*words).stdout
+    none = everstep("runs")
+    assert none.returncode == 0
+    assert none.stdout.startswith("no runs yet: there is no .everstep/runs.db here.")
+    assert "everstep runs --store 'my runs.db'" in none.stdout
+    assert parsed(everstep("runs", "--json")) == {"runs": []}
+    assert "--store" in everstep("log", "f1").stderr
 
 
 def test_store_is_taken_from_the_environment(everstep: Everstep, tmp_path: Path) -> None:
@@ -299,6 +404,10 @@ def test_store_is_taken_from_the_environment(everstep: Everstep, tmp_path: Path)
         (["run"], "usage", "Missing argument"),
         (["run", "failing.py", "--colour"], "usage", "No such option"),
         (["paint"], "usage", "No such command 'paint'"),
+        (["ls"], "usage", "Did you mean 'runs'?"),
+        (["stat"], "usage", "Did you mean 'state'?"),
+        (["run", "."], "request.invalid", ". is a folder"),
+        (["resume", "failing.py", "f1"], "request.invalid", "everstep resume f1 failing.py"),
     ],
 )
 def test_wrong_usage_exits_2_and_makes_no_database(
@@ -310,7 +419,7 @@ def test_wrong_usage_exits_2_and_makes_no_database(
     (tmp_path / "two.py").write_text(two)
     done = everstep(*words)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.splitlines()[-1].startswith(f"error [{code}]: ")
+    assert f"error [{code}]: " in "".join(done.stderr.splitlines()[-2:])
     assert message in done.stderr
     assert "everstep/cli" not in done.stderr
     assert not (tmp_path / ".everstep").exists()

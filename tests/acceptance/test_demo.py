@@ -14,11 +14,14 @@ from everstep.cli.demo import Standing, verify
 from tests.architecture.sources import ROOT
 
 
-def run(*words: str) -> subprocess.CompletedProcess[str]:
+def environment() -> dict[str, str]:
     kept = {k: v for k, v in os.environ.items() if not k.startswith("EVERSTEP_")}
-    environment = {**kept, "PYTHONPATH": str(ROOT / "src"), "PYTHONIOENCODING": "utf-8"}
+    return {**kept, "PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT / "src"), "PYTHONIOENCODING": "utf-8"}
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "everstep", *words]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=60)
 
 
 def test_demo_kills_a_process_goes_on_in_another_and_checks_itself(tmp_path: Path) -> None:
@@ -30,9 +33,8 @@ def test_demo_kills_a_process_goes_on_in_another_and_checks_itself(tmp_path: Pat
     assert "✓ 2 requests to the bank, 1 idempotency key, 1 payment" in done.stdout
     assert "✗" not in done.stdout
     assert "\x1b" not in done.stdout
-    [suggested] = [line for line in done.stdout.splitlines() if line.strip().startswith("everstep log")]
-    store = suggested.rpartition("--store ")[2]
-    log = run("log", "order-A17", "--store", store)
+    [suggested] = [line for line in done.stdout.splitlines() if "everstep log" in line]
+    log = subprocess.run(suggested, shell=True, env=environment(), capture_output=True, text=True, timeout=60)
     assert log.returncode == 0, log.stderr
     assert "receipt = " in log.stdout
 

@@ -1093,3 +1093,227 @@ def test_a_cancelled_task_lets_go_of_its_run(url: str) -> None:
             assert (await host.run(flow, {"x": 1}, run_id="r"))["b"] == 2
 
     asyncio.run(go())
+
+
+def test_a_failure_survives_a_keyframe(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("everstep.runtime.journal.KEYFRAME_BYTES", 0)
+    monkeypatch.setattr("everstep.runtime.journal._NODE_COST", -1_000_000)  # every checkpoint is a keyframe
+    calls: list[str] = []
+    alive = [True]
+
+    @node(output="a", effects="effectful", idempotency_key="auto")
+    async def pay(x: int) -> int:
+        calls.append("pay")
+        raise ValueError("card refused")
+
+    @node(output="b")
+    async def slow(x: int) -> int:
+        await asyncio.sleep(0.01)
+        return 1
+
+    @node(output="c")
+    async def slower(x: int) -> int:
+        await asyncio.sleep(0.05)
+        if alive:
+            raise KeyboardInterrupt
+        return 1
+
+    flow = Flow("f", [pay, slow, slower], durability="strong")
+    with pytest.raises(KeyboardInterrupt):
+        host.run(flow, {"x": 1}, run_id="r")
+    assert any(c.keyframe and "slow" in [s.path for s in c.steps] for c in host.history("r"))
+    alive.clear()
+    result = host.run(flow, {"x": 1}, run_id="r")
+    assert result.status == "failed" and calls == ["pay"]
+
+
+def test_a_key_made_of_values_is_durable_before_it_is_used(host: Host) -> None:
+    keys: list[str] = []
+
+    @node(output="order")
+    def number(x: int) -> str:
+        return uuid.uuid4().hex
+
+    @node(output="paid", effects="effectful", idempotency_key="pay-{order}")
+    def pay(order: str, ctx: Context) -> str:
+        keys.append(ctx.idempotency_key)
+        if len(keys) == 1:
+            raise SystemExit
+        return "ok"
+
+    flow = Flow("f", [number, pay])
+    with pytest.raises(SystemExit):
+        host.run(flow, {"x": 1}, run_id="r")
+    assert host.run(flow, {"x": 1}, run_id="r").status == "completed"
+    assert len(set(keys)) == 1
+
+
+def test_a_sync_node_cancelled_from_within_fails_like_any_other(host: Host) -> None:
+    @node(output="y")
+    def cancelled(x: int) -> int:
+        raise asyncio.CancelledError("inner")
+
+    @node(output="w")
+    def other(x: int) -> int:
+        return 1
+
+    for nodes in ([cancelled], [cancelled, other]):
+        result = host.run(Flow("f", nodes, durability="strong"), {"x": 1})
+        assert (
+            result.status == "failed" and result.error is not None and "from within" in result.error.message
+        )
+
+
+def test_waiting_for_a_thread_does_not_count_as_time(url: str) -> None:
+    calls: list[str] = []
+
+    @node(output="o", timeout=0.2, effects="effectful", idempotency_key="auto", retry=Retry(2, first=0))
+    def quick(x: int, ctx: Context) -> int:
+        calls.append(ctx.node)
+        time.sleep(0.06)
+        return 1
+
+    nodes = [quick.with_name(f"n{k}").with_outputs(f"o{k}") for k in range(10)]
+    with Host(url, max_threads=2) as host:
+        assert host.run(Flow("f", nodes), {"x": 1}).status == "completed"
+    assert len(calls) == len(set(calls)) == 10
+
+
+def test_one_object_under_two_names_is_two_values(host: Host) -> None:
+    @node(output=("a", "b"))
+    def two(x: int) -> Any:
+        rows = ["x" * 100_000]
+        return rows, rows
+
+    @node(output="c")
+    def left(a: list[Any]) -> int:
+        a.append("A")
+        return len(a)
+
+    @node(output="d")
+    def right(b: list[Any], c: int) -> int:
+        return len(b)
+
+    assert host.run(Flow("f", [two, left, right]), {"x": 1})["d"] == 1
+
+
+def test_what_a_module_keeps_is_not_handed_out(host: Host) -> None:
+    defaults: dict[str, list[int]] = {"tags": []}
+
+    @node(output="settings")
+    def load(x: int) -> dict[str, list[int]]:
+        return defaults
+
+    @node(output="out")
+    def tag(settings: dict[str, list[int]], x: int) -> list[int]:
+        settings["tags"].append(x)
+        return settings["tags"]
+
+    flow = Flow("f", [load, tag])
+    assert [host.run(flow, {"x": k})["out"] for k in (1, 2)] == [[1], [2]] and defaults == {"tags": []}
+
+
+class Unprintable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+ODD_ERRORS = [
+    ValueError("name \udcff"),
+    Unprintable(),
+    ExceptionGroup("many", [ValueError("one"), TypeError("two")]),
+]
+
+
+@pytest.mark.parametrize("error", ODD_ERRORS, ids=["surrogate", "unprintable", "group"])
+def test_any_exception_can_be_recorded(host: Host, error: Exception) -> None:
+    @node(output="y")
+    def raises(x: int) -> int:
+        raise error
+
+    flow = Flow("f", [raises], durability="strong")
+    assert host.run(flow, {"x": 1}, run_id="r").status == "failed"
+    again = host.run(flow, {"x": 1}, run_id="r")
+    assert again.error is not None and again.error.type == type(error).__name__
+    if isinstance(error, ExceptionGroup):
+        assert "ValueError: one" in again.error.traceback and "TypeError: two" in again.error.traceback
+
+
+def test_the_cause_of_an_error_is_kept(host: Host) -> None:
+    @node(output="y")
+    def raises(x: int) -> int:
+        try:
+            return int("x")
+        except ValueError as error:
+            raise KeyError("wrapped") from error
+
+    result = host.run(Flow("f", [raises]), {"x": 1})
+    assert result.error is not None and "invalid literal" in result.error.traceback
+
+
+@pytest.mark.parametrize("metadata", [{1: "a"}, {"x": object()}, {"n": 2**70}])
+def test_metadata_that_cannot_be_kept_fails_its_node(host: Host, metadata: Any) -> None:
+    @node(output="y")
+    def asks(x: int, ctx: Context) -> int:
+        ctx.checkpoint(metadata)
+        return x
+
+    result = host.run(Flow("f", [asks]), {"x": 1}, run_id="r")
+    assert result.status == "failed" and result.error is not None and "plain values" in result.error.message
+    assert host.run(Flow("f", [asks]), {"x": 1}, run_id="r").status == "failed"
+
+
+def test_checkpoints_asked_for_together_are_all_written(host: Host) -> None:
+    def asking(name: str) -> Any:
+        @node(output=name, name=name)
+        async def asks(x: int, ctx: Context) -> int:
+            ctx.checkpoint({"who": name})
+            return x
+
+        return asks
+
+    names = [f"n{k}" for k in range(10)]
+    host.run(Flow("f", [asking(name) for name in names]), {"x": 1}, run_id="r")
+    told = [c.metadata["who"] for c in host.history("r") if c.metadata is not None]
+    assert sorted(told) == names
+
+
+def test_off_writes_no_artifacts(tmp_path: Path) -> None:
+    @node(output="big")
+    def big() -> str:
+        return "x" * 2_000_000
+
+    with Host(f"sqlite:///{tmp_path}/runs.db") as host:
+        assert len(host.run(Flow("f", [big], durability="off"))["big"]) == 2_000_000
+    assert not (tmp_path / "runs.db.artifacts").exists()
+
+
+def test_leases_of_different_lengths_are_renewed(url: str) -> None:
+    async def go() -> None:
+        @node(output="y")
+        async def slow(x: int) -> int:
+            await asyncio.sleep(0.5)
+            return x
+
+        long = Flow("long", [slow], durability=Durability("strong", lease_ttl=timedelta(hours=1)))
+        short = Flow("short", [slow], durability=Durability("strong", lease_ttl=timedelta(seconds=0.2)))
+        async with AsyncHost(url) as host:
+            first_run = asyncio.create_task(host.run(long, {"x": 1}))
+            await asyncio.sleep(0.05)
+            second_run = asyncio.create_task(host.run(short, {"x": 2}, run_id="short"))
+            await asyncio.sleep(0.35)
+            assert (await host.info("short")).is_driven
+            assert [r.status for r in await asyncio.gather(first_run, second_run)] == [
+                "completed",
+                "completed",
+            ]
+
+    asyncio.run(go())
+
+
+def test_a_closed_host_says_so(url: str) -> None:
+    host = Host(url)
+    host.close()
+    host.close()
+    with pytest.raises(BadRequest, match="closed"):
+        host.runs()

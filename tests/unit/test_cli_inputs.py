@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,6 +19,45 @@ def use(count: int, name: str, share: float = 0.0, items: list[int] | None = Non
 
 
 FLOW = Flow("flow", [use])
+
+
+@dataclass
+class Item:
+    name: str
+    price: float = 1.0
+
+
+@dataclass
+class Order:
+    id: str
+    items: list[Item]
+
+
+@node(output="out")
+def sell(order: Order) -> int:
+    return 1
+
+
+SHOP = Flow("shop", [sell])
+
+
+def test_object_becomes_the_dataclass_that_the_flow_wants() -> None:
+    order = gather_inputs(SHOP, ['order={"id": "A", "items": [{"name": "tea", "price": 2}]}'], None)
+    assert order == {"order": Order("A", [Item("tea", 2)])}
+
+
+@pytest.mark.parametrize(
+    ("order", "message"),
+    [
+        ('{"id": "A"}', "missing 1 required positional argument: 'items'.* items: list"),
+        ('{"id": "A", "items": [], "qty": 2}', "'qty'"),
+        ('{"id": 7, "items": []}', "order.id is 7. It takes str"),
+        ('{"id": "A", "items": [{"price": 1}]}', r"order.items\[0\] does not make Item: missing 1"),
+    ],
+)
+def test_object_that_does_not_make_the_dataclass_is_refused(order: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        gather_inputs(SHOP, [f"order={order}"], None)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everstep.cli.plain import Unreadable, cut, duration, jsonable, preview, size, write_json
+from everstep.cli.plain import Unreadable, cut, duration, full, is_cut, jsonable, preview, size, write_json
 from everstep.errors import ValueUnreadable
 
 
@@ -102,6 +102,21 @@ def test_preview_is_never_long(value: object) -> None:
 )
 def test_preview_of_something_long_gives_its_size(value: object, end: str) -> None:
     assert preview(value).endswith(end)
+
+
+def test_preview_keeps_the_order_of_the_keys_and_counts_one_item_as_one() -> None:
+    assert preview({"b": 1, "a": {"d": 2, "c": 3}}) == "{'b': 1, 'a': {'d': 2, 'c': 3}}"
+    assert preview(["x" * 500]).endswith("… (1 item)")
+
+
+def test_whole_value_is_shown_on_lines_of_its_own_where_one_is_too_short() -> None:
+    rows = [{"b": k, "a": "x" * 30} for k in range(4)]
+    assert full({"b": 1, "a": 2}, 40) == "{'b': 1, 'a': 2}"
+    first, *lines = full(rows, 60, 2).split("\n")
+    assert (first, len(lines)) == ("", 4)
+    assert eval("\n".join(lines).strip()) == rows
+    assert "\x1b" not in full(Sly(), 40) + full([Sly()] * 20, 40)
+    assert (is_cut(rows, 40), is_cut(rows, 400)) == (True, False)
 
 
 def test_value_of_an_unknown_class_says_how_to_load_it() -> None:

@@ -16,7 +16,7 @@ from everstep import Flow, Host, ifelse, node
 from everstep.cli.live import LiveTree
 from everstep.cli.loading import load_flow
 from everstep.cli.lookup import Lookup
-from everstep.cli.outline import outline
+from everstep.cli.outline import outline, split_pending
 from everstep.cli.plain import Unreadable
 from everstep.cli.progress import describe
 from everstep.cli.show import find_steps, fold
@@ -43,6 +43,11 @@ def publish(draft: str) -> str:
 @node(output="seen")
 def read(topic: str) -> int:
     return len(topic)
+
+
+@node(output="receipt", effects="effectful", idempotency_key="auto")
+def pay(topic: str) -> str:
+    return topic
 
 
 def essay(durability: str = "strong") -> Flow:
@@ -86,8 +91,47 @@ def test_live_tree_shows_state_visits_attempts_and_errors() -> None:
     assert lines[1].endswith("×3")
     assert lines[2].startswith("├─ ↻ is_short")
     assert lines[2].endswith("attempt 2  ValueError: a b")
+    tree(event("step_failed", "is_short", attempt=2, seconds=0.1, error="ValueError: a\nb"))
+    assert drawn(tree)[3].endswith("attempt 2  ValueError")
     assert lines[3].startswith("└─   · publish")
     assert tree.run_id == "r1"
+    tree.stop()
+
+
+def test_live_tree_of_a_resumed_run_shows_what_was_done_before(host: Host) -> None:
+    host.run(essay(), {"topic": "a"}, run_id="r1")
+    tree = LiveTree(essay(), Console(file=io.StringIO(), width=100, height=30))
+    tree.recall(lambda: host.state("r1", at=5))
+    tree(event("run_resumed", flow="essay", sequence=5, steps=4))
+    head, *lines = drawn(tree)
+    assert head == "essay  run r1 resumed at checkpoint 5, 4 steps were already done"
+    assert [" ".join(line.split()) for line in lines] == [
+        "├─ – read done before",
+        "├─ – write done before ×2",
+        "├─ – is_short done before",
+        "└─ · publish",
+    ]
+    tree.stop()
+
+
+def test_live_tree_draws_nothing_before_something_happens_and_each_step_at_once() -> None:
+    out = io.StringIO()
+    tree = LiveTree(essay(), Console(file=out, width=100, height=30, force_terminal=True))
+    tree.stop()
+    assert out.getvalue() == ""
+    tree(event("step_started", "read"))
+    tree(event("step_completed", "read", seconds=0.25))
+    assert "250 ms" in out.getvalue()
+    tree.stop()
+
+
+def test_live_tree_draws_an_effect_before_it_is_attempted() -> None:
+    out = io.StringIO()
+    tree = LiveTree(Flow("pay", [pay]), Console(file=out, width=100, height=30, force_terminal=True))
+    tree(event("run_started", flow="pay"))
+    tree(event("step_started", "pay"))
+    assert "▶" in out.getvalue()
+    tree.stop()
 
 
 def test_live_tree_of_a_flow_taller_than_the_screen_shows_what_is_under_way() -> None:
@@ -95,6 +139,7 @@ def test_live_tree_of_a_flow_taller_than_the_screen_shows_what_is_under_way() ->
     tree = LiveTree(Flow("tall", nodes), Console(file=io.StringIO(), width=80, height=20))
     tree(event("step_started", "n77"))
     lines = drawn(tree)
+    tree.stop()
     assert len(lines) < 20
     assert any("▶ n77" in line for line in lines)
     assert lines[-1].endswith("86 more nodes")
@@ -143,7 +188,15 @@ def test_step_is_found_by_checkpoint_node_and_visit(host: Host) -> None:
     assert visits("1") == [("@inputs", 1)]
     assert visits("write") == [("write", 3)]
     assert visits("write@2") == [("write", 2)]
+    assert visits("inputs") == visits("@inputs") == [("@inputs", 1)]
     assert visits("write@9") == visits("write@x") == visits("nobody") == visits("99") == []
+
+
+def test_what_comes_next_is_told_from_what_waits_for_it() -> None:
+    plan = essay().plan
+    assert split_pending(plan, ["publish", "write", "read"]) == (["write", "read"], ["publish"])
+    assert split_pending(plan, ["is_short"]) == (["is_short"], [])
+    assert split_pending(plan, []) == ([], [])
 
 
 def test_nodes_are_folded_in_the_order_they_ran_with_the_pending_ones_last(host: Host) -> None:

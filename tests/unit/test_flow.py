@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import pytest
@@ -335,3 +336,32 @@ def test_limits_are_whole_numbers(limit: str) -> None:
     for wrong in ("a", 0, 1.5):
         with pytest.raises(BadRequest, match=limit):
             Flow("f", [double], **{limit: wrong})  # type: ignore[arg-type]
+
+
+def test_two_gates_that_lead_to_one_writer_exclude_nothing() -> None:
+    a, b, c = (double.with_name(n) for n in "abc")
+
+    @route("a", "b")
+    def one(x: int) -> str:
+        return "a"
+
+    @route("b", "c")
+    def two(x: int) -> str:
+        return "b"
+
+    assert "flow.two_writers" in problems_of(a, b, c.with_outputs("other"), one, two)
+
+
+def test_an_optional_context_is_a_context() -> None:
+    @node(output="z")
+    def asks(x: int, ctx: Context | None = None) -> int:
+        return x
+
+    assert asks.context_param == "ctx"
+
+
+def test_a_partial_of_an_async_function_is_async() -> None:
+    async def body(x: int, y: int) -> int:
+        return x + y
+
+    assert node(output="z", name="n")(functools.partial(body, y=1)).is_async

@@ -258,3 +258,69 @@ def test_a_wide_join_waits_for_every_branch(size: int) -> None:
         assert "join" not in ready(state)
         done(state, f"b{k}")
     assert ready(state) == ["join"]
+
+
+def critique_flow() -> Flow:
+    """The writer reads the critique; critic and gate read the draft."""
+    gate = ifelse(when_true="write", when_false=END, name="more")(make("g", "draft").fn)
+    return Flow(
+        "f",
+        [make("write", "draft? feedback?", "draft"), make("critique", "draft", "feedback"), gate],
+        entry="write",
+    )
+
+
+def test_a_new_round_waits_for_the_round_before_it() -> None:
+    state = begin(critique_flow())
+    for _ in range(3):
+        assert ready(state) == ["write"]
+        done(state, "write")
+        assert ready(state) == ["critique", "more"]
+        done(state, "more", ("write",))
+        assert ready(state) == ["critique"], "the writer must not read the critique of the round before last"
+        done(state, "critique")
+
+
+def test_a_new_round_waits_for_a_node_that_runs() -> None:
+    state = begin(critique_flow())
+    done(state, "write")
+    state.begin(state.plan.index["critique"])
+    done(state, "more", ("write",))
+    assert ready(state) == []
+    done(state, "critique")
+    assert ready(state) == ["write"]
+
+
+def test_a_keyframe_keeps_rounds_and_the_order_in_which_nodes_became_due() -> None:
+    flow = critique_flow()
+    state = begin(flow)
+    done(state, "write")
+    done(state, "more", ("write",))
+    copy = RunState(flow.plan)
+    copy.restore(state.versions, state.nodes(), state.steps)
+    assert ready(copy) == ["critique"]
+    done(copy, "critique")
+    assert ready(copy) == ["write"]
+
+    gate = route("a", "b", "c", multi=True, name="gate")(make("g", "s").fn)
+    flow = Flow("f", [make("c", "s", "z"), make("b", "s", "y"), make("a", "s", "x"), gate])
+    state = begin(flow, "s")
+    done(state, "gate", ("a", "b", "c"))
+    copy = RunState(flow.plan)
+    copy.restore(state.versions, state.nodes(), state.steps)
+    assert ready(state) == ready(copy) == ["a", "b", "c"]
+
+
+def test_loops_that_overlap_never_get_stuck() -> None:
+    left = route("a", "b", END, name="left")(make("g1", "x").fn)
+    right = route("a", "b", END, name="right")(make("g2", "y").fn)
+    state = begin(Flow("f", [make("a", "y?", "x"), make("b", "x?", "y"), left, right], entry=["a", "b"]))
+    for _ in range(40):
+        now = ready(state) or [state.plan.paths[i] for i in state.oldest()]
+        if not now:
+            break
+        path = now[0]
+        goes_on = state.steps < 20
+        targets = {"left": ("b",), "right": ("a",)}.get(path)
+        done(state, path, targets if targets is None or goes_on else ())
+    assert not state.active and state.steps >= 20

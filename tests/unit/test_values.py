@@ -974,3 +974,47 @@ def test_numpy_array_is_unreadable_until_numpy_is_loaded(values: Values, monkeyp
     monkeypatch.delitem(sys.modules, "numpy", raising=False)
     refused = unreadable(values, tagged(Tag.ARRAY, ["<f8", [0], "C", b""]))
     assert "numpy is not loaded" in refused.message
+
+
+@pytest.mark.parametrize(
+    ("data", "shown"),
+    [
+        (tagged(Tag.DATACLASS, ["gone:Page", {"url": "x", "size": 3}]), "Page(url='x', size=3)"),
+        (tagged(Tag.STRUCT, ["gone:Outer.Page", {"url": "x"}]), "Outer.Page(url='x')"),
+        (tagged(Tag.NAMEDTUPLE, ["gone:Pair", {"a": 1}]), "Pair(a=1)"),
+        (tagged(Tag.ENUM, ["gone:Tone", "KIND"]), "Tone.KIND"),
+        (tagged(Tag.ENUM, ["gone:Rights", 3]), "Rights(value=3)"),
+        (
+            tagged(Tag.MODEL, ["gone:User", [{"name": "a"}, ["name"], {"more": 1}, None]]),
+            "User(name='a', more=1)",
+        ),
+        (tagged(Tag.REGISTERED, ["money/1", [5, "EUR"]]), "money/1(value=[5, 'EUR'])"),
+        (tagged(Tag.DATACLASS, [f"{__name__}:Colour", {"url": "x"}]), "Colour(url='x')"),
+    ],
+)
+def test_loose_values_show_the_fields_of_a_class_that_is_not_at_hand(data: bytes, shown: str) -> None:
+    loose = Values(loose=True)
+    value = loose.decode(data)
+    assert repr(value) == shown
+    assert loose.seen_without_class == {value.type_name}
+    with pytest.raises(ValueUnreadable):
+        Values().decode(data)
+    with pytest.raises(ValueNotStorable):
+        loose.encode(value, "value")
+
+
+def test_loose_values_import_nothing_and_still_refuse_damage() -> None:
+    before = set(sys.modules)
+    assert (
+        repr(Values(loose=True).decode(tagged(Tag.DATACLASS, ["antigravity:Page", {"a": 1}]))) == "Page(a=1)"
+    )
+    assert set(sys.modules) == before
+    for data in (tagged(Tag.DATACLASS, ["gone:Page"]), tagged(Tag.MODEL, ["gone:User", {}]), b"\xc1"):
+        with pytest.raises(ValueUnreadable):
+            Values(loose=True).decode(data)
+
+
+def test_loose_values_use_the_classes_that_are_loaded(values: Values) -> None:
+    loose = Values(loose=True)
+    assert loose.decode(values.encode({"c": Colour.RED}, "value")) == {"c": Colour.RED}
+    assert loose.seen_without_class == set()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from everstep import Status
-from everstep.cli.options import json_option, open_host, store_option
-from everstep.cli.plain import write_json
+from everstep.cli.options import find_run, json_option, open_host, store_option
+from everstep.cli.plain import ended_before, write_json
 
 SAYS = {
     Status.CANCELLED: "run {run} is cancelled",
@@ -28,10 +28,11 @@ def cancel(run_id: str, store: str | None, as_json: bool) -> int:
       everstep cancel A17
     """
     with open_host(store, create=False) as host:
+        run_id = find_run(host, run_id)
         status = host.cancel(run_id)
     if as_json:
         write_json({"run_id": run_id, "status": status.value})
     else:
-        text = SAYS.get(status, "run {run} had {status} before; there is nothing to cancel")
-        click.echo(text.format(run=run_id, status=status.value))
+        ended = f"run {{run}} {ended_before(status)}; there is nothing to cancel"
+        click.echo(SAYS.get(status, ended).format(run=run_id))
     return 0 if status in SAYS else 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -55,8 +56,7 @@ def demo(fast: bool, keep: str | None) -> int:
         after = story.second_process(before)
         checks = verify(before, after)
         story.conclude(checks, time.monotonic() - began)
-        if keep is not None:
-            _suggest(story.store)
+        _suggest(story.store if keep is not None else None)
     return 0 if all(check.holds for check in checks) else 1
 
 
@@ -246,7 +246,20 @@ class Story:
             time.sleep(seconds)
 
 
-def _suggest(store: str) -> None:
-    click.echo("\nThe files are kept. Try:")
-    for words in (["log", RUN], ["show", RUN, "charge"], ["state", RUN, "--at", "4"]):
-        click.secho(f"  {command_line(*words, store=store)}", fg="cyan")
+def _suggest(store: str | None) -> None:
+    if store is None:
+        again = command_line("demo", "--keep", "DIR", program=_program())
+        click.echo(f"\nTo look at the records: {click.style(again, fg='cyan')}")
+    else:
+        click.echo("\nThe files are kept. Try:")
+        for words in (["log", RUN], ["show", RUN, "charge"], ["state", RUN, "4"]):
+            click.secho(f"  {command_line(*words, store=store, program=_program())}", fg="cyan")
+    click.echo("Next: docs/tutorial.md")
+
+
+def _program() -> list[str]:
+    """Return how this everstep is called from a shell."""
+    if shutil.which("everstep") is not None:
+        return ["everstep"]
+    started = Path(sys.argv[0])
+    return [str(started)] if started.name == "everstep" else [sys.executable, "-m", "everstep"]

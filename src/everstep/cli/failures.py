@@ -1,4 +1,4 @@
-"""How a command says that it could not do it: one line, or with `--json` one object."""
+"""How a command says that it could not do it: what and what to do, or with `--json` one object."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def report(error: Exception, *, as_json: bool) -> int:
 
 
 def say(code: str, message: str, fix: str = "", trace: str = "") -> None:
-    """Write one `error [code]: message  fix` line on stderr, below the traceback of the user's code."""
+    """Write `error [code]: message` on stderr, below the traceback of the user's code, and then the fix."""
     for line in trace.rstrip().splitlines():
         click.secho(printable(line), err=True, dim=True)
     head = click.style(f"error [{code}]:", fg="red", bold=True)
     text = " ".join(printable(message).split())
-    click.echo(f"{head} {text}" + (f"  {printable(fix)}" if fix else ""), err=True)
+    click.echo(f"{head} {text}" + (f"\n  → {printable(fix)}" if fix else ""), err=True)
 
 
 def _report_usage(error: click.ClickException, *, as_json: bool) -> int:

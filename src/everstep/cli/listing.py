@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from everstep import RunInfo, Status
-from everstep.cli.options import json_option, open_host, store_option
+from everstep.cli.options import DEFAULT_FILE, json_option, open_host, store_option, where_else
 from everstep.cli.plain import duration, moment, write_json
 from everstep.cli.table import Cell, write_table
 
@@ -35,6 +35,12 @@ def runs(flow: str | None, status: str | None, limit: int, store: str | None, as
     Example:
       everstep runs --flow orders --status failed
     """
+    if not store and not DEFAULT_FILE.exists():
+        if as_json:
+            write_json({"runs": []})
+        else:
+            click.echo(f"no runs yet: there is no {DEFAULT_FILE} here. {where_else('runs', store='FILE')}")
+        return
     with open_host(store, create=False) as host:
         found = host.runs(flow=flow, status=status, limit=limit)
     if as_json:

@@ -45,9 +45,11 @@ def load_flow(text: str) -> Flow:
 
 def load_module(spec: Spec) -> ModuleType:
     """Import a file under its stem, as `import` would from its folder, or a module by its name."""
+    path = Path(spec.place).resolve()
+    if path.is_dir() and (spec.is_file or spec.place.startswith(".")):
+        raise BadRequest(f"{spec.place} is a folder.{_flows_in(path)}", fix="Name a file that ends in .py.")
     if not spec.is_file:
         return _import_by_name(spec.place)
-    path = Path(spec.place).resolve()
     if not path.is_file():
         raise BadRequest(f"there is no file {spec.place}.{_nearby(path)}", fix="Check the path.")
     if path.suffix != ".py":
@@ -77,7 +79,15 @@ def load_module(spec: Spec) -> ModuleType:
     return module
 
 
+def _flows_in(folder: Path) -> str:
+    names = sorted(file.name for file in folder.glob("*.py"))
+    return f" It has {', '.join(names[:5])}{', …' if len(names) > 5 else ''}." if names else ""
+
+
 def _import_by_name(name: str) -> ModuleType:
+    if not all(part.isidentifier() for part in name.split(".")):
+        fix = "Name a file that ends in .py, or a module that can be imported from here."
+        raise BadRequest(f"{name!r} is neither a file nor a module.", fix=fix)
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     try:

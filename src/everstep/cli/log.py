@@ -8,16 +8,16 @@ from typing import Any
 import click
 
 from everstep.cli.listing import STATUS_COLOURS
-from everstep.cli.loading import Spec, load_module
 from everstep.cli.lookup import Lookup
-from everstep.cli.options import json_option, load_option, open_host, store_option
-from everstep.cli.plain import clock_time, duration, error_json, one_line, preview, write_json
+from everstep.cli.options import find_run, json_option, load_option, looking_at, store_option
+from everstep.cli.plain import clock_time, count, duration, error_json, one_line, preview, write_json
 from everstep.cli.progress import chosen_of
 from everstep.cli.table import Cell, write_table
 from everstep.model.enums import Status
-from everstep.model.records import INPUTS, CheckpointRecord, StepRecord
+from everstep.model.records import INPUTS, CheckpointRecord, StepRecord, Written
 
-WIDTH = 40
+WIDTH, WIDE = 40, 72
+SHOWN_ITEMS = 3
 
 
 @click.command()
@@ -34,9 +34,8 @@ def log(run_id: str, last: int | None, modules: tuple[str, ...], store: str | No
       everstep log A17
       everstep log A17 --json | jq '.checkpoints[].trigger'
     """
-    for module in modules:
-        load_module(Spec(module, ""))
-    with open_host(store, create=False) as host:
+    with looking_at(store, modules, as_json=as_json) as host:
+        run_id = find_run(host, run_id)
         records = host.history(run_id)
         lookup = Lookup(host, run_id, records)
         chosen: Sequence[CheckpointRecord] = records[-last:] if last is not None else records
@@ -44,7 +43,7 @@ def log(run_id: str, last: int | None, modules: tuple[str, ...], store: str | No
             write_json({"run_id": run_id, "checkpoints": [record_json(r, lookup) for r in chosen]})
             return
         rows = [row for record in chosen for row in _rows(record, lookup)]
-    write_table(["#", "time", "trigger", "step", "took", "result"], rows)
+        write_table(["#", "time", "trigger", "step", "took", "result"], rows)
 
 
 def _rows(record: CheckpointRecord, lookup: Lookup) -> list[list[Cell]]:
@@ -73,8 +72,18 @@ def _result(step: StepRecord, lookup: Lookup) -> Cell:
     if step.status is Status.RUNNING:
         return Cell(f"announced, key {step.key}", dim=True)
     parts = [f"→ {chosen_of(step.decision)}"] if step.decision is not None else []
-    parts += [f"{w.name} = {preview(lookup.value(w.name, w.version), WIDTH)}" for w in step.writes]
+    width = WIDTH if len(step.writes) > 1 else WIDE
+    parts += [_written(w, lookup, width) for w in step.writes]
     return Cell(tries + ", ".join(parts))
+
+
+def _written(write: Written, lookup: Lookup, width: int) -> str:
+    added = lookup.added(write)
+    if added is None:
+        return f"{write.name} = {preview(lookup.value(write.name, write.version), width)}"
+    items = ", ".join(preview(item, max(width // max(len(added), 1), 24)) for item in added[:SHOWN_ITEMS])
+    more = f", … ({len(added) - SHOWN_ITEMS:,} more)" if len(added) > SHOWN_ITEMS else ""
+    return f"{write.name} + {count(len(added), 'item')}" + (f": {items}{more}" if added else "")
 
 
 def record_json(record: CheckpointRecord, lookup: Lookup) -> dict[str, Any]:

@@ -8,7 +8,8 @@ from typing import Any
 from everstep import Host, RunState
 from everstep.cli.plain import Unreadable
 from everstep.errors import EverstepError
-from everstep.model.records import CheckpointRecord
+from everstep.model.enums import ValueForm
+from everstep.model.records import CheckpointRecord, Written
 
 
 class Lookup:
@@ -41,6 +42,15 @@ class Lookup:
             return state[name]
         except Exception as error:
             return Unreadable(error)
+
+    def added(self, write: Written) -> list[Any] | None:
+        """Return the items that a write appended to a list; none if it wrote the list whole, or who knows."""
+        if write.form is not ValueForm.APPEND:
+            return None
+        before, after = self.value(write.name, write.version - 1), self.value(write.name, write.version)
+        if not isinstance(before, list) or not isinstance(after, list):
+            return None
+        return after[len(before) :]
 
     def _state(self, sequence: int) -> RunState | Unreadable:
         if sequence not in self._states:

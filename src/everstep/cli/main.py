@@ -9,6 +9,7 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, NamedTuple, NoReturn
 
@@ -39,6 +40,18 @@ COMMANDS = {
 }
 
 
+MEANT = {
+    **dict.fromkeys(("ls", "list", "ps"), "runs"),
+    **dict.fromkeys(("logs", "history"), "log"),
+    **dict.fromkeys(("status", "info", "describe"), "show"),
+    **dict.fromkeys(("start", "exec"), "run"),
+    **dict.fromkeys(("continue", "retry"), "resume"),
+    **dict.fromkeys(("stop", "kill", "abort"), "cancel"),
+    "help": "--help",
+}
+"""What people mean who come from other programs."""
+
+
 class LazyGroup(click.Group):
     """A group that knows its commands by name and imports them on use."""
 
@@ -53,6 +66,17 @@ class LazyGroup(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            meant = MEANT.get(args[0]) or next(iter(get_close_matches(args[0], COMMANDS)), "")
+            if not meant:
+                raise
+            raise click.UsageError(f"{error.message} Did you mean {meant!r}?", ctx) from error
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, lazy.summary) for name, lazy in COMMANDS.items()])
@@ -62,8 +86,9 @@ class LazyGroup(click.Group):
     cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
 )
 @click.version_option(everstep.__version__, "--version", prog_name="everstep")
+@click.option("--store", metavar="FILE|URL", envvar="EVERSTEP_STORE", hidden=True)
 @click.pass_context
-def cli(ctx: click.Context) -> None:
+def cli(ctx: click.Context, store: str | None) -> None:
     """Durable graph flows: every step is a commit, so a run survives its process.
 
     \b

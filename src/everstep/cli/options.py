@@ -1,26 +1,37 @@
-"""The options that several commands share, and the host they name."""
+"""The options that several commands share, and the host and the run they name."""
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 import click
 
 from everstep import Host
+from everstep.cli.loading import Spec, load_module
+from everstep.errors import BadRequest, RunNotFound, StoreError
 from everstep.runtime.events import Listener
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+DEFAULT_FILE = Path(".everstep/runs.db")
+SHORTEST_PREFIX = 4
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+_PAGE = 1000
+
 
 def store_option(command: F) -> F:
-    """Add `--store URL`."""
+    """Add `--store URL`, which may also stand before the command."""
     return click.option(
         "--store",
-        metavar="URL",
-        envvar="EVERSTEP_STORE",
-        help="Where runs are kept, such as sqlite:///runs.db. [default: sqlite:///.everstep/runs.db]",
+        metavar="FILE|URL",
+        callback=lambda context, _, store: store or context.find_root().params.get("store"),
+        help="Where runs are kept, such as runs.db. [default: EVERSTEP_STORE, or .everstep/runs.db]",
     )(command)
 
 
@@ -38,15 +49,70 @@ def load_option(command: F) -> F:
         "modules",
         metavar="FILE.py",
         multiple=True,
-        help="Load this file first, so that values of the classes it defines can be read.",
+        help="Load this file first, so that values of the classes it defines are shown as it shows them.",
     )(command)
 
 
 def open_host(store: str | None, *, create: bool, on_event: Listener | None = None) -> Host:
     """Open the store that the options name."""
-    return Host(store or None, create=create, on_event=on_event)
+    if not store and not create and not DEFAULT_FILE.exists():
+        raise StoreError(
+            f"there are no runs yet: there is no {DEFAULT_FILE} here.", fix=where_else("", store="FILE")
+        )
+    return Host(url_of(store) if store else None, create=create, on_event=on_event)
 
 
-def command_line(*words: str, store: str | None = None) -> str:
+def url_of(store: str) -> str:
+    """Return the URL of a store; a plain path is a SQLite file."""
+    return store if _URL.match(store) else f"sqlite:///{quote(store)}"
+
+
+def where_else(command: str, *, store: str) -> str:
+    """Say how to name another store, with a file that lies here if there is one."""
+    here = sorted(path.name for path in Path.cwd().glob("*.db"))
+    if here and command:
+        return f"There is {here[0]} here: {command_line(command, store=here[0])}"
+    return f"If they are kept elsewhere, say where: --store {here[0] if here else store}, or EVERSTEP_STORE."
+
+
+@contextmanager
+def looking_at(store: str | None, modules: Sequence[str] = (), *, as_json: bool) -> Iterator[Host]:
+    """Open a store to look at what it keeps, and say which values are shown without their class."""
+    for module in modules:
+        load_module(Spec(module, ""))
+    with open_host(store, create=False) as host:
+        host.values.loose = True
+        yield host
+        names = sorted(host.values.seen_without_class)
+        if names and not as_json:
+            text = f"shown by their stored fields: {', '.join(names)} (--load FILE.py loads the class)"
+            click.secho(text, err=True, dim=True)
+
+
+def find_run(host: Host, text: str) -> str:
+    """Return the id of the run of that name, or of the only one whose id begins so."""
+    try:
+        return host.info(text).run_id
+    except RunNotFound:
+        found = [id for id in _all_ids(host) if id.startswith(text)] if len(text) >= SHORTEST_PREFIX else []
+        if not found:
+            raise
+    if len(found) > 1:
+        listed = ", ".join(found[:5]) + (", …" if len(found) > 5 else "")
+        raise BadRequest(f"{len(found)} runs begin with {text!r}.", fix=f"Write more of one: {listed}")
+    return found[0]
+
+
+def _all_ids(host: Host) -> Iterator[str]:
+    last: str | None = None
+    while True:
+        page = host.runs(limit=_PAGE, before=last)
+        yield from (info.run_id for info in page)
+        if len(page) < _PAGE:
+            return
+        last = page[-1].run_id
+
+
+def command_line(*words: str, store: str | None = None, program: Sequence[str] = ("everstep",)) -> str:
     """Write a command of ours as it can be pasted into a shell."""
-    return shlex.join(["everstep", *words, *(["--store", store] if store else [])])
+    return shlex.join([*program, *words, *(["--store", store] if store else [])])

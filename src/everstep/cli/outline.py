@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from everstep.graph.node import END, Gate
@@ -42,6 +43,18 @@ def outline(plan: Plan) -> list[Place]:
             (child, depth + 1) for child in sorted(children.get(i, ()), key=rank.__getitem__, reverse=True)
         )
     return places
+
+
+def split_pending(plan: Plan, pending: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Tell the nodes that come next from those that wait for them."""
+    names = list(dict.fromkeys(pending))
+    mask = sum(1 << plan.index[name] for name in names)
+    coming: list[str] = []
+    waiting: list[str] = []
+    for name in names:
+        i = plan.index[name]
+        (waiting if plan.blockers[i] & mask & ~(1 << i) else coming).append(name)
+    return coming, waiting
 
 
 def _upstream_first(plan: Plan) -> list[int]:

@@ -6,17 +6,21 @@ import base64
 import dataclasses
 import json
 import math
+import pprint
 import reprlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
+from itertools import islice
 from pathlib import PurePath
 from typing import Any
 from uuid import UUID
 
+from everstep.client.views import Stored
 from everstep.errors import EverstepError, ValueUnreadable
+from everstep.model.enums import Status
 from everstep.model.records import ErrorInfo
 
 PREVIEW = 72
@@ -70,6 +74,9 @@ def jsonable(value: object, depth: int = 0) -> Any:
             return {"$type": "unreadable", "text": value.why}
         case Enum():
             return {"$type": _class_name(value), "text": value.name, "value": jsonable(value.value, deeper)}
+        case Stored():
+            fields = {name: jsonable(field, deeper) for name, field in value.fields.items()}
+            return {"$type": value.type_name.replace(":", "."), **fields}
         case None | bool():
             return value
         case int():
@@ -122,11 +129,24 @@ def safe_repr(value: object) -> str:
         return f"<{_class_name(value)}: its repr raised {type(error).__name__}>"
 
 
+class _Short(reprlib.Repr):
+    """A cut `repr` that keeps the order of a dict's keys."""
+
+    def repr_dict(self, x: dict[Any, Any], level: int) -> str:
+        if x and level <= 0:
+            return "{...}"
+        parts = [
+            f"{self.repr1(key, level - 1)}: {self.repr1(item, level - 1)}"
+            for key, item in islice(x.items(), self.maxdict)
+        ]
+        return "{" + ", ".join(parts + ["..."] * (len(x) > self.maxdict)) + "}"
+
+
 def preview(value: object, width: int = PREVIEW) -> str:
     """Show a value in one line. A long one is cut, and its size is given."""
     if isinstance(value, Unreadable):
         return cut(repr(value), max(width, 140))
-    short = reprlib.Repr()
+    short = _Short()
     short.maxlevel = 4
     short.maxstring = short.maxother = short.maxlong = max(width, 8)
     short.maxlist = short.maxtuple = short.maxset = short.maxfrozenset = short.maxdict = max(width // 8, 4)
@@ -138,19 +158,37 @@ def preview(value: object, width: int = PREVIEW) -> str:
         text = safe_repr(value)
     text = printable(text).replace("\n", " ")
     shown = cut(text, width)
-    is_cut = shown != text or "..." in text
-    extent = _extent(value) if is_cut else ""
+    extent = _extent(value) if shown != text or "..." in text else ""
     return f"{shown} ({extent})" if extent else shown
+
+
+def full(value: object, width: int, indent: int = 0) -> str:
+    """Show a whole value: on one line if it fits, else on lines of its own, indented."""
+    if isinstance(value, Unreadable):
+        return repr(value)
+    text = printable(safe_repr(value))
+    if len(text) <= width and "\n" not in text:
+        return text
+    try:
+        text = printable(pprint.pformat(value, width=max(width - indent, 40), sort_dicts=False))
+    except Exception:
+        return text
+    return "".join(f"\n{' ' * indent}{line}" for line in text.splitlines())
+
+
+def is_cut(value: object, width: int) -> bool:
+    """Say whether a preview of this width leaves something out."""
+    return not isinstance(value, Unreadable) and len(printable(safe_repr(value))) > len(preview(value, width))
 
 
 def _extent(value: object) -> str:
     match value:
         case str():
-            return f"{len(value):,} characters"
+            return count(len(value), "character")
         case bytes() | bytearray():
             return size(len(value))
         case Sequence() | Mapping() | set() | frozenset():
-            return f"{len(value):,} items"
+            return count(len(value), "item")
     return ""
 
 
@@ -215,6 +253,12 @@ def error_json(error: ErrorInfo | None) -> dict[str, str] | None:
     if error is None:
         return None
     return {"type": error.type, "message": error.message, "code": error.code, "traceback": error.traceback}
+
+
+def ended_before(status: Status) -> str:
+    """Say that a run had ended: `had completed before`, `was cancelled before`."""
+    verb = "was" if status in (Status.CANCELLED, Status.ABANDONED) else "had"
+    return f"{verb} {status.value} before"
 
 
 def count(number: int, noun: str) -> str:

@@ -6,7 +6,8 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
+from functools import partial
 from typing import Any, NoReturn
 
 import click
@@ -15,11 +16,11 @@ from everstep import Flow, Host, RunResult, Status
 from everstep.cli.failures import say
 from everstep.cli.inputs import gather_inputs
 from everstep.cli.loading import load_flow
-from everstep.cli.options import command_line, json_option, open_host, store_option
-from everstep.cli.plain import Unreadable, count, duration, error_json, preview, write_json
+from everstep.cli.options import command_line, find_run, json_option, open_host, store_option
+from everstep.cli.plain import Unreadable, count, duration, ended_before, error_json, preview, write_json
 from everstep.cli.progress import Watcher, choose_watcher
 from everstep.cli.table import wide
-from everstep.errors import BadRequest
+from everstep.errors import BadRequest, EverstepError
 
 EXIT_CODES = {Status.COMPLETED: 0, Status.HALTED: 3}
 
@@ -35,6 +36,7 @@ quiet_option = click.option("--quiet", "-q", is_flag=True, help="Show no progres
 @click.option("--run-id", metavar="ID", help="Name the run. An unfinished run of that name goes on.")
 @store_option
 @json_option
+@click.option("--all", "show_all", is_flag=True, help="Print the values that other steps read, too.")
 @quiet_option
 def run(
     flow: str,
@@ -43,6 +45,7 @@ def run(
     run_id: str | None,
     store: str | None,
     as_json: bool,
+    show_all: bool,
     quiet: bool,
 ) -> int:
     """Run a flow from a Python file, or from a module as package.module:FLOW.
@@ -61,8 +64,10 @@ def run(
         if inputs is not None or run_id is None:
             definition.check_inputs(inputs or {})
         work: Work = lambda host: host.run(definition, inputs, run_id=run_id)  # noqa: E731  a name for its type
-        outcome = execute(definition, flow, store, work, quiet=quiet)
-    return show_result(outcome, flow, store, as_json=as_json, quiet=quiet)
+        outcome = execute(definition, flow, store, work, run_id=run_id, quiet=quiet)
+    if quiet and not as_json and run_id is None:
+        click.echo(f"run {outcome.run_id}", err=True)
+    return show_result(outcome, flow, store, as_json=as_json, show_all=show_all, quiet=quiet)
 
 
 @click.command()
@@ -70,8 +75,11 @@ def run(
 @click.argument("flow", metavar="FILE.py[:FLOW]", required=False)
 @store_option
 @json_option
+@click.option("--all", "show_all", is_flag=True, help="Print the values that other steps read, too.")
 @quiet_option
-def resume(run_id: str, flow: str | None, store: str | None, as_json: bool, quiet: bool) -> int:
+def resume(
+    run_id: str, flow: str | None, store: str | None, as_json: bool, show_all: bool, quiet: bool
+) -> int:
     """Continue a run that stopped, or reopen one that failed at the node that failed.
 
     Finished steps are not run again. A run that has completed is shown as it is.
@@ -80,9 +88,13 @@ def resume(run_id: str, flow: str | None, store: str | None, as_json: bool, quie
     Example:
       everstep resume A17 orders.py
     """
+    if run_id.endswith(".py") or ".py:" in run_id:
+        again = command_line("resume", flow or "RUN", run_id, store=store)
+        raise BadRequest(f"{run_id!r} is not a run: the run id comes first.", fix=f"Write: {again}")
+    with open_host(store, create=False) as host:
+        run_id = find_run(host, run_id)
+        name = host.info(run_id).flow
     if flow is None:
-        with open_host(store, create=False) as host:
-            name = host.info(run_id).flow
         raise BadRequest(
             f"the store keeps no code: say where flow {name!r} of run {run_id!r} is defined.",
             fix=f"Write: {command_line('resume', run_id, f'FILE.py:{name}', store=store)}",
@@ -90,8 +102,8 @@ def resume(run_id: str, flow: str | None, store: str | None, as_json: bool, quie
     with stdout_kept_clean(as_json):
         definition = load_flow(flow)
         work: Work = lambda host: host.resume(run_id, definition)  # noqa: E731  a name for its type
-        outcome = execute(definition, flow, store, work, quiet=quiet, create=False)
-    return show_result(outcome, flow, store, as_json=as_json, quiet=quiet)
+        outcome = execute(definition, flow, store, work, run_id=run_id, quiet=quiet, create=False)
+    return show_result(outcome, flow, store, as_json=as_json, show_all=show_all, quiet=quiet)
 
 
 Work = Callable[[Host], RunResult]
@@ -100,32 +112,58 @@ Work = Callable[[Host], RunResult]
 class Executed:
     """What a drive came to, read while its host was open."""
 
-    def __init__(self, result: RunResult, seconds: float, *, was_driven: bool) -> None:
+    def __init__(
+        self, result: RunResult, seconds: float, read: Container[str], *, failed_at: str | None
+    ) -> None:
         self.run_id = result.run_id
         self.status = result.status
         self.error = result.error
         self.steps = result.steps
         self.values: dict[str, Any] = {name: _value(result, name) for name in result}
         self.seconds = seconds
-        self.was_driven = was_driven
-        """False if the run had ended before, so that nothing was run."""
+        self.read = {name for name in self.values if name in read}
+        """The values that some node reads, so that they are not what the run was for."""
+        self.failed_at = failed_at
+        """If the run had ended before, so that nothing was run: the node that failed, or nothing."""
+
+    @property
+    def was_driven(self) -> bool:
+        return self.failed_at is None
 
 
 def execute(
-    flow: Flow, spec: str, store: str | None, work: Work, *, quiet: bool, create: bool = True
+    flow: Flow,
+    spec: str,
+    store: str | None,
+    work: Work,
+    *,
+    run_id: str | None,
+    quiet: bool,
+    create: bool = True,
 ) -> Executed:
     """Drive a run while somebody watches. Ctrl-C ends the process with how to go on."""
     watcher = choose_watcher(flow, quiet=quiet)
     with open_host(store, create=create, on_event=watcher) as host:
         began = time.monotonic()
-        watcher.start()
+        if run_id is not None:
+            with contextlib.suppress(EverstepError):  # what is wrong with the run is said by the drive
+                watcher.recall(partial(host.state, run_id))
         try:
             result = work(host)
         except KeyboardInterrupt:
             interrupted(watcher, spec, store)
         finally:
             watcher.stop()
-        return Executed(result, time.monotonic() - began, was_driven=bool(watcher.run_id))
+        seconds = time.monotonic() - began
+        failed_at = None if watcher.run_id else _failed_node(host, result)
+        return Executed(result, seconds, flow.plan.readers, failed_at=failed_at)
+
+
+def _failed_node(host: Host, result: RunResult) -> str:
+    if result.status is not Status.FAILED:
+        return ""
+    steps = [step for record in host.history(result.run_id) for step in record.steps]
+    return next((step.path for step in reversed(steps) if step.status is Status.FAILED), "")
 
 
 def interrupted(watcher: Watcher, spec: str, store: str | None) -> NoReturn:
@@ -140,7 +178,9 @@ def interrupted(watcher: Watcher, spec: str, store: str | None) -> NoReturn:
     os._exit(130)
 
 
-def show_result(outcome: Executed, spec: str, store: str | None, *, as_json: bool, quiet: bool) -> int:
+def show_result(
+    outcome: Executed, spec: str, store: str | None, *, as_json: bool, show_all: bool, quiet: bool
+) -> int:
     """Write the result on stdout and return the exit code of its status."""
     error = outcome.error
     if as_json:
@@ -153,15 +193,32 @@ def show_result(outcome: Executed, spec: str, store: str | None, *, as_json: boo
                 "steps": outcome.steps,
             }
         )
-    if not quiet:
+    if not quiet and (outcome.was_driven or error is None):
         click.echo(summary(outcome), err=True)
     if outcome.status is Status.COMPLETED and not as_json:
-        for name, value in outcome.values.items():
-            click.echo(f"{name} = {preview(value, wide())}")
+        write_values(outcome, show_all=show_all, quiet=quiet)
     if error is not None:
-        fix = f"Continue with: {command_line('resume', outcome.run_id, spec, store=store)}"
-        say(error.code, f"{error.type}: {error.message}", fix, error.traceback)
+        again = command_line("resume", outcome.run_id, spec, store=store)
+        message = f"{error.type}: {error.message}"
+        if outcome.was_driven:
+            trace = error.traceback.rstrip().removesuffix(f"\n{message}")  # said below
+            say(error.code, message, f"Continue with: {again}", trace)
+        else:
+            at = f", at {outcome.failed_at}" if outcome.failed_at else ""
+            ended = f"run {outcome.run_id} {ended_before(outcome.status).replace('had ', '')}{at}: {message}"
+            what = outcome.failed_at or "it"
+            say(error.code, f"{ended.rstrip('.')}. Nothing was run.", f"To try {what} again: {again}")
     return EXIT_CODES.get(outcome.status, 1)
+
+
+def write_values(outcome: Executed, *, show_all: bool, quiet: bool) -> None:
+    """Write what the run was for: the values that no other step reads, or all if there are none."""
+    hidden = set() if show_all or len(outcome.read) == len(outcome.values) else outcome.read
+    for name, value in outcome.values.items():
+        if name not in hidden:
+            click.echo(f"{name} = {preview(value, wide())}")
+    if hidden and not quiet:
+        click.secho(f"(and {count(len(hidden), 'value')} that other steps read: --all)", err=True, dim=True)
 
 
 def summary(outcome: Executed) -> str:
@@ -169,7 +226,9 @@ def summary(outcome: Executed) -> str:
     colour = {"completed": "green", "failed": "red"}.get(outcome.status.value, "yellow")
     status = click.style(outcome.status.value, fg=colour)
     if not outcome.was_driven:
-        return f"run {outcome.run_id} had {status} before; nothing was run"
+        said = ended_before(outcome.status).replace(outcome.status.value, status)
+        anew = "" if outcome.status is Status.COMPLETED else ". Give another run id to start anew"
+        return f"run {outcome.run_id} {said}; nothing was run{anew}"
     return f"run {outcome.run_id} {status}: {count(outcome.steps, 'step')} in {duration(outcome.seconds)}"
 
 

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
 from everstep import Host, RunInfo, RunState, Status
 from everstep.cli.listing import STATUS_COLOURS, info_json, standing
-from everstep.cli.loading import Spec, load_module
 from everstep.cli.log import record_json, step_json
 from everstep.cli.lookup import Lookup
-from everstep.cli.options import json_option, load_option, open_host, store_option
+from everstep.cli.options import find_run, json_option, load_option, looking_at, store_option
+from everstep.cli.outline import outline, split_pending
 from everstep.cli.plain import (
     clock_time,
     count,
     duration,
     error_json,
+    full,
     moment,
     one_line,
     preview,
@@ -54,9 +55,8 @@ def show(run_id: str, step: str | None, modules: tuple[str, ...], store: str | N
       everstep show A17
       everstep show A17 charge
     """
-    for module in modules:
-        load_module(Spec(module, ""))
-    with open_host(store, create=False) as host:
+    with looking_at(store, modules, as_json=as_json) as host:
+        run_id = find_run(host, run_id)
         if step is None:
             _show_run(host, run_id, as_json=as_json)
         else:
@@ -83,14 +83,14 @@ class NodeLine:
             self.seconds += (step.ended_at - step.started_at).total_seconds()
 
 
-def fold(records: Sequence[CheckpointRecord], pending: Sequence[str]) -> list[NodeLine]:
-    """List the nodes in the order they first ran, then those that come next."""
+def fold(records: Sequence[CheckpointRecord], others: Sequence[str]) -> list[NodeLine]:
+    """List the nodes in the order they first ran, then the others."""
     lines: dict[str, NodeLine] = {}
     for record in records:
         for step in record.steps:
             if step.path != INPUTS:
                 lines.setdefault(step.path, NodeLine(step.path)).take(step)
-    for name in pending:
+    for name in others:
         lines.setdefault(name, NodeLine(name))
     return list(lines.values())
 
@@ -99,20 +99,22 @@ def _show_run(host: Host, run_id: str, *, as_json: bool) -> None:
     info, records = host.info(run_id), host.history(run_id)
     state = host.state(run_id)
     pending = () if info.status in (Status.COMPLETED, Status.CANCELLED) else state.frontier.pending
-    nodes = fold(records, pending)
+    coming, waiting = split_pending(state.plan, pending)
+    nodes = fold(records, [*coming, *waiting, *(place.name for place in outline(state.plan))])
     if as_json:
         write_json(
             {
                 **info_json(info),
                 "steps": state.counters.steps,
                 "pending": list(pending),
+                "next": coming,
                 "error": error_json(state.error),
                 "nodes": [_node_json(line, line.name in pending) for line in nodes],
             }
         )
         return
     _write_head(info, state)
-    for text in _tree(nodes, pending):
+    for text in _node_lines(nodes, coming, waiting):
         click.echo(text)
     if state.error is not None:
         click.echo()
@@ -134,39 +136,40 @@ def _write_head(info: RunInfo, state: RunState) -> None:
         click.echo(f"  {click.style(name.ljust(9), dim=True)} {text}")
 
 
-def _tree(nodes: Sequence[NodeLine], pending: Sequence[str]) -> list[str]:
+def _node_lines(nodes: Sequence[NodeLine], coming: Sequence[str], waiting: Sequence[str]) -> list[str]:
     rows = []
     for line in nodes:
+        place = "next" if line.name in coming else "waiting" if line.name in waiting else ""
         glyph, colour = "·", "bright_black"
-        if line.status is not None and not (line.status is Status.COMPLETED and line.name in pending):
+        if line.status is not None and not (line.status is Status.COMPLETED and place):
             glyph, colour = _GLYPHS.get(line.status, "·"), STATUS_COLOURS[line.status]
-        branch = "└─" if line is nodes[-1] else "├─"
         rows.append(
             [
-                Cell(f"  {branch}", dim=True),
-                Cell(glyph, colour),
+                Cell(f"  {glyph}", colour),
                 Cell(line.name),
                 Cell(duration(line.seconds) if line.last is not None else "", dim=True),
-                Cell(_note(line, line.name in pending)),
+                Cell(_note(line, place), dim=line.last is None and not place),
             ]
         )
     return layout(rows, screen_width())
 
 
-def _note(line: NodeLine, is_pending: bool) -> str:
+def _note(line: NodeLine, place: str) -> str:
+    if line.last is None:
+        return place or "not reached"
     parts = []
     if line.visits > 1:
         parts.append(f"×{line.visits}")
     if line.attempts > line.visits:
         parts.append(count(line.attempts, "attempt"))
-    if line.last is not None and line.last.decision is not None:
+    if line.last.decision is not None:
         parts.append(f"→ {chosen_of(line.last.decision)}")
-    if line.last is not None and line.last.error is not None:
+    if line.last.error is not None:
         parts.append(f"{line.last.error.type}: {one_line(line.last.error.message)}")
-    elif line.last is not None and line.last.writes:
+    elif line.last.writes:
         parts.append("writes " + ", ".join(w.name for w in line.last.writes))
-    if is_pending:
-        parts.append("pending")
+    if place and line.status is not Status.FAILED:
+        parts.append(place)
     return ", ".join(parts)
 
 
@@ -195,7 +198,7 @@ def find_steps(records: Sequence[CheckpointRecord], wanted: str) -> Found:
         record = records[int(wanted) - 1]
         return [(record, step) for step in record.steps]
     name, _, visit = wanted.partition("@")
-    if wanted == INPUTS:
+    if wanted in (INPUTS, "inputs") and not _has_node(records, wanted):
         name, visit = INPUTS, ""
     steps = [(record, step) for record in records for step in record.steps if step.path == name]
     if not steps or (visit and not visit.isdecimal()):
@@ -204,15 +207,17 @@ def find_steps(records: Sequence[CheckpointRecord], wanted: str) -> Found:
     return [(record, step) for record, step in steps if step.visit == number]
 
 
+def _has_node(records: Sequence[CheckpointRecord], name: str) -> bool:
+    return name != INPUTS and any(step.path == name for record in records for step in record.steps)
+
+
 def _show_step(host: Host, run_id: str, wanted: str, *, as_json: bool) -> None:
     records = host.history(run_id)
     lookup = Lookup(host, run_id, records)
     is_checkpoint = wanted.isdecimal() and 1 <= int(wanted) <= len(records)
     found = find_steps(records, wanted)
     if not found and not is_checkpoint:
-        names = dict.fromkeys(s.path for r in records for s in r.steps if s.path != INPUTS)
-        fix = f"It has checkpoints 1 to {len(records)} and steps of {', '.join(names) or 'no node'}."
-        raise RunNotFound(f"run {run_id!r} has no step {wanted!r}.", fix=fix)
+        _say_why_not(host.state(run_id), records, wanted)
     if as_json:
         steps = [
             {"checkpoint": record.sequence, **step_json(step, lookup), "inputs": _inputs(step, lookup)}
@@ -227,6 +232,19 @@ def _show_step(host: Host, run_id: str, wanted: str, *, as_json: bool) -> None:
         if k or is_checkpoint:
             click.echo()
         _write_step(record, step, lookup)
+
+
+def _say_why_not(state: RunState, records: Sequence[CheckpointRecord], wanted: str) -> NoReturn:
+    names = dict.fromkeys(s.path for r in records for s in r.steps if s.path != INPUTS)
+    fix = f"It has checkpoints 1 to {len(records)} and steps of {', '.join(names) or 'no node'}."
+    if wanted not in state.plan.index:
+        raise RunNotFound(f"run {state.run_id!r} has no step {wanted!r}.", fix=fix)
+    coming, waiting = split_pending(state.plan, () if state.status.is_final else state.frontier.pending)
+    if wanted in coming:
+        raise RunNotFound(f"{wanted} has not reported yet; it is next.", fix=fix)
+    if wanted in waiting:
+        raise RunNotFound(f"{wanted} has not run yet; it waits for {', '.join(coming)}.", fix=fix)
+    raise RunNotFound(f"{wanted} was not reached.", fix=fix)
 
 
 def _inputs(step: StepRecord, lookup: Lookup) -> dict[str, Any]:
@@ -266,20 +284,29 @@ def _write_step(record: CheckpointRecord, step: StepRecord, lookup: Lookup) -> N
     for label, text in lines.items():
         click.echo(f"  {click.style(label.ljust(9), dim=True)} {text}")
     for value, version in step.reads.items():
-        _write_value("read", value, version, preview(lookup.value(value, version), wide()))
+        _write_value("read", value, version, lookup.value(value, version))
     for w in step.writes:
-        where = ", artifact" if w.artifact is not None else ""
-        _write_value(
-            "wrote", w.name, w.version, preview(lookup.value(w.name, w.version), wide()), size(w.size) + where
-        )
+        note = size(w.size) + (", artifact" if w.artifact is not None else "")
+        added = lookup.added(w)
+        if added is None:
+            _write_value("wrote", w.name, w.version, lookup.value(w.name, w.version), note=note)
+        else:
+            sign = f"+ {count(len(added), 'item')}:"
+            _write_value(
+                "wrote", w.name, w.version, added[0] if len(added) == 1 else added, sign=sign, note=note
+            )
     if step.error is not None:
         _write_error(step.error.code, f"{step.error.type}: {step.error.message}", step.error.traceback)
 
 
-def _write_value(verb: str, name: str, version: int, shown: str, note: str = "") -> None:
+def _write_value(
+    verb: str, name: str, version: int, value: object, *, sign: str = "=", note: str = ""
+) -> None:
+    shown = full(value, wide(), 12)
     extra = click.style(f"  [{note}]", dim=True) if note else ""
     mark = click.style(f" (version {version})", dim=True) if version > 1 else ""
-    click.echo(f"  {click.style(verb.ljust(9), dim=True)} {name}{mark} = {shown}{extra}")
+    head = f"  {click.style(verb.ljust(9), dim=True)} {name}{mark} {sign}"
+    click.echo(f"{head}{extra}{shown}" if shown.startswith("\n") else f"{head} {shown}{extra}")
 
 
 def _write_error(code: str, message: str, trace: str) -> None:

@@ -103,7 +103,7 @@ class AsyncHost:
         before: str | None = None,
     ) -> list[RunInfo]:
         """List runs, newest first."""
-        if limit < 1:
+        if not isinstance(limit, int) or limit < 1:
             raise BadRequest(f"limit is {limit}.", fix="Give at least 1.")
         try:
             wanted = Status(status) if status is not None else None

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 from everstep.client.host import AsyncHost
 from everstep.client.views import RunInfo, RunResult, RunState
 from everstep.codec.values import Values
+from everstep.errors import BadRequest
 from everstep.graph.flow import Flow
 from everstep.model.enums import Status
 from everstep.model.records import CheckpointRecord
@@ -47,7 +48,7 @@ class _Lanes:
             return self._call_aside(work)
         with self._lock:
             if self._is_closed:
-                raise RuntimeError("this host is closed")
+                raise BadRequest("this host is closed.", fix="Open another one.")
             lane = self._free.pop() if self._free else None
         if lane is None:
             lane = _Lane(asyncio.new_event_loop(), self._host.twin())
@@ -87,6 +88,8 @@ class _Lanes:
         return outcome.result()
 
     def close(self) -> None:
+        if self._is_closed:
+            return
         try:
             self.call(lambda host: self._host.close())
         finally:

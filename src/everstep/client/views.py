@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
+from everstep.codec.classes import Stored as Stored  # what values are shown as without their class
 from everstep.errors import NodeFailed, RunCancelled
 from everstep.model.enums import Status
 from everstep.model.records import Counters, ErrorInfo, FlowFrontier, IdempotencyState
@@ -75,6 +76,8 @@ class RunState(Mapping[str, Any]):
         self.idempotency: IdempotencyState = folded.state.idempotency()
         self.counters: Counters = folded.state.counters()
         self.versions: dict[str, int] = dict(folded.state.versions)
+        self.plan = folded.state.plan
+        """The wiring that the run began with, without its functions."""
         self._space = folded.space
         self._names = [name for name in folded.space.slots if not folded.space.is_missed(name)]
 

@@ -37,6 +37,46 @@ class Kind:
     together: Callable[[Any, Any], object]
 
 
+class Stored:
+    """What is stored of an instance whose class is not at hand: the class by name, and the fields.
+
+    Only for looking at: two of them are never equal, and none can be stored.
+    """
+
+    __slots__ = ("fields", "type_name")
+
+    def __init__(self, type_name: str, fields: dict[str, Any]) -> None:
+        self.type_name = type_name
+        """As it is stored: `module:qualname`, or the name of a registered serializer."""
+        self.fields = fields
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}={value!r}" for name, value in self.fields.items())
+        return f"{self.type_name.rpartition(':')[2]}({fields})"
+
+
+class StoredMember(Stored):
+    """The member of an enum that is not at hand."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"{self.type_name.rpartition(':')[2]}.{self.fields['text']}"
+
+
+def as_stored(code: int, parts: list[Any]) -> Stored:
+    """Return what was stored of an instance, without its class."""
+    if code in (Tag.ARRAY, Tag.ARRAY_SCALAR):
+        return Stored("numpy:ndarray", {"dtype": parts[0], "shape": parts[1] if code == Tag.ARRAY else []})
+    name, apart = parts
+    if code == Tag.ENUM and isinstance(apart, str):
+        return StoredMember(name, {"text": apart})
+    if code == Tag.MODEL:
+        fields, _, extra, private = apart
+        return Stored(name, {**fields, **(extra or {}), **(private or {})})
+    return Stored(name, apart if isinstance(apart, dict) else {"value": apart})
+
+
 def spelled(cls: type) -> str:
     """Return the `module:qualname` under which a class is stored."""
     module = script_name() if cls.__module__ in _SCRIPT_MODULES else cls.__module__

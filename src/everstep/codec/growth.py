@@ -1,82 +1,112 @@
 """Lists that grow: tell what was appended without trusting that the rest was left alone.
 
 A node may change an old item in place, so the old part is compared with a shadow: a copy of its containers,
-made when the value was written. Python calls 1, 1.0 and True equal, so where a list holds numbers their
-types are compared too.
+made when the value was written. Python calls 1, 1.0 and True equal, a StrEnum member equal to its text, and
+0.0 equal to -0.0, so types are compared too, and zeros by sign. The order of a dict's keys is no difference.
 """
 
 from __future__ import annotations
 
+import gc
+import sys
 from itertools import chain
-from operator import itemgetter
+from math import copysign
 from typing import Any
-
-_NUMBERS = frozenset({int, float, bool})
 
 
 class Shadow:
     """What a plain list looked like when it was written."""
 
-    __slots__ = ("_columns", "_is_flat", "_items", "_kinds")
+    __slots__ = ("_items", "_kinds", "_zeros")
 
     def __init__(self, items: list[Any]) -> None:
         self._items = [copy_containers(item) for item in items]
         self._look()
 
     def _look(self) -> None:
-        """Choose how to compare the types of numbers: by column for rows of one shape, else leaf by leaf."""
-        items = self._items
-        first = items[0] if items else None
-        self._columns: dict[str, list[type]] = {}
-        self._is_flat = (
-            type(first) is dict
-            and all(type(i) is dict and i.keys() == first.keys() for i in items)
-            and all(type(v) not in (list, dict) for i in items for v in i.values())
-        )
-        self._kinds: list[list[type]] = []
-        if self._is_flat and type(first) is dict:
-            for key in first:
-                kinds = list(map(type, map(itemgetter(key), items)))
-                if not _NUMBERS.isdisjoint(kinds):
-                    self._columns[key] = kinds
-        else:
-            self._kinds = number_types(items)
+        self._kinds = kinds_by_level(self._items)
+        self._zeros = zero_signs(self._items, self._kinds)
 
     def appended(self, items: list[Any]) -> list[Any] | None:
         """Return what was added at the end, or none if the old part is not what it was."""
         count = len(self._items)
-        if len(items) < count:
-            return None
         old = items[:count]
-        if old != self._items or not self._has_same_types(old):
+        if len(items) < count or old != self._items or not self._has_same_kinds(old):
+            return None
+        if self._zeros and zero_signs(old, self._kinds) != self._zeros:
             return None
         return items[count:]
 
-    def _has_same_types(self, old: list[Any]) -> bool:
-        if self._is_flat:
-            return all(
-                list(map(type, map(itemgetter(k), old))) == kinds for k, kinds in self._columns.items()
-            )
-        return number_types(old) == self._kinds if self._kinds else True
+    def _has_same_kinds(self, old: list[Any]) -> bool:
+        level: Any = old
+        for kinds, holders in self._kinds:
+            if list(map(type, level)) != kinds:
+                return False
+            level = members(level, holders)
+        return True
 
     def extend(self, added: list[Any]) -> None:
         """Take what was appended into the shadow."""
         copies = [copy_containers(item) for item in added]
+        new = kinds_by_level(copies)
         self._items += copies
-        if self._is_flat and all(self._is_row(item) for item in copies):
-            for key, kinds in self._columns.items():
-                kinds.extend(map(type, map(itemgetter(key), copies)))
-        else:
+        if _is_rows(new) and _is_rows(self._kinds) and not self._zeros and not zero_signs(copies, new):
+            for (mine, _), (more, _) in zip(self._kinds, new, strict=True):
+                mine += more
+        elif copies:
             self._look()
 
-    def _is_row(self, item: Any) -> bool:
-        """True if an item has the shape of the rows before it, with numbers only where they had some."""
-        return (
-            type(item) is dict
-            and item.keys() == self._items[0].keys()
-            and all(type(v) not in (list, dict) for v in item.values())
-            and all(key in self._columns for key, v in item.items() if type(v) in _NUMBERS)
-        )
+
+Level = tuple[list[type], frozenset[type]]
+"""The types found on one level, in order, and which of them hold others."""
+
+_HOLDERS = frozenset({dict, list})
+_ROWS = frozenset({dict})
+
+
+def kinds_by_level(items: list[Any]) -> list[Level]:
+    """Return the exact types of everything in a list, level by level."""
+    found: list[Level] = []
+    level: Any = items
+    while level:
+        kinds = list(map(type, level))
+        holders = _HOLDERS & set(kinds)
+        if holders == _ROWS and len(set(kinds)) > 1:
+            holders = _HOLDERS  # not all are dicts, so they have to be picked out
+        found.append((kinds, holders))
+        level = members(level, holders)
+    return found
+
+
+def members(level: Any, holders: frozenset[type]) -> list[Any]:
+    """Return what the containers of one level hold: those of dicts, then those of lists."""
+    if not holders:
+        return []
+    if holders == _ROWS:
+        if sys.version_info < (3, 13):
+            # One C call for all. Up to 3.12 the collector sees every value, and only keys that are no str.
+            values = gc.get_referents(*level)
+            if len(values) == sum(map(len, level)):
+                return values
+        return list(chain.from_iterable(map(dict.values, level)))
+    of_dicts = chain.from_iterable(v.values() for v in level if type(v) is dict)
+    return list(chain(of_dicts, chain.from_iterable(v for v in level if type(v) is list)))
+
+
+def zero_signs(items: list[Any], levels: list[Level]) -> list[float]:
+    """Return the sign of each zero that is a float, in order."""
+    signs: list[float] = []
+    level: Any = items
+    for kinds, holders in levels:
+        if float in kinds:
+            signs += [copysign(1, v) for v in level if type(v) is float and v == 0]
+        level = members(level, holders)
+    return signs
+
+
+def _is_rows(levels: list[Level]) -> bool:
+    """True for a list of flat dicts, whose levels can be continued without looking at the old part again."""
+    return len(levels) == 2 and levels[0][1] == _ROWS
 
 
 def copy_containers(value: Any) -> Any:
@@ -86,17 +116,3 @@ def copy_containers(value: Any) -> Any:
     if type(value) is list:
         return [copy_containers(v) for v in value]
     return value
-
-
-def number_types(items: list[Any]) -> list[list[type]]:
-    """Return the types found on each level that holds numbers, in order."""
-    found: list[list[type]] = []
-    level = items
-    while level:
-        kinds = list(map(type, level))
-        if not _NUMBERS.isdisjoint(kinds):
-            found.append(kinds)
-        dicts = [v for v in level if type(v) is dict]
-        lists = [v for v in level if type(v) is list]
-        level = list(chain(chain.from_iterable(map(dict.values, dicts)), chain.from_iterable(lists)))
-    return found

@@ -23,7 +23,7 @@ import msgspec
 from msgspec.msgpack import Decoder, Encoder, Ext
 
 from everstep.codec.arrays import array_apart, array_together
-from everstep.codec.classes import KIND_OF_TAG, KINDS, Kind, loaded_classes, spelled, storable_name
+from everstep.codec.classes import KIND_OF_TAG, KINDS, Kind, as_stored, loaded_classes, spelled, storable_name
 from everstep.codec.tags import ATOMS, FORM_OF_TAG, FORMS, Refused, Tag
 from everstep.errors import BadRequest, ValueNotStorable, ValueUnreadable
 
@@ -50,7 +50,11 @@ def is_plain(value: object) -> bool:
 class Values:
     """Turns values into bytes and back, with the serializers that the user registered."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, loose: bool = False) -> None:
+        self.loose = loose
+        """Read instances of classes that are not at hand as `Stored`, for people to look at."""
+        self.seen_without_class: set[str] = set()
+        """The names of the classes that were read so."""
         self._by_class: dict[type, _Serializer] = {}
         self._by_name: dict[str, _Serializer] = {}
         self._read = Decoder(ext_hook=self._from_ext).decode
@@ -209,7 +213,7 @@ class Values:
         parts = self._read(payload)
         form = FORM_OF_TAG.get(code)
         if form is None:
-            return self._from_tagged_list(code, parts)
+            return self._from_tagged_list(code, parts) if not self.loose else self._look_at(code, parts)
         if type(parts) is not form.shape:
             raise Refused(f"the payload of tag {code} is damaged", "Restore it from a backup.")
         return form.together(parts)
@@ -225,6 +229,16 @@ class Values:
             raise Refused(f"it has the unknown tag {code}", "Use the newer everstep that wrote it.")
         name, apart = parts
         return group.together(self._class(name, group), apart)
+
+    def _look_at(self, code: int, parts: list[Any]) -> object:
+        try:
+            return self._from_tagged_list(code, parts)
+        except Refused:
+            if code not in KIND_OF_TAG and code not in (Tag.REGISTERED, Tag.ARRAY, Tag.ARRAY_SCALAR):
+                raise
+            stored = as_stored(code, parts)
+            self.seen_without_class.add(stored.type_name)
+            return stored
 
     def _serializer(self, name: str) -> _Serializer:
         found = self._by_name.get(name)

@@ -25,7 +25,7 @@ def declared_key(node: Node, run_id: str, visit: int, inputs: Mapping[str, Any])
     inputs = {**{k: v for k, v in node.defaults.items() if k != node.context_param}, **inputs}
     if isinstance(rule, str):
         try:
-            return rule.format(**inputs, run_id=run_id, visit=visit, node=node.name)
+            return rule.format(**{"run_id": run_id, "visit": visit, "node": node.name, **inputs})
         except (KeyError, IndexError, AttributeError, ValueError) as error:
             known = sorted([*inputs, "run_id", "visit", "node"])
             raise BadRequest(
@@ -42,3 +42,8 @@ def declared_key(node: Node, run_id: str, visit: int, inputs: Mapping[str, Any])
 def must_announce(node: Node) -> bool:
     """True if the key might come out differently when asked again, so it is recorded before the call."""
     return callable(node.idempotency_key)
+
+
+def reads_inputs(node: Node) -> bool:
+    """True if the key is made of values, which must be durable before it is used."""
+    return node.idempotency_key not in (None, "auto")

@@ -6,9 +6,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 
+from everstep.graph.loops import bits
 from everstep.graph.plan import Plan
 from everstep.model.enums import Status
 from everstep.model.records import (
@@ -33,18 +34,19 @@ class RunState:
         "attempts",
         "chosen",
         "consumed",
+        "due",
         "error",
         "keys",
         "missing",
         "plan",
         "reads",
         "retry_at",
+        "round",
         "running",
         "statuses",
         "steps",
         "versions",
         "visits",
-        "waiting",
     )
 
     def __init__(self, plan: Plan) -> None:
@@ -62,11 +64,13 @@ class RunState:
         self.consumed: dict[int, str] = {}
         """The key of each node's last finished visit."""
         self.retry_at: dict[int, datetime] = {}
-        self.waiting: dict[int, None] = {}
-        """Nodes that should run, in the order they became due."""
+        self.due: dict[int, int] = {}
+        """Nodes that should run or are running, in the order they became due, each with its round."""
         self.running: set[int] = set()
         self.active = 0
-        """Waiting and running nodes as a bit mask."""
+        """The same nodes as a bit mask."""
+        self.round = 0
+        """How many times a loop has begun anew."""
         self.steps = 0
         self.error: ErrorInfo | None = None
 
@@ -84,7 +88,6 @@ class RunState:
             self.statuses[i] = Status.RETRYING
             self._note_retry(i, step)
             self.running.discard(i)
-            self._activate(i)
             return
         self.visits[i] = step.visit
         self.statuses[i] = step.status
@@ -96,7 +99,6 @@ class RunState:
             self.retry_at.pop(i, None)
         if step.status is not Status.COMPLETED:
             self.error = step.error
-            self._activate(i)
             return
         if step.key is not None:
             self.keys.pop(i, None)
@@ -104,35 +106,39 @@ class RunState:
         self._settle(i, step)
 
     def _settle(self, i: int, step: StepRecord) -> None:
-        self.waiting.pop(i, None)
+        round_ = self.due.pop(i, 0)
         self.active &= ~(1 << i)
         for write in step.writes:
-            self._write(write.name, write.version)
+            self._write(write.name, write.version, round_)
         if step.decision is not None:
             for target in step.decision:
                 t = self.plan.index[target]
                 self.chosen[t] += 1
-                self._activate(t)
+                if t in self.plan.loops:
+                    self.round += 1
+                    self._activate(t, self.round)
+                else:
+                    self._activate(t, round_)
         if self.plan.is_target[i]:
             if self.chosen[i] > 0:
                 self.chosen[i] -= 1
             if self.chosen[i] > 0:
-                self._activate(i)
+                self._activate(i, round_)
         elif self._is_stale(i):
-            self._activate(i)
+            self._activate(i, round_)
 
     def _admit(self, step: StepRecord) -> None:
-        for write in step.writes:
-            self._write(write.name, write.version)
         for i in self.plan.entry:
             if self.plan.is_target[i]:
                 self.chosen[i] += 1
-                self._activate(i)
+                self._activate(i, 0)
+        for write in step.writes:
+            self._write(write.name, write.version, 0)
         for i, count in enumerate(self.missing):
             if count == 0 and not self.plan.is_target[i]:
-                self._activate(i)
+                self._activate(i, 0)
 
-    def _write(self, name: str, version: int) -> None:
+    def _write(self, name: str, version: int, round_: int) -> None:
         is_first = name not in self.versions
         self.versions[name] = version
         plan = self.plan
@@ -140,8 +146,8 @@ class RunState:
             for i in plan.needed_by.get(name, ()):
                 self.missing[i] -= 1
         for i in plan.readers.get(name, ()):
-            if not plan.is_target[i] and not self.missing[i] and i not in self.running:
-                self._activate(i)
+            if not plan.is_target[i] and not self.missing[i]:
+                self._activate(i, round_)
 
     def _is_stale(self, i: int) -> bool:
         reads, versions = self.reads[i], self.versions
@@ -153,28 +159,53 @@ class RunState:
         if step.key is not None:
             self.keys[i] = step.key
 
-    def _activate(self, i: int) -> None:
-        self.waiting[i] = None
-        self.active |= 1 << i
+    def _activate(self, i: int, round_: int) -> None:
+        if i not in self.due:
+            self.due[i] = round_
+            self.active |= 1 << i
 
     def begin(self, i: int) -> None:
-        """Mark a waiting node as started by this process."""
-        del self.waiting[i]
+        """Mark a due node as started by this process."""
         self.running.add(i)
         self.retry_at.pop(i, None)
 
-    def ready(self, now: datetime | None = None) -> Iterator[int]:
-        """Yield the nodes that may start: inputs there, no active node upstream, no pause left.
+    def ready(self, now: datetime | None = None) -> list[int]:
+        """Return the nodes that may start: inputs there, no active node upstream, no pause left.
 
         Without `now`, pauses count as over.
         """
-        active, blockers, missing = self.active, self.plan.blockers, self.missing
-        for i in self.waiting:
-            if missing[i] or active & blockers[i]:
+        active, blockers, missing, running = self.active, self.plan.blockers, self.missing, self.running
+        loops = self.plan.loops
+        found = []
+        for i, round_ in self.due.items():
+            if missing[i] or i in running:
+                continue
+            conflict = active & blockers[i]
+            if conflict and not (loops and self._all_begin_later(conflict, i, round_)):
+                continue
+            if i in loops and self._is_round_under_way(active & loops[i], round_):
                 continue
             if self.retry_at and now is not None and self.retry_at.get(i, now) > now:
                 continue
-            yield i
+            found.append(i)
+        return found
+
+    def _all_begin_later(self, conflict: int, i: int, round_: int) -> bool:
+        """True if only heads of a later round of this node's own loop stand in its way: they wait for it."""
+        loops, due = self.plan.loops, self.due
+        return all(
+            j in loops and loops[j] >> i & 1 and j not in self.running and due[j] > round_
+            for j in bits(conflict)
+        )
+
+    def _is_round_under_way(self, members: int, round_: int) -> bool:
+        """True if some node of an earlier round is still active."""
+        return members != 0 and any(self.due[j] < round_ for j in bits(members))
+
+    def oldest(self) -> list[int]:
+        """Return the node to run when every node waits for another, as in loops that overlap."""
+        able = [i for i in self.due if not self.missing[i] and i not in self.running]
+        return [min(able, key=lambda i: (self.due[i], i))] if able and not self.running else []
 
     def has_limits(self, max_visits: int | None) -> bool:
         """True if some node may be visited only so often."""
@@ -188,14 +219,14 @@ class RunState:
         """Return the chosen nodes that wait for values, with the names that are missing."""
         return [
             (self.plan.paths[i], sorted(self.plan.required[i] - self.versions.keys()))
-            for i in self.waiting
+            for i in self.due
             if self.missing[i]
         ]
 
     def reopen(self) -> None:
         """Forget the failure: its nodes are waiting again, with a fresh retry budget."""
         self.error = None
-        for i in self.waiting:
+        for i in self.due:
             if self.statuses[i] is Status.FAILED:
                 self.visits[i] -= 1
                 self.steps -= 1
@@ -205,22 +236,23 @@ class RunState:
 
     def nodes(self) -> dict[str, NodeState]:
         """Return the standing of every node that has one, for a keyframe."""
-        out: dict[str, NodeState] = {}
-        for i, path in enumerate(self.plan.paths):
-            is_waiting = i in self.waiting or i in self.running
-            if self.visits[i] or is_waiting:
-                out[path] = NodeState(
-                    visits=self.visits[i],
-                    status=self.statuses[i],
-                    attempts=self.attempts[i],
-                    reads=self.reads[i],
-                    chosen=self.chosen[i],
-                    retry_at=self.retry_at.get(i),
-                    key=self.keys.get(i),
-                    consumed=self.consumed.get(i),
-                    is_due=is_waiting,
-                )
-        return out
+        settled = [i for i, visits in enumerate(self.visits) if visits and i not in self.due]
+        # Due nodes come last, in the order they became due: a resume starts them in the same order.
+        return {
+            self.plan.paths[i]: NodeState(
+                visits=self.visits[i],
+                status=self.statuses[i],
+                attempts=self.attempts[i],
+                reads=self.reads[i],
+                chosen=self.chosen[i],
+                retry_at=self.retry_at.get(i),
+                key=self.keys.get(i),
+                consumed=self.consumed.get(i),
+                is_due=i in self.due,
+                round=self.due.get(i, 0),
+            )
+            for i in (*settled, *self.due)
+        }
 
     def restore(self, versions: Mapping[str, int], nodes: Mapping[str, NodeState], steps: int) -> None:
         """Become the state a keyframe describes."""
@@ -242,7 +274,8 @@ class RunState:
             if node.retry_at is not None:
                 self.retry_at[i] = node.retry_at
             if node.is_due:
-                self._activate(i)
+                self._activate(i, node.round)
+                self.round = max(self.round, node.round)
 
     def frontier(self) -> FlowFrontier:
         """Say what is done and what comes next."""
@@ -252,7 +285,7 @@ class RunState:
             if status is Status.COMPLETED
             for output in self.plan.nodes[i].outputs or ("",)
         )
-        return FlowFrontier(done, tuple(self.plan.paths[i] for i in (*self.running, *self.waiting)))
+        return FlowFrontier(done, tuple(self.plan.paths[i] for i in self.due))
 
     def idempotency(self) -> IdempotencyState:
         """Say which keys are used up and which are to be used again."""

@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
+from everstep.errors import BadRequest
+
 
 class Context:
     """Handed to a node that has a parameter annotated `Context`."""
@@ -22,7 +26,17 @@ class Context:
 
     def checkpoint(self, metadata: Mapping[str, Any] | None = None) -> None:
         """Ask for a checkpoint once this node has succeeded and its successors are queued."""
-        self._request = {**(self._request or {}), **(metadata or {})}
+        given = dict(metadata or {})
+        try:
+            is_storable = all(type(key) is str for key in given) and bool(msgspec.msgpack.encode(given))
+        except (TypeError, ValueError, OverflowError):
+            is_storable = False
+        if not is_storable:
+            raise BadRequest(
+                f"node {self.node!r} asked for a checkpoint with {metadata!r:.80}.",
+                fix="Give names and plain values: text, numbers, lists, dicts.",
+            )
+        self._request = {**(self._request or {}), **given}
 
     @property
     def checkpoint_request(self) -> dict[str, Any] | None:

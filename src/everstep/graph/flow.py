@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import permutations
 from typing import Any, NamedTuple
 
 from everstep.errors import BadRequest, FlowError, InputError
@@ -50,6 +51,8 @@ class Flow:
         max_concurrency: int | None = None,
     ) -> None:
         self.name = name
+        if not isinstance(version, str):
+            raise BadRequest(f"flow {name!r}: version is {version!r}.", fix="Give text.")
         if not isinstance(name, str):
             raise BadRequest(f"a flow's name is text, not {name!r}.", fix='Write Flow("name", [...]).')
         if isinstance(nodes, Node):
@@ -125,6 +128,9 @@ class Flow:
     def _unknown_inputs(self, inputs: Mapping[str, Any]) -> Iterable[str]:
         allowed = self.plan.free_inputs | self.plan.seeds
         for name in inputs:
+            if not isinstance(name, str):
+                yield f"Input names are text, not {name!r}."
+                continue
             if name in allowed:
                 continue
             if name in self.plan.writers:
@@ -277,15 +283,20 @@ def _ordered(plan: Plan, a: int, b: int) -> bool:
 
 
 def _exclusive(plan: Plan, a: int, b: int) -> bool:
-    """True if one gate leads to `a` or to `b` but never to both."""
+    """True if one gate leads to `a` or to `b`, never to both, and nothing else leads to either."""
+    choosers: dict[int, list[Gate]] = {}
     for gate in plan.nodes:
-        if not isinstance(gate, Gate) or gate.multi:
+        if isinstance(gate, Gate):
+            for target in gate.targets:
+                if target != END:
+                    choosers.setdefault(plan.index[target], []).append(gate)
+    for t, u in permutations((t for t in choosers if t not in plan.entry), 2):
+        if choosers[t] != choosers[u] or len(choosers[t]) != 1 or choosers[t][0].multi:
             continue
-        reach = [reachable(plan.graph, plan.index[t]) if t != END else set() for t in gate.targets]
-        if any(a in x and b not in x and b in y and a not in y for x in reach for y in reach):
+        if (t, u) == (a, b):
             return True
-        heads = {plan.index[t] for t in gate.targets if t != END}
-        if {a, b} <= heads:
+        reach_t, reach_u = reachable(plan.graph, t), reachable(plan.graph, u)
+        if a in reach_t - reach_u and b in reach_u - reach_t:
             return True
     return False
 

@@ -22,7 +22,7 @@ def hints_of(fn: Callable[..., Any]) -> dict[str, Any]:
 
 def wants_context(hint: object, fn: Callable[..., Any], param: str) -> bool:
     """True for a parameter annotated `Context`, also when the annotation could not be resolved."""
-    if hint is Context:
+    if hint is Context or Context in get_args(hint):
         return True
     raw = getattr(fn, "__annotations__", {}).get(param)
     return isinstance(raw, str) and raw.rpartition(".")[2] == "Context"

@@ -4,11 +4,14 @@ A node waits for every active node that can still change its inputs. Outside loo
 Inside a loop everything is everybody's ancestor, so the loop is cut where it begins (its heads), and the
 rule applies to what is left; a loop inside the loop is cut in its turn. A node behind a loop therefore
 waits for the whole loop, and the nodes of one iteration keep their order.
+
+Choosing a head begins a new round. It starts once the round before it has come to rest: whether a node of
+that round is quick or slow must not decide which value the head reads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 Graph = dict[int, set[int]]
 """Successors by node."""
@@ -66,25 +69,28 @@ def _pop_component(stack: list[int], on_stack: set[int], root: int) -> list[int]
             return sorted(members)
 
 
-def blockers(
-    graph: Graph, choose_heads: Callable[[Sequence[int]], Sequence[int]]
-) -> tuple[dict[int, int], set[int]]:
-    """Return, per node, the bit mask of the nodes it waits for, and the set of nodes that lie in a loop.
+class Order:
+    """Who waits for whom."""
+
+    def __init__(self, nodes: Iterable[int]) -> None:
+        self.blockers: dict[int, int] = dict.fromkeys(nodes, 0)
+        """Per node, the bit mask of the nodes it waits for while they are active."""
+        self.loops: dict[int, int] = {}
+        """Per head of a loop, the bit mask of the loop's other members."""
+        self.looping: set[int] = set()
+
+
+def order(graph: Graph, choose_heads: Callable[[Sequence[int]], Sequence[int]]) -> Order:
+    """Work out the order of a graph.
 
     `choose_heads` picks where a loop begins, given its members; an empty answer raises `UncutLoop`.
     """
-    masks: dict[int, int] = dict.fromkeys(graph, 0)
-    looping: set[int] = set()
-    _block(graph, choose_heads, masks, looping)
-    return masks, looping
+    found = Order(graph)
+    _order(graph, choose_heads, found)
+    return found
 
 
-def _block(
-    graph: Graph,
-    choose_heads: Callable[[Sequence[int]], Sequence[int]],
-    masks: dict[int, int],
-    looping: set[int],
-) -> None:
+def _order(graph: Graph, choose_heads: Callable[[Sequence[int]], Sequence[int]], found: Order) -> None:
     above: dict[int, int] = dict.fromkeys(graph, 0)
     for members in reversed(components(graph)):
         inherited = 0
@@ -92,15 +98,17 @@ def _block(
             inherited |= above[m]
         own = mask_of(members)
         for m in members:
-            masks[m] |= inherited
+            found.blockers[m] |= inherited
             for nxt in graph[m]:
                 above[nxt] |= inherited | own
         if len(members) > 1 or members[0] in graph[members[0]]:
-            looping.update(members)
+            found.looping.update(members)
             heads = set(choose_heads(members))
             if not heads:
                 raise UncutLoop(members)
-            _block(_cut(graph, members, heads), choose_heads, masks, looping)
+            for head in heads:
+                found.loops[head] = found.loops.get(head, 0) | own & ~(1 << head)
+            _order(_cut(graph, members, heads), choose_heads, found)
 
 
 def _cut(graph: Graph, members: Sequence[int], heads: set[int]) -> Graph:
@@ -140,6 +148,14 @@ def mask_of(nodes: Iterable[int]) -> int:
     for n in nodes:
         mask |= 1 << n
     return mask
+
+
+def bits(mask: int) -> Iterator[int]:
+    """Yield the positions of the bits that are set."""
+    while mask:
+        lowest = mask & -mask
+        yield lowest.bit_length() - 1
+        mask ^= lowest
 
 
 def reachable(graph: Graph, start: int) -> set[int]:

@@ -59,11 +59,14 @@ class Node:
             )
         self.fn = fn
         self.name = name or str(getattr(fn, "__name__", type(fn).__name__))
-        self.outputs = (output,) if isinstance(output, str) else tuple(output or ())
+        self.outputs = (output,) if isinstance(output, str) else _names(output, self.name)
         self.effects = _enum(Effects, effects, "effects", self.name)
         self.determinism = _enum(Determinism, determinism, "determinism", self.name)
         self.persist = _enum(Persist, persist, "persist", self.name)
         self.skip_on_resume = self.persist is not Persist.NO if skip_on_resume is None else skip_on_resume
+        if not (idempotency_key is None or callable(idempotency_key) or _is_text(idempotency_key)):
+            fix = 'Use "auto", a template, or a function of the inputs.'
+            raise BadRequest(f"node {self.name!r}: idempotency_key is {idempotency_key!r}.", fix=fix)
         self.idempotency_key = idempotency_key
         self.retry = Retry.of(retry)
         self.timeout = _seconds(timeout, self.name)
@@ -164,8 +167,10 @@ class Gate(Node):
         return {**super().describe(), "targets": list(self.targets), "multi": self.multi}
 
     def decide(self, returned: Any) -> tuple[str, ...]:
-        chosen = tuple(returned) if self.multi and isinstance(returned, (list, tuple, set)) else (returned,)
-        names = tuple(dict.fromkeys(_target_name(c) for c in chosen))
+        several = self.multi and isinstance(returned, (list, tuple, set, frozenset))
+        names = tuple(dict.fromkeys(_target_name(c) for c in (returned if several else (returned,))))
+        if isinstance(returned, (set, frozenset)):  # a set has no order of its own
+            names = tuple(sorted(names))
         for name in names:
             if name not in self.targets:
                 raise GateError(
@@ -252,6 +257,18 @@ def _check_options(decorator: str, options: Mapping[str, Any]) -> None:
         raise BadRequest(f"{decorator} has no option {name!r}.", fix=fix)
 
 
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and value != ""
+
+
+def _names(output: Any, name: str) -> tuple[str, ...]:
+    if output is None:
+        return ()
+    if not isinstance(output, (list, tuple)) or not all(isinstance(o, str) for o in output):
+        raise BadRequest(f"node {name!r}: output is {output!r}.", fix="Give a name, or a tuple of names.")
+    return tuple(output)
+
+
 def _seconds(timeout: Any, name: str) -> float | None:
     if timeout is None:
         return None
@@ -278,8 +295,10 @@ def _accepted(fn: Callable[..., Any]) -> frozenset[str] | None:
 
 def _is_async(fn: Callable[..., Any]) -> bool:
     """True for coroutine functions, async generators, and objects whose call is one."""
-    called = fn if inspect.isroutine(fn) else type(fn).__call__
-    return inspect.iscoroutinefunction(called) or inspect.isasyncgenfunction(called)
+    return any(
+        inspect.iscoroutinefunction(called) or inspect.isasyncgenfunction(called)
+        for called in (fn, getattr(type(fn), "__call__", None))  # noqa: B004  an object may be a node too
+    )
 
 
 def _spell(targets: Iterable[str]) -> str:

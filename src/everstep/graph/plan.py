@@ -9,7 +9,7 @@ import msgspec
 
 from everstep.errors import FlowError
 from everstep.graph.hints import UNKNOWN
-from everstep.graph.loops import Graph, blockers
+from everstep.graph.loops import Graph, order
 from everstep.graph.node import END, Gate, Node, Param
 
 
@@ -39,10 +39,10 @@ class Plan:
                         self.is_target[self.index[target]] = True
         self.entry = tuple(self.index[name] for name in entry)
         self.graph = self._edges()
-        self.blockers: list[int]
-        masks, looping = blockers(self.graph, self._heads)
-        self.blockers = [masks[i] for i in range(len(self.nodes))]
-        self.looping = frozenset(looping)
+        found = order(self.graph, self._heads)
+        self.blockers = [found.blockers[i] for i in range(len(self.nodes))]
+        self.loops = found.loops
+        self.looping = frozenset(found.looping)
         self.rewritten = frozenset(
             name for name, ws in self.writers.items() if len(ws) > 1 or any(w in self.looping for w in ws)
         )
@@ -61,7 +61,7 @@ class Plan:
             {"entry": list(entry), "nodes": [n.describe() for n in self.nodes]}
         )
         """The structure as bytes: names and wiring, no bodies. `plan_of` reads it back."""
-        self.hash = hashlib.sha256(self.blueprint).hexdigest()[:32]
+        self.hash = hash_of(self.blueprint)
 
     def _edges(self) -> Graph:
         graph: Graph = {i: set() for i in range(len(self.nodes))}
@@ -130,6 +130,11 @@ def _gather(pairs: Iterable[tuple[str, int]]) -> dict[str, tuple[int, ...]]:
     for name, i in pairs:
         out.setdefault(name, []).append(i)
     return {name: tuple(indexes) for name, indexes in out.items()}
+
+
+def hash_of(blueprint: bytes) -> str:
+    """Return the name under which a structure is kept."""
+    return hashlib.sha256(blueprint).hexdigest()[:32]
 
 
 class _NodeShape(msgspec.Struct):

@@ -81,10 +81,18 @@ class Durability:
                 f"flush='before_effects' has no meaning with mode {self.mode.value!r}.",
                 fix="Use mode 'strong'.",
             )
+        for field in ("retry_on_lease_conflict", "max_resume_attempts", "blob_threshold"):
+            value = getattr(self, field)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                raise BadRequest(
+                    f"{field} is {value!r}.", fix="Give a whole number from 0 on, not a negative one."
+                )
+        for field in ("lease_ttl", "checkpoint_ttl", "retain_completed_for"):
+            value = getattr(self, field)
+            if value is not None and not isinstance(value, timedelta):
+                raise BadRequest(f"{field} is {value!r}.", fix="Give a timedelta.")
         if self.lease_ttl <= timedelta(0):
             raise BadRequest("lease_ttl must be positive.", fix="Give a timedelta of some seconds.")
-        if self.blob_threshold < 0:
-            raise BadRequest("blob_threshold is negative.", fix="Give a number of bytes.")
         if self.on_store_failure != "required":
             raise BadRequest(
                 f"on_store_failure is {self.on_store_failure!r}.", fix="Only 'required' is supported."

@@ -95,6 +95,8 @@ class NodeState(msgspec.Struct, frozen=True, omit_defaults=True):
     """The key of the last finished visit."""
     is_due: bool = False
     """It should run: chosen, to be tried again, or an input is newer than the one it consumed."""
+    round: int = 0
+    """Which round of its loop it belongs to."""
 
 
 class FrontierEntry(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -128,6 +130,8 @@ class SerializedState(msgspec.Struct, frozen=True, omit_defaults=True):
 
     values: tuple[Written, ...] = ()
     nodes: dict[str, NodeState] = {}
+    error: ErrorInfo | None = None
+    """Why the run fails, if a step has failed for good."""
 
     @property
     def blobs(self) -> tuple[ArtifactRef, ...]:

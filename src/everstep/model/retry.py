@@ -51,7 +51,10 @@ class Retry:
 
     def pause(self, failures: int, chance: float) -> timedelta:
         """Return the pause after the given number of failed attempts; `chance` in [0, 1) picks the jitter."""
-        plain = min(self.first * self.factor ** (failures - 1), self.most)
+        try:
+            plain = min(self.first * self.factor ** (failures - 1), self.most)
+        except OverflowError:
+            plain = self.most if self.first else 0.0
         return timedelta(seconds=plain * (1 + self.jitter * (2 * chance - 1)))
 
     @classmethod

@@ -13,7 +13,7 @@ from typing import Any
 
 from everstep.engine import decide
 from everstep.engine.flush import FlushPolicy
-from everstep.engine.keys import automatic_key, declared_key, must_announce
+from everstep.engine.keys import automatic_key, declared_key, must_announce, reads_inputs
 from everstep.engine.state import RunState
 from everstep.errors import EverstepError, InputNeverCame, RunCancelled, ValueUnreadable
 from everstep.graph.context import Context
@@ -131,9 +131,9 @@ class Drive:
     def _pick(self) -> list[int]:
         """Choose what to start now, within the flow's limits."""
         state, flow = self._state, self._flow
-        if not state.waiting:
-            return []
-        ready = list(state.ready(self._clock.now() if state.retry_at else None))
+        ready = state.ready(self._clock.now() if state.retry_at else None)
+        if not ready and not state.retry_at:
+            ready = state.oldest()
         if self._overdue:
             ready = [i for i in ready if i not in self._overdue]
         if flow.max_concurrency is not None:
@@ -296,6 +296,9 @@ class Drive:
         call.key = state.keys.get(i)
         if call.key is not None:
             return
+        if reads_inputs(call.node) and journal.steps:
+            # The key is made of values that a crash would still change.
+            await journal.flush(Trigger.BEFORE_EFFECT)
         try:
             call.key = declared_key(call.node, journal.run_id, call.visit, call.kwargs)
         except Exception as error:  # the user's function or template; it fails the node like its body would
@@ -374,19 +377,24 @@ class Drive:
 
     async def _absorb(self) -> None:
         """Record every finished call, and write if the policy says so."""
-        trigger, metadata = await self._take_in()
+        trigger = await self._take_in()
         # The last put also says that the run has ended, so what is left for it waits for `_end`.
         goes_on = self._state.active if self.failure is None else self._state.running
-        if trigger is not None and (goes_on or metadata is not None):
-            pending = self._journal.flush_soon(trigger, metadata, self._clock.now())
-            if pending is not None:
-                await pending
+        if trigger is not None and goes_on and self._journal.steps:
+            await self._flush(trigger, None)
 
-    async def _take_in(self) -> tuple[Trigger | None, dict[str, Any] | None]:
-        """Buffer the steps of all finished calls; returns why to write them, if at all, and with what."""
+    async def _flush(self, trigger: Trigger, metadata: dict[str, Any] | None) -> None:
+        pending = self._journal.flush_soon(trigger, metadata, self._clock.now())
+        if pending is not None:
+            await pending
+
+    async def _take_in(self) -> Trigger | None:
+        """Buffer the steps of all finished calls; returns why to write them, if at all.
+
+        A checkpoint that a node asked for is written at once, with its metadata.
+        """
         calls, self._finished = self._finished, []
         trigger: Trigger | None = None
-        metadata: dict[str, Any] | None = None
         for call in calls:
             drafts = draft_outputs(call, self._space)
             for draft in drafts:
@@ -394,10 +402,10 @@ class Drive:
                     await self._write_aside(draft)
             wanted = self._record(call, drafts)
             if wanted is Trigger.MANUAL:
-                metadata = call.checkpoint_metadata()
-            if trigger is None or wanted is Trigger.MANUAL:
-                trigger = wanted
-        return trigger, metadata
+                await self._flush(wanted, call.checkpoint_metadata())
+            else:
+                trigger = trigger or wanted
+        return trigger
 
     def _record(self, call: Call, drafts: tuple[Slot, ...]) -> Trigger | None:
         """Buffer the step of a finished call; returns the trigger if it wants to be written."""

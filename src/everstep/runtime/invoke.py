@@ -67,7 +67,7 @@ class Call:
         """Return the metadata of the checkpoint the node asked for, with what everstep adds."""
         asked = self.context.checkpoint_request if self.context is not None else None
         elapsed = (self.ended_at - self.started_at).total_seconds()
-        return {**(asked or {}), "node": self.node.name, "visit": self.visit, "elapsed": elapsed}
+        return {"node": self.node.name, "visit": self.visit, "elapsed": elapsed, **(asked or {})}
 
 
 def call_here(call: Call, on_chunk: OnChunk | None) -> None:
@@ -77,6 +77,8 @@ def call_here(call: Call, on_chunk: OnChunk | None) -> None:
         if type(returned) is GeneratorType:
             returned = _collect(returned, on_chunk)
         call.returned = returned
+    except asyncio.CancelledError as error:  # out of a loop of its own; nobody cancelled us
+        call.error = RuntimeError(f"node {call.node.name!r} was cancelled from within: {error!r}")
     except Exception as error:
         call.error = error
 
@@ -117,13 +119,27 @@ async def call_in_thread(call: Call, pool: Executor, on_chunk: OnChunk | None) -
     """Call a sync node on a thread of the pool. After a time-out the thread is left to finish alone."""
     loop = asyncio.get_running_loop()
     context = contextvars.copy_context()
-    future = loop.run_in_executor(pool, context.run, call_here, call, _on_loop(loop, on_chunk))
+    tell = _on_loop(loop, on_chunk)
     if call.node.timeout is None:
-        await future
+        await loop.run_in_executor(pool, context.run, call_here, call, tell)
         return
+    # The time limit is the node's own: waiting for a free thread does not count.
+    began: asyncio.Future[None] = loop.create_future()
+
+    def work() -> None:
+        loop.call_soon_threadsafe(_settle, began)
+        call_here(call, tell)
+
+    future = loop.run_in_executor(pool, context.run, work)
+    await asyncio.wait([began, future], return_when=asyncio.FIRST_COMPLETED)
     done, _ = await asyncio.wait([future], timeout=call.node.timeout)
     if not done:
         raise Overdue(future, too_late(call.node))
+
+
+def _settle(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 async def call_anywhere(call: Call, pool: Executor) -> None:
@@ -167,13 +183,34 @@ def too_late(node: Node) -> NodeTimeout:
 
 
 def describe_error(error: BaseException) -> ErrorInfo:
-    """Return what is kept of an exception; the traceback begins in the user's own code."""
+    """Return what is kept of an exception, whatever it is; tracebacks show the user's own code."""
     if isinstance(error, EverstepError):
-        return ErrorInfo(type=type(error).__name__, message=str(error), code=error.code)
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [f for f in frames if not _is_ours(f.filename)]
-    text = "".join(traceback.format_list(own)) + "".join(traceback.format_exception_only(error))
-    return ErrorInfo(type=type(error).__name__, message=str(error), traceback=text)
+        return ErrorInfo(type=type(error).__name__, message=_clean(str(error)), code=error.code)
+    return ErrorInfo(type=type(error).__name__, message=_text(error), traceback=_clean(_trace(error, set())))
+
+
+def _trace(error: BaseException, seen: set[int]) -> str:
+    seen.add(id(error))
+    before = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    text = f"{_trace(before, seen)}\n" if before is not None and id(before) not in seen else ""
+    own = [f for f in traceback.extract_tb(error.__traceback__) if not _is_ours(f.filename)]
+    text += "".join(traceback.format_list(own)) + f"{type(error).__name__}: {_text(error)}\n"
+    for member in getattr(error, "exceptions", ()):
+        if isinstance(member, BaseException) and id(member) not in seen:
+            text += "  | " + _trace(member, seen).replace("\n", "\n  | ").rstrip("| ")
+    return text
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return _clean(str(error))
+    except Exception:  # an exception may be anything, even one that cannot be printed
+        return "(it cannot be printed)"
+
+
+def _clean(text: str) -> str:
+    """Replace what is no valid text, such as the surrogates of an odd file name."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 _HERE = Path(__file__).parent

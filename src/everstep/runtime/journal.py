@@ -78,6 +78,8 @@ class Journal:
         self.steps: list[StepRecord] = []
         self._payloads: list[bytes] = []
         self._keyframe_payloads: list[bytes] = []
+        self._unsure: tuple[CheckpointRecord, Commit, bytes] | None = None
+        """A commit that may or may not have gone through; it is put again before any other."""
         self.size = 0
         """Payload bytes in the buffer."""
         self._oldest = 0.0
@@ -149,6 +151,9 @@ class Journal:
         if not self.writes:
             self._clear()
             return
+        if self._unsure is not None:
+            unsure, self._unsure = self._unsure, None
+            await self._settle(*unsure)
         record = self._record(trigger, status, error, metadata, self._services.clock.now())
         self._judge(await self._put(record, status if changes_status else None))
 
@@ -157,7 +162,7 @@ class Journal:
     ) -> Coroutine[Any, Any, None] | None:
         """Write what is buffered: on the spot if nobody waits for this thread, else return what to await."""
         services = self._services
-        if not self.writes or not services.owns_loop or not services.committer.is_free():
+        if not self.writes or not services.owns_loop or self._unsure or not services.committer.is_free():
             return self.flush(trigger, metadata=metadata)
         record = self._record(trigger, Status.RUNNING, None, metadata, now)
         commit, digest = self._seal(record, None, None)
@@ -182,10 +187,13 @@ class Journal:
         assert store is not None
         record = self._record(trigger, Status.RUNNING, None, None, self._services.clock.now())
         commit, digest = self._seal(record, None, None)
-        verdict = store.put_blocking([commit])[0]
-        if verdict is Verdict.ACCEPTED:
-            self._advance(record, len(commit.body), digest)
+        try:
+            verdict = store.put_blocking([commit])[0]
+        except StoreUnavailable:
+            self._unsure = (record, commit, digest)
+            return
         self._judge(verdict)
+        self._advance(record, len(commit.body), digest)
 
     def _judge(self, verdict: Verdict) -> None:
         if verdict is Verdict.ACCEPTED:
@@ -239,7 +247,7 @@ class Journal:
             flow_version=self._identity.flow_version,
             flow_hash=self._identity.flow_hash,
             frontier=state.frontier(),
-            state=SerializedState(values, state.nodes()),
+            state=SerializedState(values, state.nodes(), state.error),
             idempotency=state.idempotency(),
             counters=state.counters(),
         )
@@ -281,7 +289,10 @@ class Journal:
         head.checkpoint_id = record.checkpoint_id
         head.digest = digest
         head.tail_bytes = 0 if record.keyframe else head.tail_bytes + size
-        self._clear()
+        if len(record.steps) == len(self.steps):
+            self._clear()
+        else:
+            self._drop_first(record.steps)
         if self._services.listener is not None and record.sequence > 1:
             data = {"sequence": record.sequence, "trigger": record.trigger.value}
             event = Event(kind="checkpoint", run_id=self.run_id, at=record.created_at, data=data)
@@ -302,6 +313,13 @@ class Journal:
         if not services.owns_loop:
             await asyncio.sleep(0)  # others on this loop have waited for the disk
         return verdict
+
+    def _drop_first(self, written: tuple[StepRecord, ...]) -> None:
+        """Take what was written out of the buffer; more was added since."""
+        payloads = sum(w.is_inline for step in written for w in step.writes)
+        del self.steps[: len(written)]
+        del self._payloads[:payloads]
+        self.size = sum(map(len, self._payloads))
 
     def _clear(self) -> None:
         self.steps = []

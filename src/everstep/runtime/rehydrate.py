@@ -67,7 +67,7 @@ class Rehydrated:
             versions = {w.name: w.version for w in record.state.values}
             steps = record.counters.steps if record.counters is not None else 0
             self.state.restore(versions, record.state.nodes, steps)
-            self.state.error = next((s.error for s in record.steps if s.status is Status.FAILED), None)
+            self.state.error = record.state.error
             return
         for step in record.steps:
             for write in step.writes:

@@ -25,7 +25,7 @@ from everstep.errors import (
 )
 from everstep.graph.flow import Flow
 from everstep.graph.node import Node
-from everstep.graph.plan import Plan, differences, plan_of
+from everstep.graph.plan import Plan, differences, hash_of, plan_of
 from everstep.model.durability import Durability
 from everstep.model.enums import Mode, Status, Trigger
 from everstep.model.leases import Lease
@@ -138,6 +138,8 @@ class Runs:
         blueprint = await self._services.store.blueprint(row.flow_hash)
         if blueprint is None:
             raise StateCorrupted(f"the structure of flow {row.flow_id!r} is missing from the store.")
+        if hash_of(blueprint) != row.flow_hash:
+            raise StateCorrupted(f"the structure of flow {row.flow_id!r} was altered.")
         return plan_of(blueprint)
 
     async def rehydrate(
@@ -192,7 +194,7 @@ class Runs:
             for stored in await self._services.store.get(row.run_id):
                 if stored.checkpoint_id == at:
                     return stored.sequence
-        elif at is None or 1 <= at <= row.checkpoints:
+        elif at is None or (type(at) is int and 1 <= at <= row.checkpoints):
             return at
         raise RunNotFound(
             f"run {row.run_id!r} has no checkpoint {at!r}.", fix=f"It has 1 to {row.checkpoints}."
@@ -204,13 +206,20 @@ class Runs:
         """Admit and drive a run; if its id is taken, return the encoded inputs instead."""
         services = self._services
         state = RunState(flow.plan)
-        space = ValueSpace(flow.plan, services.values, services.blobs, flow.durability.blob_threshold)
+        blobs = services.blobs if flow.durability.mode is not Mode.OFF else None
+        space = ValueSpace(flow.plan, services.values, blobs, flow.durability.blob_threshold)
         drafts = tuple(space.draft(name, value) for name, value in inputs.items())
         for draft in drafts:
             if draft.spill is not None:
                 await patiently(services.clock, partial(_write_aside, space, draft))
         journal = Journal(services, _identity(flow, run_id), flow.durability, state, space)
-        verdict = await journal.admit(drafts, services.ids.new_id())
+        try:
+            verdict = await journal.admit(drafts, services.ids.new_id())
+        except BaseException:
+            # It may have been admitted all the same; nobody drives it then.
+            if journal.lease is not None:
+                await self._release(journal.lease)
+            raise
         if verdict is Verdict.EXISTS:
             return drafts
         self._emit("run_started", run_id, {"flow": flow.name})
@@ -330,7 +339,8 @@ class Runs:
         if row.flow_hash == flow.plan.hash:
             return
         stored = await self._services.store.blueprint(row.flow_hash)
-        what = differences(stored, flow.plan.blueprint) if stored is not None else "its structure is unknown"
+        is_known = stored is not None and hash_of(stored) == row.flow_hash
+        what = differences(stored, flow.plan.blueprint) if stored and is_known else "its structure is unknown"
         if row.status is Status.COMPLETED:
             log.warning("flow %r changed since run %r ended: %s.", flow.name, row.run_id, what)
             return

@@ -26,7 +26,12 @@ def draft_outputs(call: Call, space: ValueSpace) -> tuple[Slot, ...]:
         if len(names) == 1:
             return (space.draft(names[0], call.returned, node.persist),)
         values = zip(names, node.spread(call.returned), strict=True)
-        return tuple([space.draft(name, value, node.persist) for name, value in values])
+        drafts = tuple([space.draft(name, value, node.persist) for name, value in values])
+        if sum(not d.is_frozen for d in drafts) > 1:
+            # They may share an object, which would then be handed to two readers.
+            for draft in drafts:
+                draft.is_lent = True
+        return drafts
     except _NODES_FAULT as error:
         call.error = error
         return ()

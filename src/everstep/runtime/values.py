@@ -1,7 +1,7 @@
 """The values of a run in this process: what was recorded of each, and who may have the live object.
 
-Nodes never share a mutable object. The only reader of a value may take the live object once; everybody
-else, and every retry, gets a fresh copy decoded from what was recorded.
+Nodes never share a mutable object. Every reader gets a fresh copy decoded from what was recorded; only if a
+value is large may its only reader take the live object, once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from everstep.ports.store import CheckpointBlobStore
 
 _GONE = object()
 _MUTABLE = (dict, list)
-_SMALL = 64 * 1024
+LIVE_FROM = 64 * 1024
+"""From this size on, the only reader of a value is given the object itself, not a copy."""
 CONTENT_TYPE = "application/vnd.everstep.value"
 
 
@@ -152,9 +153,9 @@ class ValueSpace:
             draft.added = None
         if draft.is_frozen or draft.is_transient:
             return
-        plan = self._plan
-        is_last = name not in plan.readers and draft.written.size < _SMALL
-        if draft.is_lent or not (name in plan.sole_reader or is_last):
+        # A copy of a small value is cheap, and nobody else can hold it: no node, no module's variable.
+        is_small = draft.written.size < LIVE_FROM and draft.cost < LIVE_FROM
+        if is_small or draft.is_lent or name not in self._plan.sole_reader:
             draft.live = _GONE
 
     def load(self, written: Written, payload: bytes | None) -> None:

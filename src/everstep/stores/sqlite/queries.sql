@@ -50,9 +50,6 @@ WHERE position BETWEEN ?1 AND ?2 ORDER BY position;
 SELECT position FROM checkpoints
 WHERE position BETWEEN ?1 AND ?2 AND keyframe ORDER BY position DESC LIMIT 1;
 
--- name: head
-SELECT max(position) FROM checkpoints WHERE position BETWEEN ?1 AND ?2;
-
 -- name: run
 SELECT run_key, run_id, flow_id, flow_version, flow_hash, parent_run_id, status, created_at, ended_at,
        epoch, owner, expires_at, process, takeovers, claimed_sequence, signal, acked_at,

@@ -334,6 +334,13 @@ def _process_text(process: Process | None) -> str | None:
 
 
 def _row(row: tuple[Any, ...]) -> RunRow:
+    try:
+        return _read_row(row)
+    except (ValueError, TypeError, OverflowError, msgspec.DecodeError) as error:
+        raise StateCorrupted(f"the row of run {row[1]!r} was altered: {error}.") from error
+
+
+def _read_row(row: tuple[Any, ...]) -> RunRow:
     key, run_id, flow_id, flow_version, flow_hash, parent, status, created, ended = row[:9]
     epoch, owner, expires, process, takeovers, _, signal, acked, head = row[9:]
     lease = None
