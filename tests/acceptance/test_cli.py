@@ -441,13 +441,31 @@ def test_wrong_store_path_is_an_error_and_makes_no_file(
     assert not (tmp_path / "typo.db").exists()
 
 
+def test_a_run_can_be_resumed_by_its_id_alone_from_any_folder(everstep: Everstep, tmp_path: Path) -> None:
+    everstep("run", "failing.py", "-i", "n=1", "--run-id", "f1")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    store = str(tmp_path / ".everstep" / "runs.db")
+    resumed = subprocess.run(
+        [sys.executable, "-m", "everstep", "resume", "f1", "--store", store],
+        cwd=elsewhere,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert "resumed at checkpoint" in resumed.stderr, resumed.stderr
+
+
 def test_unknown_run_newer_schema_and_missing_file_are_told_apart(everstep: Everstep, tmp_path: Path) -> None:
     everstep("run", "failing.py", "-i", "n=1", "--run-id", "f1")
     unknown = everstep("log", "f2")
     assert (unknown.returncode, unknown.stderr.split(":")[0]) == (2, "error [DAG-CKPT-006]")
+    (tmp_path / "failing.py").rename(tmp_path / "moved.py")
     no_file = everstep("resume", "f1")
     assert no_file.returncode == 2
-    assert "everstep resume f1 FILE.py:failing" in no_file.stderr
+    assert "there is no file" in no_file.stderr and "failing.py" in no_file.stderr
+    (tmp_path / "moved.py").rename(tmp_path / "failing.py")
     no_step = everstep("show", "f1", "third")
     assert no_step.returncode == 2
     assert "first, second" in no_step.stderr

@@ -43,6 +43,13 @@ def load_flow(text: str) -> Flow:
     return find_flow(load_module(spec), spec)
 
 
+def place_of(text: str) -> str:
+    """Return the same place in a form that holds from any folder."""
+    spec = Spec.parse(text)
+    place = str(Path(spec.place).resolve()) if spec.is_file else spec.place
+    return f"{place}:{spec.flow}" if spec.flow else place
+
+
 def load_module(spec: Spec) -> ModuleType:
     """Import a file under its stem, as `import` would from its folder, or a module by its name."""
     path = Path(spec.place).resolve()

@@ -15,7 +15,7 @@ import click
 from everstep import Flow, Host, RunResult, Status
 from everstep.cli.failures import say
 from everstep.cli.inputs import gather_inputs
-from everstep.cli.loading import load_flow
+from everstep.cli.loading import load_flow, place_of
 from everstep.cli.options import command_line, find_run, json_option, open_host, store_option
 from everstep.cli.plain import Unreadable, count, duration, ended_before, error_json, preview, write_json
 from everstep.cli.progress import Watcher, choose_watcher
@@ -60,6 +60,7 @@ def run(
     """
     with stdout_kept_clean(as_json):
         definition = load_flow(flow)
+        definition.source = place_of(flow)
         inputs = gather_inputs(definition, pairs, inputs_file)
         if inputs is not None or run_id is None:
             definition.check_inputs(inputs or {})
@@ -82,10 +83,12 @@ def resume(
 ) -> int:
     """Continue a run that stopped, or reopen one that failed at the node that failed.
 
-    Finished steps are not run again. A run that has completed is shown as it is.
+    Finished steps are not run again. A run that has completed is shown as it is. The file may be left out
+    for a run that `everstep run` began: the store remembers where its flow was.
 
     \b
-    Example:
+    Examples:
+      everstep resume A17
       everstep resume A17 orders.py
     """
     if run_id.endswith(".py") or ".py:" in run_id:
@@ -94,9 +97,10 @@ def resume(
     with open_host(store, create=False) as host:
         run_id = find_run(host, run_id)
         name = host.info(run_id).flow
+        flow = flow or remembered_place(host, run_id)
     if flow is None:
         raise BadRequest(
-            f"the store keeps no code: say where flow {name!r} of run {run_id!r} is defined.",
+            f"the store does not know where flow {name!r} of run {run_id!r} is defined.",
             fix=f"Write: {command_line('resume', run_id, f'FILE.py:{name}', store=store)}",
         )
     with stdout_kept_clean(as_json):
@@ -107,6 +111,13 @@ def resume(
 
 
 Work = Callable[[Host], RunResult]
+
+
+def remembered_place(host: Host, run_id: str) -> str | None:
+    """Return where a run's flow was when it began, if it is known."""
+    metadata = host.history(run_id, last=1)[0].metadata or {}
+    place = metadata.get("source")
+    return place if isinstance(place, str) else None
 
 
 class Executed:

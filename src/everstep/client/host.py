@@ -86,9 +86,9 @@ class AsyncHost:
         """Cancel a run; `running` means that its owner was told and will stop at its next write."""
         return await self._runs.cancel(run_id)
 
-    async def history(self, run_id: str) -> list[CheckpointRecord]:
-        """Return every checkpoint of a run, oldest first, each with the digest that covers it."""
-        return await self._runs.history(run_id)
+    async def history(self, run_id: str, *, last: int | None = None) -> list[CheckpointRecord]:
+        """Return the checkpoints of a run up to `last`, oldest first, each with the digest that covers it."""
+        return await self._runs.history(run_id, last)
 
     async def state(self, run_id: str, at: int | str | None = None) -> RunState:
         """Return the values of a run at a checkpoint, given by sequence or id; by default the newest."""

@@ -150,9 +150,9 @@ class Host:
         """Cancel a run; `running` means that its owner was told and will stop at its next write."""
         return self._lanes.call(lambda host: host.cancel(run_id))
 
-    def history(self, run_id: str) -> list[CheckpointRecord]:
-        """Return every checkpoint of a run, oldest first, each with the digest that covers it."""
-        return self._lanes.call(lambda host: host.history(run_id))
+    def history(self, run_id: str, *, last: int | None = None) -> list[CheckpointRecord]:
+        """Return the checkpoints of a run up to `last`, oldest first, each with the digest that covers it."""
+        return self._lanes.call(lambda host: host.history(run_id, last=last))
 
     def state(self, run_id: str, at: int | str | None = None) -> RunState:
         """Return the values of a run at a checkpoint, given by sequence or id; by default the newest."""

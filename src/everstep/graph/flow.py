@@ -91,6 +91,8 @@ class Flow:
                 problems=[p._asdict() for p in problems],
             )
         self._complete_inputs: dict[frozenset[str], bool] = {}
+        self.source: str | None = None
+        """Where to find this flow again, as `FILE.py:FLOW`; kept with its runs if it is set."""
 
     def __repr__(self) -> str:
         return f"<flow {self.name} ({', '.join(n.name for n in self.nodes)})>"

@@ -54,6 +54,7 @@ class Identity(NamedTuple):
     flow_hash: str
     blueprint: bytes
     parent_run_id: str | None = None
+    source: str | None = None
 
 
 class Journal:
@@ -124,6 +125,7 @@ class Journal:
             flow_version=flow.flow_version,
             flow_hash=flow.flow_hash,
             ttl=self._durability.checkpoint_ttl,
+            metadata={"source": flow.source} if flow.source is not None else None,
         )
         admission = Admission(
             flow_id=flow.flow_id,

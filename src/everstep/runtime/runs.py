@@ -160,12 +160,12 @@ class Runs:
             )
         return Outcome(row.run_id, folded.status, folded.state, folded.space, folded.error)
 
-    async def history(self, run_id: str) -> list[CheckpointRecord]:
+    async def history(self, run_id: str, last: int | None) -> list[CheckpointRecord]:
         """Return every checkpoint of a run, with what deltas leave out filled in."""
         row = await self.row(run_id)
         views: list[CheckpointRecord] = []
         digest = b""
-        for stored in await self._services.store.get(run_id):
+        for stored in await self._services.store.get(run_id, last=last):
             where = f"checkpoint {stored.sequence} of run {run_id!r}"
             opened = unseal(stored.body, where, digest)
             check_values(opened, where)
@@ -390,7 +390,8 @@ async def _write_aside(space: ValueSpace, draft: Slot) -> None:
 
 
 def _identity(flow: Flow, run_id: str) -> Identity:
-    return Identity(run_id, flow.name, flow.version, flow.plan.hash, flow.plan.blueprint)
+    plan = flow.plan
+    return Identity(run_id, flow.name, flow.version, plan.hash, plan.blueprint, source=flow.source)
 
 
 def check_run_id(run_id: str) -> str:
