@@ -185,15 +185,19 @@ def w5(a: Any) -> Any:
 
 def w6(a: Any) -> Any:
     values = [payload(i) for i in range(1, a.n + 1)]
-    nodes = []
-    for k in range(a.n):
 
-        @node(name=f"s{k}", output=f"blob{k}", inputs=[f"blob{k - 1}"] if k else [])
-        def big(k: int = k, **previous: Any) -> str:
-            return values[k]
+    def link(k: int) -> Node:
+        def first() -> str:
+            return values[0]  # type: ignore[no-any-return]
 
-        big.params = tuple(p for p in big.params if p.name != "k")
-        nodes.append(big)
+        def later(previous: str) -> str:
+            return values[k]  # type: ignore[no-any-return]
+
+        if k == 0:
+            return node(output="blob0", name="s0")(first)
+        return node(output=f"blob{k}", name=f"s{k}")(later).with_inputs(previous=f"blob{k - 1}")
+
+    nodes = [link(k) for k in range(a.n)]
     flow = Flow("big", nodes, durability="strong")
     with Host(url(a)) as host:
         with Timer() as t:

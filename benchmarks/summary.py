@@ -1,4 +1,4 @@
-"""The table of docs/performance.md from the driver's results: `python benchmarks/summary.py results.jsonl`."""
+"""The table of docs/performance.md: `python benchmarks/summary.py results.jsonl`."""
 
 from __future__ import annotations
 
@@ -94,12 +94,11 @@ def main() -> None:
     show("w6 10 MiB values, ms each", "1.3", key("w6", 10), raw("w6", 10, variant="blobfile"), 1e3)
     show("w7 hello from a fresh process, ms", "2", key("w7", 1), raw("w7", 1, sync="default"), 1e3)
     size = results.value(key("w2", 800), "bytes_per_step") or 0
-    print(
-        f"\nw2: time exponent {results.exponent('seconds'):.2f}, size exponent {results.exponent('db_bytes'):.2f}, ",
-        end="",
+    growth = (
+        f"time exponent {results.exponent('seconds'):.2f}, size exponent {results.exponent('db_bytes'):.2f}"
     )
-    print(f"{size:,.0f} bytes a step. w7: import {results.value(key('w7', 1), 'import_wall_s')} s, ", end="")
-    print(f"{results.value(key('w7', 1), 'import_rss_mb')} MB.")
+    start, memory = (results.value(key("w7", 1), field) for field in ("import_wall_s", "import_rss_mb"))
+    print(f"\nw2: {growth}, {size:,.0f} bytes a step. w7: import {start} s, {memory} MB.")
 
 
 if __name__ == "__main__":

@@ -199,12 +199,13 @@ class Drive:
         """Run the only ready node with as few detours as its kind allows."""
         call = await self._prepare(i)
         node, services = call.node, self._services
+        on_chunk = self._teller.chunks(call) if self._teller.is_heard else None
         if call.error is not None:
             self._finish(call)
         elif node.is_async and not (self._policy.has_deadline and self._journal.steps):
             self._awaiting = asyncio.current_task()
             try:
-                await call_async(call, self._teller.chunks(call))
+                await call_async(call, on_chunk)
             finally:
                 self._awaiting = None
             self._finish(call)
@@ -212,15 +213,18 @@ class Drive:
             self._spawn(call)
             await self._wait(None)
         else:
-            with self._late:
-                call_here(call, self._teller.chunks(call))
+            if self._policy.has_deadline and self._journal.steps:
+                with self._late:
+                    call_here(call, on_chunk)
+            else:
+                call_here(call, on_chunk)
             self._finish(call)
 
     async def _prepare(self, i: int) -> Call:
         """Gather a node's arguments and key; flush first where the policy wants that."""
         state, journal = self._state, self._journal
         node = state.plan.nodes[i]
-        if self._policy.before_effects:
+        if self._policy.before_effects and node.effects is Effects.EFFECTFUL:
             trigger = self._policy.before(node, steps=len(journal.steps))
             if trigger is not None:
                 await journal.flush(trigger)
