@@ -302,7 +302,7 @@ def test_a_forgotten_output_is_named() -> None:
 
 def test_an_unannotated_context_is_told_how_to_be_one() -> None:
     @node(output="z")
-    def asks(x: int, ctx) -> int:  # type: ignore[no-untyped-def]
+    def asks(x: int, ctx) -> int:
         return x
 
     with pytest.raises(InputError, match="ctx: Context"):
