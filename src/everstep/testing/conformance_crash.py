@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
-from datetime import timedelta
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from typing import Any
 
@@ -13,22 +13,9 @@ import pytest
 
 from everstep import Durability, Flow, Host, Status, ifelse, node
 from everstep.errors import StoreError
-from everstep.model.leases import Lease, Process
-from everstep.model.records import ArtifactRef
-from everstep.ports.store import (
-    BlockingStore,
-    Capabilities,
-    CheckpointBlobStore,
-    CheckpointStore,
-    Commit,
-    RunFilter,
-    RunRow,
-    Signal,
-    StoredRecord,
-    Verdict,
-)
 from everstep.registry import Opened
 from everstep.testing.conformance_client import StoreKit, Suite
+from everstep.testing.killing import killing
 
 TTL = Durability().lease_ttl
 
@@ -51,20 +38,15 @@ class Interruption:
         self._count = 0
         self._lock = threading.Lock()
 
-    def around(self, kind: str, write: Callable[[], Any]) -> Any:
-        """Make a write, unless this is where it is interrupted."""
-        if self._strikes(kind):
-            if self._loss is Loss.AFTER:
-                write()
+    @contextmanager
+    def write(self, kind: str) -> Iterator[None]:
+        """Surround a write, and interrupt it if it is the one. Renewals come when they will, so they pass."""
+        is_struck = kind != "renew" and self._strikes(kind)
+        if is_struck and self._loss is not Loss.AFTER:
             raise StoreError(f"interrupted at {kind}.")
-        return write()
-
-    async def around_async(self, kind: str, write: Callable[[], Any]) -> Any:
-        if self._strikes(kind):
-            if self._loss is Loss.AFTER:
-                await write()
+        yield
+        if is_struck:
             raise StoreError(f"interrupted at {kind}.")
-        return await write()
 
     def _strikes(self, kind: str) -> bool:
         with self._lock:
@@ -78,103 +60,9 @@ class Interruption:
             return self.hit is not None
 
 
-class InterruptedStore:
-    """A store, and artifacts, whose n-th write is interrupted."""
-
-    def __init__(self, inner: Opened, interruption: Interruption) -> None:
-        assert inner.blobs is not None
-        self._store = inner.store
-        self._blobs: CheckpointBlobStore = inner.blobs
-        self._interruption = interruption
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return self._store.capabilities
-
-    async def put(self, commits: Sequence[Commit]) -> list[Verdict]:
-        done: list[Verdict] = await self._interruption.around_async("put", lambda: self._store.put(commits))
-        return done
-
-    async def lease(
-        self,
-        run_id: str,
-        *,
-        owner: str,
-        ttl: timedelta,
-        process: Process | None,
-        void_epoch: int | None = None,
-    ) -> Lease:
-        granted: Lease = await self._interruption.around_async(
-            "lease",
-            lambda: self._store.lease(run_id, owner=owner, ttl=ttl, process=process, void_epoch=void_epoch),
-        )
-        return granted
-
-    async def release_lease(self, lease: Lease) -> None:
-        await self._interruption.around_async("release", lambda: self._store.release_lease(lease))
-
-    async def signal(self, run_id: str, signal: Signal) -> bool:
-        told: bool = await self._interruption.around_async(
-            "signal", lambda: self._store.signal(run_id, signal)
-        )
-        return told
-
-    async def ack(self, run_id: str) -> None:
-        await self._interruption.around_async("ack", lambda: self._store.ack(run_id))
-
-    async def renew(self, leases: Sequence[Lease], ttl: timedelta) -> list[Lease | Verdict]:
-        return await self._store.renew(leases, ttl)
-
-    async def get(self, run_id: str, *, first: int = 1, last: int | None = None) -> list[StoredRecord]:
-        return await self._store.get(run_id, first=first, last=last)
-
-    async def tail(self, run_id: str, *, at: int | None = None) -> list[StoredRecord]:
-        return await self._store.tail(run_id, at=at)
-
-    async def run(self, run_id: str) -> RunRow | None:
-        return await self._store.run(run_id)
-
-    async def list(self, wanted: RunFilter) -> list[RunRow]:
-        return await self._store.list(wanted)
-
-    async def blueprint(self, flow_hash: str) -> bytes | None:
-        return await self._store.blueprint(flow_hash)
-
-    async def close(self) -> None:
-        await self._store.close()
-
-    def put_checkpoint_blob(self, header: bytes, data: bytes, *, content_type: str) -> ArtifactRef:
-        ref: ArtifactRef = self._interruption.around(
-            "blob", lambda: self._blobs.put_checkpoint_blob(header, data, content_type=content_type)
-        )
-        return ref
-
-    def get_checkpoint_blob(self, ref: ArtifactRef) -> bytes:
-        return self._blobs.get_checkpoint_blob(ref)
-
-
-class InterruptedBlockingStore(InterruptedStore):
-    """The same for a store that blocks."""
-
-    def put_blocking(self, commits: Sequence[Commit]) -> list[Verdict]:
-        done: list[Verdict] = self._interruption.around("put", lambda: self._blocking.put_blocking(commits))
-        return done
-
-    def renew_blocking(self, leases: Sequence[Lease], ttl: timedelta) -> list[Lease | Verdict]:
-        return self._blocking.renew_blocking(leases, ttl)
-
-    @property
-    def _blocking(self) -> BlockingStore:
-        assert isinstance(self._store, BlockingStore)
-        return self._store
-
-
 def interrupted(inner: Opened, interruption: Interruption) -> Opened:
     """Return the same store with its n-th write interrupted."""
-    kind = InterruptedBlockingStore if isinstance(inner.store, BlockingStore) else InterruptedStore
-    store = kind(inner, interruption)
-    assert isinstance(store, CheckpointStore)
-    return Opened(store, store, inner.url)
+    return killing(inner, by=interruption)
 
 
 class Workshop:

@@ -19,10 +19,10 @@ import signal
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 from everstep.errors import StoreUnavailable
 from everstep.model.leases import Lease, Process
@@ -40,6 +40,13 @@ from everstep.ports.store import (
     Verdict,
 )
 from everstep.registry import Opened
+
+
+class Points(Protocol):
+    """Whoever wants to be asked at every write."""
+
+    def write(self, kind: str) -> AbstractContextManager[None]:
+        """Surround a write of this kind."""
 
 
 class Crashed(Exception):
@@ -143,7 +150,7 @@ def read_trace(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_bytes().splitlines()] if path.exists() else []
 
 
-def killing(opened: Opened, *, at: int | str | None = None, by: Killer | None = None) -> Opened:
+def killing(opened: Opened, *, at: int | str | None = None, by: Points | None = None) -> Opened:
     """Return the same store and artifacts with points around every write.
 
     Give a `Killer` of your own with `by` to read its points or to add those of node bodies.
@@ -162,7 +169,7 @@ def killing(opened: Opened, *, at: int | str | None = None, by: Killer | None = 
 class KillingStore:
     """A store whose every write is surrounded by points. Reads pass through."""
 
-    def __init__(self, store: CheckpointStore, killer: Killer) -> None:
+    def __init__(self, store: CheckpointStore, killer: Points) -> None:
         self._store = store
         self._killer = killer
 
@@ -226,7 +233,7 @@ class KillingStore:
 class BlockingKillingStore(KillingStore):
     """The same around a store that the runtime may call without awaiting."""
 
-    def __init__(self, store: CheckpointStore, blocking: BlockingStore, killer: Killer) -> None:
+    def __init__(self, store: CheckpointStore, blocking: BlockingStore, killer: Points) -> None:
         super().__init__(store, killer)
         self._blocking = blocking
 
@@ -242,7 +249,7 @@ class BlockingKillingStore(KillingStore):
 class KillingBlobs:
     """Artifacts whose every write is surrounded by points."""
 
-    def __init__(self, blobs: CheckpointBlobStore, killer: Killer) -> None:
+    def __init__(self, blobs: CheckpointBlobStore, killer: Points) -> None:
         self._blobs = blobs
         self._killer = killer
 
