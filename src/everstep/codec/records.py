@@ -56,6 +56,8 @@ def unseal(body: bytes, where: str, base_digest: bytes | None) -> OpenRecord:
         if envelope.version < 1:
             raise ValueError(f"schema version {envelope.version}")
         record = _headers.decode(envelope.header)
+        if envelope.version != record.version:
+            record = msgspec.structs.replace(record, version=envelope.version)
     except (msgspec.DecodeError, msgspec.ValidationError, ValueError, TypeError) as error:
         raise StateCorrupted(f"{where} cannot be read: {error}.") from error
     before = envelope.base_digest if base_digest is None else base_digest

@@ -7,6 +7,8 @@ from collections.abc import Coroutine
 from datetime import datetime
 from typing import Any, NamedTuple
 
+import msgspec
+
 from everstep.codec.records import seal
 from everstep.engine.state import RunState
 from everstep.errors import LeaseLost, RunCancelled, StoreUnavailable
@@ -15,7 +17,6 @@ from everstep.model.enums import Flush, Mode, Status, Trigger
 from everstep.model.leases import Lease
 from everstep.model.records import (
     INPUTS,
-    SCHEMA_VERSION,
     CheckpointRecord,
     ErrorInfo,
     SerializedState,
@@ -114,7 +115,6 @@ class Journal:
             return Verdict.ACCEPTED
         flow, ttl, process = self._identity, self._durability.lease_ttl, self._services.processes.me()
         record = CheckpointRecord(
-            version=SCHEMA_VERSION,
             checkpoint_id=self._services.ids.new_id(),
             sequence=1,
             trigger=Trigger.ADMISSION,
@@ -216,38 +216,33 @@ class Journal:
         metadata: dict[str, Any] | None,
         now: datetime,
     ) -> CheckpointRecord:
-        head, steps = self.head, tuple(self.steps)
-        live = self._space.size + _NODE_COST * min(self._state.steps, len(self._state.visits))
-        if head.tail_bytes + self.size < max(KEYFRAME_BYTES, 2 * live):
-            return CheckpointRecord(
-                version=SCHEMA_VERSION,
-                checkpoint_id=self._services.ids.new_id(),
-                sequence=head.sequence + 1,
-                trigger=trigger,
-                created_at=now,
-                status=status,
-                steps=steps,
-                error=error,
-                metadata=metadata,
-            )
-        values, self._keyframe_payloads = self._space.snapshot()
-        state = self._state
-        return CheckpointRecord(
-            version=SCHEMA_VERSION,
+        delta = CheckpointRecord(
             checkpoint_id=self._services.ids.new_id(),
-            sequence=head.sequence + 1,
+            sequence=self.head.sequence + 1,
             trigger=trigger,
             created_at=now,
-            keyframe=True,
             status=status,
-            steps=steps,
+            steps=tuple(self.steps),
             error=error,
             metadata=metadata,
+        )
+        live = self._space.size + _NODE_COST * min(self._state.steps, len(self._state.visits))
+        if self.head.tail_bytes + self.size < max(KEYFRAME_BYTES, 2 * live):
+            return delta
+        return self._keyframe(delta)
+
+    def _keyframe(self, delta: CheckpointRecord) -> CheckpointRecord:
+        """Add the folded state, so that a resume need not read further back."""
+        values, self._keyframe_payloads = self._space.snapshot()
+        state, identity = self._state, self._identity
+        return msgspec.structs.replace(
+            delta,
+            keyframe=True,
             run_id=self.run_id,
-            parent_run_id=self._identity.parent_run_id,
-            flow_id=self._identity.flow_id,
-            flow_version=self._identity.flow_version,
-            flow_hash=self._identity.flow_hash,
+            parent_run_id=identity.parent_run_id,
+            flow_id=identity.flow_id,
+            flow_version=identity.flow_version,
+            flow_hash=identity.flow_hash,
             frontier=state.frontier(),
             state=SerializedState(values, state.nodes(), state.error),
             idempotency=state.idempotency(),
