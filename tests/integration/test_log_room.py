@@ -126,3 +126,27 @@ os.kill(os.getpid(), 9)
     died = subprocess.run([sys.executable, "-c", script], env=environment, check=False)
     assert died.returncode == -9
     assert len(bodies(path)) == puts - 1
+
+
+def test_a_commit_counts_even_if_the_log_cannot_be_folded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("everstep.stores.sqlite.room.CHECKPOINT_PAGES", 1)
+
+    class Failing:
+        """A connection on whose disk the log cannot be folded back."""
+
+        def __init__(self, connection: apsw.Connection) -> None:
+            self._connection = connection
+
+        def wal_checkpoint(self, *_: object) -> None:
+            raise apsw.FullError("disk is full")
+
+    path = tmp_path / "runs.db"
+    store = SqliteStore(path, SystemClock())
+    room = store._room
+    assert room is not None
+    store._db.set_wal_hook(lambda connection, *rest: room._on_commit(Failing(connection), *rest))  # type: ignore[arg-type]
+    admit(store, "r")
+    put(store, "r", 2)
+    assert len(bodies(path)) == 2

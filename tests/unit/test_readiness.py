@@ -324,3 +324,24 @@ def test_loops_that_overlap_never_get_stuck() -> None:
         targets = {"left": ("b",), "right": ("a",)}.get(path)
         done(state, path, targets if targets is None or goes_on else ())
     assert not state.active and state.steps >= 20
+
+
+def test_several_entries_of_one_loop_begin_one_after_the_other() -> None:
+    gate = route("a", "b", END, name="gate")(make("g", "x y").fn)
+    nodes = [make("a", "y?", "x"), make("b", "x?", "y"), gate]
+    state = begin(Flow("f", nodes, entry=["a", "b"]))
+    assert ready(state) == ["a"]
+    done(state, "a")
+    assert ready(state) == ["b"]
+    done(state, "b")
+    assert ready(state) == ["gate"]
+
+
+def test_a_head_chosen_while_it_runs_begins_a_round_of_its_own() -> None:
+    pick = route("work", END, name="pick")(make("p", "").fn)
+    back = route("pick", END, name="back")(make("q", "n").fn)
+    state = begin(Flow("f", [pick, make("work", "", "n"), back], entry=["work", "pick"]))
+    state.begin(state.plan.index["work"])
+    done(state, "pick", ("work",))
+    done(state, "work")
+    assert ready(state) == ["back"], "what the first visit made due comes before the second"

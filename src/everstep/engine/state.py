@@ -114,24 +114,29 @@ class RunState:
             for target in step.decision:
                 t = self.plan.index[target]
                 self.chosen[t] += 1
-                if t in self.plan.loops:
-                    self.round += 1
-                    self._activate(t, self.round)
-                else:
-                    self._activate(t, round_)
+                self._activate(t, self._round_of_choice(t, round_))
         if self.plan.is_target[i]:
             if self.chosen[i] > 0:
                 self.chosen[i] -= 1
             if self.chosen[i] > 0:
-                self._activate(i, round_)
+                self._activate(i, self._round_of_choice(i, round_))
         elif self._is_stale(i):
             self._activate(i, round_)
 
+    def _round_of_choice(self, target: int, round_: int) -> int:
+        """Choosing the head of a loop begins a new round; any other target belongs to the present one."""
+        if target not in self.plan.loops:
+            return round_
+        self.round += 1
+        return self.round
+
     def _admit(self, step: StepRecord) -> None:
-        for i in self.plan.entry:
-            if self.plan.is_target[i]:
-                self.chosen[i] += 1
-                self._activate(i, 0)
+        # Several entries of one loop begin one after the other: each is a round of its own.
+        heads = [i for i in self.plan.entry if self.plan.is_target[i]]
+        for round_, i in enumerate(heads):
+            self.chosen[i] += 1
+            self._activate(i, round_)
+            self.round = round_
         for write in step.writes:
             self._write(write.name, write.version, 0)
         for i, count in enumerate(self.missing):

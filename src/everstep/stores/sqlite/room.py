@@ -9,6 +9,7 @@ knows, and after a crash a frame of zeros fails its checksum like any other half
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import apsw
@@ -42,7 +43,9 @@ class LogRoom:
         self._pages = pages
         self._commits += 1
         if pages >= CHECKPOINT_PAGES:
-            connection.wal_checkpoint(name, apsw.SQLITE_CHECKPOINT_PASSIVE)
+            # The commit has been made: a full disk or a busy reader must not make it look as if it had not.
+            with suppress(apsw.Error):
+                connection.wal_checkpoint(name, apsw.SQLITE_CHECKPOINT_PASSIVE)
         return apsw.SQLITE_OK
 
     def is_short(self) -> bool:
