@@ -41,7 +41,6 @@ class RunState:
         "plan",
         "reads",
         "retry_at",
-        "round",
         "running",
         "statuses",
         "steps",
@@ -69,8 +68,6 @@ class RunState:
         self.running: set[int] = set()
         self.active = 0
         """The same nodes as a bit mask."""
-        self.round = 0
-        """How many times a loop has begun anew."""
         self.steps = 0
         self.error: ErrorInfo | None = None
 
@@ -114,21 +111,26 @@ class RunState:
             for target in step.decision:
                 t = self.plan.index[target]
                 self.chosen[t] += 1
-                self._activate(t, self._round_of_choice(t, round_))
+                self._activate(t, self._round_of_choice(i, t, round_))
         if self.plan.is_target[i]:
             if self.chosen[i] > 0:
                 self.chosen[i] -= 1
             if self.chosen[i] > 0:
-                self._activate(i, self._round_of_choice(i, round_))
+                self._activate(i, self._round_of_choice(i, i, round_))
         elif self._is_stale(i):
             self._activate(i, round_)
 
-    def _round_of_choice(self, target: int, round_: int) -> int:
-        """Choosing the head of a loop begins a new round; any other target belongs to the present one."""
-        if target not in self.plan.loops:
+    def _round_of_choice(self, gate: int, target: int, round_: int) -> int:
+        """A gate that chooses the head of its own loop begins a new round; else the present one goes on.
+
+        Two gates may begin rounds at the same time. Which is the earlier follows from the rounds they are in
+        and their places in the flow, never from which of them was quicker.
+        """
+        members = self.plan.loops.get(target)
+        if members is None or not (members | 1 << target) >> gate & 1:
             return round_
-        self.round += 1
-        return self.round
+        width = len(self.visits) + 1
+        return (round_ // width + 1) * width + gate
 
     def _admit(self, step: StepRecord) -> None:
         # Several entries of one loop begin one after the other: each is a round of its own.
@@ -136,7 +138,6 @@ class RunState:
         for round_, i in enumerate(heads):
             self.chosen[i] += 1
             self._activate(i, round_)
-            self.round = round_
         for write in step.writes:
             self._write(write.name, write.version, 0)
         for i, count in enumerate(self.missing):
@@ -165,9 +166,12 @@ class RunState:
             self.keys[i] = step.key
 
     def _activate(self, i: int, round_: int) -> None:
-        if i not in self.due:
+        known = self.due.get(i)
+        if known is None:
             self.due[i] = round_
             self.active |= 1 << i
+        elif round_ < known:
+            self.due[i] = round_
 
     def begin(self, i: int) -> None:
         """Mark a due node as started by this process."""
@@ -188,7 +192,7 @@ class RunState:
             conflict = active & blockers[i]
             if conflict and not (loops and self._all_begin_later(conflict, i, round_)):
                 continue
-            if i in loops and self._is_round_under_way(active & loops[i], round_):
+            if i in loops and self._is_round_under_way(active & loops[i], i, round_):
                 continue
             if self.retry_at and now is not None and self.retry_at.get(i, now) > now:
                 continue
@@ -203,14 +207,17 @@ class RunState:
             for j in bits(conflict)
         )
 
-    def _is_round_under_way(self, members: int, round_: int) -> bool:
-        """True if some node of an earlier round is still active."""
-        return members != 0 and any(self.due[j] < round_ for j in bits(members))
+    def _is_round_under_way(self, members: int, head: int, round_: int) -> bool:
+        """True if some node of an earlier round is still active, or another head comes first in this one."""
+        due, loops = self.due, self.plan.loops
+        return any(due[j] < round_ or (due[j] == round_ and j < head and j in loops) for j in bits(members))
 
     def oldest(self) -> list[int]:
         """Return the node to run when every node waits for another, as in loops that overlap."""
         able = [i for i in self.due if not self.missing[i] and i not in self.running]
-        return [min(able, key=lambda i: (self.due[i], i))] if able and not self.running else []
+        if not able or self.running:
+            return []
+        return [min(able, key=lambda i: (self.due[i], i not in self.plan.looping, i))]
 
     def has_limits(self, max_visits: int | None) -> bool:
         """True if some node may be visited only so often."""
@@ -280,7 +287,6 @@ class RunState:
                 self.retry_at[i] = node.retry_at
             if node.is_due:
                 self._activate(i, node.round)
-                self.round = max(self.round, node.round)
 
     def frontier(self) -> FlowFrontier:
         """Say what is done and what comes next."""

@@ -115,7 +115,8 @@ def _cut(graph: Graph, members: Sequence[int], heads: set[int]) -> Graph:
     """Return a loop's inside without the edges that close it.
 
     Two loops may begin at the same head. The smaller one then counts as inside the larger and is left whole
-    for the next cut, so that the rest of the larger loop waits for it as for any loop.
+    for the next cut, so that the rest of the larger loop waits for it as for any loop. Not so if it holds
+    another head, which is where the next round would begin.
     """
     inside = {m: graph[m] & set(members) for m in members}
     behind: Graph = {m: set() for m in members}
@@ -125,7 +126,7 @@ def _cut(graph: Graph, members: Sequence[int], heads: set[int]) -> Graph:
     bodies = {(u, h): _body(behind, u, h) for h in heads for u in behind[h]}
     largest = max(map(len, bodies.values()))
     for (u, h), body in bodies.items():
-        if len(body) == largest:
+        if len(body) == largest or body & (heads - {h}):
             inside[u] = inside[u] - {h}
     return inside
 

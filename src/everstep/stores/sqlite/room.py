@@ -60,7 +60,7 @@ class LogRoom:
         self._commits = 0
         try:
             self._connection.execute("BEGIN IMMEDIATE")
-        except apsw.BusyError:
+        except apsw.Error:
             return
         try:
             if self._file is None:
@@ -68,9 +68,8 @@ class LogRoom:
             length = os.fstat(self._file).st_size
             if length < self._used() + CHUNK // 4 and length < MOST:
                 chunk = FIRST if length < FIRST else CHUNK
-                os.pwrite(self._file, bytes(chunk), length)
+                length += os.pwrite(self._file, bytes(chunk), length)
                 os.fdatasync(self._file)
-                length += chunk
                 self._commits = _PATIENCE
             self._length = length
         except OSError:
