@@ -51,7 +51,8 @@ def pay(topic: str) -> str:
 
 
 def essay(durability: str = "strong") -> Flow:
-    return Flow("essay", [publish, is_short, read, write], entry="write", durability=durability)
+    nodes = [publish, is_short, read, write]
+    return Flow("essay", nodes, entry="write", durability=durability, max_concurrency=1)
 
 
 def event(kind: Any, name: str = "", visit: int = 1, attempt: int = 1, **data: object) -> Event:
