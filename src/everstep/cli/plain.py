@@ -154,7 +154,7 @@ def preview(value: object, width: int = PREVIEW) -> str:
         return f"{cut(repr(value[:width]), width)} ({_extent(value)})"
     try:
         text = short.repr(value)
-    except Exception:
+    except Exception:  # a value's own repr may do anything; the command must go on
         text = safe_repr(value)
     text = printable(text).replace("\n", " ")
     shown = cut(text, width)
@@ -171,7 +171,7 @@ def full(value: object, width: int, indent: int = 0) -> str:
         return text
     try:
         text = printable(pprint.pformat(value, width=max(width - indent, 40), sort_dicts=False))
-    except Exception:
+    except Exception:  # as above: show it on one line instead
         return text
     return "".join(f"\n{' ' * indent}{line}" for line in text.splitlines())
 
