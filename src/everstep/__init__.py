@@ -4,17 +4,21 @@ from everstep.client.host import AsyncHost
 from everstep.client.sync import Host
 from everstep.client.views import RunInfo, RunResult, RunState
 from everstep.errors import EverstepError
+from everstep.graph.channel import Channel
 from everstep.graph.context import Context
 from everstep.graph.flow import Flow
 from everstep.graph.node import END, Gate, Node, ifelse, node, route
+from everstep.graph.wiring import at_least, chain, critical, parallel, quorum
 from everstep.model.durability import Durability
 from everstep.model.enums import Status
+from everstep.model.items import ItemError
 from everstep.model.retry import Retry
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AsyncHost",
+    "Channel",
     "Context",
     "Durability",
     "END",
@@ -22,6 +26,7 @@ __all__ = [
     "Flow",
     "Gate",
     "Host",
+    "ItemError",
     "Node",
     "Retry",
     "RunInfo",
@@ -29,7 +34,12 @@ __all__ = [
     "RunState",
     "Status",
     "__version__",
+    "at_least",
+    "chain",
+    "critical",
     "ifelse",
     "node",
+    "parallel",
+    "quorum",
     "route",
 ]

@@ -9,6 +9,11 @@ EverstepError
 ├── NodeTimeout               node.timeout             one attempt took longer than the node allows
 ├── OutputError               node.bad_output          a node returned other than its outputs
 ├── GateError                 gate.bad_decision        a gate chose something it did not declare
+├── GroupFailed               group.failed             too few members of a group succeeded
+├── MapInputError             map.bad_input            no list to go over, or lists of different lengths
+├── LiftError                 flow.not_lifted          an inner flow ended without a value that it was to give
+├── UnknownTask               task.unknown             a task for a node that the flow does not have
+├── TaskGone                  task.gone                a queued task's node was removed from the flow
 ├── LimitExceeded             run.limit_exceeded       too many steps or visits
 ├── InputNeverCame            node.input_never_came    a chosen node waits for a value nobody will write
 ├── RunCancelled              run.cancelled            somebody cancelled the run
@@ -89,6 +94,28 @@ class OutputError(EverstepError):
 
 class GateError(EverstepError):
     code = "gate.bad_decision"
+
+
+class GroupFailed(EverstepError):
+    code = "group.failed"
+
+
+class MapInputError(EverstepError):
+    code = "map.bad_input"
+
+
+class LiftError(EverstepError):
+    code = "flow.not_lifted"
+
+
+class UnknownTask(EverstepError):
+    code = "task.unknown"
+
+
+class TaskGone(EverstepError):
+    code = "task.gone"
+    exit_code = 2
+    http_status = 409
 
 
 class LimitExceeded(EverstepError):

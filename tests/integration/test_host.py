@@ -1044,7 +1044,7 @@ def test_what_is_no_flow_is_told_how_to_become_one(host: Host) -> None:
     with pytest.raises(BadRequest, match="not a flow"):
         host.run(None)  # type: ignore[arg-type]
     with pytest.raises(BadRequest, match="not a list"):
-        Flow("f", first)  # type: ignore[arg-type]
+        Flow("f", first)
 
 
 def test_an_interrupted_run_keeps_what_had_finished(host: Host) -> None:

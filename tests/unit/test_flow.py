@@ -65,7 +65,7 @@ def test_all_problems_are_reported_at_once() -> None:
     def gate(x: int) -> str:
         return "double"
 
-    found = problems_of(double, double, gate, entry="missing")
+    found = problems_of(double, double.with_name("double"), gate, entry="missing")
     assert found.keys() == {"flow.duplicate_name", "flow.unknown_target", "flow.unknown_entry"}
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from everstep import END, Flow, Node, ifelse, node, route
+from everstep.engine.keyframe import restore, snapshot
 from everstep.engine.state import RunState
 from everstep.model.enums import Status
 from everstep.model.records import INPUTS, StepRecord, Written
@@ -213,12 +214,12 @@ def test_folding_in_pieces_gives_the_same_state_as_a_keyframe() -> None:
     done(state, "step")
     done(state, "more", ("step",))
     copy = RunState(flow.plan)
-    copy.restore(state.versions, state.nodes(), state.steps)
+    restore(copy, state.versions, snapshot(state, ()), state.counters())
     for path, decision in (("step", None), ("more", ()), ("report", None)):
         assert ready(copy) == ready(state) == [path]
         done(state, path, decision)
         done(copy, path, decision)
-    assert copy.nodes() == state.nodes() and copy.counters() == state.counters()
+    assert snapshot(copy, ()) == snapshot(state, ()) and copy.counters() == state.counters()
 
 
 def test_a_value_written_while_its_reader_ran_is_read_again_on_every_replay() -> None:
@@ -297,7 +298,7 @@ def test_a_keyframe_keeps_rounds_and_the_order_in_which_nodes_became_due() -> No
     done(state, "write")
     done(state, "more", ("write",))
     copy = RunState(flow.plan)
-    copy.restore(state.versions, state.nodes(), state.steps)
+    restore(copy, state.versions, snapshot(state, ()), state.counters())
     assert ready(copy) == ["critique"]
     done(copy, "critique")
     assert ready(copy) == ["write"]
@@ -307,7 +308,7 @@ def test_a_keyframe_keeps_rounds_and_the_order_in_which_nodes_became_due() -> No
     state = begin(flow, "s")
     done(state, "gate", ("a", "b", "c"))
     copy = RunState(flow.plan)
-    copy.restore(state.versions, state.nodes(), state.steps)
+    restore(copy, state.versions, snapshot(state, ()), state.counters())
     assert ready(state) == ready(copy) == ["a", "b", "c"]
 
 

@@ -133,18 +133,26 @@ class Host:
         return self._host.values
 
     def run(
-        self, flow: Flow, inputs: Mapping[str, Any] | None = None, *, run_id: str | None = None
+        self,
+        flow: Flow,
+        inputs: Mapping[str, Any] | None = None,
+        *,
+        run_id: str | None = None,
+        channel: Mapping[str, Any] | None = None,
     ) -> RunResult:
-        """Run a flow to its end.
+        """Run a flow to its end, with these values in its channel.
 
         With the id of an unfinished run it continues that one; with the id of a finished one it returns the
         recorded result and runs nothing. Other inputs than the recorded ones are refused.
         """
-        return self._lanes.call(lambda host: host.run(flow, inputs, run_id=run_id))
+        return self._lanes.call(lambda host: host.run(flow, inputs, run_id=run_id, channel=channel))
 
-    def resume(self, run_id: str, flow: Flow) -> RunResult:
-        """Continue a run. One that failed is reopened at the node that failed, with a fresh retry budget."""
-        return self._lanes.call(lambda host: host.resume(run_id, flow))
+    def resume(self, run_id: str, flow: Flow, *, start: str | None = None) -> RunResult:
+        """Continue a run. One that failed is reopened at the node that failed, with a fresh retry budget.
+
+        With `start` it begins at that node instead, whatever was due.
+        """
+        return self._lanes.call(lambda host: host.resume(run_id, flow, start=start))
 
     def cancel(self, run_id: str) -> Status:
         """Cancel a run; `running` means that its owner was told and will stop at its next write."""

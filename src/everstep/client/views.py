@@ -8,48 +8,96 @@ from typing import Any
 
 from everstep.codec.classes import Stored as Stored  # what values are shown as without their class
 from everstep.errors import NodeFailed, RunCancelled
+from everstep.graph.plan import Plan
 from everstep.model.enums import Status
 from everstep.model.records import Counters, ErrorInfo, FlowFrontier, IdempotencyState
 from everstep.ports.store import RunRow
 from everstep.runtime.rehydrate import Rehydrated
 from everstep.runtime.runs import Outcome
+from everstep.runtime.values import ValueSpace
 
 
-class RunResult(Mapping[str, Any]):
+class Values(Mapping[str, Any]):
+    """The newest values of a flow, and under the names of the flows inside it, theirs."""
+
+    def __init__(self, space: ValueSpace, plan: Plan, prefix: str) -> None:
+        self._space = space
+        self._prefix = prefix
+        self._plan = plan
+        area = space.areas.get(prefix, {})
+        self._names = [name for name in area if name in plan.writers and not space.is_missed(name, prefix)]
+        self._children = [
+            plan.paths[i]
+            for i, child in plan.children.items()
+            if not child.is_leaf and self._home(plan.paths[i])
+        ]
+        self._read: dict[str, Any] = {}
+
+    def _home(self, child: str) -> str | None:
+        """Return where the values of the last visit to an inner flow are."""
+        path = self._prefix + child
+        depth = path.count("/") + 1
+        homes = [
+            a for a in self._space.areas if a.count("/") == depth and a.startswith((f"{path}/", f"{path}@"))
+        ]
+        return homes[-1] if homes else None
+
+    def nested(self, child: str) -> Values:
+        """Return what an inner flow came to, also if a value has the flow's name."""
+        home = self._home(child) if child in self._children else None
+        if home is None:
+            raise KeyError(f"no flow {child!r} inside has ended; there is {sorted(self._children)}.")
+        inner = self._plan.children[self._plan.index[child]].plan
+        return Values(self._space, inner, home)
+
+    def __getitem__(self, name: str) -> Any:
+        if name in self._names:
+            if name not in self._read:
+                self._read[name] = self._space.final(name, self._prefix)
+            return self._read[name]
+        if name in self._children:
+            return self.nested(name)
+        raise KeyError(self._lacks(name))
+
+    def _lacks(self, name: str) -> str:
+        return f"there is no value {name!r}; there is {sorted(self)}."
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names or name in self._children
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._names
+        yield from (child for child in self._children if child not in self._names)
+
+    def __len__(self) -> int:
+        return len({*self._names, *self._children})
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Mapping) and dict(self) == dict(other)
+
+    __hash__ = None  # type: ignore[assignment]  # its values need not be hashable
+
+    def __repr__(self) -> str:
+        return f"<values {', '.join(self)}>"
+
+
+class RunResult(Values):
     """What a run came to: its status, and the newest value of everything its nodes wrote."""
 
     def __init__(self, outcome: Outcome) -> None:
+        super().__init__(outcome.space, outcome.state.plan, "")
         self.run_id = outcome.run_id
         self.status = outcome.status
         self.error: ErrorInfo | None = outcome.error
         self._exception = outcome.exception
-        self._space = outcome.space
-        space, writers = outcome.space, outcome.state.plan.writers
-        self._names = [name for name in space.slots if name in writers and not space.is_missed(name)]
-        self._read: dict[str, Any] = {}
-        self.steps = outcome.state.steps
+        self.steps = outcome.state.total
 
-    def __getitem__(self, name: str) -> Any:
-        if name not in self._read:
-            if name not in self._names:
-                why = f" The run {self.status.value}: {self.error.message}" if self.error is not None else ""
-                raise KeyError(
-                    f"run {self.run_id!r} has no value {name!r}; it has {sorted(self._names)}.{why}"
-                )
-            self._read[name] = self._space.final(name)
-        return self._read[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._names
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
+    def _lacks(self, name: str) -> str:
+        why = f" The run {self.status.value}: {self.error.message}" if self.error is not None else ""
+        return f"run {self.run_id!r} has no value {name!r}; it has {sorted(self)}.{why}"
 
     def __repr__(self) -> str:
-        return f"<run {self.run_id} {self.status.value}: {', '.join(self._names)}>"
+        return f"<run {self.run_id} {self.status.value}: {', '.join(self)}>"
 
     def raise_for_status(self) -> RunResult:
         """Return self if the run completed, else raise what stopped it."""
@@ -75,28 +123,37 @@ class RunState(Mapping[str, Any]):
         self.frontier: FlowFrontier = folded.state.frontier()
         self.idempotency: IdempotencyState = folded.state.idempotency()
         self.counters: Counters = folded.state.counters()
-        self.versions: dict[str, int] = dict(folded.state.versions)
         self.plan = folded.state.plan
         """The wiring that the run began with, without its functions."""
         self._space = folded.space
-        self._names = [name for name in folded.space.slots if not folded.space.is_missed(name)]
+        self._where: dict[str, tuple[str, str]] = {
+            prefix + name: (name, prefix)
+            for prefix, area in folded.space.areas.items()
+            for name in area
+            if not folded.space.is_missed(name, prefix)
+        }
+        self.versions: dict[str, int] = {
+            prefix + name: slot.written.version
+            for prefix, area in folded.space.areas.items()
+            for name, slot in area.items()
+        }
 
     def __getitem__(self, name: str) -> Any:
-        if name not in self._names:
+        if name not in self._where:
             what = "was not kept" if name in self.versions else "does not exist"
             raise KeyError(
-                f"value {name!r} {what} at checkpoint {self.sequence}; there is {sorted(self._names)}."
+                f"value {name!r} {what} at checkpoint {self.sequence}; there is {sorted(self._where)}."
             )
-        return self._space.peek(name)
+        return self._space.peek(*self._where[name])
 
     def __contains__(self, name: object) -> bool:
-        return name in self._names
+        return name in self._where
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
+        return iter(self._where)
 
     def __len__(self) -> int:
-        return len(self._names)
+        return len(self._where)
 
     def __repr__(self) -> str:
         return f"<state of {self.run_id} at {self.sequence}: {', '.join(self.versions)}>"

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from everstep.engine.state import RunState
+from everstep.engine.opened import Opened
+from everstep.engine.scope import Scope
 from everstep.errors import LimitExceeded
 from everstep.model.enums import Status
-from everstep.model.records import ErrorInfo, StepRecord, Written
+from everstep.model.records import ErrorInfo, QueuedTask, StepRecord, Written
 
 
 def completed(
-    state: RunState,
+    scope: Scope,
     i: int,
     *,
     reads: dict[str, int],
@@ -24,13 +25,17 @@ def completed(
     key: str | None,
     started_at: datetime,
     ended_at: datetime,
+    queued: tuple[QueuedTask, ...] = (),
+    task: int | None = None,
+    goto: bool = False,
+    ends: bool = False,
 ) -> StepRecord:
     """Return the record of a visit that succeeded."""
     return StepRecord(
-        state.plan.paths[i],
-        state.visits[i] + 1,
+        scope.path_of(i) if scope.prefix else scope.plan.paths[i],
+        scope.visits[i] + 1,
         Status.COMPLETED,
-        state.attempts[i] + 1,
+        scope.attempts[i] + 1,
         reads,
         writes,
         decision,
@@ -39,11 +44,16 @@ def completed(
         None,
         started_at,
         ended_at,
+        None,
+        queued,
+        task,
+        goto,
+        ends,
     )
 
 
 def failed(
-    state: RunState,
+    scope: Scope,
     i: int,
     *,
     error: ErrorInfo,
@@ -53,14 +63,15 @@ def failed(
     key: str | None,
     started_at: datetime,
     ended_at: datetime,
+    task: int | None = None,
 ) -> StepRecord:
     """Return the record of a failed attempt: to be tried again after a pause, or the end of the visit."""
-    failures = state.attempts[i] + 1
-    policy = state.plan.nodes[i].retry
+    failures = scope.attempts[i] + 1
+    policy = scope.plan.nodes[i].retry
     again = can_retry and failures <= policy.times
     return StepRecord(
-        path=state.plan.paths[i],
-        visit=state.visits[i] + 1,
+        path=scope.path_of(i),
+        visit=scope.visits[i] + 1,
         status=Status.RETRYING if again else Status.FAILED,
         attempts=failures,
         reads=reads,
@@ -69,24 +80,72 @@ def failed(
         retry_at=ended_at + policy.pause(failures, chance) if again else None,
         started_at=started_at,
         ended_at=ended_at,
+        task=task,
     )
 
 
-def announced(state: RunState, i: int, key: str) -> StepRecord:
+def announced(scope: Scope, i: int, key: str) -> StepRecord:
     """Return the record that announces a visit whose key could not be worked out again."""
-    return StepRecord(path=state.plan.paths[i], visit=state.visits[i] + 1, status=Status.RUNNING, key=key)
+    return StepRecord(path=scope.path_of(i), visit=scope.visits[i] + 1, status=Status.RUNNING, key=key)
 
 
-def check_limits(state: RunState, i: int, *, max_steps: int, max_visits: int | None) -> None:
-    """Raise `LimitExceeded` if the run may not visit this node once more."""
-    if state.steps >= max_steps:
+def opened(scope: Scope, i: int, *, reads: dict[str, int], items: int | None, now: datetime) -> StepRecord:
+    """Return the record that opens an inner flow."""
+    visit = scope.visits[i] + 1
+    return StepRecord(scope.path_of(i), visit, Status.RUNNING, reads=reads, items=items, started_at=now)
+
+
+def item_ended(visit: Opened, item: int, error: ErrorInfo | None, now: datetime) -> StepRecord:
+    """Return the record that ends one item of a map of flows."""
+    status = Status.COMPLETED if error is None else Status.FAILED
+    return StepRecord(visit.prefix_of(item)[:-1], 1, status, error=error, ended_at=now)
+
+
+def closed(
+    scope: Scope,
+    i: int,
+    visit: Opened,
+    *,
+    writes: tuple[Written, ...],
+    error: ErrorInfo | None,
+    now: datetime,
+) -> StepRecord:
+    """Return the record that ends a visit to an inner flow."""
+    return StepRecord(
+        path=scope.path_of(i),
+        visit=visit.visit,
+        status=Status.COMPLETED if error is None else Status.FAILED,
+        reads=visit.reads,
+        writes=writes,
+        error=error,
+        started_at=visit.started_at,
+        ended_at=now,
+    )
+
+
+def cancelled(scope: Scope, i: int, *, reason: ErrorInfo | None, now: datetime) -> StepRecord:
+    """Return the record of a visit that was called off."""
+    return StepRecord(
+        path=scope.path_of(i),
+        visit=scope.visits[i] + 1,
+        status=Status.CANCELLED,
+        attempts=scope.attempts[i] + 1,
+        error=reason,
+        ended_at=now,
+    )
+
+
+def check_limits(scope: Scope, i: int) -> None:
+    """Raise `LimitExceeded` if the flow may not visit this node once more."""
+    max_steps, max_visits, _ = scope.plan.limits
+    if scope.steps >= max_steps:
         raise LimitExceeded(
-            f"the run reached {max_steps} steps before {state.plan.paths[i]!r}.",
+            f"the run reached {max_steps} steps before {scope.path_of(i)!r}.",
             fix="Check the gate that should end the loop, or raise max_steps on the flow and resume.",
         )
-    own = state.plan.nodes[i].max_visits or max_visits
-    if own is not None and state.visits[i] >= own:
+    own = scope.plan.nodes[i].max_visits or max_visits
+    if own is not None and scope.visits[i] >= own:
         raise LimitExceeded(
-            f"node {state.plan.paths[i]!r} was visited {own} times.",
+            f"node {scope.path_of(i)!r} was visited {own} times.",
             fix="Check the gate that should end the loop, or raise max_visits and resume.",
         )

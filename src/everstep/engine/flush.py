@@ -16,7 +16,8 @@ MAX_LAG = timedelta(seconds=1)
 class FlushPolicy:
     """Turns a flow's durability into answers: write now, and why, or let it ride."""
 
-    def __init__(self, durability: Durability) -> None:
+    def __init__(self, durability: Durability, auto_checkpoint: int | None = None) -> None:
+        self._auto = auto_checkpoint
         self.mode = durability.mode
         self.writes = durability.mode is not Mode.OFF
         self.before_effects = durability.flush is Flush.BEFORE_EFFECTS
@@ -41,6 +42,8 @@ class FlushPolicy:
             return Trigger.RETRY
         if node.effects is Effects.EFFECTFUL:
             return Trigger.EFFECT
+        if self._auto is not None and steps >= self._auto:
+            return Trigger.AUTO
         if self.before_effects and not node.rides:
             return Trigger.STEP
         if self.max_steps is not None and steps >= self.max_steps:

@@ -15,19 +15,21 @@ def automatic_key(run_id: str, path: str, visit: int) -> str:
     return hashlib.sha256(f"{run_id}\0{path}\0{visit}".encode()).hexdigest()[:32]
 
 
-def declared_key(node: Node, run_id: str, visit: int, inputs: Mapping[str, Any]) -> str | None:
+def declared_key(node: Node, run_id: str, path: str, visit: int, inputs: Mapping[str, Any]) -> str | None:
     """Return the key a node declares, or none if it declares none."""
     rule = node.idempotency_key
     if rule is None:
         return None
     if rule == "auto":
-        return automatic_key(run_id, node.name, visit)
+        return automatic_key(run_id, path, visit)
     inputs = {**{k: v for k, v in node.defaults.items() if k != node.context_param}, **inputs}
     if isinstance(rule, str):
         try:
-            return rule.format(**{"run_id": run_id, "visit": visit, "node": node.name, **inputs})
+            return rule.format(
+                **{"run_id": run_id, "visit": visit, "node": node.name, "path": path, **inputs}
+            )
         except (KeyError, IndexError, AttributeError, ValueError) as error:
-            known = sorted([*inputs, "run_id", "visit", "node"])
+            known = sorted([*inputs, "run_id", "visit", "node", "path"])
             raise BadRequest(
                 f"idempotency_key {rule!r} of node {node.name!r} cannot be filled: {error!r}.",
                 fix=f"Use {known}.",

@@ -1,315 +1,216 @@
 """Where a run stands: the fold of its steps.
 
-`evolve` is the only thing that changes a state, and it looks at nothing but the step. The one addition is
-`begin`: which nodes this process has started is not part of the fold, since a crash forgets it.
+The run's own flow is the root scope; flows inside it are scopes below. A step is taken to the scope that its
+path names, and `evolve` is the only thing that changes any of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 from datetime import datetime
 
-from everstep.graph.loops import bits
+from everstep.engine.opened import Opened
+from everstep.engine.scope import Scope
+from everstep.errors import StateCorrupted
 from everstep.graph.plan import Plan
-from everstep.model.enums import Status
+from everstep.model.enums import OnError, Status
 from everstep.model.records import (
     INPUTS,
     Counters,
-    ErrorInfo,
     FlowFrontier,
     FrontierEntry,
     IdempotencyState,
-    NodeState,
     StepRecord,
 )
 
-_NOTHING: dict[str, int] = {}
+_ENDED = frozenset({Status.COMPLETED, Status.FAILED, Status.CANCELLED})
+START = "@start"
+"""The path of the pseudo-step that begins a run anew at a node, ignoring what was due."""
 
 
-class RunState:
-    """Versions of values and the standing of each node, indexed as in the plan."""
+class RunState(Scope):
+    """The root scope, and what belongs to the run as a whole."""
 
-    __slots__ = (
-        "active",
-        "attempts",
-        "chosen",
-        "consumed",
-        "due",
-        "error",
-        "keys",
-        "missing",
-        "plan",
-        "reads",
-        "retry_at",
-        "running",
-        "statuses",
-        "steps",
-        "versions",
-        "visits",
-    )
+    __slots__ = ("restless", "task_count", "total")
 
     def __init__(self, plan: Plan) -> None:
-        count = len(plan.nodes)
-        self.plan = plan
-        self.versions: dict[str, int] = {}
-        self.missing = [len(names) for names in plan.required]
-        self.visits = [0] * count
-        self.attempts = [0] * count
-        self.statuses: list[Status | None] = [None] * count
-        self.reads: list[dict[str, int]] = [_NOTHING] * count
-        self.chosen = [0] * count
-        self.keys: dict[int, str] = {}
-        """Keys of visits under way, to be used again."""
-        self.consumed: dict[int, str] = {}
-        """The key of each node's last finished visit."""
-        self.retry_at: dict[int, datetime] = {}
-        self.due: dict[int, int] = {}
-        """Nodes that should run or are running, in the order they became due, each with its round."""
-        self.running: set[int] = set()
-        self.active = 0
-        """The same nodes as a bit mask."""
-        self.steps = 0
-        self.error: ErrorInfo | None = None
+        super().__init__(plan)
+        self.restless: dict[Scope, None] = {self: None}
+        """Scopes in which something may have become ready since they were last looked at."""
+        self.total = 0
+        """Steps of all scopes."""
+        self.task_count = 0
+        """How many tasks were ever queued."""
 
     def evolve(self, step: StepRecord) -> None:
         """Take one recorded step into account."""
+        i = self.plan.index.get(step.path)
+        if i is not None:
+            self.take(i, step)
+            self.restless[self] = None
+        elif step.path[0] == "@":
+            self._take_mark(step)
+        else:
+            self._take_inside(step)
+        if step.status in _ENDED and step.path[0] != "@":
+            self.total += 1
+        if step.queued:
+            self.task_count = max(self.task_count, max(q.number for q in step.queued))
+
+    def _take_mark(self, step: StepRecord) -> None:
         if step.path == INPUTS:
-            self._admit(step)
-            return
-        i = self.plan.index[step.path]
-        if step.status is Status.RUNNING:
-            self.keys[i] = step.key or ""
-            return
-        if step.status is Status.RETRYING:
-            self.attempts[i] = step.attempts
-            self.statuses[i] = Status.RETRYING
-            self._note_retry(i, step)
-            self.running.discard(i)
-            return
-        self.visits[i] = step.visit
-        self.statuses[i] = step.status
-        self.reads[i] = step.reads
-        self.attempts[i] = 0
-        self.steps += 1
-        self.running.discard(i)
-        if self.retry_at:
-            self.retry_at.pop(i, None)
-        if step.status is not Status.COMPLETED:
-            self.error = step.error
-            return
-        if step.key is not None:
-            self.keys.pop(i, None)
-            self.consumed[i] = step.key
-        self._settle(i, step)
+            self.admit({w.name: w.version for w in step.writes if w.name[0] != "@"})
+        elif step.path == START:
+            self._start_at(step.decision or ())
+        self.restless[self] = None
 
-    def _settle(self, i: int, step: StepRecord) -> None:
-        round_ = self.due.pop(i, 0)
-        self.active &= ~(1 << i)
-        for write in step.writes:
-            self._write(write.name, write.version, round_)
-        if step.decision is not None:
-            for target in step.decision:
-                t = self.plan.index[target]
-                self.chosen[t] += 1
-                self._activate(t, self._round_of_choice(i, t, round_))
-        if self.plan.is_target[i]:
-            if self.chosen[i] > 0:
-                self.chosen[i] -= 1
-            if self.chosen[i] > 0:
-                self._activate(i, self._round_of_choice(i, i, round_))
-        elif self._is_stale(i):
-            self._activate(i, round_)
+    def _take_inside(self, step: StepRecord) -> None:
+        scope, i, item = self.locate(step.path)
+        if item is not None:
+            self._take_item(scope, i, item, step)
+            return
+        scope.take(i, step)
+        self.restless[scope] = None
+        parent = scope.parent
+        if parent is not None and parent.plan.children[scope.place].is_leaf:
+            self._take_item(parent, scope.place, scope.item, step)
 
-    def _round_of_choice(self, gate: int, target: int, round_: int) -> int:
-        """A gate that chooses the head of its own loop begins a new round; else the present one goes on.
+    def _take_item(self, scope: Scope, i: int, item: int, step: StepRecord) -> None:
+        """An item of a map has ended, or failed."""
+        opened, over = scope.opened[i], scope.plan.children[i].over
+        if step.status is Status.COMPLETED:
+            opened.done.add(item)
+        elif step.status is Status.FAILED and over is not None and over.on_error is not OnError.STOP:
+            opened.failed.add(item)
+        else:
+            return
+        gone = opened.scopes.pop(item, None)
+        if gone is not None:
+            self.restless.pop(gone, None)
+        self.restless[scope] = None
 
-        Two gates may begin rounds at the same time. Which is the earlier follows from the rounds they are in
-        and their places in the flow, never from which of them was quicker.
+    def _start_at(self, names: tuple[str, ...]) -> None:
+        self.reopen()
+        self.ended = False
+        self.due, self.active, self.queue = {}, 0, {}
+        self.opened.clear()
+        self.running.clear()
+        for name in names:
+            i = self.plan.index[name]
+            self.chosen[i] += self.plan.is_target[i]
+            self.activate(i, 0)
+
+    # -- scopes -------------------------------------------------------------------------------------------
+
+    def locate(self, path: str) -> tuple[Scope, int, int | None]:
+        """Return the scope and number of the node that a path names; with the item, if it names an item.
+
+        Inner scopes on the way are opened, as the visits around them are open already.
         """
-        members = self.plan.loops.get(target)
-        if members is None or not (members | 1 << target) >> gate & 1:
-            return round_
-        width = len(self.visits) + 1
-        return (round_ // width + 1) * width + gate
+        head, _, name = path.rpartition("/")
+        scope = self.scope_at(head) if head else self
+        i = scope.plan.index.get(name)
+        if i is not None:
+            return scope, i, None
+        i, item = self._item_of(scope, name, path)
+        if scope.plan.children[i].is_leaf:
+            return scope.enter(i, item), 0, None
+        return scope, i, item
 
-    def _admit(self, step: StepRecord) -> None:
-        # Several entries of one loop begin one after the other: each is a round of its own.
-        heads = [i for i in self.plan.entry if self.plan.is_target[i]]
-        for round_, i in enumerate(heads):
-            self.chosen[i] += 1
-            self._activate(i, round_)
-        for write in step.writes:
-            self._write(write.name, write.version, 0)
-        for i, count in enumerate(self.missing):
-            if count == 0 and not self.plan.is_target[i]:
-                self._activate(i, 0)
+    def scope_at(self, path: str) -> Scope:
+        """Return the inner flow at a path such as `rag@2#7`."""
+        scope: Scope = self
+        for segment in path.split("/"):
+            i, item = self._item_of(scope, segment, path)
+            scope = scope.enter(i, item)
+        return scope
 
-    def _write(self, name: str, version: int, round_: int) -> None:
-        is_first = name not in self.versions
-        self.versions[name] = version
-        plan = self.plan
-        if is_first:
-            for i in plan.needed_by.get(name, ()):
-                self.missing[i] -= 1
-        for i in plan.readers.get(name, ()):
-            if not plan.is_target[i] and not self.missing[i]:
-                self._activate(i, round_)
+    def _item_of(self, scope: Scope, segment: str, path: str) -> tuple[int, int]:
+        address, _, item = segment.partition("#")
+        name, _, visit = address.partition("@")
+        i = scope.plan.index.get(name)
+        opened = scope.opened.get(i) if i is not None else None
+        if i is None or opened is None or opened.visit != int(visit or 1):
+            raise StateCorrupted(f"the records have a step at {path!r}, which is not open there.")
+        return i, int(item or 0)
 
-    def _is_stale(self, i: int) -> bool:
-        reads, versions = self.reads[i], self.versions
-        return any(versions.get(name, 0) > reads.get(name, 0) for name in self.plan.sources[i])
+    def scopes(self) -> Iterator[Scope]:
+        """Yield every open scope, outer ones first."""
+        todo: list[Scope] = [self]
+        while todo:
+            scope = todo.pop()
+            yield scope
+            for opened in scope.opened.values():
+                todo.extend(opened.scopes.values())
 
-    def _note_retry(self, i: int, step: StepRecord) -> None:
-        if step.retry_at is not None:
-            self.retry_at[i] = step.retry_at
-        if step.key is not None:
-            self.keys[i] = step.key
-
-    def _activate(self, i: int, round_: int) -> None:
-        known = self.due.get(i)
-        if known is None:
-            self.due[i] = round_
-            self.active |= 1 << i
-        elif round_ < known:
-            self.due[i] = round_
-
-    def begin(self, i: int) -> None:
-        """Mark a due node as started by this process."""
-        self.running.add(i)
-        self.retry_at.pop(i, None)
-
-    def ready(self, now: datetime | None = None) -> list[int]:
-        """Return the nodes that may start: inputs there, no active node upstream, no pause left.
-
-        Without `now`, pauses count as over.
-        """
-        active, blockers, missing, running = self.active, self.plan.blockers, self.missing, self.running
-        loops = self.plan.loops
-        found = []
-        for i, round_ in self.due.items():
-            if missing[i] or i in running:
-                continue
-            conflict = active & blockers[i]
-            if conflict and not (loops and self._all_begin_later(conflict, i, round_)):
-                continue
-            if i in loops and self._is_round_under_way(active & loops[i], i, round_):
-                continue
-            if self.retry_at and now is not None and self.retry_at.get(i, now) > now:
-                continue
-            found.append(i)
+    def startable(self, now: datetime | None = None) -> list[tuple[Scope, int]]:
+        """Return what may start, in all scopes that have changed."""
+        found: list[tuple[Scope, int]] = []
+        for scope in tuple(self.restless):
+            here = scope.ready(now)
+            if here:
+                found += [(scope, i) for i in here]
+            elif not scope.retry_at:
+                del self.restless[scope]
         return found
 
-    def _all_begin_later(self, conflict: int, i: int, round_: int) -> bool:
-        """True if only heads of a later round of this node's own loop stand in its way: they wait for it."""
-        loops, due = self.plan.loops, self.due
-        return all(
-            j in loops and loops[j] >> i & 1 and j not in self.running and due[j] > round_
-            for j in bits(conflict)
-        )
+    def stuck(self) -> list[tuple[Scope, int]]:
+        """Return what to run when nothing may start and nothing runs, as in loops that overlap."""
+        return [(scope, i) for scope in self.scopes() for i in scope.oldest()]
 
-    def _is_round_under_way(self, members: int, head: int, round_: int) -> bool:
-        """True if some node of an earlier round is still active, or another head comes first in this one."""
-        due, loops = self.due, self.plan.loops
-        return any(due[j] < round_ or (due[j] == round_ and j < head and j in loops) for j in bits(members))
-
-    def oldest(self) -> list[int]:
-        """Return the node to run when every node waits for another, as in loops that overlap."""
-        able = [i for i in self.due if not self.missing[i] and i not in self.running]
-        if not able or self.running:
-            return []
-        return [min(able, key=lambda i: (self.due[i], i not in self.plan.looping, i))]
-
-    def has_limits(self, max_visits: int | None) -> bool:
-        """True if some node may be visited only so often."""
-        return max_visits is not None or self.plan.has_visit_limits
+    def fans(self) -> Iterator[tuple[Scope, int, Opened]]:
+        """Yield every open map."""
+        for scope in self.scopes():
+            for i, opened in scope.opened.items():
+                if opened.is_map:
+                    yield scope, i, opened
 
     def next_retry(self) -> datetime | None:
         """Return when the earliest pause between attempts ends."""
-        return min(self.retry_at.values(), default=None)
+        pauses = [min(s.retry_at.values()) for s in self.restless if s.retry_at and s.error is None]
+        return min(pauses, default=None)
 
-    def starved(self) -> list[tuple[str, list[str]]]:
-        """Return the chosen nodes that wait for values, with the names that are missing."""
-        return [
-            (self.plan.paths[i], sorted(self.plan.required[i] - self.versions.keys()))
-            for i in self.due
-            if self.missing[i]
-        ]
+    def forget(self, scope: Scope) -> None:
+        """Stop looking at a scope and at those inside it."""
+        self.restless.pop(scope, None)
+        for opened in scope.opened.values():
+            for inner in opened.scopes.values():
+                self.forget(inner)
 
     def reopen(self) -> None:
-        """Forget the failure: its nodes are waiting again, with a fresh retry budget."""
-        self.error = None
-        for i in self.due:
-            if self.statuses[i] is Status.FAILED:
-                self.visits[i] -= 1
-                self.steps -= 1
-                self.statuses[i] = None
-            self.attempts[i] = 0
-        self.retry_at.clear()
+        for scope in self.scopes():
+            self.total -= sum(scope.statuses[i] is Status.FAILED for i in scope.due)
+            self.restless[scope] = None
+        super().reopen()
 
-    def nodes(self) -> dict[str, NodeState]:
-        """Return the standing of every node that has one, for a keyframe."""
-        settled = [i for i, visits in enumerate(self.visits) if visits and i not in self.due]
-        # Due nodes come last, in the order they became due: a resume starts them in the same order.
-        return {
-            self.plan.paths[i]: NodeState(
-                visits=self.visits[i],
-                status=self.statuses[i],
-                attempts=self.attempts[i],
-                reads=self.reads[i],
-                chosen=self.chosen[i],
-                retry_at=self.retry_at.get(i),
-                key=self.keys.get(i),
-                consumed=self.consumed.get(i),
-                is_due=i in self.due,
-                round=self.due.get(i, 0),
-            )
-            for i in (*settled, *self.due)
-        }
-
-    def restore(self, versions: Mapping[str, int], nodes: Mapping[str, NodeState], steps: int) -> None:
-        """Become the state a keyframe describes."""
-        self.versions = dict(versions)
-        self.steps = steps
-        for i, required in enumerate(self.plan.required):
-            self.missing[i] = len(required - versions.keys())
-        for path, node in nodes.items():
-            i = self.plan.index[path]
-            self.visits[i] = node.visits
-            self.statuses[i] = node.status
-            self.attempts[i] = node.attempts
-            self.reads[i] = node.reads
-            self.chosen[i] = node.chosen
-            if node.key is not None:
-                self.keys[i] = node.key
-            if node.consumed is not None:
-                self.consumed[i] = node.consumed
-            if node.retry_at is not None:
-                self.retry_at[i] = node.retry_at
-            if node.is_due:
-                self._activate(i, node.round)
+    # -- views --------------------------------------------------------------------------------------------
 
     def frontier(self) -> FlowFrontier:
         """Say what is done and what comes next."""
-        done = tuple(
-            FrontierEntry(self.plan.paths[i], output)
-            for i, status in enumerate(self.statuses)
-            if status is Status.COMPLETED
-            for output in self.plan.nodes[i].outputs or ("",)
-        )
-        return FlowFrontier(done, tuple(self.plan.paths[i] for i in self.due))
+        done: list[FrontierEntry] = []
+        pending: list[str] = []
+        for scope in self.scopes():
+            if scope.is_hidden:
+                continue
+            for i, status in enumerate(scope.statuses):
+                if status is Status.COMPLETED:
+                    path = scope.path_of(i)
+                    done += [FrontierEntry(path, output) for output in scope.plan.nodes[i].outputs or ("",)]
+            pending += [scope.path_of(i) for i in scope.due]
+        return FlowFrontier(tuple(done), tuple(pending))
 
     def idempotency(self) -> IdempotencyState:
         """Say which keys are used up and which are to be used again."""
-        paths = self.plan.paths
+        shown = [s for s in self.scopes() if not s.is_hidden]
         return IdempotencyState(
-            consumed={paths[i]: [key] for i, key in self.consumed.items()},
-            pending={paths[i]: key for i, key in self.keys.items()},
+            consumed={s.path_of(i): [key] for s in shown for i, key in s.consumed.items()},
+            pending={s.path_of(i): key for s in shown for i, key in s.keys.items()},
         )
 
     def counters(self) -> Counters:
-        paths = self.plan.paths
+        shown = [s for s in self.scopes() if not s.is_hidden]
         return Counters(
-            steps=self.steps,
-            visits={paths[i]: n for i, n in enumerate(self.visits) if n},
-            retries={paths[i]: n for i, n in enumerate(self.attempts) if n},
+            steps=self.total,
+            visits={s.path_of(i): n for s in shown for i, n in enumerate(s.visits) if n},
+            retries={s.path_of(i): n for s in shown for i, n in enumerate(s.attempts) if n},
         )

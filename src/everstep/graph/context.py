@@ -1,28 +1,93 @@
-"""What a node may ask about the step it is in."""
+"""What a node may ask about the step it is in, and what it may ask for."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import difflib
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 import msgspec
 
-from everstep.errors import BadRequest
+from everstep.errors import BadRequest, RunCancelled, UnknownTask
+from everstep.graph.channel import Channel
+
+_NOTHING = object()
+
+
+class Asked(NamedTuple):
+    """A visit that a node asked for."""
+
+    node: str
+    arguments: dict[str, Any]
+    goto: bool
+    priority: int
+
+
+class Neighbours(Protocol):
+    """The flow that a node is in, as far as it may ask for other nodes."""
+
+    @property
+    def index(self) -> Mapping[str, int]: ...
+
+    @property
+    def tasks(self) -> Collection[int]: ...
+
+    def params_of(self, name: str) -> tuple[str, ...] | None: ...
 
 
 class Context:
     """Handed to a node that has a parameter annotated `Context`."""
 
-    __slots__ = ("_request", "attempt", "idempotency_key", "node", "run_id", "visit")
+    __slots__ = (
+        "_asked",
+        "_channel",
+        "_ends",
+        "_make_channel",
+        "_neighbours",
+        "_request",
+        "attempt",
+        "idempotency_key",
+        "node",
+        "path",
+        "run_id",
+        "visit",
+    )
 
-    def __init__(self, run_id: str, node: str, visit: int, attempt: int, idempotency_key: str) -> None:
+    def __init__(
+        self,
+        run_id: str,
+        node: str,
+        visit: int,
+        attempt: int,
+        idempotency_key: str,
+        *,
+        path: str = "",
+        neighbours: Neighbours | None = None,
+        channel: Callable[[], Channel] | None = None,
+    ) -> None:
         self.run_id = run_id
         self.node = node
+        self.path = path or node
+        """The node's address in the run: `outer@2#7/inner` for one inside another flow."""
         self.visit = visit
         self.attempt = attempt
         self.idempotency_key = idempotency_key
         """The same on every attempt of this visit, also after a crash. Hand it to whatever you call."""
+        self._neighbours = neighbours
+        self._make_channel = channel
+        self._channel: Channel | None = None
         self._request: dict[str, Any] | None = None
+        self._asked: list[Asked] = []
+        self._ends = False
+
+    @property
+    def channel(self) -> Channel:
+        """The run's shared values. What this node changes is recorded with its step."""
+        if self._channel is None:
+            if self._make_channel is None:
+                raise BadRequest(f"node {self.node!r} has no channel here.", fix="Run it in a flow.")
+            self._channel = self._make_channel()
+        return self._channel
 
     def checkpoint(self, metadata: Mapping[str, Any] | None = None) -> None:
         """Ask for a checkpoint once this node has succeeded and its successors are queued."""
@@ -38,7 +103,73 @@ class Context:
             )
         self._request = {**(self._request or {}), **given}
 
+    def next_task(
+        self, node: object, *, goto: bool | None = None, priority: int = 0, **arguments: Any
+    ) -> None:
+        """Ask for a visit to a node once this one has succeeded, with these arguments.
+
+        With `goto` only what was asked for comes next, not what follows this node in the flow. That is so by
+        default for a node that stands in the flow; one listed under `tasks=` runs besides what follows.
+        """
+        name = node if isinstance(node, str) else str(getattr(node, "name", node))
+        flow = self._neighbours
+        params = flow.params_of(name) if flow is not None else None
+        if flow is None or params is None:
+            known = list(flow.index) if flow is not None else []
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f" Did you mean {close[0]!r}?" if close else ""
+            raise UnknownTask(
+                f"node {self.node!r} asked for {name!r}, which is no node of its flow.",
+                fix=f"List it in the flow: Flow(..., tasks=[{name}]).{hint}",
+            )
+        for key in arguments.keys() - set(params):
+            raise BadRequest(
+                f"node {self.node!r} asked for {name!r} with {key!r}.", fix=f"It takes {list(params)}."
+            )
+        if isinstance(priority, bool) or not isinstance(priority, int):
+            raise BadRequest(f"node {self.node!r}: priority is {priority!r}.", fix="Give a whole number.")
+        is_wired = flow.index[name] not in flow.tasks
+        self._asked.append(Asked(name, dict(arguments), is_wired if goto is None else bool(goto), priority))
+
+    def next_iteration(self, data: Any = _NOTHING, **arguments: Any) -> None:
+        """Ask for another visit to this node. `data` goes to its first parameter, the rest go by name.
+
+        What follows the node waits until it no longer asks.
+        """
+        if data is not _NOTHING:
+            params = self._neighbours.params_of(self.node) if self._neighbours is not None else None
+            if not params:
+                raise BadRequest(
+                    f"node {self.node!r} has no parameter to take the data.",
+                    fix="Give it one besides Context.",
+                )
+            arguments = {params[0]: data, **arguments}
+        self.next_task(self.node, goto=True, **arguments)
+
+    def terminate(self) -> None:
+        """End this flow once the node has succeeded: nothing more starts, and the flow is completed."""
+        self._ends = True
+
+    def cancel(self, reason: str = "") -> NoReturn:
+        """Cancel the run from within; the node does not count as done."""
+        raise RunCancelled(f"node {self.path!r} cancelled the run{': ' + reason if reason else '.'}")
+
     @property
     def checkpoint_request(self) -> dict[str, Any] | None:
         """The metadata of the checkpoint that was asked for, or none."""
         return self._request
+
+    @property
+    def asked(self) -> list[Asked]:
+        """The visits that were asked for."""
+        return self._asked
+
+    @property
+    def ends(self) -> bool:
+        """True if the node ended its flow."""
+        return self._ends
+
+    @property
+    def used_channel(self) -> Channel | None:
+        """The channel, if the node looked at it."""
+        return self._channel

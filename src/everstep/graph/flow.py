@@ -6,13 +6,16 @@ import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import permutations
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from everstep.errors import BadRequest, FlowError, InputError
-from everstep.graph.hints import accepts, fits, spell
+from everstep.graph.hints import UNKNOWN, accepts, fits, spell
+from everstep.graph.joins import JoinNode
 from everstep.graph.loops import UncutLoop, reachable
 from everstep.graph.node import END, Gate, Node
-from everstep.graph.plan import Plan
+from everstep.graph.plan import Limits, Plan
+from everstep.graph.subflow import Subflow
+from everstep.graph.wiring import Layout, Wired, flatten
 from everstep.model.durability import Durability
 from everstep.model.enums import Effects, Persist
 
@@ -32,34 +35,37 @@ class Problem(NamedTuple):
 
 
 class Flow:
-    """A definition: nodes, and edges inferred from the names they read and write.
+    """A definition: nodes, and edges inferred from the names they read and write, or drawn with `>>` and `|`.
 
     It checks itself when built and reports every problem at once. `entry` says where a loop begins; a gate's
-    target runs only when it is chosen.
+    target runs only when it is chosen, one of `tasks` only when a node asks for it with `ctx.next_task`.
+    `channel` names the keys of the run's channel with their types; without it any key may be used.
     """
 
     def __init__(
         self,
         name: str,
-        nodes: Iterable[Node] = (),
+        nodes: Iterable[Node | Wired] | Wired = (),
         *,
         entry: str | Node | Iterable[str | Node] = (),
+        tasks: Iterable[Node] = (),
+        channel: Mapping[str, Any] | None = None,
         durability: str | Durability = "partial",
         version: str = "1",
         max_steps: int = 10_000,
         max_visits: int | None = None,
         max_concurrency: int | None = None,
+        auto_checkpoint: int | None = None,
     ) -> None:
         self.name = name
-        if not isinstance(version, str):
-            raise BadRequest(f"flow {name!r}: version is {version!r}.", fix="Give text.")
-        if not isinstance(name, str):
-            raise BadRequest(f"a flow's name is text, not {name!r}.", fix='Write Flow("name", [...]).')
-        if isinstance(nodes, Node):
-            raise BadRequest(
-                f"flow {name!r} got one node, not a list.", fix=f"Write Flow({name!r}, [{nodes.name}])."
-            )
-        self.nodes = tuple(nodes)
+        _check_shape(name, nodes, version)
+        layout = flatten(nodes)
+        self.tasks = tuple(tasks)
+        self.edges = layout.edges
+        """Control edges, as names of nodes."""
+        self.channel = None if channel is None else dict(channel)
+        self.nodes = _all_nodes(layout, self.tasks, has_results=bool(layout.edges or self.tasks or channel))
+        self.auto_checkpoint = auto_checkpoint
         self.durability = Durability.of(durability)
         self.version = version
         self.max_steps = max_steps
@@ -67,16 +73,18 @@ class Flow:
         self.max_concurrency = max_concurrency
         listed = (entry,) if isinstance(entry, (str, Node)) else tuple(entry)
         self.entry = tuple(e.name if isinstance(e, Node) else e for e in listed)
-        for field in ("max_steps", "max_visits", "max_concurrency"):
-            limit = getattr(self, field)
-            if limit is not None and (not isinstance(limit, int) or limit < 1):
-                raise BadRequest(
-                    f"flow {name!r}: {field} is {limit!r}.", fix="Give a whole number from 1 on."
-                )
+        self._check_numbers()
         problems = list(_wiring_problems(self))
         if not problems:
             try:
-                self.plan = Plan(self.nodes, self.entry)
+                self.plan = Plan(
+                    self.nodes,
+                    self.entry,
+                    edges=self.edges,
+                    tasks=[t.name for t in self.tasks],
+                    channel=self.channel or (),
+                    limits=Limits(max_steps, max_visits, max_concurrency),
+                )
             except UncutLoop as loop:
                 problems.append(_loop_problem([self.nodes[i].name for i in loop.members]))
             else:
@@ -84,6 +92,7 @@ class Flow:
                     *_writer_problems(self.plan),
                     *_type_problems(self.plan),
                     *_durability_problems(self.plan),
+                    *_nesting_problems(self.plan),
                 ]
         if problems:
             raise FlowError(
@@ -94,11 +103,51 @@ class Flow:
         self.source: str | None = None
         """Where to find this flow again, as `FILE.py:FLOW`; kept with its runs if it is set."""
 
+    def _check_numbers(self) -> None:
+        for field in ("max_steps", "max_visits", "max_concurrency", "auto_checkpoint"):
+            limit = getattr(self, field)
+            if limit is not None and (not isinstance(limit, int) or limit < 1):
+                raise BadRequest(
+                    f"flow {self.name!r}: {field} is {limit!r}.", fix="Give a whole number from 1 on."
+                )
+
     def __repr__(self) -> str:
         return f"<flow {self.name} ({', '.join(n.name for n in self.nodes)})>"
 
     def __getitem__(self, name: str) -> Node:
         return self.plan.nodes[self.plan.index[name]]
+
+    def as_node(
+        self,
+        *,
+        name: str | None = None,
+        durability: Literal["nested", "atomic"] = "nested",
+        select: Iterable[str] | None = None,
+    ) -> Subflow:
+        """Return this flow as one node of another.
+
+        Nested, its steps are recorded one by one, addressed as `name/node`, and a resume goes on inside.
+        Atomic, it is one step that keeps nothing but what is lifted. `select` says which of its values a
+        result shows under the node's name; by default all.
+        """
+        if durability not in ("nested", "atomic"):
+            raise BadRequest(
+                f"flow {self.name!r}: durability is {durability!r}.", fix='A node is "nested" or "atomic".'
+            )
+        hints = {n: (self.input_hints(n) or [UNKNOWN])[0] for n in self.inputs}
+        inputs = [(n, required, hints[n]) for n, required in self.inputs.items()]
+        is_atomic = durability == "atomic"
+        if is_atomic:
+            self._refuse_halts(name or self.name)
+        return Subflow(self.plan, name=name or self.name, inputs=inputs, is_atomic=is_atomic, select=select)
+
+    def _refuse_halts(self, name: str) -> None:
+        for path, node in _deep(self.plan, ""):
+            if node.halts:
+                raise FlowError(
+                    f"{path!r} may halt, but flow {name!r} is to be atomic: one step has no place to wait.",
+                    fix="Use durability='nested', or move the node out of the atomic flow.",
+                )
 
     @property
     def inputs(self) -> dict[str, bool]:
@@ -175,6 +224,50 @@ class Flow:
                         yield f"Input {name!r} is {value!r:.60} ({got}); {reader} wants {spell(p.hint)}."
 
 
+def _check_shape(name: object, nodes: object, version: object) -> None:
+    if not isinstance(version, str):
+        raise BadRequest(f"flow {name!r}: version is {version!r}.", fix="Give text.")
+    if not isinstance(name, str):
+        raise BadRequest(f"a flow's name is text, not {name!r}.", fix='Write Flow("name", [...]).')
+    if isinstance(nodes, Node):
+        raise BadRequest(
+            f"flow {name!r} got one node, not a list.", fix=f"Write Flow({name!r}, [{nodes.name}])."
+        )
+
+
+def _all_nodes(layout: Layout, tasks: Sequence[Node], *, has_results: bool) -> tuple[Any, ...]:
+    """Return the nodes of a flow: those given, the tasks, and a join for each group that needs one."""
+    given: list[Any] = [*layout.nodes, *(t for t in tasks if t not in layout.nodes)]
+    if any(not isinstance(n, Node) for n in given):
+        return tuple(given)
+    written = {o for n in given for o in n.outputs}
+    read = {p.source for n in given for p in n.params}
+    results: dict[str, str] = {}
+    for k, n in enumerate(given):
+        is_read = has_results and n.name in read and n.name not in written
+        if len(n.outputs) == 1 and is_read:
+            results[n.name] = n.outputs[0]
+        elif has_results and not n.outputs and not n.is_gate:
+            results[n.name] = f"{n.name}.__result__"
+            given[k] = n._copy(outputs=(results[n.name],), result_name=results[n.name])
+    for k, n in enumerate(given):
+        if any(p.source in results and p.source not in written for p in n.params):
+            params = tuple(
+                p if p.source in written else p._replace(source=results.get(p.source, p.source))
+                for p in n.params
+            )
+            given[k] = n._copy(params=params)
+    return (*given, *(JoinNode(spec) for spec in layout.joins))
+
+
+def _deep(plan: Plan, prefix: str) -> Iterable[tuple[str, Node]]:
+    """Yield every node of a plan and of the flows inside it, with its path."""
+    for n in plan.nodes:
+        yield prefix + n.name, n
+        if isinstance(n.inner, Plan):
+            yield from _deep(n.inner, f"{prefix}{n.name}/")
+
+
 def _did_you_mean(name: str, known: Sequence[str]) -> str:
     close = difflib.get_close_matches(name, [k for k in known if k != name], n=1)
     return f" Did you mean {close[0]!r}?" if close else ""
@@ -199,10 +292,19 @@ def _wiring_problems(flow: Flow) -> Iterable[Problem]:
         yield Problem(
             "flow.duplicate_name", name, f"Two nodes are called {name!r}.", "Rename one: with_name(...)."
         )
+    yield from _task_problems(flow)
     for name in flow.entry:
         if name not in names:
             fix = f"Name one of the nodes.{_did_you_mean(name, names)}"
             yield Problem("flow.unknown_entry", name, f"Entry {name!r} is not a node.", fix)
+
+
+def _task_problems(flow: Flow) -> Iterable[Problem]:
+    wired = {name for edge in flow.edges for name in edge}
+    for task in flow.tasks:
+        if isinstance(task, Node) and task.name in wired:
+            message = f"Task {task.name!r} also stands in a chain."
+            yield Problem("flow.wired_task", task.name, message, "List it under tasks= or wire it, not both.")
 
 
 def _node_problems(n: Node, names: Sequence[str]) -> Iterable[Problem]:
@@ -216,7 +318,7 @@ def _node_problems(n: Node, names: Sequence[str]) -> Iterable[Problem]:
             "flow.bad_parameter", n.name, message, "Use plain parameters, or **kwargs with inputs=[...]."
         )
     for out in n.outputs:
-        if not out.isidentifier():
+        if not out.isidentifier() and out != n.result_name:
             yield Problem(
                 "flow.bad_output", n.name, f"{n.name!r} writes {out!r}.", "Output names are identifiers."
             )
@@ -258,6 +360,30 @@ def _durability_problems(plan: Plan) -> Iterable[Problem]:
             yield Problem("flow.not_durable", n.name, message, "Drop persist='no'.")
 
 
+def _nesting_problems(plan: Plan) -> Iterable[Problem]:
+    """A flow that is resumed inside needs every value that crosses its boundary to be kept."""
+    fix = "Drop persist='no', or make the flow atomic."
+    for i, child in plan.children.items():
+        name = plan.paths[i]
+        if child.is_leaf and plan.nodes[i].persist is Persist.NO:
+            message = f"Map {name!r} does not keep what its items return."
+            yield Problem("flow.not_durable", name, message, "Drop persist='no'.")
+        if child.is_leaf or (child.is_atomic and child.over is None):
+            continue
+        for source in plan.sources[i]:
+            for w in plan.writers.get(source, ()):
+                if plan.nodes[w].persist is Persist.NO:
+                    message = f"{plan.paths[w]!r} does not keep {source!r}, but flow {name!r} begins with it."
+                    yield Problem("flow.not_durable", plan.paths[w], message, fix)
+        for inner in () if child.is_atomic else child.exports:
+            for w in child.plan.writers[inner]:
+                if child.plan.nodes[w].persist is Persist.NO:
+                    message = (
+                        f"{name}/{child.plan.paths[w]} does not keep {inner!r}, but flow {name!r} gives it."
+                    )
+                    yield Problem("flow.not_durable", name, message, fix)
+
+
 def _loop_problem(members: list[str]) -> Problem:
     if len(members) == 1:
         message = f"{members[0]!r} reads what it writes, and no gate chooses whether it runs again."
@@ -275,9 +401,20 @@ def _writer_problems(plan: Plan) -> Iterable[Problem]:
             for second in writers[k + 1 :]:
                 if not _ordered(plan, first, second) and not _exclusive(plan, first, second):
                     a, b = plan.paths[first], plan.paths[second]
+                    if plan.nodes[first].inner is not None or plan.nodes[second].inner is not None:
+                        yield _boundary_problem(plan, name, first, second)
+                        continue
                     message = f"{a!r} and {b!r} both write {name!r} and nothing says which comes last."
                     fix = "Give one another output name, or let a gate choose between them."
                     yield Problem("flow.two_writers", a, message, fix)
+
+
+def _boundary_problem(plan: Plan, name: str, first: int, second: int) -> Problem:
+    inner, other = (first, second) if plan.nodes[first].inner is not None else (second, first)
+    flow = plan.paths[inner]
+    message = f"flow {flow!r} gives {name!r}, which {plan.paths[other]!r} writes too."
+    fix = f"Rename it with .with_outputs({name}=...), or leave it inside with .lift(...) of the others."
+    return Problem("flow.boundary_clash", flow, message, fix)
 
 
 def _ordered(plan: Plan, a: int, b: int) -> bool:

@@ -7,8 +7,6 @@ import typing
 from collections.abc import Callable
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
-from everstep.graph.context import Context
-
 UNKNOWN = Any
 
 
@@ -18,14 +16,6 @@ def hints_of(fn: Callable[..., Any]) -> dict[str, Any]:
         return typing.get_type_hints(fn)
     except Exception:  # a hint may name anything, even something that only a type checker imports
         return {k: v for k, v in getattr(fn, "__annotations__", {}).items() if not isinstance(v, str)}
-
-
-def wants_context(hint: object, fn: Callable[..., Any], param: str) -> bool:
-    """True for a parameter annotated `Context`, also when the annotation could not be resolved."""
-    if hint is Context or Context in get_args(hint):
-        return True
-    raw = getattr(fn, "__annotations__", {}).get(param)
-    return isinstance(raw, str) and raw.rpartition(".")[2] == "Context"
 
 
 def fits(value: object, hint: Any) -> bool:

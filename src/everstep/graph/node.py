@@ -6,11 +6,13 @@ import difflib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
-from typing import Any, Final, Literal, NamedTuple, TypeVar, overload
+from typing import Any, Final, Literal, NamedTuple, Self, TypeVar, get_args, overload
 
 from everstep.errors import BadRequest, GateError, OutputError
-from everstep.graph.hints import UNKNOWN, hints_of, wants_context
-from everstep.model.enums import Determinism, Effects, Persist
+from everstep.graph.context import Context
+from everstep.graph.hints import UNKNOWN, hints_of
+from everstep.graph.wiring import Wired
+from everstep.model.enums import Determinism, Effects, OnError, Persist
 from everstep.model.retry import Retry
 
 END: Final = "@end"
@@ -29,13 +31,34 @@ class Param(NamedTuple):
     hint: Any
 
 
-class Node:
+class MapSpec(NamedTuple):
+    """How a node goes over lists: one call, or one run of an inner flow, for each item."""
+
+    params: tuple[str, ...]
+    mode: str
+    on_error: OnError
+    max_concurrency: int
+
+
+class Node(Wired):
     """A function and its place in a flow: what it reads, what it writes, how it may be treated.
 
     Calling it calls the function, so that nodes can be tested like functions.
     """
 
     is_gate = False
+    inner: Any = None
+    """The plan of the flow inside, if there is one."""
+    over: MapSpec | None = None
+    is_atomic = False
+    exports: Mapping[str, str] = {}
+    """Outer names by the inner names they are lifted from."""
+    selected: frozenset[str] = frozenset()
+    must_lift = False
+    inner_outputs: tuple[str, ...] = ()
+    """What one item of a map writes."""
+    result_name: str | None = None
+    """The name under which what it returns is kept, if it declares no output."""
 
     def __init__(
         self,
@@ -52,6 +75,7 @@ class Node:
         max_visits: int | None = None,
         persist: Persist | str = Persist.AUTO,
         skip_on_resume: bool | None = None,
+        halts: bool = False,
     ) -> None:
         if not callable(fn) or isinstance(fn, type):
             raise BadRequest(
@@ -71,6 +95,7 @@ class Node:
         self.retry = Retry.of(retry)
         self.timeout = _seconds(timeout, self.name)
         self.max_visits = _count(max_visits, "max_visits", self.name)
+        self.halts = bool(halts)
         self.is_async = _is_async(fn)
         hints = hints_of(fn)
         self.returns = hints.get("return", UNKNOWN)
@@ -94,11 +119,11 @@ class Node:
         """True if a *before effects* flush may leave this step for later."""
         return self.effects is Effects.PURE and self.determinism is not Determinism.NONDETERMINISTIC
 
-    def with_name(self, name: str) -> Node:
+    def with_name(self, name: str) -> Self:
         """Return the same node under another name."""
         return self._copy(name=name)
 
-    def with_inputs(self, **sources: str) -> Node:
+    def with_inputs(self, **sources: str) -> Self:
         """Return the node reading other values: `with_inputs(x="price")` fills `x` from `price`."""
         known = {p.name for p in self.params}
         for name in sources.keys() - known:
@@ -106,15 +131,71 @@ class Node:
         params = tuple(p._replace(source=sources.get(p.name, p.source)) for p in self.params)
         return self._copy(params=params)
 
-    def with_outputs(self, *names: str) -> Node:
-        """Return the node writing other names, in the order of its outputs."""
-        if len(names) != len(self.outputs):
+    def with_outputs(self, *names: str, **renames: str) -> Self:
+        """Return the node writing other names: all of them in order, or `old="new"` for some."""
+        for old in renames.keys() - set(self.outputs):
+            raise BadRequest(
+                f"node {self.name!r} has no output {old!r}.", fix=f"It has {list(self.outputs)}."
+            )
+        if names and renames:
+            raise BadRequest(f"node {self.name!r}: give names in order or renames, not both.")
+        if not renames and len(names) != len(self.outputs):
             raise BadRequest(
                 f"node {self.name!r} has {len(self.outputs)} outputs, {len(names)} names were given."
             )
-        return self._copy(outputs=names)
+        return self._renamed(names or tuple(renames.get(o, o) for o in self.outputs))
 
-    def _copy(self, **changes: Any) -> Node:
+    def _renamed(self, outputs: tuple[str, ...]) -> Self:
+        return self._copy(outputs=outputs)
+
+    def map_over(
+        self,
+        *params: str,
+        mode: str = "zip",
+        on_error: OnError | Literal["stop", "collect", "skip"] = OnError.STOP,
+        max_concurrency: int = 32,
+    ) -> Self:
+        """Return the node going over lists: these inputs become lists, and so does each output.
+
+        Every item is a step of its own. Several parameters go side by side ("zip") or each with each
+        ("product"). When an item fails for good, the run stops, or an `ItemError` is collected in its place,
+        or it is skipped.
+        """
+        known = {p.name: p for p in self.params}
+        if self.is_gate or self.over is not None or not self.outputs:
+            why = (
+                "is a gate" if self.is_gate else "has no output" if self.over is None else "is a map already"
+            )
+            raise BadRequest(
+                f"node {self.name!r} {why} and cannot go over a list.", fix="Map a node with output=."
+            )
+        for name in params:
+            if name not in known:
+                raise BadRequest(
+                    f"node {self.name!r} has no parameter {name!r}.", fix=f"It has {sorted(known)}."
+                )
+        if not params or len(set(params)) < len(params) or mode not in ("zip", "product"):
+            raise BadRequest(
+                f"node {self.name!r}: map_over{params!r} with mode={mode!r}.",
+                fix='Name each parameter once; mode is "zip" or "product".',
+            )
+        over = MapSpec(
+            params,
+            mode,
+            _enum(OnError, on_error, "on_error", self.name),
+            _count(max_concurrency, "max_concurrency", self.name) or 32,
+        )
+        mapped = tuple(
+            p._replace(hint=UNKNOWN, required=True) if p.name in params else p for p in self.params
+        )
+        return self._copy(over=over, params=mapped, returns=UNKNOWN, inner_outputs=self.outputs)
+
+    def alone(self) -> Node:
+        """Return what a map calls for each item: the node itself, reading its parameters by their names."""
+        params = tuple(p._replace(source=p.name) for p in self.params)
+        return self._copy(over=None, params=params, outputs=self.inner_outputs)
+
+    def _copy(self, **changes: Any) -> Self:
         twin = object.__new__(type(self))
         twin.__dict__.update(self.__dict__, **changes)
         twin.__dict__["__name__"] = twin.name
@@ -143,12 +224,18 @@ class Node:
 
     def describe(self) -> dict[str, Any]:
         """Return the structure that is hashed: names and wiring, never bodies."""
-        return {
+        shape: dict[str, Any] = {
             "name": self.name,
             "kind": type(self).__name__.lower(),
             "inputs": [[p.source, p.required] for p in self.params],
             "outputs": list(self.outputs),
         }
+        if self.over is not None:
+            shape["over"] = [list(self.over.params), self.over.mode, self.over.on_error.value]
+            shape["inner_outputs"] = list(self.inner_outputs)
+        if self.over is not None or self.inner is not None:
+            shape["params"] = [p.name for p in self.params]
+        return shape
 
 
 class Gate(Node):
@@ -212,6 +299,7 @@ def node(
     max_visits: int | None = None,
     persist: Persist | Literal["auto", "inline", "ref", "no"] = Persist.AUTO,
     skip_on_resume: bool | None = None,
+    halts: bool = False,
 ) -> Callable[[Callable[..., Any]], Node]: ...
 def node(fn: Callable[..., Any] | None = None, **options: Any) -> Any:
     """Turn a function into a node: its parameters are its inputs, `output=` names what it writes.
@@ -223,6 +311,7 @@ def node(fn: Callable[..., Any] | None = None, **options: Any) -> Any:
     persist          "inline" in the record, "ref" as an artifact, "no" to make it again when it is missed;
                      by default inline or artifact by size
     inputs           names for a function that takes **kwargs
+    halts            it may wait for a person or a clock; such a node cannot be inside an atomic flow
     """
     _check_options("@node", options)
     return Node(fn, **options) if fn is not None else lambda f: Node(f, **options)
@@ -319,6 +408,14 @@ def _enum(kind: Any, value: Any, field: str, name: str) -> Any:
         raise BadRequest(f"node {name!r}: {field} is {value!r}.", fix=f"Use one of {known}.") from None
 
 
+def _wants_context(hint: object, fn: Callable[..., Any], param: str) -> bool:
+    """True for a parameter annotated `Context`, also when the annotation could not be resolved."""
+    if hint is Context or Context in get_args(hint):
+        return True
+    raw = getattr(fn, "__annotations__", {}).get(param)
+    return isinstance(raw, str) and raw.rpartition(".")[2] == "Context"
+
+
 def _read_signature(
     fn: Callable[..., Any], hints: Mapping[str, Any], extra: tuple[str, ...]
 ) -> tuple[str | None, tuple[Param, ...], tuple[str, ...]]:
@@ -330,7 +427,7 @@ def _read_signature(
     signature = inspect.signature(fn).parameters
     for p in signature.values():
         hint = hints.get(p.name, UNKNOWN)
-        if wants_context(hint, fn, p.name):
+        if _wants_context(hint, fn, p.name):
             context = p.name
         elif p.kind is p.VAR_KEYWORD:
             takes_any = True

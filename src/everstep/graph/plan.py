@@ -3,53 +3,117 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
-from everstep.errors import FlowError
-from everstep.graph.hints import UNKNOWN
-from everstep.graph.loops import Graph, order
-from everstep.graph.node import END, Gate, Node, Param
+from everstep.graph.joins import JoinNode
+from everstep.graph.loops import Graph, bits, mask_of, order
+from everstep.graph.node import END, Gate, MapSpec, Node
+
+
+class Limits(NamedTuple):
+    """How far one flow may go."""
+
+    max_steps: int = 10_000
+    max_visits: int | None = None
+    max_concurrency: int | None = None
+
+
+class Child(NamedTuple):
+    """What lies inside a node: an inner flow, or the function that a map calls for each item."""
+
+    plan: Plan
+    is_leaf: bool
+    """True if there is no flow inside, only the node's own function, once per item."""
+    is_atomic: bool
+    over: MapSpec | None
+    exports: Mapping[str, str]
+    """Outer names by the inner names they are lifted from."""
+    selected: frozenset[str]
+    """Inner names that a result shows."""
+    must_lift: bool
+    """True if a lifted name that was not written is an error."""
+
+
+class Member(NamedTuple):
+    """One branch of a group, as bit masks."""
+
+    name: str
+    nodes: int
+    last: int
+
+
+class Meeting(NamedTuple):
+    """Where the branches of a group meet."""
+
+    members: tuple[Member, ...]
+    need: int | None
+    """How many must succeed before it goes on; none if all must have settled."""
+    cancels: bool
+    everyone: int
+    """The nodes of all branches."""
+    bears: bool
+    """True if the failure of a branch is the group's affair, not at once the run's."""
 
 
 class Plan:
     """The wiring of a flow, worked out once. Nodes are known by their position in the flow."""
 
-    def __init__(self, nodes: Sequence[Node], entry: Sequence[str]) -> None:
+    def __init__(
+        self,
+        nodes: Sequence[Node],
+        entry: Sequence[str] = (),
+        *,
+        edges: Sequence[tuple[str, str]] = (),
+        tasks: Sequence[str] = (),
+        channel: Iterable[str] = (),
+        limits: Limits = Limits(),  # noqa: B008  an immutable tuple
+    ) -> None:
         self.nodes = tuple(nodes)
+        self.limits = limits
         self.index = {n.name: i for i, n in enumerate(self.nodes)}
         self.paths = tuple(n.name for n in self.nodes)
         self.writers: dict[str, tuple[int, ...]] = _gather(
             (o, i) for i, n in enumerate(self.nodes) for o in n.outputs
         )
-        self.readers: dict[str, tuple[int, ...]] = _gather(
-            (p.source, i) for i, n in enumerate(self.nodes) for p in n.params
-        )
-        self.required = tuple(frozenset(p.source for p in n.params if p.required) for n in self.nodes)
-        self.sources = tuple(tuple(p.source for p in n.params) for n in self.nodes)
-        self.needed_by: dict[str, tuple[int, ...]] = _gather(
-            (name, i) for i, names in enumerate(self.required) for name in sorted(names)
-        )
-        self.is_target = [False] * len(self.nodes)
+        self.tasks = frozenset(self.index[name] for name in tasks)
+        """Nodes that run only when a node asks for them."""
+        self.follows: dict[int, tuple[int, ...]] = _gather((self.index[a], self.index[b]) for a, b in edges)
+        """Control edges: who comes next."""
+        self.is_led = [False] * len(self.nodes)
+        """True for a node that runs only once a node before it has arrived."""
+        for targets in self.follows.values():
+            for t in targets:
+                self.is_led[t] = True
+        self._read_inputs(frozenset(channel))
+        self.is_target = [i in self.tasks for i in range(len(self.nodes))]
         for gate in self.nodes:
             if isinstance(gate, Gate):
                 for target in gate.targets:
                     if target != END:
                         self.is_target[self.index[target]] = True
         self.entry = tuple(self.index[name] for name in entry)
+        self.children = {i: _child_of(n) for i, n in enumerate(self.nodes) if n.inner or n.over}
+        self._read_meetings()
         self.graph = self._edges()
         found = order(self.graph, self._heads)
         self.blockers = [found.blockers[i] for i in range(len(self.nodes))]
+        for j, meeting in self.meetings.items():
+            for i in bits(meeting.everyone):
+                self.blockers[j] |= self.blockers[i] | 1 << i
         self.loops = found.loops
         self.looping = frozenset(found.looping)
         self.rewritten = frozenset(
-            name for name, ws in self.writers.items() if len(ws) > 1 or any(w in self.looping for w in ws)
+            name
+            for name, ws in self.writers.items()
+            if len(ws) > 1 or any(w in self.looping or self.is_led[w] or w in self.tasks for w in ws)
         )
         """Names that may get more than one version."""
         self.sole_reader = frozenset(name for name, rs in self.readers.items() if len(set(rs)) == 1)
         self.free_inputs = frozenset(name for name in self.readers if name not in self.writers)
-        """Names that only a run's inputs can give."""
+        """Names that only a run's inputs, or its channel, can give."""
         self.seeds = frozenset(
             name
             for name, ws in self.writers.items()
@@ -57,11 +121,60 @@ class Plan:
         )
         """Names that nodes write, but for which a run may bring the first value."""
         self.has_visit_limits = any(n.max_visits is not None for n in self.nodes)
-        self.blueprint = msgspec.json.encode(
-            {"entry": list(entry), "nodes": [n.describe() for n in self.nodes]}
-        )
+        self.shape = {
+            "entry": list(entry),
+            "nodes": [n.describe() for n in self.nodes],
+            **({"edges": [list(e) for e in edges]} if edges else {}),
+            **({"tasks": sorted(tasks)} if tasks else {}),
+            **({"channel": sorted(channel)} if channel else {}),
+        }
+        self.blueprint = msgspec.json.encode(self.shape)
         """The structure as bytes: names and wiring, no bodies. `plan_of` reads it back."""
         self.hash = hash_of(self.blueprint)
+
+    def _read_inputs(self, keys: frozenset[str]) -> None:
+        self.readers: dict[str, tuple[int, ...]] = _gather(
+            (p.source, i) for i, n in enumerate(self.nodes) for p in n.params
+        )
+        self.sources = tuple(tuple(p.source for p in n.params) for n in self.nodes)
+        self.channelled = tuple(
+            frozenset(
+                p.source
+                for p in n.params
+                if p.source not in self.writers
+                and (p.source in keys or ((self.is_led[i] or i in self.tasks) and n.inner is None))
+            )
+            for i, n in enumerate(self.nodes)
+        )
+        """Inputs that the channel may give when the node starts: no node writes them."""
+        self.required = tuple(
+            frozenset(p.source for p in n.params if p.required) - self.channelled[i]
+            for i, n in enumerate(self.nodes)
+        )
+        self.needed_by: dict[str, tuple[int, ...]] = _gather(
+            (name, i) for i, names in enumerate(self.required) for name in sorted(names)
+        )
+
+    def _read_meetings(self) -> None:
+        self.meetings: dict[int, Meeting] = {}
+        self.meets_at: dict[int, tuple[int, ...]] = {}
+        """For each node of a branch, the joins that its branch leads to."""
+        found: list[tuple[str, int]] = []
+        for j, n in enumerate(self.nodes):
+            if isinstance(n, JoinNode):
+                branches = [(m, dict.fromkeys((*m.nodes, *m.last))) for m in n.spec.members]
+                members = tuple(
+                    Member(m.name, self._mask(names), self._mask(m.last)) for m, names in branches
+                )
+                everyone = 0
+                for m in members:
+                    everyone |= m.nodes
+                self.meetings[j] = Meeting(members, n.need, n.cancels, everyone, n.bears)
+                found += [(name, j) for _, names in branches for name in names]
+        self.meets_at = {self.index[name]: joins for name, joins in _gather(found).items()}
+
+    def _mask(self, names: Iterable[str]) -> int:
+        return mask_of(self.index[name] for name in names)
 
     def _edges(self) -> Graph:
         graph: Graph = {i: set() for i in range(len(self.nodes))}
@@ -71,6 +184,10 @@ class Plan:
         for i, gate in enumerate(self.nodes):
             if isinstance(gate, Gate):
                 graph[i].update(self.index[t] for t in gate.targets if t != END)
+        early = {j for j, meeting in self.meetings.items() if meeting.need is not None}
+        for i, targets in self.follows.items():
+            # What follows an early join does not wait for the branches that the join did not wait for.
+            graph[i].update(t for t in targets if t not in early)
         return graph
 
     def _heads(self, members: Sequence[int]) -> Sequence[int]:
@@ -88,6 +205,11 @@ class Plan:
             )
         ]
         return led_in or targets[:1]
+
+    def params_of(self, name: str) -> tuple[str, ...] | None:
+        """Return the parameters of a node that may be asked for, or none if there is no such node."""
+        i = self.index.get(name)
+        return None if i is None or i in self.meetings else tuple(p.name for p in self.nodes[i].params)
 
     def unreachable_inputs(self, given: frozenset[str]) -> dict[str, tuple[str, ...]]:
         """Return the names that must be given but are not, each with the nodes that read it."""
@@ -115,7 +237,8 @@ class Plan:
     def can_start(self, given: frozenset[str]) -> bool:
         """True if at least one node is ready when a run begins with these inputs."""
         return any(self.is_target[i] for i in self.entry) or any(
-            names <= given and not self.is_target[i] for i, names in enumerate(self.required)
+            names <= given and not self.is_target[i] and not self.is_led[i]
+            for i, names in enumerate(self.required)
         )
 
     def _is_root_gap(self, name: str, available: set[str]) -> bool:
@@ -125,8 +248,19 @@ class Plan:
         )
 
 
-def _gather(pairs: Iterable[tuple[str, int]]) -> dict[str, tuple[int, ...]]:
-    out: dict[str, list[int]] = {}
+def _child_of(node: Node) -> Child:
+    if node.inner is None:
+        alone = node.alone()
+        plan = Plan([alone])
+        names = {o: o for o in node.inner_outputs}
+        exports = dict(zip(node.inner_outputs, node.outputs, strict=True))
+        return Child(plan, True, False, node.over, exports, frozenset(names), False)
+    assert isinstance(node.inner, Plan)
+    return Child(node.inner, False, node.is_atomic, node.over, node.exports, node.selected, node.must_lift)
+
+
+def _gather(pairs: Iterable[tuple[str, int]] | Iterable[tuple[int, int]]) -> dict:  # type: ignore[type-arg]
+    out: dict[object, list[int]] = {}
     for name, i in pairs:
         out.setdefault(name, []).append(i)
     return {name: tuple(indexes) for name, indexes in out.items()}
@@ -135,48 +269,3 @@ def _gather(pairs: Iterable[tuple[str, int]]) -> dict[str, tuple[int, ...]]:
 def hash_of(blueprint: bytes) -> str:
     """Return the name under which a structure is kept."""
     return hashlib.sha256(blueprint).hexdigest()[:32]
-
-
-class _NodeShape(msgspec.Struct):
-    name: str
-    kind: str
-    inputs: list[tuple[str, bool]]
-    outputs: list[str]
-    targets: list[str] = []
-    multi: bool = False
-
-
-class _Blueprint(msgspec.Struct):
-    entry: list[str]
-    nodes: list[_NodeShape]
-
-
-def plan_of(blueprint: bytes) -> Plan:
-    """Build a plan without bodies: enough to fold a chain, not to run it."""
-    shape = msgspec.json.decode(blueprint, type=_Blueprint)
-    return Plan([_node_of(n) for n in shape.nodes], shape.entry)
-
-
-def _node_of(shape: _NodeShape) -> Node:
-    if shape.kind == "node":
-        node = Node(_no_body, name=shape.name, output=shape.outputs)
-    else:
-        node = Gate(_no_body, shape.targets, multi=shape.multi, name=shape.name, output=shape.outputs)
-    node.params = tuple(Param(source, source, required, UNKNOWN) for source, required in shape.inputs)
-    return node
-
-
-def _no_body(**_: object) -> None:
-    raise FlowError("this plan was read from a store and has no functions to call.")
-
-
-def differences(stored: bytes, present: bytes) -> str:
-    """Say which nodes came, went or changed between two blueprints."""
-    old, new = ({n.name: n for n in msgspec.json.decode(b, type=_Blueprint).nodes} for b in (stored, present))
-    changed = sorted(name for name in old.keys() & new.keys() if old[name] != new[name])
-    parts = [
-        f"added {sorted(new.keys() - old.keys())}" if new.keys() - old.keys() else "",
-        f"removed {sorted(old.keys() - new.keys())}" if old.keys() - new.keys() else "",
-        f"rewired {changed}" if changed else "",
-    ]
-    return ", ".join(p for p in parts if p) or "another order or entry"

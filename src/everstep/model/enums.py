@@ -39,6 +39,8 @@ class Trigger(StrEnum):
     RETRY = "retry"
     MANUAL = "manual"
     """A node asked for it with `ctx.checkpoint()`."""
+    AUTO = "auto"
+    """So many steps have passed, as `auto_checkpoint` says."""
     INTERRUPTED = "interrupted"
     """The process was told to stop and kept what had finished."""
     RESUME = "resume"
@@ -89,6 +91,25 @@ class ValueForm(StrEnum):
     """The items added to the list that the version before held."""
     TRANSIENT = "transient"
     """No bytes at all: the value lives in the process that made it, and is made again where it is missed."""
+    LIFTED = "lifted"
+    """No bytes of its own: a value that an inner flow wrote, or the list of what the items of a map wrote."""
+    PREPEND = "prepend"
+    """The items put before the list that the version before held."""
+    ADD = "add"
+    """A number to add to the one that the version before held."""
+    DELETED = "deleted"
+    """The value is gone."""
+
+
+class OnError(StrEnum):
+    """What a map does when one of its items fails for good."""
+
+    STOP = "stop"
+    """The run fails; items that are done stay done."""
+    COLLECT = "collect"
+    """An `ItemError` takes the place of the item's outputs."""
+    SKIP = "skip"
+    """The item is left out of the lists."""
 
 
 class Persist(StrEnum):

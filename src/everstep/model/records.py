@@ -39,11 +39,18 @@ class Written(msgspec.Struct, frozen=True, omit_defaults=True):
     size: int
     form: ValueForm = ValueForm.WHOLE
     artifact: ArtifactRef | None = None
+    source: str = ""
+    """The name of a lifted value in the flow it comes from."""
+    expires_at: datetime | None = None
+    """When a channel's value is gone by itself."""
 
     @property
     def is_inline(self) -> bool:
         """True if its bytes travel with the record."""
-        return self.artifact is None and self.form is not ValueForm.TRANSIENT
+        return self.artifact is None and self.form not in _WITHOUT_BYTES
+
+
+_WITHOUT_BYTES = frozenset({ValueForm.TRANSIENT, ValueForm.LIFTED, ValueForm.DELETED})
 
 
 class ErrorInfo(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -55,11 +62,28 @@ class ErrorInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     traceback: str = ""
 
 
+class QueuedTask(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A visit that a node asked for: which node, with which arguments, how urgent."""
+
+    node: str
+    number: int
+    """Counts the tasks of a run; its arguments are kept as `@task/NUMBER/NAME`."""
+    arguments: tuple[str, ...] = ()
+    priority: int = 0
+    strategy: str = "direct"
+    asked_by: str = ""
+
+    def at(self, node: str) -> QueuedTask:
+        """Return the task with its node named otherwise."""
+        return msgspec.structs.replace(self, node=node)
+
+
 class StepRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """One visit of the run to a node, or what is known of one under way.
 
-    `running` announces an effect with its key before it is attempted; `retrying` is a failed attempt after
-    which the node will be tried again; `completed` and `failed` end the visit.
+    `running` announces an effect with its key before it is attempted, or opens an inner flow; `retrying` is a
+    failed attempt after which the node will be tried again; `completed`, `failed` and `cancelled` end the
+    visit. The path of a node inside another is `outer@2#7/inner`: visit 2 of `outer`, its item 7.
     """
 
     path: str
@@ -76,6 +100,16 @@ class StepRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     retry_at: datetime | None = None
     started_at: datetime | None = None
     ended_at: datetime | None = None
+    items: int | None = None
+    """How many items a map that opens here goes over."""
+    queued: tuple[QueuedTask, ...] = ()
+    """Visits it asked for."""
+    task: int | None = None
+    """The queued task that this visit answers."""
+    goto: bool = False
+    """True if only what it queued comes next, not what follows it in the flow."""
+    ends: bool = False
+    """True if it ended its flow."""
 
 
 class NodeState(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -97,6 +131,35 @@ class NodeState(msgspec.Struct, frozen=True, omit_defaults=True):
     """It should run: chosen, to be tried again, or an input is newer than the one it consumed."""
     round: int = 0
     """Which round of its loop it belongs to."""
+    arrived: int = 0
+    """Control edges along which it was reached since its last visit."""
+    won: int = 0
+    """Members of a join that succeeded, as a bit mask."""
+    lost: int = 0
+    """Members of a join that failed, as a bit mask."""
+    has_fired: bool = False
+    """True for a join that went on before all its members had settled."""
+
+
+class OpenedState(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One visit to an inner flow that is under way."""
+
+    visit: int
+    reads: dict[str, int] = {}
+    items: int | None = None
+    done: tuple[int, ...] = ()
+    """The items that are completed."""
+    failed: tuple[int, ...] = ()
+    """The items that failed and were borne."""
+    started_at: datetime | None = None
+
+
+class ScopeState(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where one open inner flow stands besides its nodes."""
+
+    steps: int = 0
+    ended: bool = False
+    error: ErrorInfo | None = None
 
 
 class FrontierEntry(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -132,6 +195,16 @@ class SerializedState(msgspec.Struct, frozen=True, omit_defaults=True):
     nodes: dict[str, NodeState] = {}
     error: ErrorInfo | None = None
     """Why the run fails, if a step has failed for good."""
+    opened: dict[str, OpenedState] = {}
+    """Visits to inner flows under way, by path."""
+    scopes: dict[str, ScopeState] = {}
+    """Inner flows that are open, by path."""
+    tasks: tuple[QueuedTask, ...] = ()
+    """Visits that were asked for and are still to come; `node` is the whole path here."""
+    task_count: int = 0
+    """How many tasks were ever queued."""
+    has_ended: bool = False
+    """True if a node ended the run."""
 
     @property
     def blobs(self) -> tuple[ArtifactRef, ...]:

@@ -1,7 +1,7 @@
 """Drive one run: start what is ready, record what finished, until nothing is active.
 
 The drive is the run's only sequencer. While a put is in flight, running nodes go on; whatever they finish
-rides in the next one.
+rides in the next one. Flows inside the run are driven by the same loop.
 """
 
 from __future__ import annotations
@@ -13,32 +13,33 @@ from typing import Any
 
 from everstep.engine import decide
 from everstep.engine.flush import FlushPolicy
-from everstep.engine.keys import automatic_key, declared_key, must_announce, reads_inputs
+from everstep.engine.scope import Scope
 from everstep.engine.state import RunState
-from everstep.errors import EverstepError, InputNeverCame, RunCancelled, ValueUnreadable
-from everstep.graph.context import Context
+from everstep.errors import EverstepError, InputNeverCame, RunCancelled
 from everstep.graph.flow import Flow
-from everstep.graph.node import Node
-from everstep.model.enums import Effects, Status, Trigger
+from everstep.graph.loops import bits
+from everstep.model.enums import Status, Trigger
 from everstep.model.records import ErrorInfo
+from everstep.runtime.beside import Beside
+from everstep.runtime.desk import ChannelDesk
 from everstep.runtime.events import Teller
+from everstep.runtime.inner import Inner
 from everstep.runtime.invoke import (
     Call,
-    Overdue,
-    call_anywhere,
     call_async,
     call_here,
-    call_in_thread,
     describe_error,
 )
 from everstep.runtime.journal import Journal
 from everstep.runtime.late import LateFlush
 from everstep.runtime.patience import patiently
+from everstep.runtime.prepare import Preparer
 from everstep.runtime.services import Services
-from everstep.runtime.settle import draft_outputs, step_of
+from everstep.runtime.settle import draft_asked, draft_outputs, step_of
 from everstep.runtime.values import Slot, ValueSpace
 
 log = logging.getLogger("everstep")
+Place = tuple[Scope, int]
 
 
 class Drive:
@@ -53,16 +54,17 @@ class Drive:
         self._journal = journal
         self._state = state
         self._space = space
-        self._policy = FlushPolicy(flow.durability)
+        self._policy = FlushPolicy(flow.durability, flow.auto_checkpoint)
         self._late = LateFlush(journal, self._policy, services)
         self._teller = Teller(services.listener, services.clock, journal.run_id)
-        self._missed = {name for name in space.slots if space.is_missed(name)}
-        """Transient values lost with an earlier process."""
+        self._desk = ChannelDesk(state, space, services.clock)
+        self._preparer = Preparer(services, flow, journal, state, space, self._desk, self._policy)
+        self._inner = Inner(
+            journal, state, space, services.clock, self._teller, self._finish, self._fail_with
+        )
+        self._beside = Beside(services, self._teller, self._finish, self._wake, self._break)
         self._finished: list[Call] = []
         self._waker: asyncio.Future[None] | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._overdue: dict[int, asyncio.Future[None]] = {}
-        """Threads of effectful nodes that outlived their time limit; not tried again before they end."""
         self._loop: asyncio.AbstractEventLoop
         self._awaiting: asyncio.Task[Any] | None = None
         """The drive's own task while it awaits a lone node, and may be interrupted."""
@@ -75,6 +77,8 @@ class Drive:
     async def run(self) -> Status:
         """Go on until the run has ended; returns its final status."""
         self._loop = asyncio.get_running_loop()
+        if self._state.opened:
+            self._inner.take_up()
         try:
             try:
                 await self._advance()
@@ -88,18 +92,22 @@ class Drive:
             await self._keep_finished()
             raise
         except RunCancelled:
-            await self._stop_running()
+            await self._beside.stop()
             await self._take_in()
             await self._journal.flush(Trigger.CANCELLED, status=Status.CANCELLED, changes_status=True)
             return Status.CANCELLED
         finally:
             self._late.close()
-            await self._stop_running()
+            await self._beside.stop()
 
     def stop(self, reason: EverstepError) -> None:
         """Ask the drive to stop, from any thread: the lease is lost, or somebody cancelled the run."""
         self._stop = reason
         self._loop.call_soon_threadsafe(self._interrupt)
+
+    def _break(self, error: BaseException) -> None:
+        self._stop = error
+        self._wake()
 
     def _interrupt(self) -> None:
         self._wake()
@@ -114,58 +122,113 @@ class Drive:
                 raise self._stop
             ready = self._pick()
             if ready:
-                if len(ready) == 1 and not state.running:
-                    await self._run_alone(ready[0])
+                if len(ready) == 1 and not self._beside.calls:
+                    await self._run_alone(*ready[0])
                 else:
-                    for i in ready:
-                        self._spawn(await self._prepare(i))
-                    await self._wait(None)
-            elif state.running or self._overdue or state.retry_at:
+                    for scope, i in ready:
+                        self._beside.start(await self._prepare(scope, i))
+                    if len(self._beside.calls) > 1 or not self._finished:
+                        await self._wait(None)
+            elif self._finished:
+                pass
+            elif self._beside.calls or self._beside.overdue or state.next_retry() is not None:
                 await self._wait(state.next_retry())
-            else:
+            elif not self._unstick():
                 break
             if self._finished:
                 await self._absorb()
-        self._check_starved()
 
-    def _pick(self) -> list[int]:
-        """Choose what to start now, within the flow's limits."""
-        state, flow = self._state, self._flow
-        ready = state.ready(self._clock.now() if state.retry_at else None)
-        if not ready and not state.retry_at:
-            ready = state.oldest()
-        if self._overdue:
-            ready = [i for i in ready if i not in self._overdue]
-        if flow.max_concurrency is not None:
-            del ready[max(0, flow.max_concurrency - len(state.running)) :]
-        if state.steps + len(ready) > flow.max_steps or state.has_limits(flow.max_visits):
-            try:
-                for i in ready:
-                    decide.check_limits(state, i, max_steps=flow.max_steps, max_visits=flow.max_visits)
-            except EverstepError as error:
-                self._fail(error)
-                return []
-        return ready
+    def _pick(self) -> list[Place]:
+        """Choose what to start now, within the limits of each flow; inner flows are opened on the way."""
+        while True:
+            self._inner.refill()
+            ready = self._state.startable(self._now_if_pausing())
+            if (
+                not ready
+                and not self._beside.calls
+                and not self._finished
+                and self._state.next_retry() is None
+            ):
+                ready = self._state.stuck()
+            if self._beside.overdue:
+                ready = [place for place in ready if place not in self._beside.overdue]
+            ready = self._within_limits(ready)
+            leaves = [place for place in ready if place[1] not in place[0].plan.children]
+            if len(leaves) == len(ready) or self.failure is not None:
+                return [] if self.failure is not None else leaves
+            for scope, i in ready:
+                if i in scope.plan.children:
+                    self._open(scope, i)
 
-    def _check_starved(self) -> None:
-        starved = self._state.starved()
-        if starved and self.failure is None:
-            parts = "; ".join(f"{path!r} waits for {', '.join(names)}" for path, names in starved)
-            self._fail(
-                InputNeverCame(
+    def _now_if_pausing(self) -> datetime | None:
+        return self._clock.now() if any(s.retry_at for s in self._state.restless) else None
+
+    def _open(self, scope: Scope, i: int) -> None:
+        scope.begin(i)
+        error = self._inner.open(scope, i)
+        if error is not None:
+            call = self._preparer.failed_call(scope, i, error)
+            call.started_at = self._clock.now()
+            scope.hold()
+            self._finish(call)
+
+    def _within_limits(self, ready: list[Place]) -> list[Place]:
+        """Leave out what would be too much at once; fail a flow that has gone too far."""
+        most = self._flow.max_concurrency
+        started: dict[Scope, int] = {}
+        allowed: list[Place] = []
+        for place in ready:
+            scope, i = place
+            limits = scope.plan.limits
+            started[scope] = started.get(scope, 0) + 1
+            own_visits = scope.plan.nodes[i].max_visits or limits.max_visits
+            if own_visits or scope.steps + started[scope] > limits.max_steps:
+                try:
+                    decide.check_limits(scope, i)
+                except EverstepError as error:
+                    self._fail_in(scope, error)
+                    return []
+            is_leaf = i not in scope.plan.children
+            if is_leaf and most is not None and len(self._beside.calls) + len(allowed) >= most:
+                continue
+            own = limits.max_concurrency
+            if own is not None and len(scope.running) + started[scope] > own:
+                continue
+            allowed.append(place)
+        return allowed
+
+    def _unstick(self) -> bool:
+        """Nothing runs and nothing may start: a flow that waits for a value in vain fails."""
+        for scope in self._state.scopes():
+            starved = scope.starved()
+            if starved and scope.error is None:
+                parts = "; ".join(f"{path!r} waits for {', '.join(names)}" for path, names in starved)
+                error = InputNeverCame(
                     f"a chosen node waits for a value that can no longer come: {parts}.",
                     fix="Give it a default, pass it as an input, or write it before the gate.",
                 )
-            )
+                self._fail_in(scope, error)
+                return True
+        return False
+
+    def _fail_in(self, scope: Scope, error: EverstepError) -> None:
+        if scope.parent is None:
+            self._fail(error)
+        else:
+            self._inner.fail(scope, describe_error(error))
 
     def _fail(self, error: BaseException) -> None:
         if self.failure is None:
             self.failure = describe_error(error)
             self.exception = error
 
+    def _fail_with(self, error: ErrorInfo) -> None:
+        if self.failure is None:
+            self.failure = error
+
     async def _end(self) -> Status:
         """Record what still runs, then write the last checkpoint."""
-        while self._state.running:
+        while self._beside.calls or self._finished:
             if self._stop is not None:
                 raise self._stop
             await self._wait(None)
@@ -176,7 +239,7 @@ class Drive:
 
     async def _keep_finished(self) -> None:
         """Write what has finished before an interrupted process lets go of the run, if the store lets us."""
-        await self._stop_running()
+        await self._beside.stop()
         try:
             await self._take_in()
             if self._journal.steps:
@@ -186,18 +249,11 @@ class Drive:
                 "run %r was interrupted, and its last steps were not kept: %s", self._journal.run_id, error
             )
 
-    async def _stop_running(self) -> None:
-        """Stop what still runs. Threads cannot be stopped; what they return is dropped."""
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.gather(*self._tasks, return_exceptions=True)
-
     # -- starting -----------------------------------------------------------------------------------------
 
-    async def _run_alone(self, i: int) -> None:
+    async def _run_alone(self, scope: Scope, i: int) -> None:
         """Run the only ready node with as few detours as its kind allows."""
-        call = await self._prepare(i)
+        call = await self._prepare(scope, i)
         node, services = call.node, self._services
         on_chunk = self._teller.chunks(call) if self._teller.is_heard else None
         if call.error is not None:
@@ -210,7 +266,7 @@ class Drive:
                 self._awaiting = None
             self._finish(call)
         elif node.is_async or node.timeout or not services.owns_loop or services.committer.drives > 1:
-            self._spawn(call)
+            self._beside.start(call)
             await self._wait(None)
         else:
             if self._policy.has_deadline and self._journal.steps:
@@ -220,129 +276,14 @@ class Drive:
                 call_here(call, on_chunk)
             self._finish(call)
 
-    async def _prepare(self, i: int) -> Call:
-        """Gather a node's arguments and key; flush first where the policy wants that."""
-        state, journal = self._state, self._journal
-        node = state.plan.nodes[i]
-        if self._policy.before_effects and node.effects is Effects.EFFECTFUL:
-            trigger = self._policy.before(node, steps=len(journal.steps))
-            if trigger is not None:
-                await journal.flush(trigger)
-        lost = await self._make_up(i) if self._missed else None
-        call = self._call_of(i, node) if lost is None else self._failed_call(i, node, lost)
-        if node.idempotency_key is not None and lost is None:
-            await self._find_key(call)
-        if node.context_param is not None:
-            self._give_context(call, call.visit)
-        state.begin(i)
+    async def _prepare(self, scope: Scope, i: int) -> Call:
+        call = await self._preparer.prepare(scope, i)
+        scope.begin(i)
+        scope.hold()
         call.started_at = self._clock.now()
         if self._teller.is_heard:
             self._teller.step_started(call)
         return call
-
-    async def _make_up(self, i: int) -> Exception | None:
-        """Make the transient values that a node reads again, if they were lost with an earlier process."""
-        state, space = self._state, self._space
-        for p in state.plan.nodes[i].params:
-            source = p.source
-            if source not in self._missed or not space.is_missed(source):
-                continue
-            w = next(w for w in reversed(state.plan.writers[source]) if state.visits[w])
-            newer = sorted(n for n, version in state.reads[w].items() if state.versions[n] != version)
-            if newer:
-                return ValueUnreadable(
-                    f"{source!r} was not kept and cannot be made again: {', '.join(newer)} changed since.",
-                    fix=f"Drop persist='no' from {state.plan.paths[w]!r}.",
-                )
-            lost = await self._make_up(w)
-            if lost is not None:
-                return lost
-            call = self._call_of(w, state.plan.nodes[w])
-            if call.node.context_param is not None:
-                self._give_context(call, state.visits[w])
-            await call_anywhere(call, self._services.pool)
-            if call.error is not None:
-                return call.error
-            try:
-                values = call.node.spread(call.returned)
-            except EverstepError as error:
-                return error
-            for name, value in zip(call.node.outputs, values, strict=True):
-                space.make_up(name, value)
-        return None
-
-    def _failed_call(self, i: int, node: Node, error: Exception) -> Call:
-        call = Call(i, node, self._state.visits[i] + 1, self._state.attempts[i] + 1, {}, {})
-        call.error = error
-        return call
-
-    def _give_context(self, call: Call, visit: int) -> None:
-        run_id, node = self._journal.run_id, call.node
-        key = call.key or automatic_key(run_id, node.name, visit)
-        call.context = Context(run_id, node.name, visit, call.attempt, key)
-        call.kwargs[node.context_param or ""] = call.context
-
-    def _call_of(self, i: int, node: Node) -> Call:
-        """Return the next attempt at a node with the values it reads."""
-        state, take = self._state, self._space.take
-        versions, attempt = state.versions, state.attempts[i] + 1
-        reads: dict[str, int] = {}
-        kwargs: dict[str, Any] = {}
-        for name, source, _, _ in node.params:
-            if source in versions:
-                reads[source] = versions[source]
-                kwargs[name] = take(source, is_first_attempt=attempt == 1)
-        return Call(i, node, state.visits[i] + 1, attempt, kwargs, reads)
-
-    async def _find_key(self, call: Call) -> None:
-        """Work the key out, or use the announced one again. A key of the user's making is announced first."""
-        state, journal, i = self._state, self._journal, call.index
-        call.key = state.keys.get(i)
-        if call.key is not None:
-            return
-        if reads_inputs(call.node) and journal.steps:
-            # The key is made of values that a crash would still change.
-            await journal.flush(Trigger.BEFORE_EFFECT)
-        try:
-            call.key = declared_key(call.node, journal.run_id, call.visit, call.kwargs)
-        except Exception as error:  # the user's function or template; it fails the node like its body would
-            call.error = error
-            return
-        if must_announce(call.node):
-            journal.add(decide.announced(state, i, call.key or ""), ())
-            await journal.flush(Trigger.BEFORE_EFFECT)
-
-    def _spawn(self, call: Call) -> None:
-        self._services.committer.tasks += 1
-        task = self._loop.create_task(self._run_beside(call))
-        self._tasks.add(task)
-        task.add_done_callback(self._task_done)
-
-    def _task_done(self, task: asyncio.Task[None]) -> None:
-        self._services.committer.tasks -= 1
-        self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            self._stop = task.exception()
-            self._wake()
-
-    async def _run_beside(self, call: Call) -> None:
-        try:
-            if call.error is not None:
-                pass
-            elif call.node.is_async:
-                await call_async(call, self._teller.chunks(call))
-            else:
-                await call_in_thread(call, self._services.pool, self._teller.chunks(call))
-        except Overdue as overdue:
-            call = call.given_up(overdue.error)
-            if call.node.effects is Effects.EFFECTFUL:
-                self._overdue[call.index] = overdue.thread
-                overdue.thread.add_done_callback(lambda _: self._thread_ended(call.index))
-        self._finish(call)
-
-    def _thread_ended(self, i: int) -> None:
-        self._overdue.pop(i, None)
-        self._wake()
 
     def _finish(self, call: Call) -> None:
         call.ended_at = self._clock.now()
@@ -383,7 +324,7 @@ class Drive:
         """Record every finished call, and write if the policy says so."""
         trigger = await self._take_in()
         # The last put also says that the run has ended, so what is left for it waits for `_end`.
-        goes_on = self._state.active if self.failure is None else self._state.running
+        goes_on = self._state.active if self.failure is None else self._beside.calls
         if trigger is not None and goes_on and self._journal.steps:
             await self._flush(trigger, None)
 
@@ -397,30 +338,57 @@ class Drive:
 
         A checkpoint that a node asked for is written at once, with its metadata.
         """
-        calls, self._finished = self._finished, []
         trigger: Trigger | None = None
-        for call in calls:
-            drafts = draft_outputs(call, self._space)
-            for draft in drafts:
-                if draft.spill is not None:
-                    await self._write_aside(draft)
-            wanted = self._record(call, drafts)
-            if wanted is Trigger.MANUAL:
-                await self._flush(wanted, call.checkpoint_metadata())
-            else:
-                trigger = trigger or wanted
+        while self._finished:
+            calls, self._finished = self._finished, []
+            for call in calls:
+                wanted = await self._take_one(call)
+                if wanted is Trigger.MANUAL:
+                    await self._flush(wanted, call.checkpoint_metadata())
+                elif wanted is Trigger.AUTO:
+                    await self._flush(wanted, {"auto": True})
+                else:
+                    trigger = trigger or wanted
         return trigger
+
+    async def _take_one(self, call: Call) -> Trigger | None:
+        call.scope.let_go()
+        if call.is_dropped:
+            return None
+        if isinstance(call.error, RunCancelled) and call.context is not None:
+            step = decide.cancelled(
+                call.scope, call.index, reason=describe_error(call.error), now=call.ended_at
+            )
+            self._inner.note(call.scope, step, ())
+            raise call.error
+        drafts = draft_outputs(call, self._space)
+        if call.context is not None:
+            drafts += draft_asked(call, self._space, self._state, self._desk)
+        for draft in drafts:
+            if draft.spill is not None:
+                await self._write_aside(draft)
+        return self._record(call, drafts)
 
     def _record(self, call: Call, drafts: tuple[Slot, ...]) -> Trigger | None:
         """Buffer the step of a finished call; returns the trigger if it wants to be written."""
-        journal, policy = self._journal, self._policy
+        journal, policy, scope = self._journal, self._policy, call.scope
         chance = self._services.ids.chance() if call.error is not None else 0.0
-        step = step_of(call, drafts, self._state, chance)
-        journal.add(step, drafts)
-        if step.status is Status.FAILED and self.failure is None:
-            self.failure, self.exception = step.error, call.error
-        if self._teller.is_heard:
-            self._teller.step_ended(call, step)
+        before = len(journal.steps)
+        step = step_of(call, drafts if call.error is None else (), chance)
+        if scope.is_hidden or self._teller.is_heard:
+            self._inner.note(scope, step, drafts)
+        else:
+            journal.add(step, drafts)
+        self._desk.release(call)
+        if step.status is Status.FAILED and self.exception is None:
+            self.exception = call.error
+        if step.status is not Status.RETRYING:
+            if call.index in scope.plan.meetings:
+                self._cancel_others(scope, call.index)
+            if scope.parent is not None or step.status is Status.FAILED:
+                self._inner.after(scope, step)
+        if scope.is_hidden and len(journal.steps) == before:
+            return None
         asked = (
             call.context is not None and call.context.checkpoint_request is not None and call.error is None
         )
@@ -439,10 +407,24 @@ class Drive:
             asked=asked,
         )
 
+    def _cancel_others(self, scope: Scope, join: int) -> None:
+        """The first success is enough: call off what the other branches still do."""
+        meeting = scope.plan.meetings[join]
+        if not meeting.cancels or scope.statuses[join] is not Status.COMPLETED:
+            return
+        for i in tuple(bits(scope.active & meeting.everyone)):
+            for call in self._beside.drop(scope, i):
+                self._desk.release(call)
+            visit = scope.opened.get(i)
+            for inside in visit.scopes.values() if visit is not None else ():
+                self._state.forget(inside)
+            step = decide.cancelled(scope, i, reason=None, now=self._clock.now())
+            self._inner.note(scope, step, ())
+
     async def _write_aside(self, draft: Slot) -> None:
         """Write an artifact here if nothing else waits for this thread, else on another."""
         services, space = self._services, self._space
-        is_alone = len(self._state.running) <= 1 and services.committer.drives <= 1
+        is_alone = not self._beside.calls and services.committer.drives <= 1
 
         async def write() -> None:
             if is_alone:

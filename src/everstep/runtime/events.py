@@ -22,6 +22,7 @@ EventKind = Literal[
     "step_completed",
     "step_failed",
     "step_retrying",
+    "step_cancelled",
     "chunk",
     "checkpoint",
     "lease_wait",
@@ -88,19 +89,23 @@ class Teller:
         """Return who gets the chunks of a streaming node."""
         if self._listener is None:
             return None
-        return lambda chunk: self.tell("chunk", call.node.name, call.visit, call.attempt, {"chunk": chunk})
+        return lambda chunk: self.tell("chunk", call.path, call.visit, call.attempt, {"chunk": chunk})
 
     def step_started(self, call: Call) -> None:
-        self.tell("step_started", call.node.name, call.visit, call.attempt)
+        self.tell("step_started", call.path, call.visit, call.attempt)
 
-    def step_ended(self, call: Call, step: StepRecord) -> None:
-        data: dict[str, Any] = {"seconds": (call.ended_at - call.started_at).total_seconds()}
+    def step_ended(self, step: StepRecord) -> None:
+        data: dict[str, Any] = {}
+        if step.started_at is not None and step.ended_at is not None:
+            data["seconds"] = (step.ended_at - step.started_at).total_seconds()
         if step.error is not None:
             data["error"] = f"{step.error.type}: {step.error.message}"
         if step.retry_at is not None:
             data["retry_at"] = step.retry_at.isoformat()
         if step.decision is not None:
             data["decision"] = list(step.decision)
+        if step.items is not None:
+            data["items"] = step.items
         self.tell(_KINDS[step.status], step.path, step.visit, step.attempts, data)
 
 
@@ -108,4 +113,6 @@ _KINDS: dict[Status, EventKind] = {
     Status.COMPLETED: "step_completed",
     Status.RETRYING: "step_retrying",
     Status.FAILED: "step_failed",
+    Status.CANCELLED: "step_cancelled",
+    Status.RUNNING: "step_started",
 }

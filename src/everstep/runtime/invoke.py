@@ -13,10 +13,11 @@ from pathlib import Path
 from types import GeneratorType
 from typing import Any
 
+from everstep.engine.scope import Scope
 from everstep.errors import EverstepError, NodeTimeout
 from everstep.graph.context import Context
 from everstep.graph.node import Node
-from everstep.model.records import ErrorInfo
+from everstep.model.records import ErrorInfo, QueuedTask
 
 OnChunk = Callable[[Any], None]
 
@@ -30,21 +31,35 @@ class Call:
         "decision",
         "ended_at",
         "error",
+        "goto",
         "index",
+        "is_dropped",
         "key",
         "kwargs",
         "node",
+        "queued",
         "reads",
         "returned",
+        "running",
+        "scope",
         "started_at",
+        "task",
         "visit",
     )
     started_at: datetime
     ended_at: datetime
 
     def __init__(
-        self, index: int, node: Node, visit: int, attempt: int, kwargs: dict[str, Any], reads: dict[str, int]
+        self,
+        scope: Scope,
+        index: int,
+        node: Node,
+        visit: int,
+        attempt: int,
+        kwargs: dict[str, Any],
+        reads: dict[str, int],
     ) -> None:
+        self.scope = scope
         self.index = index
         self.node = node
         self.visit = visit
@@ -56,18 +71,31 @@ class Call:
         self.returned: Any = None
         self.decision: tuple[str, ...] | None = None
         self.error: Exception | None = None
+        self.queued: tuple[QueuedTask, ...] = ()
+        """The visits it asked for, once its answer is read."""
+        self.task: int | None = None
+        """The queued task it answers."""
+        self.goto = False
+        self.is_dropped = False
+        """True if nobody wants its result any more."""
+        self.running: asyncio.Task[None] | None = None
+
+    @property
+    def path(self) -> str:
+        return self.scope.path_of(self.index)
 
     def given_up(self, error: Exception) -> Call:
         """Return this call as failed, apart from the thread that may still finish it."""
-        late = Call(self.index, self.node, self.visit, self.attempt, {}, self.reads)
-        late.key, late.started_at, late.error = self.key, self.started_at, error
+        late = Call(self.scope, self.index, self.node, self.visit, self.attempt, {}, self.reads)
+        late.key, late.started_at, late.error, late.task = self.key, self.started_at, error, self.task
+        late.is_dropped = self.is_dropped
         return late
 
     def checkpoint_metadata(self) -> dict[str, Any]:
         """Return the metadata of the checkpoint the node asked for, with what everstep adds."""
         asked = self.context.checkpoint_request if self.context is not None else None
         elapsed = (self.ended_at - self.started_at).total_seconds()
-        return {"node": self.node.name, "visit": self.visit, "elapsed": elapsed, **(asked or {})}
+        return {"node": self.path, "visit": self.visit, "elapsed": elapsed, **(asked or {})}
 
 
 def call_here(call: Call, on_chunk: OnChunk | None) -> None:
@@ -119,7 +147,7 @@ async def call_in_thread(call: Call, pool: Executor, on_chunk: OnChunk | None) -
     """Call a sync node on a thread of the pool. After a time-out the thread is left to finish alone."""
     loop = asyncio.get_running_loop()
     context = contextvars.copy_context()
-    tell = _on_loop(loop, on_chunk)
+    tell = on_loop(loop, on_chunk)
     if call.node.timeout is None:
         await loop.run_in_executor(pool, context.run, call_here, call, tell)
         return
@@ -159,7 +187,8 @@ class Overdue(Exception):
         self.error = error
 
 
-def _on_loop(loop: asyncio.AbstractEventLoop, on_chunk: OnChunk | None) -> OnChunk | None:
+def on_loop(loop: asyncio.AbstractEventLoop, on_chunk: OnChunk | None) -> OnChunk | None:
+    """Return a listener that may be called from a thread and is heard on the loop."""
     return None if on_chunk is None else lambda chunk: _tell(loop, on_chunk, chunk)
 
 
@@ -182,8 +211,18 @@ def too_late(node: Node) -> NodeTimeout:
     )
 
 
+class InnerFailed(EverstepError):
+    """Carries the error of a node inside an atomic flow to the flow's own step."""
+
+    def __init__(self, info: ErrorInfo) -> None:
+        super().__init__(info.message)
+        self.info = info
+
+
 def describe_error(error: BaseException) -> ErrorInfo:
     """Return what is kept of an exception, whatever it is; tracebacks show the user's own code."""
+    if isinstance(error, InnerFailed):
+        return error.info
     if isinstance(error, EverstepError):
         return ErrorInfo(type=type(error).__name__, message=_clean(str(error)), code=error.code)
     return ErrorInfo(type=type(error).__name__, message=_text(error), traceback=_clean(_trace(error, set())))

@@ -10,20 +10,21 @@ from typing import Any, NamedTuple
 import msgspec
 
 from everstep.codec.records import seal
+from everstep.engine.keyframe import snapshot
 from everstep.engine.state import RunState
 from everstep.errors import LeaseLost, RunCancelled, StoreUnavailable
 from everstep.model.durability import Durability
-from everstep.model.enums import Flush, Mode, Status, Trigger
+from everstep.model.enums import Flush, Mode, Status, Trigger, ValueForm
 from everstep.model.leases import Lease
 from everstep.model.records import (
     INPUTS,
     CheckpointRecord,
     ErrorInfo,
-    SerializedState,
     StepRecord,
 )
 from everstep.ports.store import Admission, Commit, Verdict
 from everstep.runtime.events import Event, tell
+from everstep.runtime.nesting import apply
 from everstep.runtime.patience import patiently
 from everstep.runtime.services import Services
 from everstep.runtime.values import Slot, ValueSpace
@@ -94,11 +95,14 @@ class Journal:
             self._oldest = self._services.clock.monotonic()
         self.steps.append(step)
         for draft in drafts:
-            self._space.accept(draft)
-            if draft.payload is not None:
+            if draft.payload is not None and draft.written.form is not ValueForm.LIFTED:
                 self._payloads.append(draft.payload)
                 self.size += len(draft.payload)
-        self._state.evolve(step)
+        apply(self._state, self._space, step, drafts)
+
+    def pass_by(self, step: StepRecord, drafts: tuple[Slot, ...]) -> None:
+        """Take a step inside an atomic flow into account, of which nothing is kept."""
+        apply(self._state, self._space, step, drafts)
 
     def age(self) -> float:
         """Return for how many seconds the oldest buffered step has waited; 0 where nothing depends on it."""
@@ -226,7 +230,8 @@ class Journal:
             error=error,
             metadata=metadata,
         )
-        live = self._space.size + _NODE_COST * min(self._state.steps, len(self._state.visits))
+        nodes = min(self._state.total, len(self._state.visits)) + len(self._space.areas)
+        live = self._space.size + _NODE_COST * nodes
         if self.head.tail_bytes + self.size < max(KEYFRAME_BYTES, 2 * live):
             return delta
         return self._keyframe(delta)
@@ -244,7 +249,7 @@ class Journal:
             flow_version=identity.flow_version,
             flow_hash=identity.flow_hash,
             frontier=state.frontier(),
-            state=SerializedState(values, state.nodes(), state.error),
+            state=snapshot(state, values),
             idempotency=state.idempotency(),
             counters=state.counters(),
         )

@@ -6,13 +6,15 @@ from collections.abc import Sequence
 
 from everstep.codec.records import OpenRecord, check_values, unseal
 from everstep.codec.values import Values
+from everstep.engine.keyframe import restore
 from everstep.engine.state import RunState
 from everstep.errors import StateCorrupted
 from everstep.graph.plan import Plan
 from everstep.model.enums import Status, Trigger
-from everstep.model.records import CheckpointRecord, ErrorInfo
+from everstep.model.records import CheckpointRecord, Counters, ErrorInfo
 from everstep.ports.store import CheckpointBlobStore, StoredRecord
 from everstep.runtime.journal import Head
+from everstep.runtime.nesting import apply, loaded
 from everstep.runtime.values import ValueSpace
 
 
@@ -23,7 +25,7 @@ class Rehydrated:
         self, plan: Plan, values: Values, blobs: CheckpointBlobStore | None, blob_threshold: int
     ) -> None:
         self.state = RunState(plan)
-        self.space = ValueSpace(plan, values, blobs, blob_threshold)
+        self.space = ValueSpace(values, blobs, blob_threshold)
         self.head = Head()
         self.status = Status.RUNNING
         self.error: ErrorInfo | None = None
@@ -59,17 +61,15 @@ class Rehydrated:
         if record.trigger is Trigger.RESUME:
             self.state.reopen()
         if is_first and record.keyframe and record.state is not None:
-            inline = sum(1 for step in record.steps for w in step.writes if w.is_inline)
-            for _ in range(inline):
+            for _ in range(sum(1 for step in record.steps for w in step.writes if w.is_inline)):
                 next(payloads)
-            for write in record.state.values:
-                self.space.load(write, next(payloads) if write.is_inline else None)
+            self.space.restore(record.state.values, payloads)
             versions = {w.name: w.version for w in record.state.values}
-            steps = record.counters.steps if record.counters is not None else 0
-            self.state.restore(versions, record.state.nodes, steps)
-            self.state.error = record.state.error
+            restore(self.state, versions, record.state, record.counters or Counters())
             return
         for step in record.steps:
-            for write in step.writes:
-                self.space.load(write, next(payloads) if write.is_inline else None)
-            self.state.evolve(step)
+            slots = [
+                loaded(self.state, self.space, step, w, next(payloads) if w.is_inline else None)
+                for w in step.writes
+            ]
+            apply(self.state, self.space, step, slots)

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from everstep.codec.records import check_values, unseal
-from everstep.engine.state import RunState
+from everstep.engine.keyframe import snapshot
+from everstep.engine.state import START, RunState
 from everstep.errors import (
     BadRequest,
     FlowChanged,
@@ -22,15 +23,18 @@ from everstep.errors import (
     RunCancelled,
     RunNotFound,
     StateCorrupted,
+    TaskGone,
 )
+from everstep.graph.blueprint import differences, plan_of
 from everstep.graph.flow import Flow
 from everstep.graph.node import Node
-from everstep.graph.plan import Plan, differences, hash_of, plan_of
+from everstep.graph.plan import Plan, hash_of
 from everstep.model.durability import Durability
 from everstep.model.enums import Mode, Status, Trigger
 from everstep.model.leases import Lease
-from everstep.model.records import CheckpointRecord, ErrorInfo
+from everstep.model.records import CheckpointRecord, ErrorInfo, StepRecord
 from everstep.ports.store import RunRow, Signal, Verdict
+from everstep.runtime.desk import first_values
 from everstep.runtime.drive import Drive
 from everstep.runtime.events import Event, EventKind, tell
 from everstep.runtime.journal import Identity, Journal
@@ -66,22 +70,34 @@ class Runs:
     def close(self) -> None:
         self.keeper.close()
 
-    async def run(self, flow: Flow, inputs: Mapping[str, Any] | None, run_id: str | None) -> Outcome:
+    async def run(
+        self,
+        flow: Flow,
+        inputs: Mapping[str, Any] | None,
+        run_id: str | None,
+        channel: Mapping[str, Any] | None = None,
+    ) -> Outcome:
         """Start a run, continue it if it is unfinished, or return what it came to if it has ended."""
         check_flow(flow)
         if run_id is not None:
             check_run_id(run_id)
         async with self._services.turn():
-            return await self._run(flow, inputs, run_id)
+            return await self._run(flow, inputs, run_id, channel)
 
-    async def _run(self, flow: Flow, inputs: Mapping[str, Any] | None, run_id: str | None) -> Outcome:
+    async def _run(
+        self,
+        flow: Flow,
+        inputs: Mapping[str, Any] | None,
+        run_id: str | None,
+        channel: Mapping[str, Any] | None,
+    ) -> Outcome:
         row = None
         if inputs is None and run_id is not None and flow.durability.mode is not Mode.OFF:
             row = await self._services.store.run(run_id)
         if row is None:
             flow.check_inputs({} if inputs is None else inputs)
             given = dict(inputs or {})
-            started = await self._start(flow, given, run_id or self._services.ids.new_id())
+            started = await self._start(flow, given, channel, run_id or self._services.ids.new_id())
             if isinstance(started, Outcome):
                 return started
             assert run_id is not None
@@ -95,18 +111,25 @@ class Runs:
             return await self.recorded(row)
         return await self._continue(row, flow)
 
-    async def resume(self, run_id: str, flow: Flow) -> Outcome:
-        """Continue an unfinished run, or reopen one that failed at the node where it failed."""
+    async def resume(self, run_id: str, flow: Flow, start: str | None = None) -> Outcome:
+        """Continue an unfinished run, or reopen one that failed at the node where it failed.
+
+        With `start` it begins at that node instead, whatever was due.
+        """
         check_flow(flow)
         async with self._services.turn():
-            return await self._resume(run_id, flow)
+            return await self._resume(run_id, flow, start)
 
-    async def _resume(self, run_id: str, flow: Flow) -> Outcome:
+    async def _resume(self, run_id: str, flow: Flow, start: str | None) -> Outcome:
         row = await self.row(run_id)
         await self._check_flow(row, flow)
-        if row.status.is_final and row.status not in _REOPENABLE:
+        if start is not None and start not in flow.plan.index:
+            raise BadRequest(
+                f"flow {flow.name!r} has no node {start!r}.", fix=f"It has {sorted(flow.plan.index)}."
+            )
+        if start is None and row.status.is_final and row.status not in _REOPENABLE:
             return await self.recorded(row)
-        return await self._continue(row, flow)
+        return await self._continue(row, flow, start)
 
     async def cancel(self, run_id: str) -> Status:
         """Cancel a run. Its owner, if it has a live one, stops at its next write; else it ends at once."""
@@ -202,13 +225,17 @@ class Runs:
 
     # -- starting and continuing --------------------------------------------------------------------------
 
-    async def _start(self, flow: Flow, inputs: dict[str, Any], run_id: str) -> Outcome | tuple[Slot, ...]:
+    async def _start(
+        self, flow: Flow, inputs: dict[str, Any], channel: Mapping[str, Any] | None, run_id: str
+    ) -> Outcome | tuple[Slot, ...]:
         """Admit and drive a run; if its id is taken, return the encoded inputs instead."""
         services = self._services
         state = RunState(flow.plan)
         blobs = services.blobs if flow.durability.mode is not Mode.OFF else None
-        space = ValueSpace(flow.plan, services.values, blobs, flow.durability.blob_threshold)
-        drafts = tuple(space.draft(name, value) for name, value in inputs.items())
+        space = ValueSpace(services.values, blobs, flow.durability.blob_threshold)
+        drafts = tuple(space.draft(state, name, value) for name, value in inputs.items())
+        if channel:
+            drafts += tuple(first_values(state, space, services.clock, channel, flow.channel))
         for draft in drafts:
             if draft.spill is not None:
                 await patiently(services.clock, partial(_write_aside, space, draft))
@@ -225,11 +252,14 @@ class Runs:
         self._emit("run_started", run_id, {"flow": flow.name})
         return await self._drive(flow, journal, state, space)
 
-    async def _continue(self, row: RunRow, flow: Flow) -> Outcome:
+    async def _continue(self, row: RunRow, flow: Flow, start: str | None = None) -> Outcome:
         lease = await self._claim(row.run_id, flow.durability, waits=True)
         try:
             journal, state, space = await self._reopen_journal(row, flow.plan, flow.durability, lease)
-            if row.status in _REOPENABLE:
+            if start is not None:
+                journal.add(StepRecord(path=START, decision=(start,)), ())
+                await journal.flush(Trigger.RESUME, changes_status=True)
+            elif row.status in _REOPENABLE:
                 state.reopen()
                 await journal.flush(Trigger.RESUME, changes_status=True)
             elif lease.takeovers > flow.durability.max_resume_attempts:
@@ -344,10 +374,21 @@ class Runs:
         if row.status is Status.COMPLETED:
             log.warning("flow %r changed since run %r ended: %s.", flow.name, row.run_id, what)
             return
+        await self._check_tasks(row, flow)
         raise FlowChanged(
             f"flow {flow.name!r} is not the one run {row.run_id!r} began with: {what}.",
             fix="Finish the run with the code it began with, or start a new run.",
         )
+
+    async def _check_tasks(self, row: RunRow, flow: Flow) -> None:
+        """Raise `TaskGone` if a queued task waits for a node that the flow no longer has."""
+        folded = await self.rehydrate(row.run_id, await self.plan(row), Durability())
+        for task in snapshot(folded.state, ()).tasks:
+            if "/" not in task.node and task.node not in flow.plan.index:
+                raise TaskGone(
+                    f"run {row.run_id!r} has a task queued for {task.node!r}, which its flow no longer has.",
+                    fix=f"Put it back: Flow(..., tasks=[{task.node}]), or fork the run before it was queued.",
+                )
 
     async def _check_inputs(self, row: RunRow, drafts: tuple[Slot, ...], inputs: dict[str, Any]) -> None:
         """Refuse other inputs than the recorded ones."""
@@ -357,20 +398,22 @@ class Runs:
         opened = unseal(records[0].body, f"checkpoint 1 of run {row.run_id!r}", b"")
         stored = {w.name: w for w in opened.record.writes()}
         given = {d.written.name: d.written.digest for d in drafts}
-        space = ValueSpace(
-            plan_of(b'{"entry":[],"nodes":[]}'), self._services.values, self._services.blobs, 0
-        )
+        space = ValueSpace(self._services.values, self._services.blobs, 0)
         payloads = iter(opened.payloads)
         for write in stored.values():
-            space.load(write, next(payloads) if write.is_inline else None)
+            space.place("", write.name, Slot(write, next(payloads) if write.is_inline else None))
         canonical = self._services.values.canonical
         # The order of a dict's keys is no difference, so a digest that differs is not the last word.
+        names = {name for name in stored.keys() | given.keys() if name[0] != "@" or name in given}
         differ = sorted(
             name
-            for name in stored.keys() | given.keys()
+            for name in names
             if name not in stored
             or name not in given
-            or (stored[name].digest != given[name] and canonical(space.peek(name)) != canonical(inputs[name]))
+            or (
+                stored[name].digest != given[name]
+                and (name[0] == "@" or canonical(space.peek(name)) != canonical(inputs[name]))
+            )
         )
         if differ:
             raise InputsDiffer(

@@ -44,6 +44,7 @@ class Services:
         self.owns_loop = owns_loop
         """True if nobody else's code runs on the loop, so that a sync node may be called on it."""
         self.committer = Committer(store, self.blocking, clock)
+        self.max_threads = max_threads
         self._threads = _Threads(max_threads)
 
     @asynccontextmanager

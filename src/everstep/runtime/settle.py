@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from everstep.engine import decide
 from everstep.engine.state import RunState
-from everstep.errors import EverstepError, GateError, NodeTimeout, OutputError, ValueNotStorable
-from everstep.model.records import StepRecord
+from everstep.errors import BadRequest, EverstepError, GateError, NodeTimeout, OutputError, ValueNotStorable
+from everstep.model.enums import Persist, ValueForm
+from everstep.model.records import QueuedTask, StepRecord
+from everstep.runtime.desk import ChannelDesk, refuse_changes
 from everstep.runtime.invoke import Call, describe_error
+from everstep.runtime.nesting import TASK
 from everstep.runtime.values import Slot, ValueSpace
 
 _NODES_FAULT = (GateError, OutputError, ValueNotStorable)
@@ -15,7 +18,7 @@ _NODES_FAULT = (GateError, OutputError, ValueNotStorable)
 
 def draft_outputs(call: Call, space: ValueSpace) -> tuple[Slot, ...]:
     """Read a node's answer and encode its outputs; a node at fault gets the error as its own."""
-    node = call.node
+    node, scope = call.node, call.scope
     if call.error is not None:
         return ()
     try:
@@ -24,9 +27,11 @@ def draft_outputs(call: Call, space: ValueSpace) -> tuple[Slot, ...]:
             return ()
         names = node.outputs
         if len(names) == 1:
-            return (space.draft(names[0], call.returned, node.persist),)
+            if node.result_name is not None:
+                return (_draft_result(call, space),)
+            return (space.draft(scope, names[0], call.returned, node.persist),)
         values = zip(names, node.spread(call.returned), strict=True)
-        drafts = tuple([space.draft(name, value, node.persist) for name, value in values])
+        drafts = tuple([space.draft(scope, name, value, node.persist) for name, value in values])
         if sum(not d.is_frozen for d in drafts) > 1:
             # They may share an object, which would then be handed to two readers.
             for draft in drafts:
@@ -37,11 +42,53 @@ def draft_outputs(call: Call, space: ValueSpace) -> tuple[Slot, ...]:
         return ()
 
 
-def step_of(call: Call, drafts: tuple[Slot, ...], state: RunState, chance: float) -> StepRecord:
+def _draft_result(call: Call, space: ValueSpace) -> Slot:
+    """Encode what a node without outputs returned; if nobody reads it, it need not be storable."""
+    name = call.node.outputs[0]
+    try:
+        return space.draft(call.scope, name, call.returned, call.node.persist)
+    except ValueNotStorable:
+        if name in call.scope.plan.readers:
+            raise
+        return space.draft(call.scope, name, call.returned, Persist.NO)
+
+
+def draft_asked(call: Call, space: ValueSpace, state: RunState, desk: ChannelDesk) -> tuple[Slot, ...]:
+    """Encode what a node did to the channel, and the arguments of the tasks it asked for."""
+    context = call.context
+    if context is None or call.error is not None:
+        return ()
+    try:
+        drafts: list[Slot] = []
+        channel = context.used_channel
+        if channel is not None and channel.ops:
+            if call.scope.is_hidden:
+                refuse_changes(call.path, channel.ops)
+            drafts += desk.drafts(channel.ops, call.ended_at)
+        tasks: list[QueuedTask] = []
+        for number, asked in enumerate(context.asked, state.task_count + 1):
+            prefix = f"{TASK}{number}/"
+            drafts += [
+                space.change(prefix + name, 1, value, ValueForm.WHOLE)
+                for name, value in asked.arguments.items()
+            ]
+            names = tuple(asked.arguments)
+            tasks.append(QueuedTask(asked.node, number, names, asked.priority, asked_by=context.node))
+            if call.scope.is_hidden:
+                space.hidden.add(prefix)
+        call.queued = tuple(tasks)
+        call.goto = any(asked.goto for asked in context.asked)
+        return tuple(drafts)
+    except (*_NODES_FAULT, BadRequest) as error:
+        call.error = error
+        return ()
+
+
+def step_of(call: Call, drafts: tuple[Slot, ...], chance: float) -> StepRecord:
     """Return the record of a finished call. `chance` picks the jitter of the pause before a retry."""
     if call.error is None:
         return decide.completed(
-            state,
+            call.scope,
             call.index,
             reads=call.reads,
             writes=tuple([d.written for d in drafts]),
@@ -49,9 +96,13 @@ def step_of(call: Call, drafts: tuple[Slot, ...], state: RunState, chance: float
             key=call.key,
             started_at=call.started_at,
             ended_at=call.ended_at,
+            queued=call.queued,
+            task=call.task,
+            goto=call.goto,
+            ends=call.context is not None and call.context.ends,
         )
     return decide.failed(
-        state,
+        call.scope,
         call.index,
         error=describe_error(call.error),
         can_retry=_can_retry(call),
@@ -60,6 +111,7 @@ def step_of(call: Call, drafts: tuple[Slot, ...], state: RunState, chance: float
         key=call.key,
         started_at=call.started_at,
         ended_at=call.ended_at,
+        task=call.task,
     )
 
 

@@ -7,18 +7,24 @@ value is large may its only reader take the live object, once.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable, Iterator
 from typing import Any
+
+import msgspec
 
 from everstep.codec.growth import Shadow
 from everstep.codec.payload import HEADER, body_of
 from everstep.codec.values import Values, is_plain
+from everstep.engine.scope import Scope
 from everstep.errors import StateCorrupted, ValueUnreadable
-from everstep.graph.plan import Plan
 from everstep.model.enums import Persist, ValueForm
 from everstep.model.records import ArtifactRef, Written
 from everstep.ports.store import CheckpointBlobStore
 
 _GONE = object()
+CHANNEL = "@channel/"
+"""What the names of the channel's values begin with."""
+_CHANGES = frozenset({ValueForm.APPEND, ValueForm.PREPEND, ValueForm.ADD})
 _MUTABLE = (dict, list)
 LIVE_FROM = 64 * 1024
 """From this size on, the only reader of a value is given the object itself, not a copy."""
@@ -37,6 +43,7 @@ class Slot:
         "cost",
         "is_frozen",
         "is_lent",
+        "items",
         "live",
         "parts",
         "payload",
@@ -59,6 +66,8 @@ class Slot:
         """How a keyframe names it, unless it has grown since it was written whole."""
         self.parts: list[bytes] | None = None
         """The payloads it was put together from, once it has grown."""
+        self.items: list[Slot] | None = None
+        """What a map's items wrote, for a list that was never written as one."""
         self.cost = 0 if payload is None else len(payload)
         """About how many bytes a keyframe would write for it."""
         self.shadow: Shadow | None = None
@@ -72,27 +81,80 @@ class Slot:
         """True if no bytes of it are kept."""
         return self.written.form is ValueForm.TRANSIENT
 
+    def digest(self) -> bytes:
+        """Return a digest that covers the whole value, also if it has grown or was gathered."""
+        if self.items is not None:
+            return hashlib.sha256(b"".join(item.digest() for item in self.items)).digest()
+        if self.parts is None:
+            return self.written.digest
+        start = bytes.fromhex(self.artifact.checksum) if self.artifact is not None else b""
+        return hashlib.sha256(start + b"".join(self.parts)).digest()
+
+    def alias(self, written: Written, *, moves_live: bool) -> Slot:
+        """Return the same value under another name. The live object goes along if nobody else may have it."""
+        twin = Slot(written, self.payload)
+        twin.artifact, twin.items, twin.cost = self.artifact, self.items, self.cost
+        twin.parts = None if self.parts is None else list(self.parts)
+        twin.is_frozen, twin.is_lent = self.is_frozen, self.is_lent
+        twin.whole = None
+        if self.whole is not None:
+            old = self.whole
+            twin.whole = Written(written.name, written.version, old.digest, old.size, artifact=old.artifact)
+        if self.is_frozen or self.is_transient:
+            twin.live = self.live
+        elif moves_live:
+            twin.live, self.live = self.live, _GONE
+        return twin
+
+
+Area = dict[str, Slot]
+
 
 class ValueSpace:
     """The slots of one run."""
 
-    def __init__(
-        self, plan: Plan, values: Values, blobs: CheckpointBlobStore | None, blob_threshold: int
-    ) -> None:
-        self._plan = plan
+    def __init__(self, values: Values, blobs: CheckpointBlobStore | None, blob_threshold: int) -> None:
         self._values = values
         self._blobs = blobs
         self._threshold = blob_threshold if blobs is not None else None
-        self.slots: dict[str, Slot] = {}
+        self.slots: Area = {}
+        """The values of the run's own flow."""
+        self.areas: dict[str, Area] = {"": self.slots}
+        """All values: those of inner flows, the channel and queued tasks by what their names begin with."""
+        self.hidden: set[str] = set()
+        """The areas of atomic flows, of which nothing is kept."""
         self.size = 0
         """About how many bytes a keyframe of these values takes."""
 
-    def draft(self, name: str, value: Any, persist: Persist = Persist.AUTO) -> Slot:
+    def area(self, prefix: str) -> Area:
+        """Return the values of a flow, by local name."""
+        found = self.areas.get(prefix)
+        if found is None:
+            found = self.areas[prefix] = {}
+        return found
+
+    def drop(self, prefix: str) -> None:
+        """Forget the values of a flow that is done with."""
+        for slot in self.areas.pop(prefix, {}).values():
+            self.size -= slot.cost
+        self.hidden.discard(prefix)
+
+    def remove(self, prefix: str, name: str) -> None:
+        """Forget one value."""
+        slot = self.areas[prefix].pop(name, None)
+        if slot is not None:
+            self.size -= slot.cost
+
+    def draft(
+        self, scope: Scope, name: str, value: Any, persist: Persist = Persist.AUTO, *, is_kept: bool = False
+    ) -> Slot:
         """Encode a value. A large one still has to be written aside; a transient one is not touched."""
-        previous = self.slots.get(name)
+        previous = self.areas[scope.prefix].get(name) if scope.prefix in self.areas else None
         version = 1 if previous is None else previous.written.version + 1
+        if scope.is_hidden and not is_kept:
+            persist = Persist.NO
         if persist is Persist.AUTO:
-            if type(value) is list and name in self._plan.rewritten:
+            if type(value) is list and name in scope.plan.rewritten:
                 return self._draft_list(name, value, version, previous)
             return self._draft_whole(name, value, version, self._threshold)
         if persist is Persist.NO:
@@ -134,6 +196,25 @@ class ValueSpace:
         draft.shadow, draft.added = shadow, added
         return draft
 
+    def change(self, name: str, version: int, value: Any, form: ValueForm) -> Slot:
+        """Encode a value of the channel or of a task, or what is to be done to it."""
+        if form is ValueForm.DELETED:
+            return Slot(Written(name, version, b"", 0, form), None)
+        slot = self._draft_whole(name, value, version, self._threshold if form is ValueForm.WHOLE else None)
+        if form is not ValueForm.WHOLE:
+            old = slot.written
+            slot.written = Written(name, version, old.digest, old.size, form)
+        slot.live, slot.is_frozen = _GONE, False
+        return slot
+
+    def encoded(self, name: str, value: Any) -> Slot:
+        """Return a value in a slot of its own, as its first version."""
+        slot = self._draft_whole(name, value, 1, None)
+        slot.is_lent = True
+        if not slot.is_frozen:
+            slot.live = _GONE
+        return slot
+
     def write_aside(self, draft: Slot) -> None:
         """Keep the bytes of a large draft as an artifact. Must come before any record can name them."""
         if draft.spill is None or self._blobs is None:
@@ -144,10 +225,10 @@ class ValueSpace:
         draft.whole = draft.written
         draft.spill = None
 
-    def accept(self, draft: Slot) -> None:
+    def accept(self, scope: Scope, draft: Slot) -> None:
         """Make a draft the newest version of its value."""
         name = draft.written.name
-        self._place(name, draft)
+        self.place(scope.prefix, name, draft)
         if draft.added is not None and draft.shadow is not None:
             draft.shadow.extend(draft.added)
             draft.added = None
@@ -155,54 +236,72 @@ class ValueSpace:
             return
         # A copy of a small value is cheap, and nobody else can hold it: no node, no module's variable.
         is_small = draft.written.size < LIVE_FROM and draft.cost < LIVE_FROM
-        if is_small or draft.is_lent or name not in self._plan.sole_reader:
+        if is_small or draft.is_lent or name not in scope.plan.sole_reader:
             draft.live = _GONE
 
-    def load(self, written: Written, payload: bytes | None) -> None:
-        """Take a recorded write into account, as when a chain is folded."""
-        self._place(written.name, Slot(written, payload))
-
-    def _place(self, name: str, slot: Slot) -> None:
-        previous = self.slots.get(name)
+    def place(self, prefix: str, name: str, slot: Slot) -> None:
+        """Put a slot where a record says; a name of the channel or of a task says it by itself."""
+        if name[0] == "@":
+            prefix, name = split_name(name)
+        area = self.area(prefix)
+        previous = area.get(name)
         if previous is not None:
             self.size -= previous.cost
+        form = slot.written.form
+        if form is not ValueForm.WHOLE:
+            if form is ValueForm.DELETED:
+                area.pop(name, None)
+                return
+            if form in _CHANGES:
+                self._change(slot, previous)
+        self.size += slot.cost
+        area[name] = slot
+
+    def _change(self, slot: Slot, previous: Slot | None) -> None:
+        """Put a version that says only what changed on top of the one before it."""
         if slot.written.form is ValueForm.APPEND:
             _grow(slot, previous)
-        self.size += slot.cost
-        self.slots[name] = slot
+            return
+        name = slot.written.name
+        assert slot.payload is not None
+        change = self._values.decode(body_of(slot.payload, name), name)
+        old = None if previous is None else self._decode(name, previous)
+        new: Any = change + (old or 0) if slot.written.form is ValueForm.ADD else [*change, *(old or ())]
+        slot.parts, slot.artifact, slot.whole = [HEADER + self._values.encode(new, name)], None, None
+        slot.cost = len(slot.parts[0])
 
-    def take(self, name: str, *, is_first_attempt: bool) -> Any:
+    def take(self, scope: Scope, name: str, *, is_first_attempt: bool) -> Any:
         """Return a value for a node to read."""
-        slot = self.slots[name]
+        slot = self.areas[scope.prefix][name]
         live = slot.live
         if live is not _GONE:
             if slot.is_frozen or slot.is_transient:
                 return live
-            if is_first_attempt and name in self._plan.sole_reader:
+            if is_first_attempt and name in scope.plan.sole_reader:
                 slot.live = _GONE
                 return live
         value = self._decode(name, slot)
-        if name in self._plan.rewritten and slot.shadow is None and type(value) is list and is_plain(value):
+        if name in scope.plan.rewritten and slot.shadow is None and type(value) is list and is_plain(value):
             slot.shadow = Shadow(value)
         return value
 
-    def is_missed(self, name: str) -> bool:
+    def is_missed(self, name: str, prefix: str = "") -> bool:
         """True for a transient value that this process has not made."""
-        slot = self.slots[name]
+        slot = self.areas[prefix][name]
         return slot.is_transient and slot.live is _GONE
 
-    def make_up(self, name: str, value: Any) -> None:
+    def make_up(self, name: str, value: Any, prefix: str = "") -> None:
         """Put a transient value in place again; it is the version that was missed, not a newer one."""
-        self.slots[name].live = value
+        self.areas[prefix][name].live = value
 
-    def peek(self, name: str) -> Any:
+    def peek(self, name: str, prefix: str = "") -> Any:
         """Return a copy of a value that its reader may keep."""
-        slot = self.slots[name]
-        return slot.live if slot.is_frozen else self._decode(name, slot)
+        slot = self.areas[prefix][name]
+        return slot.live if slot.is_frozen and slot.live is not _GONE else self._decode(name, slot)
 
-    def final(self, name: str) -> Any:
+    def final(self, name: str, prefix: str = "") -> Any:
         """Return a value after the run has ended: the live object if nobody took it."""
-        slot = self.slots[name]
+        slot = self.areas[prefix][name]
         live = slot.live
         if live is _GONE:
             return self._decode(name, slot)
@@ -213,6 +312,8 @@ class ValueSpace:
     def _decode(self, name: str, slot: Slot) -> Any:
         if slot.is_transient:
             raise ValueUnreadable(f"value {name!r} was not kept.", fix='Its node says persist="no".')
+        if slot.items is not None:
+            return [item.live if item.is_transient else self._decode(name, item) for item in slot.items]
         parts = slot.parts if slot.parts is not None else [] if slot.payload is None else [slot.payload]
         if slot.artifact is not None:
             parts = [self._fetch(name, slot.artifact), *parts]
@@ -233,23 +334,99 @@ class ValueSpace:
         """Return every value whole, for a keyframe, with the inline payloads in the same order."""
         written: list[Written] = []
         payloads: list[bytes] = []
-        for name, slot in self.slots.items():
-            whole = slot.whole or self._merge(name, slot)
-            written.append(whole)
-            if whole.is_inline:
-                assert slot.payload is not None
-                payloads.append(slot.payload)
+        twins: dict[int, str] = {}
+        for prefix, area in self.areas.items():
+            if prefix in self.hidden:
+                continue
+            for name, slot in area.items():
+                self._snapshot(prefix + name, name, slot, written, payloads, twins)
         return tuple(written), payloads
+
+    def _snapshot(
+        self,
+        full: str,
+        name: str,
+        slot: Slot,
+        written: list[Written],
+        payloads: list[bytes],
+        twins: dict[int, str],
+    ) -> None:
+        """Add one value to a keyframe. What is known under two names is written once."""
+        if slot.items is not None and any(item.artifact is not None for item in slot.items):
+            # Large items stay where they are: a list of them names each.
+            for k, item in enumerate(slot.items):
+                self._snapshot(f"{full}#{k}", name, item, written, payloads, twins)
+            old = slot.written
+            written.append(Written(full, old.version, old.digest, len(slot.items), ValueForm.LIFTED))
+            return
+        whole = slot.whole or self._merge(name, slot)
+        twin = twins.setdefault(id(slot.payload), full) if slot.payload is not None else full
+        if twin != full:
+            written.append(
+                Written(full, whole.version, whole.digest, whole.size, ValueForm.LIFTED, None, twin)
+            )
+            return
+        if whole.name != full:
+            whole = Written(
+                full,
+                whole.version,
+                whole.digest,
+                whole.size,
+                whole.form,
+                whole.artifact,
+                "",
+                whole.expires_at,
+            )
+        written.append(whole)
+        if whole.is_inline:
+            assert slot.payload is not None
+            payloads.append(slot.payload)
+
+    def restore(self, written: Iterable[Written], payloads: Iterator[bytes]) -> None:
+        """Become the values that a keyframe holds."""
+        items: dict[str, list[Slot]] = {}
+        for write in written:
+            payload = next(payloads) if write.is_inline else None
+            prefix, name = split_name(write.name)
+            slot = Slot(_renamed(write, name), payload)
+            gathered, mark, _ = name.rpartition("#")
+            if mark and prefix[:1] != "@":
+                items.setdefault(prefix + gathered, []).append(slot)
+                continue
+            if write.source:
+                head, local = split_name(write.source)
+                slot = self.areas[head][local].alias(slot.written, moves_live=False)
+            elif write.form is ValueForm.LIFTED:
+                slot.items = items.pop(write.name, [])
+                slot.whole = None
+                slot.cost = sum(item.cost for item in slot.items)
+            self.area(prefix)[name] = slot
+            self.size += slot.cost
 
     def _merge(self, name: str, slot: Slot) -> Written:
         """Write a grown value whole again."""
         merged = self._draft_whole(name, self._decode(name, slot), slot.written.version, self._threshold)
         self.write_aside(merged)
-        slot.written = slot.whole = merged.written
-        slot.payload, slot.artifact, slot.parts = merged.payload, merged.artifact, None
+        whole, expires_at = merged.written, slot.written.expires_at
+        if expires_at is not None:
+            whole = msgspec.structs.replace(whole, expires_at=expires_at)
+        slot.written = slot.whole = whole
+        slot.payload, slot.artifact, slot.parts, slot.items = merged.payload, merged.artifact, None, None
         self.size += merged.cost - slot.cost
         slot.cost = merged.cost
         return merged.written
+
+
+def split_name(full: str) -> tuple[str, str]:
+    """Return what a whole name begins with and the local name: `rag#7/` and `docs`, `@channel/` and a key."""
+    if full.startswith(CHANNEL):
+        return CHANNEL, full[len(CHANNEL) :]
+    cut = full.rfind("/") + 1
+    return full[:cut], full[cut:]
+
+
+def _renamed(written: Written, name: str) -> Written:
+    return written if written.name == name else msgspec.structs.replace(written, name=name)
 
 
 def _grow(slot: Slot, previous: Slot | None) -> None:
@@ -260,6 +437,8 @@ def _grow(slot: Slot, previous: Slot | None) -> None:
     slot.cost += previous.cost
     if parts is None:
         parts = [] if previous.payload is None else [previous.payload]
+        if previous.items is not None:
+            raise StateCorrupted(f"value {slot.written.name!r} appends to a list that was never written.")
         slot.cost += previous.artifact.size if previous.artifact is not None else 0
     parts.append(slot.payload)
     slot.parts, slot.artifact, slot.whole = parts, previous.artifact, None

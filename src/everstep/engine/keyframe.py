@@ -1,0 +1,150 @@
+"""Where a run stands, as a keyframe holds it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from everstep.engine.scope import Scope
+from everstep.engine.state import RunState
+from everstep.model.enums import Status
+from everstep.model.records import (
+    Counters,
+    NodeState,
+    OpenedState,
+    QueuedTask,
+    ScopeState,
+    SerializedState,
+    StepRecord,
+    Written,
+)
+
+
+def snapshot(state: RunState, values: tuple[Written, ...]) -> SerializedState:
+    """Return where everything stands; nothing of what is inside an atomic flow."""
+    nodes: dict[str, NodeState] = {}
+    opened: dict[str, OpenedState] = {}
+    scopes: dict[str, ScopeState] = {}
+    tasks: list[QueuedTask] = []
+    for scope in state.scopes():
+        if scope.is_hidden:
+            continue
+        nodes.update(_nodes(scope))
+        opened.update(_visits(scope))
+        if scope is not state:
+            scopes[scope.prefix[:-1]] = ScopeState(scope.steps, scope.ended, scope.error)
+        tasks += [q.at(scope.prefix + q.node) for waiting in scope.queue.values() for q in waiting]
+    return SerializedState(
+        values, nodes, state.error, opened, scopes, tuple(tasks), state.task_count, state.ended
+    )
+
+
+def _visits(scope: Scope) -> dict[str, OpenedState]:
+    """Return the visits to inner flows under way; an atomic one has nothing to go on from."""
+    return {
+        scope.prefix + scope.plan.paths[i]: OpenedState(
+            visit.visit,
+            visit.reads,
+            visit.count if visit.is_map else None,
+            tuple(sorted(visit.done)),
+            tuple(sorted(visit.failed)),
+            visit.started_at,
+        )
+        for i, visit in scope.opened.items()
+        if visit.is_map or not scope.plan.children[i].is_atomic
+    }
+
+
+def _nodes(scope: Scope) -> dict[str, NodeState]:
+    """Return the standing of every node that has one."""
+    waiting = {j for j, count in enumerate(scope.arrived) if count} | scope.won.keys() | scope.lost.keys()
+    settled = [i for i, visits in enumerate(scope.visits) if (visits or i in waiting) and i not in scope.due]
+    # Due nodes come last, in the order they became due: a resume starts them in the same order.
+    return {
+        scope.path_of(i): NodeState(
+            visits=scope.visits[i],
+            status=scope.statuses[i],
+            attempts=scope.attempts[i],
+            reads=scope.reads[i],
+            chosen=scope.chosen[i],
+            retry_at=scope.retry_at.get(i),
+            key=scope.keys.get(i),
+            consumed=scope.consumed.get(i),
+            is_due=i in scope.due,
+            round=scope.due.get(i, 0),
+            arrived=scope.arrived[i],
+            won=scope.won.get(i, 0),
+            lost=scope.lost.get(i, 0),
+            has_fired=i in scope.fired,
+        )
+        for i in (*settled, *scope.due)
+    }
+
+
+def restore(state: RunState, versions: Mapping[str, int], kept: SerializedState, counters: Counters) -> None:
+    """Become the state that a keyframe describes; versions are by whole name."""
+    state.total, state.task_count, state.ended = counters.steps, kept.task_count, False
+    state.steps = sum(n.visits for path, n in kept.nodes.items() if path in state.plan.index)
+    by_scope: dict[str, dict[str, int]] = {"": {}}
+    for name, version in versions.items():
+        if name[0] != "@":
+            head, _, local = name.rpartition("/")
+            by_scope.setdefault(head, {})[local] = version
+    _restore_versions(state, by_scope[""])
+    for path, visit in kept.opened.items():  # outer ones come first
+        _restore_visit(state, path, visit)
+    for path, inner in kept.scopes.items():
+        scope = state.scope_at(path)
+        scope.due, scope.active = {}, 0
+        scope.chosen = [0] * len(scope.chosen)
+        _restore_versions(scope, by_scope.get(path, {}))
+        scope.steps, scope.error = inner.steps, inner.error
+    for path, node in kept.nodes.items():
+        scope, i, _ = state.locate(path)
+        _restore_node(scope, i, node)
+    for task in kept.tasks:
+        place, _, local = task.node.rpartition("/")
+        (state.scope_at(place) if place else state).enqueue(task.at(local))
+    for path, inner in kept.scopes.items():
+        state.scope_at(path).ended = inner.ended
+    state.ended, state.error = kept.has_ended, kept.error
+    for scope in state.scopes():
+        state.restless[scope] = None
+
+
+def _restore_versions(scope: Scope, versions: dict[str, int]) -> None:
+    scope.versions = dict(versions)
+    for i, required in enumerate(scope.plan.required):
+        scope.missing[i] = len(required - versions.keys())
+
+
+def _restore_visit(state: RunState, path: str, visit: OpenedState) -> None:
+    head, _, name = path.rpartition("/")
+    scope = state.scope_at(head) if head else state
+    i = scope.plan.index[name]
+    scope.take(i, StepRecord(path, visit.visit, Status.RUNNING, reads=visit.reads, items=visit.items))
+    opened = scope.opened[i]
+    opened.done, opened.failed = set(visit.done), set(visit.failed)
+    opened.started_at = visit.started_at
+
+
+def _restore_node(scope: Scope, i: int, node: NodeState) -> None:
+    scope.visits[i] = node.visits
+    scope.statuses[i] = node.status
+    scope.attempts[i] = node.attempts
+    scope.reads[i] = node.reads
+    scope.chosen[i] = node.chosen
+    scope.arrived[i] = node.arrived
+    if node.key is not None:
+        scope.keys[i] = node.key
+    if node.consumed is not None:
+        scope.consumed[i] = node.consumed
+    if node.retry_at is not None:
+        scope.retry_at[i] = node.retry_at
+    if node.won:
+        scope.won[i] = node.won
+    if node.lost:
+        scope.lost[i] = node.lost
+    if node.has_fired:
+        scope.fired.add(i)
+    if node.is_due:
+        scope.activate(i, node.round)

@@ -1,0 +1,118 @@
+"""A plan read back from the store: enough to fold a chain, not to run it."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import msgspec
+
+from everstep.errors import FlowError
+from everstep.graph.hints import UNKNOWN
+from everstep.graph.joins import JoinNode
+from everstep.graph.node import Gate, MapSpec, Node, Param
+from everstep.graph.plan import Plan
+from everstep.graph.subflow import Subflow
+from everstep.graph.wiring import Join, JoinKind, JoinSpec, MemberSpec, Policy, PolicyKind
+from everstep.model.enums import OnError
+
+
+class _Group(msgspec.Struct):
+    members: list[tuple[str, list[str], list[str]]]
+    join: tuple[str, int]
+    policy: tuple[str, list[str], int]
+
+
+class _NodeShape(msgspec.Struct):
+    name: str
+    kind: str
+    inputs: list[tuple[str, bool]]
+    outputs: list[str]
+    targets: list[str] = []
+    multi: bool = False
+    params: list[str] | None = None
+    over: tuple[list[str], str, str] | None = None
+    inner_outputs: list[str] = []
+    group: _Group | None = None
+    flow: _Blueprint | None = None
+    atomic: bool = False
+    exports: dict[str, str] = {}
+    select: list[str] = []
+    must_lift: bool = False
+
+
+class _Blueprint(msgspec.Struct):
+    entry: list[str]
+    nodes: list[_NodeShape]
+    edges: list[tuple[str, str]] = []
+    tasks: list[str] = []
+    channel: list[str] = []
+
+
+def plan_of(blueprint: bytes) -> Plan:
+    """Build a plan without bodies."""
+    return _plan(msgspec.json.decode(blueprint, type=_Blueprint))
+
+
+def _plan(shape: _Blueprint) -> Plan:
+    nodes = [_node_of(n) for n in shape.nodes]
+    return Plan(nodes, shape.entry, edges=shape.edges, tasks=shape.tasks, channel=shape.channel)
+
+
+def _node_of(shape: _NodeShape) -> Node:
+    node: Node
+    if shape.group is not None:
+        return JoinNode(_spec_of(shape.name, shape.group))
+    if shape.flow is not None:
+        inner = _plan(shape.flow)
+        inputs = [(name, required, UNKNOWN) for name, (_, required) in _named(shape)]
+        node = Subflow(inner, name=shape.name, inputs=inputs, is_atomic=shape.atomic, select=shape.select)
+        node.exports, node.must_lift = shape.exports, shape.must_lift
+        node.outputs = tuple(shape.outputs)
+    elif shape.kind == "node":
+        node = Node(_no_body, name=shape.name, output=shape.outputs)
+    else:
+        node = Gate(_no_body, shape.targets, multi=shape.multi, name=shape.name, output=shape.outputs)
+    node.params = tuple(Param(name, source, required, UNKNOWN) for name, (source, required) in _named(shape))
+    if shape.over is not None:
+        params, mode, on_error = shape.over
+        node.over = MapSpec(tuple(params), mode, OnError(on_error), 1)
+        node.inner_outputs = tuple(shape.inner_outputs)
+    return node
+
+
+def _named(shape: _NodeShape) -> list[tuple[str, tuple[str, bool]]]:
+    names = shape.params if shape.params is not None else [source for source, _ in shape.inputs]
+    return list(zip(names, shape.inputs, strict=True))
+
+
+def _spec_of(name: str, group: _Group) -> JoinSpec:
+    members = tuple(MemberSpec(n, tuple(nodes), tuple(last)) for n, nodes, last in group.members)
+    kind, names, count = group.policy
+    join = Join(cast(JoinKind, group.join[0]), group.join[1])
+    return JoinSpec(name, members, join, Policy(cast(PolicyKind, kind), tuple(names), count))
+
+
+def _no_body(**_: object) -> None:
+    raise FlowError("this plan was read from a store and has no functions to call.")
+
+
+def differences(stored: bytes, present: bytes) -> str:
+    """Say which nodes came, went or changed between two blueprints."""
+    old, new = (_by_name(msgspec.json.decode(b, type=_Blueprint), "") for b in (stored, present))
+    changed = sorted(name for name in old.keys() & new.keys() if old[name] != new[name])
+    parts = [
+        f"added {sorted(new.keys() - old.keys())}" if new.keys() - old.keys() else "",
+        f"removed {sorted(old.keys() - new.keys())}" if old.keys() - new.keys() else "",
+        f"rewired {changed}" if changed else "",
+    ]
+    return ", ".join(p for p in parts if p) or "another order or entry"
+
+
+def _by_name(shape: _Blueprint, prefix: str) -> dict[str, Any]:
+    """Return every node of a flow and of the flows inside it, by path."""
+    found: dict[str, Any] = {}
+    for n in shape.nodes:
+        found[prefix + n.name] = msgspec.structs.replace(n, flow=None)
+        if n.flow is not None:
+            found.update(_by_name(n.flow, f"{prefix}{n.name}/"))
+    return found

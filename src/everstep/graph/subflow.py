@@ -1,0 +1,75 @@
+"""A flow as one node of another."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import Any, Self
+
+from everstep.errors import BadRequest, FlowError
+from everstep.graph.hints import UNKNOWN
+from everstep.graph.node import Node, Param
+from everstep.graph.plan import Plan
+
+
+class Subflow(Node):
+    """A flow in the place of a node: its inputs are the flow's, its outputs what the flow's nodes write.
+
+    Nested, its steps are recorded one by one and a resume goes on inside. Atomic, it is one step: nothing of
+    it is kept but what is lifted, and a crash inside runs it again from its beginning.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        name: str,
+        inputs: Iterable[tuple[str, bool, Any]],
+        is_atomic: bool,
+        select: Iterable[str] | None,
+    ) -> None:
+        super().__init__(_cannot_be_called, name=name)
+        self.inner = plan
+        self.is_atomic = is_atomic
+        self.params = tuple(Param(n, n, required, hint) for n, required, hint in inputs)
+        self.returns = UNKNOWN
+        self.outputs = tuple(plan.writers)
+        self.inner_outputs = self.outputs
+        self.exports = {o: o for o in self.outputs}
+        chosen = self.outputs if select is None else tuple(select)
+        self.selected = frozenset(self._known(chosen, "select"))
+
+    def lift(self, *names: str) -> Self:
+        """Return the node giving only these outputs to the flow around it."""
+        known = self._known(names, "lift")
+        exports = {inner: self.exports.get(inner, inner) for inner in known}
+        return self._copy(exports=exports, outputs=tuple(exports.values()), must_lift=True)
+
+    def _renamed(self, outputs: tuple[str, ...]) -> Self:
+        return self._copy(outputs=outputs, exports=dict(zip(self.exports, outputs, strict=True)))
+
+    def _known(self, names: Iterable[str], what: str) -> tuple[str, ...]:
+        listed = (names,) if isinstance(names, str) else tuple(names)
+        for name in listed:
+            if name not in self.inner_outputs:
+                close = difflib.get_close_matches(name, self.inner_outputs, n=1)
+                fix = f"Did you mean {close[0]!r}?" if close else f"It writes {list(self.inner_outputs)}."
+                raise BadRequest(f"{what}: no node of flow {self.name!r} writes {name!r}.", fix=fix)
+        return tuple(dict.fromkeys(listed))
+
+    def describe(self) -> dict[str, Any]:
+        assert isinstance(self.inner, Plan)
+        return {
+            **super().describe(),
+            "flow": self.inner.shape,
+            "atomic": self.is_atomic,
+            "exports": dict(self.exports),
+            "select": sorted(self.selected),
+            "must_lift": self.must_lift,
+        }
+
+
+def _cannot_be_called() -> None:
+    raise FlowError(
+        "a flow used as a node cannot be called.", fix="Run the flow itself: host.run(flow, ...)."
+    )

@@ -1,0 +1,119 @@
+"""What runs beside the loop: async nodes as tasks, sync nodes on threads."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from everstep.engine.scope import Scope
+from everstep.model.enums import Effects
+from everstep.runtime.crew import Crew
+from everstep.runtime.events import Teller
+from everstep.runtime.invoke import Call, Overdue, call_async, call_in_thread, on_loop
+from everstep.runtime.services import Services
+
+Place = tuple[Scope, int]
+
+
+class Beside:
+    """The calls of one drive that are under way."""
+
+    def __init__(
+        self,
+        services: Services,
+        teller: Teller,
+        finish: Callable[[Call], None],
+        wake: Callable[[], None],
+        fail: Callable[[BaseException], None],
+    ) -> None:
+        self._services = services
+        self._teller = teller
+        self._finish = finish
+        self._wake = wake
+        self._fail = fail
+        self._crew: Crew | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.calls: dict[Place, Call] = {}
+        self.overdue: dict[Place, asyncio.Future[None]] = {}
+        """Threads of effectful nodes that outlived their time limit; not tried again before they end."""
+
+    def start(self, call: Call) -> None:
+        """Make a call; `finish` hears of it unless it is dropped."""
+        if call.error is not None:
+            self._finish(call)
+            return
+        self._services.committer.tasks += 1
+        self.calls[call.scope, call.index] = call
+        loop = asyncio.get_running_loop()
+        if call.node.is_async or call.node.timeout is not None:
+            call.running = loop.create_task(self._run(call))
+            self._tasks.add(call.running)
+            call.running.add_done_callback(self._task_done)
+            return
+        if self._crew is None:
+            self._crew = Crew(loop, self._services.pool, self._services.max_threads, self._crew_done)
+        self._crew.take(call, on_loop(loop, self._teller.chunks(call)))
+
+    async def _run(self, call: Call) -> None:
+        finished = call
+        try:
+            if call.node.is_async:
+                await call_async(call, self._teller.chunks(call))
+            else:
+                await call_in_thread(call, self._services.pool, self._teller.chunks(call))
+        except Overdue as overdue:
+            finished = call.given_up(overdue.error)
+            if call.node.effects is Effects.EFFECTFUL:
+                place = (call.scope, call.index)
+                self.overdue[place] = overdue.thread
+                overdue.thread.add_done_callback(lambda _: self._thread_ended(place))
+        self._take_back(finished)
+
+    def _task_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            error = task.exception()
+            if error is not None:
+                self._fail(error)
+
+    def _crew_done(self, calls: list[Call]) -> None:
+        for call in calls:
+            self._take_back(call)
+
+    def _thread_ended(self, place: Place) -> None:
+        self.overdue.pop(place, None)
+        self._wake()
+
+    def _take_back(self, call: Call) -> None:
+        place = (call.scope, call.index)
+        if not call.is_dropped and place in self.calls:
+            del self.calls[place]
+            self._services.committer.tasks -= 1
+            self._finish(call)
+
+    def drop(self, scope: Scope, i: int) -> list[Call]:
+        """Stop what runs at a node and in the flows inside it. Threads go on, but nobody hears them."""
+        dropped = []
+        for place, call in tuple(self.calls.items()):
+            if place == (scope, i) or call.scope.is_inside(scope, i):
+                del self.calls[place]
+                self._services.committer.tasks -= 1
+                call.is_dropped = True
+                call.scope.let_go()
+                if call.running is not None:
+                    call.running.cancel()
+                dropped.append(call)
+        return dropped
+
+    async def stop(self) -> None:
+        """Stop what still runs. Threads cannot be stopped; what they return is dropped."""
+        for call in self.calls.values():
+            call.is_dropped = True
+        self._services.committer.tasks -= len(self.calls)
+        self.calls.clear()
+        if self._crew is not None:
+            self._crew.close()
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.gather(*self._tasks, return_exceptions=True)

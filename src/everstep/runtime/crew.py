@@ -1,0 +1,84 @@
+"""Threads for sync nodes that run beside each other.
+
+Handing one call to a thread and hearing back costs more than a small node does. So a thread that is done with
+one call takes the next that waits, and two threads are enough for calls that end at once; if they do not end
+soon, there are more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Executor
+
+from everstep.runtime.invoke import Call, OnChunk, call_here
+
+_FEW = 2
+PATIENCE = 0.002
+"""Seconds after which waiting calls get threads of their own."""
+
+
+class Crew:
+    """Calls waiting for a thread, and the threads that take them."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, pool: Executor, most: int, finish: Callable[[list[Call]], None]
+    ) -> None:
+        self._loop = loop
+        self._pool = pool
+        self._most = most
+        self._finish = finish
+        self._lock = threading.Lock()
+        self._waiting: deque[tuple[Call, contextvars.Context, OnChunk | None]] = deque()
+        self._done: list[Call] = []
+        self._is_told = False
+        self._threads = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def take(self, call: Call, on_chunk: OnChunk | None) -> None:
+        """Have a call made on a thread; `finish` hears of it on the loop."""
+        self._waiting.append((call, contextvars.copy_context(), on_chunk))
+        if self._threads < _FEW:
+            self._hire()
+        elif self._timer is None:
+            self._timer = self._loop.call_later(PATIENCE, self._staff)
+
+    def _staff(self) -> None:
+        self._timer = None
+        for _ in range(min(len(self._waiting), self._most - self._threads)):
+            self._hire()
+
+    def _hire(self) -> None:
+        with self._lock:
+            self._threads += 1
+        self._pool.submit(self._work)
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                if not self._waiting:
+                    self._threads -= 1
+                    return
+                call, context, on_chunk = self._waiting.popleft()
+            if not call.is_dropped:
+                context.run(call_here, call, on_chunk)
+            with self._lock:
+                self._done.append(call)
+                is_told, self._is_told = self._is_told, True
+            if not is_told:
+                self._loop.call_soon_threadsafe(self._report)
+
+    def _report(self) -> None:
+        with self._lock:
+            done, self._done = self._done, []
+            self._is_told = False
+        self._finish(done)
+
+    def close(self) -> None:
+        """Let calls that have not begun go; threads cannot be stopped."""
+        self._waiting.clear()
+        if self._timer is not None:
+            self._timer.cancel()

@@ -1,0 +1,307 @@
+"""Opening and ending flows inside a run, in the same loop and the same chain as everything else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from everstep.engine import decide
+from everstep.engine.opened import Opened
+from everstep.engine.scope import Scope
+from everstep.engine.state import RunState
+from everstep.errors import EverstepError, LiftError, MapInputError
+from everstep.model.enums import OnError, Status
+from everstep.model.records import ErrorInfo, StepRecord
+from everstep.ports.system import Clock
+from everstep.runtime.events import Teller
+from everstep.runtime.invoke import Call, InnerFailed, describe_error
+from everstep.runtime.journal import Journal
+from everstep.runtime.nesting import Lists, lift
+from everstep.runtime.values import Slot, ValueSpace
+
+
+class Inner:
+    """The flows inside one run."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        state: RunState,
+        space: ValueSpace,
+        clock: Clock,
+        teller: Teller,
+        finish: Callable[[Call], None],
+        fail_run: Callable[[ErrorInfo], None],
+    ) -> None:
+        self._journal = journal
+        self._state = state
+        self._space = space
+        self._clock = clock
+        self._teller = teller
+        self._finish = finish
+        """Takes the call of an atomic flow that has ended, as of any node."""
+        self._fail_run = fail_run
+        self._lists = Lists(space)
+        self._fans: dict[Opened, tuple[Scope, int]] = {}
+        """Maps that may have items to open."""
+
+    def take_up(self) -> None:
+        """Look at what was open when the records end."""
+        state = self._state
+        for scope in tuple(state.scopes()):
+            if scope.parent is not None:
+                self._lists.fill(scope)
+        for scope, i, visit in state.fans():
+            self._fans[visit] = (scope, i)
+        for scope in tuple(state.scopes()):
+            for i, visit in tuple(scope.opened.items()):
+                if visit.is_map:
+                    self._end_visit_if_settled(scope, i, visit)
+                elif not visit.done and not visit.failed:
+                    scope.enter(i, 0)
+                    self._state.restless[scope.opened[i].scopes[0]] = None
+            if scope.parent is not None:
+                self.end_if_at_rest(scope)
+
+    def note(self, scope: Scope, step: StepRecord, drafts: tuple[Slot, ...]) -> None:
+        """Record a step, unless it is inside an atomic flow, of which nothing is kept."""
+        if scope.is_hidden:
+            self._journal.pass_by(step, drafts)
+        else:
+            self._journal.add(step, drafts)
+        if self._teller.is_heard:
+            self._teller.step_ended(step)
+
+    # -- opening ------------------------------------------------------------------------------------------
+
+    def open(self, scope: Scope, i: int) -> Exception | None:
+        """Begin a visit to an inner flow; returns why it cannot begin."""
+        child = scope.plan.children[i]
+        try:
+            items = self._lists.count(scope, i)
+        except MapInputError as error:
+            return error
+        sources = [p.source for p in scope.plan.nodes[i].params]
+        reads = {name: scope.versions[name] for name in sources if name in scope.versions}
+        step = decide.opened(scope, i, reads=reads, items=items, now=self._clock.now())
+        is_kept = not scope.is_hidden and (items is not None or not child.is_atomic)
+        if is_kept:
+            self._journal.add(step, ())
+        else:
+            self._journal.pass_by(step, ())
+        if self._teller.is_heard:
+            self._teller.step_ended(step)
+        visit = scope.opened[i]
+        if visit.is_map:
+            self._fans[visit] = (scope, i)
+            self._end_visit_if_settled(scope, i, visit)
+        else:
+            self._enter(scope, i, 0)
+        return None
+
+    def refill(self) -> None:
+        """Open items of maps as far as their limits allow."""
+        for visit, (scope, i) in tuple(self._fans.items()):
+            over = scope.plan.children[i].over
+            assert over is not None
+            while len(visit.scopes) < over.max_concurrency:
+                if scope.error is not None or self._fans.get(visit) is None:
+                    break
+                item = visit.next_item()
+                if item is None:
+                    self._fans.pop(visit, None)
+                    break
+                self._enter(scope, i, item)
+
+    def _enter(self, scope: Scope, i: int, item: int) -> None:
+        inside = scope.enter(i, item)
+        self._lists.fill(inside)
+        self._state.restless[inside] = None
+        self.end_if_at_rest(inside)
+
+    # -- ending -------------------------------------------------------------------------------------------
+
+    def after(self, scope: Scope, step: StepRecord) -> None:
+        """See what a recorded step means for the flows around it."""
+        if scope.parent is None:
+            if step.status is Status.FAILED and scope.error is not None:
+                self._fail_run(scope.error)
+            return
+        if scope.parent.plan.children[scope.place].is_leaf:
+            self._after_item(scope.parent, scope.place, scope.item, step)
+        elif scope.error is not None and self._is_doomed(scope):
+            self._spread(scope)
+        else:
+            self.end_if_at_rest(scope)
+
+    def _after_item(self, scope: Scope, i: int, item: int, step: StepRecord) -> None:
+        visit = scope.opened.get(i)
+        if visit is None:
+            return
+        if item in visit.scopes and visit.scopes[item].error is not None:
+            if self._is_doomed(visit.scopes[item]):
+                self._spread(visit.scopes[item])
+            else:
+                self._fail_visit(scope, i, visit, visit.scopes[item].error)
+            return
+        self._end_visit_if_settled(scope, i, visit)
+
+    def _is_doomed(self, scope: Scope) -> bool:
+        """True if nothing between a failed flow and the root bears the failure."""
+        while scope.parent is not None:
+            over = scope.parent.plan.children[scope.place].over
+            if over is not None and over.on_error is not OnError.STOP:
+                return False
+            if scope.parent.bears(scope.place):
+                return False
+            scope = scope.parent
+        return True
+
+    def _spread(self, scope: Scope) -> None:
+        """Fail every flow around a failed one, up to the run."""
+        error = scope.error
+        while scope.parent is not None:
+            parent, i = scope.parent, scope.place
+            if parent.statuses[i] is Status.FAILED and parent.error is not None:
+                return
+            self._record_end(parent, i, parent.opened[i], error)
+            scope = parent
+        if error is not None:
+            self._fail_run(error)
+
+    def end_if_at_rest(self, scope: Scope) -> None:
+        """End the visit, or the item, if nothing more will happen in an inner flow."""
+        if scope.parent is None or not scope.is_at_rest:
+            return
+        parent, i, item = scope.parent, scope.place, scope.item
+        visit = parent.opened.get(i)
+        if visit is None or visit.scopes.get(item) is not scope:
+            return
+        if visit.is_map:
+            self._end_item(parent, i, visit, scope)
+        elif parent.plan.children[i].is_atomic:
+            self._end_atomic(parent, i, visit, scope)
+        elif scope.error is not None:
+            self._fail_visit(parent, i, visit, scope.error)
+        else:
+            visit.done.add(item)
+            self._end_visit(parent, i, visit)
+
+    def _end_item(self, parent: Scope, i: int, visit: Opened, scope: Scope) -> None:
+        child = parent.plan.children[i]
+        error: ErrorInfo | None = scope.error
+        drafts: tuple[Slot, ...] = ()
+        if error is None and child.is_atomic:
+            try:
+                drafts = self._kept_of(scope, child.exports, is_kept=not parent.is_hidden)
+            except EverstepError as refused:
+                error = describe_error(refused)
+        over = child.over
+        if error is not None and (over is None or over.on_error is OnError.STOP):
+            scope.error = error
+            self._fail_visit(parent, i, visit, error)
+            return
+        step = decide.item_ended(visit, scope.item, error, self._clock.now())
+        if drafts:
+            step = _with_writes(step, drafts)
+        self._state.forget(scope)
+        self.note(parent, step, drafts)
+        self._end_visit_if_settled(parent, i, visit)
+
+    def _kept_of(self, scope: Scope, exports: Any, *, is_kept: bool) -> tuple[Slot, ...]:
+        """Encode what an atomic item gives; nothing else of it is ever encoded."""
+        area = self._space.area(scope.prefix)
+        drafts = []
+        for inner in exports:
+            if inner not in area:
+                raise LiftError(
+                    f"{scope.prefix[:-1]!r} was to give {inner!r}, but ended without writing it.",
+                    fix="Write it on every path of the flow, or leave it out: .lift(...) of the others.",
+                )
+            draft = self._space.draft(scope, inner, area[inner].live, is_kept=is_kept)
+            if draft.spill is not None:
+                self._space.write_aside(draft)
+            drafts.append(draft)
+        return tuple(drafts)
+
+    def _end_visit_if_settled(self, scope: Scope, i: int, visit: Opened) -> None:
+        if scope.opened.get(i) is visit and visit.is_settled:
+            self._end_visit(scope, i, visit)
+
+    def _end_visit(self, scope: Scope, i: int, visit: Opened) -> None:
+        try:
+            drafts = lift(self._space, scope, i)
+        except LiftError as error:
+            self._fail_visit(scope, i, visit, describe_error(error))
+            return
+        self._forget(visit)
+        now = self._clock.now()
+        writes = tuple(d.written for d in drafts)
+        step = decide.closed(scope, i, visit, writes=writes, error=None, now=now)
+        self.note(scope, step, drafts)
+        self.after(scope, step)
+
+    def _end_atomic(self, scope: Scope, i: int, visit: Opened, inside: Scope) -> None:
+        """Hand an atomic flow's answer over like that of any node: it is one step."""
+        node = scope.plan.nodes[i]
+        call = Call(scope, i, node, visit.visit, scope.attempts[i] + 1, {}, dict(visit.reads))
+        call.started_at = visit.started_at or self._clock.now()
+        scope.hold()
+        if inside.error is not None:
+            call.error = InnerFailed(inside.error)
+        else:
+            area = self._space.area(inside.prefix)
+            absent = [n for n in node.exports if n not in area]
+            if absent:
+                call.error = LiftError(
+                    f"{scope.path_of(i)!r} was to give {absent[0]!r}, but ended without writing it.",
+                    fix="Write it on every path of the flow, or leave it out: .lift(...) of the others.",
+                )
+            values = tuple(area[n].live for n in node.exports if n in area)
+            call.returned = values[0] if len(node.outputs) == 1 and values else values
+        visit.scopes.pop(0, None)
+        self._state.forget(inside)
+        self._finish(call)
+
+    def _fail_visit(self, scope: Scope, i: int, visit: Opened, error: ErrorInfo | None) -> None:
+        if not self._record_end(scope, i, visit, error):
+            return
+        if scope.error is not None and scope.parent is not None and self._is_doomed(scope):
+            self._spread(scope)
+        elif scope.parent is None and scope.error is not None:
+            self._fail_run(scope.error)
+        else:
+            self.end_if_at_rest(scope)
+
+    def _record_end(self, scope: Scope, i: int, visit: Opened, error: ErrorInfo | None) -> bool:
+        if scope.statuses[i] is Status.FAILED and scope.visits[i] == visit.visit:
+            return False
+        self._forget(visit)
+        step = decide.closed(scope, i, visit, writes=(), error=error, now=self._clock.now())
+        self.note(scope, step, ())
+        return True
+
+    def _forget(self, visit: Opened) -> None:
+        self._fans.pop(visit, None)
+        self._lists.forget(visit)
+        for inside in visit.scopes.values():
+            self._state.forget(inside)
+
+    def fail(self, scope: Scope, error: ErrorInfo) -> None:
+        """Fail an inner flow that can go no further."""
+        scope.error = error
+        if self._is_doomed(scope):
+            self._spread(scope)
+        else:
+            self.end_if_at_rest(scope)
+
+
+def _with_writes(step: StepRecord, drafts: tuple[Slot, ...]) -> StepRecord:
+    return StepRecord(
+        step.path,
+        step.visit,
+        step.status,
+        writes=tuple(d.written for d in drafts),
+        error=step.error,
+        ended_at=step.ended_at,
+    )

@@ -1,0 +1,318 @@
+"""The values of flows inside flows: what goes in when one is opened, what comes out when it ends.
+
+`apply` takes one step into account. A live run and the fold of its records call it alike, so that they cannot
+come to different values.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+from everstep.engine.opened import Opened
+from everstep.engine.scope import Scope
+from everstep.engine.state import RunState
+from everstep.errors import LiftError, MapInputError
+from everstep.graph.plan import Child
+from everstep.model.enums import OnError, Status, ValueForm
+from everstep.model.items import ItemError
+from everstep.model.records import StepRecord, Written
+from everstep.runtime.values import Slot, ValueSpace
+
+TASK = "@task/"
+"""What the names of a queued task's arguments begin with."""
+
+
+def apply(state: RunState, space: ValueSpace, step: StepRecord, slots: Sequence[Slot]) -> None:
+    """Take a step and the values it wrote into account."""
+    i = state.plan.index.get(step.path)
+    if step.path[0] == "@" or (i is not None and i not in state.plan.children):
+        for slot in slots:
+            space.accept(state, slot)
+        if step.task is not None:
+            space.drop(f"{TASK}{step.task}/")
+        state.evolve(step)
+        return
+    scope, i, item = state.locate(step.path)
+    if item is not None:
+        _end_item(state, space, step, slots, scope, i, item)
+        return
+    for slot in slots:
+        space.accept(scope, slot)
+    if step.task is not None:
+        space.drop(f"{TASK}{step.task}/")
+    visit = scope.opened.get(i)
+    state.evolve(step)
+    if i in scope.plan.children:
+        if step.status is Status.RUNNING:
+            _fill(space, scope, i)
+        elif visit is not None and i not in scope.opened:
+            _leave(space, scope, i, visit)
+    parent = scope.parent
+    if parent is not None and parent.plan.children[scope.place].is_leaf:
+        outer = parent.opened[scope.place]
+        if scope.item not in outer.scopes:
+            _tidy(space, parent.plan.children[scope.place], scope.prefix)
+            if step.status is Status.FAILED:
+                _note_error(space, scope.prefix, scope.item, step)
+
+
+def loaded(
+    state: RunState, space: ValueSpace, step: StepRecord, written: Written, payload: bytes | None
+) -> Slot:
+    """Return the slot of a write as it is read from a record."""
+    if written.form is not ValueForm.LIFTED:
+        return Slot(written, payload)
+    scope, i, _ = state.locate(step.path)
+    return _lifted(space, scope, i, written.source, written)
+
+
+def _end_item(
+    state: RunState,
+    space: ValueSpace,
+    step: StepRecord,
+    slots: Sequence[Slot],
+    scope: Scope,
+    i: int,
+    item: int,
+) -> None:
+    visit, child = scope.opened[i], scope.plan.children[i]
+    prefix = visit.prefix_of(item)
+    if child.is_atomic:
+        space.drop(prefix)
+    for slot in slots:
+        space.place(prefix, slot.written.name, slot)
+    state.evolve(step)
+    if item not in visit.scopes:
+        _tidy(space, child, prefix)
+        if step.status is Status.FAILED:
+            _note_error(space, prefix, item, step)
+
+
+def _tidy(space: ValueSpace, child: Child, prefix: str) -> None:
+    """Keep of an item that has ended only what is wanted of it."""
+    area = space.areas.get(prefix)
+    for name in (
+        () if area is None else [n for n in area if n not in child.exports and n not in child.selected]
+    ):
+        space.remove(prefix, name)
+
+
+# -- going in ---------------------------------------------------------------------------------------------
+
+
+def _fill(space: ValueSpace, scope: Scope, i: int) -> None:
+    """Hand the inputs of a visit over, as they are when it opens."""
+    visit, around = scope.opened[i], space.area(scope.prefix)
+    prefix = f"{visit.base}/"
+    inside = space.area(prefix)
+    for p in scope.plan.nodes[i].params:
+        if p.source in visit.reads and p.source in around:
+            old = around[p.source]
+            form = ValueForm.TRANSIENT if old.is_transient else ValueForm.WHOLE
+            written = Written(p.name, 1, old.written.digest, old.written.size, form)
+            slot = old.alias(written, moves_live=p.source in scope.plan.sole_reader)
+            space.size += slot.cost
+            inside[p.name] = slot
+    if scope.is_hidden or (scope.plan.children[i].is_atomic and not visit.is_map):
+        space.hidden.add(prefix)
+
+
+class Lists:
+    """What the open maps of a run go over, decoded once."""
+
+    def __init__(self, space: ValueSpace) -> None:
+        self._space = space
+        self._known: dict[str, tuple[list[Any], ...]] = {}
+
+    def count(self, scope: Scope, i: int) -> int | None:
+        """Return over how many items a node is about to go; none if it is no map."""
+        over = scope.plan.children[i].over
+        if over is None:
+            return None
+        node, space = scope.plan.nodes[i], self._space
+        sources = {p.name: p.source for p in node.params}
+        sizes: dict[str, int] = {}
+        for name in over.params:
+            value = space.peek(sources[name], scope.prefix)
+            if not isinstance(value, (list, tuple)):
+                raise MapInputError(
+                    f"{scope.path_of(i)!r} goes over {sources[name]!r}, which is {type(value).__name__}.",
+                    fix="Give a list, or drop it from map_over(...).",
+                )
+            sizes[sources[name]] = len(value)
+        if over.mode == "product":
+            return prod(sizes.values())
+        if len(set(sizes.values())) > 1:
+            told = ", ".join(f"{name} has {size}" for name, size in sizes.items())
+            raise MapInputError(
+                f"{scope.path_of(i)!r} goes over lists of different lengths: {told}.",
+                fix='Make them equally long, or combine each with each: map_over(..., mode="product").',
+            )
+        return next(iter(sizes.values()))
+
+    def fill(self, scope: Scope) -> None:
+        """Give an item of a map its inputs, unless it has them."""
+        parent = scope.parent
+        assert parent is not None
+        i, space = scope.place, self._space
+        visit, over = parent.opened[i], parent.plan.children[i].over
+        if over is None or not visit.is_map:
+            return
+        inside, base = space.area(scope.prefix), f"{visit.base}/"
+        lists = self._known.get(base)
+        if lists is None:
+            lists = self._known[base] = tuple(space.peek(name, base) for name in over.params)
+        position = _position(scope.item, [len(items) for items in lists], over.mode)
+        for name, slot in space.areas[base].items():
+            if name in inside or name not in scope.versions:
+                continue
+            if name in over.params:
+                k = over.params.index(name)
+                own = space.encoded(name, lists[k][position[k]])
+            else:
+                own = slot.alias(slot.written, moves_live=False)
+            inside[name] = own
+            space.size += own.cost
+        if scope.is_hidden:
+            space.hidden.add(scope.prefix)
+
+    def forget(self, visit: Opened) -> None:
+        """A map has ended."""
+        self._known.pop(f"{visit.base}/", None)
+
+
+def _position(item: int, sizes: Sequence[int], mode: str) -> list[int]:
+    if mode == "zip":
+        return [item] * len(sizes)
+    position = []
+    for size in reversed(sizes):
+        item, k = divmod(item, size)
+        position.append(k)
+    return position[::-1]
+
+
+# -- coming out -------------------------------------------------------------------------------------------
+
+
+def lift(space: ValueSpace, scope: Scope, i: int) -> tuple[Slot, ...]:
+    """Return what an inner flow gives to the flow around it, to be recorded with the end of its visit."""
+    child, visit = scope.plan.children[i], scope.opened[i]
+    slots = []
+    for inner, outer in child.exports.items():
+        absent = _absent(space, visit, inner)
+        if absent:
+            if child.must_lift or (visit.is_map and len(absent) < len(visit.done)):
+                where = ", ".join(f"item {k}" for k in absent[:3]) if visit.is_map else "it"
+                raise LiftError(
+                    f"{scope.path_of(i)!r} was to give {inner!r}, but {where} ended without writing it.",
+                    fix="Write it on every path of the flow, or leave it out: .lift(...) of the others.",
+                )
+            continue
+        known = space.area(scope.prefix).get(outer)
+        version = 1 if known is None else known.written.version + 1
+        written = Written(outer, version, b"", 0, ValueForm.LIFTED, None, inner)
+        slots.append(_lifted(space, scope, i, inner, written))
+    return tuple(slots)
+
+
+def _absent(space: ValueSpace, visit: Opened, inner: str) -> list[int]:
+    return [k for k in sorted(visit.done) if inner not in space.areas.get(visit.prefix_of(k), {})]
+
+
+def _lifted(space: ValueSpace, scope: Scope, i: int, inner: str, written: Written) -> Slot:
+    child, visit = scope.plan.children[i], scope.opened[i]
+    if visit.is_map:
+        return _gathered(space, child, visit, inner, written)
+    old = space.areas[visit.prefix_of(0)][inner]
+    if old.is_transient:
+        written = Written(written.name, written.version, b"", 0, ValueForm.TRANSIENT)
+    elif not written.digest:
+        written = _measured(written, old.digest(), old.written.size)
+    return old.alias(written, moves_live=True)
+
+
+def _gathered(space: ValueSpace, child: Child, visit: Opened, inner: str, written: Written) -> Slot:
+    """Return the list of what the items wrote, in order."""
+    assert child.over is not None
+    items: list[Slot] = []
+    for k in range(visit.count):
+        if k in visit.done:
+            items.append(space.areas[visit.prefix_of(k)][inner])
+        elif child.over.on_error is OnError.COLLECT:
+            items.append(space.areas[visit.prefix_of(k)][FAILED_ITEM])
+    if not written.digest:
+        digest = hashlib.sha256(b"".join(item.digest() for item in items)).digest()
+        written = _measured(written, digest, sum(item.written.size for item in items))
+    slot = Slot(written, None)
+    slot.items, slot.whole = items, None
+    slot.cost = sum(item.cost for item in items)
+    return slot
+
+
+FAILED_ITEM = "@error"
+"""The local name of what stands in the place of a failed item's outputs."""
+
+
+def _measured(written: Written, digest: bytes, size: int) -> Written:
+    return Written(written.name, written.version, digest, size, written.form, None, written.source)
+
+
+def _note_error(space: ValueSpace, prefix: str, item: int, step: StepRecord) -> None:
+    """Put an error in the place of what a failed item would have written."""
+    assert step.error is not None
+    slot = space.encoded(FAILED_ITEM, ItemError(item, step.error.type, step.error.message))
+    space.area(prefix)[FAILED_ITEM] = slot
+    space.size += slot.cost
+
+
+def _leave(space: ValueSpace, scope: Scope, i: int, visit: Opened) -> None:
+    """A visit has ended: keep of it what a result shows, and nothing of the visit before it."""
+    child, base = scope.plan.children[i], f"{visit.base}/"
+    if scope.statuses[i] is Status.COMPLETED and not child.is_atomic and not scope.is_hidden:
+        shown = {inner: _shown(space, child, visit, inner) for inner in sorted(child.selected)}
+    else:
+        around = space.area(scope.prefix)
+        shown = {
+            inner: around[outer].alias(around[outer].written, moves_live=False)
+            for inner, outer in child.exports.items()
+            if inner in child.selected and outer in around and scope.statuses[i] is Status.COMPLETED
+        }
+    for k in range(visit.count) if visit.is_map else (0,):
+        prefix = visit.prefix_of(k)
+        if prefix != base:
+            space.drop(prefix)
+            drop_inside(space, child, prefix)
+    space.drop(base)
+    if visit.visit > 1:
+        before = scope.prefix + scope.plan.paths[i] + (f"@{visit.visit - 1}" if visit.visit > 2 else "")
+        space.drop(f"{before}/")
+        drop_inside(space, child, f"{before}/")
+    for inner, slot in shown.items():
+        if slot is not None:
+            space.place(base, inner, _named(slot, inner))
+
+
+def _named(slot: Slot, name: str) -> Slot:
+    written = slot.written
+    form = written.form if slot.is_transient or slot.items is not None else ValueForm.WHOLE
+    return slot.alias(Written(name, written.version, written.digest, written.size, form), moves_live=False)
+
+
+def _shown(space: ValueSpace, child: Child, visit: Opened, inner: str) -> Slot | None:
+    if _absent(space, visit, inner):
+        return None
+    written = Written(inner, 1, b"", 0, ValueForm.LIFTED)
+    if visit.is_map:
+        return _gathered(space, child, visit, inner, written)
+    return space.areas[visit.prefix_of(0)].get(inner)
+
+
+def drop_inside(space: ValueSpace, child: Child, prefix: str) -> None:
+    """Forget what was kept of the flows inside a flow that is done with."""
+    if child.is_leaf or not child.plan.children:
+        return
+    for area in [a for a in space.areas if a.startswith(prefix) and a != prefix]:
+        space.drop(area)

@@ -1,0 +1,190 @@
+"""What a node is called with: its values, its key, its context."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from everstep.engine import decide
+from everstep.engine.flush import FlushPolicy
+from everstep.engine.keys import automatic_key, declared_key, must_announce, reads_inputs
+from everstep.engine.scope import Scope
+from everstep.engine.state import RunState
+from everstep.errors import EverstepError, InputNeverCame, ValueUnreadable
+from everstep.graph.channel import RESULT_SUFFIX, Channel
+from everstep.graph.context import Context
+from everstep.graph.flow import Flow
+from everstep.graph.node import Node
+from everstep.model.enums import Effects, Trigger
+from everstep.model.records import QueuedTask
+from everstep.runtime.desk import ChannelDesk
+from everstep.runtime.invoke import Call, call_anywhere
+from everstep.runtime.journal import Journal
+from everstep.runtime.nesting import TASK
+from everstep.runtime.services import Services
+from everstep.runtime.values import ValueSpace
+
+
+class Preparer:
+    """Makes calls ready."""
+
+    def __init__(
+        self,
+        services: Services,
+        flow: Flow,
+        journal: Journal,
+        state: RunState,
+        space: ValueSpace,
+        desk: ChannelDesk,
+        policy: FlushPolicy,
+    ) -> None:
+        self._services = services
+        self._flow = flow
+        self._journal = journal
+        self._state = state
+        self._space = space
+        self._desk = desk
+        self._policy = policy
+        self._missed = {
+            prefix + name
+            for prefix, area in space.areas.items()
+            for name in area
+            if space.is_missed(name, prefix)
+        }
+        """Transient values lost with an earlier process."""
+
+    async def prepare(self, scope: Scope, i: int) -> Call:
+        """Gather a node's arguments and key; flush first where the policy wants that."""
+        journal = self._journal
+        node = scope.plan.nodes[i]
+        if self._policy.before_effects and node.effects is Effects.EFFECTFUL:
+            trigger = self._policy.before(node, steps=len(journal.steps))
+            if trigger is not None:
+                await journal.flush(trigger)
+        lost = await self.make_up(scope, i) if self._missed else None
+        call = self._call_of(scope, i, node) if lost is None else self.failed_call(scope, i, lost)
+        if node.idempotency_key is not None and call.error is None:
+            await self._find_key(call)
+        if node.context_param is not None:
+            self._give_context(call, call.visit)
+        return call
+
+    def failed_call(self, scope: Scope, i: int, error: Exception) -> Call:
+        """Return a call that failed before it was made."""
+        call = Call(scope, i, scope.plan.nodes[i], scope.visits[i] + 1, scope.attempts[i] + 1, {}, {})
+        call.error = error
+        return call
+
+    async def make_up(self, scope: Scope, i: int) -> Exception | None:
+        """Make the transient values that a node reads again, if they were lost with an earlier process."""
+        space = self._space
+        for p in scope.plan.nodes[i].params:
+            source = p.source
+            if scope.prefix + source not in self._missed or not space.is_missed(source, scope.prefix):
+                continue
+            w = next(w for w in reversed(scope.plan.writers[source]) if scope.visits[w])
+            newer = sorted(n for n, version in scope.reads[w].items() if scope.versions[n] != version)
+            if newer:
+                return ValueUnreadable(
+                    f"{source!r} was not kept and cannot be made again: {', '.join(newer)} changed since.",
+                    fix=f"Drop persist='no' from {scope.path_of(w)!r}.",
+                )
+            lost = await self.make_up(scope, w)
+            if lost is not None:
+                return lost
+            call = self._call_of(scope, w, scope.plan.nodes[w])
+            if call.node.context_param is not None:
+                self._give_context(call, scope.visits[w])
+            await call_anywhere(call, self._services.pool)
+            if call.error is not None:
+                return call.error
+            try:
+                values = call.node.spread(call.returned)
+            except EverstepError as error:
+                return error
+            for name, value in zip(call.node.outputs, values, strict=True):
+                space.make_up(name, value, scope.prefix)
+        return None
+
+    def _give_context(self, call: Call, visit: int) -> None:
+        run_id, node, scope = self._journal.run_id, call.node, call.scope
+        path = call.path
+        key = call.key or automatic_key(run_id, path, visit)
+        types = self._flow.channel
+        call.context = Context(
+            run_id,
+            node.name,
+            visit,
+            call.attempt,
+            key,
+            path=path,
+            neighbours=scope.plan,
+            channel=lambda: Channel(self._desk.seen_from(scope), call, types),
+        )
+        call.kwargs[node.context_param or ""] = call.context
+
+    def _call_of(self, scope: Scope, i: int, node: Node) -> Call:
+        """Return the next attempt at a node with the values it reads."""
+        take = self._space.take
+        versions, attempt = scope.versions, scope.attempts[i] + 1
+        reads: dict[str, int] = {}
+        kwargs: dict[str, Any] = {}
+        for name, source, _, _ in node.params:
+            if source in versions:
+                reads[source] = versions[source]
+                kwargs[name] = take(scope, source, is_first_attempt=attempt == 1)
+        call = Call(scope, i, node, scope.visits[i] + 1, attempt, kwargs, reads)
+        if scope.queue:
+            task = scope.task_of(i)
+            if task is not None:
+                self._answer(call, task)
+        if len(kwargs) < len(node.params) and scope.plan.channelled[i]:
+            self._fill_from_channel(call)
+        if i in scope.plan.meetings:
+            kwargs["outcomes"] = scope.outcomes(i)
+        return call
+
+    def _answer(self, call: Call, task: QueuedTask) -> None:
+        call.task = task.number
+        prefix = f"{TASK}{task.number}/"
+        for name in task.arguments:
+            call.kwargs[name] = self._space.peek(name, prefix)
+
+    def _fill_from_channel(self, call: Call) -> None:
+        """Fill what nobody writes: from the result of the node of that name, else from the channel's key."""
+        lacking: list[str] = []
+        for p in call.node.params:
+            if p.name in call.kwargs or p.source not in call.scope.plan.channelled[call.index]:
+                continue
+            for key in (p.source + RESULT_SUFFIX, p.source):
+                try:
+                    call.kwargs[p.name] = self._desk.read(call.scope, key)
+                    break
+                except KeyError:
+                    continue
+            else:
+                if p.required:
+                    lacking.append(p.source)
+        if lacking:
+            names = ", ".join(map(repr, lacking))
+            call.error = InputNeverCame(
+                f"{call.path!r} needs {names}, and no node, input or channel key gives it.",
+                fix="Pass it as an input, set it in the channel before, or give the parameter a default.",
+            )
+
+    async def _find_key(self, call: Call) -> None:
+        """Work the key out, or use the announced one again. A key of the user's making is announced first."""
+        scope, journal, i = call.scope, self._journal, call.index
+        call.key = scope.keys.get(i)
+        if call.key is not None:
+            return
+        if reads_inputs(call.node) and journal.steps:
+            # The key is made of values that a crash would still change.
+            await journal.flush(Trigger.BEFORE_EFFECT)
+        try:
+            call.key = declared_key(call.node, journal.run_id, call.path, call.visit, call.kwargs)
+        except Exception as error:  # the user's function or template; it fails the node like its body would
+            call.error = error
+            return
+        if must_announce(call.node) and not scope.is_hidden:
+            journal.add(decide.announced(scope, i, call.key or ""), ())
+            await journal.flush(Trigger.BEFORE_EFFECT)
