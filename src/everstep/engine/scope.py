@@ -365,11 +365,10 @@ class Scope:
                 self.missing[i] -= 1
         if wakes:
             for i in plan.readers.get(name, ()):
-                if not plan.is_target[i] and not self.missing[i] and self._is_reached(i):
+                if plan.is_target[i] or self.missing[i]:
+                    continue
+                if not plan.is_led[i] or self.arrived[i] or self.visits[i]:
                     self.activate(i, round_)
-
-    def _is_reached(self, i: int) -> bool:
-        return not self.plan.is_led[i] or self.arrived[i] > 0 or self.visits[i] > 0
 
     def _is_stale(self, i: int) -> bool:
         reads, versions = self.reads[i], self.versions

@@ -23,7 +23,6 @@ from everstep.model.records import (
     StepRecord,
 )
 
-_ENDED = frozenset({Status.COMPLETED, Status.FAILED, Status.CANCELLED})
 START = "@start"
 """The path of the pseudo-step that begins a run anew at a node, ignoring what was due."""
 
@@ -46,16 +45,34 @@ class RunState(Scope):
         """Take one recorded step into account."""
         i = self.plan.index.get(step.path)
         if i is not None:
-            self.take(i, step)
-            self.restless[self] = None
+            self.evolve_here(i, step)
         elif step.path[0] == "@":
             self._take_mark(step)
         else:
             self._take_inside(step)
-        if step.status in _ENDED and step.path[0] != "@":
+            self._count(step)
+
+    def evolve_here(self, i: int, step: StepRecord) -> None:
+        """Take a step of the run's own flow into account."""
+        self.take(i, step)
+        self.restless[self] = None
+        if step.status is Status.COMPLETED and not step.queued:
+            self.total += 1
+        else:
+            self._count(step)
+
+    def _count(self, step: StepRecord) -> None:
+        status = step.status
+        if status is Status.COMPLETED or status is Status.FAILED or status is Status.CANCELLED:
             self.total += 1
         if step.queued:
             self.task_count = max(self.task_count, max(q.number for q in step.queued))
+
+    def is_pausing(self) -> bool:
+        """True if some node waits between two attempts."""
+        if len(self.restless) == 1 and self in self.restless:
+            return bool(self.retry_at)
+        return any(scope.retry_at for scope in self.restless)
 
     def _take_mark(self, step: StepRecord) -> None:
         if step.path == INPUTS:

@@ -62,6 +62,11 @@ class Drive:
         self._inner = Inner(
             journal, state, space, services.clock, self._teller, self._finish, self._fail_with
         )
+        plan = flow.plan
+        self._has_inner = bool(plan.children)
+        self._is_unlimited = not (
+            plan.children or plan.has_visit_limits or flow.max_visits or flow.max_concurrency
+        )
         self._beside = Beside(services, self._teller, self._finish, self._wake, self._break)
         self._finished: list[Call] = []
         self._waker: asyncio.Future[None] | None = None
@@ -140,28 +145,28 @@ class Drive:
 
     def _pick(self) -> list[Place]:
         """Choose what to start now, within the limits of each flow; inner flows are opened on the way."""
+        state, beside, inner = self._state, self._beside, self._inner
         while True:
-            self._inner.refill()
-            ready = self._state.startable(self._now_if_pausing())
-            if (
-                not ready
-                and not self._beside.calls
-                and not self._finished
-                and self._state.next_retry() is None
-            ):
-                ready = self._state.stuck()
-            if self._beside.overdue:
-                ready = [place for place in ready if place not in self._beside.overdue]
-            ready = self._within_limits(ready)
-            leaves = [place for place in ready if place[1] not in place[0].plan.children]
-            if len(leaves) == len(ready) or self.failure is not None:
-                return [] if self.failure is not None else leaves
+            if inner.fans:
+                inner.refill()
+            ready = state.startable(self._clock.now() if state.is_pausing() else None)
+            if not ready:
+                if beside.calls or self._finished or state.next_retry() is not None:
+                    return ready
+                ready = state.stuck()
+            if beside.overdue:
+                ready = [place for place in ready if place not in beside.overdue]
+            if not self._is_unlimited or state.steps + len(ready) > self._flow.max_steps:
+                ready = self._within_limits(ready)
+                if self.failure is not None:
+                    return []
+            if not self._has_inner or all(i not in scope.plan.children for scope, i in ready):
+                return ready
             for scope, i in ready:
                 if i in scope.plan.children:
                     self._open(scope, i)
-
-    def _now_if_pausing(self) -> datetime | None:
-        return self._clock.now() if any(s.retry_at for s in self._state.restless) else None
+            if self.failure is not None:
+                return []
 
     def _open(self, scope: Scope, i: int) -> None:
         scope.begin(i)
@@ -277,9 +282,14 @@ class Drive:
             self._finish(call)
 
     async def _prepare(self, scope: Scope, i: int) -> Call:
-        call = await self._preparer.prepare(scope, i)
+        call = self._preparer.at_once(scope, i)
+        if call is None:
+            call = await self._preparer.prepare(scope, i)
         scope.begin(i)
-        scope.hold()
+        if scope.parent is None:
+            scope.busy += 1
+        else:
+            scope.hold()
         call.started_at = self._clock.now()
         if self._teller.is_heard:
             self._teller.step_started(call)
@@ -342,7 +352,13 @@ class Drive:
         while self._finished:
             calls, self._finished = self._finished, []
             for call in calls:
-                wanted = await self._take_one(call)
+                drafts = self._read(call)
+                if drafts is None:
+                    continue
+                for draft in drafts:
+                    if draft.spill is not None:
+                        await self._write_aside(draft)
+                wanted = self._record(call, drafts)
                 if wanted is Trigger.MANUAL:
                     await self._flush(wanted, call.checkpoint_metadata())
                 elif wanted is Trigger.AUTO:
@@ -351,23 +367,23 @@ class Drive:
                     trigger = trigger or wanted
         return trigger
 
-    async def _take_one(self, call: Call) -> Trigger | None:
-        call.scope.let_go()
+    def _read(self, call: Call) -> tuple[Slot, ...] | None:
+        """Read a finished call's answer; none if nobody wants it any more."""
+        scope = call.scope
+        if scope.parent is None:
+            scope.busy -= 1
+        else:
+            scope.let_go()
         if call.is_dropped:
             return None
-        if isinstance(call.error, RunCancelled) and call.context is not None:
-            step = decide.cancelled(
-                call.scope, call.index, reason=describe_error(call.error), now=call.ended_at
-            )
-            self._inner.note(call.scope, step, ())
+        if call.error is not None and isinstance(call.error, RunCancelled) and call.context is not None:
+            reason = describe_error(call.error)
+            self._inner.note(scope, decide.cancelled(scope, call.index, reason=reason, now=call.ended_at), ())
             raise call.error
         drafts = draft_outputs(call, self._space)
         if call.context is not None:
             drafts += draft_asked(call, self._space, self._state, self._desk)
-        for draft in drafts:
-            if draft.spill is not None:
-                await self._write_aside(draft)
-        return self._record(call, drafts)
+        return drafts
 
     def _record(self, call: Call, drafts: tuple[Slot, ...]) -> Trigger | None:
         """Buffer the step of a finished call; returns the trigger if it wants to be written."""

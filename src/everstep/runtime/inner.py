@@ -42,7 +42,7 @@ class Inner:
         """Takes the call of an atomic flow that has ended, as of any node."""
         self._fail_run = fail_run
         self._lists = Lists(space)
-        self._fans: dict[Opened, tuple[Scope, int]] = {}
+        self.fans: dict[Opened, tuple[Scope, int]] = {}
         """Maps that may have items to open."""
 
     def take_up(self) -> None:
@@ -52,7 +52,7 @@ class Inner:
             if scope.parent is not None:
                 self._lists.fill(scope)
         for scope, i, visit in state.fans():
-            self._fans[visit] = (scope, i)
+            self.fans[visit] = (scope, i)
         for scope in tuple(state.scopes()):
             for i, visit in tuple(scope.opened.items()):
                 if visit.is_map:
@@ -93,7 +93,7 @@ class Inner:
             self._teller.step_ended(step)
         visit = scope.opened[i]
         if visit.is_map:
-            self._fans[visit] = (scope, i)
+            self.fans[visit] = (scope, i)
             self._end_visit_if_settled(scope, i, visit)
         else:
             self._enter(scope, i, 0)
@@ -101,15 +101,15 @@ class Inner:
 
     def refill(self) -> None:
         """Open items of maps as far as their limits allow."""
-        for visit, (scope, i) in tuple(self._fans.items()):
+        for visit, (scope, i) in tuple(self.fans.items()):
             over = scope.plan.children[i].over
             assert over is not None
             while len(visit.scopes) < over.max_concurrency:
-                if scope.error is not None or self._fans.get(visit) is None:
+                if scope.error is not None or self.fans.get(visit) is None:
                     break
                 item = visit.next_item()
                 if item is None:
-                    self._fans.pop(visit, None)
+                    self.fans.pop(visit, None)
                     break
                 self._enter(scope, i, item)
 
@@ -282,7 +282,7 @@ class Inner:
         return True
 
     def _forget(self, visit: Opened) -> None:
-        self._fans.pop(visit, None)
+        self.fans.pop(visit, None)
         self._lists.forget(visit)
         for inside in visit.scopes.values():
             self._state.forget(inside)

@@ -27,12 +27,18 @@ TASK = "@task/"
 
 def apply(state: RunState, space: ValueSpace, step: StepRecord, slots: Sequence[Slot]) -> None:
     """Take a step and the values it wrote into account."""
-    i = state.plan.index.get(step.path)
-    if step.path[0] == "@" or (i is not None and i not in state.plan.children):
+    plan = state.plan
+    i = plan.index.get(step.path)
+    if i is not None and i not in plan.children:
         for slot in slots:
             space.accept(state, slot)
         if step.task is not None:
             space.drop(f"{TASK}{step.task}/")
+        state.evolve_here(i, step)
+        return
+    if step.path[0] == "@":
+        for slot in slots:
+            space.accept(state, slot)
         state.evolve(step)
         return
     scope, i, item = state.locate(step.path)

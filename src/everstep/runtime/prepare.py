@@ -52,6 +52,17 @@ class Preparer:
         }
         """Transient values lost with an earlier process."""
 
+    def at_once(self, scope: Scope, i: int) -> Call | None:
+        """Gather a node's arguments, if that is all there is to do."""
+        node = scope.plan.nodes[i]
+        is_more = node.idempotency_key is not None or self._missed
+        if is_more or (self._policy.before_effects and node.effects is Effects.EFFECTFUL):
+            return None
+        call = self._call_of(scope, i, node)
+        if node.context_param is not None:
+            self._give_context(call, call.visit)
+        return call
+
     async def prepare(self, scope: Scope, i: int) -> Call:
         """Gather a node's arguments and key; flush first where the policy wants that."""
         journal = self._journal

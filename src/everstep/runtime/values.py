@@ -149,7 +149,8 @@ class ValueSpace:
         self, scope: Scope, name: str, value: Any, persist: Persist = Persist.AUTO, *, is_kept: bool = False
     ) -> Slot:
         """Encode a value. A large one still has to be written aside; a transient one is not touched."""
-        previous = self.areas[scope.prefix].get(name) if scope.prefix in self.areas else None
+        area = self.areas.get(scope.prefix)
+        previous = area.get(name) if area is not None else None
         version = 1 if previous is None else previous.written.version + 1
         if scope.is_hidden and not is_kept:
             persist = Persist.NO
@@ -232,7 +233,7 @@ class ValueSpace:
         if draft.added is not None and draft.shadow is not None:
             draft.shadow.extend(draft.added)
             draft.added = None
-        if draft.is_frozen or draft.is_transient:
+        if draft.is_frozen or draft.written.form is ValueForm.TRANSIENT:
             return
         # A copy of a small value is cheap, and nobody else can hold it: no node, no module's variable.
         is_small = draft.written.size < LIVE_FROM and draft.cost < LIVE_FROM
@@ -243,7 +244,9 @@ class ValueSpace:
         """Put a slot where a record says; a name of the channel or of a task says it by itself."""
         if name[0] == "@":
             prefix, name = split_name(name)
-        area = self.area(prefix)
+        area = self.areas.get(prefix)
+        if area is None:
+            area = self.areas[prefix] = {}
         previous = area.get(name)
         if previous is not None:
             self.size -= previous.cost
@@ -275,7 +278,7 @@ class ValueSpace:
         slot = self.areas[scope.prefix][name]
         live = slot.live
         if live is not _GONE:
-            if slot.is_frozen or slot.is_transient:
+            if slot.is_frozen or slot.written.form is ValueForm.TRANSIENT:
                 return live
             if is_first_attempt and name in scope.plan.sole_reader:
                 slot.live = _GONE
@@ -310,7 +313,7 @@ class ValueSpace:
         return live
 
     def _decode(self, name: str, slot: Slot) -> Any:
-        if slot.is_transient:
+        if slot.written.form is ValueForm.TRANSIENT:
             raise ValueUnreadable(f"value {name!r} was not kept.", fix='Its node says persist="no".')
         if slot.items is not None:
             return [item.live if item.is_transient else self._decode(name, item) for item in slot.items]
@@ -339,7 +342,14 @@ class ValueSpace:
             if prefix in self.hidden:
                 continue
             for name, slot in area.items():
-                self._snapshot(prefix + name, name, slot, written, payloads, twins)
+                whole, payload = slot.whole, slot.payload
+                if whole is None or payload is None or prefix:
+                    self._snapshot(prefix + name, name, slot, written, payloads, twins)
+                else:
+                    written.append(whole)
+                    payloads.append(payload)
+                    if len(self.areas) > 1:
+                        twins[id(payload)] = name
         return tuple(written), payloads
 
     def _snapshot(
