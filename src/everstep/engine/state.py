@@ -13,6 +13,7 @@ from everstep.graph.loops import bits
 from everstep.graph.plan import Plan
 from everstep.model.enums import Status
 from everstep.model.records import (
+    FORK,
     INPUTS,
     Counters,
     ErrorInfo,
@@ -36,6 +37,7 @@ class RunState:
         "consumed",
         "due",
         "error",
+        "key_run",
         "keys",
         "missing",
         "plan",
@@ -60,6 +62,8 @@ class RunState:
         self.chosen = [0] * count
         self.keys: dict[int, str] = {}
         """Keys of visits under way, to be used again."""
+        self.key_run: str | None = None
+        """The fork whose id goes into keys; none while those of the first run are used."""
         self.consumed: dict[int, str] = {}
         """The key of each node's last finished visit."""
         self.retry_at: dict[int, datetime] = {}
@@ -75,6 +79,9 @@ class RunState:
         """Take one recorded step into account."""
         if step.path == INPUTS:
             self._admit(step)
+            return
+        if step.path == FORK:
+            self._fork(step)
             return
         i = self.plan.index[step.path]
         if step.status is Status.RUNNING:
@@ -143,6 +150,15 @@ class RunState:
         for i, count in enumerate(self.missing):
             if count == 0 and not self.plan.is_target[i]:
                 self._activate(i, 0)
+
+    def _fork(self, step: StepRecord) -> None:
+        """Go on from here as another run: a failure is forgotten, and what was edited is newer than before."""
+        self.reopen()
+        if step.key is not None:
+            self.key_run = step.key
+            self.keys.clear()
+        for write in step.writes:
+            self._write(write.name, write.version or self.versions.get(write.name, 0) + 1, 0)
 
     def _write(self, name: str, version: int, round_: int) -> None:
         is_first = name not in self.versions

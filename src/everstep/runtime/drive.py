@@ -278,7 +278,7 @@ class Drive:
 
     def _give_context(self, call: Call, visit: int) -> None:
         run_id, node = self._journal.run_id, call.node
-        key = call.key or automatic_key(run_id, node.name, visit)
+        key = call.key or automatic_key(self._journal.key_run, node.name, visit)
         call.context = Context(run_id, node.name, visit, call.attempt, key)
         call.kwargs[node.context_param or ""] = call.context
 
@@ -304,7 +304,9 @@ class Drive:
             # The key is made of values that a crash would still change.
             await journal.flush(Trigger.BEFORE_EFFECT)
         try:
-            call.key = declared_key(call.node, journal.run_id, call.visit, call.kwargs)
+            call.key = declared_key(
+                call.node, journal.key_run, call.visit, call.kwargs, fork=state.key_run
+            )
         except Exception as error:  # the user's function or template; it fails the node like its body would
             call.error = error
             return
