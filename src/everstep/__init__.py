@@ -2,7 +2,7 @@
 
 from everstep.client.host import AsyncHost
 from everstep.client.sync import Host
-from everstep.client.views import RunInfo, RunResult, RunState
+from everstep.client.views import CheckpointInfo, RunInfo, RunResult, RunState
 from everstep.errors import EverstepError
 from everstep.graph.context import Context
 from everstep.graph.flow import Flow
@@ -15,6 +15,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AsyncHost",
+    "CheckpointInfo",
     "Context",
     "Durability",
     "END",

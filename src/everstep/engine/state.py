@@ -6,10 +6,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from everstep.graph.loops import bits
+from everstep.graph.node import Gate
 from everstep.graph.plan import Plan
 from everstep.model.enums import Status
 from everstep.model.records import (
@@ -152,13 +153,36 @@ class RunState:
                 self._activate(i, 0)
 
     def _fork(self, step: StepRecord) -> None:
-        """Go on from here as another run: a failure is forgotten, and what was edited is newer than before."""
+        """Go on as another run: a failure is forgotten, and what was edited is newer than it was."""
         self.reopen()
         if step.key is not None:
             self.key_run = step.key
             self.keys.clear()
+        self._withdraw_choices(write.name for write in step.writes)
         for write in step.writes:
             self._write(write.name, write.version or self.versions.get(write.name, 0) + 1, 0)
+
+    def _withdraw_choices(self, edited: Iterable[str]) -> None:
+        """Take back what a gate chose and nobody acted on, if an edit makes the gate choose again."""
+        plan, visits = self.plan, self.visits
+        reached: set[int] = set()
+        names = list(edited)
+        for name in names:
+            for i in plan.readers.get(name, ()):
+                if i not in reached and not plan.is_target[i]:
+                    reached.add(i)
+                    names.extend(plan.nodes[i].outputs)
+        gates = {i: node for i, node in enumerate(plan.nodes) if isinstance(node, Gate) and visits[i]}
+        for g in reached & gates.keys() - self.due.keys():
+            for name in gates[g].targets:
+                t = plan.index.get(name)
+                # Where another gate may have chosen the same node, that choice must stand.
+                if t is None or not self.chosen[t] or any(name in gates[o].targets for o in gates if o != g):
+                    continue
+                self.chosen[t] -= 1
+                if not self.chosen[t]:
+                    self.due.pop(t, None)
+                    self.active &= ~(1 << t)
 
     def _write(self, name: str, version: int, round_: int) -> None:
         is_first = name not in self.versions

@@ -304,9 +304,7 @@ class Drive:
             # The key is made of values that a crash would still change.
             await journal.flush(Trigger.BEFORE_EFFECT)
         try:
-            call.key = declared_key(
-                call.node, journal.key_run, call.visit, call.kwargs, fork=state.key_run
-            )
+            call.key = declared_key(call.node, journal.key_run, call.visit, call.kwargs, fork=state.key_run)
         except Exception as error:  # the user's function or template; it fails the node like its body would
             call.error = error
             return

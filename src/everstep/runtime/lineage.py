@@ -39,7 +39,9 @@ class Lineage:
         while row.forked_at is not None:
             parent = await self._store.run(row.parent_run_id or "")
             if parent is None or (parent.forked_at or 0) >= row.forked_at:
-                raise StateCorrupted(f"run {row.parent_run_id!r}, which {row.run_id!r} goes on from, is gone.")
+                raise StateCorrupted(
+                    f"run {row.parent_run_id!r}, which {row.run_id!r} goes on from, is gone."
+                )
             row = parent
             yield row
 
@@ -99,6 +101,15 @@ class Lineage:
             last -= _PAGE
         return None
 
+    async def open(
+        self, row: RunRow, first: int = 1, last: int | None = None
+    ) -> list[tuple[Link, OpenRecord | None]]:
+        """Return the records between two sequences, each verified against the one before it."""
+        links = await self.get(row, max(1, first - 1), last)
+        if first <= 1:
+            return list(verified(links))
+        return list(verified(links[1:], claimed_digest(links[0]))) if links else []
+
     async def read(self, row: RunRow, sequence: int) -> tuple[Link, OpenRecord]:
         """Return one checkpoint, verified against the one before it, without reading any other."""
         links = await self.get(row, max(1, sequence - 1), sequence)
@@ -119,8 +130,8 @@ def claimed_digest(link: Link) -> bytes:
 def trimmed(row: RunRow, sequence: int) -> RunNotFound:
     """Say that a checkpoint is gone, and what is the oldest one still there."""
     return RunNotFound(
-        f"checkpoint {sequence} of run {row.run_id!r} was removed; {row.trimmed_before} is the oldest one still "
-        "there.",
+        f"checkpoint {sequence} of run {row.run_id!r} was removed; "
+        f"the oldest one still there is {row.trimmed_before}.",
         fix=f"Take one from {row.trimmed_before} on.",
         oldest=row.trimmed_before,
     )

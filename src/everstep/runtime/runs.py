@@ -31,8 +31,8 @@ from everstep.model.records import INPUTS, CheckpointRecord, ErrorInfo, Written
 from everstep.ports.store import RunRow, Signal, Verdict
 from everstep.runtime.drive import Drive
 from everstep.runtime.events import Event, EventKind, tell
-from everstep.runtime.journal import Identity, Journal
 from everstep.runtime.history import views
+from everstep.runtime.journal import Identity, Journal
 from everstep.runtime.keeper import LeaseKeeper
 from everstep.runtime.lineage import Lineage
 from everstep.runtime.patience import patiently
@@ -416,7 +416,9 @@ def split_address(run_id: str, at: int | str | None) -> tuple[str, int | str | N
     if not sign:
         return run_id, at
     if not sequence.isdecimal():
-        raise BadRequest(f"{run_id!r} is not a checkpoint of a run.", fix="Write the run and a number: A17@3.")
+        raise BadRequest(
+            f"{run_id!r} is not a checkpoint of a run.", fix="Write the run and a number: A17@3."
+        )
     if at is not None:
         raise BadRequest("the checkpoint is given twice.", fix=f"Write {run_id} alone, or {name} with `at`.")
     return name, int(sequence)
