@@ -121,6 +121,8 @@ class RunInfo:
         """The run it was forked from."""
         self.forked_at: int | None = row.forked_at
         """The parent's checkpoint that it goes on from."""
+        self.trimmed_before = row.trimmed_before
+        """Checkpoints of its own before this one were removed; 0 if none were."""
         self.is_driven = is_driven
         """True if a live process holds its lease."""
         self.is_cancelling = row.signal is not None
