@@ -35,15 +35,16 @@ class Lineage:
 
     async def back(self, row: RunRow) -> AsyncIterator[RunRow]:
         """Yield the run, the one it was forked from, and so on to the first."""
-        yield row
-        while row.forked_at is not None:
-            parent = await self._store.run(row.parent_run_id or "")
-            if parent is None or (parent.forked_at or 0) >= row.forked_at:
-                raise StateCorrupted(
-                    f"run {row.parent_run_id!r}, which {row.run_id!r} goes on from, is gone."
-                )
-            row = parent
+        while True:
+            if row.checkpoints < row.first:
+                raise _missing(row)
             yield row
+            if row.forked_at is None:
+                return
+            parent = await self._store.run(row.parent_run_id or "")
+            if parent is None or parent.first > row.forked_at:
+                raise StateCorrupted(f"run {row.parent_run_id!r}, which {row.run_id!r} comes from, is gone.")
+            row = parent
 
     async def root(self, row: RunRow) -> RunRow:
         """Return the first run of the family."""
@@ -69,13 +70,11 @@ class Lineage:
                 raise trimmed(run, at)
             own = await self._store.tail(run.run_id, at=at)
             parts.append([Link(run, stored) for stored in own])
-            if not own or own[0].keyframe:
+            if not own:
+                raise _missing(run)
+            if own[0].keyframe:
                 break
             at = run.forked_at
-        if not parts or not all(parts):
-            raise StateCorrupted(
-                f"the records of run {row.run_id!r} are missing.", fix="Restore the store from a copy."
-            )
         return [link for part in reversed(parts) for link in part]
 
     async def get(self, row: RunRow, first: int = 1, last: int | None = None) -> list[Link]:
@@ -120,6 +119,12 @@ class Lineage:
             raise trimmed(link.row, sequence)
         before = claimed_digest(links[0]) if len(links) > 1 else b"" if sequence == 1 else None
         return link, unseal(link.stored.body, link.where, before)
+
+
+def _missing(row: RunRow) -> StateCorrupted:
+    return StateCorrupted(
+        f"the records of run {row.run_id!r} are missing.", fix="Restore the store from a copy."
+    )
 
 
 def claimed_digest(link: Link) -> bytes:
