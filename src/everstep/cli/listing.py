@@ -49,9 +49,12 @@ def runs(flow: str | None, status: str | None, limit: int, store: str | None, as
         click.echo("no runs")
     else:
         head = ["run", "flow", "status", "started", "took", "checkpoints"]
-        has_forks = any(info.forked_at is not None for info in found)
-        rows = [[*_row(info), *([Cell(origin(info))] if has_forks else [])] for info in found]
-        write_table([*head, "forked from"] if has_forks else head, rows)
+        rows = [_row(info) for info in found]
+        if any(info.forked_at is not None for info in found):
+            head.insert(1, "forked from")
+            for row, info in zip(rows, found, strict=True):
+                row.insert(1, Cell(origin(info)))
+        write_table(head, rows)
 
 
 def _row(info: RunInfo) -> list[Cell]:
