@@ -323,6 +323,28 @@ class TestEdits:
         assert host.state(fork.run_id)["@channel/note"] == {"a": [1]}
         assert "@channel/note" not in host.state("run")
 
+    def test_an_edit_keeps_its_version_in_a_keyframe(self, host: Host) -> None:
+        host.run(BOOK, {"round": 0, "salt": "ab"}, run_id="run")
+        fork = host.fork("run", at=1, inputs={"salt": "cd"})
+        host.resume(fork.run_id, BOOK)
+        assert any(c.keyframe for c in host.checkpoints(fork.run_id) if c.run_id == fork.run_id)
+        assert host.state(fork.run_id).versions["salt"] == 2
+        assert host.fork(fork.run_id, inputs={"salt": "ef"}, fork_id="again").forked_at
+        assert host.state("again").versions["salt"] == 3
+        assert [w.version for w in host.history("again")[-1].steps[0].writes] == [3]
+
+    def test_an_input_that_was_left_out_can_be_given(self, host: Host) -> None:
+        @node(output="greeting")
+        def greet(name: str, word: str = "hello") -> str:
+            return f"{word} {name}"
+
+        flow = Flow("greet", [greet], durability="strong")
+        host.run(flow, {"name": "x"}, run_id="run")
+        fork = host.fork("run", inputs={"word": "bye"})
+        with pytest.raises(InputsDiffer, match="word"):
+            host.run(flow, {"name": "x"}, run_id=fork.run_id)
+        assert host.run(flow, {"name": "x", "word": "bye"}, run_id=fork.run_id)["greeting"] == "bye x"
+
     def test_a_large_edit_becomes_an_artifact(self, sqlite_host: Host, path: Path) -> None:
         loop(sqlite_host)
         big = "x" * (1 << 20)

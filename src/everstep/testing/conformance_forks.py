@@ -269,12 +269,12 @@ class Trimming(Suite):
         fork = Chain(
             *("fork", client.clock),
             parent_run_id="run",
-            forked_at=7,
-            base=records[6].checkpoint_id,
+            forked_at=8,
+            base=records[7].checkpoint_id,
             has_lease=False,
         )
         client.accept(fork, fork.admission())
-        with pytest.raises(CheckpointPinned, match="checkpoint 7"):
+        with pytest.raises(CheckpointPinned, match="checkpoint 8"):
             client.trim("run", 9)
         assert client.get("run") == records
         assert client.trim("run", 6) == 5

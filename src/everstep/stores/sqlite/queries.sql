@@ -53,7 +53,7 @@ FROM runs LEFT JOIN checkpoints ON position = (run_key << 32) + ?2
 WHERE run_id = ?1;
 
 -- name: trimmable
-SELECT run_key, trimmed_before, coalesce(keyframe AND trimmed_before <= ?2, 0),
+SELECT run_key, trimmed_before, coalesce(keyframe, 0),
        (SELECT min(forked_at) FROM runs WHERE parent_run_id = ?1)
 FROM runs LEFT JOIN checkpoints ON position = (run_key << 32) + ?2
 WHERE run_id = ?1;
