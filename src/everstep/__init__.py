@@ -2,7 +2,7 @@
 
 from everstep.client.host import AsyncHost
 from everstep.client.sync import Host
-from everstep.client.views import RunInfo, RunResult, RunState
+from everstep.client.views import CheckpointInfo, RunInfo, RunResult, RunState
 from everstep.errors import EverstepError
 from everstep.graph.channel import Channel
 from everstep.graph.context import Context
@@ -19,6 +19,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AsyncHost",
     "Channel",
+    "CheckpointInfo",
     "Context",
     "Durability",
     "END",

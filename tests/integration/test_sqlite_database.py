@@ -115,6 +115,21 @@ class TestSchema:
         for pragma in ("user_version", "application_id"):
             assert sql(one_by_one, f"PRAGMA {pragma}") == sql(at_once, f"PRAGMA {pragma}")
 
+    def test_runs_of_the_first_schema_can_be_read_and_forked(self, finished: Path, tmp_path: Path) -> None:
+        old = tmp_path / "old.db"
+        with closing(apsw.Connection(str(old))) as connection:
+            migrate(connection, old, upto=1)
+            connection.execute("ATTACH ? AS new", (str(finished),))
+            for table in ("runs", "checkpoints", "blueprints"):
+                found = connection.execute(f"SELECT name FROM pragma_table_info('{table}')").fetchall()
+                names = ", ".join(str(name) for (name,) in found)
+                connection.execute(f"INSERT INTO {table} ({names}) SELECT {names} FROM new.{table}")
+        assert sql(old, "PRAGMA user_version") == [(1,)]
+        with Host(url_of(old)) as host:
+            assert host.info("run").forked_at is None
+            assert host.state(host.fork("run").run_id)
+        assert sql(old, "PRAGMA user_version") == [(len(migrations()),)]
+
     def test_a_newer_schema_is_refused(self, finished: Path) -> None:
         sql(finished, "PRAGMA user_version = 999")
         with pytest.raises(IncompatibleVersion, match=r"schema 999.* newer everstep") as caught:

@@ -35,6 +35,9 @@ COMMANDS = {
     "log": Lazy("everstep.cli.log", "log", "Show the checkpoints of a run in order."),
     "show": Lazy("everstep.cli.show", "show", "Show a run, or one of its steps in full."),
     "state": Lazy("everstep.cli.state", "state", "Show the values of a run at one checkpoint."),
+    "checkpoints": Lazy("everstep.cli.checkpoints", "checkpoints", "List the checkpoints of a run."),
+    "fork": Lazy("everstep.cli.fork", "fork", "Go on from a checkpoint of a run as another run."),
+    "clean-up": Lazy("everstep.cli.checkpoints", "clean_up", "Remove old checkpoints of a run."),
     "cancel": Lazy("everstep.cli.cancel", "cancel", "Cancel a run."),
     "bench": Lazy("everstep.cli.bench", "bench", "Measure what a durable step costs on this machine."),
 }
@@ -47,6 +50,8 @@ MEANT = {
     **dict.fromkeys(("start", "exec"), "run"),
     **dict.fromkeys(("continue", "retry"), "resume"),
     **dict.fromkeys(("stop", "kill", "abort"), "cancel"),
+    **dict.fromkeys(("branch", "copy", "replay"), "fork"),
+    **dict.fromkeys(("prune", "trim", "gc", "cleanup"), "clean-up"),
     "help": "--help",
 }
 """What people mean who come from other programs."""

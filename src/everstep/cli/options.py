@@ -103,6 +103,17 @@ def find_run(host: Host, text: str) -> str:
     return found[0]
 
 
+def find_place(host: Host, text: str, at: str | None) -> tuple[str, int | str | None]:
+    """Return a run and one of its checkpoints, given as RUN@N or apart; none is the newest."""
+    name, sign, sequence = text.partition("@")
+    if sign and at is not None:
+        raise BadRequest("the checkpoint is given twice.", fix=f"Write {text}, or {name} with --at {at}.")
+    if sign and not sequence.isdecimal():
+        raise BadRequest(f"{text!r} is not a checkpoint of a run.", fix=f"Write a number: {name}@3.")
+    at = sequence if sign else at
+    return find_run(host, name), int(at) if at is not None and at.isdecimal() else at
+
+
 def _all_ids(host: Host) -> Iterator[str]:
     last: str | None = None
     while True:

@@ -34,7 +34,15 @@ def snapshot(state: RunState, values: tuple[Written, ...]) -> SerializedState:
             scopes[scope.prefix[:-1]] = ScopeState(scope.steps, scope.ended, scope.error)
         tasks += [q.at(scope.prefix + q.node) for waiting in scope.queue.values() for q in waiting]
     return SerializedState(
-        values, nodes, state.error, opened, scopes, tuple(tasks), state.task_count, state.ended
+        values,
+        nodes,
+        state.error,
+        opened,
+        scopes,
+        tuple(tasks),
+        state.task_count,
+        state.ended,
+        state.key_run,
     )
 
 
@@ -106,7 +114,7 @@ def restore(state: RunState, versions: Mapping[str, int], kept: SerializedState,
         (state.scope_at(place) if place else state).enqueue(task.at(local))
     for path, inner in kept.scopes.items():
         state.scope_at(path).ended = inner.ended
-    state.ended, state.error = kept.has_ended, kept.error
+    state.ended, state.error, state.key_run = kept.has_ended, kept.error, kept.key_run
     for scope in state.scopes():
         state.restless[scope] = None
 

@@ -30,7 +30,7 @@ START = "@start"
 class RunState(Scope):
     """The root scope, and what belongs to the run as a whole."""
 
-    __slots__ = ("restless", "task_count", "total")
+    __slots__ = ("key_run", "restless", "task_count", "total")
 
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan)
@@ -40,6 +40,8 @@ class RunState(Scope):
         """Steps of all scopes."""
         self.task_count = 0
         """How many tasks were ever queued."""
+        self.key_run: str | None = None
+        """The fork whose id goes into keys; none while those of the first run are used."""
 
     def evolve(self, step: StepRecord) -> None:
         """Take one recorded step into account."""

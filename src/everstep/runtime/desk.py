@@ -16,8 +16,9 @@ from everstep.errors import BadRequest, NodeTimeout
 from everstep.graph.channel import MISSING, RESULT_SUFFIX, Channel, ChannelOp
 from everstep.graph.channel import apply as apply_op
 from everstep.model.enums import ValueForm
+from everstep.model.records import CHANNEL
 from everstep.ports.system import Clock
-from everstep.runtime.values import CHANNEL, Slot, ValueSpace
+from everstep.runtime.values import Slot, ValueSpace
 
 
 class ChannelDesk:

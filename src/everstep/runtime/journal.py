@@ -74,6 +74,8 @@ class Journal:
         self._identity = identity
         self._durability = durability
         self.run_id = identity.run_id
+        self.key_run = identity.run_id
+        """The run whose id idempotency keys are made of."""
         self._state = state
         self._space = space
         self.head = Head()

@@ -11,6 +11,9 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
+import msgspec
+
+from everstep.engine.forks import fork
 from everstep.engine.opened import Opened
 from everstep.engine.scope import Scope
 from everstep.engine.state import RunState
@@ -18,8 +21,8 @@ from everstep.errors import LiftError, MapInputError
 from everstep.graph.plan import Child
 from everstep.model.enums import OnError, Status, ValueForm
 from everstep.model.items import ItemError
-from everstep.model.records import StepRecord, Written
-from everstep.runtime.values import Slot, ValueSpace
+from everstep.model.records import FORK, StepRecord, Written
+from everstep.runtime.values import Slot, ValueSpace, split_name
 
 TASK = "@task/"
 """What the names of a queued task's arguments begin with."""
@@ -39,7 +42,10 @@ def apply(state: RunState, space: ValueSpace, step: StepRecord, slots: Sequence[
     if step.path[0] == "@":
         for slot in slots:
             space.accept(state, slot)
-        state.evolve(step)
+        if step.path == FORK:
+            fork(state, step)
+        else:
+            state.evolve(step)
         return
     scope, i, item = state.locate(step.path)
     if item is not None:
@@ -68,7 +74,12 @@ def apply(state: RunState, space: ValueSpace, step: StepRecord, slots: Sequence[
 def loaded(
     state: RunState, space: ValueSpace, step: StepRecord, written: Written, payload: bytes | None
 ) -> Slot:
-    """Return the slot of a write as it is read from a record."""
+    """Return the slot of a write as it is read from a record. Version 0 is the next one."""
+    if written.version == 0:
+        prefix, name = split_name(written.name)
+        known = space.areas.get(prefix, {}).get(name)
+        version = 1 if known is None else known.written.version + 1
+        return Slot(msgspec.structs.replace(written, version=version), payload)
     if written.form is not ValueForm.LIFTED:
         return Slot(written, payload)
     scope, i, _ = state.locate(step.path)

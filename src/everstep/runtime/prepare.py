@@ -119,7 +119,7 @@ class Preparer:
     def _give_context(self, call: Call, visit: int) -> None:
         run_id, node, scope = self._journal.run_id, call.node, call.scope
         path = call.path
-        key = call.key or automatic_key(run_id, path, visit)
+        key = call.key or automatic_key(self._journal.key_run, path, visit)
         types = self._flow.channel
         call.context = Context(
             run_id,
@@ -192,7 +192,14 @@ class Preparer:
             # The key is made of values that a crash would still change.
             await journal.flush(Trigger.BEFORE_EFFECT)
         try:
-            call.key = declared_key(call.node, journal.run_id, call.path, call.visit, call.kwargs)
+            call.key = declared_key(
+                call.node,
+                journal.key_run,
+                call.path,
+                call.visit,
+                call.kwargs,
+                fork=self._state.key_run,
+            )
         except Exception as error:  # the user's function or template; it fails the node like its body would
             call.error = error
             return

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from everstep.codec.records import OpenRecord, check_values, unseal
+from everstep.codec.records import OpenRecord
 from everstep.codec.values import Values
 from everstep.engine.keyframe import restore
 from everstep.engine.state import RunState
-from everstep.errors import StateCorrupted
+from everstep.errors import RunNotFound
 from everstep.graph.plan import Plan
 from everstep.model.enums import Status, Trigger
 from everstep.model.records import CheckpointRecord, Counters, ErrorInfo
-from everstep.ports.store import CheckpointBlobStore, StoredRecord
+from everstep.ports.store import CheckpointBlobStore
 from everstep.runtime.journal import Head
+from everstep.runtime.lineage import Link, verified
 from everstep.runtime.nesting import apply, loaded
 from everstep.runtime.values import ValueSpace
 
@@ -31,23 +32,13 @@ class Rehydrated:
         self.error: ErrorInfo | None = None
         self.record: CheckpointRecord | None = None
 
-    def fold(self, run_id: str, records: Sequence[StoredRecord]) -> Rehydrated:
-        """Take these records into account; they begin with a keyframe or with the first of the run."""
-        if not records:
-            raise StateCorrupted(
-                f"the records of run {run_id!r} are missing.", fix="Restore the store from a copy."
-            )
-        previous: bytes | None = b"" if records[0].sequence == 1 else None
-        for stored in records:
-            where = f"checkpoint {stored.sequence} of run {run_id!r}"
-            if self.head.sequence and stored.sequence != self.head.sequence + 1:
-                raise StateCorrupted(f"{where} follows checkpoint {self.head.sequence}: records are missing.")
-            opened = unseal(stored.body, where, previous)
-            check_values(opened, where)
-            if opened.record.run_id not in ("", run_id):
-                raise StateCorrupted(f"{where} belongs to run {opened.record.run_id!r}.")
+    def fold(self, links: Sequence[Link]) -> Rehydrated:
+        """Take these records into account; they begin with a keyframe or with the first of all."""
+        for link, opened in verified(links, b"" if links[0].sequence == 1 else None):
+            if opened is None:
+                raise RunNotFound(f"{link.where} was just removed.", fix="Look at a newer one.")
+            stored = link.stored
             self._take(opened, is_first=self.head.sequence == 0)
-            previous = opened.digest
             self.head.sequence = stored.sequence
             self.head.checkpoint_id = stored.checkpoint_id
             self.head.digest = opened.digest

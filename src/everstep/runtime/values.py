@@ -18,12 +18,10 @@ from everstep.codec.values import Values, is_plain
 from everstep.engine.scope import Scope
 from everstep.errors import StateCorrupted, ValueUnreadable
 from everstep.model.enums import Persist, ValueForm
-from everstep.model.records import ArtifactRef, Written
+from everstep.model.records import CHANNEL, ArtifactRef, Written
 from everstep.ports.store import CheckpointBlobStore
 
 _GONE = object()
-CHANNEL = "@channel/"
-"""What the names of the channel's values begin with."""
 _CHANGES = frozenset({ValueForm.APPEND, ValueForm.PREPEND, ValueForm.ADD})
 _MUTABLE = (dict, list)
 LIVE_FROM = 64 * 1024
@@ -242,8 +240,9 @@ class ValueSpace:
 
     def place(self, prefix: str, name: str, slot: Slot) -> None:
         """Put a slot where a record says; a name of the channel or of a task says it by itself."""
-        if name[0] == "@":
+        if name[0] == "@" or "/" in name:
             prefix, name = split_name(name)
+            slot.written = _renamed(slot.written, name if prefix != CHANNEL else CHANNEL + name)
         area = self.areas.get(prefix)
         if area is None:
             area = self.areas[prefix] = {}

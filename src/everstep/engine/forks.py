@@ -1,0 +1,54 @@
+"""What going on as another run does to where it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from everstep.engine.scope import Scope
+from everstep.engine.state import RunState
+from everstep.graph.node import Gate
+from everstep.model.records import StepRecord
+
+
+def fork(state: RunState, step: StepRecord) -> None:
+    """Go on as another run: a failure is forgotten, and what was edited is newer than it was."""
+    state.reopen()
+    if step.key is not None:
+        state.key_run = step.key
+        for scope in state.scopes():
+            scope.keys.clear()
+    edited: dict[Scope, list[str]] = {}
+    for write in step.writes:
+        if write.name[0] != "@":
+            head, _, name = write.name.rpartition("/")
+            edited.setdefault(state.scope_at(head) if head else state, []).append(name)
+    if edited:
+        state.ended = False
+    for scope, names in edited.items():
+        _withdraw_choices(scope, names)
+        for name in names:
+            scope.write(name, scope.versions.get(name, 0) + 1, 0)
+        state.restless[scope] = None
+
+
+def _withdraw_choices(scope: Scope, edited: Iterable[str]) -> None:
+    """Take back what a gate chose and nobody acted on, if an edit makes the gate choose again."""
+    plan, visits = scope.plan, scope.visits
+    reached: set[int] = set()
+    names = list(edited)
+    for name in names:
+        for i in plan.readers.get(name, ()):
+            if i not in reached and not plan.is_target[i]:
+                reached.add(i)
+                names.extend(plan.nodes[i].outputs)
+    gates = {i: node for i, node in enumerate(plan.nodes) if isinstance(node, Gate) and visits[i]}
+    for g in reached & gates.keys() - scope.due.keys():
+        for name in gates[g].targets:
+            t = plan.index.get(name)
+            # Where another gate may have chosen the same node, that choice must stand.
+            if t is None or not scope.chosen[t] or any(name in gates[o].targets for o in gates if o != g):
+                continue
+            scope.chosen[t] -= 1
+            if not scope.chosen[t]:
+                scope.due.pop(t, None)
+                scope.active &= ~(1 << t)
