@@ -1,8 +1,9 @@
 """everstep: durable graph flows. Write functions, wire them into a graph, and every step lasts."""
 
+from everstep.client.diff import Diff
 from everstep.client.host import AsyncHost
 from everstep.client.sync import Host
-from everstep.client.views import RunInfo, RunResult, RunState
+from everstep.client.views import Change, Divergence, Replay, RunInfo, RunResult, RunState
 from everstep.errors import EverstepError
 from everstep.graph.context import Context
 from everstep.graph.flow import Flow
@@ -15,7 +16,10 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AsyncHost",
+    "Change",
     "Context",
+    "Diff",
+    "Divergence",
     "Durability",
     "END",
     "EverstepError",
@@ -23,6 +27,7 @@ __all__ = [
     "Gate",
     "Host",
     "Node",
+    "Replay",
     "Retry",
     "RunInfo",
     "RunResult",

@@ -13,10 +13,9 @@ from typing import Any
 
 from everstep.engine import decide
 from everstep.engine.flush import FlushPolicy
-from everstep.engine.keys import automatic_key, declared_key, must_announce, reads_inputs
+from everstep.engine.keys import declared_key, must_announce, reads_inputs
 from everstep.engine.state import RunState
 from everstep.errors import EverstepError, InputNeverCame, RunCancelled, ValueUnreadable
-from everstep.graph.context import Context
 from everstep.graph.flow import Flow
 from everstep.graph.node import Node
 from everstep.model.enums import Effects, Status, Trigger
@@ -30,6 +29,7 @@ from everstep.runtime.invoke import (
     call_here,
     call_in_thread,
     describe_error,
+    give_context,
 )
 from everstep.runtime.journal import Journal
 from everstep.runtime.late import LateFlush
@@ -233,7 +233,7 @@ class Drive:
         if node.idempotency_key is not None and lost is None:
             await self._find_key(call)
         if node.context_param is not None:
-            self._give_context(call, call.visit)
+            give_context(call, journal.run_id, node.name, call.visit)
         state.begin(i)
         call.started_at = self._clock.now()
         if self._teller.is_heard:
@@ -259,7 +259,7 @@ class Drive:
                 return lost
             call = self._call_of(w, state.plan.nodes[w])
             if call.node.context_param is not None:
-                self._give_context(call, state.visits[w])
+                give_context(call, self._journal.run_id, call.node.name, state.visits[w])
             await call_anywhere(call, self._services.pool)
             if call.error is not None:
                 return call.error
@@ -275,12 +275,6 @@ class Drive:
         call = Call(i, node, self._state.visits[i] + 1, self._state.attempts[i] + 1, {}, {})
         call.error = error
         return call
-
-    def _give_context(self, call: Call, visit: int) -> None:
-        run_id, node = self._journal.run_id, call.node
-        key = call.key or automatic_key(run_id, node.name, visit)
-        call.context = Context(run_id, node.name, visit, call.attempt, key)
-        call.kwargs[node.context_param or ""] = call.context
 
     def _call_of(self, i: int, node: Node) -> Call:
         """Return the next attempt at a node with the values it reads."""

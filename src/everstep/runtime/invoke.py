@@ -13,6 +13,7 @@ from pathlib import Path
 from types import GeneratorType
 from typing import Any
 
+from everstep.engine.keys import automatic_key
 from everstep.errors import EverstepError, NodeTimeout
 from everstep.graph.context import Context
 from everstep.graph.node import Node
@@ -68,6 +69,13 @@ class Call:
         asked = self.context.checkpoint_request if self.context is not None else None
         elapsed = (self.ended_at - self.started_at).total_seconds()
         return {"node": self.node.name, "visit": self.visit, "elapsed": elapsed, **(asked or {})}
+
+
+def give_context(call: Call, run_id: str, path: str, visit: int) -> None:
+    """Hand a node its context; a visit without a key of its own gets the automatic one."""
+    key = call.key or automatic_key(run_id, path, visit)
+    call.context = Context(run_id, call.node.name, visit, call.attempt, key)
+    call.kwargs[call.node.context_param or ""] = call.context
 
 
 def call_here(call: Call, on_chunk: OnChunk | None) -> None:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Collection, Sequence
+from typing import Any
 
+from everstep.codec.compare import Unreadable
 from everstep.codec.records import OpenRecord, check_values, unseal
 from everstep.codec.values import Values
 from everstep.engine.state import RunState
 from everstep.errors import StateCorrupted
 from everstep.graph.plan import Plan
 from everstep.model.enums import Status, Trigger
-from everstep.model.records import CheckpointRecord, ErrorInfo
+from everstep.model.records import CheckpointRecord, ErrorInfo, Written
 from everstep.ports.store import CheckpointBlobStore, StoredRecord
 from everstep.runtime.journal import Head
 from everstep.runtime.values import ValueSpace
+
+Version = tuple[str, int]
+"""A value by its name and the number of its version."""
 
 
 class Rehydrated:
@@ -28,14 +34,21 @@ class Rehydrated:
         self.status = Status.RUNNING
         self.error: ErrorInfo | None = None
         self.record: CheckpointRecord | None = None
+        self.seen: dict[Version, Any] = {}
+        """Versions that were watched for and came by, or why one of them cannot be read."""
+        self._watched: frozenset[Version] = frozenset()
 
     def fold(self, run_id: str, records: Sequence[StoredRecord]) -> Rehydrated:
-        """Take these records into account; they begin with a keyframe or with the first of the run."""
+        """Take these records into account; they go on from the last one taken, else begin with a keyframe or
+        with the first of the run.
+        """
         if not records:
             raise StateCorrupted(
                 f"the records of run {run_id!r} are missing.", fix="Restore the store from a copy."
             )
         previous: bytes | None = b"" if records[0].sequence == 1 else None
+        if self.head.sequence:
+            previous = self.head.digest
         for stored in records:
             where = f"checkpoint {stored.sequence} of run {run_id!r}"
             if self.head.sequence and stored.sequence != self.head.sequence + 1:
@@ -52,6 +65,39 @@ class Rehydrated:
             self.head.tail_bytes = 0 if stored.keyframe else self.head.tail_bytes + len(stored.body)
         return self
 
+    def watch(self, versions: Collection[Version]) -> None:
+        """Note these versions in `seen`: those that are there, and the others when they come by."""
+        self._watched = frozenset(versions)
+        for name, slot in self.space.slots.items():
+            self._note(name, slot.written.version)
+
+    def digests(self) -> dict[str, bytes]:
+        """Return something for each kept value that is equal only for equal ones, without reading any."""
+        found = {}
+        for name, slot in self.space.slots.items():
+            if slot.is_transient:
+                continue
+            found[name] = slot.written.digest
+            if slot.parts is not None:
+                whole = hashlib.sha256(slot.artifact.checksum.encode() if slot.artifact is not None else b"")
+                for part in slot.parts:
+                    whole.update(hashlib.sha256(part).digest())
+                found[name] = whole.digest()
+        return found
+
+    def _load(self, write: Written, payload: bytes | None) -> None:
+        self.space.load(write, payload)
+        if self._watched:
+            self._note(write.name, self.space.slots[write.name].written.version)
+
+    def _note(self, name: str, version: int) -> None:
+        if (name, version) not in self._watched:
+            return
+        try:
+            self.seen[name, version] = self.space.peek(name)
+        except Exception as error:  # whatever is wrong with one value, the others can be read
+            self.seen[name, version] = Unreadable(error)
+
     def _take(self, opened: OpenRecord, *, is_first: bool) -> None:
         record = opened.record
         self.status, self.error, self.record = record.status, record.error, record
@@ -63,7 +109,7 @@ class Rehydrated:
             for _ in range(inline):
                 next(payloads)
             for write in record.state.values:
-                self.space.load(write, next(payloads) if write.is_inline else None)
+                self._load(write, next(payloads) if write.is_inline else None)
             versions = {w.name: w.version for w in record.state.values}
             steps = record.counters.steps if record.counters is not None else 0
             self.state.restore(versions, record.state.nodes, steps)
@@ -71,5 +117,5 @@ class Rehydrated:
             return
         for step in record.steps:
             for write in step.writes:
-                self.space.load(write, next(payloads) if write.is_inline else None)
+                self._load(write, next(payloads) if write.is_inline else None)
             self.state.evolve(step)

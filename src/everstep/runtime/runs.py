@@ -30,7 +30,7 @@ from everstep.model.durability import Durability
 from everstep.model.enums import Mode, Status, Trigger
 from everstep.model.leases import Lease
 from everstep.model.records import CheckpointRecord, ErrorInfo
-from everstep.ports.store import RunRow, Signal, Verdict
+from everstep.ports.store import RunRow, Signal, StoredRecord, Verdict
 from everstep.runtime.drive import Drive
 from everstep.runtime.events import Event, EventKind, tell
 from everstep.runtime.journal import Identity, Journal
@@ -188,6 +188,17 @@ class Runs:
         row = await self.row(run_id)
         sequence = await self._sequence(row, at)
         return await self.rehydrate(run_id, await self.plan(row), Durability(), at=sequence)
+
+    async def record(self, run_id: str, sequence: int) -> tuple[str, StoredRecord]:
+        """Return one record of a run's chain, and the run that wrote it."""
+        row = await self.row(run_id)
+        stored = await self._services.store.get(row.run_id, first=sequence, last=sequence)
+        while not stored and row.parent_run_id is not None:
+            row = await self.row(row.parent_run_id)
+            stored = await self._services.store.get(row.run_id, first=sequence, last=sequence)
+        if not stored:
+            raise StateCorrupted(f"checkpoint {sequence} of run {run_id!r} is missing.")
+        return row.run_id, stored[0]
 
     async def _sequence(self, row: RunRow, at: int | str | None) -> int | None:
         if isinstance(at, str):

@@ -1,0 +1,55 @@
+"""Values as a step found them and left them, also those that were overwritten within its checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from everstep.codec.compare import Unreadable
+from everstep.model.records import CheckpointRecord, Written
+from everstep.runtime.rehydrate import Version
+from everstep.runtime.runs import Runs
+
+
+class Chain:
+    """The headers of a run, and the values they name, read when they are asked for."""
+
+    def __init__(self, runs: Runs, run_id: str, records: Sequence[CheckpointRecord]) -> None:
+        self._runs = runs
+        self.run_id = run_id
+        self.records = records
+        self.writes: dict[Version, Written] = {}
+        self._written_in: dict[Version, int] = {}
+        newest: dict[str, int] = {}
+        for record in records:
+            for write in (w for step in record.steps for w in step.writes):
+                # An edit is recorded without a number: it is the version after the newest.
+                newest[write.name] = write.version or newest.get(write.name, 0) + 1
+                self.writes[write.name, newest[write.name]] = write
+                self._written_in[write.name, newest[write.name]] = record.sequence
+
+    async def values(self, sequence: int, wanted: Collection[Version]) -> dict[Version, Any]:
+        """Return versions written in or before a checkpoint; where one cannot be read, an `Unreadable`."""
+        if not wanted:
+            return {}
+        folded = await self._runs.look_back(self.run_id, max(sequence - 1, 1))
+        folded.watch(wanted)
+        if sequence > 1:
+            owner, stored = await self._runs.record(self.run_id, sequence)
+            folded.fold(owner, [stored])
+        found = dict(folded.seen)
+        for version in set(wanted) - found.keys():
+            found[version] = await self._older(version, sequence)
+        return found
+
+    async def _older(self, version: Version, sequence: int) -> Any:
+        """Return a version that was overwritten before the checkpoint before this one was written."""
+        written_in = self._written_in.get(version)
+        if written_in is None or written_in >= sequence:
+            return Unreadable(f"no checkpoint up to {sequence} wrote version {version[1]} of {version[0]!r}")
+        return (await self.values(written_in, [version]))[version]
+
+
+async def chain_of(runs: Runs, run_id: str) -> Chain:
+    """Read the headers of a run."""
+    return Chain(runs, run_id, await runs.history(run_id, None))
