@@ -35,6 +35,9 @@ COMMANDS = {
     "log": Lazy("everstep.cli.log", "log", "Show the checkpoints of a run in order."),
     "show": Lazy("everstep.cli.show", "show", "Show a run, or one of its steps in full."),
     "state": Lazy("everstep.cli.state", "state", "Show the values of a run at one checkpoint."),
+    "diff": Lazy("everstep.cli.diff", "diff", "Compare two runs, or two checkpoints of one."),
+    "bisect": Lazy("everstep.cli.bisect", "bisect", "Find the first step at which two runs differ."),
+    "replay": Lazy("everstep.cli.replay", "replay", "Run one recorded step again, alone."),
     "cancel": Lazy("everstep.cli.cancel", "cancel", "Cancel a run."),
     "bench": Lazy("everstep.cli.bench", "bench", "Measure what a durable step costs on this machine."),
 }
@@ -47,6 +50,8 @@ MEANT = {
     **dict.fromkeys(("start", "exec"), "run"),
     **dict.fromkeys(("continue", "retry"), "resume"),
     **dict.fromkeys(("stop", "kill", "abort"), "cancel"),
+    "compare": "diff",
+    "rerun": "replay",
     "help": "--help",
 }
 """What people mean who come from other programs."""

@@ -103,6 +103,19 @@ def find_run(host: Host, text: str) -> str:
     return found[0]
 
 
+def split_address(text: str) -> tuple[str, str | None]:
+    """Tell the run from the checkpoint in RUN@N; a run's id has no @ in it."""
+    run, at, checkpoint = text.partition("@")
+    if at and not (run and checkpoint):
+        raise BadRequest(f"{text!r} does not name a checkpoint.", fix="Write RUN@N, such as A17@3.")
+    return run, checkpoint or None
+
+
+def checkpoint_of(text: str | None) -> int | str | None:
+    """Return a checkpoint as the host wants it: a sequence if it is a number, else an id."""
+    return int(text) if text is not None and text.isdecimal() else text
+
+
 def _all_ids(host: Host) -> Iterator[str]:
     last: str | None = None
     while True:
