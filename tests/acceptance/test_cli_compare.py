@@ -109,7 +109,7 @@ def test_json_of_a_diff_is_one_object(shop: Everstep) -> None:
         (["good@9", "bad"], "has no checkpoint 9"),
         (["good@2", "bad", "--from", "3"], "the checkpoint is given twice"),
         (["good", "bad@2", "--to", "3"], "the checkpoint is given twice"),
-        (["good@", "bad"], "does not name a checkpoint"),
+        (["good@", "bad"], "is not a checkpoint of a run"),
     ],
 )
 def test_diff_that_cannot_be_made_exits_2(shop: Everstep, words: list[str], said: str) -> None:

@@ -8,9 +8,7 @@ import pytest
 
 from everstep import Change
 from everstep.cli.changes import MOST, MOST_LINES, ChangeWriter
-from everstep.cli.options import checkpoint_of, split_address
 from everstep.client.views import Pair, Unreadable
-from everstep.errors import BadRequest
 
 
 def written(
@@ -105,12 +103,3 @@ def test_a_value_that_is_equal_on_both_sides_takes_one_line(capsys: pytest.Captu
     writer.write_pair(Pair("n", 1, 1, ()))
     writer.write_value("m", [1, 2])
     assert capsys.readouterr().out.splitlines() == ["    = n = 1  (equal)", "    = m = [1, 2]"]
-
-
-def test_an_address_is_a_run_and_perhaps_a_checkpoint() -> None:
-    assert split_address("A17") == ("A17", None)
-    assert split_address("A17@3") == ("A17", "3")
-    assert (checkpoint_of("3"), checkpoint_of("3f-a"), checkpoint_of(None)) == (3, "3f-a", None)
-    for text in ("@3", "A17@"):
-        with pytest.raises(BadRequest, match="RUN@N"):
-            split_address(text)

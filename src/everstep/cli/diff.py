@@ -9,18 +9,15 @@ import click
 from everstep import Diff, Status
 from everstep.cli.changes import ChangeWriter, change_json
 from everstep.cli.options import (
-    checkpoint_of,
-    find_run,
+    find_place,
     json_option,
     load_option,
     looking_at,
-    split_address,
     store_option,
 )
 from everstep.cli.plain import error_json, one_line, write_json
 from everstep.cli.table import Cell, layout, screen_width
 from everstep.client.diff import Moment
-from everstep.errors import BadRequest
 
 
 @click.command()
@@ -53,26 +50,15 @@ def diff(
       everstep diff A17 --from 3 --to 5
       everstep diff A17@3 B20@5 --json | jq '.values[].path'
     """
-    run_id, at = split_address(run_id)
-    start = _once(at, start, "--from", f"{run_id}@{at}")
-    if other is not None:
-        other, at = split_address(other)
-        end = _once(at, end, "--to", f"{other}@{at}")
     with looking_at(store, modules, as_json=as_json) as host:
-        run_id = find_run(host, run_id)
-        other = find_run(host, other) if other is not None else None
-        found = host.diff(run_id, other, start=checkpoint_of(start), end=checkpoint_of(end))
+        run_id, first = find_place(host, run_id, start)
+        target, last = find_place(host, other or run_id, end)
+        found = host.diff(run_id, target if other is not None else None, start=first, end=last)
         if as_json:
             write_json(diff_json(found))
         else:
             write(found, whole=full)
     return 1 if found else 0
-
-
-def _once(address: str | None, option: str | None, name: str, written: str) -> str | None:
-    if address is not None and option is not None:
-        raise BadRequest("the checkpoint is given twice.", fix=f"Write {written}, or {name} {option}.")
-    return address or option
 
 
 def write(found: Diff, *, whole: bool) -> None:

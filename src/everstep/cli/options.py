@@ -103,17 +103,15 @@ def find_run(host: Host, text: str) -> str:
     return found[0]
 
 
-def split_address(text: str) -> tuple[str, str | None]:
-    """Tell the run from the checkpoint in RUN@N; a run's id has no @ in it."""
-    run, at, checkpoint = text.partition("@")
-    if at and not (run and checkpoint):
-        raise BadRequest(f"{text!r} does not name a checkpoint.", fix="Write RUN@N, such as A17@3.")
-    return run, checkpoint or None
-
-
-def checkpoint_of(text: str | None) -> int | str | None:
-    """Return a checkpoint as the host wants it: a sequence if it is a number, else an id."""
-    return int(text) if text is not None and text.isdecimal() else text
+def find_place(host: Host, text: str, at: str | None) -> tuple[str, int | str | None]:
+    """Return a run and one of its checkpoints, given as RUN@N or apart; none is the newest."""
+    name, sign, sequence = text.partition("@")
+    if sign and at is not None:
+        raise BadRequest("the checkpoint is given twice.", fix=f"Write {text}, or {name} with --at {at}.")
+    if sign and not sequence.isdecimal():
+        raise BadRequest(f"{text!r} is not a checkpoint of a run.", fix=f"Write a number: {name}@3.")
+    at = sequence if sign else at
+    return find_run(host, name), int(at) if at is not None and at.isdecimal() else at
 
 
 def _all_ids(host: Host) -> Iterator[str]:

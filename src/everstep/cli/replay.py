@@ -12,7 +12,7 @@ from everstep.cli.loading import load_flow
 from everstep.cli.options import find_run, json_option, open_host, store_option
 from everstep.cli.plain import error_json, one_line, write_json
 from everstep.cli.progress import chosen_of
-from everstep.cli.run import remembered_place, stdout_kept_clean
+from everstep.cli.run import place_for, stdout_kept_clean
 from everstep.cli.show import write_error
 from everstep.model.records import ErrorInfo
 
@@ -42,7 +42,7 @@ def replay(
     with open_host(store, create=False) as host:
         run_id = find_run(host, run_id)
         with stdout_kept_clean(as_json):
-            definition = load_flow(flow or remembered_place(host, run_id, ["replay", run_id, step], store))
+            definition = load_flow(flow or place_for(host, run_id, ["replay", run_id, step], store))
             done = host.replay(run_id, step, definition, allow_effects=effects)
     if as_json:
         write_json(replay_json(done))

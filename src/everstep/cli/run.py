@@ -96,7 +96,7 @@ def resume(
         raise BadRequest(f"{run_id!r} is not a run: the run id comes first.", fix=f"Write: {again}")
     with open_host(store, create=False) as host:
         run_id = find_run(host, run_id)
-        flow = flow or remembered_place(host, run_id, ["resume", run_id], store)
+        flow = flow or place_for(host, run_id, ["resume", run_id], store)
     with stdout_kept_clean(as_json):
         definition = load_flow(flow)
         work: Work = lambda host: host.resume(run_id, definition)  # noqa: E731  a name for its type
@@ -107,11 +107,17 @@ def resume(
 Work = Callable[[Host], RunResult]
 
 
-def remembered_place(host: Host, run_id: str, command: Sequence[str], store: str | None) -> str:
-    """Return where a run's flow was when it began, or say how to name it in this command."""
+def remembered_place(host: Host, run_id: str) -> str | None:
+    """Return where a run's flow was when it began, if it is known."""
     metadata = host.history(run_id, last=1)[0].metadata or {}
     place = metadata.get("source")
-    if isinstance(place, str):
+    return place if isinstance(place, str) else None
+
+
+def place_for(host: Host, run_id: str, command: Sequence[str], store: str | None) -> str:
+    """Return where a run's flow was when it began, or say how to name it in this command."""
+    place = remembered_place(host, run_id)
+    if place is not None:
         return place
     name = host.info(run_id).flow
     raise BadRequest(

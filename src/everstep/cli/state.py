@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from everstep import RunState
-from everstep.cli.options import checkpoint_of, find_run, json_option, load_option, looking_at, store_option
+from everstep.cli.options import find_run, json_option, load_option, looking_at, store_option
 from everstep.cli.outline import split_pending
 from everstep.cli.plain import Unreadable, count, is_cut, preview, write_json
 from everstep.cli.plain import full as whole
@@ -43,7 +43,7 @@ def state(
     at = at or checkpoint
     with looking_at(store, modules, as_json=as_json) as host:
         run_id = find_run(host, run_id)
-        found = host.state(run_id, at=checkpoint_of(at))
+        found = host.state(run_id, at=int(at) if at is not None and at.isdecimal() else at)
         values = {name: read(found, name) for name in found}
         write(found, values, full=full, as_json=as_json)
 
