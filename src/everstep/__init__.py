@@ -3,7 +3,7 @@
 from everstep.client.diff import Diff
 from everstep.client.host import AsyncHost
 from everstep.client.sync import Host
-from everstep.client.views import Change, Divergence, Replay, RunInfo, RunResult, RunState
+from everstep.client.views import Change, CheckpointInfo, Divergence, Replay, RunInfo, RunResult, RunState
 from everstep.errors import EverstepError
 from everstep.graph.context import Context
 from everstep.graph.flow import Flow
@@ -17,6 +17,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AsyncHost",
     "Change",
+    "CheckpointInfo",
     "Context",
     "Diff",
     "Divergence",

@@ -16,6 +16,7 @@ EverstepError
 ├── ValueNotStorable          value.not_storable       a value that would not come back equal
 ├── ValueUnreadable           value.unreadable         stored bytes that cannot be decoded
 ├── RunNotFound               DAG-CKPT-006             no such run or checkpoint
+├── CheckpointPinned          run.pinned               a fork needs what was to be removed
 ├── LeaseConflict             DAG-CKPT-007             somebody else drives this run
 │   └── LeaseLost             store.lease_lost         we drove it, and no longer do
 ├── StateCorrupted            DAG-CKPT-008             a record or an artifact is missing or altered
@@ -122,6 +123,12 @@ class RunNotFound(EverstepError):
     code = "DAG-CKPT-006"
     exit_code = 2
     http_status = 404
+
+
+class CheckpointPinned(EverstepError):
+    code = "run.pinned"
+    exit_code = 2
+    http_status = 409
 
 
 class LeaseConflict(EverstepError):

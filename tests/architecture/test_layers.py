@@ -20,8 +20,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "ports": {"errors", "model"},
     "engine": {"errors", "model", "graph"},
     "runtime": {"errors", "model", "codec", "graph", "engine", "ports"},
-    # Whether a lease may be taken is decided once, for all stores.
-    "stores": {"errors", "model", "ports", "engine.leases"},
+    # Who gets a lease, what may be trimmed and what is left of it is decided once, for all stores.
+    "stores": {"errors", "model", "ports", "engine.leases", "engine.trimming", "codec.records"},
     "registry": {"errors", "ports", "stores"},
     "client": {"errors", "model", "codec", "graph", "engine", "ports", "runtime", "registry"},
     "testing": {

@@ -48,9 +48,13 @@ def runs(flow: str | None, status: str | None, limit: int, store: str | None, as
     elif not found:
         click.echo("no runs")
     else:
-        write_table(
-            ["run", "flow", "status", "started", "took", "checkpoints"], [_row(info) for info in found]
-        )
+        head = ["run", "flow", "status", "started", "took", "checkpoints"]
+        rows = [_row(info) for info in found]
+        if any(info.forked_at is not None for info in found):
+            head.insert(1, "forked from")
+            for row, info in zip(rows, found, strict=True):
+                row.insert(1, Cell(origin(info)))
+        write_table(head, rows)
 
 
 def _row(info: RunInfo) -> list[Cell]:
@@ -62,6 +66,11 @@ def _row(info: RunInfo) -> list[Cell]:
         Cell(duration(info.duration)),
         Cell(str(info.checkpoints)),
     ]
+
+
+def origin(info: RunInfo) -> str:
+    """Write which checkpoint a fork goes on from: `A17@3`."""
+    return "" if info.forked_at is None else f"{info.parent_run_id}@{info.forked_at}"
 
 
 def standing(info: RunInfo) -> str:
@@ -85,6 +94,7 @@ def info_json(info: RunInfo) -> dict[str, Any]:
         "seconds": info.duration.total_seconds() if info.duration is not None else None,
         "checkpoints": info.checkpoints,
         "parent_run_id": info.parent_run_id,
+        "forked_at": info.forked_at,
         "is_driven": info.is_driven,
         "is_cancelling": info.is_cancelling,
     }

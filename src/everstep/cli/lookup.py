@@ -24,6 +24,9 @@ class Lookup:
             for step in record.steps:
                 for write in step.writes:
                     self._written[write.name, write.version] = record.sequence
+        if records and records[0].state is not None:
+            for write in records[0].state.values:
+                self._written.setdefault((write.name, write.version), records[0].sequence)
         self._states: dict[int, RunState | Unreadable] = {}
 
     def value(self, name: str, version: int) -> Any:

@@ -38,6 +38,9 @@ COMMANDS = {
     "diff": Lazy("everstep.cli.diff", "diff", "Compare two runs, or two checkpoints of one."),
     "bisect": Lazy("everstep.cli.bisect", "bisect", "Find the first step at which two runs differ."),
     "replay": Lazy("everstep.cli.replay", "replay", "Run one recorded step again, alone."),
+    "checkpoints": Lazy("everstep.cli.checkpoints", "checkpoints", "List the checkpoints of a run."),
+    "fork": Lazy("everstep.cli.fork", "fork", "Go on from a checkpoint of a run as another run."),
+    "clean-up": Lazy("everstep.cli.checkpoints", "clean_up", "Remove old checkpoints of a run."),
     "cancel": Lazy("everstep.cli.cancel", "cancel", "Cancel a run."),
     "bench": Lazy("everstep.cli.bench", "bench", "Measure what a durable step costs on this machine."),
 }
@@ -52,6 +55,8 @@ MEANT = {
     **dict.fromkeys(("stop", "kill", "abort"), "cancel"),
     "compare": "diff",
     "rerun": "replay",
+    **dict.fromkeys(("branch", "copy"), "fork"),
+    **dict.fromkeys(("prune", "trim", "gc", "cleanup"), "clean-up"),
     "help": "--help",
 }
 """What people mean who come from other programs."""

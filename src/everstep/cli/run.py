@@ -109,8 +109,8 @@ Work = Callable[[Host], RunResult]
 
 def remembered_place(host: Host, run_id: str) -> str | None:
     """Return where a run's flow was when it began, if it is known."""
-    metadata = host.history(run_id, last=1)[0].metadata or {}
-    place = metadata.get("source")
+    [first] = host.checkpoints(run_id, last=1)
+    place = (first.metadata or {}).get("source")
     return place if isinstance(place, str) else None
 
 

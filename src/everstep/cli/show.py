@@ -8,8 +8,8 @@ from typing import Any, NoReturn
 import click
 
 from everstep import Host, RunInfo, RunState, Status
-from everstep.cli.listing import STATUS_COLOURS, info_json, standing
-from everstep.cli.log import record_json, step_json
+from everstep.cli.listing import STATUS_COLOURS, info_json, origin, standing
+from everstep.cli.log import record_json, step_json, step_name
 from everstep.cli.lookup import Lookup
 from everstep.cli.options import find_run, json_option, load_option, looking_at, store_option
 from everstep.cli.outline import outline, split_pending
@@ -29,7 +29,7 @@ from everstep.cli.plain import (
 from everstep.cli.progress import chosen_of
 from everstep.cli.table import Cell, layout, screen_width, wide
 from everstep.errors import RunNotFound
-from everstep.model.records import INPUTS, CheckpointRecord, StepRecord
+from everstep.model.records import FORK, INPUTS, CheckpointRecord, StepRecord
 
 _GLYPHS = {
     Status.COMPLETED: "✓",
@@ -88,7 +88,7 @@ def fold(records: Sequence[CheckpointRecord], others: Sequence[str]) -> list[Nod
     lines: dict[str, NodeLine] = {}
     for record in records:
         for step in record.steps:
-            if step.path != INPUTS:
+            if not step.path.startswith("@"):
                 lines.setdefault(step.path, NodeLine(step.path)).take(step)
     for name in others:
         lines.setdefault(name, NodeLine(name))
@@ -131,7 +131,7 @@ def _write_head(info: RunInfo, state: RunState) -> None:
         "written": f"{count(state.counters.steps, 'step')} in {count(info.checkpoints, 'checkpoint')}",
     }
     if info.parent_run_id is not None:
-        lines["forked from"] = info.parent_run_id
+        lines["forked"] = f"from {origin(info) or info.parent_run_id}"
     for name, text in lines.items():
         click.echo(f"  {click.style(name.ljust(9), dim=True)} {text}")
 
@@ -194,12 +194,13 @@ Found = list[tuple[CheckpointRecord, StepRecord]]
 
 def find_steps(records: Sequence[CheckpointRecord], wanted: str) -> Found:
     """Return the steps that STEP means; of a node all attempts of one visit."""
-    if wanted.isdecimal() and 1 <= int(wanted) <= len(records):
-        record = records[int(wanted) - 1]
+    record = _checkpoint(records, wanted)
+    if record is not None:
         return [(record, step) for step in record.steps]
     name, _, visit = wanted.partition("@")
-    if wanted in (INPUTS, "inputs") and not _has_node(records, wanted):
-        name, visit = INPUTS, ""
+    marked = f"@{wanted.removeprefix('@')}"
+    if marked in (INPUTS, FORK) and (wanted == marked or not _has_node(records, wanted)):
+        name, visit = marked, ""
     steps = [(record, step) for record in records for step in record.steps if step.path == name]
     if not steps or (visit and not visit.isdecimal()):
         return []
@@ -207,36 +208,43 @@ def find_steps(records: Sequence[CheckpointRecord], wanted: str) -> Found:
     return [(record, step) for record, step in steps if step.visit == number]
 
 
+def _checkpoint(records: Sequence[CheckpointRecord], wanted: str) -> CheckpointRecord | None:
+    """Return the checkpoint of that number; the first ones may have been removed."""
+    at = int(wanted) - records[0].sequence if wanted.isdecimal() and records else -1
+    return records[at] if 0 <= at < len(records) else None
+
+
 def _has_node(records: Sequence[CheckpointRecord], name: str) -> bool:
-    return name != INPUTS and any(step.path == name for record in records for step in record.steps)
+    return any(step.path == name for record in records for step in record.steps)
 
 
 def _show_step(host: Host, run_id: str, wanted: str, *, as_json: bool) -> None:
     records = host.history(run_id)
     lookup = Lookup(host, run_id, records)
-    is_checkpoint = wanted.isdecimal() and 1 <= int(wanted) <= len(records)
+    checkpoint = _checkpoint(records, wanted)
     found = find_steps(records, wanted)
-    if not found and not is_checkpoint:
+    if not found and checkpoint is None:
         _say_why_not(host.state(run_id), records, wanted)
     if as_json:
         steps = [
             {"checkpoint": record.sequence, **step_json(step, lookup), "inputs": _inputs(step, lookup)}
             for record, step in found
         ]
-        shown = {"record": record_json(records[int(wanted) - 1], lookup)} if is_checkpoint else {}
+        shown = {"record": record_json(checkpoint, lookup)} if checkpoint is not None else {}
         write_json({"run_id": run_id, **shown, "steps": steps})
         return
-    if is_checkpoint:
-        _write_record(records[int(wanted) - 1])
+    if checkpoint is not None:
+        _write_record(checkpoint)
     for k, (record, step) in enumerate(found):
-        if k or is_checkpoint:
+        if k or checkpoint is not None:
             click.echo()
         _write_step(record, step, lookup)
 
 
 def _say_why_not(state: RunState, records: Sequence[CheckpointRecord], wanted: str) -> NoReturn:
-    names = dict.fromkeys(s.path for r in records for s in r.steps if s.path != INPUTS)
-    fix = f"It has checkpoints 1 to {len(records)} and steps of {', '.join(names) or 'no node'}."
+    names = dict.fromkeys(s.path for r in records for s in r.steps if not s.path.startswith("@"))
+    numbers = f"{records[0].sequence} to {records[-1].sequence}" if records else "none"
+    fix = f"It has checkpoints {numbers} and steps of {', '.join(names) or 'no node'}."
     if wanted not in state.plan.index:
         raise RunNotFound(f"run {state.run_id!r} has no step {wanted!r}.", fix=fix)
     coming, waiting = split_pending(state.plan, () if state.status.is_final else state.frontier.pending)
@@ -266,7 +274,7 @@ def _write_record(record: CheckpointRecord) -> None:
 
 
 def _write_step(record: CheckpointRecord, step: StepRecord, lookup: Lookup) -> None:
-    name = "inputs" if step.path == INPUTS else f"{step.path}@{step.visit}"
+    name = step_name(step)
     status = click.style(step.status.value, fg=STATUS_COLOURS[step.status])
     click.echo(
         f"{click.style(name, bold=True)}  {status}, attempt {step.attempts}, checkpoint {record.sequence}"

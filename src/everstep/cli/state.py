@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from everstep import RunState
-from everstep.cli.options import find_run, json_option, load_option, looking_at, store_option
+from everstep.cli.options import find_place, json_option, load_option, looking_at, store_option
 from everstep.cli.outline import split_pending
 from everstep.cli.plain import Unreadable, count, is_cut, preview, write_json
 from everstep.cli.plain import full as whole
@@ -16,7 +16,7 @@ from everstep.errors import BadRequest
 
 
 @click.command()
-@click.argument("run_id", metavar="RUN")
+@click.argument("run_id", metavar="RUN[@N]")
 @click.argument("checkpoint", metavar="[N]", required=False)
 @click.option("--at", metavar="N", help="The checkpoint, by sequence or id. [default: the newest]")
 @click.option("--full", is_flag=True, help="Show long values whole.")
@@ -37,13 +37,14 @@ def state(
     \b
     Example:
       everstep state A17 3
+      everstep state A17@3
     """
     if at is not None and checkpoint is not None:
         raise BadRequest("the checkpoint is given twice.", fix=f"Write: everstep state {run_id} {checkpoint}")
     at = at or checkpoint
     with looking_at(store, modules, as_json=as_json) as host:
-        run_id = find_run(host, run_id)
-        found = host.state(run_id, at=int(at) if at is not None and at.isdecimal() else at)
+        run_id, place = find_place(host, run_id, at)
+        found = host.state(run_id, at=place)
         values = {name: read(found, name) for name in found}
         write(found, values, full=full, as_json=as_json)
 

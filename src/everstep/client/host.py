@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from everstep.client.diff import Diff, compare_states
-from everstep.client.views import Divergence, Replay, RunInfo, RunResult, RunState
+from everstep.client.views import CheckpointInfo, Divergence, Replay, RunInfo, RunResult, RunState
 from everstep.codec.values import Values
 from everstep.errors import BadRequest
 from everstep.graph.flow import Flow
@@ -19,6 +19,8 @@ from everstep.ports.system import Clock, Ids
 from everstep.registry import DEFAULT_URL, Opened, open_store
 from everstep.runtime.bisect import bisect
 from everstep.runtime.events import Listener
+from everstep.runtime.forking import Edits, fork
+from everstep.runtime.housekeeping import clean_up
 from everstep.runtime.keeper import LeaseKeeper
 from everstep.runtime.replay import replay
 from everstep.runtime.runs import Runs
@@ -94,8 +96,51 @@ class AsyncHost:
         return await self._runs.history(run_id, last)
 
     async def state(self, run_id: str, at: int | str | None = None) -> RunState:
-        """Return the values of a run at a checkpoint, given by sequence or id; by default the newest."""
-        return RunState(run_id, await self._runs.look_back(run_id, at))
+        """Return the values of a run at a checkpoint, given by sequence or id; by default the newest.
+
+        An address such as A17@3 names both the run and the sequence.
+        """
+        return RunState(run_id.partition("@")[0], await self._runs.look_back(run_id, at))
+
+    async def fork(
+        self,
+        run_id: str,
+        *,
+        at: int | str | None = None,
+        inputs: Mapping[str, Any] | None = None,
+        state: Mapping[str, Any] | None = None,
+        channel: Mapping[str, Any] | None = None,
+        fork_id: str | None = None,
+        keep_keys: bool = False,
+    ) -> RunInfo:
+        """Make a run that goes on from a checkpoint of another, with what you edit; `resume` drives it.
+
+        `at` is a sequence or a checkpoint id, by default the newest; RUN@N says the same. Nothing is copied.
+        What read an edited value runs again. Idempotency keys differ from the original's unless `keep_keys`.
+        """
+        edits = Edits(inputs or {}, state or {}, channel or {})
+        row = await fork(self._services, self._runs, run_id, at, edits, fork_id=fork_id, keep_keys=keep_keys)
+        return self._info(row)
+
+    async def checkpoints(
+        self, run_id: str, *, first: int = 1, last: int | None = None
+    ) -> list[CheckpointInfo]:
+        """List the checkpoints of a run between two sequences, oldest first, those a fork shares included."""
+        row = await self._runs.row(run_id)
+        return [CheckpointInfo.of(*found) for found in await self._runs.lineage.open(row, first, last)]
+
+    async def latest(self, run_id: str) -> CheckpointInfo:
+        """Return the newest checkpoint of a run."""
+        row = await self._runs.row(run_id)
+        return CheckpointInfo.of(*await self._runs.lineage.read(row, row.checkpoints))
+
+    async def clean_up(self, run_id: str, *, keep: int = 5) -> int:
+        """Remove old checkpoints and return how many: what a resume from the last `keep` does not need.
+
+        Whatever lies before a keyframe can go, so as much stays as lies between two of them. Nothing that a
+        fork goes on from is removed.
+        """
+        return await clean_up(self._services.store, self._runs, run_id, keep)
 
     async def diff(
         self,
@@ -135,10 +180,11 @@ class AsyncHost:
         *,
         flow: str | None = None,
         status: Status | str | None = None,
+        parent: str | None = None,
         limit: int = 100,
         before: str | None = None,
     ) -> list[RunInfo]:
-        """List runs, newest first."""
+        """List runs, newest first; with `parent`, the forks of that run."""
         if not isinstance(limit, int) or limit < 1:
             raise BadRequest(f"limit is {limit}.", fix="Give at least 1.")
         try:
@@ -147,7 +193,7 @@ class AsyncHost:
             known = ", ".join(s.value for s in Status if s is not Status.RETRYING)
             raise BadRequest(f"{status!r} is not a status of runs.", fix=f"Use one of {known}.") from None
         rows = await self._services.store.list(
-            RunFilter(flow_id=flow, status=wanted, limit=limit, before=before)
+            RunFilter(flow_id=flow, status=wanted, parent_run_id=parent, limit=limit, before=before)
         )
         return [self._info(row) for row in rows]
 

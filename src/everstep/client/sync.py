@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 from everstep.client.diff import Diff
 from everstep.client.host import AsyncHost
-from everstep.client.views import Divergence, Replay, RunInfo, RunResult, RunState
+from everstep.client.views import CheckpointInfo, Divergence, Replay, RunInfo, RunResult, RunState
 from everstep.codec.values import Values
 from everstep.errors import BadRequest
 from everstep.graph.flow import Flow
@@ -156,7 +156,10 @@ class Host:
         return self._lanes.call(lambda host: host.history(run_id, last=last))
 
     def state(self, run_id: str, at: int | str | None = None) -> RunState:
-        """Return the values of a run at a checkpoint, given by sequence or id; by default the newest."""
+        """Return the values of a run at a checkpoint, given by sequence or id; by default the newest.
+
+        An address such as A17@3 names both the run and the sequence.
+        """
         return self._lanes.call(lambda host: host.state(run_id, at))
 
     def diff(
@@ -189,16 +192,63 @@ class Host:
         """
         return self._lanes.call(lambda host: host.replay(run_id, step, flow, allow_effects=allow_effects))
 
+    def fork(
+        self,
+        run_id: str,
+        *,
+        at: int | str | None = None,
+        inputs: Mapping[str, Any] | None = None,
+        state: Mapping[str, Any] | None = None,
+        channel: Mapping[str, Any] | None = None,
+        fork_id: str | None = None,
+        keep_keys: bool = False,
+    ) -> RunInfo:
+        """Make a run that goes on from a checkpoint of another, with what you edit; `resume` drives it.
+
+        `at` is a sequence or a checkpoint id, by default the newest; RUN@N says the same. Nothing is copied.
+        What read an edited value runs again. Idempotency keys differ from the original's unless `keep_keys`.
+        """
+        return self._lanes.call(
+            lambda host: host.fork(
+                run_id,
+                at=at,
+                inputs=inputs,
+                state=state,
+                channel=channel,
+                fork_id=fork_id,
+                keep_keys=keep_keys,
+            )
+        )
+
+    def checkpoints(self, run_id: str, *, first: int = 1, last: int | None = None) -> list[CheckpointInfo]:
+        """List the checkpoints of a run between two sequences, oldest first, those a fork shares included."""
+        return self._lanes.call(lambda host: host.checkpoints(run_id, first=first, last=last))
+
+    def latest(self, run_id: str) -> CheckpointInfo:
+        """Return the newest checkpoint of a run."""
+        return self._lanes.call(lambda host: host.latest(run_id))
+
+    def clean_up(self, run_id: str, *, keep: int = 5) -> int:
+        """Remove old checkpoints and return how many: what a resume from the last `keep` does not need.
+
+        Whatever lies before a keyframe can go, so as much stays as lies between two of them. Nothing that a
+        fork goes on from is removed.
+        """
+        return self._lanes.call(lambda host: host.clean_up(run_id, keep=keep))
+
     def runs(
         self,
         *,
         flow: str | None = None,
         status: Status | str | None = None,
+        parent: str | None = None,
         limit: int = 100,
         before: str | None = None,
     ) -> list[RunInfo]:
-        """List runs, newest first."""
-        return self._lanes.call(lambda host: host.runs(flow=flow, status=status, limit=limit, before=before))
+        """List runs, newest first; with `parent`, the forks of that run."""
+        return self._lanes.call(
+            lambda host: host.runs(flow=flow, status=status, parent=parent, limit=limit, before=before)
+        )
 
     def info(self, run_id: str) -> RunInfo:
         """Return one run's line."""

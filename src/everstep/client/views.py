@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -10,12 +11,14 @@ from everstep.codec.classes import Stored as Stored  # what values are shown as 
 from everstep.codec.compare import Change as Change
 from everstep.codec.compare import Pair as Pair
 from everstep.codec.compare import Unreadable as Unreadable
+from everstep.codec.records import OpenRecord
 from everstep.errors import NodeFailed, RunCancelled
-from everstep.model.enums import Status
+from everstep.model.enums import Status, Trigger
 from everstep.model.records import Counters, ErrorInfo, FlowFrontier, IdempotencyState, NodeState
 from everstep.ports.store import RunRow
 from everstep.runtime.bisect import Divergence as Divergence
 from everstep.runtime.bisect import Visited as Visited
+from everstep.runtime.lineage import Link
 from everstep.runtime.rehydrate import Rehydrated
 from everstep.runtime.replay import Replay as Replay
 from everstep.runtime.runs import Outcome
@@ -130,7 +133,13 @@ class RunInfo:
         self.created_at: datetime = row.created_at
         self.ended_at: datetime | None = row.ended_at
         self.checkpoints = row.checkpoints
+        """The sequence of its newest checkpoint, those it shares with its parent included."""
         self.parent_run_id = row.parent_run_id
+        """The run it was forked from."""
+        self.forked_at: int | None = row.forked_at
+        """The parent's checkpoint that it goes on from."""
+        self.trimmed_before = row.trimmed_before
+        """Checkpoints of its own before this one were removed; 0 if none were."""
         self.is_driven = is_driven
         """True if a live process holds its lease."""
         self.is_cancelling = row.signal is not None
@@ -141,3 +150,46 @@ class RunInfo:
 
     def __repr__(self) -> str:
         return f"<run {self.run_id} of {self.flow}: {self.status.value}>"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointInfo:
+    """One line of a list of checkpoints. Of a trimmed one only sequence, id and run are known."""
+
+    sequence: int
+    checkpoint_id: str
+    run_id: str
+    """The run it lies in: of a fork's shared part, the run it was forked from."""
+    trigger: Trigger | None = None
+    created_at: datetime | None = None
+    steps: int = 0
+    """How many steps it holds."""
+    nodes: tuple[str, ...] = ()
+    """The paths of these steps."""
+    status: Status | None = None
+    keyframe: bool = False
+    metadata: dict[str, Any] | None = None
+    size: int = 0
+    """In bytes, without artifacts."""
+    is_trimmed: bool = False
+
+    @classmethod
+    def of(cls, link: Link, opened: OpenRecord | None) -> CheckpointInfo:
+        """Describe a record that was read, or the stub that is left of it."""
+        stored, run_id = link.stored, link.row.run_id
+        if opened is None:
+            return cls(stored.sequence, stored.checkpoint_id, run_id, is_trimmed=True)
+        record = opened.record
+        return cls(
+            sequence=stored.sequence,
+            checkpoint_id=stored.checkpoint_id,
+            run_id=run_id,
+            trigger=record.trigger,
+            created_at=record.created_at,
+            steps=len(record.steps),
+            nodes=tuple(step.path for step in record.steps),
+            status=record.status,
+            keyframe=record.keyframe,
+            metadata=record.metadata,
+            size=len(stored.body),
+        )

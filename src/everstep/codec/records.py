@@ -66,6 +66,14 @@ def unseal(body: bytes, where: str, base_digest: bytes | None) -> OpenRecord:
     return OpenRecord(record, envelope.digest, envelope.payloads)
 
 
+def digest_of(body: bytes) -> bytes:
+    """Return the digest that a record claims to have: all that is left of one that is trimmed."""
+    try:
+        return _envelopes.decode(body).digest
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise StateCorrupted(f"a record cannot be read: {error}.") from error
+
+
 def check_values(opened: OpenRecord, where: str) -> None:
     """Raise `StateCorrupted` unless every inline payload is there with the digest that the header names."""
     inline = [w for w in opened.record.writes() if w.is_inline]

@@ -15,13 +15,23 @@ def automatic_key(run_id: str, path: str, visit: int) -> str:
     return hashlib.sha256(f"{run_id}\0{path}\0{visit}".encode()).hexdigest()[:32]
 
 
-def declared_key(node: Node, run_id: str, visit: int, inputs: Mapping[str, Any]) -> str | None:
-    """Return the key a node declares, or none if it declares none."""
+def declared_key(
+    node: Node, run_id: str, visit: int, inputs: Mapping[str, Any], *, fork: str | None = None
+) -> str | None:
+    """Return the key a node declares, or none if it declares none.
+
+    `run_id` is the run that keys are made of. If that is a fork, a key of the user's making gains its id.
+    """
+    if node.idempotency_key == "auto":
+        return automatic_key(run_id, node.name, visit)
+    key = _own_key(node, run_id, visit, inputs)
+    return f"{key}:{fork}" if key is not None and fork is not None else key
+
+
+def _own_key(node: Node, run_id: str, visit: int, inputs: Mapping[str, Any]) -> str | None:
     rule = node.idempotency_key
     if rule is None:
         return None
-    if rule == "auto":
-        return automatic_key(run_id, node.name, visit)
     inputs = {**{k: v for k, v in node.defaults.items() if k != node.context_param}, **inputs}
     if isinstance(rule, str):
         try:

@@ -6,13 +6,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from everstep.graph.loops import bits
+from everstep.graph.node import Gate
 from everstep.graph.plan import Plan
 from everstep.model.enums import Status
 from everstep.model.records import (
+    FORK,
     INPUTS,
     Counters,
     ErrorInfo,
@@ -36,6 +38,7 @@ class RunState:
         "consumed",
         "due",
         "error",
+        "key_run",
         "keys",
         "missing",
         "plan",
@@ -60,6 +63,8 @@ class RunState:
         self.chosen = [0] * count
         self.keys: dict[int, str] = {}
         """Keys of visits under way, to be used again."""
+        self.key_run: str | None = None
+        """The fork whose id goes into keys; none while those of the first run are used."""
         self.consumed: dict[int, str] = {}
         """The key of each node's last finished visit."""
         self.retry_at: dict[int, datetime] = {}
@@ -75,6 +80,9 @@ class RunState:
         """Take one recorded step into account."""
         if step.path == INPUTS:
             self._admit(step)
+            return
+        if step.path == FORK:
+            self._fork(step)
             return
         i = self.plan.index[step.path]
         if step.status is Status.RUNNING:
@@ -143,6 +151,38 @@ class RunState:
         for i, count in enumerate(self.missing):
             if count == 0 and not self.plan.is_target[i]:
                 self._activate(i, 0)
+
+    def _fork(self, step: StepRecord) -> None:
+        """Go on as another run: a failure is forgotten, and what was edited is newer than it was."""
+        self.reopen()
+        if step.key is not None:
+            self.key_run = step.key
+            self.keys.clear()
+        self._withdraw_choices(write.name for write in step.writes)
+        for write in step.writes:
+            self._write(write.name, write.version or self.versions.get(write.name, 0) + 1, 0)
+
+    def _withdraw_choices(self, edited: Iterable[str]) -> None:
+        """Take back what a gate chose and nobody acted on, if an edit makes the gate choose again."""
+        plan, visits = self.plan, self.visits
+        reached: set[int] = set()
+        names = list(edited)
+        for name in names:
+            for i in plan.readers.get(name, ()):
+                if i not in reached and not plan.is_target[i]:
+                    reached.add(i)
+                    names.extend(plan.nodes[i].outputs)
+        gates = {i: node for i, node in enumerate(plan.nodes) if isinstance(node, Gate) and visits[i]}
+        for g in reached & gates.keys() - self.due.keys():
+            for name in gates[g].targets:
+                t = plan.index.get(name)
+                # Where another gate may have chosen the same node, that choice must stand.
+                if t is None or not self.chosen[t] or any(name in gates[o].targets for o in gates if o != g):
+                    continue
+                self.chosen[t] -= 1
+                if not self.chosen[t]:
+                    self.due.pop(t, None)
+                    self.active &= ~(1 << t)
 
     def _write(self, name: str, version: int, round_: int) -> None:
         is_first = name not in self.versions

@@ -42,6 +42,8 @@ class Trigger(StrEnum):
     INTERRUPTED = "interrupted"
     """The process was told to stop and kept what had finished."""
     RESUME = "resume"
+    FORK = "fork"
+    """The first of a fork: it goes on from a checkpoint of another run."""
     COMPLETED = "completed"
     FAILED = "failed"
     CANCELLED = "cancelled"

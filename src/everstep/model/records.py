@@ -18,6 +18,15 @@ SCHEMA_VERSION = 1
 INPUTS = "@inputs"
 """The path of the pseudo-step that writes a run's inputs."""
 
+FORK = "@fork"
+"""The path of the pseudo-step that begins a fork: its writes are what was edited.
+
+A fork is made without folding the chain, so these writes have version 0: the one after the newest. Its key is
+the run whose id goes into idempotency keys from here on; none leaves them as they were."""
+
+CHANNEL = "@channel/"
+"""What the names of channel entries begin with among the writes of a step."""
+
 
 class ArtifactRef(msgspec.Struct, frozen=True, omit_defaults=True):
     """Large bytes kept beside the record, named by their digest."""
@@ -132,6 +141,8 @@ class SerializedState(msgspec.Struct, frozen=True, omit_defaults=True):
     nodes: dict[str, NodeState] = {}
     error: ErrorInfo | None = None
     """Why the run fails, if a step has failed for good."""
+    key_run: str | None = None
+    """The fork whose id goes into idempotency keys; none while those of the first run are used."""
 
     @property
     def blobs(self) -> tuple[ArtifactRef, ...]:

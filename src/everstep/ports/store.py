@@ -23,8 +23,13 @@ class Admission(msgspec.Struct, frozen=True, kw_only=True):
     blueprint: bytes
     """The structure of the flow, kept once per hash."""
     parent_run_id: str | None = None
+    forked_at: int | None = None
+    """The run is a fork of its parent at this sequence.
+
+    Its first record is the next one, and the commit's base is the parent's checkpoint there."""
     created_at: datetime
-    owner: str
+    owner: str | None
+    """Who has the first lease; none admits the run without one, at epoch 0."""
     ttl: timedelta
     process: Process | None
 
@@ -54,12 +59,13 @@ class Verdict(StrEnum):
     EXISTS = "exists"
     """Admission of a run id that is taken."""
     MOVED = "moved"
-    """The run is no longer at the commit's base."""
+    """The run is no longer at the commit's base; of a fork: the base is not there, or was trimmed."""
     FENCED = "fenced"
     """A newer lease exists."""
     SIGNALLED = "signalled"
     """Somebody asked the run to stop; answer that first."""
     UNKNOWN_RUN = "unknown_run"
+    """There is no such run; of a fork: no such parent."""
 
 
 class Signal(StrEnum):
@@ -67,12 +73,18 @@ class Signal(StrEnum):
 
 
 class StoredRecord(msgspec.Struct, frozen=True):
-    """A record as the store keeps it."""
+    """A record as the store keeps it, or the stub that trimming leaves of it."""
 
     sequence: int
     checkpoint_id: str
     keyframe: bool
     body: bytes
+    digest: bytes | None = None
+    """Only in a stub, which has no body: the digest that the next record was hashed onto."""
+
+    @property
+    def is_stub(self) -> bool:
+        return self.digest is not None
 
 
 class RunRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,6 +104,15 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     """The lease as last claimed, void or not; none once it was given back."""
     signal: Signal | None = None
     acked_at: datetime | None = None
+    forked_at: int | None = None
+    """The sequence of the parent's checkpoint that this run goes on from, if it is a fork."""
+    trimmed_before: int = 0
+    """Records with a smaller sequence are stubs."""
+
+    @property
+    def first(self) -> int:
+        """The sequence of the run's own first record."""
+        return 1 if self.forked_at is None else self.forked_at + 1
 
 
 class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,6 +121,8 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
     flow_id: str | None = None
     run_id: str | None = None
     status: Status | None = None
+    parent_run_id: str | None = None
+    """Only the forks of this run."""
     limit: int = 100
     before: str | None = None
     """Continue a listing: only runs admitted before this one."""
@@ -125,13 +148,23 @@ class CheckpointStore(Protocol):
         """Judge each commit alone and keep the accepted ones durably, in one go, all or nothing.
 
         A commit whose record is already there was accepted before its reply was lost: it is accepted again.
+        A fork is admitted only if its base is there, whole, in the same transaction.
         """
 
     async def get(self, run_id: str, *, first: int = 1, last: int | None = None) -> list[StoredRecord]:
-        """Return the records of a run between two sequences, in order."""
+        """Return a run's own records between two sequences, in order; trimmed ones as stubs."""
 
     async def tail(self, run_id: str, *, at: int | None = None) -> list[StoredRecord]:
-        """Return the newest keyframe (not after `at`) and what follows it, in order."""
+        """Return a run's own newest keyframe (not after `at`) and what follows it, in order.
+
+        Without such a keyframe, all its own records.
+        """
+
+    async def trim(self, run_id: str, *, before: int) -> int:
+        """Turn every record before a keyframe into a stub and return how many; stubs cannot be read again.
+
+        Raises `CheckpointPinned` if a fork goes on from one of them, `BadRequest` if `before` is no keyframe.
+        """
 
     async def lease(
         self,

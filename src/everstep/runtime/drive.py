@@ -233,7 +233,7 @@ class Drive:
         if node.idempotency_key is not None and lost is None:
             await self._find_key(call)
         if node.context_param is not None:
-            give_context(call, journal.run_id, node.name, call.visit)
+            give_context(call, journal.run_id, journal.key_run, node.name, call.visit)
         state.begin(i)
         call.started_at = self._clock.now()
         if self._teller.is_heard:
@@ -259,7 +259,8 @@ class Drive:
                 return lost
             call = self._call_of(w, state.plan.nodes[w])
             if call.node.context_param is not None:
-                give_context(call, self._journal.run_id, call.node.name, state.visits[w])
+                journal = self._journal
+                give_context(call, journal.run_id, journal.key_run, call.node.name, state.visits[w])
             await call_anywhere(call, self._services.pool)
             if call.error is not None:
                 return call.error
@@ -298,7 +299,7 @@ class Drive:
             # The key is made of values that a crash would still change.
             await journal.flush(Trigger.BEFORE_EFFECT)
         try:
-            call.key = declared_key(call.node, journal.run_id, call.visit, call.kwargs)
+            call.key = declared_key(call.node, journal.key_run, call.visit, call.kwargs, fork=state.key_run)
         except Exception as error:  # the user's function or template; it fails the node like its body would
             call.error = error
             return

@@ -71,9 +71,12 @@ class Call:
         return {"node": self.node.name, "visit": self.visit, "elapsed": elapsed, **(asked or {})}
 
 
-def give_context(call: Call, run_id: str, path: str, visit: int) -> None:
-    """Hand a node its context; a visit without a key of its own gets the automatic one."""
-    key = call.key or automatic_key(run_id, path, visit)
+def give_context(call: Call, run_id: str, key_run: str, path: str, visit: int) -> None:
+    """Hand a node its context; a visit without a key of its own gets the automatic one.
+
+    `key_run` is the run whose id goes into keys: a fork may keep those of the run it comes from.
+    """
+    key = call.key or automatic_key(key_run, path, visit)
     call.context = Context(run_id, call.node.name, visit, call.attempt, key)
     call.kwargs[call.node.context_param or ""] = call.context
 

@@ -73,6 +73,8 @@ class Journal:
         self._identity = identity
         self._durability = durability
         self.run_id = identity.run_id
+        self.key_run = identity.run_id
+        """The run whose id idempotency keys are made of."""
         self._state = state
         self._space = space
         self.head = Head()
@@ -244,7 +246,7 @@ class Journal:
             flow_version=identity.flow_version,
             flow_hash=identity.flow_hash,
             frontier=state.frontier(),
-            state=SerializedState(values, state.nodes(), state.error),
+            state=SerializedState(values, state.nodes(), state.error, state.key_run),
             idempotency=state.idempotency(),
             counters=state.counters(),
         )

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from everstep.codec.compare import Unreadable
-from everstep.model.records import CheckpointRecord, Written
+from everstep.model.records import FORK, CheckpointRecord, Written
 from everstep.runtime.rehydrate import Version
 from everstep.runtime.runs import Runs
 
@@ -22,6 +22,9 @@ class Chain:
         self._written_in: dict[Version, int] = {}
         newest: dict[str, int] = {}
         for record in records:
+            for write in record.state.values if record.state is not None else ():
+                self.writes.setdefault((write.name, write.version), write)
+                self._written_in.setdefault((write.name, write.version), record.sequence)
             for write in (w for step in record.steps for w in step.writes):
                 # An edit is recorded without a number: it is the version after the newest.
                 newest[write.name] = write.version or newest.get(write.name, 0) + 1
@@ -32,15 +35,24 @@ class Chain:
         """Return versions written in or before a checkpoint; where one cannot be read, an `Unreadable`."""
         if not wanted:
             return {}
-        folded = await self._runs.look_back(self.run_id, max(sequence - 1, 1))
+        is_oldest = sequence == self.records[0].sequence
+        folded = await self._runs.look_back(self.run_id, sequence if is_oldest else sequence - 1)
         folded.watch(wanted)
-        if sequence > 1:
-            owner, stored = await self._runs.record(self.run_id, sequence)
-            folded.fold(owner, [stored])
+        if not is_oldest:
+            folded.fold(await self._runs.lineage.get(await self._runs.row(self.run_id), sequence, sequence))
         found = dict(folded.seen)
         for version in set(wanted) - found.keys():
             found[version] = await self._older(version, sequence)
         return found
+
+    async def key_run(self, sequence: int) -> str:
+        """Return the run whose id went into idempotency keys at a checkpoint."""
+        for record in reversed([r for r in self.records if r.sequence <= sequence]):
+            forked = [step.key for step in record.steps if step.path == FORK and step.key]
+            known = forked[-1] if forked else record.state.key_run if record.state is not None else None
+            if known:
+                return known
+        return (await self._runs.lineage.root(await self._runs.row(self.run_id))).run_id
 
     async def _older(self, version: Version, sequence: int) -> Any:
         """Return a version that was overwritten before the checkpoint before this one was written."""

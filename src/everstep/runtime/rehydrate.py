@@ -7,15 +7,16 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from everstep.codec.compare import Unreadable
-from everstep.codec.records import OpenRecord, check_values, unseal
+from everstep.codec.records import OpenRecord
 from everstep.codec.values import Values
 from everstep.engine.state import RunState
-from everstep.errors import StateCorrupted
+from everstep.errors import RunNotFound
 from everstep.graph.plan import Plan
 from everstep.model.enums import Status, Trigger
 from everstep.model.records import CheckpointRecord, ErrorInfo, Written
-from everstep.ports.store import CheckpointBlobStore, StoredRecord
+from everstep.ports.store import CheckpointBlobStore
 from everstep.runtime.journal import Head
+from everstep.runtime.lineage import Link, verified
 from everstep.runtime.values import ValueSpace
 
 Version = tuple[str, int]
@@ -38,27 +39,16 @@ class Rehydrated:
         """Versions that were watched for and came by, or why one of them cannot be read."""
         self._watched: frozenset[Version] = frozenset()
 
-    def fold(self, run_id: str, records: Sequence[StoredRecord]) -> Rehydrated:
-        """Take these records into account; they go on from the last one taken, else begin with a keyframe or
-        with the first of the run.
+    def fold(self, links: Sequence[Link]) -> Rehydrated:
+        """Take these records into account; they go on from the last one taken, else begin with a
+        keyframe or with the first of all.
         """
-        if not records:
-            raise StateCorrupted(
-                f"the records of run {run_id!r} are missing.", fix="Restore the store from a copy."
-            )
-        previous: bytes | None = b"" if records[0].sequence == 1 else None
-        if self.head.sequence:
-            previous = self.head.digest
-        for stored in records:
-            where = f"checkpoint {stored.sequence} of run {run_id!r}"
-            if self.head.sequence and stored.sequence != self.head.sequence + 1:
-                raise StateCorrupted(f"{where} follows checkpoint {self.head.sequence}: records are missing.")
-            opened = unseal(stored.body, where, previous)
-            check_values(opened, where)
-            if opened.record.run_id not in ("", run_id):
-                raise StateCorrupted(f"{where} belongs to run {opened.record.run_id!r}.")
+        before = self.head.digest if self.head.sequence else b"" if links[0].sequence == 1 else None
+        for link, opened in verified(links, before):
+            if opened is None:
+                raise RunNotFound(f"{link.where} was just removed.", fix="Look at a newer one.")
+            stored = link.stored
             self._take(opened, is_first=self.head.sequence == 0)
-            previous = opened.digest
             self.head.sequence = stored.sequence
             self.head.checkpoint_id = stored.checkpoint_id
             self.head.digest = opened.digest
@@ -114,6 +104,7 @@ class Rehydrated:
             steps = record.counters.steps if record.counters is not None else 0
             self.state.restore(versions, record.state.nodes, steps)
             self.state.error = record.state.error
+            self.state.key_run = record.state.key_run
             return
         for step in record.steps:
             for write in step.writes:

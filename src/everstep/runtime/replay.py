@@ -88,7 +88,8 @@ async def replay(
     inputs = await _inputs(chain, recorded)
     call = _call_of(node, recorded, inputs, services.values)
     if node.context_param is not None:
-        give_context(call, recorded.record.run_id or run_id, recorded.step.path, recorded.step.visit)
+        keys = await chain.key_run(recorded.record.sequence)
+        give_context(call, recorded.record.run_id, keys, recorded.step.path, recorded.step.visit)
     await _make(call, services)
     now = _outputs(call, services.values)
     return Replay(

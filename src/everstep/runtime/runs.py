@@ -9,9 +9,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, NamedTuple
 
-import msgspec
-
-from everstep.codec.records import check_values, unseal
+from everstep.codec.records import check_values
 from everstep.engine.state import RunState
 from everstep.errors import (
     BadRequest,
@@ -29,12 +27,14 @@ from everstep.graph.plan import Plan, differences, hash_of, plan_of
 from everstep.model.durability import Durability
 from everstep.model.enums import Mode, Status, Trigger
 from everstep.model.leases import Lease
-from everstep.model.records import CheckpointRecord, ErrorInfo
-from everstep.ports.store import RunRow, Signal, StoredRecord, Verdict
+from everstep.model.records import INPUTS, CheckpointRecord, ErrorInfo, Written
+from everstep.ports.store import RunRow, Signal, Verdict
 from everstep.runtime.drive import Drive
 from everstep.runtime.events import Event, EventKind, tell
+from everstep.runtime.history import views
 from everstep.runtime.journal import Identity, Journal
 from everstep.runtime.keeper import LeaseKeeper
+from everstep.runtime.lineage import Lineage
 from everstep.runtime.patience import patiently
 from everstep.runtime.rehydrate import Rehydrated
 from everstep.runtime.services import Services
@@ -62,6 +62,7 @@ class Runs:
     def __init__(self, services: Services, keeper: LeaseKeeper) -> None:
         self._services = services
         self.keeper = keeper
+        self.lineage = Lineage(services.store)
 
     def close(self) -> None:
         self.keeper.close()
@@ -143,16 +144,16 @@ class Runs:
         return plan_of(blueprint)
 
     async def rehydrate(
-        self, run_id: str, plan: Plan, durability: Durability, *, at: int | None = None
+        self, row: RunRow, plan: Plan, durability: Durability, *, at: int | None = None
     ) -> Rehydrated:
         """Fold a run's chain up to a checkpoint."""
-        records = await self._services.store.tail(run_id, at=at)
+        links = await self.lineage.tail(row, at)
         folded = Rehydrated(plan, self._services.values, self._services.blobs, durability.blob_threshold)
-        return folded.fold(run_id, records)
+        return folded.fold(links)
 
     async def recorded(self, row: RunRow) -> Outcome:
         """Return what a run came to, from its records alone."""
-        folded = await self.rehydrate(row.run_id, await self.plan(row), Durability())
+        folded = await self.rehydrate(row, await self.plan(row), Durability())
         if folded.status is not row.status:
             raise StateCorrupted(
                 f"run {row.run_id!r} is {row.status.value}, but its records end with {folded.status.value}.",
@@ -161,55 +162,30 @@ class Runs:
         return Outcome(row.run_id, folded.status, folded.state, folded.space, folded.error)
 
     async def history(self, run_id: str, last: int | None) -> list[CheckpointRecord]:
-        """Return every checkpoint of a run, with what deltas leave out filled in."""
-        row = await self.row(run_id)
-        views: list[CheckpointRecord] = []
-        digest = b""
-        for stored in await self._services.store.get(run_id, last=last):
-            where = f"checkpoint {stored.sequence} of run {run_id!r}"
-            opened = unseal(stored.body, where, digest)
-            check_values(opened, where)
-            digest = opened.digest
-            view = msgspec.structs.replace(
-                opened.record,
-                base=opened.record.base or (views[-1].checkpoint_id if views else None),
-                run_id=row.run_id,
-                parent_run_id=row.parent_run_id,
-                flow_id=row.flow_id,
-                flow_version=row.flow_version,
-                flow_hash=row.flow_hash,
-                digest=digest.hex(),
-            )
-            views.append(view)
-        return views
+        """Return the checkpoints of a run that were not removed, with what deltas leave out filled in."""
+        return views(await self.lineage.get(await self.row(run_id), last=last))
 
     async def look_back(self, run_id: str, at: int | str | None) -> Rehydrated:
         """Fold a run up to a checkpoint, given by sequence or id; by default the newest."""
-        row = await self.row(run_id)
-        sequence = await self._sequence(row, at)
-        return await self.rehydrate(run_id, await self.plan(row), Durability(), at=sequence)
+        row, sequence = await self.find(run_id, at)
+        return await self.rehydrate(row, await self.plan(row), Durability(), at=sequence)
 
-    async def record(self, run_id: str, sequence: int) -> tuple[str, StoredRecord]:
-        """Return one record of a run's chain, and the run that wrote it."""
+    async def find(self, run_id: str, at: int | str | None = None) -> tuple[RunRow, int]:
+        """Return a run and the sequence of a checkpoint, given by sequence, id, or in the run id as RUN@N."""
+        run_id, at = split_address(run_id, at)
         row = await self.row(run_id)
-        stored = await self._services.store.get(row.run_id, first=sequence, last=sequence)
-        while not stored and row.parent_run_id is not None:
-            row = await self.row(row.parent_run_id)
-            stored = await self._services.store.get(row.run_id, first=sequence, last=sequence)
-        if not stored:
-            raise StateCorrupted(f"checkpoint {sequence} of run {run_id!r} is missing.")
-        return row.run_id, stored[0]
-
-    async def _sequence(self, row: RunRow, at: int | str | None) -> int | None:
-        if isinstance(at, str):
-            for stored in await self._services.store.get(row.run_id):
-                if stored.checkpoint_id == at:
-                    return stored.sequence
-        elif at is None or (type(at) is int and 1 <= at <= row.checkpoints):
-            return at
-        raise RunNotFound(
-            f"run {row.run_id!r} has no checkpoint {at!r}.", fix=f"It has 1 to {row.checkpoints}."
-        )
+        sequence: int | None = None
+        if at is None:
+            sequence = row.checkpoints
+        elif isinstance(at, str):
+            sequence = await self.lineage.sequence_of(row, at)
+        elif type(at) is int and 1 <= at <= row.checkpoints:
+            sequence = at
+        if sequence is None:
+            raise RunNotFound(
+                f"run {row.run_id!r} has no checkpoint {at!r}.", fix=f"It has 1 to {row.checkpoints}."
+            )
+        return row, sequence
 
     # -- starting and continuing --------------------------------------------------------------------------
 
@@ -264,13 +240,16 @@ class Runs:
     async def _reopen_journal(
         self, row: RunRow, plan: Plan, durability: Durability, lease: Lease
     ) -> tuple[Journal, RunState, ValueSpace]:
-        folded = await self.rehydrate(row.run_id, plan, durability)
+        folded = await self.rehydrate(row, plan, durability)
         identity = Identity(
             row.run_id, row.flow_id, row.flow_version, row.flow_hash, plan.blueprint, row.parent_run_id
         )
         journal = Journal(self._services, identity, durability, folded.state, folded.space)
         journal.head = folded.head
         journal.lease = lease
+        if row.forked_at is not None:
+            # A fork that keeps its keys uses those of the run that its family began with.
+            journal.key_run = folded.state.key_run or (await self.lineage.root(row)).run_id
         return journal, folded.state, folded.space
 
     async def _drive(self, flow: Flow, journal: Journal, state: RunState, space: ValueSpace) -> Outcome:
@@ -362,18 +341,10 @@ class Runs:
 
     async def _check_inputs(self, row: RunRow, drafts: tuple[Slot, ...], inputs: dict[str, Any]) -> None:
         """Refuse other inputs than the recorded ones."""
-        records = await self._services.store.get(row.run_id, first=1, last=1)
-        if not records:
-            raise StateCorrupted(f"the first checkpoint of run {row.run_id!r} is missing.")
-        opened = unseal(records[0].body, f"checkpoint 1 of run {row.run_id!r}", b"")
-        stored = {w.name: w for w in opened.record.writes()}
+        stored, space, is_complete = await self._recorded_inputs(row)
         given = {d.written.name: d.written.digest for d in drafts}
-        space = ValueSpace(
-            plan_of(b'{"entry":[],"nodes":[]}'), self._services.values, self._services.blobs, 0
-        )
-        payloads = iter(opened.payloads)
-        for write in stored.values():
-            space.load(write, next(payloads) if write.is_inline else None)
+        if not is_complete:
+            given = {name: digest for name, digest in given.items() if name in stored}
         canonical = self._services.values.canonical
         # The order of a dict's keys is no difference, so a digest that differs is not the last word.
         differ = sorted(
@@ -389,6 +360,31 @@ class Runs:
                 fix="Use the same inputs to continue it, or another run id to start anew.",
                 inputs=differ,
             )
+
+    async def _recorded_inputs(self, row: RunRow) -> tuple[dict[str, Written], ValueSpace, bool]:
+        """Return what a run was given: the inputs of the first of its family, and what forks edited since.
+
+        Where that was removed, what is left to compare are the inputs that no node writes.
+        """
+        plan = await self.plan(row)
+        runs = [run async for run in self.lineage.back(row)]
+        if any(run.trimmed_before for run in runs):
+            folded = await self.rehydrate(row, plan, Durability())
+            slots = {n: s for n, s in folded.space.slots.items() if n in plan.free_inputs}
+            return {name: slot.written for name, slot in slots.items()}, folded.space, False
+        space = ValueSpace(plan, self._services.values, self._services.blobs, 0)
+        stored: dict[str, Written] = {}
+        for run in reversed(runs):
+            link, opened = await self.lineage.read(run, run.first)
+            check_values(opened, link.where)
+            payloads = iter(opened.payloads)
+            for step in opened.record.steps:
+                for write in step.writes:
+                    payload = next(payloads) if write.is_inline else None
+                    if step.path == INPUTS or write.name in stored or write.name in plan.free_inputs:
+                        space.load(write, payload)
+                        stored[write.name] = write
+        return stored, space, True
 
     def _emit(self, kind: EventKind, run_id: str, data: dict[str, Any]) -> None:
         if self._services.listener is not None:
@@ -412,6 +408,20 @@ def check_run_id(run_id: str) -> str:
             f"{run_id!r} is not a run id.", fix="Use letters, digits, '.', '_' and '-', at most 128 of them."
         )
     return run_id
+
+
+def split_address(run_id: str, at: int | str | None) -> tuple[str, int | str | None]:
+    """Take an address such as A17@3 apart: the run and the sequence of its checkpoint."""
+    name, sign, sequence = run_id.partition("@") if isinstance(run_id, str) else (run_id, "", "")
+    if not sign:
+        return run_id, at
+    if not sequence.isdecimal():
+        raise BadRequest(
+            f"{run_id!r} is not a checkpoint of a run.", fix="Write the run and a number: A17@3."
+        )
+    if at is not None:
+        raise BadRequest("the checkpoint is given twice.", fix=f"Write {run_id} alone, or {name} with `at`.")
+    return name, int(sequence)
 
 
 def check_flow(flow: object) -> None:

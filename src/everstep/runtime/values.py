@@ -9,6 +9,8 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
+import msgspec
+
 from everstep.codec.growth import Shadow
 from everstep.codec.payload import HEADER, body_of
 from everstep.codec.values import Values, is_plain
@@ -159,7 +161,11 @@ class ValueSpace:
             draft.live = _GONE
 
     def load(self, written: Written, payload: bytes | None) -> None:
-        """Take a recorded write into account, as when a chain is folded."""
+        """Take a recorded write into account, as when a chain is folded. Version 0 is the next one."""
+        if written.version == 0:
+            previous = self.slots.get(written.name)
+            version = 1 if previous is None else previous.written.version + 1
+            written = msgspec.structs.replace(written, version=version)
         self._place(written.name, Slot(written, payload))
 
     def _place(self, name: str, slot: Slot) -> None:

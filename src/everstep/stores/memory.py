@@ -9,7 +9,9 @@ from datetime import timedelta
 
 import msgspec
 
+from everstep.codec.records import digest_of
 from everstep.engine import leases
+from everstep.engine.trimming import check_trim
 from everstep.errors import RunNotFound, StateCorrupted
 from everstep.model.enums import Status
 from everstep.model.leases import Lease, Process
@@ -22,8 +24,13 @@ class _Run:
     def __init__(self, row: RunRow, epoch: int) -> None:
         self.row = row
         self.epoch = epoch
-        self.claimed_at_sequence = 1
+        self.claimed_at_sequence = row.first
         self.records: list[StoredRecord] = []
+
+    def at(self, sequence: int) -> StoredRecord | None:
+        """Return the run's own record at a sequence."""
+        k = sequence - self.row.first
+        return self.records[k] if 0 <= k < len(self.records) else None
 
 
 class MemoryData:
@@ -61,13 +68,16 @@ class MemoryStore:
                     if run.records[0].checkpoint_id == commit.checkpoint_id
                     else Verdict.EXISTS
                 )
+            refused = self._judge_base(commit)
+            if refused is not None:
+                return refused
             run = self._data.runs[commit.run_id] = _Run(self._admit(commit), commit.epoch)
         elif run is None:
             return Verdict.UNKNOWN_RUN
         else:
             head = run.records[-1]
-            there = run.records[commit.sequence - 1 : commit.sequence]
-            if there and there[0].checkpoint_id == commit.checkpoint_id:
+            there = run.at(commit.sequence)
+            if there is not None and there.checkpoint_id == commit.checkpoint_id:
                 return Verdict.ACCEPTED
             if run.epoch != commit.epoch:
                 return Verdict.FENCED
@@ -79,11 +89,27 @@ class MemoryStore:
         self._follow(run, commit)
         return Verdict.ACCEPTED
 
+    def _judge_base(self, commit: Commit) -> Verdict | None:
+        """Return why a fork cannot be admitted; none if it can, or is no fork."""
+        admission = commit.admission
+        assert admission is not None
+        if admission.forked_at is None:
+            return None
+        parent = self._data.runs.get(admission.parent_run_id or "")
+        if parent is None:
+            return Verdict.UNKNOWN_RUN
+        base = parent.at(admission.forked_at)
+        is_there = base is not None and base.checkpoint_id == commit.base and not base.is_stub
+        return None if is_there and commit.sequence == admission.forked_at + 1 else Verdict.MOVED
+
     def _admit(self, commit: Commit) -> RunRow:
         admission = commit.admission
         assert admission is not None
         self._data.blueprints.setdefault(admission.flow_hash, admission.blueprint)
-        expires = self._clock.now() + admission.ttl
+        lease = None
+        if admission.owner is not None:
+            expires = self._clock.now() + admission.ttl
+            lease = Lease(commit.run_id, admission.owner, commit.epoch, expires, admission.process)
         return RunRow(
             run_id=commit.run_id,
             flow_id=admission.flow_id,
@@ -94,7 +120,8 @@ class MemoryStore:
             created_at=admission.created_at,
             ended_at=None,
             checkpoints=0,
-            lease=Lease(commit.run_id, admission.owner, commit.epoch, expires, admission.process),
+            lease=lease,
+            forked_at=admission.forked_at,
         )
 
     def _follow(self, run: _Run, commit: Commit) -> None:
@@ -121,6 +148,28 @@ class MemoryStore:
         starts = [k for k, r in enumerate(records) if r.keyframe]
         return records[starts[-1] :] if starts else records
 
+    async def trim(self, run_id: str, *, before: int) -> int:
+        with self._data.lock:
+            run = self._data.runs.get(run_id)
+            if run is None:
+                raise _unknown(run_id)
+            there = run.at(before)
+            forks = [r.row.forked_at for r in self._data.runs.values() if r.row.parent_run_id == run_id]
+            check_trim(
+                run_id,
+                before=before,
+                is_keyframe=there is not None and there.keyframe,
+                oldest_fork=min((at for at in forks if at is not None), default=None),
+            )
+            whole = [r for r in run.records if r.sequence < before and not r.is_stub]
+            for r in whole:
+                run.records[r.sequence - run.row.first] = StoredRecord(
+                    r.sequence, r.checkpoint_id, False, b"", digest_of(r.body)
+                )
+            if whole:
+                run.row = msgspec.structs.replace(run.row, trimmed_before=before)
+            return len(whole)
+
     async def lease(
         self,
         run_id: str,
@@ -133,7 +182,7 @@ class MemoryStore:
         with self._data.lock:
             run = self._data.runs.get(run_id)
             if run is None:
-                raise RunNotFound(f"there is no run {run_id!r}.", fix="Look with: everstep runs")
+                raise _unknown(run_id)
             granted = leases.claim(
                 run.row.lease,
                 run_id=run_id,
@@ -190,6 +239,7 @@ class MemoryStore:
             if wanted.flow_id in (None, row.flow_id)
             and wanted.run_id in (None, row.run_id)
             and wanted.status in (None, row.status)
+            and wanted.parent_run_id in (None, row.parent_run_id)
         ][: wanted.limit]
 
     async def blueprint(self, flow_hash: str) -> bytes | None:
@@ -222,3 +272,7 @@ class MemoryStore:
             return self._data.blobs[ref.key]
         except KeyError:
             raise StateCorrupted(f"artifact {ref.key} is missing from memory.") from None
+
+
+def _unknown(run_id: str) -> RunNotFound:
+    return RunNotFound(f"there is no run {run_id!r}.", fix="Look with: everstep runs")

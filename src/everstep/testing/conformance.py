@@ -17,13 +17,14 @@ import sys
 
 import pytest
 
-_PARTS = [f"{__name__}_{part}" for part in ("client", "clients", "crash", "leases", "records")]
+_PARTS = [f"{__name__}_{part}" for part in ("client", "clients", "crash", "forks", "leases", "records")]
 # Before the imports below, or a failed assertion of the suite shows no values.
 pytest.register_assert_rewrite(*(part for part in _PARTS if part not in sys.modules))
 
 from everstep.testing.conformance_client import StoreKit  # noqa: E402
 from everstep.testing.conformance_clients import Blobs, Listing, TwoClients  # noqa: E402
 from everstep.testing.conformance_crash import Crashes  # noqa: E402
+from everstep.testing.conformance_forks import Forks, Trimming  # noqa: E402
 from everstep.testing.conformance_leases import Fencing, Leases, Signals  # noqa: E402
 from everstep.testing.conformance_records import Atomicity, LostReplies, Records, UglyValues  # noqa: E402
 
@@ -40,6 +41,8 @@ GROUPS = (
     Listing,
     TwoClients,
     Blobs,
+    Forks,
+    Trimming,
     Crashes,
 )
 """The parts of the suite, to run one at a time while a store is being written."""
@@ -56,6 +59,8 @@ class StoreConformance(
     Listing,
     TwoClients,
     Blobs,
+    Forks,
+    Trimming,
     Crashes,
 ):
     """Everything a store promises, as tests."""

@@ -46,6 +46,9 @@ class Chain:
     blueprint: bytes = b'{"entry":[],"nodes":[]}'
     process: Process | None = None
     parent_run_id: str | None = None
+    forked_at: int | None = None
+    base: str | None = None
+    has_lease: bool = True
     epoch: int = 1
     head: Commit | None = None
 
@@ -57,17 +60,18 @@ class Chain:
             flow_hash=self.flow_hash,
             blueprint=self.blueprint,
             parent_run_id=self.parent_run_id,
+            forked_at=self.forked_at,
             created_at=self.clock.now(),
-            owner=self.owner,
+            owner=self.owner if self.has_lease else None,
             ttl=TTL,
             process=self.process,
         )
         fields: dict[str, Any] = {
             "run_id": self.run_id,
-            "sequence": 1,
+            "sequence": 1 if self.forked_at is None else self.forked_at + 1,
             "checkpoint_id": str(uuid4()),
-            "base": None,
-            "epoch": 1,
+            "base": self.base,
+            "epoch": 1 if self.has_lease else 0,
             "body": body,
             "status": Status.RUNNING,
             "admission": admission,
@@ -125,6 +129,9 @@ class Client:
         self.accept(chain, chain.admission())
         return chain
 
+    def trim(self, run_id: str, before: int) -> int:
+        return self.call(self.store.trim(run_id, before=before))
+
     def extend(self, chain: Chain, bodies: Sequence[bytes]) -> list[Commit]:
         """Put one record after the other."""
         return [self.accept(chain, chain.following(body)) for body in bodies]
@@ -170,6 +177,17 @@ class Client:
 
 async def _open(kit: StoreKit) -> Opened:
     return kit.open()
+
+
+def fork_of(base: Commit, run_id: str, clock: ManualClock, **about: Any) -> Chain:
+    """Return a chain that goes on from a commit of another run, without a lease unless told otherwise."""
+    fields: dict[str, Any] = {
+        "parent_run_id": base.run_id,
+        "forked_at": base.sequence,
+        "base": base.checkpoint_id,
+        "has_lease": False,
+    }
+    return Chain(run_id, clock, **(fields | about))
 
 
 def bodies_of(records: Sequence[StoredRecord]) -> list[bytes]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 from typing import Any
 
 import pytest
 
 from everstep import Durability, Flow, Host, Status, ifelse, node
-from everstep.errors import StoreError
+from everstep.errors import BadRequest, StoreError
 from everstep.registry import Opened
 from everstep.testing.conformance_client import StoreKit, Suite
 from everstep.testing.killing import killing
@@ -163,6 +163,31 @@ class Crashes(Suite):
                 break
             kinds.append(interruption.hit)
         assert kinds == ["signal", "lease", "put"]
+
+    @pytest.mark.parametrize("loss", Loss)
+    def test_a_fork_interrupted_at_any_write_is_there_whole_or_not_at_all(
+        self, store_kit: StoreKit, loss: Loss
+    ) -> None:
+        store_kit.clock.auto = True
+        shop, kinds = Workshop(), []
+        result = shop.work(store_kit.open(), store_kit, "run", 0)
+        with Host(store_kit.open(), clock=store_kit.clock) as host:
+            before = host.history("run")
+        for at in range(1, 20):
+            fork_id, interruption = f"fork-{at}", Interruption(at, loss)
+            opened = interrupted(store_kit.open(), interruption)
+            with suppress(StoreError), Host(opened, clock=store_kit.clock) as host:
+                host.fork("run", at=3, inputs={"salt": at}, channel={"note": "x" * 10**6}, fork_id=fork_id)
+            with Host(store_kit.open(), clock=store_kit.clock) as host:
+                with suppress(BadRequest):
+                    host.fork("run", at=3, inputs={"salt": at}, fork_id=fork_id)
+                forked = host.resume(fork_id, shop.flow)
+                assert dict(forked) == result | {"sent": 12_000 + at, "total": 12_003 + at}
+                assert host.history("run") == before
+            if interruption.hit is None:
+                break
+            kinds.append(interruption.hit)
+        assert kinds == ["blob", "put"]
 
     def _cancel(self, opened: Opened, kit: StoreKit, run_id: str) -> Status:
         with Host(opened, clock=kit.clock) as host:

@@ -211,6 +211,10 @@ class KillingStore:
         with self._killer.write("ack"):
             await self._store.ack(run_id)
 
+    async def trim(self, run_id: str, *, before: int) -> int:
+        with self._killer.write("trim"):
+            return await self._store.trim(run_id, before=before)
+
     async def get(self, run_id: str, *, first: int = 1, last: int | None = None) -> list[StoredRecord]:
         return await self._store.get(run_id, first=first, last=last)
 

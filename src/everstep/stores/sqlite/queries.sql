@@ -23,8 +23,8 @@ WHERE run_key = ?1;
 
 -- name: admit
 INSERT INTO runs (run_id, flow_id, flow_version, flow_hash, parent_run_id, status, created_at,
-                  epoch, owner, expires_at, process)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
+                  epoch, owner, expires_at, process, claimed_sequence, forked_at)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)
 ON CONFLICT DO NOTHING;
 
 -- name: first_put
@@ -43,8 +43,27 @@ SELECT structure FROM blueprints WHERE flow_hash = ?1;
 SELECT run_key FROM runs WHERE run_id = ?1;
 
 -- name: records
-SELECT position, checkpoint_id, keyframe, body FROM checkpoints
-WHERE position BETWEEN ?1 AND ?2 ORDER BY position;
+SELECT position - ?1, checkpoint_id, keyframe, body,
+       position - ?1 < (SELECT trimmed_before FROM runs WHERE run_key = ?1 >> 32)
+FROM checkpoints WHERE position BETWEEN ?1 + ?2 AND ?1 + ?3 ORDER BY position;
+
+-- name: base
+SELECT checkpoint_id, trimmed_before <= ?2
+FROM runs LEFT JOIN checkpoints ON position = (run_key << 32) + ?2
+WHERE run_id = ?1;
+
+-- name: trimmable
+SELECT run_key, trimmed_before, coalesce(keyframe AND trimmed_before <= ?2, 0),
+       (SELECT min(forked_at) FROM runs WHERE parent_run_id = ?1)
+FROM runs LEFT JOIN checkpoints ON position = (run_key << 32) + ?2
+WHERE run_id = ?1;
+
+-- name: trim
+UPDATE checkpoints SET keyframe = 0, body = digest_of(body)
+WHERE position >= (?1 << 32) + ?2 AND position < (?1 << 32) + ?3;
+
+-- name: note_trim
+UPDATE runs SET trimmed_before = ?2 WHERE run_key = ?1;
 
 -- name: newest_keyframe
 SELECT position FROM checkpoints
@@ -52,16 +71,26 @@ WHERE position BETWEEN ?1 AND ?2 AND keyframe ORDER BY position DESC LIMIT 1;
 
 -- name: run
 SELECT run_key, run_id, flow_id, flow_version, flow_hash, parent_run_id, status, created_at, ended_at,
-       epoch, owner, expires_at, process, takeovers, claimed_sequence, signal, acked_at,
+       epoch, owner, expires_at, process, takeovers, claimed_sequence, signal, acked_at, forked_at, trimmed_before,
        (SELECT max(position) FROM checkpoints WHERE position BETWEEN run_key << 32 AND (run_key + 1 << 32) - 1)
 FROM runs WHERE run_id = ?1;
 
 -- name: runs
 SELECT run_key, run_id, flow_id, flow_version, flow_hash, parent_run_id, status, created_at, ended_at,
-       epoch, owner, expires_at, process, takeovers, claimed_sequence, signal, acked_at,
+       epoch, owner, expires_at, process, takeovers, claimed_sequence, signal, acked_at, forked_at, trimmed_before,
        (SELECT max(position) FROM checkpoints WHERE position BETWEEN run_key << 32 AND (run_key + 1 << 32) - 1)
 FROM runs
 WHERE (?1 IS NULL OR flow_id = ?1) AND (?2 IS NULL OR run_id = ?2) AND (?3 IS NULL OR status = ?3)
+  AND (?4 IS NULL OR run_key < (SELECT run_key FROM runs WHERE run_id = ?4))
+ORDER BY run_key DESC LIMIT ?5;
+
+-- name: forks
+-- Apart from the above, so that the index on the parent is used.
+SELECT run_key, run_id, flow_id, flow_version, flow_hash, parent_run_id, status, created_at, ended_at,
+       epoch, owner, expires_at, process, takeovers, claimed_sequence, signal, acked_at, forked_at, trimmed_before,
+       (SELECT max(position) FROM checkpoints WHERE position BETWEEN run_key << 32 AND (run_key + 1 << 32) - 1)
+FROM runs
+WHERE parent_run_id = ?6 AND (?1 IS NULL OR flow_id = ?1) AND (?2 IS NULL OR run_id = ?2) AND (?3 IS NULL OR status = ?3)
   AND (?4 IS NULL OR run_key < (SELECT run_key FROM runs WHERE run_id = ?4))
 ORDER BY run_key DESC LIMIT ?5;
 

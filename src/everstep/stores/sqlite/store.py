@@ -11,11 +11,22 @@ from typing import Any, TypeVar
 import apsw
 import msgspec
 
+from everstep.codec.records import digest_of
 from everstep.engine import leases
+from everstep.engine.trimming import check_trim
 from everstep.errors import RunNotFound, StateCorrupted
 from everstep.model.enums import Status
 from everstep.model.leases import Lease, Process
-from everstep.ports.store import Capabilities, Commit, RunFilter, RunRow, Signal, StoredRecord, Verdict
+from everstep.ports.store import (
+    Admission,
+    Capabilities,
+    Commit,
+    RunFilter,
+    RunRow,
+    Signal,
+    StoredRecord,
+    Verdict,
+)
 from everstep.ports.system import Clock
 from everstep.stores.sqlite.database import explain, open_database, page_size, plainly, read_queries, rows
 from everstep.stores.sqlite.room import LogRoom
@@ -48,6 +59,7 @@ class SqliteStore:
         self._put_sql = self._sql["put"]
         self._lock = threading.Lock()
         self._db = open_database(path, synchronous=synchronous, create=create, vfs=vfs)
+        self._db.create_scalar_function("digest_of", digest_of, 1)  # type: ignore[arg-type]  # called with blobs only
         syncs_each_commit = synchronous in ("FULL", "EXTRA") and vfs is None
         self._room = LogRoom(self._db, path, page_size(self._db)) if syncs_each_commit else None
         self._keys: dict[str, int] = {}
@@ -152,7 +164,10 @@ class SqliteStore:
         a = commit.admission
         assert a is not None
         db, sql = self._db, self._sql
-        expires = self._clock.now() + a.ttl
+        refused = self._judge_base(commit, a)
+        if refused is not None:
+            return refused
+        expires = self._clock.now() + a.ttl if a.owner is not None else None
         db.execute(
             sql["admit"],
             (
@@ -167,19 +182,42 @@ class SqliteStore:
                 a.owner,
                 _to_int(expires),
                 _process_text(a.process),
+                commit.sequence,
+                a.forked_at,
             ),
         )
         if db.changes() != 1:
-            key = self._key_of(commit.run_id) or 0
-            return Verdict.ACCEPTED if self._is_at(key * _SPAN + 1, commit.checkpoint_id) else Verdict.EXISTS
+            return self._is_there(commit) or Verdict.EXISTS
         key = db.last_insert_rowid()
-        db.execute(sql["first_put"], (key * _SPAN + 1, commit.checkpoint_id, commit.keyframe, commit.body))
+        position = key * _SPAN + commit.sequence
+        db.execute(sql["first_put"], (position, commit.checkpoint_id, commit.keyframe, commit.body))
         if a.flow_hash not in self._known_flows:
             db.execute(sql["keep_blueprint"], (a.flow_hash, a.blueprint))
             self._known_flows.add(a.flow_hash)
         self._keys[commit.run_id] = key
-        self._heads[commit.run_id] = (1, commit.checkpoint_id)
+        self._heads[commit.run_id] = (commit.sequence, commit.checkpoint_id)
         return Verdict.ACCEPTED
+
+    def _judge_base(self, commit: Commit, admission: Admission) -> Verdict | None:
+        """Return how a fork is judged that cannot be admitted; none if it can, or is no fork."""
+        if admission.forked_at is None:
+            return None
+        found = rows(self._db, self._sql["base"], (admission.parent_run_id, admission.forked_at))
+        if not found:
+            return self._is_there(commit) or Verdict.UNKNOWN_RUN
+        base, is_whole = found[0]
+        is_next = commit.sequence == admission.forked_at + 1
+        if base is not None and base == commit.base and is_whole and is_next:
+            return None
+        return self._is_there(commit) or Verdict.MOVED
+
+    def _is_there(self, commit: Commit) -> Verdict | None:
+        """Accepted, or taken, if the run that this commit would admit exists."""
+        key = self._key_of(commit.run_id)
+        if key is None:
+            return None
+        is_same = self._is_at(key * _SPAN + commit.sequence, commit.checkpoint_id)
+        return Verdict.ACCEPTED if is_same else Verdict.EXISTS
 
     def _key_of(self, run_id: str) -> int | None:
         key = self._keys.get(run_id)
@@ -207,11 +245,26 @@ class SqliteStore:
             found = rows(self._db, self._sql["newest_keyframe"], (key * _SPAN, key * _SPAN + last))
             return self._records(key, found[0][0] - key * _SPAN if found else 1, last)
 
+    async def trim(self, run_id: str, *, before: int) -> int:
+        with self._lock, plainly(self.path):
+            return self._in_transaction(lambda: self._trim(run_id, before))
+
+    def _trim(self, run_id: str, before: int) -> int:
+        found = rows(self._db, self._sql["trimmable"], (run_id, before))
+        if not found:
+            raise _unknown(run_id)
+        key, since, is_keyframe, oldest_fork = found[0]
+        check_trim(run_id, before=before, is_keyframe=bool(is_keyframe), oldest_fork=oldest_fork)
+        self._db.execute(self._sql["trim"], (key, since, before))
+        trimmed = self._db.changes()
+        if trimmed:
+            self._db.execute(self._sql["note_trim"], (key, before))
+        return trimmed
+
     def _records(self, key: int, first: int, last: int) -> list[StoredRecord]:
-        base = key * _SPAN
         try:
-            found = rows(self._db, self._sql["records"], (base + first, base + last))
-            return [StoredRecord(p - base, str(i), bool(k), memoryview(b).tobytes()) for p, i, k, b in found]
+            found = rows(self._db, self._sql["records"], (key * _SPAN, first, last))
+            return [_stored(*row) for row in found]
         except (UnicodeDecodeError, TypeError) as error:
             raise StateCorrupted(f"{self.path} holds a record that is no bytes: {error}.") from error
 
@@ -235,7 +288,7 @@ class SqliteStore:
     ) -> Lease:
         found = rows(self._db, self._sql["run"], (run_id,))
         if not found:
-            raise RunNotFound(f"there is no run {run_id!r}.", fix="Look with: everstep runs")
+            raise _unknown(run_id)
         row, claimed_sequence, epoch = _row(found[0]), found[0][14], found[0][9]
         granted = leases.claim(
             row.lease,
@@ -292,8 +345,10 @@ class SqliteStore:
 
     async def list(self, wanted: RunFilter) -> list[RunRow]:
         status = wanted.status.value if wanted.status is not None else None
-        found = self._execute("runs", (wanted.flow_id, wanted.run_id, status, wanted.before, wanted.limit))
-        return [_row(row) for row in found]
+        bindings = (wanted.flow_id, wanted.run_id, status, wanted.before, wanted.limit)
+        if wanted.parent_run_id is not None:
+            return [_row(row) for row in self._execute("forks", (*bindings, wanted.parent_run_id))]
+        return [_row(row) for row in self._execute("runs", bindings)]
 
     async def blueprint(self, flow_hash: str) -> bytes | None:
         for (structure,) in self._execute("blueprint", (flow_hash,)):
@@ -321,6 +376,17 @@ class SqliteStore:
                     connection.close()
 
 
+def _unknown(run_id: str) -> RunNotFound:
+    return RunNotFound(f"there is no run {run_id!r}.", fix="Look with: everstep runs")
+
+
+def _stored(sequence: int, checkpoint_id: str, keyframe: int, body: bytes, is_stub: int) -> StoredRecord:
+    whole = memoryview(body).tobytes()
+    if is_stub:
+        return StoredRecord(sequence, str(checkpoint_id), False, b"", whole)
+    return StoredRecord(sequence, str(checkpoint_id), bool(keyframe), whole)
+
+
 def _to_int(at: datetime | None) -> int | None:
     return None if at is None else (at - _EPOCH) // _MICROSECOND
 
@@ -342,7 +408,7 @@ def _row(row: tuple[Any, ...]) -> RunRow:
 
 def _read_row(row: tuple[Any, ...]) -> RunRow:
     key, run_id, flow_id, flow_version, flow_hash, parent, status, created, ended = row[:9]
-    epoch, owner, expires, process, takeovers, _, signal, acked, head = row[9:]
+    epoch, owner, expires, process, takeovers, _, signal, acked, forked_at, trimmed_before, head = row[9:]
     lease = None
     if owner is not None:
         held_by = msgspec.json.decode(process, type=Process) if process is not None else None
@@ -360,4 +426,6 @@ def _read_row(row: tuple[Any, ...]) -> RunRow:
         lease=lease,
         signal=Signal(signal) if signal is not None else None,
         acked_at=_to_time(acked),
+        forked_at=forked_at,
+        trimmed_before=trimmed_before,
     )

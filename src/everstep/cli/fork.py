@@ -1,0 +1,96 @@
+"""`everstep fork`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import click
+
+from everstep import Host, RunState
+from everstep.cli.inputs import read_value
+from everstep.cli.listing import info_json
+from everstep.cli.options import command_line, find_place, json_option, looking_at, store_option
+from everstep.cli.plain import write_json
+from everstep.cli.run import remembered_place
+from everstep.cli.state import read
+from everstep.errors import BadRequest
+
+Pairs = tuple[str, ...]
+
+
+@click.command()
+@click.argument("run", metavar="RUN[@N]")
+@click.option("--at", metavar="N", help="The checkpoint, by sequence or id. [default: the newest]")
+@click.option("--set", "values", metavar="NAME=VALUE", multiple=True, help="Edit a value; repeat for more.")
+@click.option("--input", "-i", "inputs", metavar="NAME=VALUE", multiple=True, help="Edit an input.")
+@click.option("--channel", metavar="KEY=VALUE", multiple=True, help="Edit an entry of the channel.")
+@click.option("--as", "fork_id", metavar="ID", help="Name the fork. [default: a new UUID]")
+@click.option("--keep-keys", is_flag=True, help="Use the idempotency keys of the original run again.")
+@store_option
+@json_option
+def fork(
+    run: str,
+    at: str | None,
+    values: Pairs,
+    inputs: Pairs,
+    channel: Pairs,
+    fork_id: str | None,
+    keep_keys: bool,
+    store: str | None,
+    as_json: bool,
+) -> None:
+    """Make a run that goes on from a checkpoint of another, which stays as it is.
+
+    Nothing is copied and nothing is run: `everstep resume` drives the fork. What read an edited value runs
+    again. A value is text where it is text now, otherwise JSON if it parses.
+
+    \b
+    Examples:
+      everstep fork A17@3 --set 'score=0.9' --as A17-b
+      everstep fork A17 --input model=large
+    """
+    with looking_at(store, as_json=as_json) as host:
+        run_id, place = find_place(host, run, at)
+        edits = Edits(host, run_id, place)
+        info = host.fork(
+            run_id,
+            at=place,
+            inputs=edits.read("--input", inputs),
+            state=edits.read("--set", values),
+            channel=edits.read("--channel", channel),
+            fork_id=fork_id,
+            keep_keys=keep_keys,
+        )
+        file = [] if remembered_place(host, info.run_id) else [f"FILE.py:{info.flow}"]
+    again = command_line("resume", info.run_id, *file, store=store)
+    if as_json:
+        write_json({**info_json(info), "resume": again})
+        return
+    click.echo(info.run_id)
+    click.echo(f"forked from {info.parent_run_id}@{info.forked_at}; continue with: {again}", err=True)
+
+
+class Edits:
+    """Reads NAME=VALUE with a view to what the run holds now."""
+
+    def __init__(self, host: Host, run_id: str, at: int | str | None) -> None:
+        self._host, self._run_id, self._at = host, run_id, at
+        self._present: RunState | None = None
+
+    def read(self, option: str, pairs: Iterable[str]) -> dict[str, Any]:
+        """Return the edits of one option."""
+        edits: dict[str, Any] = {}
+        for pair in pairs:
+            name, equals, text = pair.partition("=")
+            if not equals or not name:
+                raise BadRequest(f"{option} {pair!r} is not NAME=VALUE.", fix=f"Write {option} count=3.")
+            if name in edits:
+                raise BadRequest(f"{option} {name} is given twice.", fix="Give it once.")
+            edits[name] = read_value(name, text, [str] if self._is_text(name) else [])
+        return edits
+
+    def _is_text(self, name: str) -> bool:
+        if self._present is None:
+            self._present = self._host.state(self._run_id, self._at)
+        return name in self._present and isinstance(read(self._present, name), str)

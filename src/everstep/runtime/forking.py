@@ -1,0 +1,159 @@
+"""Making a fork: one record that names another run's checkpoint as its base. Nothing is folded or copied."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+from everstep.codec.records import OpenRecord, seal
+from everstep.errors import BadRequest, InputError, RunNotFound
+from everstep.graph.plan import Plan
+from everstep.model.durability import Durability
+from everstep.model.enums import Status, Trigger
+from everstep.model.records import CHANNEL, FORK, CheckpointRecord, StepRecord, Written
+from everstep.ports.store import Admission, Commit, RunRow, Verdict
+from everstep.runtime.lineage import Link
+from everstep.runtime.patience import patiently
+from everstep.runtime.runs import Runs, check_run_id
+from everstep.runtime.services import Services
+from everstep.runtime.values import Slot, ValueSpace
+
+
+class Edits(NamedTuple):
+    """What a fork changes before it goes on."""
+
+    inputs: Mapping[str, Any]
+    state: Mapping[str, Any]
+    channel: Mapping[str, Any]
+
+
+async def fork(
+    services: Services,
+    runs: Runs,
+    run_id: str,
+    at: int | str | None,
+    edits: Edits,
+    *,
+    fork_id: str | None,
+    keep_keys: bool,
+) -> RunRow:
+    """Admit a run that goes on from a checkpoint of another; returns its row.
+
+    This reads the row, the structure of the flow and two records, and writes one: it costs the same however
+    long the run is.
+    """
+    new_id = services.ids.new_id() if fork_id is None else check_run_id(fork_id)
+    row, sequence = await runs.find(run_id, at)
+    link, base = await runs.lineage.read(row, sequence)
+    plan = await runs.plan(link.row)
+    drafts = await _draft(services, plan, edits)
+    commit = _commit(services, plan, new_id, link, base, drafts, keep_keys=keep_keys)
+    verdict = await patiently(services.clock, partial(services.committer.put, commit))
+    if verdict is Verdict.EXISTS:
+        raise BadRequest(f"there is a run {new_id!r} already.", fix="Choose another id for the fork.")
+    if verdict is not Verdict.ACCEPTED:
+        raise RunNotFound(
+            f"{link.where} was removed while it was forked ({verdict.value}).", fix="Take a newer one."
+        )
+    return await runs.row(new_id)
+
+
+async def _draft(services: Services, plan: Plan, edits: Edits) -> list[Slot]:
+    """Encode what is edited; large values are written aside."""
+    twice = sorted(edits.inputs.keys() & edits.state.keys())
+    if twice:
+        raise BadRequest(f"{twice[0]!r} is edited twice.", fix="Give it as an input or as a value, not both.")
+    _check_names("input", edits.inputs, plan.free_inputs | plan.seeds, InputError)
+    # A value inside a nested flow, such as "rag/embedding", would be looked up here.
+    _check_names("value", edits.state, plan.readers.keys() | plan.writers.keys(), BadRequest)
+    channel = {CHANNEL + _channel_key(key): value for key, value in edits.channel.items()}
+    space = ValueSpace(plan, services.values, services.blobs, Durability().blob_threshold)
+    drafts = []
+    for name, value in {**edits.inputs, **edits.state, **channel}.items():
+        draft = space.draft(name, value)
+        if draft.spill is not None:
+            await patiently(services.clock, partial(_write_aside, space, draft))
+        drafts.append(draft)
+    return drafts
+
+
+def _check_names(
+    what: str, names: Collection[str], known: Collection[str], error: type[InputError] | type[BadRequest]
+) -> None:
+    for name in names:
+        if name not in known:
+            close = difflib.get_close_matches(str(name), known, n=1)
+            guess = f" Did you mean {close[0]!r}?" if close else ""
+            raise error(
+                f"the flow has no {what} {name!r}.{guess}",
+                fix=f"It has {', '.join(sorted(known)) or 'none'}.",
+            )
+
+
+def _channel_key(key: object) -> str:
+    if not isinstance(key, str) or not key:
+        raise BadRequest(f"{key!r} is no key of a channel.", fix="Give text.")
+    return key
+
+
+async def _write_aside(space: ValueSpace, draft: Slot) -> None:
+    space.write_aside(draft)
+
+
+def _commit(
+    services: Services,
+    plan: Plan,
+    new_id: str,
+    link: Link,
+    base: OpenRecord,
+    drafts: list[Slot],
+    *,
+    keep_keys: bool,
+) -> Commit:
+    parent, now = link.row, services.clock.now()
+    step = StepRecord(
+        path=FORK, writes=tuple(_next(d.written) for d in drafts), key=None if keep_keys else new_id
+    )
+    record = CheckpointRecord(
+        checkpoint_id=services.ids.new_id(),
+        sequence=link.sequence + 1,
+        base=link.stored.checkpoint_id,
+        trigger=Trigger.FORK,
+        created_at=now,
+        steps=(step,),
+        run_id=new_id,
+        parent_run_id=parent.run_id,
+        flow_id=parent.flow_id,
+        flow_version=parent.flow_version,
+        flow_hash=parent.flow_hash,
+    )
+    body, _ = seal(record, base.digest, [d.payload for d in drafts if d.payload is not None])
+    admission = Admission(
+        flow_id=parent.flow_id,
+        flow_version=parent.flow_version,
+        flow_hash=parent.flow_hash,
+        blueprint=plan.blueprint,
+        parent_run_id=parent.run_id,
+        forked_at=link.sequence,
+        created_at=now,
+        owner=None,
+        ttl=Durability().lease_ttl,
+        process=None,
+    )
+    return Commit(
+        run_id=new_id,
+        sequence=record.sequence,
+        checkpoint_id=record.checkpoint_id,
+        base=record.base,
+        epoch=0,
+        body=body,
+        status=Status.RUNNING,
+        admission=admission,
+    )
+
+
+def _next(written: Written) -> Written:
+    """Say that a write is the version after the newest, whichever that is."""
+    return Written(written.name, 0, written.digest, written.size, written.form, written.artifact)

@@ -1,0 +1,42 @@
+"""Removing what a run no longer needs."""
+
+from __future__ import annotations
+
+from everstep.errors import BadRequest
+from everstep.model.durability import Durability
+from everstep.ports.store import CheckpointStore, RunFilter, RunRow
+from everstep.runtime.runs import Runs
+
+_PAGE = 1000
+
+
+async def clean_up(store: CheckpointStore, runs: Runs, run_id: str, keep: int) -> int:
+    """Remove what lies before the newest keyframe that covers the last `keep` checkpoints; returns how many.
+
+    Nothing is appended, so as much is left over as lies between two keyframes. What a fork needs stays.
+    """
+    if type(keep) is not int or keep < 1:
+        raise BadRequest(f"keep is {keep!r}.", fix="Keep at least 1.")
+    row = await runs.row(run_id)
+    covered = await _oldest_needed(store, row, keep)
+    if covered < row.first or covered < row.trimmed_before:
+        return 0
+    own = await store.tail(run_id, at=covered)
+    if not own or not own[0].keyframe:
+        return 0
+    before = own[0].sequence
+    # What is to be read from now on must be readable, or the older ones are all there is.
+    await runs.rehydrate(row, await runs.plan(row), Durability(), at=before)
+    return await store.trim(run_id, before=before)
+
+
+async def _oldest_needed(store: CheckpointStore, row: RunRow, keep: int) -> int:
+    """Return the oldest checkpoint that must stay readable."""
+    oldest = row.checkpoints - keep + 1
+    before: str | None = None
+    while True:
+        forks = await store.list(RunFilter(parent_run_id=row.run_id, limit=_PAGE, before=before))
+        oldest = min([oldest, *(f.forked_at for f in forks if f.forked_at is not None)])
+        if len(forks) < _PAGE:
+            return oldest
+        before = forks[-1].run_id

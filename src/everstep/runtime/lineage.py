@@ -1,0 +1,164 @@
+"""A run's whole chain: its own records, and of a fork those it shares with the runs it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Iterator
+from typing import NamedTuple
+
+from everstep.codec.records import OpenRecord, check_values, digest_of, unseal
+from everstep.errors import RunNotFound, StateCorrupted
+from everstep.ports.store import CheckpointStore, RunRow, StoredRecord
+
+_PAGE = 256
+
+
+class Link(NamedTuple):
+    """One record of a chain, and the run it lies in."""
+
+    row: RunRow
+    stored: StoredRecord
+
+    @property
+    def sequence(self) -> int:
+        return self.stored.sequence
+
+    @property
+    def where(self) -> str:
+        return f"checkpoint {self.stored.sequence} of run {self.row.run_id!r}"
+
+
+class Lineage:
+    """Reads chains across the places where runs were forked. Nothing here goes deeper by recursion."""
+
+    def __init__(self, store: CheckpointStore) -> None:
+        self._store = store
+
+    async def back(self, row: RunRow) -> AsyncIterator[RunRow]:
+        """Yield the run, the one it was forked from, and so on to the first."""
+        while True:
+            if row.checkpoints < row.first:
+                raise _missing(row)
+            yield row
+            if row.forked_at is None:
+                return
+            parent = await self._store.run(row.parent_run_id or "")
+            if parent is None or parent.first > row.forked_at:
+                raise StateCorrupted(f"run {row.parent_run_id!r}, which {row.run_id!r} comes from, is gone.")
+            row = parent
+
+    async def root(self, row: RunRow) -> RunRow:
+        """Return the first run of the family."""
+        async for ancestor in self.back(row):
+            row = ancestor
+        return row
+
+    async def home(self, row: RunRow, sequence: int) -> RunRow:
+        """Return the run that a checkpoint of this one lies in: itself, or one it comes from."""
+        async for ancestor in self.back(row):
+            row = ancestor
+            if sequence >= row.first:
+                break
+        return row
+
+    async def tail(self, row: RunRow, at: int | None = None) -> list[Link]:
+        """Return the newest keyframe (not after `at`) and what follows it, in order."""
+        parts: list[list[Link]] = []
+        async for run in self.back(row):
+            if at is not None and at < run.first:
+                continue
+            if at is not None and at < run.trimmed_before:
+                raise trimmed(run, at)
+            own = await self._store.tail(run.run_id, at=at)
+            parts.append([Link(run, stored) for stored in own])
+            if not own:
+                raise _missing(run)
+            if own[0].keyframe:
+                break
+            at = run.forked_at
+        return [link for part in reversed(parts) for link in part]
+
+    async def get(self, row: RunRow, first: int = 1, last: int | None = None) -> list[Link]:
+        """Return the records between two sequences, in order; trimmed ones as stubs."""
+        parts: list[list[Link]] = []
+        async for run in self.back(row):
+            if last is None or last >= run.first:
+                own = await self._store.get(run.run_id, first=max(first, run.first), last=last)
+                parts.append([Link(run, stored) for stored in own])
+            if first >= run.first:
+                break
+            last = run.first - 1 if last is None else min(last, run.first - 1)
+        return [link for part in reversed(parts) for link in part]
+
+    async def sequence_of(self, row: RunRow, checkpoint_id: str) -> int | None:
+        """Find a checkpoint by its id, the newest first; this reads the chain back to it."""
+        last = row.checkpoints
+        while last > 0:
+            page = await self.get(row, max(1, last - _PAGE + 1), last)
+            for link in page:
+                if link.stored.checkpoint_id == checkpoint_id:
+                    return link.sequence
+            last -= _PAGE
+        return None
+
+    async def open(
+        self, row: RunRow, first: int = 1, last: int | None = None
+    ) -> list[tuple[Link, OpenRecord | None]]:
+        """Return the records between two sequences, each verified against the one before it."""
+        links = await self.get(row, max(1, first - 1), last)
+        if first <= 1:
+            return list(verified(links))
+        return list(verified(links[1:], claimed_digest(links[0]))) if links else []
+
+    async def read(self, row: RunRow, sequence: int) -> tuple[Link, OpenRecord]:
+        """Return one checkpoint, verified against the one before it, without reading any other."""
+        links = await self.get(row, max(1, sequence - 1), sequence)
+        if not links or links[-1].sequence != sequence:
+            raise StateCorrupted(f"checkpoint {sequence} of run {row.run_id!r} is missing.")
+        link = links[-1]
+        if link.stored.is_stub:
+            raise trimmed(link.row, sequence)
+        before = claimed_digest(links[0]) if len(links) > 1 else b"" if sequence == 1 else None
+        return link, unseal(link.stored.body, link.where, before)
+
+
+def _missing(row: RunRow) -> StateCorrupted:
+    return StateCorrupted(
+        f"the records of run {row.run_id!r} are missing.", fix="Restore the store from a copy."
+    )
+
+
+def claimed_digest(link: Link) -> bytes:
+    """Return the digest that a record says it has; whether it is true shows in the record after it."""
+    return digest_of(link.stored.body) if link.stored.digest is None else link.stored.digest
+
+
+def trimmed(row: RunRow, sequence: int) -> RunNotFound:
+    """Say that a checkpoint is gone, and what is the oldest one still there."""
+    return RunNotFound(
+        f"checkpoint {sequence} of run {row.run_id!r} was removed; "
+        f"the oldest one still there is {row.trimmed_before}.",
+        fix=f"Take one from {row.trimmed_before} on.",
+        oldest=row.trimmed_before,
+    )
+
+
+def verified(links: Iterable[Link], before: bytes | None = b"") -> Iterator[tuple[Link, OpenRecord | None]]:
+    """Open records one after the other, each checked against the digest before it; of a stub there is none.
+
+    `before` is the digest that the first was hashed onto; with none, it must be a keyframe.
+    """
+    previous: Link | None = None
+    for link in links:
+        if previous is not None and link.sequence != previous.sequence + 1:
+            raise StateCorrupted(f"{link.where} follows checkpoint {previous.sequence}: records are missing.")
+        previous = link
+        if link.stored.is_stub:
+            before = link.stored.digest
+            yield link, None
+            continue
+        opened = unseal(link.stored.body, link.where, before)
+        check_values(opened, link.where)
+        if opened.record.run_id not in ("", link.row.run_id):
+            raise StateCorrupted(f"{link.where} belongs to run {opened.record.run_id!r}.")
+        before = opened.digest
+        yield link, opened
