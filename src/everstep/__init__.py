@@ -1,8 +1,9 @@
 """everstep: durable graph flows. Write functions, wire them into a graph, and every step lasts."""
 
+from everstep.client.diff import Diff
 from everstep.client.host import AsyncHost
 from everstep.client.sync import Host
-from everstep.client.views import CheckpointInfo, RunInfo, RunResult, RunState
+from everstep.client.views import Change, CheckpointInfo, Divergence, Replay, RunInfo, RunResult, RunState
 from everstep.errors import EverstepError
 from everstep.graph.channel import Channel
 from everstep.graph.context import Context
@@ -18,9 +19,12 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AsyncHost",
+    "Change",
     "Channel",
     "CheckpointInfo",
     "Context",
+    "Diff",
+    "Divergence",
     "Durability",
     "END",
     "EverstepError",
@@ -29,6 +33,7 @@ __all__ = [
     "Host",
     "ItemError",
     "Node",
+    "Replay",
     "Retry",
     "RunInfo",
     "RunResult",

@@ -19,7 +19,8 @@ from typing import Any
 from uuid import UUID
 
 from everstep.client.views import Stored
-from everstep.errors import EverstepError, ValueUnreadable
+from everstep.client.views import Unreadable as UnreadableValue
+from everstep.errors import ValueUnreadable
 from everstep.model.enums import Status
 from everstep.model.records import ErrorInfo
 
@@ -40,17 +41,14 @@ _TEXT_OF: dict[type, Callable[[Any], str]] = {
 }
 
 
-class Unreadable:
-    """Stands where a value would, were it not for what happened when it was read."""
+class Unreadable(UnreadableValue):
+    """Stands where a value would, with what to do about it on a command line."""
 
     def __init__(self, why: BaseException | str) -> None:
-        text = why.message if isinstance(why, EverstepError) else str(why)
-        self.why = one_line(text) or type(why).__name__
-        if isinstance(why, ValueUnreadable) and "not loaded" in text:
+        super().__init__(why)
+        self.why = printable(self.why)
+        if isinstance(why, ValueUnreadable) and "not loaded" in self.why:
             self.why += " Name the file that defines it with --load."
-
-    def __repr__(self) -> str:
-        return f"<unreadable: {self.why}>"
 
 
 def write_json(value: object) -> None:
@@ -70,7 +68,7 @@ def jsonable(value: object, depth: int = 0) -> Any:
     if deeper > DEEPEST:
         return {"$type": _class_name(value), "text": "<nested too deeply>"}
     match value:
-        case Unreadable():
+        case UnreadableValue():
             return {"$type": "unreadable", "text": value.why}
         case Enum():
             return {"$type": _class_name(value), "text": value.name, "value": jsonable(value.value, deeper)}
@@ -144,8 +142,8 @@ class _Short(reprlib.Repr):
 
 def preview(value: object, width: int = PREVIEW) -> str:
     """Show a value in one line. A long one is cut, and its size is given."""
-    if isinstance(value, Unreadable):
-        return cut(repr(value), max(width, 140))
+    if isinstance(value, UnreadableValue):
+        return cut(printable(repr(value)), max(width, 140))
     short = _Short()
     short.maxlevel = 4
     short.maxstring = short.maxother = short.maxlong = max(width, 8)
@@ -164,8 +162,8 @@ def preview(value: object, width: int = PREVIEW) -> str:
 
 def full(value: object, width: int, indent: int = 0) -> str:
     """Show a whole value: on one line if it fits, else on lines of its own, indented."""
-    if isinstance(value, Unreadable):
-        return repr(value)
+    if isinstance(value, UnreadableValue):
+        return printable(repr(value))
     text = printable(safe_repr(value))
     if len(text) <= width and "\n" not in text:
         return text
@@ -178,7 +176,9 @@ def full(value: object, width: int, indent: int = 0) -> str:
 
 def is_cut(value: object, width: int) -> bool:
     """Say whether a preview of this width leaves something out."""
-    return not isinstance(value, Unreadable) and len(printable(safe_repr(value))) > len(preview(value, width))
+    return not isinstance(value, UnreadableValue) and len(printable(safe_repr(value))) > len(
+        preview(value, width)
+    )
 
 
 def _extent(value: object) -> str:

@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
@@ -96,13 +96,7 @@ def resume(
         raise BadRequest(f"{run_id!r} is not a run: the run id comes first.", fix=f"Write: {again}")
     with open_host(store, create=False) as host:
         run_id = find_run(host, run_id)
-        name = host.info(run_id).flow
-        flow = flow or remembered_place(host, run_id)
-    if flow is None:
-        raise BadRequest(
-            f"the store does not know where flow {name!r} of run {run_id!r} is defined.",
-            fix=f"Write: {command_line('resume', run_id, f'FILE.py:{name}', store=store)}",
-        )
+        flow = flow or place_for(host, run_id, ["resume", run_id], store)
     with stdout_kept_clean(as_json):
         definition = load_flow(flow)
         work: Work = lambda host: host.resume(run_id, definition)  # noqa: E731  a name for its type
@@ -118,6 +112,18 @@ def remembered_place(host: Host, run_id: str) -> str | None:
     [first] = host.checkpoints(run_id, last=1)
     place = (first.metadata or {}).get("source")
     return place if isinstance(place, str) else None
+
+
+def place_for(host: Host, run_id: str, command: Sequence[str], store: str | None) -> str:
+    """Return where a run's flow was when it began, or say how to name it in this command."""
+    place = remembered_place(host, run_id)
+    if place is not None:
+        return place
+    name = host.info(run_id).flow
+    raise BadRequest(
+        f"the store does not know where flow {name!r} of run {run_id!r} is defined.",
+        fix=f"Write: {command_line(*command, f'FILE.py:{name}', store=store)}",
+    )
 
 
 class Executed:

@@ -118,7 +118,7 @@ def _show_run(host: Host, run_id: str, *, as_json: bool) -> None:
         click.echo(text)
     if state.error is not None:
         click.echo()
-        _write_error(state.error.code, f"{state.error.type}: {state.error.message}", state.error.traceback)
+        write_error(state.error.code, f"{state.error.type}: {state.error.message}", state.error.traceback)
 
 
 def _write_head(info: RunInfo, state: RunState) -> None:
@@ -292,24 +292,25 @@ def _write_step(record: CheckpointRecord, step: StepRecord, lookup: Lookup) -> N
     for label, text in lines.items():
         click.echo(f"  {click.style(label.ljust(9), dim=True)} {text}")
     for value, version in step.reads.items():
-        _write_value("read", value, version, lookup.value(value, version))
+        write_value("read", value, version, lookup.value(value, version))
     for w in step.writes:
         note = size(w.size) + (", artifact" if w.artifact is not None else "")
         added = lookup.added(w)
         if added is None:
-            _write_value("wrote", w.name, w.version, lookup.value(w.name, w.version), note=note)
+            write_value("wrote", w.name, w.version, lookup.value(w.name, w.version), note=note)
         else:
             sign = f"+ {count(len(added), 'item')}:"
-            _write_value(
+            write_value(
                 "wrote", w.name, w.version, added[0] if len(added) == 1 else added, sign=sign, note=note
             )
     if step.error is not None:
-        _write_error(step.error.code, f"{step.error.type}: {step.error.message}", step.error.traceback)
+        write_error(step.error.code, f"{step.error.type}: {step.error.message}", step.error.traceback)
 
 
-def _write_value(
+def write_value(
     verb: str, name: str, version: int, value: object, *, sign: str = "=", note: str = ""
 ) -> None:
+    """Write one value of a step, whole."""
     shown = full(value, wide(), 12)
     extra = click.style(f"  [{note}]", dim=True) if note else ""
     mark = click.style(f" (version {version})", dim=True) if version > 1 else ""
@@ -317,7 +318,8 @@ def _write_value(
     click.echo(f"{head}{extra}{shown}" if shown.startswith("\n") else f"{head} {shown}{extra}")
 
 
-def _write_error(code: str, message: str, trace: str) -> None:
+def write_error(code: str, message: str, trace: str) -> None:
+    """Write what a step raised, with the traceback of the user's code below."""
     click.echo(f"  {click.style(f'error [{code}]', fg='red', bold=True)} {one_line(message)}")
     for line in printable(trace).rstrip().splitlines():
         click.secho(f"    {line}", dim=True)

@@ -7,7 +7,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from everstep.client.views import CheckpointInfo, RunInfo, RunResult, RunState
+from everstep.client.diff import Diff, compare_states
+from everstep.client.views import CheckpointInfo, Divergence, Replay, RunInfo, RunResult, RunState
 from everstep.codec.values import Values
 from everstep.errors import BadRequest
 from everstep.graph.flow import Flow
@@ -16,10 +17,12 @@ from everstep.model.records import CheckpointRecord
 from everstep.ports.store import RunFilter, RunRow
 from everstep.ports.system import Clock, Ids
 from everstep.registry import DEFAULT_URL, Opened, open_store
+from everstep.runtime.bisect import bisect
 from everstep.runtime.events import Listener
 from everstep.runtime.forking import Edits, fork
 from everstep.runtime.housekeeping import clean_up
 from everstep.runtime.keeper import LeaseKeeper
+from everstep.runtime.replay import replay
 from everstep.runtime.runs import Runs
 from everstep.runtime.services import Services
 from everstep.runtime.system import ProcFs, SystemClock, SystemIds
@@ -146,6 +149,39 @@ class AsyncHost:
         fork goes on from is removed.
         """
         return await clean_up(self._services.store, self._runs, run_id, keep)
+
+    async def diff(
+        self,
+        run_id: str,
+        other: str | None = None,
+        *,
+        start: int | str | None = None,
+        end: int | str | None = None,
+    ) -> Diff:
+        """Compare a run at `start` with `other`, or with itself, at `end`: values, nodes and status.
+
+        Both are sequences or checkpoint ids. `end` is the newest by default; so is `start` if there is
+        another run, and otherwise the first.
+        """
+        if start is None and other is None:
+            start = 1
+        before = await self.state(run_id, start)
+        return compare_states(before, await self.state(other or run_id, end), self.values)
+
+    async def bisect(self, good: str, bad: str) -> Divergence | None:
+        """Return the first step of a bad run that a good one lacks, or that came out differently there.
+
+        None if every finished step of the bad run is the same in the good one.
+        """
+        return await bisect(self._runs, self.values, good, bad)
+
+    async def replay(self, run_id: str, step: str, flow: Flow, *, allow_effects: bool = False) -> Replay:
+        """Run one recorded step again, alone, on the values it read, and compare. Nothing is written.
+
+        `step` is a node (its last finished visit) or a visit such as `"draft@2"`. An effectful node is
+        refused unless `allow_effects` is true.
+        """
+        return await replay(self._runs, self._services, run_id, step, flow, allow_effects=allow_effects)
 
     async def runs(
         self,

@@ -14,8 +14,9 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
+from everstep.client.diff import Diff
 from everstep.client.host import AsyncHost
-from everstep.client.views import CheckpointInfo, RunInfo, RunResult, RunState
+from everstep.client.views import CheckpointInfo, Divergence, Replay, RunInfo, RunResult, RunState
 from everstep.codec.values import Values
 from everstep.errors import BadRequest
 from everstep.graph.flow import Flow
@@ -168,6 +169,36 @@ class Host:
         An address such as A17@3 names both the run and the sequence.
         """
         return self._lanes.call(lambda host: host.state(run_id, at))
+
+    def diff(
+        self,
+        run_id: str,
+        other: str | None = None,
+        *,
+        start: int | str | None = None,
+        end: int | str | None = None,
+    ) -> Diff:
+        """Compare a run at `start` with `other`, or with itself, at `end`: values, nodes and status.
+
+        Both are sequences or checkpoint ids. `end` is the newest by default; so is `start` if there is
+        another run, and otherwise the first.
+        """
+        return self._lanes.call(lambda host: host.diff(run_id, other, start=start, end=end))
+
+    def bisect(self, good: str, bad: str) -> Divergence | None:
+        """Return the first step of a bad run that a good one lacks, or that came out differently there.
+
+        None if every finished step of the bad run is the same in the good one.
+        """
+        return self._lanes.call(lambda host: host.bisect(good, bad))
+
+    def replay(self, run_id: str, step: str, flow: Flow, *, allow_effects: bool = False) -> Replay:
+        """Run one recorded step again, alone, on the values it read, and compare. Nothing is written.
+
+        `step` is a node (its last finished visit) or a visit such as `"draft@2"`. An effectful node is
+        refused unless `allow_effects` is true.
+        """
+        return self._lanes.call(lambda host: host.replay(run_id, step, flow, allow_effects=allow_effects))
 
     def fork(
         self,

@@ -8,14 +8,21 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from everstep.codec.classes import Stored as Stored  # what values are shown as without their class
+from everstep.codec.compare import Change as Change
+from everstep.codec.compare import Pair as Pair
+from everstep.codec.compare import Unreadable as Unreadable
 from everstep.codec.records import OpenRecord
+from everstep.engine.keyframe import snapshot
 from everstep.errors import NodeFailed, RunCancelled
 from everstep.graph.plan import Plan
 from everstep.model.enums import Status, Trigger
-from everstep.model.records import Counters, ErrorInfo, FlowFrontier, IdempotencyState
+from everstep.model.records import Counters, ErrorInfo, FlowFrontier, IdempotencyState, NodeState
 from everstep.ports.store import RunRow
+from everstep.runtime.bisect import Divergence as Divergence
+from everstep.runtime.bisect import Visited as Visited
 from everstep.runtime.lineage import Link
 from everstep.runtime.rehydrate import Rehydrated
+from everstep.runtime.replay import Replay as Replay
 from everstep.runtime.runs import Outcome
 from everstep.runtime.values import ValueSpace
 
@@ -128,6 +135,7 @@ class RunState(Mapping[str, Any]):
         self.counters: Counters = folded.state.counters()
         self.plan = folded.state.plan
         """The wiring that the run began with, without its functions."""
+        self._folded = folded
         self._space = folded.space
         self._where: dict[str, tuple[str, str]] = {
             prefix + name: (name, prefix)
@@ -157,6 +165,16 @@ class RunState(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self._where)
+
+    @property
+    def digests(self) -> dict[str, bytes]:
+        """For each kept value something that is equal only for equal values; none is read for it."""
+        return self._folded.digests()
+
+    @property
+    def nodes(self) -> dict[str, NodeState]:
+        """Where the run stood with each node that had run or was to run."""
+        return snapshot(self._folded.state, ()).nodes
 
     def __repr__(self) -> str:
         return f"<state of {self.run_id} at {self.sequence}: {', '.join(self.versions)}>"

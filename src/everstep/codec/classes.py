@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import hashlib
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -64,10 +65,18 @@ class StoredMember(Stored):
         return f"{self.type_name.rpartition(':')[2]}.{self.fields['text']}"
 
 
+class StoredArray(Stored):
+    """A numpy array without its numbers: what kind it is, its shape, and a digest of what it holds."""
+
+    __slots__ = ()
+
+
 def as_stored(code: int, parts: list[Any]) -> Stored:
-    """Return what was stored of an instance, without its class."""
+    """Return what was stored of an instance, without its class; of an array only a summary."""
     if code in (Tag.ARRAY, Tag.ARRAY_SCALAR):
-        return Stored("numpy:ndarray", {"dtype": parts[0], "shape": parts[1] if code == Tag.ARRAY else []})
+        shape = parts[1] if code == Tag.ARRAY else []
+        digest = hashlib.sha256(repr(parts[2:-1]).encode() + parts[-1]).hexdigest()[:12]
+        return StoredArray("numpy:ndarray", {"dtype": parts[0], "shape": shape, "digest": digest})
     name, apart = parts
     if code == Tag.ENUM and isinstance(apart, str):
         return StoredMember(name, {"text": apart})

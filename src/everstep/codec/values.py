@@ -75,6 +75,10 @@ class Values:
             )
         self._by_class[cls] = self._by_name[name] = _Serializer(cls, name, encode, decode)
 
+    def is_registered(self, cls: type) -> bool:
+        """Say whether instances of exactly this class have a serializer of the user's."""
+        return cls in self._by_class
+
     def encode(self, value: object, where: str) -> bytes:
         """Return the bytes of a value, or raise ValueNotStorable that names the part to blame.
 

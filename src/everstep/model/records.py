@@ -120,6 +120,13 @@ class StepRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     ends: bool = False
     """True if it ended its flow."""
 
+    def whole_name(self, name: str) -> str:
+        """Return the whole name of a value that this step reads or writes, as a run's state shows it."""
+        if name[0] == "@" or self.path[0] == "@":
+            return name
+        head, slash, last = self.path.rpartition("/")
+        return f"{self.path}/{name}" if "#" in last else head + slash + name
+
 
 class NodeState(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where a run stands with one node: the fold of its steps."""

@@ -43,5 +43,5 @@ def _numbered(step: StepRecord, versions: dict[str, int]) -> StepRecord:
             msgspec.structs.replace(w, version=w.version or versions.get(w.name, 0) + 1) for w in step.writes
         )
         step = msgspec.structs.replace(step, writes=tuple(numbered))
-    versions.update((w.name, w.version) for w in step.writes)
+    versions.update((step.whole_name(w.name), w.version) for w in step.writes)
     return step

@@ -13,8 +13,10 @@ from pathlib import Path
 from types import GeneratorType
 from typing import Any
 
+from everstep.engine.keys import automatic_key
 from everstep.engine.scope import Scope
 from everstep.errors import EverstepError, NodeTimeout
+from everstep.graph.channel import Channel
 from everstep.graph.context import Context
 from everstep.graph.node import Node
 from everstep.model.records import ErrorInfo, QueuedTask
@@ -96,6 +98,27 @@ class Call:
         asked = self.context.checkpoint_request if self.context is not None else None
         elapsed = (self.ended_at - self.started_at).total_seconds()
         return {"node": self.path, "visit": self.visit, "elapsed": elapsed, **(asked or {})}
+
+
+def give_context(
+    call: Call, run_id: str, key_run: str, path: str, visit: int, channel: Callable[[], Channel] | None
+) -> None:
+    """Hand a node its context; a visit without a key of its own gets the automatic one.
+
+    `key_run` is the run whose id goes into keys: a fork may keep those of the run it comes from.
+    """
+    key = call.key or automatic_key(key_run, path, visit)
+    call.context = Context(
+        run_id,
+        call.node.name,
+        visit,
+        call.attempt,
+        key,
+        path=path,
+        neighbours=call.scope.plan,
+        channel=channel,
+    )
+    call.kwargs[call.node.context_param or ""] = call.context
 
 
 def call_here(call: Call, on_chunk: OnChunk | None) -> None:

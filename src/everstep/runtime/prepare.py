@@ -6,134 +6,31 @@ from typing import Any
 
 from everstep.engine import decide
 from everstep.engine.flush import FlushPolicy
-from everstep.engine.keys import automatic_key, declared_key, must_announce, reads_inputs
+from everstep.engine.keys import declared_key, must_announce, reads_inputs
 from everstep.engine.scope import Scope
 from everstep.engine.state import RunState
 from everstep.errors import EverstepError, InputNeverCame, ValueUnreadable
 from everstep.graph.channel import RESULT_SUFFIX, Channel
-from everstep.graph.context import Context
 from everstep.graph.flow import Flow
 from everstep.graph.node import Node
 from everstep.model.enums import Effects, Trigger
 from everstep.model.records import QueuedTask
 from everstep.runtime.desk import ChannelDesk
-from everstep.runtime.invoke import Call, call_anywhere
+from everstep.runtime.invoke import Call, call_anywhere, give_context
 from everstep.runtime.journal import Journal
 from everstep.runtime.nesting import TASK
 from everstep.runtime.services import Services
 from everstep.runtime.values import ValueSpace
 
 
-class Preparer:
-    """Makes calls ready."""
+class Arguments:
+    """Finds what a node is called with, in the values and the channel of a run."""
 
-    def __init__(
-        self,
-        services: Services,
-        flow: Flow,
-        journal: Journal,
-        state: RunState,
-        space: ValueSpace,
-        desk: ChannelDesk,
-        policy: FlushPolicy,
-    ) -> None:
-        self._services = services
-        self._flow = flow
-        self._journal = journal
-        self._state = state
+    def __init__(self, space: ValueSpace, desk: ChannelDesk) -> None:
         self._space = space
         self._desk = desk
-        self._policy = policy
-        self._missed = {
-            prefix + name
-            for prefix, area in space.areas.items()
-            for name in area
-            if space.is_missed(name, prefix)
-        }
-        """Transient values lost with an earlier process."""
 
-    def at_once(self, scope: Scope, i: int) -> Call | None:
-        """Gather a node's arguments, if that is all there is to do."""
-        node = scope.plan.nodes[i]
-        is_more = node.idempotency_key is not None or self._missed
-        if is_more or (self._policy.before_effects and node.effects is Effects.EFFECTFUL):
-            return None
-        call = self._call_of(scope, i, node)
-        if node.context_param is not None:
-            self._give_context(call, call.visit)
-        return call
-
-    async def prepare(self, scope: Scope, i: int) -> Call:
-        """Gather a node's arguments and key; flush first where the policy wants that."""
-        journal = self._journal
-        node = scope.plan.nodes[i]
-        if self._policy.before_effects and node.effects is Effects.EFFECTFUL:
-            trigger = self._policy.before(node, steps=len(journal.steps))
-            if trigger is not None:
-                await journal.flush(trigger)
-        lost = await self.make_up(scope, i) if self._missed else None
-        call = self._call_of(scope, i, node) if lost is None else self.failed_call(scope, i, lost)
-        if node.idempotency_key is not None and call.error is None:
-            await self._find_key(call)
-        if node.context_param is not None:
-            self._give_context(call, call.visit)
-        return call
-
-    def failed_call(self, scope: Scope, i: int, error: Exception) -> Call:
-        """Return a call that failed before it was made."""
-        call = Call(scope, i, scope.plan.nodes[i], scope.visits[i] + 1, scope.attempts[i] + 1, {}, {})
-        call.error = error
-        return call
-
-    async def make_up(self, scope: Scope, i: int) -> Exception | None:
-        """Make the transient values that a node reads again, if they were lost with an earlier process."""
-        space = self._space
-        for p in scope.plan.nodes[i].params:
-            source = p.source
-            if scope.prefix + source not in self._missed or not space.is_missed(source, scope.prefix):
-                continue
-            w = next(w for w in reversed(scope.plan.writers[source]) if scope.visits[w])
-            newer = sorted(n for n, version in scope.reads[w].items() if scope.versions[n] != version)
-            if newer:
-                return ValueUnreadable(
-                    f"{source!r} was not kept and cannot be made again: {', '.join(newer)} changed since.",
-                    fix=f"Drop persist='no' from {scope.path_of(w)!r}.",
-                )
-            lost = await self.make_up(scope, w)
-            if lost is not None:
-                return lost
-            call = self._call_of(scope, w, scope.plan.nodes[w])
-            if call.node.context_param is not None:
-                self._give_context(call, scope.visits[w])
-            await call_anywhere(call, self._services.pool)
-            if call.error is not None:
-                return call.error
-            try:
-                values = call.node.spread(call.returned)
-            except EverstepError as error:
-                return error
-            for name, value in zip(call.node.outputs, values, strict=True):
-                space.make_up(name, value, scope.prefix)
-        return None
-
-    def _give_context(self, call: Call, visit: int) -> None:
-        run_id, node, scope = self._journal.run_id, call.node, call.scope
-        path = call.path
-        key = call.key or automatic_key(self._journal.key_run, path, visit)
-        types = self._flow.channel
-        call.context = Context(
-            run_id,
-            node.name,
-            visit,
-            call.attempt,
-            key,
-            path=path,
-            neighbours=scope.plan,
-            channel=lambda: Channel(self._desk.seen_from(scope), call, types),
-        )
-        call.kwargs[node.context_param or ""] = call.context
-
-    def _call_of(self, scope: Scope, i: int, node: Node) -> Call:
+    def call_of(self, scope: Scope, i: int, node: Node) -> Call:
         """Return the next attempt at a node with the values it reads."""
         take = self._space.take
         versions, attempt = scope.versions, scope.attempts[i] + 1
@@ -181,6 +78,107 @@ class Preparer:
                 f"{call.path!r} needs {names}, and no node, input or channel key gives it.",
                 fix="Pass it as an input, set it in the channel before, or give the parameter a default.",
             )
+
+
+class Preparer:
+    """Makes calls ready."""
+
+    def __init__(
+        self,
+        services: Services,
+        flow: Flow,
+        journal: Journal,
+        state: RunState,
+        space: ValueSpace,
+        desk: ChannelDesk,
+        policy: FlushPolicy,
+    ) -> None:
+        self._services = services
+        self._flow = flow
+        self._journal = journal
+        self._state = state
+        self._space = space
+        self._desk = desk
+        self._arguments = Arguments(space, desk)
+        self._policy = policy
+        self._missed = {
+            prefix + name
+            for prefix, area in space.areas.items()
+            for name in area
+            if space.is_missed(name, prefix)
+        }
+        """Transient values lost with an earlier process."""
+
+    def at_once(self, scope: Scope, i: int) -> Call | None:
+        """Gather a node's arguments, if that is all there is to do."""
+        node = scope.plan.nodes[i]
+        is_more = node.idempotency_key is not None or self._missed
+        if is_more or (self._policy.before_effects and node.effects is Effects.EFFECTFUL):
+            return None
+        call = self._arguments.call_of(scope, i, node)
+        if node.context_param is not None:
+            self._give_context(call, call.visit)
+        return call
+
+    async def prepare(self, scope: Scope, i: int) -> Call:
+        """Gather a node's arguments and key; flush first where the policy wants that."""
+        journal = self._journal
+        node = scope.plan.nodes[i]
+        if self._policy.before_effects and node.effects is Effects.EFFECTFUL:
+            trigger = self._policy.before(node, steps=len(journal.steps))
+            if trigger is not None:
+                await journal.flush(trigger)
+        lost = await self.make_up(scope, i) if self._missed else None
+        call = self._arguments.call_of(scope, i, node) if lost is None else self.failed_call(scope, i, lost)
+        if node.idempotency_key is not None and call.error is None:
+            await self._find_key(call)
+        if node.context_param is not None:
+            self._give_context(call, call.visit)
+        return call
+
+    def failed_call(self, scope: Scope, i: int, error: Exception) -> Call:
+        """Return a call that failed before it was made."""
+        call = Call(scope, i, scope.plan.nodes[i], scope.visits[i] + 1, scope.attempts[i] + 1, {}, {})
+        call.error = error
+        return call
+
+    async def make_up(self, scope: Scope, i: int) -> Exception | None:
+        """Make the transient values that a node reads again, if they were lost with an earlier process."""
+        space = self._space
+        for p in scope.plan.nodes[i].params:
+            source = p.source
+            if scope.prefix + source not in self._missed or not space.is_missed(source, scope.prefix):
+                continue
+            w = next(w for w in reversed(scope.plan.writers[source]) if scope.visits[w])
+            newer = sorted(n for n, version in scope.reads[w].items() if scope.versions[n] != version)
+            if newer:
+                return ValueUnreadable(
+                    f"{source!r} was not kept and cannot be made again: {', '.join(newer)} changed since.",
+                    fix=f"Drop persist='no' from {scope.path_of(w)!r}.",
+                )
+            lost = await self.make_up(scope, w)
+            if lost is not None:
+                return lost
+            call = self._arguments.call_of(scope, w, scope.plan.nodes[w])
+            if call.node.context_param is not None:
+                self._give_context(call, scope.visits[w])
+            await call_anywhere(call, self._services.pool)
+            if call.error is not None:
+                return call.error
+            try:
+                values = call.node.spread(call.returned)
+            except EverstepError as error:
+                return error
+            for name, value in zip(call.node.outputs, values, strict=True):
+                space.make_up(name, value, scope.prefix)
+        return None
+
+    def _give_context(self, call: Call, visit: int) -> None:
+        view, types = self._desk.seen_from(call.scope), self._flow.channel
+        journal = self._journal
+        give_context(
+            call, journal.run_id, journal.key_run, call.path, visit, lambda: Channel(view, call, types)
+        )
 
     async def _find_key(self, call: Call) -> None:
         """Work the key out, or use the announced one again. A key of the user's making is announced first."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
 
+from everstep.codec.compare import Unreadable
 from everstep.codec.records import OpenRecord
 from everstep.codec.values import Values
 from everstep.engine.keyframe import restore
@@ -11,12 +13,15 @@ from everstep.engine.state import RunState
 from everstep.errors import RunNotFound
 from everstep.graph.plan import Plan
 from everstep.model.enums import Status, Trigger
-from everstep.model.records import CheckpointRecord, Counters, ErrorInfo
+from everstep.model.records import CheckpointRecord, Counters, ErrorInfo, StepRecord
 from everstep.ports.store import CheckpointBlobStore
 from everstep.runtime.journal import Head
 from everstep.runtime.lineage import Link, verified
 from everstep.runtime.nesting import apply, loaded
-from everstep.runtime.values import ValueSpace
+from everstep.runtime.values import ValueSpace, split_name
+
+Version = tuple[str, int]
+"""A value by its name and the number of its version."""
 
 
 class Rehydrated:
@@ -31,10 +36,16 @@ class Rehydrated:
         self.status = Status.RUNNING
         self.error: ErrorInfo | None = None
         self.record: CheckpointRecord | None = None
+        self.seen: dict[Version, Any] = {}
+        """Versions that were watched for and came by, or why one of them cannot be read."""
+        self._watched: frozenset[Version] = frozenset()
 
     def fold(self, links: Sequence[Link]) -> Rehydrated:
-        """Take these records into account; they begin with a keyframe or with the first of all."""
-        for link, opened in verified(links, b"" if links[0].sequence == 1 else None):
+        """Take these records into account; they go on from the last one taken, else begin with a
+        keyframe or with the first of all.
+        """
+        before = self.head.digest if self.head.sequence else b"" if links[0].sequence == 1 else None
+        for link, opened in verified(links, before):
             if opened is None:
                 raise RunNotFound(f"{link.where} was just removed.", fix="Look at a newer one.")
             stored = link.stored
@@ -44,6 +55,38 @@ class Rehydrated:
             self.head.digest = opened.digest
             self.head.tail_bytes = 0 if stored.keyframe else self.head.tail_bytes + len(stored.body)
         return self
+
+    def approach(self, opened: OpenRecord, count: int) -> None:
+        """Take only the first steps of the next record into account."""
+        payloads = iter(opened.payloads)
+        for step in opened.record.steps[:count]:
+            self._apply(step, payloads)
+
+    def watch(self, versions: Collection[Version]) -> None:
+        """Note these versions in `seen`: those that are there, and the others when they come by."""
+        self._watched = frozenset(versions)
+        for prefix, area in self.space.areas.items():
+            for name in area:
+                self._note(prefix + name)
+
+    def digests(self) -> dict[str, bytes]:
+        """Return something for each kept value that is equal only for equal ones, without reading any."""
+        return {
+            prefix + name: slot.digest()
+            for prefix, area in self.space.areas.items()
+            for name, slot in area.items()
+            if not slot.is_transient
+        }
+
+    def _note(self, full: str) -> None:
+        prefix, name = split_name(full)
+        slot = self.space.areas.get(prefix, {}).get(name)
+        if slot is None or (full, slot.written.version) not in self._watched:
+            return
+        try:
+            self.seen[full, slot.written.version] = self.space.peek(name, prefix)
+        except Exception as error:  # whatever is wrong with one value, the others can be read
+            self.seen[full, slot.written.version] = Unreadable(error)
 
     def _take(self, opened: OpenRecord, *, is_first: bool) -> None:
         record = opened.record
@@ -57,10 +100,18 @@ class Rehydrated:
             self.space.restore(record.state.values, payloads)
             versions = {w.name: w.version for w in record.state.values}
             restore(self.state, versions, record.state, record.counters or Counters())
+            for name in versions if self._watched else ():
+                self._note(name)
             return
         for step in record.steps:
-            slots = [
-                loaded(self.state, self.space, step, w, next(payloads) if w.is_inline else None)
-                for w in step.writes
-            ]
-            apply(self.state, self.space, step, slots)
+            self._apply(step, payloads)
+
+    def _apply(self, step: StepRecord, payloads: Iterator[bytes]) -> None:
+        slots = [
+            loaded(self.state, self.space, step, w, next(payloads) if w.is_inline else None)
+            for w in step.writes
+        ]
+        apply(self.state, self.space, step, slots)
+        if self._watched:
+            for write in step.writes:
+                self._note(step.whole_name(write.name))

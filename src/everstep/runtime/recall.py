@@ -1,0 +1,69 @@
+"""Values as a step found them and left them, also those that were overwritten within its checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from everstep.codec.compare import Unreadable
+from everstep.model.records import FORK, CheckpointRecord, Written
+from everstep.runtime.rehydrate import Version
+from everstep.runtime.runs import Runs
+
+
+class Chain:
+    """The headers of a run, and the values they name, read when they are asked for."""
+
+    def __init__(self, runs: Runs, run_id: str, records: Sequence[CheckpointRecord]) -> None:
+        self._runs = runs
+        self.run_id = run_id
+        self.records = records
+        self.writes: dict[Version, Written] = {}
+        self._written_in: dict[Version, int] = {}
+        newest: dict[str, int] = {}
+        for record in records:
+            for write in record.state.values if record.state is not None else ():
+                self.writes.setdefault((write.name, write.version), write)
+                self._written_in.setdefault((write.name, write.version), record.sequence)
+            for step in record.steps:
+                for write in step.writes:
+                    name = step.whole_name(write.name)
+                    # An edit is recorded without a number: it is the version after the newest.
+                    newest[name] = write.version or newest.get(name, 0) + 1
+                    self.writes[name, newest[name]] = write
+                    self._written_in[name, newest[name]] = record.sequence
+
+    async def values(self, sequence: int, wanted: Collection[Version]) -> dict[Version, Any]:
+        """Return versions written in or before a checkpoint; where one cannot be read, an `Unreadable`."""
+        if not wanted:
+            return {}
+        is_oldest = sequence == self.records[0].sequence
+        folded = await self._runs.look_back(self.run_id, sequence if is_oldest else sequence - 1)
+        folded.watch(wanted)
+        if not is_oldest:
+            folded.fold(await self._runs.lineage.get(await self._runs.row(self.run_id), sequence, sequence))
+        found = dict(folded.seen)
+        for version in set(wanted) - found.keys():
+            found[version] = await self._older(version, sequence)
+        return found
+
+    async def key_run(self, sequence: int) -> str:
+        """Return the run whose id went into idempotency keys at a checkpoint."""
+        for record in reversed([r for r in self.records if r.sequence <= sequence]):
+            forked = [step.key for step in record.steps if step.path == FORK and step.key]
+            known = forked[-1] if forked else record.state.key_run if record.state is not None else None
+            if known:
+                return known
+        return (await self._runs.lineage.root(await self._runs.row(self.run_id))).run_id
+
+    async def _older(self, version: Version, sequence: int) -> Any:
+        """Return a version that was overwritten before the checkpoint before this one was written."""
+        written_in = self._written_in.get(version)
+        if written_in is None or written_in >= sequence:
+            return Unreadable(f"no checkpoint up to {sequence} wrote version {version[1]} of {version[0]!r}")
+        return (await self.values(written_in, [version]))[version]
+
+
+async def chain_of(runs: Runs, run_id: str) -> Chain:
+    """Read the headers of a run."""
+    return Chain(runs, run_id, await runs.history(run_id, None))

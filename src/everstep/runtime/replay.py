@@ -1,0 +1,323 @@
+"""Run one recorded step again, alone, on the values it read.
+
+Nothing is written: no lease, no record, no artifact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from everstep.codec.compare import Change, Pair, Unreadable, compare
+from everstep.codec.values import Values
+from everstep.engine.scope import Scope
+from everstep.errors import BadRequest, EverstepError, FlowChanged, RunNotFound, ValueUnreadable
+from everstep.graph.channel import Channel
+from everstep.graph.flow import Flow
+from everstep.graph.node import Node
+from everstep.model.enums import Effects, Persist, Status, ValueForm
+from everstep.model.records import CheckpointRecord, ErrorInfo, StepRecord
+from everstep.runtime.desk import ChannelDesk
+from everstep.runtime.invoke import (
+    Call,
+    Overdue,
+    call_async,
+    call_here,
+    call_in_thread,
+    describe_error,
+    give_context,
+)
+from everstep.runtime.nesting import Lists
+from everstep.runtime.prepare import Arguments
+from everstep.runtime.recall import Chain, chain_of
+from everstep.runtime.rehydrate import Rehydrated
+from everstep.runtime.runs import Runs, check_flow
+from everstep.runtime.services import Services
+
+_ENDED = (Status.COMPLETED, Status.FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """What a step did when it was run again, beside what was recorded of it."""
+
+    run_id: str
+    path: str
+    visit: int
+    sequence: int
+    """The checkpoint that holds the step."""
+    inputs: dict[str, Any]
+    """The values it read, by name."""
+    outputs: tuple[Pair, ...]
+    """The values it wrote: `before` as recorded, `after` as it wrote them now."""
+    decision: tuple[str, ...] | None
+    """What a gate chose now."""
+    recorded_decision: tuple[str, ...] | None
+    error: ErrorInfo | None
+    """What it raised now."""
+    recorded_error: ErrorInfo | None
+
+    @property
+    def is_equal(self) -> bool | None:
+        """Whether it came out as recorded; none if that cannot be told, since an output cannot be read."""
+        if self.decision != self.recorded_decision or not _is_same_error(self.error, self.recorded_error):
+            return False
+        found = {pair.is_equal for pair in self.outputs}
+        return False if False in found else None if None in found else True
+
+
+class _Recorded(NamedTuple):
+    run_id: str
+    record: CheckpointRecord
+    step: StepRecord
+
+
+async def replay(
+    runs: Runs, services: Services, run_id: str, step: str, flow: Flow, *, allow_effects: bool
+) -> Replay:
+    """Call the node of a recorded step with the values that it read, and compare what comes of it."""
+    check_flow(flow)
+    row = await runs.row(run_id)
+    if row.flow_id != flow.name:
+        raise FlowChanged(
+            f"run {run_id!r} belongs to flow {row.flow_id!r}, not {flow.name!r}.",
+            fix="Replay it with its own flow.",
+        )
+    chain = await chain_of(runs, run_id)
+    recorded = find_step(run_id, chain.records, step)
+    node = _node_at(flow, recorded.step.path)
+    if node.effects is Effects.EFFECTFUL and not allow_effects:
+        raise BadRequest(
+            f"node {node.name!r} is effectful: a replay would do it to the world again.",
+            fix="If that is what you want, pass allow_effects=True, or --effects.",
+        )
+    call = await _call_of(runs, services, chain, recorded, node)
+    inputs = {
+        p.source: _copy(services.values, p.source, call.kwargs[p.name])
+        for p in node.params
+        if p.name in call.kwargs
+    }
+    if node.context_param is not None:
+        await _give_context(runs, services, chain, recorded, call, flow)
+    await _make(call, services)
+    now = _outputs(call, services.values)
+    return Replay(
+        run_id,
+        recorded.step.path,
+        recorded.step.visit,
+        recorded.record.sequence,
+        inputs,
+        outputs=await _compared(chain, recorded, now, services.values),
+        decision=call.decision,
+        recorded_decision=recorded.step.decision,
+        error=None if call.error is None else describe_error(call.error),
+        recorded_error=recorded.step.error,
+    )
+
+
+def find_step(run_id: str, records: Sequence[CheckpointRecord], wanted: str) -> _Recorded:
+    """Return the last finished visit to a node, or the visit that `node@2` names."""
+    steps = [
+        _Recorded(run_id, record, step)
+        for record in records
+        for step in record.steps
+        if not step.path.startswith("@") and step.status is not Status.RUNNING
+    ]
+    found = [at for at in steps if at.step.path == wanted]
+    if not found:
+        path, _, visit = wanted.rpartition("@")
+        found = [at for at in steps if at.step.path == path and str(at.step.visit) == visit]
+    # An attempt that was to be tried again is better than nothing: the process may have died in the pause.
+    finished = [at for at in found if at.step.status in _ENDED]
+    if not found:
+        names = dict.fromkeys(at.step.path for at in steps)
+        raise RunNotFound(
+            f"run {run_id!r} has no finished step {wanted!r}.",
+            fix=f"It has steps of {', '.join(names) or 'no node'}; name one visit as node@2.",
+        )
+    return (finished or found)[-1]
+
+
+def _node_at(flow: Flow, path: str) -> Node:
+    """Return the node at a path, in the flow or in a flow inside it."""
+    plan = flow.plan
+    *outer, last = path.split("/")
+    for segment in outer:
+        child = plan.children.get(plan.index.get(_name(segment), -1))
+        if child is None:
+            raise _no_node(flow, path)
+        plan = child.plan
+    i = plan.index.get(_name(last))
+    if i is None:
+        raise _no_node(flow, path)
+    child = plan.children.get(i)
+    if child is not None and (not child.is_leaf or "#" not in last):
+        raise BadRequest(
+            f"{path!r} is a flow, not a step of one node.", fix=f"Name a node inside it, such as {path}/NODE."
+        )
+    return plan.nodes[i] if child is None else child.plan.nodes[0]
+
+
+def _name(segment: str) -> str:
+    return segment.partition("#")[0].partition("@")[0]
+
+
+def _no_node(flow: Flow, path: str) -> FlowChanged:
+    return FlowChanged(
+        f"flow {flow.name!r} has no node {path!r}.", fix=f"It has {', '.join(flow.plan.paths)}."
+    )
+
+
+async def _moment_before(runs: Runs, recorded: _Recorded) -> Rehydrated:
+    """Fold the chain up to the step, as the step found it."""
+    row, sequence = await runs.find(recorded.run_id, recorded.record.sequence)
+    if sequence - 1 < (await runs.lineage.home(row, sequence - 1)).trimmed_before:
+        # What lies before it was removed; what it read may still be there after it.
+        return await runs.look_back(recorded.run_id, sequence)
+    folded = await runs.look_back(recorded.run_id, sequence - 1)
+    _, opened = await runs.lineage.read(row, sequence)
+    folded.approach(opened, recorded.record.steps.index(recorded.step))
+    return folded
+
+
+async def _call_of(runs: Runs, services: Services, chain: Chain, recorded: _Recorded, node: Node) -> Call:
+    step = recorded.step
+    folded = await _moment_before(runs, recorded)
+    state, space = folded.state, folded.space
+    scope, i, _ = state.locate(step.path)
+    if scope.parent is not None:
+        Lists(space).fill(scope)
+    _check_reads(recorded, node, chain, scope)
+    desk = ChannelDesk(state, space, services.clock)
+    try:
+        call = Arguments(space, desk).call_of(scope, i, node)
+    except EverstepError as error:
+        raise ValueUnreadable(
+            f"{step.path!r} cannot be replayed: {error.message}",
+            fix="Import the module of its class, or register its serializer.",
+        ) from error
+    await _correct(chain, recorded, call)
+    call.visit, call.attempt, call.key, call.reads = step.visit, step.attempts, step.key, step.reads
+    return call
+
+
+def _check_reads(recorded: _Recorded, node: Node, chain: Chain, scope: Scope) -> None:
+    step = recorded.step
+    lost = sorted(
+        name
+        for name, version in step.reads.items()
+        if (write := chain.writes.get((step.whole_name(name), version))) is not None
+        and write.form is ValueForm.TRANSIENT
+    )
+    if lost:
+        raise ValueUnreadable(
+            f"{step.path!r} cannot be replayed: {', '.join(lost)} was not kept.",
+            fix='The node that wrote it says persist="no".',
+        )
+    for param in node.params:
+        is_given = (
+            param.source in step.reads or param.source in scope.plan.channelled[scope.plan.index[node.name]]
+        )
+        if param.required and not is_given and step.task is None:
+            raise FlowChanged(
+                f"node {node.name!r} reads {param.source!r} now, which it did not when the run was made.",
+                fix="Give the parameter a default, or replay with the code that the run was made with.",
+            )
+
+
+async def _correct(chain: Chain, recorded: _Recorded, call: Call) -> None:
+    """Put the version that the step read in the place of one that a step beside it has written since."""
+    step = recorded.step
+    wanted = {
+        (step.whole_name(name), version): name
+        for name, version in step.reads.items()
+        if call.reads.get(name) != version
+    }
+    found = await chain.values(recorded.record.sequence, list(wanted))
+    for version, name in wanted.items():
+        value = found[version]
+        if isinstance(value, Unreadable):
+            raise ValueUnreadable(
+                f"{step.path!r} cannot be replayed: {name!r} cannot be read: {value.why}",
+                fix="Import the module of its class, or register its serializer.",
+            )
+        for param in call.node.params:
+            if param.source == name:
+                call.kwargs[param.name] = value
+
+
+async def _give_context(
+    runs: Runs, services: Services, chain: Chain, recorded: _Recorded, call: Call, flow: Flow
+) -> None:
+    folded = await _moment_before(runs, recorded)
+    desk = ChannelDesk(folded.state, folded.space, services.clock)
+    keys = await chain.key_run(recorded.record.sequence)
+    step, view = recorded.step, desk.seen_from(call.scope)
+    give_context(
+        call,
+        recorded.record.run_id,
+        keys,
+        step.path,
+        step.visit,
+        lambda: Channel(view, call, flow.channel),
+    )
+
+
+async def _make(call: Call, services: Services) -> None:
+    if call.node.is_async:
+        await call_async(call, None)
+    elif services.owns_loop and call.node.timeout is None:
+        call_here(call, None)  # on the caller's thread, where a debugger expects it
+    else:
+        try:
+            await call_in_thread(call, services.pool, None)
+        except Overdue as overdue:
+            call.error = overdue.error
+
+
+def _outputs(call: Call, values: Values) -> dict[str, Any]:
+    """Return what a node wrote as a run would have kept it; a node at fault gets the error as its own."""
+    node = call.node
+    if call.error is not None:
+        return {}
+    try:
+        if node.is_gate:
+            call.decision = node.decide(call.returned)
+            return {}
+        written = dict(zip(node.outputs, node.spread(call.returned), strict=True))
+        if node.persist is Persist.NO:
+            return written
+        return {name: _copy(values, name, value) for name, value in written.items()}
+    except EverstepError as error:
+        call.error = error
+        return {}
+
+
+async def _compared(
+    chain: Chain, recorded: _Recorded, now: dict[str, Any], values: Values
+) -> tuple[Pair, ...]:
+    step = recorded.step
+    versions = {w.name: w.version for w in step.writes if w.name[0] != "@"}
+    whole = {name: (step.whole_name(name), version) for name, version in versions.items()}
+    found = await chain.values(recorded.record.sequence, list(whole.values()))
+    pairs = []
+    for name in dict.fromkeys([*versions, *now]):
+        if name not in versions:
+            pairs.append(Pair(name, None, now[name], (Change(name, "added", None, now[name]),)))
+        elif name not in now:
+            before = found[whole[name]]
+            pairs.append(Pair(name, before, None, (Change(name, "removed", before, None),)))
+        else:
+            pairs.append(compare(values, name, found[whole[name]], now[name]))
+    return tuple(pairs)
+
+
+def _copy(values: Values, name: str, value: Any) -> Any:
+    return values.decode(values.encode(value, name), name)
+
+
+def _is_same_error(one: ErrorInfo | None, other: ErrorInfo | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return (one.type, one.message) == (other.type, other.message)
