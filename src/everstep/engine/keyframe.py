@@ -66,9 +66,10 @@ def _nodes(scope: Scope) -> dict[str, NodeState]:
     """Return the standing of every node that has one."""
     waiting = {j for j, count in enumerate(scope.arrived) if count} | scope.won.keys() | scope.lost.keys()
     settled = [i for i, visits in enumerate(scope.visits) if (visits or i in waiting) and i not in scope.due]
+    path_of = scope.plan.paths.__getitem__ if scope.parent is None else scope.path_of
     # Due nodes come last, in the order they became due: a resume starts them in the same order.
     return {
-        scope.path_of(i): NodeState(
+        path_of(i): NodeState(
             visits=scope.visits[i],
             status=scope.statuses[i],
             attempts=scope.attempts[i],

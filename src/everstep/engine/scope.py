@@ -225,17 +225,14 @@ class Scope:
         plan = self.plan
         round_ = self.due.pop(i, 0)
         self.active &= ~(1 << i)
-        wakes = not step.goto
         for write in step.writes:
             if write.name[0] != "@":
-                self.write(write.name, write.version, round_, wakes=wakes)
+                self.write(write.name, write.version, round_, not step.goto)
         if step.decision is not None:
             for target in step.decision:
                 t = plan.index[target]
                 self.chosen[t] += 1
                 self.activate(t, self._round_of_choice(i, t, round_))
-        if step.task is not None:
-            self._dequeue(i, step.task)
         if plan.is_target[i]:
             if step.task is None and self.chosen[i] > 0:
                 self.chosen[i] -= 1
@@ -243,19 +240,15 @@ class Scope:
                 self.activate(i, self._round_of_choice(i, i, round_))
         elif self._is_stale(i):
             self.activate(i, round_)
-        if plan.follows or self.queue or step.queued:
+        if plan.is_wired or self.queue or step.queued or step.ends:
             self._lead_on(i, step, round_)
-        if i in plan.meetings:
-            self._go_on(i)
-        if plan.meets_at:
-            self._meet(i, round_)
-        if step.ends:
-            self._end()
 
     def _lead_on(self, i: int, step: StepRecord, round_: int) -> None:
         """Reach the nodes that follow, unless this one asked for others instead."""
         plan = self.plan
         self.arrived[i] = 0
+        if step.task is not None:
+            self._dequeue(i, step.task)
         if not step.goto:
             for t in plan.follows.get(i, ()):
                 self.arrived[t] += 1
@@ -265,6 +258,11 @@ class Scope:
             self.enqueue(task, round_)
         if i in self.queue:
             self.activate(i, round_)
+        if i in plan.meetings:
+            self._go_on(i)
+        self._meet(i, round_)
+        if step.ends:
+            self._end()
 
     def enqueue(self, task: QueuedTask, round_: int = 0) -> None:
         """Note a visit that was asked for."""
@@ -355,7 +353,7 @@ class Scope:
         width = len(self.visits) + 1
         return (round_ // width + 1) * width + gate
 
-    def write(self, name: str, version: int, round_: int, *, wakes: bool = True) -> None:
+    def write(self, name: str, version: int, round_: int, wakes: bool = True) -> None:
         """Note a new version of a value, and wake its readers."""
         is_first = name not in self.versions
         self.versions[name] = version

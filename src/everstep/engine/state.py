@@ -35,7 +35,7 @@ class RunState(Scope):
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan)
         self.restless: dict[Scope, None] = {self: None}
-        """Scopes in which something may have become ready since they were last looked at."""
+        """Scopes in which something may have become ready since they were last looked at; the root always."""
         self.total = 0
         """Steps of all scopes."""
         self.task_count = 0
@@ -47,23 +47,16 @@ class RunState(Scope):
         """Take one recorded step into account."""
         i = self.plan.index.get(step.path)
         if i is not None:
-            self.evolve_here(i, step)
+            self.take(i, step)
+            self.count(step)
         elif step.path[0] == "@":
             self._take_mark(step)
         else:
             self._take_inside(step)
-            self._count(step)
+            self.count(step)
 
-    def evolve_here(self, i: int, step: StepRecord) -> None:
-        """Take a step of the run's own flow into account."""
-        self.take(i, step)
-        self.restless[self] = None
-        if step.status is Status.COMPLETED and not step.queued:
-            self.total += 1
-        else:
-            self._count(step)
-
-    def _count(self, step: StepRecord) -> None:
+    def count(self, step: StepRecord) -> None:
+        """Count a step among all of the run."""
         status = step.status
         if status is Status.COMPLETED or status is Status.FAILED or status is Status.CANCELLED:
             self.total += 1
@@ -72,7 +65,7 @@ class RunState(Scope):
 
     def is_pausing(self) -> bool:
         """True if some node waits between two attempts."""
-        if len(self.restless) == 1 and self in self.restless:
+        if len(self.restless) == 1:
             return bool(self.retry_at)
         return any(scope.retry_at for scope in self.restless)
 
@@ -81,7 +74,6 @@ class RunState(Scope):
             self.admit({w.name: w.version for w in step.writes if w.name[0] != "@"})
         elif step.path == START:
             self._start_at(step.decision or ())
-        self.restless[self] = None
 
     def _take_inside(self, step: StepRecord) -> None:
         scope, i, item = self.locate(step.path)
@@ -164,12 +156,14 @@ class RunState(Scope):
 
     def startable(self, now: datetime | None = None) -> list[tuple[Scope, int]]:
         """Return what may start, in all scopes that have changed."""
+        if len(self.restless) == 1:
+            return [(self, i) for i in self.ready(now)]
         found: list[tuple[Scope, int]] = []
         for scope in tuple(self.restless):
             here = scope.ready(now)
             if here:
                 found += [(scope, i) for i in here]
-            elif not scope.retry_at:
+            elif not scope.retry_at and scope is not self:
                 del self.restless[scope]
         return found
 
@@ -191,7 +185,8 @@ class RunState(Scope):
 
     def forget(self, scope: Scope) -> None:
         """Stop looking at a scope and at those inside it."""
-        self.restless.pop(scope, None)
+        if scope is not self:
+            self.restless.pop(scope, None)
         for opened in scope.opened.values():
             for inner in opened.scopes.values():
                 self.forget(inner)
@@ -211,11 +206,14 @@ class RunState(Scope):
         for scope in self.scopes():
             if scope.is_hidden:
                 continue
-            for i, status in enumerate(scope.statuses):
-                if status is Status.COMPLETED:
-                    path = scope.path_of(i)
-                    done += [FrontierEntry(path, output) for output in scope.plan.nodes[i].outputs or ("",)]
-            pending += [scope.path_of(i) for i in scope.due]
+            path_of = self.plan.paths.__getitem__ if scope is self else scope.path_of
+            done += [
+                FrontierEntry(path_of(i), output)
+                for i, status in enumerate(scope.statuses)
+                if status is Status.COMPLETED
+                for output in scope.plan.nodes[i].outputs or ("",)
+            ]
+            pending += [path_of(i) for i in scope.due]
         return FlowFrontier(tuple(done), tuple(pending))
 
     def idempotency(self) -> IdempotencyState:
@@ -227,9 +225,11 @@ class RunState(Scope):
         )
 
     def counters(self) -> Counters:
-        shown = [s for s in self.scopes() if not s.is_hidden]
-        return Counters(
-            steps=self.total,
-            visits={s.path_of(i): n for s in shown for i, n in enumerate(s.visits) if n},
-            retries={s.path_of(i): n for s in shown for i, n in enumerate(s.attempts) if n},
-        )
+        paths = self.plan.paths
+        inner = [s for s in self.scopes() if s is not self and not s.is_hidden]
+        visits = {paths[i]: n for i, n in enumerate(self.visits) if n}
+        retries = {paths[i]: n for i, n in enumerate(self.attempts) if n}
+        for scope in inner:
+            visits.update((scope.path_of(i), n) for i, n in enumerate(scope.visits) if n)
+            retries.update((scope.path_of(i), n) for i, n in enumerate(scope.attempts) if n)
+        return Counters(self.total, visits, retries)

@@ -92,6 +92,8 @@ class Node(Wired):
             fix = 'Use "auto", a template, or a function of the inputs.'
             raise BadRequest(f"node {self.name!r}: idempotency_key is {idempotency_key!r}.", fix=fix)
         self.idempotency_key = idempotency_key
+        self.is_simple = idempotency_key is None and self.effects is not Effects.EFFECTFUL
+        """True if nothing has to be written before it is called."""
         self.retry = Retry.of(retry)
         self.timeout = _seconds(timeout, self.name)
         self.max_visits = _count(max_visits, "max_visits", self.name)

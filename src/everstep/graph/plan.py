@@ -97,6 +97,9 @@ class Plan:
         self.entry = tuple(self.index[name] for name in entry)
         self.children = {i: _child_of(n) for i, n in enumerate(self.nodes) if n.inner or n.over}
         self._read_meetings()
+        self.is_wired = bool(self.follows)
+        self.is_special = [i in self.meetings or bool(self.channelled[i]) for i in range(len(self.nodes))]
+        """True for a node that gets more than the values of its inputs."""
         self.graph = self._edges()
         found = order(self.graph, self._heads)
         self.blockers = [found.blockers[i] for i in range(len(self.nodes))]

@@ -19,7 +19,7 @@ from everstep.errors import EverstepError, InputNeverCame, RunCancelled
 from everstep.graph.flow import Flow
 from everstep.graph.loops import bits
 from everstep.model.enums import Status, Trigger
-from everstep.model.records import ErrorInfo
+from everstep.model.records import ErrorInfo, StepRecord
 from everstep.runtime.beside import Beside
 from everstep.runtime.desk import ChannelDesk
 from everstep.runtime.events import Teller
@@ -395,19 +395,14 @@ class Drive:
             self._inner.note(scope, step, drafts)
         else:
             journal.add(step, drafts)
-        self._desk.release(call)
-        if step.status is Status.FAILED and self.exception is None:
-            self.exception = call.error
-        if step.status is not Status.RETRYING:
-            if call.index in scope.plan.meetings:
-                self._cancel_others(scope, call.index)
-            if scope.parent is not None or step.status is Status.FAILED:
-                self._inner.after(scope, step)
-        if scope.is_hidden and len(journal.steps) == before:
-            return None
-        asked = (
-            call.context is not None and call.context.checkpoint_request is not None and call.error is None
-        )
+        asked = False
+        if call.context is not None:
+            self._desk.release(call)
+            asked = call.context.checkpoint_request is not None and call.error is None
+        if call.error is not None or scope.parent is not None or call.index in scope.plan.meetings:
+            self._follow_up(call, step)
+            if scope.is_hidden and len(journal.steps) == before:
+                return None
         if policy.every_step and not asked and call.error is None:
             return Trigger.STEP
         if asked and not policy.writes:
@@ -422,6 +417,17 @@ class Drive:
             seconds=journal.age(),
             asked=asked,
         )
+
+    def _follow_up(self, call: Call, step: StepRecord) -> None:
+        """See what a recorded step means beyond its own flow, and for a group that it ends."""
+        scope = call.scope
+        if step.status is Status.FAILED and self.exception is None:
+            self.exception = call.error
+        if step.status is not Status.RETRYING:
+            if call.index in scope.plan.meetings:
+                self._cancel_others(scope, call.index)
+            if scope.parent is not None or step.status is Status.FAILED:
+                self._inner.after(scope, step)
 
     def _cancel_others(self, scope: Scope, join: int) -> None:
         """The first success is enough: call off what the other branches still do."""

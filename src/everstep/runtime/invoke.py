@@ -28,28 +28,32 @@ class Call:
     """One attempt at a node: what it was given, and in the end what it returned or raised."""
 
     __slots__ = (
+        "__dict__",
         "attempt",
         "context",
         "decision",
         "ended_at",
         "error",
-        "goto",
         "index",
-        "is_dropped",
         "key",
         "kwargs",
         "node",
-        "queued",
         "reads",
         "returned",
-        "running",
         "scope",
         "started_at",
-        "task",
         "visit",
     )
     started_at: datetime
     ended_at: datetime
+    queued: tuple[QueuedTask, ...] = ()
+    """The visits it asked for, once its answer is read."""
+    task: int | None = None
+    """The queued task it answers."""
+    goto = False
+    is_dropped = False
+    """True if nobody wants its result any more."""
+    running: asyncio.Task[None] | None = None
 
     def __init__(
         self,
@@ -73,14 +77,6 @@ class Call:
         self.returned: Any = None
         self.decision: tuple[str, ...] | None = None
         self.error: Exception | None = None
-        self.queued: tuple[QueuedTask, ...] = ()
-        """The visits it asked for, once its answer is read."""
-        self.task: int | None = None
-        """The queued task it answers."""
-        self.goto = False
-        self.is_dropped = False
-        """True if nobody wants its result any more."""
-        self.running: asyncio.Task[None] | None = None
 
     @property
     def path(self) -> str:

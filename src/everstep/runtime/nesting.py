@@ -37,7 +37,11 @@ def apply(state: RunState, space: ValueSpace, step: StepRecord, slots: Sequence[
             space.accept(state, slot)
         if step.task is not None:
             space.drop(f"{TASK}{step.task}/")
-        state.evolve_here(i, step)
+        state.take(i, step)
+        if step.status is Status.COMPLETED and not step.queued:
+            state.total += 1
+        else:
+            state.count(step)
         return
     if step.path[0] == "@":
         for slot in slots:

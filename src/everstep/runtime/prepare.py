@@ -41,15 +41,19 @@ class Arguments:
                 reads[source] = versions[source]
                 kwargs[name] = take(scope, source, is_first_attempt=attempt == 1)
         call = Call(scope, i, node, scope.visits[i] + 1, attempt, kwargs, reads)
-        if scope.queue:
-            task = scope.task_of(i)
-            if task is not None:
-                self._answer(call, task)
-        if len(kwargs) < len(node.params) and scope.plan.channelled[i]:
+        if scope.queue or scope.plan.is_special[i]:
+            self._add_more(call)
+        return call
+
+    def _add_more(self, call: Call) -> None:
+        scope, i = call.scope, call.index
+        task = scope.task_of(i)
+        if task is not None:
+            self._answer(call, task)
+        if len(call.kwargs) < len(call.node.params) and scope.plan.channelled[i]:
             self._fill_from_channel(call)
         if i in scope.plan.meetings:
-            kwargs["outcomes"] = scope.outcomes(i)
-        return call
+            call.kwargs["outcomes"] = scope.outcomes(i)
 
     def _answer(self, call: Call, task: QueuedTask) -> None:
         call.task = task.number
@@ -112,8 +116,7 @@ class Preparer:
     def at_once(self, scope: Scope, i: int) -> Call | None:
         """Gather a node's arguments, if that is all there is to do."""
         node = scope.plan.nodes[i]
-        is_more = node.idempotency_key is not None or self._missed
-        if is_more or (self._policy.before_effects and node.effects is Effects.EFFECTFUL):
+        if self._missed or not node.is_simple:
             return None
         call = self._arguments.call_of(scope, i, node)
         if node.context_param is not None:

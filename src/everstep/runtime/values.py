@@ -226,15 +226,21 @@ class ValueSpace:
 
     def accept(self, scope: Scope, draft: Slot) -> None:
         """Make a draft the newest version of its value."""
-        name = draft.written.name
-        self.place(scope.prefix, name, draft)
+        written = draft.written
+        name, form = written.name, written.form
+        area = self.areas.get(scope.prefix)
+        if form is ValueForm.WHOLE and area is not None and name not in area and "/" not in name:
+            self.size += draft.cost
+            area[name] = draft
+        else:
+            self.place(scope.prefix, name, draft)
         if draft.added is not None and draft.shadow is not None:
             draft.shadow.extend(draft.added)
             draft.added = None
-        if draft.is_frozen or draft.written.form is ValueForm.TRANSIENT:
+        if draft.is_frozen or form is ValueForm.TRANSIENT:
             return
         # A copy of a small value is cheap, and nobody else can hold it: no node, no module's variable.
-        is_small = draft.written.size < LIVE_FROM and draft.cost < LIVE_FROM
+        is_small = written.size < LIVE_FROM and draft.cost < LIVE_FROM
         if is_small or draft.is_lent or name not in scope.plan.sole_reader:
             draft.live = _GONE
 
