@@ -34,6 +34,7 @@ class Values(Mapping[str, Any]):
         self._space = space
         self._prefix = prefix
         self._plan = plan
+        self._homes = _homes(space) if plan.children else {}
         area = space.areas.get(prefix, {})
         self._names = [name for name in area if name in plan.writers and not space.is_missed(name, prefix)]
         self._children = [
@@ -45,12 +46,7 @@ class Values(Mapping[str, Any]):
 
     def _home(self, child: str) -> str | None:
         """Return where the values of the last visit to an inner flow are."""
-        path = self._prefix + child
-        depth = path.count("/") + 1
-        homes = [
-            a for a in self._space.areas if a.count("/") == depth and a.startswith((f"{path}/", f"{path}@"))
-        ]
-        return homes[-1] if homes else None
+        return self._homes.get(self._prefix + child)
 
     def nested(self, child: str) -> Values:
         """Return what an inner flow came to, also if a value has the flow's name."""
@@ -89,6 +85,15 @@ class Values(Mapping[str, Any]):
 
     def __repr__(self) -> str:
         return f"<values {', '.join(self)}>"
+
+
+def _homes(space: ValueSpace) -> dict[str, str]:
+    """Return where the values of inner flows are: the newest visit's, by the path without its number."""
+    found: dict[str, str] = {}
+    for prefix in space.areas:
+        head, slash, last = prefix[:-1].rpartition("/")
+        found[head + slash + last.partition("@")[0]] = prefix
+    return found
 
 
 class RunResult(Values):

@@ -52,8 +52,7 @@ class RunState(Scope):
         elif step.path[0] == "@":
             self._take_mark(step)
         else:
-            self._take_inside(step)
-            self.count(step)
+            self.evolve_at(*self.locate(step.path), step)
 
     def count(self, step: StepRecord) -> None:
         """Count a step among all of the run."""
@@ -75,8 +74,9 @@ class RunState(Scope):
         elif step.path == START:
             self._start_at(step.decision or ())
 
-    def _take_inside(self, step: StepRecord) -> None:
-        scope, i, item = self.locate(step.path)
+    def evolve_at(self, scope: Scope, i: int, item: int | None, step: StepRecord) -> None:
+        """Take a step at a place that was located into account."""
+        self.count(step)
         if item is not None:
             self._take_item(scope, i, item, step)
             return

@@ -60,7 +60,7 @@ def apply(state: RunState, space: ValueSpace, step: StepRecord, slots: Sequence[
     if step.task is not None:
         space.drop(f"{TASK}{step.task}/")
     visit = scope.opened.get(i)
-    state.evolve(step)
+    state.evolve_at(scope, i, None, step)
     if i in scope.plan.children:
         if step.status is Status.RUNNING:
             _fill(space, scope, i)
@@ -105,7 +105,7 @@ def _end_item(
         space.drop(prefix)
     for slot in slots:
         space.place(prefix, slot.written.name, slot)
-    state.evolve(step)
+    state.evolve_at(scope, i, item, step)
     if item not in visit.scopes:
         _tidy(space, child, prefix)
         if step.status is Status.FAILED:
