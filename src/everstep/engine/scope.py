@@ -162,7 +162,7 @@ class Scope:
             self.keys.pop(i, None)
             self.consumed[i] = step.key
         if status is Status.CANCELLED:
-            self._leave(i)
+            self._leave(i, step)
             return
         self._settle(i, step)
 
@@ -204,7 +204,7 @@ class Scope:
             self.running.discard(i)
         for j in self.plan.meets_at.get(i, ()):
             if self.plan.meetings[j].bears:
-                self._leave(i)
+                self._leave(i, step)
                 return
         self.error = step.error
 
@@ -212,8 +212,10 @@ class Scope:
         """True if the failure of a node is a group's affair."""
         return any(self.plan.meetings[j].bears for j in self.plan.meets_at.get(i, ()))
 
-    def _leave(self, i: int) -> None:
+    def _leave(self, i: int, step: StepRecord) -> None:
         """A node is done without having arrived: it failed and that is borne, or it was cancelled."""
+        if step.task is not None:
+            self._dequeue(i, step.task)
         round_ = self.due.pop(i, 0)
         self.active &= ~(1 << i)
         self.running.discard(i)
@@ -389,6 +391,22 @@ class Scope:
         elif round_ < known:
             self.due[i] = round_
 
+    def _take_back(self, i: int) -> None:
+        self.visits[i] -= 1
+        self.steps -= 1
+        self.statuses[i] = None
+
+    def _reopen_group(self, j: int) -> None:
+        """A group that failed is tried again at the members that failed."""
+        for i in bits(self.plan.meetings[j].everyone):
+            if self.statuses[i] is Status.FAILED and i not in self.due:
+                self._take_back(i)
+                self.activate(i, 0)
+        self.lost.pop(j, None)
+        if self.active & self.plan.meetings[j].everyone:
+            del self.due[j]
+            self.active &= ~(1 << j)
+
     # -- readiness ----------------------------------------------------------------------------------------
 
     def begin(self, i: int) -> None:
@@ -473,11 +491,11 @@ class Scope:
     def reopen(self) -> None:
         """Forget the failure: its nodes are waiting again, with a fresh retry budget."""
         self.error = None
-        for i in self.due:
+        for i in tuple(self.due):
             if self.statuses[i] is Status.FAILED:
-                self.visits[i] -= 1
-                self.steps -= 1
-                self.statuses[i] = None
+                self._take_back(i)
+                if i in self.plan.meetings:
+                    self._reopen_group(i)
             self.attempts[i] = 0
         self.retry_at.clear()
         for opened in self.opened.values():

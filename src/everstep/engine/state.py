@@ -192,10 +192,11 @@ class RunState(Scope):
                 self.forget(inner)
 
     def reopen(self) -> None:
-        for scope in self.scopes():
-            self.total -= sum(scope.statuses[i] is Status.FAILED for i in scope.due)
-            self.restless[scope] = None
+        before = sum(scope.steps for scope in self.scopes())
         super().reopen()
+        self.total -= before - sum(scope.steps for scope in self.scopes())
+        for scope in self.scopes():
+            self.restless[scope] = None
 
     # -- views --------------------------------------------------------------------------------------------
 

@@ -86,7 +86,7 @@ class Flow:
                     limits=Limits(max_steps, max_visits, max_concurrency),
                 )
             except UncutLoop as loop:
-                problems.append(_loop_problem([self.nodes[i].name for i in loop.members]))
+                problems.append(_loop_problem([self.nodes[i] for i in loop.members]))
             else:
                 problems += [
                     *_writer_problems(self.plan),
@@ -384,7 +384,12 @@ def _nesting_problems(plan: Plan) -> Iterable[Problem]:
                     yield Problem("flow.not_durable", name, message, fix)
 
 
-def _loop_problem(members: list[str]) -> Problem:
+def _loop_problem(nodes: list[Node]) -> Problem:
+    members = [n.name for n in nodes]
+    if nodes[0].inner is not None and len(nodes) == 1:
+        message = f"Flow {members[0]!r} reads what it writes, so it would run again and again."
+        fix = 'Give its output another name: .with_outputs(old="new"), or let a gate choose it.'
+        return Problem("flow.endless_loop", members[0], message, fix)
     if len(members) == 1:
         message = f"{members[0]!r} reads what it writes, and no gate chooses whether it runs again."
         fix = "Give its output another name, or let a gate (@ifelse, @route) choose it."

@@ -78,22 +78,8 @@ class Plan:
         self.writers: dict[str, tuple[int, ...]] = _gather(
             (o, i) for i, n in enumerate(self.nodes) for o in n.outputs
         )
-        self.tasks = frozenset(self.index[name] for name in tasks)
-        """Nodes that run only when a node asks for them."""
-        self.follows: dict[int, tuple[int, ...]] = _gather((self.index[a], self.index[b]) for a, b in edges)
-        """Control edges: who comes next."""
-        self.is_led = [False] * len(self.nodes)
-        """True for a node that runs only once a node before it has arrived."""
-        for targets in self.follows.values():
-            for t in targets:
-                self.is_led[t] = True
+        self._read_wiring(edges, tasks)
         self._read_inputs(frozenset(channel))
-        self.is_target = [i in self.tasks for i in range(len(self.nodes))]
-        for gate in self.nodes:
-            if isinstance(gate, Gate):
-                for target in gate.targets:
-                    if target != END:
-                        self.is_target[self.index[target]] = True
         self.entry = tuple(self.index[name] for name in entry)
         self.children = {i: _child_of(n) for i, n in enumerate(self.nodes) if n.inner or n.over}
         self._read_meetings()
@@ -109,9 +95,7 @@ class Plan:
         self.loops = found.loops
         self.looping = frozenset(found.looping)
         self.rewritten = frozenset(
-            name
-            for name, ws in self.writers.items()
-            if len(ws) > 1 or any(w in self.looping or self.is_led[w] or w in self.tasks for w in ws)
+            name for name, ws in self.writers.items() if len(ws) > 1 or any(self._may_return(w) for w in ws)
         )
         """Names that may get more than one version."""
         self.sole_reader = frozenset(name for name, rs in self.readers.items() if len(set(rs)) == 1)
@@ -134,6 +118,24 @@ class Plan:
         self.blueprint = msgspec.json.encode(self.shape)
         """The structure as bytes: names and wiring, no bodies. `plan_of` reads it back."""
         self.hash = hash_of(self.blueprint)
+
+    def _read_wiring(self, edges: Sequence[tuple[str, str]], tasks: Sequence[str]) -> None:
+        self.tasks = frozenset(self.index[name] for name in tasks)
+        """Nodes that run only when a node asks for them."""
+        self.follows: dict[int, tuple[int, ...]] = _gather((self.index[a], self.index[b]) for a, b in edges)
+        """Control edges: who comes next."""
+        self.is_led = [False] * len(self.nodes)
+        """True for a node that runs only once a node before it has arrived."""
+        for targets in self.follows.values():
+            for t in targets:
+                self.is_led[t] = True
+        self.is_target = [i in self.tasks for i in range(len(self.nodes))]
+        """True for a node that runs once per choice of a gate, or per task."""
+        for gate in self.nodes:
+            if isinstance(gate, Gate):
+                for target in gate.targets:
+                    if target != END:
+                        self.is_target[self.index[target]] = True
 
     def _read_inputs(self, keys: frozenset[str]) -> None:
         self.readers: dict[str, tuple[int, ...]] = _gather(
@@ -175,6 +177,11 @@ class Plan:
                 self.meetings[j] = Meeting(members, n.need, n.cancels, everyone, n.bears)
                 found += [(name, j) for _, names in branches for name in names]
         self.meets_at = {self.index[name]: joins for name, joins in _gather(found).items()}
+
+    def _may_return(self, i: int) -> bool:
+        """True if a run may come to a node more than once."""
+        can_ask = self.nodes[i].context_param is not None
+        return i in self.looping or i in self.tasks or self.is_led[i] or can_ask
 
     def _mask(self, names: Iterable[str]) -> int:
         return mask_of(self.index[name] for name in names)

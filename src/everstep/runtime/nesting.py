@@ -35,7 +35,7 @@ def apply(state: RunState, space: ValueSpace, step: StepRecord, slots: Sequence[
     if i is not None and i not in plan.children:
         for slot in slots:
             space.accept(state, slot)
-        if step.task is not None:
+        if step.task is not None and step.status is Status.COMPLETED:
             space.drop(f"{TASK}{step.task}/")
         state.take(i, step)
         if step.status is Status.COMPLETED and not step.queued:
@@ -57,7 +57,7 @@ def apply(state: RunState, space: ValueSpace, step: StepRecord, slots: Sequence[
         return
     for slot in slots:
         space.accept(scope, slot)
-    if step.task is not None:
+    if step.task is not None and step.status is Status.COMPLETED:
         space.drop(f"{TASK}{step.task}/")
     visit = scope.opened.get(i)
     state.evolve_at(scope, i, None, step)

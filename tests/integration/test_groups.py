@@ -1,0 +1,277 @@
+"""Control edges, groups, joins."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+from everstep import Flow, Host, Node, Status, at_least, chain, critical, node, parallel, quorum
+from everstep.errors import FlowError
+
+
+def recorder(log: list[str]) -> Any:
+    def make(name: str, *, fails: bool = False) -> Node:
+        def body() -> str:
+            log.append(name)
+            if fails:
+                raise ValueError(f"{name} failed")
+            return name
+
+        return node(name=name)(body)
+
+    return make
+
+
+def statuses(host: Host, run_id: str) -> dict[str, str]:
+    return {s.path: s.status.value for c in host.history(run_id) for s in c.steps if s.path[0] != "@"}
+
+
+def test_nodes_run_in_the_order_that_is_drawn(host: Host) -> None:
+    log: list[str] = []
+    a, b, c, d = map(recorder(log), "abcd")
+    result = host.run(Flow("f", a >> (b | c) >> d, durability="strong"))
+    assert result.status == "completed"
+    assert log[0] == "a" and set(log[1:3]) == {"b", "c"} and log[3] == "d" and len(log) == 4
+
+
+def test_a_chain_orders_nodes_that_share_no_value(host: Host) -> None:
+    log: list[str] = []
+    nodes = [recorder(log)(name) for name in "edcba"]
+    host.run(Flow("f", chain(*nodes)))
+    assert log == list("edcba")
+
+
+def test_what_a_node_returns_is_read_by_its_name(host: Host) -> None:
+    @node
+    def load() -> list[int]:
+        return [1, 2]
+
+    @node
+    def total(load: list[int], extra: int = 5) -> int:
+        return sum(load) + extra
+
+    result = host.run(Flow("f", load >> total, durability="strong"))
+    assert result["total.__result__"] == 8
+
+
+def test_control_and_data_edges_go_together(host: Host) -> None:
+    log: list[str] = []
+
+    @node(output="x")
+    def make() -> int:
+        log.append("make")
+        return 3
+
+    @node(output="y")
+    def use(x: int) -> int:
+        log.append("use")
+        return x + 1
+
+    first, last = recorder(log)("first"), recorder(log)("last")
+    result = host.run(Flow("f", [first >> use >> last, make], durability="strong"))
+    assert result["y"] == 4 and log.index("first") < log.index("use") < log.index("last")
+    assert log.index("make") < log.index("use")
+
+
+def test_a_skipped_branch_counts_as_settled_and_what_follows_only_it_is_skipped(host: Host) -> None:
+    from everstep import route
+
+    log: list[str] = []
+    left, right, after_right, end = map(recorder(log), ["left", "right", "after_right", "end"])
+
+    @route("left", "right")
+    def choose() -> str:
+        return "left"
+
+    flow = Flow("f", [choose, left >> end, right >> after_right >> end], durability="strong")
+    host.run(flow)
+    assert log == ["left", "end"]
+
+
+def test_a_cycle_of_control_edges_is_refused() -> None:
+    log: list[str] = []
+    a, b = map(recorder(log), "ab")
+    with pytest.raises(FlowError, match="endless_loop"):
+        Flow("f", [a >> b, b >> a])
+
+
+def test_a_strict_group_fails_the_run_with_any_member(host: Host) -> None:
+    log: list[str] = []
+    make = recorder(log)
+    flow = Flow("f", parallel(make("ok"), make("bad", fails=True)) >> make("after"), durability="strong")
+    result = host.run(flow, run_id="r")
+    assert result.status == "failed" and "after" not in log
+    assert result.error is not None and result.error.message == "bad failed"
+
+
+@pytest.mark.parametrize(
+    ("policy", "succeeds"),
+    [
+        ("best_effort", True),
+        (at_least(1), True),
+        (at_least(2), False),
+        (critical("ok"), True),
+        (critical("bad"), False),
+        (quorum(2), False),
+        ("first_success", True),
+        (lambda outcomes: outcomes == {"ok": "completed", "bad": "failed"}, True),
+        (lambda outcomes: "failed" not in outcomes.values(), False),
+    ],
+)
+def test_a_policy_says_which_failures_a_group_bears(host: Host, policy: Any, succeeds: bool) -> None:
+    log: list[str] = []
+    make = recorder(log)
+    group = parallel(make("ok"), make("bad", fails=True), policy=policy, name="both")
+    result = host.run(Flow("f", group >> make("after"), durability="strong"), run_id="r")
+    assert ("after" in log) == succeeds == (result.status == "completed")
+    if not succeeds:
+        assert result.error is not None and result.error.code == "group.failed"
+        assert "ok completed, bad failed" in result.error.message
+    assert statuses(host, "r")["bad"] == "failed"
+
+
+def test_a_group_whose_members_all_fail_fails_even_if_it_bears_much(host: Host) -> None:
+    make = recorder([])
+    group = parallel(make("x", fails=True), make("y", fails=True), policy="best_effort", name="g")
+    result = host.run(Flow("f", group >> make("after"), durability="strong"))
+    assert result.error is not None and result.error.code == "group.failed"
+
+
+def test_a_failed_group_is_resumed_at_the_members_that_failed(host: Host) -> None:
+    broken = [True]
+    calls: list[str] = []
+
+    @node
+    def shaky() -> int:
+        calls.append("shaky")
+        if broken[0]:
+            raise ValueError("down")
+        return 1
+
+    @node
+    def solid() -> int:
+        calls.append("solid")
+        return 2
+
+    flow = Flow("f", parallel(shaky, solid, policy=at_least(2), name="g"), durability="strong")
+    assert host.run(flow, run_id="r").status == "failed"
+    broken[0] = False
+    assert host.resume("r", flow).status == "completed"
+    assert calls == ["shaky", "solid", "shaky"]
+
+
+def test_the_first_success_cancels_the_others_and_says_so(host: Host) -> None:
+    ended: list[str] = []
+
+    @node
+    async def slow() -> int:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            ended.append("slow was cancelled")
+            raise
+        return 1
+
+    @node
+    def quick() -> int:
+        return 2
+
+    @node
+    def after() -> str:
+        return "on"
+
+    flow = Flow("f", parallel(slow, quick, join="first_success", name="race") >> after, durability="strong")
+    result = host.run(flow, run_id="r")
+    assert result["after.__result__"] == "on" and "slow.__result__" not in result
+    assert ended == ["slow was cancelled"]
+    found = statuses(host, "r")
+    assert (found["slow"], found["quick"], found["race"]) == ("cancelled", "completed", "completed")
+
+
+def test_a_losing_thread_is_not_heard(host: Host) -> None:
+    go_on, done = threading.Event(), threading.Event()
+
+    @node
+    def slow() -> int:
+        go_on.wait(10)
+        done.set()
+        return 1
+
+    @node
+    def quick() -> int:
+        return 2
+
+    @node
+    def after() -> str:
+        go_on.set()
+        done.wait(10)
+        return "on"
+
+    flow = Flow("f", parallel(slow, quick, policy="first_success", name="race") >> after, durability="strong")
+    result = host.run(flow, run_id="r")
+    assert result.status == "completed" and statuses(host, "r")["slow"] == "cancelled"
+    assert "slow.__result__" not in result
+
+
+def test_a_losing_inner_flow_is_cancelled_whole(host: Host) -> None:
+    @node(output="x")
+    async def forever() -> int:
+        await asyncio.sleep(60)
+        return 1
+
+    @node
+    def quick() -> int:
+        return 2
+
+    inner = Flow("inner", [forever]).as_node()
+    result = host.run(
+        Flow("f", parallel(inner, quick, policy="first_success"), durability="strong"), run_id="r"
+    )
+    assert result.status == "completed" and statuses(host, "r")["inner"] == "cancelled"
+    assert (
+        host.run(Flow("f", parallel(inner, quick, policy="first_success")), run_id="r").status == "completed"
+    )
+
+
+@pytest.mark.parametrize(("join", "winners"), [("any", 1), (quorum(2), 2)])
+def test_what_follows_an_early_join_does_not_wait_for_the_rest(host: Host, join: Any, winners: int) -> None:
+    release = threading.Event()
+
+    @node
+    def slow() -> int:
+        assert release.wait(10)
+        return 0
+
+    quick = [recorder([])(f"quick{k}") for k in range(winners)]
+
+    @node
+    def after() -> str:
+        release.set()
+        return "on"
+
+    flow = Flow("f", parallel(*quick, slow, join=join) >> after, durability="strong")
+    result = host.run(flow, run_id="r")
+    assert result.status == "completed" and result["slow.__result__"] == 0
+    steps = [s.path for c in host.history("r") for s in c.steps]
+    assert steps.index("after") < steps.index("slow") and steps.count("after") == 1
+
+
+def test_a_branch_of_a_group_may_be_a_chain(host: Host) -> None:
+    log: list[str] = []
+    make = recorder(log)
+    branch = chain(make("b1"), make("b2", fails=True), make("b3"), name="branch")
+    flow = Flow("f", parallel(branch, make("c"), policy="best_effort") >> make("d"), durability="strong")
+    assert host.run(flow).status == "completed"
+    assert sorted(log) == ["b1", "b2", "c", "d"]
+
+
+def test_a_group_inside_a_group_counts_as_one_member(host: Host) -> None:
+    log: list[str] = []
+    make = recorder(log)
+    inner = parallel(make("x", fails=True), make("y", fails=True), policy="best_effort", name="inner")
+    outer = parallel(inner, make("z"), policy=at_least(1), name="outer")
+    assert host.run(Flow("f", outer >> make("end"), durability="strong")).status == Status.COMPLETED
+    assert sorted(log) == ["end", "x", "y", "z"]

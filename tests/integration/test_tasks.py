@@ -1,0 +1,301 @@
+"""Deciding as you go: iterations, tasks, ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from everstep import Context, Flow, Host, Status, node
+from everstep.errors import BadRequest, FlowChanged, FlowError, TaskGone
+from everstep.testing import ManualClock
+
+
+def steps(host: Host, run_id: str) -> list[str]:
+    return [f"{s.path}@{s.visit}" for c in host.history(run_id) for s in c.steps if s.path[0] != "@"]
+
+
+def test_a_node_iterates_with_data_and_what_follows_waits_for_the_last(host: Host) -> None:
+    @node
+    def count(ctx: Context, n: int = 0) -> int:
+        if n < 3:
+            ctx.next_iteration(n + 1)
+        return n
+
+    @node
+    def after(count: int) -> int:
+        return count * 100
+
+    result = host.run(Flow("f", count >> after, durability="strong"), run_id="r")
+    assert result["after.__result__"] == 300
+    assert steps(host, "r") == ["count@1", "count@2", "count@3", "count@4", "after@1"]
+
+
+def test_an_order_goes_through_its_states(host: Host) -> None:
+    @node
+    def order(ctx: Context) -> str | None:
+        channel = ctx.channel
+        state = channel.get("state", "NEW")
+        if state == "NEW":
+            channel.set("state", "VALIDATED")
+            ctx.checkpoint({"stage": "validated"})
+            ctx.next_iteration()
+        elif state == "VALIDATED":
+            channel.set("state", "PAID")
+            ctx.checkpoint({"stage": "paid"})
+            ctx.next_iteration()
+        else:
+            return "ORDER_COMPLETE"
+        return None
+
+    result = host.run(Flow("order", [order], channel={"state": str}), run_id="r")
+    assert result["order.__result__"] == "ORDER_COMPLETE"
+    stages = [c.metadata for c in host.checkpoints("r") if c.metadata]
+    assert [m["stage"] for m in stages] == ["validated", "paid"]
+    assert stages[0]["node"] == "order" and stages[0]["visit"] == 1 and stages[0]["elapsed"] >= 0
+    # The checkpoint holds what comes next: the task is queued in the same record.
+    first = next(c for c in host.history("r") if c.metadata)
+    assert [q.node for s in first.steps for q in s.queued] == ["order"]
+    assert host.latest("r").sequence == len(host.checkpoints("r"))
+
+
+def test_tasks_run_with_their_arguments_the_most_urgent_first(host: Host) -> None:
+    seen: list[Any] = []
+
+    @node
+    def extra(name: str, times: int = 1) -> None:
+        seen.append((name, times))
+
+    @node
+    def start(ctx: Context) -> None:
+        ctx.next_task(extra, name="later")
+        ctx.next_task("extra", name="first", times=3, priority=5)
+        ctx.next_task(extra, name="last", priority=-1)
+
+    @node
+    def after() -> str:
+        return "kept"
+
+    flow = Flow("f", start >> after, tasks=[extra], durability="strong")
+    result = host.run(flow, run_id="r")
+    assert seen == [("first", 3), ("later", 1), ("last", 1)]
+    assert result["after.__result__"] == "kept"  # a task of its own runs besides what follows
+    queued = [q for c in host.history("r") for s in c.steps for q in s.queued]
+    assert [(q.node, q.number, q.priority, q.strategy) for q in queued] == [
+        ("extra", 1, 0, "direct"),
+        ("extra", 2, 5, "direct"),
+        ("extra", 3, -1, "direct"),
+    ]
+
+
+def test_a_jump_skips_what_follows(host: Host) -> None:
+    seen: list[str] = []
+
+    @node
+    def start(ctx: Context, jump: bool) -> None:
+        if jump:
+            ctx.next_task("end")
+
+    @node
+    def middle() -> None:
+        seen.append("middle")
+
+    @node
+    def end() -> str:
+        return "end"
+
+    flow = Flow("f", start >> middle >> end, durability="strong")
+    assert host.run(flow, {"jump": True})["end.__result__"] == "end" and seen == []
+    assert host.run(flow, {"jump": False})["end.__result__"] == "end" and seen == ["middle"]
+
+
+def test_goto_says_otherwise(host: Host) -> None:
+    seen: list[str] = []
+
+    @node
+    def extra() -> None:
+        seen.append("extra")
+
+    @node
+    def start(ctx: Context) -> None:
+        ctx.next_task(extra, goto=True)
+
+    @node
+    def after() -> None:
+        seen.append("after")
+
+    host.run(Flow("f", start >> after, tasks=[extra], durability="strong"))
+    assert seen == ["extra"]
+
+
+def test_an_unknown_task_is_refused_with_the_fix(host: Host) -> None:
+    @node
+    def extra() -> None: ...
+
+    @node
+    def start(ctx: Context) -> None:
+        ctx.next_task(extra)
+
+    @node
+    def extras() -> None: ...
+
+    error = host.run(Flow("f", [start], tasks=[extras], durability="strong")).error
+    assert error is not None and error.code == "task.unknown"
+    assert "tasks=[extra]" in error.message and "Did you mean 'extras'" in error.message
+
+
+def test_an_unknown_argument_of_a_task_is_refused(host: Host) -> None:
+    @node
+    def extra(a: int) -> None: ...
+
+    @node
+    def start(ctx: Context) -> None:
+        ctx.next_task(extra, b=1)
+
+    error = host.run(Flow("f", [start], tasks=[extra], durability="strong")).error
+    assert error is not None and error.code == "request.invalid" and "It takes ['a']" in error.message
+
+
+def test_a_task_whose_node_was_removed_since_is_named(host: Host) -> None:
+    @node
+    def extra() -> None:
+        raise ValueError("not now")
+
+    @node
+    def start(ctx: Context) -> None:
+        ctx.next_task(extra)
+
+    host.run(Flow("f", [start], tasks=[extra], durability="strong"), run_id="r")
+    with pytest.raises(TaskGone, match=r"queued for 'extra'.*tasks=\[extra\]"):
+        host.resume("r", Flow("f", [start], tasks=[], channel={"k": int}, durability="strong"))
+
+    @node
+    def other() -> None: ...
+
+    with pytest.raises(FlowChanged, match="added"):
+        host.resume("r", Flow("f", [start, other], tasks=[extra], durability="strong"))
+
+
+def test_a_task_is_not_wired_and_a_wired_node_is_no_task() -> None:
+    @node
+    def a() -> None: ...
+
+    @node
+    def b() -> None: ...
+
+    with pytest.raises(FlowError, match="wired_task"):
+        Flow("f", a >> b, tasks=[b])
+
+
+def test_a_queued_task_keeps_its_retry_count(url: str) -> None:
+    calls: list[int] = []
+
+    @node(retry=3)
+    def extra(ctx: Context, k: int) -> None:
+        calls.append(ctx.attempt)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        if ctx.attempt < 3:
+            raise ValueError("again")
+
+    @node
+    def start(ctx: Context) -> None:
+        ctx.next_task(extra, k=1)
+
+    flow = Flow("f", [start], tasks=[extra], durability="strong")
+    with Host(url, clock=ManualClock(auto=True)) as host:
+        with pytest.raises(KeyboardInterrupt):
+            host.run(flow, run_id="r")
+        assert host.resume("r", flow).status == "completed"
+    assert calls == [1, 2, 2, 3]
+
+
+def test_terminate_ends_the_flow_normally(host: Host) -> None:
+    seen: list[str] = []
+
+    @node
+    def start(ctx: Context) -> str:
+        ctx.checkpoint({"why": "enough"})
+        ctx.terminate()
+        return "done"
+
+    @node
+    def after() -> None:
+        seen.append("after")
+
+    result = host.run(Flow("f", start >> after), run_id="r")
+    assert result.status == Status.COMPLETED and seen == [] and result["start.__result__"] == "done"
+    assert [c.metadata["why"] for c in host.checkpoints("r") if c.metadata] == ["enough"]
+    assert host.run(Flow("f", start >> after), run_id="r").status == Status.COMPLETED
+
+
+def test_terminate_inside_a_flow_ends_that_flow(host: Host) -> None:
+    @node(output="x")
+    def start(ctx: Context) -> int:
+        ctx.terminate()
+        return 1
+
+    @node(output="y")
+    def never(x: int) -> int:
+        return x
+
+    @node(output="z")
+    def outside(x: int) -> int:
+        return x + 1
+
+    inner = Flow("inner", [start, never]).as_node().lift("x")
+    result = host.run(Flow("f", [inner, outside], durability="strong"))
+    assert result["z"] == 2 and "y" not in result
+
+
+def test_cancel_from_within_cancels_the_run_and_the_node_is_not_done(host: Host) -> None:
+    @node
+    def start(ctx: Context) -> None:
+        ctx.channel.set("k", 1)
+        ctx.cancel("enough")
+
+    result = host.run(Flow("f", [start], channel={"k": int}, durability="strong"), run_id="r")
+    assert result.status == Status.CANCELLED
+    step = host.history("r")[-1].steps[-1]
+    assert step.status == "cancelled" and step.error is not None and "enough" in step.error.message
+    assert "@channel/k" not in host.state("r")
+
+
+def test_auto_checkpoints_come_every_so_many_steps(host: Host) -> None:
+    @node
+    def count(ctx: Context, n: int = 0) -> int:
+        if n < 9:
+            ctx.next_iteration(n + 1)
+        return n
+
+    host.run(Flow("f", [count], tasks=[], channel={"k": int}, auto_checkpoint=4), run_id="r")
+    found = [(c.trigger.value, len(c.steps), c.metadata) for c in host.history("r")]
+    assert found == [
+        ("admission", 1, None),
+        ("auto", 4, {"auto": True}),
+        ("auto", 4, {"auto": True}),
+        ("completed", 2, None),
+    ]
+
+
+def test_a_run_may_be_started_again_at_a_node(host: Host) -> None:
+    seen: list[str] = []
+
+    def make(name: str) -> Any:
+        return node(name=name)(lambda: seen.append(name))
+
+    flow = Flow("f", make("a") >> make("b") >> make("c"), durability="strong")
+    host.run(flow, run_id="r")
+    assert host.resume("r", flow, start="b").status == "completed"
+    assert seen == ["a", "b", "c", "b", "c"]
+    with pytest.raises(BadRequest, match="no node 'x'"):
+        host.resume("r", flow, start="x")
+
+
+def test_an_endless_iteration_stops_at_the_limit(host: Host) -> None:
+    @node
+    def spin(ctx: Context) -> None:
+        ctx.next_iteration()
+
+    result = host.run(Flow("f", [spin], channel={"k": int}, max_visits=10, durability="strong"))
+    assert result.error is not None and result.error.code == "run.limit_exceeded"
