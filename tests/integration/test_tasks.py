@@ -88,6 +88,28 @@ def test_tasks_run_with_their_arguments_the_most_urgent_first(host: Host) -> Non
     ]
 
 
+@pytest.mark.parametrize("how", ["nested", "atomic", "map"])
+def test_a_task_may_be_a_whole_flow_or_a_map(host: Host, how: Any) -> None:
+    @node(output="y")
+    def double(x: int, plus: int = 0) -> int:
+        return 2 * x + plus
+
+    if how == "map":
+        extra = Flow("extra", [double]).as_node().map_over("x")
+    else:
+        extra = Flow("extra", [double]).as_node(durability=how)
+
+    @node
+    def start(ctx: Context) -> None:
+        for k in (1, 2):
+            ctx.next_task(extra, x=[k, k] if how == "map" else k, plus=10)
+
+    result = host.run(Flow("f", [start], tasks=[extra], durability="strong"), run_id="r")
+    assert result["y"] == ([14, 14] if how == "map" else 14)
+    assert [s for s in steps(host, "r") if s.startswith("extra@")][-1] == "extra@2"
+    assert not [name for name in host.state("r") if name.startswith("@task")]
+
+
 def test_a_jump_skips_what_follows(host: Host) -> None:
     seen: list[str] = []
 

@@ -91,8 +91,16 @@ def announced(scope: Scope, i: int, key: str) -> StepRecord:
 
 def opened(scope: Scope, i: int, *, reads: dict[str, int], items: int | None, now: datetime) -> StepRecord:
     """Return the record that opens an inner flow."""
-    visit = scope.visits[i] + 1
-    return StepRecord(scope.path_of(i), visit, Status.RUNNING, reads=reads, items=items, started_at=now)
+    task = scope.task_of(i)
+    return StepRecord(
+        path=scope.path_of(i),
+        visit=scope.visits[i] + 1,
+        status=Status.RUNNING,
+        reads=reads,
+        items=items,
+        started_at=now,
+        task=None if task is None else task.number,
+    )
 
 
 def item_ended(visit: Opened, item: int, error: ErrorInfo | None, now: datetime) -> StepRecord:
@@ -120,6 +128,7 @@ def closed(
         error=error,
         started_at=visit.started_at,
         ended_at=now,
+        task=visit.task,
     )
 
 

@@ -56,6 +56,7 @@ def _visits(scope: Scope) -> dict[str, OpenedState]:
             tuple(sorted(visit.done)),
             tuple(sorted(visit.failed)),
             visit.started_at,
+            visit.task,
         )
         for i, visit in scope.opened.items()
         if visit.is_map or not scope.plan.children[i].is_atomic
@@ -99,8 +100,9 @@ def restore(state: RunState, versions: Mapping[str, int], kept: SerializedState,
             head, _, local = name.rpartition("/")
             by_scope.setdefault(head, {})[local] = version
     _restore_versions(state, by_scope[""])
+    given = {task.number: task.arguments for task in kept.tasks}
     for path, visit in kept.opened.items():  # outer ones come first
-        _restore_visit(state, path, visit)
+        _restore_visit(state, path, visit, given)
     for path, inner in kept.scopes.items():
         scope = state.scope_at(path)
         scope.due, scope.active = {}, 0
@@ -126,14 +128,17 @@ def _restore_versions(scope: Scope, versions: dict[str, int]) -> None:
         scope.missing[i] = len(required - versions.keys())
 
 
-def _restore_visit(state: RunState, path: str, visit: OpenedState) -> None:
+def _restore_visit(
+    state: RunState, path: str, visit: OpenedState, given: Mapping[int, tuple[str, ...]]
+) -> None:
     head, _, name = path.rpartition("/")
     scope = state.scope_at(head) if head else state
     i = scope.plan.index[name]
     scope.take(i, StepRecord(path, visit.visit, Status.RUNNING, reads=visit.reads, items=visit.items))
     opened = scope.opened[i]
     opened.done, opened.failed = set(visit.done), set(visit.failed)
-    opened.started_at = visit.started_at
+    opened.started_at, opened.task = visit.started_at, visit.task
+    opened.given = given.get(visit.task or 0, ())
 
 
 def _restore_node(scope: Scope, i: int, node: NodeState) -> None:

@@ -17,11 +17,13 @@ class Opened:
         "count",
         "done",
         "failed",
+        "given",
         "is_map",
         "next",
         "reads",
         "scopes",
         "started_at",
+        "task",
         "visit",
     )
 
@@ -42,6 +44,10 @@ class Opened:
         self.next = 0
         """No item before this one is still to be opened."""
         self.started_at = started_at
+        self.task: int | None = None
+        """The queued task that the visit answers."""
+        self.given: tuple[str, ...] = ()
+        """The inputs that the task brings."""
 
     def prefix_of(self, item: int) -> str:
         """Return what the paths inside an item begin with."""

@@ -181,7 +181,10 @@ class Scope:
 
     def _open(self, i: int, step: StepRecord) -> None:
         base = self.prefix + self.plan.paths[i] + (f"@{step.visit}" if step.visit > 1 else "")
-        self.opened[i] = Opened(base, step.visit, step.reads, step.items, step.started_at)
+        visit = self.opened[i] = Opened(base, step.visit, step.reads, step.items, step.started_at)
+        if step.task is not None:
+            visit.task = step.task
+            visit.given = next((q.arguments for q in self.queue.get(i, ()) if q.number == step.task), ())
         self.running.add(i)
 
     def enter(self, i: int, item: int) -> Scope:
@@ -191,7 +194,11 @@ class Scope:
         if scope is None:
             scope = Scope(child.plan, parent=self, place=i, item=item, prefix=opened.prefix_of(item))
             opened.scopes[item] = scope
-            names = {p.name: 1 for p in self.plan.nodes[i].params if p.source in opened.reads}
+            names = {
+                p.name: 1
+                for p in self.plan.nodes[i].params
+                if p.source in opened.reads or p.name in opened.given
+            }
             scope.admit(names)
         return scope
 

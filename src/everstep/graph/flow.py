@@ -153,7 +153,8 @@ class Flow:
     def inputs(self) -> dict[str, bool]:
         """Each name a run may bring, and whether it must."""
         return {
-            name: name in self.plan.free_inputs and name in self.plan.needed_by
+            name: name in self.plan.free_inputs
+            and any(i not in self.plan.tasks for i in self.plan.needed_by.get(name, ()))
             for name in sorted(self.plan.free_inputs | (self.plan.seeds & self.plan.readers.keys()))
         }
 

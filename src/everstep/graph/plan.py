@@ -235,6 +235,8 @@ class Plan:
                     changed = True
         missing: dict[str, list[str]] = {}
         for i, n in enumerate(self.nodes):
+            if i in self.tasks:  # who asks for it brings its arguments
+                continue
             for name in sorted(self.required[i] - available):
                 if (
                     i in self.entry

@@ -168,6 +168,8 @@ class OpenedState(msgspec.Struct, frozen=True, omit_defaults=True):
     failed: tuple[int, ...] = ()
     """The items that failed and were borne."""
     started_at: datetime | None = None
+    task: int | None = None
+    """The queued task that the visit answers."""
 
 
 class ScopeState(msgspec.Struct, frozen=True, omit_defaults=True):

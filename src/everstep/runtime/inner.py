@@ -58,8 +58,7 @@ class Inner:
                 if visit.is_map:
                     self._end_visit_if_settled(scope, i, visit)
                 elif not visit.done and not visit.failed:
-                    scope.enter(i, 0)
-                    self._state.restless[scope.opened[i].scopes[0]] = None
+                    self._enter(scope, i, 0)
             if scope.parent is not None:
                 self.end_if_at_rest(scope)
 
@@ -245,6 +244,7 @@ class Inner:
         """Hand an atomic flow's answer over like that of any node: it is one step."""
         node = scope.plan.nodes[i]
         call = Call(scope, i, node, visit.visit, scope.attempts[i] + 1, {}, dict(visit.reads))
+        call.task = visit.task
         call.started_at = visit.started_at or self._clock.now()
         scope.hold()
         if inside.error is not None:

@@ -129,12 +129,13 @@ def _fill(space: ValueSpace, scope: Scope, i: int) -> None:
     visit, around = scope.opened[i], space.area(scope.prefix)
     prefix = f"{visit.base}/"
     inside = space.area(prefix)
+    brought = space.areas.get(f"{TASK}{visit.task}/", {}) if visit.task is not None else {}
     for p in scope.plan.nodes[i].params:
-        if p.source in visit.reads and p.source in around:
-            old = around[p.source]
+        if p.name in brought or (p.source in visit.reads and p.source in around):
+            old = brought.get(p.name) or around[p.source]
             form = ValueForm.TRANSIENT if old.is_transient else ValueForm.WHOLE
             written = Written(p.name, 1, old.written.digest, old.written.size, form)
-            slot = old.alias(written, moves_live=p.source in scope.plan.sole_reader)
+            slot = old.alias(written, moves_live=p.source in scope.plan.sole_reader and not brought)
             space.size += slot.cost
             inside[p.name] = slot
     if scope.is_hidden or (scope.plan.children[i].is_atomic and not visit.is_map):
@@ -156,8 +157,12 @@ class Lists:
         node, space = scope.plan.nodes[i], self._space
         sources = {p.name: p.source for p in node.params}
         sizes: dict[str, int] = {}
+        task = scope.task_of(i)
         for name in over.params:
-            value = space.peek(sources[name], scope.prefix)
+            if task is not None and name in task.arguments:
+                value = space.peek(name, f"{TASK}{task.number}/")
+            else:
+                value = space.peek(sources[name], scope.prefix)
             if not isinstance(value, (list, tuple)):
                 raise MapInputError(
                     f"{scope.path_of(i)!r} goes over {sources[name]!r}, which is {type(value).__name__}.",
