@@ -13,7 +13,7 @@ from everstep.cli.bench import bench
 from everstep.cli.bench_report import Machine, Measured, write_report
 from everstep.cli.bench_values import Sample
 
-GROUPS = ["w1", "w2", "w3", "w4", "w5", "w6", "w7"]
+GROUPS = ["w1", "w10", "w2", "w3", "w4", "w5", "w6", "w7", "w8", "w9"]
 
 
 def invoke(*arguments: str) -> Result:
@@ -34,7 +34,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, 
 def test_every_workload_is_measured_on_both_sides(measured: tuple[Path, dict[str, Any]]) -> None:
     lines = measured[1]["workloads"]
     assert sorted({line["id"].partition(".")[0] for line in lines}) == GROUPS
-    assert len({line["id"] for line in lines}) == len(lines) == 10
+    assert len({line["id"] for line in lines}) == len(lines) == 13
     for line in lines:
         assert line["everstep_seconds"] > 0, line
         assert line["raw_seconds"] > 0, line

@@ -15,6 +15,7 @@ import click
 
 from everstep.cli import bench_flows as flows
 from everstep.cli import bench_raw as raw
+from everstep.cli import bench_shapes as shapes
 from everstep.cli.bench_report import Machine, Measured, write_report
 from everstep.cli.bench_values import Sample
 from everstep.cli.options import json_option
@@ -148,6 +149,37 @@ WORKLOADS = [
         1,
         "a fresh process: import, one step; raw: sqlite3 and asyncio",
     ),
+    Workload(
+        "w8",
+        "map of 10,000 items",
+        "µs/item",
+        shapes.mapped,
+        shapes.mapped_raw,
+        10_000,
+        1000,
+        "a trivial sync function; raw commits 50 rows at a time",
+    ),
+    Workload(
+        "w9",
+        "flow inside a flow",
+        "µs/call",
+        shapes.nested,
+        without_bytes(flows.chain),
+        500,
+        100,
+        "one node inside; raw here: everstep's plain step",
+        repeats=2,
+    ),
+    Workload(
+        "w10",
+        "fork after 100,000 steps",
+        "µs/fork",
+        shapes.forked,
+        shapes.forked_short,
+        100_000,
+        2000,
+        "raw here: a fork after 100 steps",
+    ),
 ]
 
 
@@ -182,7 +214,7 @@ def chosen(ctx: click.Context, option: click.Parameter, value: str | None) -> li
     metavar="W1,W3",
     callback=chosen,
     help="Measure only these: w1 chain, w2 appending, w3 many runs, w4 resume, w5 branches, w6 large values, "
-    "w7 start-up.",
+    "w7 start-up, w8 map, w9 inner flows, w10 forks.",
 )
 @json_option
 def bench(parent: Path, rounds: int | None, quick: bool, workloads: list[Workload], as_json: bool) -> None:
