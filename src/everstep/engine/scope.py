@@ -180,9 +180,13 @@ class Scope:
                 self.activate(i, 0)
 
     def _open(self, i: int, step: StepRecord) -> None:
-        base = self.prefix + self.plan.paths[i] + (f"@{step.visit}" if step.visit > 1 else "")
-        self.opened[i] = Opened(base, step.visit, step.reads, step.items, step.started_at)
+        self.opened[i] = self.visit_of(i, step)
         self.running.add(i)
+
+    def visit_of(self, i: int, step: StepRecord) -> Opened:
+        """Return the visit to an inner flow that a step tells of."""
+        base = self.prefix + self.plan.paths[i] + (f"@{step.visit}" if step.visit > 1 else "")
+        return Opened(base, step.visit, step.reads, step.items, step.started_at)
 
     def enter(self, i: int, item: int) -> Scope:
         """Return the scope of one item of an open visit, opened now unless it is."""
