@@ -406,6 +406,8 @@ class Scope:
             if self.statuses[i] is Status.FAILED and i not in self.due:
                 self._take_back(i)
                 self.activate(i, 0)
+                if i in self.plan.meetings:
+                    self._reopen_group(i)
         self.lost.pop(j, None)
         if self.active & self.plan.meetings[j].everyone:
             del self.due[j]
