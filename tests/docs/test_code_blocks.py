@@ -18,7 +18,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -38,8 +38,8 @@ from tests.architecture.sources import PACKAGE, ROOT
 NOT_RUN: dict[str, str] = {}
 """Pages with a block that cannot run here, and why."""
 
-NOT_FOR_USERS = {"alone", "spread", "decide", "describe"}
-"""Methods of nodes that the graph and the runtime call."""
+NOT_FOR_USERS = {"alone", "spread", "decide", "describe", *dir(Mapping)}
+"""Methods of nodes that the graph and the runtime call, and those that every mapping has."""
 
 PAGES = {
     path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
