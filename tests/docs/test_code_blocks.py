@@ -18,7 +18,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -30,12 +30,16 @@ import pytest
 import everstep
 from everstep import errors
 from everstep.cli.main import COMMANDS, cli
+from everstep.graph.subflow import Subflow
 from everstep.model import enums, leases, records
 from everstep.model.durability import Durability
 from tests.architecture.sources import PACKAGE, ROOT
 
 NOT_RUN: dict[str, str] = {}
 """Pages with a block that cannot run here, and why."""
+
+NOT_FOR_USERS = {"alone", "spread", "decide", "describe", *dir(Mapping)}
+"""Methods of nodes that the graph and the runtime call, and those that every mapping has."""
 
 PAGES = {
     path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
@@ -267,6 +271,24 @@ def test_every_public_name_is_in_the_reference() -> None:
     methods = [f".{n}(" for n, _ in inspect.getmembers(everstep.Host, inspect.isfunction) if n[0] != "_"]
     wanted = [*everstep.__all__, *methods, *(f"`{field.name}`" for field in dataclasses.fields(Durability))]
     assert [name for name in wanted if name not in page] == []
+
+
+@pytest.mark.parametrize("cls", [Subflow, everstep.Context, everstep.Channel, everstep.RunResult])
+def test_every_method_that_users_call_is_in_the_reference(cls: type) -> None:
+    page = PAGES["docs/reference/python.md"]
+    found = [
+        n for n, _ in inspect.getmembers(cls, inspect.isfunction) if n[0] != "_" and n not in NOT_FOR_USERS
+    ]
+    assert [name for name in found if not re.search(rf"\b{name}\(", page)] == []
+
+
+@pytest.mark.parametrize(
+    "function", [everstep.Flow, everstep.Flow.as_node, everstep.node, everstep.Node.map_over]
+)
+def test_every_option_is_in_the_reference(function: Callable[..., object]) -> None:
+    page = PAGES["docs/reference/python.md"]
+    names = [n for n, p in inspect.signature(function).parameters.items() if p.kind is p.KEYWORD_ONLY]
+    assert [name for name in names if f"`{name}`" not in page and f"{name}=" not in page] == []
 
 
 @pytest.mark.parametrize("command", COMMANDS)

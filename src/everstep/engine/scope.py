@@ -180,12 +180,16 @@ class Scope:
                 self.activate(i, 0)
 
     def _open(self, i: int, step: StepRecord) -> None:
-        base = self.prefix + self.plan.paths[i] + (f"@{step.visit}" if step.visit > 1 else "")
-        visit = self.opened[i] = Opened(base, step.visit, step.reads, step.items, step.started_at)
+        visit = self.opened[i] = self.visit_of(i, step)
         if step.task is not None:
             visit.task = step.task
             visit.given = next((q.arguments for q in self.queue.get(i, ()) if q.number == step.task), ())
         self.running.add(i)
+
+    def visit_of(self, i: int, step: StepRecord) -> Opened:
+        """Return the visit to an inner flow that a step tells of."""
+        base = self.prefix + self.plan.paths[i] + (f"@{step.visit}" if step.visit > 1 else "")
+        return Opened(base, step.visit, step.reads, step.items, step.started_at)
 
     def enter(self, i: int, item: int) -> Scope:
         """Return the scope of one item of an open visit, opened now unless it is."""
@@ -409,6 +413,8 @@ class Scope:
             if self.statuses[i] is Status.FAILED and i not in self.due:
                 self._take_back(i)
                 self.activate(i, 0)
+                if i in self.plan.meetings:
+                    self._reopen_group(i)
         self.lost.pop(j, None)
         if self.active & self.plan.meetings[j].everyone:
             del self.due[j]

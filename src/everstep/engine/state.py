@@ -37,7 +37,7 @@ class RunState(Scope):
         self.restless: dict[Scope, None] = {self: None}
         """Scopes in which something may have become ready since they were last looked at; the root always."""
         self.total = 0
-        """Steps of all scopes."""
+        """Steps of all scopes, as far as they are kept."""
         self.task_count = 0
         """How many tasks were ever queued."""
         self.key_run: str | None = None
@@ -54,10 +54,10 @@ class RunState(Scope):
         else:
             self.evolve_at(*self.locate(step.path), step)
 
-    def count(self, step: StepRecord) -> None:
+    def count(self, step: StepRecord, *, is_kept: bool = True) -> None:
         """Count a step among all of the run."""
         status = step.status
-        if status is Status.COMPLETED or status is Status.FAILED or status is Status.CANCELLED:
+        if is_kept and (status is Status.COMPLETED or status is Status.FAILED or status is Status.CANCELLED):
             self.total += 1
         if step.queued:
             self.task_count = max(self.task_count, max(q.number for q in step.queued))
@@ -76,7 +76,7 @@ class RunState(Scope):
 
     def evolve_at(self, scope: Scope, i: int, item: int | None, step: StepRecord) -> None:
         """Take a step at a place that was located into account."""
-        self.count(step)
+        self.count(step, is_kept=not scope.is_hidden)
         if item is not None:
             self._take_item(scope, i, item, step)
             return

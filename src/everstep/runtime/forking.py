@@ -42,13 +42,16 @@ async def fork(
     """Admit a run that goes on from a checkpoint of another; returns its row.
 
     This reads the row, the structure of the flow and two records, and writes one: it costs the same however
-    long the run is.
+    long the run is. Only an edit inside an inner flow needs a fold, to see whether that flow is open there.
     """
     new_id = services.ids.new_id() if fork_id is None else check_run_id(fork_id)
     row, sequence = await runs.find(run_id, at)
     link, base = await runs.lineage.read(row, sequence)
     plan = await runs.plan(link.row)
-    drafts = await _draft(services, plan, edits)
+    inside = (
+        await _open_names(runs, row, plan, sequence) if any("/" in str(n) for n in edits.state) else set()
+    )
+    drafts = await _draft(services, plan, edits, inside)
     commit = _commit(services, plan, new_id, link, base, drafts, keep_keys=keep_keys)
     verdict = await patiently(services.clock, partial(services.committer.put, commit))
     if verdict is Verdict.EXISTS:
@@ -60,14 +63,31 @@ async def fork(
     return await runs.row(new_id)
 
 
-async def _draft(services: Services, plan: Plan, edits: Edits) -> list[Slot]:
+async def _open_names(runs: Runs, row: RunRow, plan: Plan, sequence: int) -> set[str]:
+    """Return the names of the values in flows that are open at a checkpoint, such as `rag/embedding`."""
+    folded = await runs.rehydrate(row, plan, Durability(), at=sequence)
+    return {
+        scope.prefix + name
+        for scope in folded.state.scopes()
+        if scope.parent is not None
+        for name in scope.plan.readers.keys() | scope.plan.writers.keys()
+    }
+
+
+async def _draft(services: Services, plan: Plan, edits: Edits, inside: Collection[str]) -> list[Slot]:
     """Encode what is edited; large values are written aside."""
     twice = sorted(edits.inputs.keys() & edits.state.keys())
     if twice:
         raise BadRequest(f"{twice[0]!r} is edited twice.", fix="Give it as an input or as a value, not both.")
     _check_names("input", edits.inputs, plan.free_inputs | plan.seeds, InputError)
-    # A value inside a nested flow, such as "rag/embedding", would be looked up here.
-    _check_names("value", edits.state, plan.readers.keys() | plan.writers.keys(), BadRequest)
+    known = {*plan.readers, *plan.writers, *inside}
+    for name in edits.state:
+        if "/" in str(name) and name not in known:
+            raise BadRequest(
+                f"the value {name!r} cannot be edited: its flow is not open at this checkpoint, or lacks it.",
+                fix="Fork at a checkpoint inside that flow, or edit what the flow gave to the one around it.",
+            )
+    _check_names("value", edits.state, known, BadRequest)
     channel = {CHANNEL + _channel_key(key): value for key, value in edits.channel.items()}
     space = ValueSpace(services.values, services.blobs, Durability().blob_threshold)
     drafts = []

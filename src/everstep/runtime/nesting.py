@@ -64,8 +64,9 @@ def apply(state: RunState, space: ValueSpace, step: StepRecord, slots: Sequence[
     if i in scope.plan.children:
         if step.status is Status.RUNNING:
             _fill(space, scope, i)
-        elif visit is not None and i not in scope.opened:
-            _leave(space, scope, i, visit)
+        elif i not in scope.opened and (visit is not None or step.status is Status.COMPLETED):
+            # The opening of an atomic flow is not recorded; what it gave is shown all the same.
+            _leave(space, scope, i, visit or scope.visit_of(i, step))
     parent = scope.parent
     if parent is not None and parent.plan.children[scope.place].is_leaf:
         outer = parent.opened[scope.place]

@@ -1,0 +1,55 @@
+"""A result tells the same of an atomic flow whether the run was driven now or was read from its records."""
+
+from __future__ import annotations
+
+from everstep import END, Flow, Host, ifelse, node
+
+
+@node(output="words")
+def split(text: str) -> list[str]:
+    return text.split()
+
+
+@node(output="count")
+def count(words: list[str]) -> int:
+    return len(words)
+
+
+MEASURE = Flow("measure", [split, count])
+
+
+def test_recorded_result_shows_what_an_atomic_flow_gave() -> None:
+    flow = Flow("f", [MEASURE.as_node(durability="atomic").lift("count")], durability="strong")
+    with Host("memory:") as host:
+        driven = host.run(flow, {"text": "a b c"}, run_id="r")
+        recorded = host.run(flow, {"text": "a b c"}, run_id="r")
+        state = host.state("r")
+    assert dict(driven["measure"]) == dict(recorded["measure"]) == {"count": 3}
+    assert state["measure/count"] == 3
+
+
+def test_steps_inside_an_atomic_flow_are_not_counted() -> None:
+    flow = Flow("f", [MEASURE.as_node(durability="atomic")], durability="strong")
+    with Host("memory:") as host:
+        driven = host.run(flow, {"text": "a b c"}, run_id="r")
+        recorded = host.run(flow, {"text": "a b c"}, run_id="r")
+    assert driven.steps == recorded.steps == 1
+
+
+def test_recorded_result_shows_the_last_visit_to_an_atomic_flow() -> None:
+    @node(output="text")
+    def grow(text: str = "") -> str:
+        return f"{text} x"
+
+    @ifelse(when_true="grow", when_false=END)
+    def more(count: int) -> bool:
+        return count < 3
+
+    inner = MEASURE.as_node(durability="atomic").lift("count")
+    flow = Flow("f", [grow, inner, more], entry="grow", durability="strong")
+    with Host("memory:") as host:
+        host.run(flow, run_id="r").raise_for_status()
+        recorded = host.run(flow, run_id="r")
+        inside = [name for name in host.state("r") if "/" in name]
+    assert recorded["measure"]["count"] == 3
+    assert inside == ["measure@3/count"]

@@ -1,0 +1,80 @@
+"""A fork may edit what lies inside a flow that is open at its checkpoint."""
+
+from __future__ import annotations
+
+import pytest
+
+from everstep import Flow, Host, node
+from everstep.errors import BadRequest
+
+called: list[str] = []
+
+
+@node(output="words")
+def split(text: str) -> list[str]:
+    called.append("split")
+    return text.split()
+
+
+@node(output="count")
+def count(words: list[str]) -> int:
+    called.append("count")
+    return len(words)
+
+
+@node(output="verdict")
+def judge(count: int) -> str:
+    return "long" if count > 2 else "short"
+
+
+FLOW = Flow("essay", [Flow("measure", [split, count]).as_node(), judge], durability="strong")
+
+
+def inside(host: Host) -> int:
+    """Return the checkpoint after the first step inside."""
+    host.run(FLOW, {"text": "a b c"}, run_id="r")
+    return next(c.sequence for c in host.checkpoints("r") if "measure/split" in c.nodes)
+
+
+def test_edit_inside_an_open_flow_is_read_by_what_follows_there() -> None:
+    with Host("memory:") as host:
+        fork = host.fork("r", at=inside(host), state={"measure/words": ["z"]})
+        called.clear()
+        result = host.resume(fork.run_id, FLOW)
+        again = host.run(FLOW, run_id=fork.run_id)
+    assert (result["verdict"], result["count"], result["words"]) == ("short", 1, ["z"])
+    assert dict(result) == dict(again)
+    assert called == ["count"]
+
+
+def test_edited_input_of_an_open_flow_starts_its_readers_again() -> None:
+    with Host("memory:") as host:
+        fork = host.fork("r", at=inside(host), state={"measure/text": "z"})
+        called.clear()
+        assert host.resume(fork.run_id, FLOW)["count"] == 1
+    assert called == ["split", "count"]
+
+
+@pytest.mark.parametrize("name", ["measure@2/words", "measure/wrods", "elsewhere/words"])
+def test_edit_of_what_no_open_flow_has_is_refused(name: str) -> None:
+    with Host("memory:") as host:
+        at = inside(host)
+        with pytest.raises(BadRequest, match="not open at this checkpoint"):
+            host.fork("r", at=at, state={name: ["z"]})
+
+
+def test_edit_inside_a_flow_that_has_ended_is_refused() -> None:
+    with Host("memory:") as host:
+        inside(host)
+        with pytest.raises(BadRequest, match="not open at this checkpoint"):
+            host.fork("r", state={"measure/words": ["z"]})
+
+
+def test_edit_of_one_item_of_a_map_leaves_the_others() -> None:
+    each = Flow("measure", [split, count]).as_node().map_over("text", max_concurrency=1)
+    flow = Flow("essays", [each.with_inputs(text="texts")], durability="strong")
+    with Host("memory:") as host:
+        host.run(flow, {"texts": ["a b", "c"]}, run_id="r")
+        at = next(c.sequence for c in host.checkpoints("r") if "measure#1/split" in c.nodes)
+        fork = host.fork("r", at=at, state={"measure#1/words": ["x", "y", "z"]})
+        assert host.resume(fork.run_id, flow)["count"] == [2, 3]
