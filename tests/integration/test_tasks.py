@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from everstep import Context, Flow, Host, Status, node
-from everstep.errors import BadRequest, FlowChanged, FlowError, TaskGone
+from everstep.errors import BadRequest, FlowChanged, FlowError, RunCancelled, TaskGone
 from everstep.testing import ManualClock
 
 
@@ -74,12 +74,13 @@ def test_tasks_run_with_their_arguments_the_most_urgent_first(host: Host) -> Non
 
     @node
     def after() -> str:
+        seen.append("after")
         return "kept"
 
     flow = Flow("f", start >> after, tasks=[extra], durability="strong")
     result = host.run(flow, run_id="r")
-    assert seen == [("first", 3), ("later", 1), ("last", 1)]
-    assert result["after.__result__"] == "kept"  # a task of its own runs besides what follows
+    assert seen == [("first", 3), ("later", 1), ("last", 1), "after"]  # what follows waits for the tasks
+    assert result["after.__result__"] == "kept"
     queued = [q for c in host.history("r") for s in c.steps for q in s.queued]
     assert [(q.node, q.number, q.priority, q.strategy) for q in queued] == [
         ("extra", 1, 0, "direct"),
@@ -281,6 +282,48 @@ def test_cancel_from_within_cancels_the_run_and_the_node_is_not_done(host: Host)
     step = host.history("r")[-1].steps[-1]
     assert step.status == "cancelled" and step.error is not None and "enough" in step.error.message
     assert "@channel/k" not in host.state("r")
+    assert result.error is not None and "enough" in result.error.message
+    again = host.run(Flow("f", [start], channel={"k": int}, durability="strong"), run_id="r")
+    with pytest.raises(RunCancelled, match="enough"):
+        again.raise_for_status()
+
+
+def test_what_follows_waits_for_tasks_that_tasks_ask_for(host: Host) -> None:
+    seen: list[str] = []
+
+    @node
+    def fetch(ctx: Context, page: int) -> None:
+        seen.append(f"fetch {page}")
+        if page < 3:
+            ctx.next_task("fetch", goto=False, page=page + 1)
+
+    @node
+    def crawl(ctx: Context) -> None:
+        ctx.next_task(fetch, page=1)
+
+    @node
+    def summary() -> None:
+        seen.append("summary")
+
+    host.run(Flow("f", crawl >> summary, tasks=[fetch], durability="strong"))
+    assert seen == ["fetch 1", "fetch 2", "fetch 3", "summary"]
+
+
+def test_the_most_urgent_task_goes_first_among_nodes_too(host: Host) -> None:
+    seen: list[str] = []
+
+    def make(name: str) -> Any:
+        return node(name=name)(lambda: seen.append(name))
+
+    low, high = make("low"), make("high")
+
+    @node
+    def start(ctx: Context) -> None:
+        ctx.next_task(low, priority=1)
+        ctx.next_task(high, priority=9)
+
+    host.run(Flow("f", [start], tasks=[low, high], max_concurrency=1, durability="strong"))
+    assert seen == ["high", "low"]
 
 
 def test_auto_checkpoints_come_every_so_many_steps(host: Host) -> None:

@@ -119,7 +119,8 @@ class RunResult(Values):
         if self.status is Status.COMPLETED:
             return self
         if self.status is Status.CANCELLED:
-            raise RunCancelled(f"run {self.run_id!r} was cancelled.")
+            why = f": {self.error.message}" if self.error is not None else "."
+            raise RunCancelled(f"run {self.run_id!r} was cancelled{why}")
         message = f"run {self.run_id!r} {self.status.value}"
         message += f": {self.error.type}: {self.error.message}" if self.error is not None else "."
         raise NodeFailed(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from everstep.engine import meetings
 from everstep.engine.opened import Opened
 from everstep.graph.loops import bits
 from everstep.graph.plan import Plan
@@ -213,15 +214,10 @@ class Scope:
                 del self.opened[i]
         else:
             self.running.discard(i)
-        for j in self.plan.meets_at.get(i, ()):
-            if self.plan.meetings[j].bears:
-                self._leave(i, step)
-                return
-        self.error = step.error
-
-    def bears(self, i: int) -> bool:
-        """True if the failure of a node is a group's affair."""
-        return any(self.plan.meetings[j].bears for j in self.plan.meets_at.get(i, ()))
+        if meetings.bears(self, i):
+            self._leave(i, step)
+        else:
+            self.error = step.error
 
     def _leave(self, i: int, step: StepRecord) -> None:
         """A node is done without having arrived: it failed and that is borne, or it was cancelled."""
@@ -232,7 +228,7 @@ class Scope:
         self.running.discard(i)
         self.opened.pop(i, None)
         self.keys.pop(i, None)
-        self._meet(i, round_)
+        meetings.meet(self, i, round_)
 
     def _settle(self, i: int, step: StepRecord) -> None:
         plan = self.plan
@@ -272,8 +268,8 @@ class Scope:
         if i in self.queue:
             self.activate(i, round_)
         if i in plan.meetings:
-            self._go_on(i)
-        self._meet(i, round_)
+            meetings.go_on(self, i)
+        meetings.meet(self, i, round_)
         if step.ends:
             self._end()
 
@@ -305,54 +301,6 @@ class Scope:
         for i in self.due:
             self.active |= 1 << i
         self.queue.clear()
-
-    def _meet(self, i: int, round_: int) -> None:
-        """A node of a group has settled: note what became of its branch."""
-        plan = self.plan
-        for j in plan.meets_at.get(i, ()):
-            meeting = plan.meetings[j]
-            for k, member in enumerate(meeting.members):
-                if not member.nodes >> i & 1:
-                    continue
-                if self.statuses[i] is Status.FAILED:
-                    self.lost[j] = self.lost.get(j, 0) | 1 << k
-                elif not self.active & member.nodes and self._has_won(j, k):
-                    self.won[j] = self.won.get(j, 0) | 1 << k
-            if j not in self.fired:
-                self.activate(j, round_)
-            elif not self.active & meeting.everyone:
-                self._forget_meeting(j)
-
-    def _has_won(self, j: int, k: int) -> bool:
-        last = bits(self.plan.meetings[j].members[k].last)
-        return not self.lost.get(j, 0) >> k & 1 and any(self.statuses[m] is Status.COMPLETED for m in last)
-
-    def _go_on(self, j: int) -> None:
-        """A join has gone on; what its branches do from now on comes too late for it."""
-        if self.active & self.plan.meetings[j].everyone:
-            self.fired.add(j)
-        else:
-            self._forget_meeting(j)
-
-    def _forget_meeting(self, j: int) -> None:
-        self.fired.discard(j)
-        self.won.pop(j, None)
-        self.lost.pop(j, None)
-
-    def outcomes(self, j: int) -> dict[str, str]:
-        """Say what became of each branch of a group."""
-        won, lost = self.won.get(j, 0), self.lost.get(j, 0)
-        found: dict[str, str] = {}
-        for k, member in enumerate(self.plan.meetings[j].members):
-            if won >> k & 1:
-                found[member.name] = Status.COMPLETED.value
-            elif lost >> k & 1:
-                found[member.name] = Status.FAILED.value
-            elif self.active & member.nodes:
-                found[member.name] = Status.RUNNING.value
-            else:
-                found[member.name] = "skipped"
-        return found
 
     def _round_of_choice(self, gate: int, target: int, round_: int) -> int:
         """A gate that chooses the head of its own loop begins a new round; else the present one goes on.
@@ -402,23 +350,11 @@ class Scope:
         elif round_ < known:
             self.due[i] = round_
 
-    def _take_back(self, i: int) -> None:
+    def take_back(self, i: int) -> None:
+        """Undo the end of a visit that failed."""
         self.visits[i] -= 1
         self.steps -= 1
         self.statuses[i] = None
-
-    def _reopen_group(self, j: int) -> None:
-        """A group that failed is tried again at the members that failed."""
-        for i in bits(self.plan.meetings[j].everyone):
-            if self.statuses[i] is Status.FAILED and i not in self.due:
-                self._take_back(i)
-                self.activate(i, 0)
-                if i in self.plan.meetings:
-                    self._reopen_group(i)
-        self.lost.pop(j, None)
-        if self.active & self.plan.meetings[j].everyone:
-            del self.due[j]
-            self.active &= ~(1 << j)
 
     # -- readiness ----------------------------------------------------------------------------------------
 
@@ -442,14 +378,27 @@ class Scope:
                 continue
             conflict = active & blockers[i]
             is_held = conflict and not (loops and self._all_begin_later(conflict, i, round_))
-            if is_held and not (self.won and self._may_go_on(i)):
+            if is_held and not (self.won and meetings.may_go_on(self, i)):
+                continue
+            if self.queue and self._awaits_task(i):
                 continue
             if i in loops and self._is_round_under_way(active & loops[i], i, round_):
                 continue
             if self.retry_at and now is not None and self.retry_at.get(i, now) > now:
                 continue
             found.append(i)
+        if self.queue:
+            found.sort(key=lambda i: -(task.priority if (task := self.task_of(i)) is not None else 0))
         return found
+
+    def _awaits_task(self, i: int) -> bool:
+        """True if a node before this one asked for a visit that is still to come."""
+        plan = self.plan
+        return any(
+            q.asked_by in plan.index and t != i and i in plan.graph[plan.index[q.asked_by]]
+            for t, waiting in self.queue.items()
+            for q in waiting
+        )
 
     def _is_fed(self, i: int) -> bool:
         """True if a queued task brings what is missing."""
@@ -458,13 +407,6 @@ class Scope:
             return False
         given = {p.source for p in self.plan.nodes[i].params if p.name in task.arguments}
         return self.plan.required[i] <= given | self.versions.keys()
-
-    def _may_go_on(self, i: int) -> bool:
-        """True for a join for which enough branches have succeeded."""
-        meeting = self.plan.meetings.get(i)
-        if meeting is None or meeting.need is None:
-            return False
-        return self.won.get(i, 0).bit_count() >= meeting.need
 
     def _all_begin_later(self, conflict: int, i: int, round_: int) -> bool:
         """True if only heads of a later round of this node's own loop stand in its way: they wait for it."""
@@ -506,9 +448,9 @@ class Scope:
         self.error = None
         for i in tuple(self.due):
             if self.statuses[i] is Status.FAILED:
-                self._take_back(i)
+                self.take_back(i)
                 if i in self.plan.meetings:
-                    self._reopen_group(i)
+                    meetings.reopen(self, i)
             self.attempts[i] = 0
         self.retry_at.clear()
         for opened in self.opened.values():

@@ -152,7 +152,8 @@ class Context:
 
     def cancel(self, reason: str = "") -> NoReturn:
         """Cancel the run from within; the node does not count as done."""
-        raise RunCancelled(f"node {self.path!r} cancelled the run{': ' + reason if reason else '.'}")
+        why = f": {reason}" if reason else "."
+        raise RunCancelled(f"node {self.path!r} cancelled the run{why}", by_node=self.path)
 
     @property
     def checkpoint_request(self) -> dict[str, Any] | None:

@@ -167,13 +167,17 @@ class Flow:
         """Return what the readers of an input expect it to be."""
         return [p.hint for n in self.nodes for p in n.params if p.source == name]
 
-    def check_inputs(self, inputs: Mapping[str, Any]) -> None:
+    def check_inputs(self, inputs: Mapping[str, Any], channel: Mapping[str, Any] | None = None) -> None:
         """Raise `InputError` unless a run can begin with these inputs; says everything that is wrong."""
         if not isinstance(inputs, Mapping):
             raise InputError(
                 f"flow {self.name!r} got {inputs!r} as inputs.", fix="Give a dict of names and values."
             )
-        wrong = [*self._unknown_inputs(inputs), *self._missing_inputs(inputs), *self._mistyped_inputs(inputs)]
+        wrong = [
+            *self._unknown_inputs(inputs),
+            *self._missing_inputs(inputs, channel or {}),
+            *self._mistyped_inputs(inputs),
+        ]
         if wrong:
             raise InputError(f"flow {self.name!r} cannot start: " + " ".join(wrong))
 
@@ -192,7 +196,7 @@ class Flow:
                 known = ", ".join(sorted(allowed)) or "none"
                 yield f"Unknown input {name!r}.{_did_you_mean(name, sorted(allowed))} It takes: {known}."
 
-    def _missing_inputs(self, inputs: Mapping[str, Any]) -> Iterable[str]:
+    def _missing_inputs(self, inputs: Mapping[str, Any], channel: Mapping[str, Any]) -> Iterable[str]:
         given = frozenset(inputs)
         if self._complete_inputs.get(given):
             return
@@ -204,7 +208,10 @@ class Flow:
         names = [*inputs, *self.plan.writers]
         for name, readers in missing.items():
             reads = "read it" if len(readers) > 1 else "reads it"
-            yield f"Input {name!r} is missing; {', '.join(readers)} {reads}.{self._hint(name, names)}"
+            hint = self._hint(name, names)
+            if name in channel:
+                hint = f" To fill it from the channel, declare the key: Flow(..., channel={{{name!r}: ...}})."
+            yield f"Input {name!r} is missing; {', '.join(readers)} {reads}.{hint}"
 
     def _hint(self, name: str, known: Sequence[str]) -> str:
         """Guess what a missing name was meant to be."""

@@ -96,10 +96,14 @@ class Drive:
         except (KeyboardInterrupt, asyncio.CancelledError):
             await self._keep_finished()
             raise
-        except RunCancelled:
+        except RunCancelled as cancelled:
             await self._beside.stop()
             await self._take_in()
-            await self._journal.flush(Trigger.CANCELLED, status=Status.CANCELLED, changes_status=True)
+            if "by_node" in cancelled.details:
+                self.failure = describe_error(cancelled)
+            await self._journal.flush(
+                Trigger.CANCELLED, status=Status.CANCELLED, error=self.failure, changes_status=True
+            )
             return Status.CANCELLED
         finally:
             self._late.close()

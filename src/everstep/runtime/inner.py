@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from everstep.engine import decide
+from everstep.engine import decide, meetings
 from everstep.engine.opened import Opened
 from everstep.engine.scope import Scope
 from everstep.engine.state import RunState
@@ -151,7 +151,7 @@ class Inner:
             over = scope.parent.plan.children[scope.place].over
             if over is not None and over.on_error is not OnError.STOP:
                 return False
-            if scope.parent.bears(scope.place):
+            if meetings.bears(scope.parent, scope.place):
                 return False
             scope = scope.parent
         return True

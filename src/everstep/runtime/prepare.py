@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from everstep.engine import decide
+from everstep.engine import decide, meetings
 from everstep.engine.flush import FlushPolicy
 from everstep.engine.keys import declared_key, must_announce, reads_inputs
 from everstep.engine.scope import Scope
@@ -53,7 +53,7 @@ class Arguments:
         if len(call.kwargs) < len(call.node.params) and scope.plan.channelled[i]:
             self._fill_from_channel(call)
         if i in scope.plan.meetings:
-            call.kwargs["outcomes"] = scope.outcomes(i)
+            call.kwargs["outcomes"] = meetings.outcomes(scope, i)
 
     def _answer(self, call: Call, task: QueuedTask) -> None:
         call.task = task.number

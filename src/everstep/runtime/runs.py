@@ -96,7 +96,7 @@ class Runs:
         if inputs is None and run_id is not None and flow.durability.mode is not Mode.OFF:
             row = await self._services.store.run(run_id)
         if row is None:
-            flow.check_inputs({} if inputs is None else inputs)
+            flow.check_inputs({} if inputs is None else inputs, channel)
             given = dict(inputs or {})
             started = await self._start(flow, given, channel, run_id or self._services.ids.new_id())
             if isinstance(started, Outcome):

@@ -66,6 +66,7 @@ def draft_asked(call: Call, space: ValueSpace, state: RunState, desk: ChannelDes
                 refuse_changes(call.path, channel.ops)
             drafts += desk.drafts(channel.ops, call.ended_at)
         tasks: list[QueuedTask] = []
+        asked_by = _origin(call)
         for number, asked in enumerate(context.asked, state.task_count + 1):
             prefix = f"{TASK}{number}/"
             drafts += [
@@ -73,7 +74,7 @@ def draft_asked(call: Call, space: ValueSpace, state: RunState, desk: ChannelDes
                 for name, value in asked.arguments.items()
             ]
             names = tuple(asked.arguments)
-            tasks.append(QueuedTask(asked.node, number, names, asked.priority, asked_by=context.node))
+            tasks.append(QueuedTask(asked.node, number, names, asked.priority, asked_by=asked_by))
             if call.scope.is_hidden:
                 space.hidden.add(prefix)
         call.queued = tuple(tasks)
@@ -82,6 +83,16 @@ def draft_asked(call: Call, space: ValueSpace, state: RunState, desk: ChannelDes
     except (*_NODES_FAULT, BadRequest) as error:
         call.error = error
         return ()
+
+
+def _origin(call: Call) -> str:
+    """Return who is behind a task: for one that a task asks for, whoever asked for that task."""
+    scope, i = call.scope, call.index
+    if call.task is not None and i in scope.plan.tasks:
+        for task in scope.queue.get(i, ()):
+            if task.number == call.task:
+                return task.asked_by
+    return call.node.name
 
 
 def step_of(call: Call, drafts: tuple[Slot, ...], chance: float) -> StepRecord:

@@ -1,0 +1,93 @@
+"""Where the branches of a group meet: who has succeeded, who has failed, and when the join may go on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from everstep.graph.loops import bits
+from everstep.model.enums import Status
+
+if TYPE_CHECKING:
+    from everstep.engine.scope import Scope
+
+
+def bears(scope: Scope, i: int) -> bool:
+    """True if the failure of a node is a group's affair."""
+    plan = scope.plan
+    return any(plan.meetings[j].bears for j in plan.meets_at.get(i, ()))
+
+
+def meet(scope: Scope, i: int, round_: int) -> None:
+    """A node of a group has settled: note what became of its branch."""
+    plan = scope.plan
+    for j in plan.meets_at.get(i, ()):
+        meeting = plan.meetings[j]
+        for k, member in enumerate(meeting.members):
+            if not member.nodes >> i & 1:
+                continue
+            if scope.statuses[i] is Status.FAILED:
+                scope.lost[j] = scope.lost.get(j, 0) | 1 << k
+            elif not scope.active & member.nodes and _has_won(scope, j, k):
+                scope.won[j] = scope.won.get(j, 0) | 1 << k
+        if j not in scope.fired:
+            scope.activate(j, round_)
+        elif not scope.active & meeting.everyone:
+            _forget(scope, j)
+
+
+def _has_won(scope: Scope, j: int, k: int) -> bool:
+    last = bits(scope.plan.meetings[j].members[k].last)
+    return not scope.lost.get(j, 0) >> k & 1 and any(scope.statuses[m] is Status.COMPLETED for m in last)
+
+
+def may_go_on(scope: Scope, j: int) -> bool:
+    """True for a join for which enough branches have succeeded."""
+    meeting = scope.plan.meetings.get(j)
+    if meeting is None or meeting.need is None:
+        return False
+    return scope.won.get(j, 0).bit_count() >= meeting.need
+
+
+def go_on(scope: Scope, j: int) -> None:
+    """A join has gone on; what its branches do from now on comes too late for it."""
+    if scope.active & scope.plan.meetings[j].everyone:
+        scope.fired.add(j)
+    else:
+        _forget(scope, j)
+
+
+def _forget(scope: Scope, j: int) -> None:
+    scope.fired.discard(j)
+    scope.won.pop(j, None)
+    scope.lost.pop(j, None)
+
+
+def reopen(scope: Scope, j: int) -> None:
+    """A group that failed is tried again at the members that failed."""
+    everyone = scope.plan.meetings[j].everyone
+    for i in bits(everyone):
+        if scope.statuses[i] is Status.FAILED and i not in scope.due:
+            scope.take_back(i)
+            scope.activate(i, 0)
+            if i in scope.plan.meetings:
+                reopen(scope, i)
+    scope.lost.pop(j, None)
+    if scope.active & everyone:
+        del scope.due[j]
+        scope.active &= ~(1 << j)
+
+
+def outcomes(scope: Scope, j: int) -> dict[str, str]:
+    """Say what became of each branch of a group."""
+    won, lost = scope.won.get(j, 0), scope.lost.get(j, 0)
+    found: dict[str, str] = {}
+    for k, member in enumerate(scope.plan.meetings[j].members):
+        if won >> k & 1:
+            found[member.name] = Status.COMPLETED.value
+        elif lost >> k & 1:
+            found[member.name] = Status.FAILED.value
+        elif scope.active & member.nodes:
+            found[member.name] = Status.RUNNING.value
+        else:
+            found[member.name] = "skipped"
+    return found
