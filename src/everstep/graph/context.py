@@ -109,7 +109,7 @@ class Context:
         """Ask for a visit to a node once this one has succeeded, with these arguments.
 
         With `goto` only what was asked for comes next, not what follows this node in the flow. That is so by
-        default for a node that stands in the flow; one listed under `tasks=` runs besides what follows.
+        default for a node that stands in the flow; what follows waits for one that is listed under `tasks=`.
         """
         name = node if isinstance(node, str) else str(getattr(node, "name", node))
         flow = self._neighbours
