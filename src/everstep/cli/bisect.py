@@ -12,7 +12,7 @@ from everstep.cli.listing import STATUS_COLOURS
 from everstep.cli.options import command_line, find_run, json_option, load_option, looking_at, store_option
 from everstep.cli.plain import error_json, write_json
 from everstep.cli.progress import chosen_of
-from everstep.cli.show import write_error
+from everstep.cli.step import write_error
 from everstep.client.views import Pair, Visited
 
 

@@ -38,6 +38,21 @@ def gather_inputs(flow: Flow, pairs: Iterable[str], file: str | None) -> dict[st
     return {name: _shaped(name, value, flow.input_hints(name)) for name, value in inputs.items()}
 
 
+def gather_channel(flow: Flow, pairs: Iterable[str]) -> dict[str, Any] | None:
+    """Return what the channel of a run begins with, or none if nothing was given."""
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        if not equals or not key:
+            raise BadRequest(f"--channel {pair!r} is not KEY=VALUE.", fix="Write --channel user=ann.")
+        if key in found:
+            raise BadRequest(f"--channel {key} is given twice.", fix="Give it once.")
+        hint = (flow.channel or {}).get(key)
+        hints = [] if hint is None else [hint]
+        found[key] = _shaped(key, read_value(key, text, hints, option="--channel"), hints)
+    return found or None
+
+
 def _shaped(name: str, value: Any, hints: list[Any]) -> Any:
     """Build the dataclass that all readers of an input want from the object that was given."""
     return build(name, value, hints[0]) if hints and all(hint == hints[0] for hint in hints) else value
@@ -94,21 +109,22 @@ def _read_file(file: str) -> dict[str, Any]:
     return inputs
 
 
-def read_value(name: str, text: str, hints: list[Any]) -> Any:
+def read_value(name: str, text: str, hints: list[Any], *, option: str = "--input") -> Any:
     """Read what stands after `name=`: text for a str, else JSON if it parses, else text."""
     options = [option for hint in hints for option in _options(hint)]
     if str in map(_plain, hints):
         return text
     for kind in (int, float, bool):
         if hints and all(_plain(hint) is kind for hint in hints):
-            return _convert(name, text, kind)
+            return _convert(name, text, kind, option)
     parsed = _parse(text)
     if parsed is _NOT_JSON:
         return text
-    if str in options and not isinstance(parsed, str) and any(fits(parsed, o) for o in options):
+    is_unclear = option == "--input" and str in options and not isinstance(parsed, str)
+    if is_unclear and any(fits(parsed, o) for o in options):
         expected = " | ".join(dict.fromkeys(spell(o) for o in options))
         raise InputError(
-            f"--input {name}={text} may be text or {type(parsed).__name__}, and {name!r} takes {expected}.",
+            f"{option} {name}={text} may be text or {type(parsed).__name__}, and {name!r} takes {expected}.",
             fix="Say which with --inputs-file, where text stands in quotes.",
         )
     return parsed
@@ -132,7 +148,7 @@ def _parse(text: str) -> Any:
         return _NOT_JSON
 
 
-def _convert(name: str, text: str, kind: type) -> Any:
+def _convert(name: str, text: str, kind: type, option: str) -> Any:
     if kind is bool:
         word = text.strip().lower()
         if word in _TRUE | _FALSE:
@@ -143,4 +159,4 @@ def _convert(name: str, text: str, kind: type) -> Any:
             return kind(text)
         except ValueError:
             wanted = "a whole number" if kind is int else "a number"
-    raise InputError(f"--input {name}={text} is not {wanted}.", fix=f"{name!r} takes {kind.__name__}.")
+    raise InputError(f"{option} {name}={text} is not {wanted}.", fix=f"{name!r} takes {kind.__name__}.")

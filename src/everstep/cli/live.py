@@ -11,9 +11,13 @@ from rich.live import Live
 from rich.text import Text
 
 from everstep import Flow, RunState
-from everstep.cli.outline import outline
+from everstep.cli.groups import members_of
+from everstep.cli.outline import node_at, outline
 from everstep.cli.plain import cut, duration, one_line
-from everstep.cli.progress import attempt_of, chosen_of, done_before, resumed_at
+from everstep.cli.progress import Fan, attempt_of, chosen_of, done_before, open_maps, resumed_at
+from everstep.graph.joins import JoinNode
+from everstep.graph.plan import Plan
+from everstep.model.address import map_of, plain_of
 from everstep.model.enums import Effects
 from everstep.runtime.events import Event
 
@@ -28,17 +32,41 @@ _GLYPHS = {
     "before": ("–", "dim"),
     "failed": ("✗", "bold red"),
     "retrying": ("↻", "yellow"),
+    "cancelled": ("⊘", "dim"),
 }
+BAR = 20
+"""How many characters the bar of a map takes."""
 
 
 class Line:
     """What is known of one node."""
 
-    __slots__ = ("attempt", "began", "depth", "name", "note", "seconds", "state", "visit")
+    __slots__ = (
+        "attempt",
+        "began",
+        "depth",
+        "fan",
+        "kind",
+        "name",
+        "note",
+        "path",
+        "seconds",
+        "state",
+        "visit",
+    )
 
-    def __init__(self, name: str, depth: int) -> None:
-        self.name = name
+    def __init__(self, path: str, depth: int, kind: str = "") -> None:
+        self.path = path
+        self.name = path.rpartition("/")[2]
         self.depth = depth
+        self.kind = kind
+        """What sort of node it is, where that is not plain to see."""
+        self.fan: Fan | None = None
+        """How far the last visit to a map is."""
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget what happened: the flow around it begins anew."""
         self.state = "waiting"
         self.visit = 0
         self.attempt = ""
@@ -47,13 +75,30 @@ class Line:
         self.note = ""
 
 
+def kind_of(plan: Plan, path: str) -> str:
+    """Say what a join waits for, and which nodes run only when asked for."""
+    node = node_at(plan, path)
+    if isinstance(node, JoinNode):
+        return members_of(node)
+    return "task" if "/" not in path and plan.index[path] in plan.tasks else ""
+
+
 class LiveTree:
     """Draws the nodes of a flow with their states, a few times a second."""
 
     def __init__(self, flow: Flow, console: Console | None = None) -> None:
         self.run_id = ""
         self._flow = flow
-        self._lines = {place.name: Line(place.name, place.depth) for place in outline(flow.plan)}
+        self._lines = {
+            place.name: Line(place.name, place.depth, kind_of(flow.plan, place.name))
+            for place in outline(flow.plan)
+        }
+        self._inside: dict[str, list[Line]] = {}
+        """The lines below each flow, at any depth."""
+        for path, line in self._lines.items():
+            while "/" in path:
+                path = path.rpartition("/")[0]
+                self._inside.setdefault(path, []).append(line)
         self._width = max((2 * line.depth + len(line.name) for line in self._lines.values()), default=0)
         self._began = time.monotonic()
         self._ended = 0.0
@@ -71,9 +116,18 @@ class LiveTree:
         )
 
     def recall(self, look: Callable[[], RunState]) -> None:
-        for name, visits in done_before(look()).items():
+        state = look()
+        for name, visits in done_before(state).items():
             if name in self._lines:
                 self._lines[name].state, self._lines[name].visit = "before", visits
+        for path, visit in state.opened.items():
+            line = self._lines.get(plain_of(path))
+            if line is None:  # inside a map
+                continue
+            line.state, line.visit, line.began = "running", visit.visit, time.monotonic()
+        for base, fan in open_maps(state).items():
+            if plain_of(base) in self._lines:
+                self._lines[plain_of(base)].fan = fan
 
     def stop(self) -> None:
         if self._live.is_started:
@@ -90,10 +144,10 @@ class LiveTree:
         if event.kind == "step_completed" or (event.kind == "step_started" and self._has_effects(event.node)):
             self._draw_soon()
 
-    def _has_effects(self, name: str) -> bool:
+    def _has_effects(self, path: str) -> bool:
         # Drawing at its start counts as a step's time, which only what may have gone out is worth.
-        plan = self._flow.plan
-        return plan.nodes[plan.index[name]].effects is Effects.EFFECTFUL
+        node = node_at(self._flow.plan, plain_of(path))
+        return node is not None and node.effects is Effects.EFFECTFUL
 
     def _draw_soon(self) -> None:
         """Draw at once, so that a kill leaves the truth on the screen, unless that has cost too much."""
@@ -105,23 +159,14 @@ class LiveTree:
     def _note(self, event: Event) -> None:
         kind = event.kind
         if event.node:
-            line = self._lines[event.node]
-            if kind == "step_started":
-                line.state, line.began, line.note = "running", time.monotonic(), ""
-                line.visit = event.visit
-                line.attempt = attempt_of(event, self._flow) if event.attempt > 1 else ""
-            elif kind == "step_completed":
-                line.state, line.seconds = "done", event.data["seconds"]
-                decision = event.data.get("decision")
-                line.note = "" if decision is None else f"→ {chosen_of(decision)}"
-            elif kind == "chunk":
-                line.note = one_line(str(event.data["chunk"]))
+            base = map_of(event.node)
+            line = self._lines.get(plain_of(base or event.node))
+            if line is None:
+                return
+            if base is not None:
+                self._note_item(line, event)
             else:
-                line.state = "retrying" if kind == "step_retrying" else "failed"
-                # A retry is mentioned nowhere else; a failure is told in full when the run has ended.
-                error = event.data["error"]
-                line.note = error if kind == "step_retrying" else error.partition(":")[0]
-                line.seconds = event.data["seconds"]
+                self._note_step(line, event)
         elif kind == "run_started":
             self.run_id = event.run_id
             self._head = Text.assemble((self._flow.name, "bold"), ("  run ", "dim"), event.run_id)
@@ -135,6 +180,41 @@ class LiveTree:
             self._tail = f"waiting for another owner's lease until {event.data['until'][11:19]} UTC"
         elif kind == "run_ended":
             self._ended = time.monotonic()
+
+    def _note_item(self, line: Line, event: Event) -> None:
+        if line.fan is None:
+            line.fan = Fan(0)
+        line.fan.take(event)
+        if event.kind == "step_failed":
+            line.note = f"{event.node.rpartition('/')[0] or event.node}: {event.data['error']}"
+        elif event.kind == "step_retrying":
+            line.note = f"{event.node} is tried again: {event.data['error']}"
+
+    def _note_step(self, line: Line, event: Event) -> None:
+        kind, data = event.kind, event.data
+        if kind == "step_started":
+            line.state, line.began, line.note = "running", time.monotonic(), ""
+            line.visit = event.visit
+            line.attempt = attempt_of(event, self._flow) if event.attempt > 1 else ""
+            line.fan = Fan(data["items"]) if "items" in data else None
+            for inner in self._inside.get(line.path, ()):
+                inner.reset()
+            return
+        if kind == "chunk":
+            line.note = one_line(str(data["chunk"]))
+            return
+        line.seconds = data.get("seconds", 0.0)
+        if kind == "step_completed":
+            line.state = "done"
+            decision = data.get("decision")
+            line.note = "" if decision is None else f"→ {chosen_of(decision)}"
+        elif kind == "step_cancelled":
+            line.state, line.note = "cancelled", "cancelled"
+        else:
+            line.state = "retrying" if kind == "step_retrying" else "failed"
+            # A retry is mentioned nowhere else; a failure is told in full when the run has ended.
+            error = data["error"]
+            line.note = error if kind == "step_retrying" else error.partition(":")[0]
 
     def draw(self) -> Group:
         """Return the tree as it is now."""
@@ -155,10 +235,15 @@ class LiveTree:
         lines, room = list(self._lines.values()), max(self._console.height - 6, 5)
         if len(lines) <= room:
             return lines
-        urgency = {"running": 0, "retrying": 0, "failed": 0, "done": 1, "waiting": 2, "before": 3}
+        urgency = {
+            **dict.fromkeys(("running", "retrying", "failed"), 0),
+            **dict.fromkeys(("done", "cancelled"), 1),
+            "waiting": 2,
+            "before": 3,
+        }
         ranked = sorted(lines, key=lambda line: (urgency[line.state], -line.began))[:room]
-        chosen = {line.name for line in ranked}
-        return [line for line in lines if line.name in chosen]
+        chosen = {line.path for line in ranked}
+        return [line for line in lines if line.path in chosen]
 
     def _row(self, line: Line, now: float, *, is_last: bool) -> Text:
         glyph, style = _GLYPHS[line.state]
@@ -173,10 +258,24 @@ class LiveTree:
             row.append(duration(line.seconds).rjust(9), style="dim")
         elif line.state == "before":
             row.append("done before", style="dim")
+        if line.fan is not None and not is_quiet:
+            row.append_text(self._bar(line.fan, is_over=line.state != "running"))
         if line.visit > 1:
             row.append(f"  ×{line.visit}", style="magenta")
         if line.attempt:
             row.append(f"  {line.attempt}", style="yellow")
         if line.note:
             row.append(f"  {cut(one_line(line.note), 160)}", style=style if line.state != "done" else "dim")
+        if line.kind:
+            row.append(f"  {line.kind}", style="dim")
         return row
+
+    def _bar(self, fan: Fan, *, is_over: bool) -> Text:
+        bar = Text("  ")
+        if not is_over and self._console.width >= 60 + self._width:
+            whole = max(fan.count, 1)
+            good, bad = BAR * fan.done // whole, -(-BAR * fan.failed // whole)
+            good = min(good, BAR - bad)
+            bar.append("━" * good, style="green").append("━" * bad, style="red")
+            bar.append("━" * (BAR - good - bad), style="bright_black").append("  ")
+        return bar.append(fan.said(), style="red" if fan.failed else "")

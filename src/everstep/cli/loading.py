@@ -137,13 +137,15 @@ def _nearby(path: Path) -> str:
 
 
 def find_flow(module: ModuleType, spec: Spec) -> Flow:
-    """Return the flow of that name, or the only one there is."""
+    """Return the flow of that name, or the only one that is not inside another."""
     flows = {name: value for name, value in vars(module).items() if isinstance(value, Flow)}
     listed = ", ".join(f"{spec.place}:{name}" for name in flows)
     if not spec.flow:
         distinct = {id(flow): flow for flow in flows.values()}
-        if len(distinct) == 1:
-            return next(iter(distinct.values()))
+        inner = {id(node.inner) for flow in distinct.values() for node in flow.plan.nodes if node.inner}
+        outermost = [flow for flow in distinct.values() if id(flow.plan) not in inner]
+        if len(outermost) == 1:
+            return outermost[0]
         if not flows:
             fix = "Define one at the top level: flow = Flow('name', [...])."
             raise BadRequest(f"{spec.place} has no flow.", fix=fix)

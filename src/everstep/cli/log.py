@@ -2,38 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
 
 from everstep import Host
 from everstep.cli.family import draw, family_json, family_of, write_family
+from everstep.cli.groups import Groups
 from everstep.cli.listing import STATUS_COLOURS
 from everstep.cli.lookup import Lookup
 from everstep.cli.options import find_run, json_option, load_option, looking_at, store_option
-from everstep.cli.plain import clock_time, count, duration, error_json, one_line, preview, write_json
-from everstep.cli.progress import chosen_of
-from everstep.cli.table import Cell, write_table
+from everstep.cli.plain import clock_time, count, duration, error_json, write_json
+from everstep.cli.said import said
+from everstep.cli.table import Cell, screen_width, write_table
+from everstep.cli.tree import Fold, Line, Tally, lines, name_of
 from everstep.errors import BadRequest
-from everstep.model.enums import Status, Trigger
-from everstep.model.records import CheckpointRecord, StepRecord, Written
+from everstep.graph.plan import Plan
+from everstep.model.enums import Status, Trigger, ValueForm
+from everstep.model.records import CheckpointRecord, StepRecord
 
-WIDTH, WIDE = 40, 72
-SHOWN_ITEMS = 3
+NARROW = 90
+"""On a terminal narrower than this, times are left out."""
+NAMED = 10
+"""How many failed items of a map get a line of their own unless all are wanted."""
 
 
 @click.command()
 @click.argument("run_id", metavar="RUN")
 @click.option("--last", metavar="N", type=click.IntRange(min=1), help="Only the last N checkpoints.")
+@click.option("--full", is_flag=True, help="List every item of a map, too.")
 @click.option("--graph", is_flag=True, help="Draw the run among its forks and those it comes from.")
 @load_option
 @store_option
 @json_option
 def log(
-    run_id: str, last: int | None, graph: bool, modules: tuple[str, ...], store: str | None, as_json: bool
+    run_id: str,
+    last: int | None,
+    full: bool,
+    graph: bool,
+    modules: tuple[str, ...],
+    store: str | None,
+    as_json: bool,
 ) -> None:
-    """Show the checkpoints of a run in order: why each was taken, its steps, and what they wrote.
+    """Show the checkpoints of a run in order: why each was taken, its steps, and what they did.
+
+    The steps of an inner flow stand below it. Those of a map's items are counted in one line, and those that
+    failed are named.
 
     \b
     Example:
@@ -49,18 +64,111 @@ def log(
             _draw(host, run_id, as_json=as_json)
             return
         records = host.history(run_id)
-        lookup = Lookup(host, run_id, records)
         chosen: Sequence[CheckpointRecord] = records[-last:] if last is not None else records
         if as_json:
+            lookup = Lookup(host, run_id, (step for record in chosen for step in record.steps))
             write_json({"run_id": run_id, "checkpoints": [record_json(r, lookup) for r in chosen]})
             return
-        rows: list[list[Cell]] = []
-        for record in chosen:
-            if rows and record.base is not None and record.trigger is Trigger.FORK:
-                shared = f"↑ shared with {record.parent_run_id}"
-                rows.append([*[Cell("")] * 5, Cell(shared, dim=True)])
-            rows += _rows(record, lookup, is_shared=record.run_id != run_id)
-        write_table(["#", "time", "trigger", "step", "took", "result"], rows)
+        _write(host, run_id, records, chosen, full=full)
+
+
+def _write(
+    host: Host,
+    run_id: str,
+    records: Sequence[CheckpointRecord],
+    chosen: Sequence[CheckpointRecord],
+    *,
+    full: bool,
+) -> None:
+    found = list(lines(chosen, full=full))
+    shown = [step for line in found for step in _steps_of(line)]
+    teller = Teller(host.state(run_id).plan, Lookup(host, run_id, shown), records, run_id)
+    for record in records[: len(records) - len(chosen)]:
+        for step in record.steps:
+            teller.pass_by(step)
+    rows: list[list[Cell]] = []
+    before: CheckpointRecord | None = None
+    for line in found:
+        record = line.first if isinstance(line, Fold) else line.record
+        if record is not before and rows and record.base is not None and record.trigger is Trigger.FORK:
+            shared = f"↑ shared with {record.parent_run_id}"
+            rows.append([*[Cell("")] * 5, Cell(shared, dim=True)])
+        rows += teller.rows(line, is_new=record is not before)
+        before = line.last if isinstance(line, Fold) else record
+    width = screen_width()
+    head = ["#", "time", "trigger", "step", "took", "result"]
+    if width is not None and width < NARROW:
+        head.pop(1)
+        for row in rows:
+            row.pop(1)
+    write_table(head, rows)
+
+
+def _steps_of(line: Line | Fold) -> list[StepRecord]:
+    return [line.step] if isinstance(line, Line) else []
+
+
+class Teller:
+    """Turns lines into rows, and knows what came before each."""
+
+    def __init__(self, plan: Plan, lookup: Lookup, records: Sequence[CheckpointRecord], run_id: str) -> None:
+        self._lookup = lookup
+        self._tally = Tally(records)
+        self._groups = Groups(plan)
+        self._run_id = run_id
+
+    def pass_by(self, step: StepRecord) -> None:
+        """Note a step that is not shown."""
+        self._tally.take(step)
+        self._groups.take(step)
+
+    def rows(self, line: Line | Fold, *, is_new: bool) -> Iterator[list[Cell]]:
+        """Return the row of a step; of a map's items, a row for all and one for each that failed."""
+        if isinstance(line, Line):
+            text = said(line.step, self._lookup, self._tally, self._groups.outcome(line.step))
+            self.pass_by(line.step)
+            head = self._head(line.record, str(line.record.sequence)) if is_new else [Cell("")] * 3
+            yield [*head, *_cells(line, text)]
+            return
+        yield [*self._fold_head(line, is_new=is_new), *_fold_cells(line)]
+        self._tally.count(line.path, len(line.failed))
+        for failure in line.failures[:NAMED]:
+            yield [*[Cell("")] * 3, *_cells(failure, said(failure.step, self._lookup, self._tally))]
+        if len(line.failures) > NAMED:
+            more = ", ".join(failure.name for failure in line.failures[NAMED:])
+            yield [*[Cell("")] * 3, Cell("  " * line.depth + "also failed"), Cell(""), Cell(more, "red")]
+
+    def _head(self, record: CheckpointRecord, number: str) -> list[Cell]:
+        return [
+            Cell(number, dim=record.run_id != self._run_id),
+            Cell(clock_time(record.created_at), dim=True),
+            Cell(record.trigger.value, STATUS_COLOURS[record.status] if record.status.is_final else None),
+        ]
+
+    def _fold_head(self, fold: Fold, *, is_new: bool) -> list[Cell]:
+        first, last = fold.first.sequence, fold.last.sequence
+        if is_new:
+            return self._head(fold.first, str(first) if first == last else f"{first}–{last}")
+        return [Cell("" if first == last else f"–{last}"), Cell(""), Cell("")]
+
+
+def _cells(line: Line, text: str) -> list[Cell]:
+    step = line.step
+    took = duration(step.ended_at - step.started_at) if step.ended_at and step.started_at else ""
+    is_quiet = step.status is Status.RUNNING or step.path == "@"
+    colour = STATUS_COLOURS[step.status] if step.error or step.status is Status.CANCELLED else None
+    name = Cell("  " * line.depth + line.name, "cyan" if step.path != "@" else None, dim=step.path == "@")
+    return [name, Cell(took, dim=True), Cell(text, colour, dim=is_quiet)]
+
+
+def _fold_cells(fold: Fold) -> list[Cell]:
+    took = duration(fold.ended - fold.began) if fold.ended and fold.began else ""
+    counts = [
+        f"{len(fold.completed):,} completed" if fold.completed else "",
+        f"{len(fold.failed):,} failed" if fold.failed else "",
+    ]
+    text = ", ".join(part for part in counts if part) or count(fold.steps, "step")
+    return [Cell("  " * fold.depth + "items", "cyan"), Cell(took, dim=True), Cell(text)]
 
 
 def _draw(host: Host, run_id: str, *, as_json: bool) -> None:
@@ -69,51 +177,6 @@ def _draw(host: Host, run_id: str, *, as_json: bool) -> None:
         write_json({"run_id": run_id, "runs": family_json(family)})
     else:
         write_family(draw(host, family), run_id)
-
-
-def _rows(record: CheckpointRecord, lookup: Lookup, *, is_shared: bool) -> list[list[Cell]]:
-    head = [
-        Cell(str(record.sequence), dim=is_shared),
-        Cell(clock_time(record.created_at), dim=True),
-        Cell(record.trigger.value, STATUS_COLOURS[record.status] if record.status.is_final else None),
-    ]
-    blank = [Cell("")] * len(head)
-    steps = [_step_cells(step, lookup) for step in record.steps] or [[Cell("–", dim=True)]]
-    return [[*(blank if k else head), *cells] for k, cells in enumerate(steps)]
-
-
-def _step_cells(step: StepRecord, lookup: Lookup) -> list[Cell]:
-    name = step_name(step)
-    took = duration(step.ended_at - step.started_at) if step.ended_at and step.started_at else ""
-    return [Cell(name, "cyan"), Cell(took, dim=True), _result(step, lookup)]
-
-
-def step_name(step: StepRecord) -> str:
-    """Name a step as people see it: `draft@2`, `inputs`, `fork`."""
-    return step.path[1:] if step.path.startswith("@") else f"{step.path}@{step.visit}"
-
-
-def _result(step: StepRecord, lookup: Lookup) -> Cell:
-    tries = f"attempt {step.attempts}: " if step.attempts > 1 or step.status is Status.RETRYING else ""
-    if step.error is not None:
-        mark = "↻" if step.status is Status.RETRYING else "✗"
-        text = f"{mark} {tries}{step.error.type}: {one_line(step.error.message)}"
-        return Cell(text, STATUS_COLOURS[step.status])
-    if step.status is Status.RUNNING:
-        return Cell(f"announced, key {step.key}", dim=True)
-    parts = [f"→ {chosen_of(step.decision)}"] if step.decision is not None else []
-    width = WIDTH if len(step.writes) > 1 else WIDE
-    parts += [_written(w, lookup, width) for w in step.writes]
-    return Cell(tries + ", ".join(parts))
-
-
-def _written(write: Written, lookup: Lookup, width: int) -> str:
-    added = lookup.added(write)
-    if added is None:
-        return f"{write.name} = {preview(lookup.value(write.name, write.version), width)}"
-    items = ", ".join(preview(item, max(width // max(len(added), 1), 24)) for item in added[:SHOWN_ITEMS])
-    more = f", … ({len(added) - SHOWN_ITEMS:,} more)" if len(added) > SHOWN_ITEMS else ""
-    return f"{write.name} + {count(len(added), 'item')}" + (f": {items}{more}" if added else "")
 
 
 def record_json(record: CheckpointRecord, lookup: Lookup) -> dict[str, Any]:
@@ -137,6 +200,7 @@ def step_json(step: StepRecord, lookup: Lookup) -> dict[str, Any]:
     """Return a step as JSON shows it, with the values it wrote."""
     took = (step.ended_at - step.started_at).total_seconds() if step.ended_at and step.started_at else None
     return {
+        "address": name_of(step),
         "node": step.path,
         "visit": step.visit,
         "status": step.status.value,
@@ -149,6 +213,19 @@ def step_json(step: StepRecord, lookup: Lookup) -> dict[str, Any]:
         "retry_at": step.retry_at.isoformat() if step.retry_at is not None else None,
         "error": error_json(step.error),
         "reads": step.reads,
+        "items": step.items,
+        "queued": [
+            {
+                "number": task.number,
+                "node": task.node,
+                "priority": task.priority,
+                "arguments": lookup.arguments(task),
+            }
+            for task in step.queued
+        ],
+        "task": step.task,
+        "goto": step.goto,
+        "ends": step.ends,
         "writes": [
             {
                 "name": w.name,
@@ -156,7 +233,7 @@ def step_json(step: StepRecord, lookup: Lookup) -> dict[str, Any]:
                 "size": w.size,
                 "form": w.form.value,
                 "is_artifact": w.artifact is not None,
-                "value": lookup.value(w.name, w.version),
+                "value": None if w.form is ValueForm.DELETED else lookup.written(step, w),
             }
             for w in step.writes
         ],

@@ -1,66 +1,83 @@
-"""The values that steps read and wrote, found by version in the states of the run."""
+"""The values that steps read and wrote, by version, read a stretch at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from everstep import Host, RunState
+from everstep import Host
 from everstep.cli.plain import Unreadable
-from everstep.errors import EverstepError
+from everstep.client.views import Unreadable as UnreadableValue
 from everstep.model.enums import ValueForm
-from everstep.model.records import CheckpointRecord, Written
+from everstep.model.records import QueuedTask, StepRecord, Written
+
+STRETCH = 500
+"""How many versions are read at once."""
+
+Version = tuple[str, int]
 
 
 class Lookup:
-    """Reads any version of any value that was the newest at the end of some checkpoint."""
+    """Reads versions of values in about the order of the steps that are to be shown."""
 
-    def __init__(self, host: Host, run_id: str, records: Sequence[CheckpointRecord]) -> None:
+    def __init__(
+        self, host: Host, run_id: str, steps: Iterable[StepRecord], *, with_reads: bool = False
+    ) -> None:
         self._host = host
         self._run_id = run_id
-        self._head = records[-1].sequence if records else 0
-        self._written: dict[tuple[str, int], int] = {}
-        for record in records:
-            for step in record.steps:
-                for write in step.writes:
-                    self._written[write.name, write.version] = record.sequence
-        if records and records[0].state is not None:
-            for write in records[0].state.values:
-                self._written.setdefault((write.name, write.version), records[0].sequence)
-        self._states: dict[int, RunState | Unreadable] = {}
+        self._order = list(
+            dict.fromkeys(version for step in steps for version in _versions(step, with_reads=with_reads))
+        )
+        self._place = {version: k for k, version in enumerate(self._order)}
+        self._read: dict[Version, Any] = {}
 
     def value(self, name: str, version: int) -> Any:
-        """Return a version of a value, or an `Unreadable` that says why not."""
-        first = self._written.get((name, version))
-        if first is None:
-            return Unreadable(f"no checkpoint wrote version {version} of {name!r}")
-        # The last checkpoint that still has it: most values are never rewritten, and share the newest state.
-        last = self._written.get((name, version + 1), self._head + 1) - 1
-        if last < first:
-            return Unreadable(f"version {version} was overwritten before checkpoint {first} was written")
-        state = self._state(last)
-        if isinstance(state, Unreadable):
-            return state
-        try:
-            return state[name]
-        except Exception as error:
-            return Unreadable(error)
+        """Return a version of a value by its whole name, or an `Unreadable` that says why not."""
+        wanted = (name, version)
+        if wanted not in self._read:
+            at = self._place.get(wanted)
+            stretch: Sequence[Version] = [wanted] if at is None else self._order[at : at + STRETCH]
+            self._read = self._host.recall(self._run_id, stretch)
+        found = self._read[wanted]
+        return Unreadable(found.why) if isinstance(found, UnreadableValue) else found
 
-    def added(self, write: Written) -> list[Any] | None:
-        """Return the items that a write appended to a list; none if it wrote the list whole, or who knows."""
-        if write.form is not ValueForm.APPEND:
+    def written(self, step: StepRecord, write: Written) -> Any:
+        """Return what a step wrote."""
+        return self.value(step.whole_name(write.name), write.version)
+
+    def read(self, step: StepRecord, name: str) -> Any:
+        """Return what a step read under a name."""
+        return self.value(step.whole_name(name), step.reads[name])
+
+    def added(self, step: StepRecord, write: Written) -> list[Any] | None:
+        """Return the items that a write added to a list; none if it wrote the list whole, or who knows."""
+        if write.form not in (ValueForm.APPEND, ValueForm.PREPEND):
             return None
-        before, after = self.value(write.name, write.version - 1), self.value(write.name, write.version)
+        name = step.whole_name(write.name)
+        after = self.value(name, write.version)
+        before = self.value(name, write.version - 1) if write.version > 1 else []
         if not isinstance(before, list) or not isinstance(after, list):
             return None
-        return after[len(before) :]
+        return after[len(before) :] if write.form is ValueForm.APPEND else after[: len(after) - len(before)]
 
-    def _state(self, sequence: int) -> RunState | Unreadable:
-        if sequence not in self._states:
-            newest = self._states.get(self._head)
-            self._states = {self._head: newest} if newest is not None else {}
-            try:
-                self._states[sequence] = self._host.state(self._run_id, at=sequence)
-            except EverstepError as error:
-                self._states[sequence] = Unreadable(error)
-        return self._states[sequence]
+    def arguments(self, task: QueuedTask) -> dict[str, Any]:
+        """Return what a queued task is called with."""
+        return {name: self.value(*_argument(task, name)) for name in task.arguments}
+
+
+def _argument(task: QueuedTask, name: str) -> Version:
+    return f"@task/{task.number}/{name}", 1
+
+
+def _versions(step: StepRecord, *, with_reads: bool) -> Iterable[Version]:
+    if with_reads:
+        yield from ((step.whole_name(name), version) for name, version in step.reads.items())
+    for task in step.queued:
+        yield from (_argument(task, name) for name in task.arguments)
+    for write in step.writes:
+        name = step.whole_name(write.name)
+        if write.form is ValueForm.DELETED:
+            continue
+        if write.form in (ValueForm.APPEND, ValueForm.PREPEND) and write.version > 1:
+            yield name, write.version - 1
+        yield name, write.version

@@ -5,19 +5,38 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from everstep.graph.node import END, Gate
+from everstep.cli.plain import count
+from everstep.graph.node import END, Gate, Node
 from everstep.graph.plan import Plan
+from everstep.model.address import item_of, map_of, plain_of
 
 
 class Place(NamedTuple):
     """Where a node stands in the outline."""
 
     name: str
+    """Its path without visits and items."""
     depth: int
 
 
 def outline(plan: Plan) -> list[Place]:
-    """List every node once, each after those it waits for; loops are entered where they begin."""
+    """List every node once, each after those it waits for; loops are entered where they begin.
+
+    What is inside a flow stands below it, unless the flow is gone over item by item.
+    """
+    places: list[Place] = []
+    todo = [(plan, "", place) for place in reversed(_of_one(plan))]
+    while todo:
+        around, prefix, place = todo.pop()
+        places.append(Place(prefix + place.name, place.depth))
+        child = around.children.get(around.index[place.name])
+        if child is not None and child.over is None:
+            inner = [p._replace(depth=p.depth + place.depth + 1) for p in _of_one(child.plan)]
+            todo += [(child.plan, f"{prefix}{place.name}/", p) for p in reversed(inner)]
+    return places
+
+
+def _of_one(plan: Plan) -> list[Place]:
     order = _upstream_first(plan)
     rank = {i: k for k, i in enumerate(order)}
     below: dict[int, list[int]] = {}
@@ -45,16 +64,61 @@ def outline(plan: Plan) -> list[Place]:
     return places
 
 
+def node_at(plan: Plan, path: str) -> Node | None:
+    """Return the node at a path without visits and items."""
+    found = _plan_around(plan, path)
+    i = found.index.get(path.rpartition("/")[2]) if found is not None else None
+    return found.nodes[i] if found is not None and i is not None else None
+
+
+def _plan_around(plan: Plan, path: str) -> Plan | None:
+    """Return the flow that a node is in."""
+    for name in path.split("/")[:-1]:
+        child = plan.children.get(plan.index.get(name, -1))
+        if child is None:
+            return None
+        plan = child.plan
+    return plan
+
+
 def split_pending(plan: Plan, pending: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Tell the nodes that come next from those that wait for them."""
-    names = list(dict.fromkeys(pending))
-    mask = sum(1 << plan.index[name] for name in names)
+    """Tell the nodes that come next from those that wait; of a flow under way, those inside it."""
+    scopes: dict[str, list[str]] = {}
+    for path in dict.fromkeys(pending):
+        head, slash, name = path.rpartition("/")
+        if "#" not in name:
+            scopes.setdefault(head + slash, []).append(name)
+    open_flows = {_visited(prefix[:-1]) for prefix in scopes if prefix}
     coming: list[str] = []
     waiting: list[str] = []
-    for name in names:
-        i = plan.index[name]
-        (waiting if plan.blockers[i] & mask & ~(1 << i) else coming).append(name)
+    for prefix, names in scopes.items():
+        flow = _plan_around(plan, f"{plain_of(prefix)}-")
+        if flow is None:
+            continue
+        mask = sum(1 << flow.index[name] for name in names)
+        for name in names:
+            i = flow.index[name]
+            if flow.blockers[i] & mask & ~(1 << i):
+                waiting.append(prefix + name)
+            elif prefix + name not in open_flows:
+                coming.append(prefix + name)
     return coming, waiting
+
+
+def _visited(path: str) -> str:
+    """Return the path of a flow's node, whichever visit and item its last part names."""
+    head, slash, name = path.rpartition("/")
+    return head + slash + plain_of(name)
+
+
+def gathered(paths: Iterable[str]) -> list[str]:
+    """Write paths for people, those inside one map together: `check (32 items)`."""
+    found: dict[str, set[str | None]] = {}
+    for path in paths:
+        found.setdefault(map_of(path) or path, set()).add(item_of(path))
+    return [
+        f"{path} ({count(len(items), 'item')})" if items - {None} else path for path, items in found.items()
+    ]
 
 
 def _upstream_first(plan: Plan) -> list[int]:

@@ -10,7 +10,9 @@ from typing import Protocol
 import click
 
 from everstep import Flow, RunState
+from everstep.cli.outline import node_at
 from everstep.cli.plain import count, duration, one_line
+from everstep.model.address import item_of, map_of, plain_of
 from everstep.runtime.events import Event
 
 
@@ -57,44 +59,122 @@ class Silent:
 
 
 class Lines(Silent):
-    """One line on stderr for each step that finished, failed or will be tried again."""
+    """One line on stderr for each step that ended or will be tried again; of a map, a few."""
 
     def __init__(self, flow: Flow) -> None:
         super().__init__()
         self._flow = flow
+        self._maps: dict[str, Fan] = {}
 
     def __call__(self, event: Event) -> None:
         super().__call__(event)
-        line = describe(event, attempt_of(event, self._flow))
+        if event.kind == "step_started" and "items" in event.data:
+            self._maps[base_of(event)] = Fan(event.data["items"])
+        base = map_of(event.node)
+        line = self._of_item(event, base) if base else describe(event, attempt_of(event, self._flow))
         if line:
             click.echo(line, err=True)
+
+    def recall(self, look: Callable[[], RunState]) -> None:
+        self._maps = open_maps(look())
+
+    def _of_item(self, event: Event, base: str) -> str:
+        """Tell of an item that failed, and of a map's way at every tenth of it."""
+        fan = self._maps.setdefault(base, Fan(0))
+        before = fan.tenth
+        fan.take(event)
+        if event.kind == "step_failed" and (event.node != item_of(event.node) or fan.is_new_failure(event)):
+            return f"  ✗ {event.node}  {one_line(event.data['error'])}"
+        if fan.count >= MANY and before < fan.tenth < 10:
+            return f"    {base}  {fan.said()}"
+        return ""
+
+
+MANY = 20
+"""From so many items on, a map tells of its way."""
+
+
+class Fan:
+    """How far a map is."""
+
+    __slots__ = ("_named", "count", "done", "failed")
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.done = 0
+        self.failed = 0
+        self._named = ""
+
+    def take(self, event: Event) -> None:
+        """Count an item that has ended."""
+        if event.node != item_of(event.node):
+            self._named = item_of(event.node) or "" if event.kind == "step_failed" else self._named
+        elif event.kind == "step_completed":
+            self.done += 1
+        elif event.kind == "step_failed":
+            self.failed += 1
+
+    def is_new_failure(self, event: Event) -> bool:
+        """False if a step inside the item has told of it already."""
+        return self._named != event.node
+
+    @property
+    def tenth(self) -> int:
+        return (self.done + self.failed) * 10 // self.count if self.count else 10
+
+    def said(self) -> str:
+        """Write `120 of 200 items, 2 failed`."""
+        failed = f", {self.failed:,} failed" if self.failed else ""
+        return f"{self.done + self.failed:,} of {count(self.count, 'item')}{failed}"
+
+
+def open_maps(state: RunState) -> dict[str, Fan]:
+    """Return how far the maps are that an earlier process left open, by visit."""
+    found = {}
+    for path, visit in state.opened.items():
+        if visit.items is not None:
+            fan = Fan(visit.items)
+            fan.done, fan.failed = len(visit.done), len(visit.failed)
+            found[path + (f"@{visit.visit}" if visit.visit > 1 else "")] = fan
+    return found
+
+
+def base_of(event: Event) -> str:
+    """Return what the paths inside a visit begin with."""
+    return event.node + (f"@{event.visit}" if event.visit > 1 else "")
 
 
 def attempt_of(event: Event, flow: Flow) -> str:
     """Write which attempt of a step this was, and of how many: `attempt 2 of 4`."""
-    if not event.node:
+    node = node_at(flow.plan, plain_of(event.node)) if event.node else None
+    if node is None:
         return ""
-    most = flow.plan.nodes[flow.plan.index[event.node]].retry.times + 1
+    most = node.retry.times + 1
     return f"attempt {event.attempt}" + (f" of {most}" if event.attempt <= most else "")
 
 
 def describe(event: Event, attempt: str = "") -> str:
     """Say in one line what happened; empty for what is not worth a line."""
     data, step = event.data, step_name(event.node, event.visit)
+    took = duration(data["seconds"]) if "seconds" in data else ""
     match event.kind:
         case "run_started":
             return f"run {event.run_id} of {data['flow']}"
         case "run_resumed":
             return f"run {event.run_id} of {data['flow']} {resumed_at(event)}"
+        case "step_started" if "items" in data:
+            return f"  ▶ {step}  goes over {count(data['items'], 'item')}"
         case "step_completed":
             tries = f"  ({attempt})" if event.attempt > 1 else ""
             chosen = f" → {chosen_of(data['decision'])}" if "decision" in data else ""
-            return f"  ✓ {step}{chosen}  {duration(data['seconds'])}{tries}"
+            return f"  ✓ {step}{chosen}  {took}{tries}"
         case "step_retrying":
             return f"  ↻ {step}  {attempt} failed, will be tried again: {one_line(data['error'])}"
         case "step_failed":
             # The message follows in full when the run has ended.
             return f"  ✗ {step}  {one_line(data['error']).partition(':')[0]}"
+        case "step_cancelled":
+            return f"  ⊘ {step}  cancelled"
     return ""
 
 
@@ -107,8 +187,10 @@ def resumed_at(event: Event) -> str:
 
 def done_before(state: RunState) -> dict[str, int]:
     """Return the nodes whose last visit has ended well, each with how often it was visited."""
-    names = dict.fromkeys(entry.node_alias for entry in state.frontier.completed)
-    return {name: state.counters.visits.get(name, 1) for name in names}
+    names = dict.fromkeys(
+        entry.node_alias for entry in state.frontier.completed if map_of(entry.node_alias) is None
+    )
+    return {plain_of(name): state.counters.visits.get(name, 1) for name in names}
 
 
 def step_name(node: str, visit: int) -> str:

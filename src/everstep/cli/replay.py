@@ -13,7 +13,7 @@ from everstep.cli.options import find_run, json_option, open_host, store_option
 from everstep.cli.plain import error_json, one_line, write_json
 from everstep.cli.progress import chosen_of
 from everstep.cli.run import place_for, stdout_kept_clean
-from everstep.cli.show import write_error
+from everstep.cli.step import write_error
 from everstep.model.records import ErrorInfo
 
 

@@ -14,12 +14,13 @@ import click
 
 from everstep import Flow, Host, RunResult, Status
 from everstep.cli.failures import say
-from everstep.cli.inputs import gather_inputs
+from everstep.cli.inputs import gather_channel, gather_inputs
 from everstep.cli.loading import load_flow, place_of
 from everstep.cli.options import command_line, find_run, json_option, open_host, store_option
 from everstep.cli.plain import Unreadable, count, duration, ended_before, error_json, preview, write_json
 from everstep.cli.progress import Watcher, choose_watcher
 from everstep.cli.table import wide
+from everstep.client.views import Values as InnerValues
 from everstep.errors import BadRequest, EverstepError
 
 EXIT_CODES = {Status.COMPLETED: 0, Status.HALTED: 3}
@@ -33,6 +34,7 @@ quiet_option = click.option("--quiet", "-q", is_flag=True, help="Show no progres
     "--input", "-i", "pairs", metavar="NAME=VALUE", multiple=True, help="One input; repeat for more."
 )
 @click.option("--inputs-file", metavar="JSON", help="A file with a JSON object of inputs, or - for stdin.")
+@click.option("--channel", metavar="KEY=VALUE", multiple=True, help="Begin with this in the channel.")
 @click.option("--run-id", metavar="ID", help="Name the run. An unfinished run of that name goes on.")
 @store_option
 @json_option
@@ -42,6 +44,7 @@ def run(
     flow: str,
     pairs: tuple[str, ...],
     inputs_file: str | None,
+    channel: tuple[str, ...],
     run_id: str | None,
     store: str | None,
     as_json: bool,
@@ -51,11 +54,13 @@ def run(
     """Run a flow from a Python file, or from a module as package.module:FLOW.
 
     The result goes to stdout, progress to stderr. A value is text where the flow wants a str, a number where
-    it wants a number, and otherwise JSON if it parses.
+    it wants a number, and otherwise JSON if it parses. FLOW may be left out if only one flow of the file is
+    not inside another.
 
     \b
     Examples:
       everstep run orders.py --input order_id=A17 --input 'items=["tea"]'
+      everstep run orders.py --input order_id=A17 --channel user=ann
       everstep run orders.py:refund --inputs-file refund.json --json | jq .values
     """
     with stdout_kept_clean(as_json):
@@ -64,7 +69,8 @@ def run(
         inputs = gather_inputs(definition, pairs, inputs_file)
         if inputs is not None or run_id is None:
             definition.check_inputs(inputs or {})
-        work: Work = lambda host: host.run(definition, inputs, run_id=run_id)  # noqa: E731  a name for its type
+        entries = gather_channel(definition, channel)
+        work: Work = lambda host: host.run(definition, inputs, run_id=run_id, channel=entries)  # noqa: E731  a name for its type
         outcome = execute(definition, flow, store, work, run_id=run_id, quiet=quiet)
     if quiet and not as_json and run_id is None:
         click.echo(f"run {outcome.run_id}", err=True)
@@ -74,12 +80,19 @@ def run(
 @click.command()
 @click.argument("run_id", metavar="RUN")
 @click.argument("flow", metavar="FILE.py[:FLOW]", required=False)
+@click.option("--start", metavar="NODE", help="Begin at this node, whatever was due.")
 @store_option
 @json_option
 @click.option("--all", "show_all", is_flag=True, help="Print the values that other steps read, too.")
 @quiet_option
 def resume(
-    run_id: str, flow: str | None, store: str | None, as_json: bool, show_all: bool, quiet: bool
+    run_id: str,
+    flow: str | None,
+    start: str | None,
+    store: str | None,
+    as_json: bool,
+    show_all: bool,
+    quiet: bool,
 ) -> int:
     """Continue a run that stopped, or reopen one that failed at the node that failed.
 
@@ -90,6 +103,7 @@ def resume(
     Examples:
       everstep resume A17
       everstep resume A17 orders.py
+      everstep resume A17 --start price
     """
     if run_id.endswith(".py") or ".py:" in run_id:
         again = command_line("resume", flow or "RUN", run_id, store=store)
@@ -99,7 +113,7 @@ def resume(
         flow = flow or place_for(host, run_id, ["resume", run_id], store)
     with stdout_kept_clean(as_json):
         definition = load_flow(flow)
-        work: Work = lambda host: host.resume(run_id, definition)  # noqa: E731  a name for its type
+        work: Work = lambda host: host.resume(run_id, definition, start=start)  # noqa: E731  a name for its type
         outcome = execute(definition, flow, store, work, run_id=run_id, quiet=quiet, create=False)
     return show_result(outcome, flow, store, as_json=as_json, show_all=show_all, quiet=quiet)
 
@@ -230,12 +244,28 @@ def show_result(
 
 def write_values(outcome: Executed, *, show_all: bool, quiet: bool) -> None:
     """Write what the run was for: the values that no other step reads, or all if there are none."""
-    hidden = set() if show_all or len(outcome.read) == len(outcome.values) else outcome.read
+    flows = {name for name, value in outcome.values.items() if isinstance(value, InnerValues)}
+    read = outcome.read | flows
+    hidden = set() if show_all or len(read) == len(outcome.values) else read
     for name, value in outcome.values.items():
         if name not in hidden:
-            click.echo(f"{name} = {preview(value, wide())}")
+            write_named(name, value)
     if hidden and not quiet:
-        click.secho(f"(and {count(len(hidden), 'value')} that other steps read: --all)", err=True, dim=True)
+        others = hidden - flows
+        left = [f"{count(len(others), 'value')} that other steps read"] if others else []
+        left += [f"what is inside {', '.join(sorted(flows))}"] if flows else []
+        click.secho(f"(and {', and '.join(left)}: --all)", err=True, dim=True)
+
+
+def write_named(name: str, value: Any, depth: int = 0) -> None:
+    """Write one value; those of an inner flow below its name."""
+    indent = "  " * depth
+    if not isinstance(value, InnerValues):
+        click.echo(f"{indent}{name} = {preview(value, wide())}")
+        return
+    click.echo(f"{indent}{name}")
+    for inner in value:
+        write_named(inner, _value(value, inner), depth + 1)
 
 
 def summary(outcome: Executed) -> str:
@@ -256,7 +286,7 @@ def stdout_kept_clean(as_json: bool) -> Iterator[None]:
         yield
 
 
-def _value(result: RunResult, name: str) -> Any:
+def _value(result: InnerValues, name: str) -> Any:
     try:
         return result[name]
     except Exception as error:

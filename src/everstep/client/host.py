@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -22,6 +22,7 @@ from everstep.runtime.events import Listener
 from everstep.runtime.forking import Edits, fork
 from everstep.runtime.housekeeping import clean_up
 from everstep.runtime.keeper import LeaseKeeper
+from everstep.runtime.recall import recall
 from everstep.runtime.replay import replay
 from everstep.runtime.runs import Runs
 from everstep.runtime.services import Services
@@ -109,6 +110,13 @@ class AsyncHost:
         An address such as A17@3 names both the run and the sequence.
         """
         return RunState(run_id.partition("@")[0], await self._runs.look_back(run_id, at))
+
+    async def recall(self, run_id: str, versions: Collection[tuple[str, int]]) -> dict[tuple[str, int], Any]:
+        """Return values as steps wrote them, by whole name and version, also those overwritten since.
+
+        Where one cannot be read, what stands in its place says why.
+        """
+        return await recall(self._runs, run_id, versions)
 
     async def fork(
         self,

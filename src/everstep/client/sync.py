@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from types import TracebackType
@@ -169,6 +169,13 @@ class Host:
         An address such as A17@3 names both the run and the sequence.
         """
         return self._lanes.call(lambda host: host.state(run_id, at))
+
+    def recall(self, run_id: str, versions: Collection[tuple[str, int]]) -> dict[tuple[str, int], Any]:
+        """Return values as steps wrote them, by whole name and version, also those overwritten since.
+
+        Where one cannot be read, what stands in its place says why.
+        """
+        return self._lanes.call(lambda host: host.recall(run_id, versions))
 
     def diff(
         self,

@@ -16,7 +16,15 @@ from everstep.engine.keyframe import snapshot
 from everstep.errors import NodeFailed, RunCancelled
 from everstep.graph.plan import Plan
 from everstep.model.enums import Status, Trigger
-from everstep.model.records import Counters, ErrorInfo, FlowFrontier, IdempotencyState, NodeState
+from everstep.model.records import (
+    Counters,
+    ErrorInfo,
+    FlowFrontier,
+    IdempotencyState,
+    NodeState,
+    OpenedState,
+    QueuedTask,
+)
 from everstep.ports.store import RunRow
 from everstep.runtime.bisect import Divergence as Divergence
 from everstep.runtime.bisect import Visited as Visited
@@ -181,6 +189,16 @@ class RunState(Mapping[str, Any]):
     def nodes(self) -> dict[str, NodeState]:
         """Where the run stood with each node that had run or was to run."""
         return snapshot(self._folded.state, ()).nodes
+
+    @property
+    def opened(self) -> dict[str, OpenedState]:
+        """The visits to inner flows under way, by the path of the node; of a map, which items are done."""
+        return snapshot(self._folded.state, ()).opened
+
+    @property
+    def queued(self) -> tuple[QueuedTask, ...]:
+        """The tasks still to come, each node's most urgent first; `node` is its whole path."""
+        return snapshot(self._folded.state, ()).tasks
 
     def __repr__(self) -> str:
         return f"<state of {self.run_id} at {self.sequence}: {', '.join(self.versions)}>"

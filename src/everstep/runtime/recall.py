@@ -9,6 +9,7 @@ from everstep.codec.compare import Unreadable
 from everstep.model.records import FORK, CheckpointRecord, Written
 from everstep.runtime.rehydrate import Version
 from everstep.runtime.runs import Runs
+from everstep.runtime.values import split_name
 
 
 class Chain:
@@ -20,18 +21,26 @@ class Chain:
         self.records = records
         self.writes: dict[Version, Written] = {}
         self._written_in: dict[Version, int] = {}
+        self._entered_in: dict[str, int] = {}
         newest: dict[str, int] = {}
         for record in records:
             for write in record.state.values if record.state is not None else ():
                 self.writes.setdefault((write.name, write.version), write)
                 self._written_in.setdefault((write.name, write.version), record.sequence)
             for step in record.steps:
+                self._entered_in.setdefault(split_name(step.whole_name("-"))[0], record.sequence)
                 for write in step.writes:
                     name = step.whole_name(write.name)
                     # An edit is recorded without a number: it is the version after the newest.
                     newest[name] = write.version or newest.get(name, 0) + 1
                     self.writes[name, newest[name]] = write
                     self._written_in[name, newest[name]] = record.sequence
+
+    def written_in(self, version: Version) -> int | None:
+        """Return the checkpoint that holds a version; of what an inner flow began with, its first."""
+        found = self._written_in.get(version)
+        prefix = split_name(version[0])[0]
+        return self._entered_in.get(prefix) if found is None and prefix and version[1] == 1 else found
 
     async def values(self, sequence: int, wanted: Collection[Version]) -> dict[Version, Any]:
         """Return versions written in or before a checkpoint; where one cannot be read, an `Unreadable`."""
@@ -62,6 +71,25 @@ class Chain:
         if written_in is None or written_in >= sequence:
             return Unreadable(f"no checkpoint up to {sequence} wrote version {version[1]} of {version[0]!r}")
         return (await self.values(written_in, [version]))[version]
+
+
+async def recall(runs: Runs, run_id: str, wanted: Collection[Version]) -> dict[Version, Any]:
+    """Return recorded versions of values; where one cannot be read, an `Unreadable`."""
+    chain = await chain_of(runs, run_id)
+    places = {version: chain.written_in(version) for version in wanted}
+    known = [place for place in places.values() if place is not None]
+    found: dict[Version, Any] = {}
+    if known:
+        folded = await runs.look_back(run_id, max(min(known) - 1, chain.records[0].sequence))
+        folded.watch(wanted)
+        first = folded.head.sequence + 1
+        if first <= max(known):
+            folded.fold(await runs.lineage.get(await runs.row(run_id), first, max(known)))
+        found = folded.seen
+    return {
+        version: found.get(version, Unreadable(f"no checkpoint wrote version {version[1]} of {version[0]!r}"))
+        for version in wanted
+    }
 
 
 async def chain_of(runs: Runs, run_id: str) -> Chain:

@@ -17,7 +17,7 @@ from everstep.model.records import CheckpointRecord, Counters, ErrorInfo, StepRe
 from everstep.ports.store import CheckpointBlobStore
 from everstep.runtime.journal import Head
 from everstep.runtime.lineage import Link, verified
-from everstep.runtime.nesting import apply, loaded
+from everstep.runtime.nesting import Lists, apply, loaded
 from everstep.runtime.values import ValueSpace, split_name
 
 Version = tuple[str, int]
@@ -39,6 +39,9 @@ class Rehydrated:
         self.seen: dict[Version, Any] = {}
         """Versions that were watched for and came by, or why one of them cannot be read."""
         self._watched: frozenset[Version] = frozenset()
+        self._places: frozenset[str] = frozenset()
+        """What the names that are watched for begin with."""
+        self._lists = Lists(self.space)
 
     def fold(self, links: Sequence[Link]) -> Rehydrated:
         """Take these records into account; they go on from the last one taken, else begin with a
@@ -65,9 +68,9 @@ class Rehydrated:
     def watch(self, versions: Collection[Version]) -> None:
         """Note these versions in `seen`: those that are there, and the others when they come by."""
         self._watched = frozenset(versions)
-        for prefix, area in self.space.areas.items():
-            for name in area:
-                self._note(prefix + name)
+        self._places = frozenset(split_name(name)[0] for name, _ in versions)
+        for prefix in tuple(self.space.areas):
+            self._note_area(prefix)
 
     def digests(self) -> dict[str, bytes]:
         """Return something for each kept value that is equal only for equal ones, without reading any."""
@@ -77,6 +80,10 @@ class Rehydrated:
             for name, slot in area.items()
             if not slot.is_transient
         }
+
+    def _note_area(self, prefix: str) -> None:
+        for name in self.space.areas.get(prefix, ()) if prefix in self._places else ():
+            self._note(prefix + name)
 
     def _note(self, full: str) -> None:
         prefix, name = split_name(full)
@@ -111,7 +118,17 @@ class Rehydrated:
             loaded(self.state, self.space, step, w, next(payloads) if w.is_inline else None)
             for w in step.writes
         ]
+        if self._watched:
+            self._note_inputs(step)
         apply(self.state, self.space, step, slots)
         if self._watched:
             for write in step.writes:
                 self._note(step.whole_name(write.name))
+
+    def _note_inputs(self, step: StepRecord) -> None:
+        """Note what an inner flow begins with, which no step writes."""
+        prefix = split_name(step.whole_name("-"))[0]
+        if prefix and prefix[0] != "@" and prefix in self._places:
+            scope, i, item = self.state.locate(step.path)
+            self._lists.fill(scope if item is None else scope.enter(i, item))
+            self._note_area(prefix)

@@ -1,0 +1,96 @@
+"""What a step did, in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from everstep.cli.lookup import Lookup
+from everstep.cli.plain import count, one_line, preview
+from everstep.cli.progress import chosen_of
+from everstep.cli.tree import Tally, base_of
+from everstep.model.address import item_of
+from everstep.model.enums import Status, ValueForm
+from everstep.model.records import CHANNEL, QueuedTask, StepRecord, Written
+
+WIDTH, WIDE = 40, 72
+SHOWN_ITEMS = 3
+RESULT = ".__result__"
+TASK = "@task/"
+MARKS = {Status.RETRYING: "↻", Status.FAILED: "✗", Status.CANCELLED: "⊘"}
+
+
+def said(step: StepRecord, lookup: Lookup, tally: Tally, joined: str = "") -> str:
+    """Say what became of a step: why it failed, what it chose, wrote, put into the channel and asked for."""
+    tries = f"attempt {step.attempts}: " if step.attempts > 1 or step.status is Status.RETRYING else ""
+    if step.status is Status.CANCELLED:
+        why = f": {one_line(step.error.message)}" if step.error is not None else ""
+        return f"{MARKS[step.status]} cancelled{why}"
+    if step.error is not None:
+        return f"{MARKS[step.status]} {tries}{step.error.type}: {one_line(step.error.message)}"
+    if step.status is Status.RUNNING:
+        return _begun(step)
+    parts = [f"→ {chosen_of(step.decision)}"] if step.decision is not None else []
+    parts += [joined] if joined else []
+    parts.append(", ".join(_values(step, lookup, tally)))
+    parts += _channel(step, lookup)
+    if step.queued:
+        asked = ", ".join(call_of(task, lookup) for task in step.queued)
+        parts.append(f"{'goes to' if step.goto else 'queues'} {asked}")
+    if step.ends:
+        parts.append("ends the flow")
+    text = "; ".join(part for part in parts if part)
+    return tries + (text or ("completed" if step.path == item_of(step.path) else ""))
+
+
+def _begun(step: StepRecord) -> str:
+    if step.items is not None:
+        return f"goes over {count(step.items, 'item')}"
+    return f"announced, key {step.key}" if step.key is not None else "begins"
+
+
+def _values(step: StepRecord, lookup: Lookup, tally: Tally) -> Iterable[str]:
+    own = [w for w in step.writes if w.name[0] != "@"]
+    width = WIDTH if len(own) > 1 else WIDE
+    size = tally.size(base_of(step))
+    if size is not None:
+        failed = tally.failed(base_of(step))
+        yield count(size, "item") + (f", {failed:,} failed" if failed else "")
+    elif any(w.form is ValueForm.LIFTED for w in own):
+        yield "gives " + ", ".join(_given(w) for w in own)
+        return
+    for write in own:
+        if write.name.endswith(RESULT):
+            value = lookup.written(step, write)
+            if value is not None:
+                yield f"returns {preview(value, WIDE)}"
+        else:
+            yield written(step, write, lookup, width)
+
+
+def _given(write: Written) -> str:
+    return write.name if write.source in ("", write.name) else f"{write.name} (its {write.source})"
+
+
+def _channel(step: StepRecord, lookup: Lookup) -> Iterable[str]:
+    changes = [w for w in step.writes if w.name.startswith(CHANNEL)]
+    if changes:
+        yield "channel: " + ", ".join(written(step, w, lookup, WIDTH) for w in changes)
+
+
+def written(step: StepRecord, write: Written, lookup: Lookup, width: int) -> str:
+    """Write one value of a step: whole, or what was added to it."""
+    name = write.name.removeprefix(CHANNEL)
+    if write.form is ValueForm.DELETED:
+        return f"{name} deleted"
+    added = lookup.added(step, write)
+    if added is None:
+        return f"{name} = {preview(lookup.written(step, write), width)}"
+    items = ", ".join(preview(item, max(width // max(len(added), 1), 24)) for item in added[:SHOWN_ITEMS])
+    more = f", … ({len(added) - SHOWN_ITEMS:,} more)" if len(added) > SHOWN_ITEMS else ""
+    return f"{name} + {count(len(added), 'item')}" + (f": {items}{more}" if added else "")
+
+
+def call_of(task: QueuedTask, lookup: Lookup) -> str:
+    """Write a queued task as a call: `mail(to='a@b.c')`."""
+    given = ", ".join(f"{name}={preview(value, 24)}" for name, value in lookup.arguments(task).items())
+    return f"{task.node}({given})" + (f" with priority {task.priority}" if task.priority else "")

@@ -1,0 +1,117 @@
+"""Addresses of steps: `node@2`, `rag@2#7/inner`, and the recorded paths they mean.
+
+A record leaves a first visit out of a path. An address may leave out any visit, and then means the last one;
+written in full, as `Address.of` does, it means one visit for good.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+_SEGMENT = re.compile(
+    r"(?P<name>[^/@#]+)(?:@(?P<visit>\d{1,9}))?(?:#(?P<item>\d{1,9}))?(?:@(?P<turn>\d{1,9}))?"
+)
+
+
+class Segment(NamedTuple):
+    """One node on the way, which visit to it, and which item of a map."""
+
+    name: str
+    visit: int | None = None
+    item: int | None = None
+
+    def __str__(self) -> str:
+        visit = "" if self.visit is None else f"@{self.visit}"
+        return self.name + visit + ("" if self.item is None else f"#{self.item}")
+
+
+class Address(NamedTuple):
+    """Where a step is: the flows around it, the node, and which visit."""
+
+    segments: tuple[Segment, ...]
+    visit: int | None = None
+    """Which visit of an item; of a node that is no item the segment says it."""
+
+    @classmethod
+    def parse(cls, text: str) -> Address | None:
+        """Read an address; none if it cannot be one."""
+        found = [_SEGMENT.fullmatch(part) for part in text.split("/")]
+        segments, turn = [], None
+        for match in found:
+            if match is None or turn is not None:
+                return None
+            visit, item, turn = (_number(match[key]) for key in ("visit", "item", "turn"))
+            if turn is not None and item is None:
+                return None
+            segments.append(Segment(match["name"], visit, item))
+        return cls(tuple(segments), turn)
+
+    @classmethod
+    def of(cls, path: str, visit: int) -> Address:
+        """Return the address of a recorded step in full: `rag@1/inner@2`."""
+        read = cls.parse(path)
+        assert read is not None, path
+        whole = [Segment(s.name, s.visit or 1, s.item) for s in read.segments]
+        if whole[-1].item is not None:
+            return cls(tuple(whole), visit)
+        whole[-1] = Segment(whole[-1].name, visit)
+        return cls(tuple(whole))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The nodes on the way, whichever visit and item."""
+        return tuple(segment.name for segment in self.segments)
+
+    def covers(self, other: Address) -> bool:
+        """True if an address in full is one that this one may mean."""
+        return (
+            len(self.segments) == len(other.segments)
+            and (self.visit is None or self.visit == other.visit)
+            and all(
+                mine.name == its.name and mine.item == its.item and (mine.visit or its.visit) == its.visit
+                for mine, its in zip(self.segments, other.segments, strict=True)
+            )
+        )
+
+    def __str__(self) -> str:
+        """Write it; that an item is visited once need not be said."""
+        turn = f"@{self.visit}" if self.visit is not None and self.visit > 1 else ""
+        return "/".join(map(str, self.segments)) + turn
+
+
+def _number(digits: str | None) -> int | None:
+    return None if digits is None else int(digits)
+
+
+def find(steps: Iterable[tuple[str, int]], wanted: str) -> tuple[str, int] | None:
+    """Return the recorded path and visit that an address means; what it leaves out is the last visit."""
+    address = Address.parse(wanted)
+    if address is None:
+        return None
+    found = {}
+    for path, visit in steps:
+        if path[0] == "@":
+            continue
+        whole = Address.of(path, visit)
+        if address.covers(whole):
+            found[tuple(s.visit for s in whole.segments), whole.visit or 0] = (path, visit)
+    return found[max(found)] if found else None
+
+
+def map_of(path: str) -> str | None:
+    """Return the visit of the outermost map that a path leads into: `rag@2` for `rag@2#7/inner`."""
+    head, mark, _ = path.partition("#")
+    return head if mark else None
+
+
+def item_of(path: str) -> str | None:
+    """Return the item of the outermost map that a path leads into: `rag@2#7` for `rag@2#7/inner`."""
+    head, mark, rest = path.partition("#")
+    return f"{head}#{rest.partition('/')[0]}" if mark else None
+
+
+def plain_of(path: str) -> str:
+    """Return a path without visits and items: where it stands in the flow."""
+    return re.sub(r"[@#]\d+", "", path)
