@@ -14,6 +14,7 @@ from everstep.cli.plain import error_json, write_json
 from everstep.cli.progress import chosen_of
 from everstep.cli.step import write_error
 from everstep.client.views import Pair, Visited
+from everstep.model.address import Address
 
 
 @click.command()
@@ -49,7 +50,7 @@ def bisect(
 
 def write(found: Divergence, store: str | None, *, whole: bool) -> None:
     """Write which step it is, what it read and wrote, and what follows from that."""
-    name = f"{found.path}@{found.visit}"
+    name = str(Address.of(found.path, found.visit))
     what = "is the first that differs" if found.good is not None else "is the first that the good run lacks"
     click.echo(f"{click.style(name, bold=True)} {what}")
     if found.good is not None:
@@ -92,6 +93,7 @@ def _conclusion(found: Divergence) -> str:
 def divergence_json(found: Divergence) -> dict[str, Any]:
     """Return a divergence as JSON shows it."""
     return {
+        "address": str(Address.of(found.path, found.visit)),
         "node": found.path,
         "visit": found.visit,
         "is_culprit": found.is_culprit,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, TypeVar
 
 import click
 
-from everstep import Diff, Status
+from everstep import Change, Diff, Status
 from everstep.cli.changes import ChangeWriter, change_json
 from everstep.cli.options import (
     find_place,
@@ -15,9 +18,14 @@ from everstep.cli.options import (
     looking_at,
     store_option,
 )
-from everstep.cli.plain import error_json, one_line, write_json
+from everstep.cli.plain import count, error_json, one_line, write_json
 from everstep.cli.table import Cell, layout, screen_width
-from everstep.client.diff import Moment
+from everstep.client.diff import Moment, NodeChange
+from everstep.model.address import item_of, map_of
+
+MANY_ITEMS = 3
+"""Changes inside more items of a map than this are counted rather than listed."""
+_INSIDE = re.compile(r"[.\[{]")
 
 
 @click.command()
@@ -73,14 +81,49 @@ def write(found: Diff, *, whole: bool) -> None:
         if moment.error is not None and found.before.error != found.after.error:
             click.secho(f"{sign} {moment.error.type}: {one_line(moment.error.message)}", fg=colour)
     writer = ChangeWriter(whole=whole)
-    writer.write(found.values)
-    rows = [[Cell("  " + change.path), Cell(_went(change.visits, change.status))] for change in found.nodes]
+    listed, folded = (found.values, {}) if whole else apart(found.values)
+    writer.write(listed)
+    for where, changes in folded.items():
+        kinds = Counter(change.kind for change in changes)
+        told = ", ".join(f"{number:,} {kind}" for kind, number in kinds.items())
+        click.secho(f"~ {where}: {told}", fg="yellow")
+    nodes, gathered = (found.nodes, {}) if whole else apart(found.nodes)
+    rows = [[Cell("  " + change.path), Cell(_went(change.visits, change.status))] for change in nodes]
+    rows += [
+        [Cell(f"  {where}"), Cell(f"{count(len(group), 'item')} elsewhere")]
+        for where, group in gathered.items()
+    ]
     if rows:
         click.secho("nodes", dim=True)
     for line in layout(rows, screen_width()):
         click.echo(line)
-    if writer.has_cut:
+    if writer.has_cut or folded or gathered:
         click.secho("Something is cut; --full or --json shows all of it.", err=True, dim=True)
+
+
+T = TypeVar("T", Change, NodeChange)
+
+
+def apart(changes: Sequence[T]) -> tuple[list[T], dict[str, list[T]]]:
+    """Tell what is to be listed from what is inside too many items of a map, gathered by where it is."""
+    groups: dict[str, list[T]] = {}
+    for change in changes:
+        groups.setdefault(_in_items(change.path), []).append(change)
+    folded = {
+        where: group
+        for where, group in groups.items()
+        if where and len({item_of(change.path) for change in group}) > MANY_ITEMS
+    }
+    return [change for change in changes if _in_items(change.path) not in folded], folded
+
+
+def _in_items(path: str) -> str:
+    """Write a path inside a map as it is for every item: `check#…/cleaned`; empty for any other."""
+    item = item_of(_INSIDE.split(path, maxsplit=1)[0]) if path[0] != "@" else None
+    if item is None:
+        return ""
+    rest = _INSIDE.split(path[len(item) :], maxsplit=1)[0]
+    return f"{map_of(item)}#…{rest}"
 
 
 def _named(moment: Moment) -> str:

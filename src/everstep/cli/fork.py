@@ -15,6 +15,8 @@ from everstep.cli.plain import write_json
 from everstep.cli.run import remembered_place
 from everstep.cli.state import read
 from everstep.errors import BadRequest
+from everstep.model.address import unvisited
+from everstep.model.records import CHANNEL
 
 Pairs = tuple[str, ...]
 
@@ -43,11 +45,13 @@ def fork(
     """Make a run that goes on from a checkpoint of another, which stays as it is.
 
     Nothing is copied and nothing is run: `everstep resume` drives the fork. What read an edited value runs
-    again. A value is text where it is text now, otherwise JSON if it parses.
+    again. A value is text where it is text now, otherwise JSON if it parses. One inside a flow that was under
+    way is named by the flow: rag/embedding, or check#7/cleaned for one item of a map.
 
     \b
     Examples:
       everstep fork A17@3 --set 'score=0.9' --as A17-b
+      everstep fork A17@3 --set 'rag/embedding=[0.1, 0.2]'
       everstep fork A17 --input model=large
     """
     with looking_at(store, as_json=as_json) as host:
@@ -87,10 +91,13 @@ class Edits:
                 raise BadRequest(f"{option} {pair!r} is not NAME=VALUE.", fix=f"Write {option} count=3.")
             if name in edits:
                 raise BadRequest(f"{option} {name} is given twice.", fix="Give it once.")
-            edits[name] = read_value(name, text, [str] if self._is_text(name) else [])
+            known = CHANNEL + name if option == "--channel" else name
+            edits[name] = read_value(name, text, [str] if self._is_text(known) else [], option=option)
         return edits
 
     def _is_text(self, name: str) -> bool:
         if self._present is None:
             self._present = self._host.state(self._run_id, self._at)
-        return name in self._present and isinstance(read(self._present, name), str)
+        found = self._present
+        names = [known for known in found if known == name or (name[0] != "@" and unvisited(known) == name)]
+        return bool(names) and isinstance(read(found, names[-1]), str)

@@ -14,6 +14,7 @@ from everstep.cli.plain import error_json, one_line, write_json
 from everstep.cli.progress import chosen_of
 from everstep.cli.run import place_for, stdout_kept_clean
 from everstep.cli.step import write_error
+from everstep.model.address import Address
 from everstep.model.records import ErrorInfo
 
 
@@ -30,9 +31,10 @@ def replay(
 ) -> int:
     """Run one recorded step again, alone, on the values it read, and compare what it writes.
 
-    STEP is a node (its last finished visit), or a visit such as draft@2. The run is not touched. The file
-    may be left out for a run that `everstep run` began. Exits with 0 if the step came out as recorded, with 1
-    if not.
+    STEP is a node (its last finished visit), a visit such as draft@2, a node inside a flow such as rag/embed
+    or rag@2/embed, or an item of a map such as embed#7 or check#7/score. The run is not touched. The file may
+    be left out for a run that `everstep run` began. Exits with 0 if the step came out as recorded, with 1 if
+    not.
 
     \b
     Examples:
@@ -54,7 +56,7 @@ def replay(
 def write(done: Replay, *, whole: bool) -> None:
     """Write what a step read, what it wrote then and now, and whether that is the same."""
     click.echo(
-        f"{click.style(f'{done.path}@{done.visit}', bold=True)} of run {done.run_id}, "
+        f"{click.style(str(Address.of(done.path, done.visit)), bold=True)} of run {done.run_id}, "
         f"checkpoint {done.sequence}, run again"
     )
     writer = ChangeWriter(whole=whole, indent="    ")
@@ -99,6 +101,7 @@ def replay_json(done: Replay) -> dict[str, Any]:
     """Return a replay as JSON shows it."""
     return {
         "run_id": done.run_id,
+        "address": str(Address.of(done.path, done.visit)),
         "node": done.path,
         "visit": done.visit,
         "checkpoint": done.sequence,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from everstep.client.views import RunState
 from everstep.codec.compare import Change, Unreadable, compare
 from everstep.codec.values import Values
+from everstep.model.address import unvisited
 from everstep.model.enums import Status
 from everstep.model.records import ErrorInfo, NodeState
 
@@ -73,16 +74,28 @@ def _values(before: RunState, after: RunState, values: Values) -> Iterator[Chang
     was, became = _names(before), _names(after)
     for name in dict.fromkeys([*was, *became]):
         if name not in became:
-            yield Change(name, "removed", _read(before, name), None)
+            yield Change(name, "removed", _read(before, was[name]), None)
         elif name not in was:
-            yield Change(name, "added", None, _read(after, name))
-        elif old.get(name) != new.get(name):
-            yield from compare(values, name, _read(before, name), _read(after, name)).changes
+            yield Change(name, "added", None, _read(after, became[name]))
+        elif old.get(was[name]) != new.get(became[name]):
+            one, other = _read(before, was[name]), _read(after, became[name])
+            yield from compare(values, name, one, other).changes
 
 
-def _names(state: RunState) -> dict[str, None]:
-    """Return what there is, and what there was and was not kept."""
-    return dict.fromkeys([*state, *state.versions])
+def _names(state: RunState) -> dict[str, str]:
+    """Return what there is, and what there was and was not kept, by the name it is compared under."""
+    return _by_last_visit([*state, *(name for name in state.versions if name not in state)])
+
+
+def _by_last_visit(names: Iterable[str]) -> dict[str, str]:
+    """Name what is inside a flow without the visit: two runs may have come there by another round."""
+    found: dict[str, str] = {}
+    for name in names:
+        short = name if name[0] == "@" else unvisited(name)
+        if short in found:  # the visit before is still there while the next is under way
+            found[found[short]] = found[short]
+        found[short] = name
+    return found
 
 
 def _read(state: RunState, name: str) -> object:
@@ -96,7 +109,9 @@ def _read(state: RunState, name: str) -> object:
 
 def _nodes(before: RunState, after: RunState) -> Iterator[NodeChange]:
     old, new = before.nodes, after.nodes
-    for path in dict.fromkeys([*old, *new]):
-        was, became = old.get(path, _UNTOUCHED), new.get(path, _UNTOUCHED)
+    there, here = _by_last_visit(old), _by_last_visit(new)
+    for path in dict.fromkeys([*there, *here]):
+        was = old.get(there.get(path, ""), _UNTOUCHED)
+        became = new.get(here.get(path, ""), _UNTOUCHED)
         if (was.visits, was.status) != (became.visits, became.status):
             yield NodeChange(path, (was.visits, became.visits), (was.status, became.status))

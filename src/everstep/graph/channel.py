@@ -304,6 +304,12 @@ def _checked_key(key: Any) -> str:
     )
 
 
+def check_key(key: Any) -> str:
+    """Return a key under which anybody may put a value."""
+    _check_own(_checked_key(key))
+    return str(key)
+
+
 def _check_own(key: str) -> None:
     if key.endswith(RESULT_SUFFIX):
         raise BadRequest(

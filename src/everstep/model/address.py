@@ -115,3 +115,8 @@ def item_of(path: str) -> str | None:
 def plain_of(path: str) -> str:
     """Return a path without visits and items: where it stands in the flow."""
     return re.sub(r"[@#]\d+", "", path)
+
+
+def unvisited(path: str) -> str:
+    """Return a path without visits."""
+    return re.sub(r"@\d+", "", path)

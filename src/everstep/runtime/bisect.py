@@ -13,8 +13,9 @@ from typing import Any
 from everstep.codec.compare import Change, Pair, compare
 from everstep.codec.values import Values
 from everstep.model.enums import Status, ValueForm
-from everstep.model.records import ErrorInfo, StepRecord
-from everstep.runtime.recall import Chain, chain_of
+from everstep.model.records import CHANNEL, ErrorInfo, StepRecord
+from everstep.runtime.nesting import TASK
+from everstep.runtime.recall import TASKS, Chain, chain_of
 from everstep.runtime.rehydrate import Version
 from everstep.runtime.runs import Runs
 
@@ -92,15 +93,20 @@ class _Bisection:
 
     async def _is_same(self, good: Visited, bad: Visited) -> bool:
         there, here = good.step, bad.step
-        if (there.status, there.decision) != (here.status, here.decision):
+        if (there.status, there.decision, there.goto, there.ends) != (
+            here.status,
+            here.decision,
+            here.goto,
+            here.ends,
+        ):
             return False
-        if {w.name for w in there.writes} != {w.name for w in here.writes}:
+        written, others = _written(here), _written(there)
+        if written.keys() != others.keys() or _asked(there) != _asked(here):
             return False
         unclear = []
-        for name, version in _versions(bad).items():
-            other = _versions(good)[name]
-            if not self._has_equal_digest(name, other, version):
-                unclear.append((name, other, version))
+        for name, version in written.items():
+            if not self._has_equal_digest(name, others[name], version):
+                unclear.append((name, others[name], version))
         if not unclear:
             return True
         before = await self._good.values(good.sequence, [(name, v) for name, v, _ in unclear])
@@ -123,6 +129,9 @@ class _Bisection:
                 answer = False
             elif ValueForm.TRANSIENT in (there.form, here.form):
                 answer = True  # nothing was kept, so nothing is known to differ
+            elif name.startswith(CHANNEL) and ValueForm.DELETED not in (there.form, here.form):
+                # What a step added counts; what it was added to depends on who came first.
+                answer = there.digest == here.digest
             elif there.digest != here.digest or there.form is not here.form:
                 answer = False
             elif there.form is ValueForm.APPEND:
@@ -137,36 +146,51 @@ class _Bisection:
         return answer
 
     async def _divergence(self, good: Visited | None, bad: Visited) -> Divergence:
-        after = await self._bad.values(bad.sequence, _named(bad))
-        before = {} if good is None else await self._good.values(good.sequence, _named(good))
-        reads = {} if good is None else good.step.reads
-        writes = {} if good is None else _versions(good)
+        here = bad.step
+        after = await self._bad.values(bad.sequence, [*_read(here).items(), *_written(here).items()])
+        before: dict[Version, Any] = {}
+        reads: dict[str, int] = {}
+        writes: dict[str, int] = {}
+        if good is not None:
+            reads, writes = _read(good.step), _written(good.step)
+            before = await self._good.values(good.sequence, [*reads.items(), *writes.items()])
+        outputs = [*self._pairs(here, writes, _written(here), before, after)]
+        if good is not None and _asked(good.step) != _asked(here):
+            was, now = (
+                await self._good.tasks(good.sequence, good.step),
+                await self._bad.tasks(bad.sequence, here),
+            )
+            outputs.append(compare(self._values, TASKS, was, now))
         return Divergence(
-            bad.step.path,
-            bad.step.visit,
+            here.path,
+            here.visit,
             good,
             bad,
-            reads=tuple(self._pairs(reads, bad.step.reads, before, after)),
-            outputs=tuple(self._pairs(writes, _versions(bad), before, after)),
+            reads=tuple(self._pairs(here, reads, _read(here), before, after)),
+            outputs=tuple(outputs),
         )
 
     def _pairs(
         self,
+        step: StepRecord,
         there: dict[str, int],
         here: dict[str, int],
         before: dict[Version, Any],
         after: dict[Version, Any],
     ) -> Iterator[Pair]:
-        for name in dict.fromkeys([*there, *here]):
-            if name not in here:
-                gone = before[name, there[name]]
+        """Compare values by whole name; a pair has the name that the step knows it by."""
+        inside = len(step.whole_name("-")) - 1
+        for whole in dict.fromkeys([*there, *here]):
+            name = whole if whole[0] == "@" else whole[inside:]
+            if whole not in here:
+                gone = before[whole, there[whole]]
                 yield Pair(name, gone, None, (Change(name, "removed", gone, None),))
-            elif name not in there:
-                new = after[name, here[name]]
+            elif whole not in there:
+                new = after[whole, here[whole]]
                 yield Pair(name, None, new, (Change(name, "added", None, new),))
             else:
-                pair = compare(self._values, name, before[name, there[name]], after[name, here[name]])
-                is_equal = self._has_equal_digest(name, there[name], here[name])
+                pair = compare(self._values, name, before[whole, there[whole]], after[whole, here[whole]])
+                is_equal = self._has_equal_digest(whole, there[whole], here[whole])
                 yield Pair(name, pair.before, pair.after, ()) if is_equal else pair
 
 
@@ -181,9 +205,19 @@ def _finished(chain: Chain) -> list[Visited]:
     return list(found.values())
 
 
-def _versions(visited: Visited) -> dict[str, int]:
-    return {w.name: w.version for w in visited.step.writes}
+def _read(step: StepRecord) -> dict[str, int]:
+    return {step.whole_name(name): version for name, version in step.reads.items()}
 
 
-def _named(visited: Visited) -> list[Version]:
-    return [*visited.step.reads.items(), *_versions(visited).items()]
+def _written(step: StepRecord) -> dict[str, int]:
+    """Return what a step wrote; what it deleted counts as its own, and has no value."""
+    return {step.whole_name(w.name): w.version for w in step.writes if not w.name.startswith(TASK)}
+
+
+def _asked(step: StepRecord) -> list[tuple[str, int, list[tuple[str, bytes]]]]:
+    """Return the tasks that a step asked for. Their numbers do not count: they depend on what ran beside."""
+    digests = {w.name: w.digest for w in step.writes if w.name.startswith(TASK)}
+    return [
+        (q.node, q.priority, [(name, digests[f"{TASK}{q.number}/{name}"]) for name in sorted(q.arguments)])
+        for q in step.queued
+    ]

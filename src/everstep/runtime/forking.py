@@ -1,4 +1,4 @@
-"""Making a fork: one record that names another run's checkpoint as its base. Nothing is folded or copied."""
+"""Making a fork: one record that names another run's checkpoint as its base. Nothing is copied."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from everstep.codec.records import OpenRecord, seal
+from everstep.engine.state import RunState
 from everstep.errors import BadRequest, InputError, RunNotFound
+from everstep.graph.channel import check_key
 from everstep.graph.plan import Plan
 from everstep.model.durability import Durability
 from everstep.model.enums import Status, Trigger, ValueForm
-from everstep.model.records import CHANNEL, FORK, CheckpointRecord, StepRecord, Written
+from everstep.model.records import CHANNEL, FORK, CheckpointRecord, StepRecord
 from everstep.ports.store import Admission, Commit, RunRow, Verdict
+from everstep.runtime.inside import find_inside
 from everstep.runtime.lineage import Link
 from everstep.runtime.patience import patiently
 from everstep.runtime.runs import Runs, check_run_id
@@ -29,6 +32,13 @@ class Edits(NamedTuple):
     channel: Mapping[str, Any]
 
 
+class Place(NamedTuple):
+    """Where an edited value lies: its whole name, and the version it gets."""
+
+    name: str
+    version: int
+
+
 async def fork(
     services: Services,
     runs: Runs,
@@ -42,15 +52,16 @@ async def fork(
     """Admit a run that goes on from a checkpoint of another; returns its row.
 
     This reads the row, the structure of the flow and two records, and writes one: it costs the same however
-    long the run is. Only an edit inside an inner flow needs a fold, to see whether that flow is open there.
+    long the run is, unless a value inside an open flow is edited.
     """
     new_id = services.ids.new_id() if fork_id is None else check_run_id(fork_id)
     row, sequence = await runs.find(run_id, at)
     link, base = await runs.lineage.read(row, sequence)
     plan = await runs.plan(link.row)
-    inside = (
-        await _open_names(runs, row, plan, sequence) if any("/" in str(n) for n in edits.state) else set()
-    )
+    inner = [name for name in edits.state if isinstance(name, str) and "/" in name]
+    # Only an edit inside an open flow needs to know what was open.
+    folded = await runs.look_back(row.run_id, sequence) if inner else None
+    inside = {} if folded is None else _inside(folded.state, inner, sequence)
     drafts = await _draft(services, plan, edits, inside)
     commit = _commit(services, plan, new_id, link, base, drafts, keep_keys=keep_keys)
     verdict = await patiently(services.clock, partial(services.committer.put, commit))
@@ -63,36 +74,33 @@ async def fork(
     return await runs.row(new_id)
 
 
-async def _open_names(runs: Runs, row: RunRow, plan: Plan, sequence: int) -> set[str]:
-    """Return the names of the values in flows that are open at a checkpoint, such as `rag/embedding`."""
-    folded = await runs.rehydrate(row, plan, Durability(), at=sequence)
-    return {
-        scope.prefix + name
-        for scope in folded.state.scopes()
-        if scope.parent is not None
-        for name in scope.plan.readers.keys() | scope.plan.writers.keys()
-    }
+def _inside(state: RunState, names: Collection[str], sequence: int) -> dict[str, Place]:
+    """Return the whole name and the next version of each value inside an open flow."""
+    found: dict[str, Place] = {}
+    for name in names:
+        scope, local = find_inside(state, name, sequence)
+        found[name] = Place(scope.prefix + local, scope.versions.get(local, 0) + 1)
+    whole = [place.name for place in found.values()]
+    for name in whole:
+        if whole.count(name) > 1:
+            raise BadRequest(f"{name!r} is edited twice.", fix="Give it once.")
+    return found
 
 
-async def _draft(services: Services, plan: Plan, edits: Edits, inside: Collection[str]) -> list[Slot]:
-    """Encode what is edited; large values are written aside."""
+async def _draft(services: Services, plan: Plan, edits: Edits, inside: Mapping[str, Place]) -> list[Slot]:
+    """Encode what is edited; large values are written aside. Version 0 is the one after the newest."""
     twice = sorted(edits.inputs.keys() & edits.state.keys())
     if twice:
         raise BadRequest(f"{twice[0]!r} is edited twice.", fix="Give it as an input or as a value, not both.")
     _check_names("input", edits.inputs, plan.free_inputs | plan.seeds, InputError)
-    known = {*plan.readers, *plan.writers, *inside}
-    for name in edits.state:
-        if "/" in str(name) and name not in known:
-            raise BadRequest(
-                f"the value {name!r} cannot be edited: its flow is not open at this checkpoint, or lacks it.",
-                fix="Fork at a checkpoint inside that flow, or edit what the flow gave to the one around it.",
-            )
-    _check_names("value", edits.state, known, BadRequest)
-    channel = {CHANNEL + _channel_key(key): value for key, value in edits.channel.items()}
+    own = {name: value for name, value in edits.state.items() if name not in inside}
+    _check_names("value", own, plan.readers.keys() | plan.writers.keys(), BadRequest)
+    channel = {CHANNEL + check_key(key): value for key, value in edits.channel.items()}
     space = ValueSpace(services.values, services.blobs, Durability().blob_threshold)
     drafts = []
     for name, value in {**edits.inputs, **edits.state, **channel}.items():
-        draft = space.change(name, 1, value, ValueForm.WHOLE)
+        place = inside.get(name, Place(name, 0))
+        draft = space.change(place.name, place.version, value, ValueForm.WHOLE)
         if draft.spill is not None:
             await patiently(services.clock, partial(_write_aside, space, draft))
         drafts.append(draft)
@@ -112,12 +120,6 @@ def _check_names(
             )
 
 
-def _channel_key(key: object) -> str:
-    if not isinstance(key, str) or not key:
-        raise BadRequest(f"{key!r} is no key of a channel.", fix="Give text.")
-    return key
-
-
 async def _write_aside(space: ValueSpace, draft: Slot) -> None:
     space.write_aside(draft)
 
@@ -133,9 +135,7 @@ def _commit(
     keep_keys: bool,
 ) -> Commit:
     parent, now = link.row, services.clock.now()
-    step = StepRecord(
-        path=FORK, writes=tuple(_next(d.written) for d in drafts), key=None if keep_keys else new_id
-    )
+    step = StepRecord(path=FORK, writes=tuple(d.written for d in drafts), key=None if keep_keys else new_id)
     record = CheckpointRecord(
         checkpoint_id=services.ids.new_id(),
         sequence=link.sequence + 1,
@@ -172,8 +172,3 @@ def _commit(
         status=Status.RUNNING,
         admission=admission,
     )
-
-
-def _next(written: Written) -> Written:
-    """Say that a write is the version after the newest, whichever that is."""
-    return Written(written.name, 0, written.digest, written.size, written.form, written.artifact)

@@ -6,10 +6,15 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from everstep.codec.compare import Unreadable
-from everstep.model.records import FORK, CheckpointRecord, Written
+from everstep.model.enums import ValueForm
+from everstep.model.records import FORK, CheckpointRecord, StepRecord, Written
+from everstep.runtime.nesting import TASK
 from everstep.runtime.rehydrate import Version
 from everstep.runtime.runs import Runs
 from everstep.runtime.values import split_name
+
+TASKS = "@tasks"
+"""What the tasks that a step asked for are compared under."""
 
 
 class Chain:
@@ -56,6 +61,20 @@ class Chain:
             found[version] = await self._older(version, sequence)
         return found
 
+    async def tasks(self, sequence: int, step: StepRecord) -> list[dict[str, Any]]:
+        """Return the tasks that a step asked for, with their arguments."""
+        names = [(task, name) for task in step.queued for name in task.arguments]
+        versions = {(task.number, name): (f"{TASK}{task.number}/{name}", 1) for task, name in names}
+        found = await self.values(sequence, list(versions.values()))
+        return [
+            {
+                "node": task.node,
+                "priority": task.priority,
+                "arguments": {name: found[versions[task.number, name]] for name in task.arguments},
+            }
+            for task in step.queued
+        ]
+
     async def key_run(self, sequence: int) -> str:
         """Return the run whose id went into idempotency keys at a checkpoint."""
         for record in reversed([r for r in self.records if r.sequence <= sequence]):
@@ -68,6 +87,9 @@ class Chain:
     async def _older(self, version: Version, sequence: int) -> Any:
         """Return a version that was overwritten before the checkpoint before this one was written."""
         written_in = self._written_in.get(version)
+        write = self.writes.get(version)
+        if write is not None and write.form is ValueForm.DELETED:
+            return Unreadable("it was deleted")
         if written_in is None or written_in >= sequence:
             return Unreadable(f"no checkpoint up to {sequence} wrote version {version[1]} of {version[0]!r}")
         return (await self.values(written_in, [version]))[version]

@@ -5,19 +5,28 @@ Nothing is written: no lease, no record, no artifact.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from everstep.codec.compare import Change, Pair, Unreadable, compare
 from everstep.codec.values import Values
 from everstep.engine.scope import Scope
-from everstep.errors import BadRequest, EverstepError, FlowChanged, RunNotFound, ValueUnreadable
+from everstep.errors import (
+    BadRequest,
+    EverstepError,
+    FlowChanged,
+    RunNotFound,
+    ValueNotStorable,
+    ValueUnreadable,
+)
 from everstep.graph.channel import Channel
 from everstep.graph.flow import Flow
 from everstep.graph.node import Node
+from everstep.graph.plan import Child
+from everstep.model.address import find, plain_of
 from everstep.model.enums import Effects, Persist, Status, ValueForm
-from everstep.model.records import CheckpointRecord, ErrorInfo, StepRecord
+from everstep.model.records import CHANNEL, CheckpointRecord, ErrorInfo, StepRecord
 from everstep.runtime.desk import ChannelDesk
 from everstep.runtime.invoke import (
     Call,
@@ -28,9 +37,9 @@ from everstep.runtime.invoke import (
     describe_error,
     give_context,
 )
-from everstep.runtime.nesting import Lists
+from everstep.runtime.nesting import TASK, Lists
 from everstep.runtime.prepare import Arguments
-from everstep.runtime.recall import Chain, chain_of
+from everstep.runtime.recall import TASKS, Chain, chain_of
 from everstep.runtime.rehydrate import Rehydrated
 from everstep.runtime.runs import Runs, check_flow
 from everstep.runtime.services import Services
@@ -98,17 +107,23 @@ async def replay(
         for p in node.params
         if p.name in call.kwargs
     }
+    desk = None
     if node.context_param is not None:
-        await _give_context(runs, services, chain, recorded, call, flow)
+        desk = await _give_context(runs, services, chain, recorded, call, flow)
     await _make(call, services)
     now = _outputs(call, services.values)
+    if desk is not None and call.error is None:
+        now.update(desk.changed(call))
     return Replay(
         run_id,
         recorded.step.path,
         recorded.step.visit,
         recorded.record.sequence,
         inputs,
-        outputs=await _compared(chain, recorded, now, services.values),
+        outputs=(
+            *await _compared(chain, recorded, now, services.values),
+            *await _compared_tasks(chain, recorded, call, services.values),
+        ),
         decision=call.decision,
         recorded_decision=recorded.step.decision,
         error=None if call.error is None else describe_error(call.error),
@@ -117,50 +132,50 @@ async def replay(
 
 
 def find_step(run_id: str, records: Sequence[CheckpointRecord], wanted: str) -> _Recorded:
-    """Return the last finished visit to a node, or the visit that `node@2` names."""
+    """Return the step that an address means; a visit that it leaves out is the last finished one."""
     steps = [
         _Recorded(run_id, record, step)
         for record in records
         for step in record.steps
         if not step.path.startswith("@") and step.status is not Status.RUNNING
     ]
-    found = [at for at in steps if at.step.path == wanted]
-    if not found:
-        path, _, visit = wanted.rpartition("@")
-        found = [at for at in steps if at.step.path == path and str(at.step.visit) == visit]
     # An attempt that was to be tried again is better than nothing: the process may have died in the pause.
-    finished = [at for at in found if at.step.status in _ENDED]
-    if not found:
-        names = dict.fromkeys(at.step.path for at in steps)
-        raise RunNotFound(
-            f"run {run_id!r} has no finished step {wanted!r}.",
-            fix=f"It has steps of {', '.join(names) or 'no node'}; name one visit as node@2.",
-        )
-    return (finished or found)[-1]
+    for known in ([at for at in steps if at.step.status in _ENDED], steps):
+        found = find(((at.step.path, at.step.visit) for at in known), wanted)
+        if found is not None:
+            return [at for at in known if (at.step.path, at.step.visit) == found][-1]
+    names = dict.fromkeys(plain_of(at.step.path) for at in steps)
+    raise RunNotFound(
+        f"run {run_id!r} has no finished step {wanted!r}.",
+        fix=f"It has steps of {', '.join(names) or 'no node'}; name one visit as node@2, one item as node#7.",
+    )
 
 
 def _node_at(flow: Flow, path: str) -> Node:
     """Return the node at a path, in the flow or in a flow inside it."""
     plan = flow.plan
-    *outer, last = path.split("/")
-    for segment in outer:
-        child = plan.children.get(plan.index.get(_name(segment), -1))
+    *outer, last = plain_of(path).split("/")
+    for name in outer:
+        child = plan.children.get(plan.index.get(name, -1))
         if child is None:
             raise _no_node(flow, path)
         plan = child.plan
-    i = plan.index.get(_name(last))
+    i = plan.index.get(last)
     if i is None:
         raise _no_node(flow, path)
     child = plan.children.get(i)
-    if child is not None and (not child.is_leaf or "#" not in last):
+    if child is not None and child.is_leaf and "#" not in path.rpartition("/")[2]:
+        raise BadRequest(f"{path!r} goes over items.", fix=f"Name one of them, such as {path}#0.")
+    if child is not None and not child.is_leaf:
         raise BadRequest(
-            f"{path!r} is a flow, not a step of one node.", fix=f"Name a node inside it, such as {path}/NODE."
+            f"{path!r} is a flow, not a step of one node.",
+            fix=f"Name a node inside it, such as {path}{_any_item(child, path)}/{child.plan.paths[0]}.",
         )
     return plan.nodes[i] if child is None else child.plan.nodes[0]
 
 
-def _name(segment: str) -> str:
-    return segment.partition("#")[0].partition("@")[0]
+def _any_item(child: Child, path: str) -> str:
+    return "#0" if child.over is not None and "#" not in path.rpartition("/")[2] else ""
 
 
 def _no_node(flow: Flow, path: str) -> FlowChanged:
@@ -247,21 +262,48 @@ async def _correct(chain: Chain, recorded: _Recorded, call: Call) -> None:
                 call.kwargs[param.name] = value
 
 
+class _Desk:
+    """The channel as a step found it, and what a call does to it."""
+
+    def __init__(self, folded: Rehydrated, services: Services) -> None:
+        self._folded = folded
+        self._clock = services.clock
+        self._desk = ChannelDesk(folded.state, folded.space, services.clock)
+
+    def channel_for(self, call: Call, types: Mapping[str, Any] | None) -> Callable[[], Channel]:
+        view = self._desk.seen_from(call.scope)
+        return lambda: Channel(view, call, types)
+
+    def changed(self, call: Call) -> dict[str, Any]:
+        """Return the entries that a call changed, as they are now; a deleted one is not there."""
+        channel = None if call.context is None else call.context.used_channel
+        if channel is None or not channel.ops:
+            return {}
+        space, names = self._folded.space, []
+        try:
+            for draft in self._desk.drafts(channel.ops, self._clock.now()):
+                names.append(draft.written.name)
+                space.place("", draft.written.name, draft)
+        except EverstepError as error:
+            call.error = error
+            return {}
+        area = space.area(CHANNEL)
+        return {
+            name: space.peek(name.removeprefix(CHANNEL), CHANNEL)
+            for name in names
+            if name.removeprefix(CHANNEL) in area
+        }
+
+
 async def _give_context(
     runs: Runs, services: Services, chain: Chain, recorded: _Recorded, call: Call, flow: Flow
-) -> None:
-    folded = await _moment_before(runs, recorded)
-    desk = ChannelDesk(folded.state, folded.space, services.clock)
+) -> _Desk:
+    desk = _Desk(await _moment_before(runs, recorded), services)
     keys = await chain.key_run(recorded.record.sequence)
-    step, view = recorded.step, desk.seen_from(call.scope)
-    give_context(
-        call,
-        recorded.record.run_id,
-        keys,
-        step.path,
-        step.visit,
-        lambda: Channel(view, call, flow.channel),
-    )
+    step = recorded.step
+    channel = desk.channel_for(call, flow.channel)
+    give_context(call, recorded.record.run_id, keys, step.path, step.visit, channel)
+    return desk
 
 
 async def _make(call: Call, services: Services) -> None:
@@ -288,7 +330,7 @@ def _outputs(call: Call, values: Values) -> dict[str, Any]:
         written = dict(zip(node.outputs, node.spread(call.returned), strict=True))
         if node.persist is Persist.NO:
             return written
-        return {name: _copy(values, name, value) for name, value in written.items()}
+        return {name: _kept(values, node, name, value) for name, value in written.items()}
     except EverstepError as error:
         call.error = error
         return {}
@@ -298,7 +340,11 @@ async def _compared(
     chain: Chain, recorded: _Recorded, now: dict[str, Any], values: Values
 ) -> tuple[Pair, ...]:
     step = recorded.step
-    versions = {w.name: w.version for w in step.writes if w.name[0] != "@"}
+    versions = {
+        w.name: w.version
+        for w in step.writes
+        if not w.name.startswith(TASK) and w.form is not ValueForm.DELETED
+    }
     whole = {name: (step.whole_name(name), version) for name, version in versions.items()}
     found = await chain.values(recorded.record.sequence, list(whole.values()))
     pairs = []
@@ -311,6 +357,33 @@ async def _compared(
         else:
             pairs.append(compare(values, name, found[whole[name]], now[name]))
     return tuple(pairs)
+
+
+async def _compared_tasks(chain: Chain, recorded: _Recorded, call: Call, values: Values) -> tuple[Pair, ...]:
+    """Compare the tasks that a step asked for with those it asks for now."""
+    asked = [] if call.context is None or call.error is not None else call.context.asked
+    if not asked and not recorded.step.queued:
+        return ()
+    now = [
+        {
+            "node": task.node,
+            "priority": task.priority,
+            "arguments": {name: _copy(values, name, value) for name, value in task.arguments.items()},
+        }
+        for task in asked
+    ]
+    before = await chain.tasks(recorded.record.sequence, recorded.step)
+    return (compare(values, TASKS, before, now),)
+
+
+def _kept(values: Values, node: Node, name: str, value: Any) -> Any:
+    """Return a value as a run would keep it; a result that cannot be stored is kept by no run."""
+    try:
+        return _copy(values, name, value)
+    except ValueNotStorable:
+        if name != node.result_name:
+            raise
+        return value
 
 
 def _copy(values: Values, name: str, value: Any) -> Any:
