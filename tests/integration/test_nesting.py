@@ -302,3 +302,19 @@ def test_limits_of_an_inner_flow_hold_for_each_of_its_visits(host: Host) -> None
     result = host.run(flow, {"n": 0})
     assert result.status == Status.FAILED and result.error is not None
     assert result.error.code == "run.limit_exceeded" and "inner/" in result.error.message
+
+
+def test_results_of_a_wired_flow_stay_inside_it(host: Host) -> None:
+    @node
+    def first(x: int) -> int:
+        return x + 1
+
+    @node(output="y")
+    def second(first: int) -> int:
+        return first * 2
+
+    flow = Flow("outer", [Flow("inner", [first >> second]).as_node()], durability="strong")
+    result = host.run(flow, {"x": 1}, run_id="r")
+    assert {name for name in result if name != "inner"} == {"y"}
+    assert dict(result.nested("inner")) == {"first.__result__": 2, "y": 4}
+    assert host.run(flow, run_id="r") == result
