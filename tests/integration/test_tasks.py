@@ -357,6 +357,26 @@ def test_a_run_may_be_started_again_at_a_node(host: Host) -> None:
         host.resume("r", flow, start="x")
 
 
+def test_each_item_of_a_map_iterates_on_its_own(host: Host) -> None:
+    @node(output="last")
+    def count(n: int, ctx: Context) -> int:
+        if n == 7:
+            raise ValueError("seven")
+        if n < 3:
+            ctx.next_iteration(n + 1)
+        return n
+
+    each = count.with_inputs(n="numbers").map_over("n", on_error="collect", max_concurrency=1)
+    flow = Flow("f", [each], durability="strong")
+    result = host.run(flow, {"numbers": [2, 7, 9]}, run_id="r")
+    assert [item if isinstance(item, int) else item.message for item in result["last"]] == [3, "seven", 9]
+    assert steps(host, "r") == ["count@1", "count#0@1", "count#0@2", "count#1@1", "count#2@1", "count@1"]
+    fork = host.fork("r", at=3)
+    assert host.resume(fork.run_id, flow)["last"] == result["last"]
+    assert host.replay("r", "count#0", flow).inputs == {"n": 3}
+    assert host.replay("r", "count#0@1", flow).inputs == {"n": 2}
+
+
 def test_an_endless_iteration_stops_at_the_limit(host: Host) -> None:
     @node
     def spin(ctx: Context) -> None:

@@ -84,6 +84,8 @@ class RunState(Scope):
         self.restless[scope] = None
         parent = scope.parent
         if parent is not None and parent.plan.children[scope.place].is_leaf:
+            if scope.queue and step.status is Status.COMPLETED:
+                return  # it asked for another visit
             self._take_item(parent, scope.place, scope.item, step)
 
     def _take_item(self, scope: Scope, i: int, item: int, step: StepRecord) -> None:
