@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
 from everstep import Flow, Host, node
-from everstep.errors import BadRequest
 
 called: list[str] = []
 
@@ -53,21 +50,6 @@ def test_edited_input_of_an_open_flow_starts_its_readers_again() -> None:
         called.clear()
         assert host.resume(fork.run_id, FLOW)["count"] == 1
     assert called == ["split", "count"]
-
-
-@pytest.mark.parametrize("name", ["measure@2/words", "measure/wrods", "elsewhere/words"])
-def test_edit_of_what_no_open_flow_has_is_refused(name: str) -> None:
-    with Host("memory:") as host:
-        at = inside(host)
-        with pytest.raises(BadRequest, match="not open at this checkpoint"):
-            host.fork("r", at=at, state={name: ["z"]})
-
-
-def test_edit_inside_a_flow_that_has_ended_is_refused() -> None:
-    with Host("memory:") as host:
-        inside(host)
-        with pytest.raises(BadRequest, match="not open at this checkpoint"):
-            host.fork("r", state={"measure/words": ["z"]})
 
 
 def test_edit_of_one_item_of_a_map_leaves_the_others() -> None:
