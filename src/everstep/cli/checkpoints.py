@@ -9,6 +9,7 @@ import click
 from everstep import CheckpointInfo
 from everstep.cli.listing import STATUS_COLOURS
 from everstep.cli.options import find_run, json_option, open_host, store_option
+from everstep.cli.outline import gathered
 from everstep.cli.plain import clock_time, count, preview, size, write_json
 from everstep.cli.table import Cell, write_table
 
@@ -55,7 +56,7 @@ def _row(info: CheckpointInfo, run_id: str) -> list[Cell]:
 
 def nodes_of(info: CheckpointInfo) -> str:
     """Name the nodes whose steps a checkpoint holds."""
-    names = [name.removeprefix("@") for name in info.nodes]
+    names = [name.removeprefix("@") for name in gathered(info.nodes)]
     more = f", … ({len(names) - SHOWN_NODES:,} more)" if len(names) > SHOWN_NODES else ""
     return ", ".join(names[:SHOWN_NODES]) + more
 

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from everstep import Flow, RunState
 from everstep.cli.groups import members_of
-from everstep.cli.outline import node_at, outline
+from everstep.cli.outline import is_borne, node_at, outline
 from everstep.cli.plain import cut, duration, one_line
 from everstep.cli.progress import Fan, attempt_of, chosen_of, done_before, open_maps, resumed_at
 from everstep.graph.joins import JoinNode
@@ -212,9 +212,10 @@ class LiveTree:
             line.state, line.note = "cancelled", "cancelled"
         else:
             line.state = "retrying" if kind == "step_retrying" else "failed"
-            # A retry is mentioned nowhere else; a failure is told in full when the run has ended.
+            # A retry is mentioned nowhere else; what ends the run is told in full when it has ended.
             error = data["error"]
-            line.note = error if kind == "step_retrying" else error.partition(":")[0]
+            in_full = kind == "step_retrying" or is_borne(self._flow.plan, line.path)
+            line.note = error if in_full else error.partition(":")[0]
 
     def draw(self) -> Group:
         """Return the tree as it is now."""
@@ -255,7 +256,8 @@ class LiveTree:
         if line.state == "running":
             row.append(duration(now - line.began).rjust(9), style="cyan")
         elif not is_quiet:
-            row.append(duration(line.seconds).rjust(9), style="dim")
+            took = duration(line.seconds) if line.state != "cancelled" else ""
+            row.append(took.rjust(9), style="dim")
         elif line.state == "before":
             row.append("done before", style="dim")
         if line.fan is not None and not is_quiet:

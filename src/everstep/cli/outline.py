@@ -37,7 +37,7 @@ def outline(plan: Plan) -> list[Place]:
 
 
 def _of_one(plan: Plan) -> list[Place]:
-    order = _upstream_first(plan)
+    order = sorted(_upstream_first(plan), key=lambda i: i in plan.tasks)
     rank = {i: k for k, i in enumerate(order)}
     below: dict[int, list[int]] = {}
     for i in order:
@@ -79,6 +79,13 @@ def _plan_around(plan: Plan, path: str) -> Plan | None:
             return None
         plan = child.plan
     return plan
+
+
+def is_borne(plan: Plan, path: str) -> bool:
+    """True if a group bears the failure of the node at a path, so that the run may go on."""
+    found = _plan_around(plan, path)
+    i = found.index.get(path.rpartition("/")[2], -1) if found is not None else -1
+    return found is not None and any(found.meetings[j].bears for j in found.meets_at.get(i, ()))
 
 
 def split_pending(plan: Plan, pending: Iterable[str]) -> tuple[list[str], list[str]]:

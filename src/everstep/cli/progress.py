@@ -10,7 +10,7 @@ from typing import Protocol
 import click
 
 from everstep import Flow, RunState
-from everstep.cli.outline import node_at
+from everstep.cli.outline import is_borne, node_at
 from everstep.cli.plain import count, duration, one_line
 from everstep.model.address import item_of, map_of, plain_of
 from everstep.runtime.events import Event
@@ -71,7 +71,11 @@ class Lines(Silent):
         if event.kind == "step_started" and "items" in event.data:
             self._maps[base_of(event)] = Fan(event.data["items"])
         base = map_of(event.node)
-        line = self._of_item(event, base) if base else describe(event, attempt_of(event, self._flow))
+        if base is None:
+            in_full = is_borne(self._flow.plan, plain_of(event.node))
+            line = describe(event, attempt_of(event, self._flow), in_full=in_full)
+        else:
+            line = self._of_item(event, base)
         if line:
             click.echo(line, err=True)
 
@@ -153,7 +157,7 @@ def attempt_of(event: Event, flow: Flow) -> str:
     return f"attempt {event.attempt}" + (f" of {most}" if event.attempt <= most else "")
 
 
-def describe(event: Event, attempt: str = "") -> str:
+def describe(event: Event, attempt: str = "", *, in_full: bool = False) -> str:
     """Say in one line what happened; empty for what is not worth a line."""
     data, step = event.data, step_name(event.node, event.visit)
     took = duration(data["seconds"]) if "seconds" in data else ""
@@ -171,8 +175,9 @@ def describe(event: Event, attempt: str = "") -> str:
         case "step_retrying":
             return f"  ↻ {step}  {attempt} failed, will be tried again: {one_line(data['error'])}"
         case "step_failed":
-            # The message follows in full when the run has ended.
-            return f"  ✗ {step}  {one_line(data['error']).partition(':')[0]}"
+            # The message of what ends a run follows when it has ended.
+            error = one_line(data["error"])
+            return f"  ✗ {step}  {error if in_full else error.partition(':')[0]}"
         case "step_cancelled":
             return f"  ⊘ {step}  cancelled"
     return ""

@@ -193,8 +193,14 @@ def execute(
 def _failed_node(host: Host, result: RunResult) -> str:
     if result.status is not Status.FAILED:
         return ""
-    steps = [step for record in host.history(result.run_id) for step in record.steps]
-    return next((step.path for step in reversed(steps) if step.status is Status.FAILED), "")
+    failed = [
+        step.path
+        for record in host.history(result.run_id)
+        for step in record.steps
+        if step.status is Status.FAILED and step.error == result.error
+    ]
+    # A flow fails after the node inside it.
+    return max(reversed(failed), key=lambda path: path.count("/"), default="")
 
 
 def interrupted(watcher: Watcher, spec: str, store: str | None) -> NoReturn:

@@ -11,9 +11,9 @@ import click
 from everstep import Host, RunState
 from everstep.cli.options import find_place, json_option, load_option, looking_at, store_option
 from everstep.cli.outline import gathered, split_pending
-from everstep.cli.plain import Unreadable, count, is_cut, preview, write_json
+from everstep.cli.plain import Unreadable, count, is_cut, one_line, preview, write_json
 from everstep.cli.plain import full as whole
-from everstep.cli.table import wide
+from everstep.cli.table import screen_width, wide
 from everstep.errors import BadRequest, RunNotFound
 from everstep.model.address import item_of, map_of, plain_of
 from everstep.model.items import ItemError
@@ -210,7 +210,7 @@ def _write(found: RunState, values: dict[str, Any], *, full: bool, name: str | N
         for label, names in (("next", coming), ("waiting", waiting)):
             if names:
                 click.secho(f"{label}: {', '.join(gathered(names))}", dim=True)
-    if not full and any(is_cut(value, wide()) for value in values.values()):
+    if not full and any(is_cut(value, _room(len(n))) for n, value in values.items()):
         click.secho("Some values are cut; --full or --json shows all of them.", err=True, dim=True)
 
 
@@ -266,13 +266,20 @@ def _headings(found: RunState) -> dict[str, str]:
 
 def _write_value(place: _Place, value: Any, version: int, *, full: bool) -> None:
     indent = "  " * len(place.above)
+    room = _room(len(indent) + len(place.name))
     if place.name == ERROR and isinstance(value, ItemError):
-        click.secho(f"{indent}✗ {value.type}: {preview(value.message, wide())}", fg="red")
+        click.secho(f"{indent}✗ {value.type}: {one_line(value.message)}", fg="red")
         return
     mark = click.style(f" (version {version})", dim=True) if version > 1 else ""
-    shown = whole(value, wide(), len(indent) + 2) if full else preview(value, wide())
+    shown = whole(value, wide(), len(indent) + 2) if full else preview(value, room)
     text = f"{place.name}{mark} ={shown}" if shown.startswith("\n") else f"{place.name} = {shown}{mark}"
     click.echo(indent + text)
+
+
+def _room(taken: int) -> int:
+    """Return how many characters of a value fit beside its name, the size and the version."""
+    width = screen_width()
+    return 200 if width is None else max(width - taken - 30, 30)
 
 
 def read(found: RunState, name: str) -> Any:
