@@ -1,7 +1,8 @@
 """Addresses of steps: `node@2`, `rag@2#7/inner`, and the recorded paths they mean.
 
 A record leaves a first visit out of a path. An address may leave out any visit, and then means the last one;
-written in full, as `Address.of` does, it means one visit for good.
+written in full, as `Address.of` does, it means one visit for good. Only the first visit of an item is left
+out even then, as nearly every item has just one.
 """
 
 from __future__ import annotations

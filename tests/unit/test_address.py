@@ -1,0 +1,74 @@
+"""Addresses of steps: what they mean, and what a recorded path is called."""
+
+from __future__ import annotations
+
+import pytest
+
+from everstep.model.address import Address, find, item_of, map_of, plain_of, unvisited
+
+STEPS = [
+    ("rag", 1),
+    ("rag/embed", 1),
+    ("rag/embed", 2),
+    ("rag@2/embed", 1),
+    ("rag", 2),
+    ("check#7", 1),
+    ("check#7/score", 1),
+    ("check@2#7/score", 1),
+    ("embed#0", 1),
+    ("embed#0", 2),
+    ("@inputs", 1),
+    ("a.b-c", 1),
+]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        ("rag", ("rag", 2)),
+        ("rag@1", ("rag", 1)),
+        ("rag/embed", ("rag@2/embed", 1)),
+        ("rag@1/embed", ("rag/embed", 2)),
+        ("rag@1/embed@1", ("rag/embed", 1)),
+        ("rag@2/embed@1", ("rag@2/embed", 1)),
+        ("check#7", ("check#7", 1)),
+        ("check#7/score", ("check@2#7/score", 1)),
+        ("check@1#7/score", ("check#7/score", 1)),
+        ("embed#0", ("embed#0", 2)),
+        ("embed#0@1", ("embed#0", 1)),
+        ("embed@1#0@2", ("embed#0", 2)),
+        ("a.b-c", ("a.b-c", 1)),
+    ],
+)
+def test_a_visit_that_is_left_out_is_the_last(wanted: str, found: tuple[str, int]) -> None:
+    assert find(STEPS, wanted) == found
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        *("rag@3", "rag@2/embed@2", "check/score", "check#8", "embed", "@inputs", "", "/", "rag/", "rag@x"),
+        *("rag#", "rag@1@2", "check#7@2/score", "rag@99999999999999999999"),
+    ],
+)
+def test_what_leads_nowhere_is_not_found(wanted: str) -> None:
+    assert find(STEPS, wanted) is None
+
+
+@pytest.mark.parametrize(("path", "visit"), [s for s in STEPS if s[0][0] != "@" and s != ("embed#0", 1)])
+def test_an_address_in_full_finds_its_own_step(path: str, visit: int) -> None:
+    assert find(STEPS, str(Address.of(path, visit))) == (path, visit)
+
+
+def test_steps_are_called_by_their_address_in_full() -> None:
+    names = [str(Address.of(*step)) for step in STEPS if step[0][0] != "@"]
+    assert names[:4] == ["rag@1", "rag@1/embed@1", "rag@1/embed@2", "rag@2/embed@1"]
+    assert names[5:10] == ["check@1#7", "check@1#7/score@1", "check@2#7/score@1", "embed@1#0", "embed@1#0@2"]
+
+
+def test_a_path_is_taken_apart() -> None:
+    path = "a@2/rag@3#7/b#1/c"
+    assert (map_of(path), item_of(path)) == ("a@2/rag@3", "a@2/rag@3#7")
+    assert (map_of("a/b"), item_of("a/b")) == (None, None)
+    assert plain_of(path) == "a/rag/b/c"
+    assert unvisited(path) == "a/rag#7/b#1/c"
