@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any, Self
 
 from everstep.errors import BadRequest, FlowError
+from everstep.graph.channel import RESULT_SUFFIX
 from everstep.graph.hints import UNKNOWN
 from everstep.graph.node import Node, Param
 from everstep.graph.plan import Plan
@@ -33,10 +34,11 @@ class Subflow(Node):
         self.is_atomic = is_atomic
         self.params = tuple(Param(n, n, required, hint) for n, required, hint in inputs)
         self.returns = UNKNOWN
-        self.outputs = tuple(plan.writers)
-        self.inner_outputs = self.outputs
+        self.inner_outputs = tuple(plan.writers)
+        # The results of nodes without outputs go by those nodes' names, which are the inner flow's own.
+        self.outputs = tuple(o for o in plan.writers if not o.endswith(RESULT_SUFFIX))
         self.exports = {o: o for o in self.outputs}
-        chosen = self.outputs if select is None else tuple(select)
+        chosen = self.inner_outputs if select is None else tuple(select)
         self.selected = frozenset(self._known(chosen, "select"))
 
     def lift(self, *names: str) -> Self:
