@@ -305,7 +305,7 @@ def test_limits_of_an_inner_flow_hold_for_each_of_its_visits(host: Host) -> None
 
 
 @pytest.mark.parametrize("durability", ["nested", "atomic"])
-def test_a_flow_wired_by_hand_is_a_node_and_shows_the_results_of_its_nodes(host: Host, durability: Any) -> None:
+def test_a_flow_wired_by_hand_is_a_node_and_shows_its_results(host: Host, durability: Any) -> None:
     @node
     def load() -> list[int]:
         return [1, 2]
