@@ -7,151 +7,39 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from everstep import Flow, Host, node
-from tests.acceptance.crash_flows import SCENARIOS, points_of, run_to_its_end
+from tests.acceptance.crash_judge import Case, around, judge, judge_end, judge_keys, steps
+from tests.acceptance.crash_lives import SCENARIOS, points_of
 
 ROOT = Path(__file__).resolve().parents[2]
-Life = dict[str, Any]
-Case = list[Life]
 
 # Only a point that is certain to come can be chosen to die at. Once nobody makes them wait, the branches of
 # the diamond finish in any order; a lease of some milliseconds may or may not have expired at the resume.
-# The others left out here have one like them that is in.
-DEEP = {"small": "every"} | dict.fromkeys(
-    ("diamond", "renewed", "interval-loop", "partial-loop", "before-effects-retry"), "none"
+# Those left out for other reasons have one like them that is in.
+TWICE = (
+    *("chain", "loop", "keyframes", "retry", "exhausted", "large", "interval", "before-effects", "partial"),
+    *("partial-retry", "interrupted", "cancelled", "atomic", "map-product", "channel", "tasks", "fork"),
 )
-EVERY_STEP = [
-    name for name, s in SCENARIOS.items() if s.durability == "strong" and s.program is run_to_its_end
-]
+DEEP = {"small": "every"} | dict.fromkeys(TWICE, "middle")
 KINDS = {"put", "blob", "lease", "renew", "release_lease", "signal"}
 
 
 def report(work: str, name: str, folder: Path, *options: str) -> list[Case]:
     """Let a process of its own do the killing; it forks, which a test runner with threads must not."""
-    command = [sys.executable, "-m", "tests.acceptance.crash_flows", work, name, str(folder), *options]
+    command = [sys.executable, "-m", "tests.acceptance.crash_lives", work, name, str(folder), *options]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     cases: list[Case] = json.loads(done.stdout)
     return cases
 
 
-def judge(name: str, cases: list[Case]) -> None:
-    """Raise `AssertionError` for the first promise that a report breaks."""
-    whole = cases[0][0]
-    assert whole["exit"] == 0, whole["error"]
-    killed = {case[0]["at"] for case in cases if len(case) > 1}
-    assert killed == set(points_of(whole)), "a point was never killed"
-    for case in cases[1:]:
-        where = f"{name}, killed " + ", then ".join(life["at"] for life in case[:-1])
-        judge_deaths(case, where)
-        judge_end(case[-1], whole, where)
-        judge_keys(case, where)
-        for before, after in pairwise(case):
-            judge_resume(name, before, after, where)
-        if SCENARIOS[name].program is run_to_its_end:
-            judge_chain_length(case, whole, where)
-
-
-def judge_deaths(case: Case, where: str) -> None:
-    for life in case[:-1]:
-        assert life["exit"] == -9, f"{where}: ended with {life['exit']} instead. {life['error']}"
-        assert life["at"] in [line["point"] for line in life["trace"]], where
-
-
-def judge_end(last: Life, whole: Life, where: str) -> None:
-    """The run ends as if nothing had happened, once, and nobody holds it."""
-    assert last["exit"] == 0, f"{where}: {last['error']}"
-    for field in ("status", "result", "state"):
-        assert last[field] == whole[field], f"{where}: another {field}"
-    assert last["again"] == whole["result"], f"{where}: the recorded result is another"
-    assert last["ran_again"] == 0, f"{where}: a finished run ran again"
-    assert not last["is_driven"], f"{where}: the lease was kept"
-    assert [c["sequence"] for c in last["chain"]] == list(range(1, len(last["chain"]) + 1)), where
-    assert ended_steps(last["chain"]) == ended_steps(whole["chain"]), f"{where}: other steps"
-
-
-def judge_keys(case: Case, where: str) -> None:
-    """Every attempt of a visit has one key, in every life, and it is the recorded one."""
-    keys: dict[tuple[str, int], set[str]] = {}
-    for life in case:
-        for line in bodies(life):
-            if "key" in line:
-                keys.setdefault((line["node"], line["visit"]), set()).add(line["key"])
-    for path, visit, _, _, key in steps(case[-1]["chain"]):
-        if key is not None:
-            keys.setdefault((path, visit), set()).add(key)
-    changing = {visit: found for visit, found in keys.items() if len(found) > 1}
-    assert not changing, f"{where}: keys changed: {changing}"
-
-
-def judge_resume(name: str, before: Life, after: Life, where: str) -> None:
-    """What was recorded does not run again; failed attempts go on counting."""
-    begun = [(line["node"], line["visit"]) for line in bodies(after)]
-    finished = {(s[0], s[1]) for s in steps(after["recorded"]) if s[2] == "completed"}
-    assert finished.isdisjoint(begun), f"{where}: recorded steps ran again: {finished & set(begun)}"
-    failures: dict[tuple[str, int], int] = {}
-    for path, visit, status, attempts, _ in steps(after["recorded"]):
-        if status == "retrying":
-            failures[path, visit] = attempts
-    for (path, visit), failed in failures.items():
-        tried = [b["attempt"] for b in bodies(after) if (b["node"], b["visit"]) == (path, visit)]
-        assert tried == list(range(failed + 1, failed + 1 + len(tried))), f"{where}: attempts {tried}"
-    if name in EVERY_STEP:
-        again = put_attempts(before) & {attempt_of(line) for line in bodies(after)}
-        assert not again, f"{where}: ran again though a put had followed them: {again}"
-
-
-def judge_chain_length(case: Case, whole: Life, where: str) -> None:
-    """A put that was cut off before it began left nothing; one that had returned left its record."""
-    when, kind, number = case[0]["at"].split(" ", 2)
-    if kind == "put":
-        there = int(number) - (when == "before")
-        expected = min(there, len(whole["chain"]))
-        assert len(case[1]["recorded"]) == expected, f"{where}: {len(case[1]['recorded'])} records"
-
-
-def bodies(life: Life) -> list[dict[str, Any]]:
-    """Return the bodies a process began."""
-    return [line for line in life["trace"] if line["point"].startswith("before body")]
-
-
-def attempt_of(line: dict[str, Any]) -> tuple[str, int, int]:
-    return line["node"], line["visit"], line.get("attempt", 1)
-
-
-def put_attempts(life: Life) -> set[tuple[str, int, int]]:
-    """Return the attempts that had ended in a process before its last put began and that put returned."""
-    ended: set[tuple[str, int, int]] = set()
-    in_put: set[tuple[str, int, int]] = set()
-    durable: set[tuple[str, int, int]] = set()
-    for line in life["trace"]:
-        if line["point"].startswith("after body"):
-            ended.add(attempt_of(line))
-        elif line["point"].startswith("before put"):
-            in_put = set(ended)
-        elif line["point"].startswith("after put"):
-            durable |= in_put
-    return durable
-
-
-def steps(chain: list[dict[str, Any]]) -> list[list[Any]]:
-    return [step for checkpoint in chain for step in checkpoint["steps"]]
-
-
-def ended_steps(chain: list[dict[str, Any]]) -> list[list[Any]]:
-    """Return every attempt that came to an end, in no particular order and without keys."""
-    return sorted(step[:4] for step in steps(chain) if step[2] != "running")
-
-
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_a_run_killed_at_any_point_ends_as_if_it_had_not_been(name: str, tmp_path: Path) -> None:
-    cases = report("matrix", name, tmp_path, DEEP.get(name, "middle"))
+    cases = report("matrix", name, tmp_path, DEEP.get(name, "none"))
     judge(name, cases)
     deep = sum(len(case) == 3 for case in cases)
     print(f"\n{name}: killed at {len(points_of(cases[0][0]))} points, twice in {deep} runs")
@@ -175,7 +63,34 @@ def test_branches_of_the_diamond_overlap_and_the_album_has_keyframes(tmp_path: P
     assert points.index("before body publish 1") < points.index("after body count 1")
     assert points.index("after put 3") < points.index("after body publish 1")
     [album], *_ = report("replies", "keyframes", tmp_path / "keyframes")
-    assert sum(c["keyframe"] for c in album["chain"]) >= 2
+    assert sum(c["keyframe"] for c in album["chains"][0]) >= 2
+
+
+def recorded(name: str, folder: Path) -> set[tuple[str, str]]:
+    """Return the paths and outcomes of the steps of an uninterrupted run."""
+    folder.mkdir()
+    [whole], *_ = report("replies", name, folder)
+    return {(step[0], step[2]) for step in steps(whole["chains"])}
+
+
+def test_the_shapes_are_what_they_are_called(tmp_path: Path) -> None:
+    nested = recorded("nested", tmp_path / "nested")
+    assert {("edit/polishing/mark", "completed"), ("edit@2/polishing/mark", "completed")} <= nested
+    assert ("edit@2/send", "retrying") in nested
+    assert not any("/" in path for path, _ in recorded("atomic", tmp_path / "atomic"))
+    items = recorded("map-nested", tmp_path / "items")
+    assert {("rag#0/measure", "retrying"), ("rag#1", "failed"), ("rest#1", "completed")} <= items
+    race = recorded("first-success", tmp_path / "race")
+    assert {("quick", "completed"), ("slow", "cancelled"), ("deep", "cancelled")} <= race
+    fork = recorded("fork", tmp_path / "fork")
+    assert {("child:@fork", "completed"), ("grandchild:edit@2/cut", "completed")} <= fork
+
+
+def test_items_of_a_map_overlap(tmp_path: Path) -> None:
+    [whole], *_ = report("replies", "map", tmp_path)
+    points = points_of(whole)
+    assert points.index("before body embed#1 1") < points.index("after body embed#0 1")
+    assert points.index("after put 2") < points.index("after body embed#1 1")
 
 
 @pytest.mark.parametrize("name", [n for n in SCENARIOS if n != "cancelled"])
@@ -206,14 +121,15 @@ def test_inputs_the_caller_keeps_are_not_changed_by_a_node(tmp_path: Path) -> No
 
 # -- the judge can say no -----------------------------------------------------------------------------------
 
-
-@pytest.fixture(scope="module")
-def honest(tmp_path_factory: pytest.TempPathFactory) -> list[Case]:
-    return report("matrix", "retry", tmp_path_factory.mktemp("honest"), "none")
+Lie = Callable[[list[Case]], None]
 
 
 def case_at(cases: list[Case], at: str) -> Case:
     return next(case for case in cases if case[0]["at"] == at)
+
+
+def begin_again(case: Case, path: str) -> None:
+    case[1]["trace"].append({"point": f"before body {path} 1", "node": path, "visit": 1})
 
 
 def leave_a_point_out(cases: list[Case]) -> None:
@@ -234,8 +150,7 @@ def change_a_key(cases: list[Case]) -> None:
 
 
 def run_a_recorded_step(cases: list[Case]) -> None:
-    case = case_at(cases, "after body call 1")
-    case[1]["trace"].append({"point": "before body take 1", "node": "take", "visit": 1})
+    begin_again(case_at(cases, "after body call 1"), "take")
 
 
 def forget_a_failure(cases: list[Case]) -> None:
@@ -246,29 +161,78 @@ def forget_a_failure(cases: list[Case]) -> None:
 
 
 def record_an_attempt_twice(cases: list[Case]) -> None:
-    chain = case_at(cases, "before body call 2")[1]["chain"]
+    chain = case_at(cases, "before body call 2")[1]["chains"][0]
     retried = next(c for c in chain if any(s[2] == "retrying" for s in c["steps"]))
     retried["steps"] *= 2
 
 
 def lose_a_record(cases: list[Case]) -> None:
-    case_at(cases, "after put 3")[1]["recorded"].pop()
+    case_at(cases, "after put 3")[1]["recorded"][0].pop()
 
 
 def keep_the_lease(cases: list[Case]) -> None:
     case_at(cases, "after put 3")[1]["is_driven"] = True
 
 
-LIES = [
-    *(leave_a_point_out, let_it_live, change_the_result, change_a_key, run_a_recorded_step),
-    *(forget_a_failure, record_an_attempt_twice, lose_a_record, keep_the_lease),
-]
+def change_the_state(cases: list[Case]) -> None:
+    case_at(cases, "after put 3")[1]["states"][0]["answer"] = "'no'"
 
 
-@pytest.mark.parametrize("lie", LIES)
-def test_the_judge_sees_what_is_wrong(lie: Callable[[list[Case]], None], honest: list[Case]) -> None:
-    cases = copy.deepcopy(honest)
-    judge("retry", cases)
-    lie(cases)
-    with pytest.raises(AssertionError):
-        judge("retry", cases)
+def run_a_recorded_item(cases: list[Case]) -> None:
+    begin_again(case_at(cases, "before body exchange#2/log_in 1"), "exchange#1/log_in")
+
+
+def run_inside_a_recorded_map(cases: list[Case]) -> None:
+    begin_again(case_at(cases, "before body describe 1"), "exchange#3/log_in")
+
+
+def run_inside_a_recorded_visit(cases: list[Case]) -> None:
+    begin_again(case_at(cases, "before body publish 1"), "edit@2/polishing/new")
+
+
+def run_a_nested_step_again(cases: list[Case]) -> None:
+    begin_again(case_at(cases, "before body edit/polishing/polish 1"), "edit/polishing/mark")
+
+
+def run_a_loser_again(cases: list[Case]) -> None:
+    begin_again(case_at(cases, "after body report 1"), "slow")
+
+
+def let_a_loser_win(cases: list[Case]) -> None:
+    chain = case_at(cases, "after body quick 1")[1]["chains"][0]
+    next(s for c in chain for s in c["steps"] if s[2] == "cancelled")[2] = "completed"
+
+
+def change_the_parent_of_a_fork(cases: list[Case]) -> None:
+    case_at(cases, "before body child:weigh 1")[1]["states"][0]["words"] = "[]"
+
+
+LIES: dict[str, list[Lie]] = {
+    "retry": [
+        *(leave_a_point_out, let_it_live, change_the_result, change_the_state, change_a_key),
+        *(run_a_recorded_step, forget_a_failure, record_an_attempt_twice, lose_a_record, keep_the_lease),
+    ],
+    "map-atomic": [run_a_recorded_item, run_inside_a_recorded_map],
+    "nested": [run_a_nested_step_again, run_inside_a_recorded_visit],
+    "first-success": [run_a_loser_again, let_a_loser_win],
+    "fork": [change_the_parent_of_a_fork],
+}
+
+
+@pytest.mark.parametrize("name", LIES)
+def test_the_judge_sees_what_is_wrong(name: str, tmp_path: Path) -> None:
+    honest = report("matrix", name, tmp_path, "none")
+    for lie in LIES[name]:
+        cases = copy.deepcopy(honest)
+        judge(name, cases)
+        lie(cases)
+        with pytest.raises(AssertionError):
+            judge(name, cases)
+            print(f"nobody noticed: {lie.__name__}")
+
+
+def test_a_visit_lies_inside_every_flow_and_item_of_its_path() -> None:
+    assert list(around("a", 2)) == [("a", 2)]
+    assert list(around("a#3", 1)) == [("a#3", 1), ("a#3", 1), ("a", 1)]
+    assert set(around("a/b@2/c", 1)) == {("a/b@2/c", 1), ("a/b", 2), ("a", 1)}
+    assert set(around("f:a@3#7/b", 2)) == {("f:a@3#7/b", 2), ("f:a@3#7", 1), ("f:a", 3)}

@@ -53,3 +53,16 @@ def test_recorded_result_shows_the_last_visit_to_an_atomic_flow() -> None:
         inside = [name for name in host.state("r") if "/" in name]
     assert recorded["measure"]["count"] == 3
     assert inside == ["measure@3/count"]
+
+
+def test_nothing_is_left_of_a_flow_inside_an_atomic_one() -> None:
+    @node(output="report")
+    def report(count: int) -> str:
+        return f"{count} words"
+
+    inner = Flow("inner", [MEASURE.as_node(), report]).as_node(durability="atomic").lift("report")
+    for flow, inputs in ((inner, {"text": "a b"}), (inner.map_over("text"), {"text": ["a b", "c"]})):
+        with Host("memory:") as host:
+            driven = host.run(Flow("f", [flow], durability="strong"), inputs, run_id="r")
+            recorded = host.run(Flow("f", [flow], durability="strong"), inputs, run_id="r")
+        assert dict(driven["inner"]) == dict(recorded["inner"]) == {"report": driven["report"]}

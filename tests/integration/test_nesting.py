@@ -318,3 +318,28 @@ def test_results_of_a_wired_flow_stay_inside_it(host: Host) -> None:
     assert {name for name in result if name != "inner"} == {"y"}
     assert dict(result.nested("inner")) == {"first.__result__": 2, "y": 4}
     assert host.run(flow, run_id="r") == result
+
+
+@pytest.mark.parametrize("durability", ["nested", "atomic"])
+def test_a_flow_wired_by_hand_is_a_node_and_shows_its_results(host: Host, durability: Any) -> None:
+    @node
+    def load() -> list[int]:
+        return [1, 2]
+
+    @node(output="total")
+    def add(load: list[int]) -> int:
+        return sum(load)
+
+    inner = Flow("inner", load >> add).as_node(durability=durability)
+    result = host.run(Flow("outer", [inner], durability="strong"), run_id="r")
+    shown = {"total": 3} if durability == "atomic" else {"load.__result__": [1, 2], "total": 3}
+    assert result["total"] == 3 and dict(result["inner"]) == shown
+    assert host.run(Flow("outer", [inner], durability="strong"), run_id="r") == result
+
+    @node
+    def after() -> str:
+        return "after"
+
+    silent = Flow("silent", load >> after).as_node(durability=durability)
+    result = host.run(Flow("outer", silent >> after, durability="strong"), run_id="s")
+    assert {k: v for k, v in result.items() if k != "silent"} == {"after.__result__": "after"}

@@ -384,3 +384,24 @@ def test_an_endless_iteration_stops_at_the_limit(host: Host) -> None:
 
     result = host.run(Flow("f", [spin], channel={"k": int}, max_visits=10, durability="strong"))
     assert result.error is not None and result.error.code == "run.limit_exceeded"
+
+
+def test_nothing_is_kept_of_tasks_that_the_end_of_the_flow_called_off(host: Host) -> None:
+    @node
+    def begin(ctx: Context) -> None:
+        ctx.next_task("never", what=["large"])
+        ctx.next_task("stop")
+
+    @node
+    def stop(ctx: Context) -> None:
+        ctx.next_task("never", what=["late"])
+        ctx.terminate()
+
+    @node
+    def never(what: list[str], begin: None, missing: int) -> None: ...
+
+    tasks = Flow("f", [begin], tasks=[stop, never])
+    for k, flow in enumerate((tasks, Flow("outer", [tasks.as_node(name="inner")], durability="strong"))):
+        result = host.run(flow, {"missing": 1}, run_id=f"r{k}")
+        assert result.status == "completed"
+        assert not [name for name in host.state(f"r{k}") if name.startswith("@task")]

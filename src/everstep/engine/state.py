@@ -108,6 +108,10 @@ class RunState(Scope):
         self.due, self.active, self.queue = {}, 0, {}
         self.opened.clear()
         self.running.clear()
+        self.restless = {self: None}
+        self.chosen, self.arrived = [0] * len(self.chosen), [0] * len(self.arrived)
+        for outcomes in (self.won, self.lost, self.fired):
+            outcomes.clear()
         for name in names:
             i = self.plan.index[name]
             self.chosen[i] += self.plan.is_target[i]

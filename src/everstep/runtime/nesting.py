@@ -16,12 +16,12 @@ import msgspec
 from everstep.engine.forks import fork
 from everstep.engine.opened import Opened
 from everstep.engine.scope import Scope
-from everstep.engine.state import RunState
+from everstep.engine.state import START, RunState
 from everstep.errors import LiftError, MapInputError
 from everstep.graph.plan import Child
 from everstep.model.enums import OnError, Status, ValueForm
 from everstep.model.items import ItemError
-from everstep.model.records import FORK, StepRecord, Written
+from everstep.model.records import FORK, QueuedTask, StepRecord, Written
 from everstep.runtime.values import Slot, ValueSpace, split_name
 
 TASK = "@task/"
@@ -37,6 +37,8 @@ def apply(state: RunState, space: ValueSpace, step: StepRecord, slots: Sequence[
             space.accept(state, slot)
         if step.task is not None and step.status is Status.COMPLETED:
             space.drop(f"{TASK}{step.task}/")
+        if step.ends:
+            _drop_tasks(space, state, step.queued)
         state.take(i, step)
         if step.status is Status.COMPLETED and not step.queued:
             state.total += 1
@@ -48,8 +50,10 @@ def apply(state: RunState, space: ValueSpace, step: StepRecord, slots: Sequence[
             space.accept(state, slot)
         if step.path == FORK:
             fork(state, step)
-        else:
-            state.evolve(step)
+            return
+        if step.path == START:
+            _give_up(space, state)
+        state.evolve(step)
         return
     scope, i, item = state.locate(step.path)
     if item is not None:
@@ -59,6 +63,8 @@ def apply(state: RunState, space: ValueSpace, step: StepRecord, slots: Sequence[
         space.accept(scope, slot)
     if step.task is not None and step.status is Status.COMPLETED:
         space.drop(f"{TASK}{step.task}/")
+    if step.ends:
+        _drop_tasks(space, scope, step.queued)
     visit = scope.opened.get(i)
     state.evolve_at(scope, i, None, step)
     if i in scope.plan.children:
@@ -74,6 +80,23 @@ def apply(state: RunState, space: ValueSpace, step: StepRecord, slots: Sequence[
             _tidy(space, parent.plan.children[scope.place], scope.prefix)
             if step.status is Status.FAILED:
                 _note_error(space, scope.prefix, scope.item, step)
+
+
+def _drop_tasks(space: ValueSpace, scope: Scope, queued: Sequence[QueuedTask]) -> None:
+    for waiting in (queued, *scope.queue.values()):
+        for task in waiting:
+            space.drop(f"{TASK}{task.number}/")
+
+
+def _give_up(space: ValueSpace, scope: Scope) -> None:
+    """Forget what lies in the visits that are open, and what queued tasks would have been called with."""
+    _drop_tasks(space, scope, ())
+    for i, visit in scope.opened.items():
+        for inside in visit.scopes.values():
+            _give_up(space, inside)
+        for prefix in {f"{visit.base}/", *map(visit.prefix_of, range(visit.count))}:
+            space.drop(prefix)
+            drop_inside(space, scope.plan.children[i], prefix)
 
 
 def loaded(
@@ -104,6 +127,7 @@ def _end_item(
     prefix = visit.prefix_of(item)
     if child.is_atomic:
         space.drop(prefix)
+        drop_inside(space, child, prefix)
     for slot in slots:
         space.place(prefix, slot.written.name, slot)
     state.evolve_at(scope, i, item, step)
@@ -313,6 +337,8 @@ def _leave(space: ValueSpace, scope: Scope, i: int, visit: Opened) -> None:
             space.drop(prefix)
             drop_inside(space, child, prefix)
     space.drop(base)
+    if child.is_atomic:
+        drop_inside(space, child, base)
     if visit.visit > 1:
         before = scope.prefix + scope.plan.paths[i] + (f"@{visit.visit - 1}" if visit.visit > 2 else "")
         space.drop(f"{before}/")

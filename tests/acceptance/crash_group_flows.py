@@ -1,0 +1,218 @@
+"""Groups that are killed while their branches run, for each policy and join."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from everstep import Context, Flow, at_least, chain, critical, node, parallel, quorum
+from everstep.graph.wiring import Group
+from tests.acceptance.crash_scenarios import ONCE_MORE, Bodies, Parts, Scenario
+
+
+def race_parts(body: Bodies) -> Parts:
+    """The first success is enough: the losers, one of them a flow, are called off."""
+
+    @node
+    def begin(words: list[str]):
+        with body("begin"):
+            words.sort()
+            return words
+
+    @node
+    def quick(begin: list[str], ctx: Context):
+        with body("quick", ctx):
+            body.wait_for("before body slow 1")
+            body.wait_for("before body deep/wait 1")
+            begin.append("quick")
+            return begin
+
+    @node(effects="effectful", idempotency_key="auto")
+    async def slow(begin: list[str], ctx: Context):
+        with body("slow", ctx):
+            await asyncio.Event().wait()
+            return begin
+
+    @node(output="waited")
+    async def wait(words: list[str], ctx: Context):
+        with body("wait", ctx):
+            await asyncio.Event().wait()
+            return words
+
+    deep = Flow("deep", [wait]).as_node()
+
+    @node
+    def report(quick: list[str], begin: list[str]):
+        with body("report"):
+            quick.reverse()
+            return [quick, begin]
+
+    return [begin >> parallel(quick, slow, deep, policy="first_success") >> report]
+
+
+def late_parts(body: Bodies) -> Parts:
+    """A loser in a thread cannot be stopped: what it returns, after the join is durable, is dropped."""
+
+    @node
+    def quick(words: list[str]):
+        with body("quick"):
+            body.wait_for("before body slow 1")
+            words.append("quick")
+            return words
+
+    @node
+    def slow(words: list[str]):
+        with body("slow"):
+            body.killer.wait_for("before body report 1")
+            words.append("slow")
+            return words
+
+    @node
+    def report(quick: list[str], ctx: Context):
+        with body("report", ctx):
+            body.wait_for("after body slow 1")
+            return [*quick, ctx.channel.get("slow.__result__")]
+
+    return [parallel(quick, slow, join="first_success") >> report]
+
+
+def any_parts(body: Bodies) -> Parts:
+    """One success is enough to go on; the other branch goes on too."""
+
+    @node
+    async def quick(words: list[str]):
+        with body("quick"):
+            await body.wait_for_async("before body slow 1")
+            words.append("quick")
+            return words
+
+    @node
+    def slow(words: list[str], ctx: Context):
+        with body("slow", ctx):
+            body.wait_for("after put 4")  # of `report`
+            words.append("slow")
+            return words
+
+    @node
+    def send(slow: list[str], ctx: Context):
+        with body("send", ctx):
+            slow.append("sent")
+            return slow
+
+    @node
+    def report(quick: list[str]):
+        with body("report"):
+            return len(quick)
+
+    return [parallel(quick, chain(slow, send, name="branch"), join="any") >> report]
+
+
+def quorum_parts(body: Bodies) -> Parts:
+    """Two of three are enough: one has failed by then, and nobody waits for it."""
+
+    @node(retry=ONCE_MORE)
+    def a(words: list[str], ctx: Context):
+        with body("a", ctx):
+            words.append("a")
+            if ctx.attempt == 1:
+                raise ConnectionError("the first attempt always fails")
+            return words
+
+    @node
+    async def b(words: list[str]):
+        with body("b"):
+            raise ValueError("b never works")
+
+    @node
+    def c(words: list[str]):
+        with body("c"):
+            words.append("c")
+            return words
+
+    @node
+    def report(a: list[str], c: list[str]):
+        with body("report"):
+            return [a, c]
+
+    return [parallel(a, b, c, policy=quorum(2)) >> report]
+
+
+def policies_parts(body: Bodies) -> Parts:
+    """Groups one after the other, each of which bears a failure, or has a rule of its own."""
+
+    def pair(name: str, policy: Any) -> Group:
+        @node(name=f"{name}_bad")
+        def bad():
+            with body(f"{name}_bad"):
+                raise ValueError("this never works")
+
+        @node(name=f"{name}_good")
+        def good(words: list[str]):
+            with body(f"{name}_good"):
+                words.append(name)
+                return words
+
+        return parallel(bad, good, policy=policy)
+
+    @node
+    def report(ctx: Context):
+        with body("report", ctx):
+            return [ctx.channel[f"{name}_good.__result__"] for name in ("effort", "vital", "enough", "rule")]
+
+    return [
+        pair("effort", "best_effort")
+        >> pair("vital", critical("vital_good"))
+        >> pair("enough", at_least(1))
+        >> pair("rule", lambda outcomes: outcomes["rule_bad"] == "failed")
+        >> report
+    ]
+
+
+def strict_parts(body: Bodies) -> Parts:
+    """Two branches overlap and meet; then one of another two fails, and with it the run."""
+
+    @node
+    def left(words: list[str]):
+        with body("left"):
+            body.meet()
+            words.append("left")
+            return words
+
+    @node
+    def right(words: list[str]):
+        with body("right"):
+            body.meet()
+            body.wait_for("after put 2")  # of the other
+            words.append("right")
+            return words
+
+    @node
+    async def good(left: list[str], right: list[str]):
+        with body("good"):
+            await asyncio.sleep(0)
+            return left + right
+
+    @node(retry=ONCE_MORE)
+    def bad(left: list[str], ctx: Context):
+        with body("bad", ctx):
+            body.wait_for("after put 4")  # of the other
+            raise ValueError(f"attempt {ctx.attempt} after {left}")
+
+    @node
+    def never():
+        with body("never"):
+            raise AssertionError("nothing starts after a final failure")
+
+    return [(left | right) >> (good | bad) >> never]
+
+
+WORDS = {"words": ["quick", "brown"]}
+GROUPED = {
+    "first-success": Scenario(race_parts, WORDS, "strong"),
+    "first-success-in-a-thread": Scenario(late_parts, WORDS, "strong"),
+    "any": Scenario(any_parts, WORDS, "strong"),
+    "quorum": Scenario(quorum_parts, WORDS, "strong", max_concurrency=1),
+    "policies": Scenario(policies_parts, WORDS, "strong", max_concurrency=1),
+    "partial-policies": Scenario(policies_parts, WORDS, max_concurrency=1),
+    "strict": Scenario(strict_parts, WORDS, "strong"),
+}

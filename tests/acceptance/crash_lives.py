@@ -1,0 +1,202 @@
+"""The process that runs, kills and resumes flows.
+
+`python -m tests.acceptance.crash_lives matrix chain FOLDER none` kills the flow at each of its points in a
+forked child, resumes it in another, and prints what it saw as JSON; `crash_judge.py` judges it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import traceback
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from everstep import Host, Status
+from everstep.errors import RunNotFound
+from everstep.registry import open_store
+from everstep.runtime.system import SystemClock
+from everstep.testing.killing import Killer, die, killing, lose_reply, read_trace
+from tests.acceptance.crash_dynamic_flows import DYNAMIC
+from tests.acceptance.crash_flows import PLAIN
+from tests.acceptance.crash_fork_flows import FORKED
+from tests.acceptance.crash_group_flows import GROUPED
+from tests.acceptance.crash_map_flows import MAPPED
+from tests.acceptance.crash_nested_flows import NESTED
+from tests.acceptance.crash_scenarios import RUN, Bodies, Facts
+
+SCENARIOS = {**PLAIN, **NESTED, **MAPPED, **GROUPED, **DYNAMIC, **FORKED}
+
+
+class Hurry(SystemClock):
+    """The real time, without waiting for it."""
+
+    async def sleep_until(self, at: datetime) -> None:
+        await asyncio.sleep(0)
+
+
+def live(name: str, folder: Path, killer: Killer, *, is_first_life: bool) -> Facts:
+    """Run or resume the scenario in this process and tell how it ended."""
+    scenario = SCENARIOS[name]
+    flow = scenario.flow(name, Bodies(killer, is_first_life=is_first_life))
+    clock = Hurry()
+    store = killing(open_store(f"sqlite:///{folder}/runs.db", clock), by=killer)
+    with Host(store, clock=clock) as host:
+        (folder / "recorded.json").write_text(json.dumps([chain_of(host, run) for run in scenario.runs]))
+        result = scenario.program(host, flow, scenario.inputs)
+        bodies = sum("body" in point for point in killer.points)
+        given = scenario.inputs if result.run_id == RUN else None
+        again = host.run(flow, given, run_id=result.run_id)
+        return {
+            "status": result.status,
+            "result": plain(result),
+            "states": [plain(host.state(run)) for run in scenario.runs],
+            "again": plain(again),
+            "ran_again": sum("body" in point for point in killer.points) - bodies,
+            "chains": [chain_of(host, run) for run in scenario.runs],
+            "is_driven": any(host.info(run).is_driven for run in scenario.runs),
+        }
+
+
+def chain_of(host: Host, run: str) -> list[Facts]:
+    """Return the checkpoints of a run, each with its steps as (path, visit, status, attempts, key).
+
+    A fork shares the finished steps of its parent, not the keys and the failures.
+    """
+    try:
+        history, forked_at = host.history(run), host.info(run).forked_at or 0
+    except RunNotFound:
+        return []
+    where = "" if run == RUN else f"{run}:"
+    return [
+        {
+            "sequence": record.sequence,
+            "keyframe": record.keyframe,
+            "steps": [
+                [where + s.path, s.visit, s.status.value, s.attempts, s.key if is_own else None]
+                for s in record.steps
+                if is_own or s.status is Status.COMPLETED
+            ],
+        }
+        for record in history
+        for is_own in (record.sequence > forked_at,)
+    ]
+
+
+def plain(values: Mapping[str, Any]) -> Facts:
+    """Return values as text, those of inner flows inside."""
+    return {
+        k: plain(v) if isinstance(v, Mapping) and not isinstance(v, dict) else brief(v)
+        for k, v in sorted(values.items())
+    }
+
+
+def brief(value: Any) -> str:
+    """Return a value as text, or its digest if that is long."""
+    if isinstance(value, bytes) and len(value) > 500:
+        return hashlib.sha256(value).hexdigest()
+    text = repr(value)
+    return text if len(text) < 500 else hashlib.sha256(text.encode()).hexdigest()
+
+
+def main(work: str, name: str, where: str, at: str | None = None) -> None:
+    """Live once in a folder, dying at a point if one is given; `lost` loses that point's reply instead."""
+    folder = Path(where)
+    trace = folder / "trace.jsonl"
+    killer = Killer(at, act=lose_reply if work == "lost" else die, trace=trace)
+    facts = live(name, folder, killer, is_first_life=not (folder / "runs.db").exists())
+    (folder / "outcome.json").write_text(json.dumps(facts))
+
+
+def in_child(work: str, name: str, folder: Path, at: str | None, *, afresh: bool = False) -> Facts:
+    """Do `main` in a process of its own, forked or `afresh`; return how it ended and what it came across."""
+    for stale in ("outcome.json", "recorded.json", "error.txt"):
+        (folder / stale).unlink(missing_ok=True)
+    arguments = [work, name, str(folder), *([at] if at is not None else [])]
+    pid = started(arguments) if afresh else forked(arguments)
+    _, status = os.waitpid(pid, 0)
+    outcome, recorded, error = (folder / f for f in ("outcome.json", "recorded.json", "error.txt"))
+    return {
+        "at": at,
+        "exit": os.waitstatus_to_exitcode(status),
+        "trace": [line for line in read_trace(folder / "trace.jsonl") if line["pid"] == pid],
+        "error": error.read_text() if error.exists() else None,
+        "recorded": json.loads(recorded.read_text()) if recorded.exists() else [],
+        **(json.loads(outcome.read_text()) if outcome.exists() else {}),
+    }
+
+
+def forked(arguments: list[str]) -> int:
+    """Start `main` in a fork of this process, which has no threads; a hundred kills cost no imports."""
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            main(*arguments)
+            code = 0
+        except BaseException:
+            Path(arguments[2], "error.txt").write_text(traceback.format_exc())
+        finally:
+            os._exit(code)
+    return pid
+
+
+def started(arguments: list[str]) -> int:
+    """Start `main` in a new interpreter."""
+    child = subprocess.Popen([sys.executable, "-m", "tests.acceptance.crash_lives", *arguments])
+    child.returncode = 0  # the caller waits for it by its id
+    return child.pid
+
+
+def lives(work: str, name: str, folder: Path, *deaths: str | None, afresh: bool = False) -> list[Facts]:
+    """Let one run live and die in a place of its own."""
+    with TemporaryDirectory(dir=folder) as place:
+        return [in_child(work, name, Path(place), at, afresh=afresh) for at in deaths]
+
+
+def matrix(name: str, folder: Path, *, deep: str) -> list[list[Facts]]:
+    """Kill at every point of the first life; after some of those also at every point of the second.
+
+    `deep` says after which: `none`, `middle` or `every`. Each case is the list of lives a run had; nobody
+    kills the last of them.
+    """
+    cases = [lives("run", name, folder, None)]
+    points = points_of(cases[0][0])
+    middle = points[len(points) // 2] if points else None
+    for at in points:
+        case = lives("run", name, folder, at, None)
+        cases.append(case)
+        if deep == "every" or (deep == "middle" and at == middle):
+            cases += [lives("run", name, folder, at, then, None) for then in points_of(case[-1])]
+    cases.append(lives("run", name, folder, middle, None, afresh=True))
+    return cases
+
+
+def lost_replies(name: str, folder: Path) -> list[list[Facts]]:
+    """Lose the reply of every write, one at a time."""
+    [whole] = lives("run", name, folder, None)
+    writes = [p for p in points_of(whole) if p.startswith("after") and "body" not in p]
+    return [[whole], *(lives("lost", name, folder, at) for at in writes)]
+
+
+def points_of(life: Facts) -> list[str]:
+    """Return the points of a life that every such life reaches: how often a lease is renewed is chance."""
+    points = [line["point"] for line in life["trace"]]
+    return [p for p in points if " renew " not in p or p.endswith(" renew 1")]
+
+
+if __name__ == "__main__":
+    match sys.argv[1:]:
+        case ["matrix", name, where, deep]:
+            print(json.dumps(matrix(name, Path(where), deep=deep)))
+        case ["replies", name, where]:
+            print(json.dumps(lost_replies(name, Path(where))))
+        case arguments:
+            main(*arguments)

@@ -1,0 +1,123 @@
+"""A flow that is killed, what it is given, and how it is run."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+from everstep import Context, Durability, Flow, Host, Node, Retry, RunResult
+from everstep.graph.wiring import Chain, Group
+from everstep.testing.killing import Killer
+
+RUN = "run-1"
+AT_ONCE = Retry(3, first=0, jitter=0)
+ONCE_MORE = Retry(1, first=0, jitter=0)
+Facts = dict[str, Any]
+Parts = Sequence[Node | Chain | Group] | Facts
+"""The nodes of a flow, or everything it is made with."""
+
+
+class Bodies:
+    """What the nodes of these flows do besides their work: tell the killer where they are."""
+
+    def __init__(self, killer: Killer, *, is_first_life: bool) -> None:
+        self.killer = killer
+        self.is_first_life = is_first_life
+        self._both = threading.Barrier(2)
+
+    def __call__(self, path: str, ctx: Context | None = None) -> AbstractContextManager[None]:
+        if ctx is None:
+            return self.killer.body(path, visit=1)
+        path = ctx.path if ctx.run_id == RUN else f"{ctx.run_id}:{ctx.path}"
+        return self.killer.body(path, visit=ctx.visit, attempt=ctx.attempt, key=ctx.idempotency_key)
+
+    def meet(self) -> None:
+        """Let two branches be in their bodies at the same time."""
+        if self.is_first_life:
+            self._both.wait(30)
+
+    def wait_for(self, point: str) -> None:
+        if self.is_first_life:
+            self.killer.wait_for(point)
+
+    async def wait_for_async(self, point: str) -> None:
+        if self.is_first_life:
+            await asyncio.to_thread(self.killer.wait_for, point)
+
+
+Program = Callable[[Host, Flow, Facts], RunResult]
+
+
+def run_to_its_end(host: Host, flow: Flow, inputs: Facts) -> RunResult:
+    return host.run(flow, inputs, run_id=RUN)
+
+
+def run_after_an_interrupt(host: Host, flow: Flow, inputs: Facts) -> RunResult:
+    try:
+        return host.run(flow, inputs, run_id=RUN)
+    except KeyboardInterrupt:
+        return host.run(flow, inputs, run_id=RUN)
+
+
+def cancel_after_an_interrupt(host: Host, flow: Flow, inputs: Facts) -> RunResult:
+    try:
+        host.run(flow, inputs, run_id=RUN)
+    except KeyboardInterrupt:
+        host.cancel(RUN)
+    return host.run(flow, inputs, run_id=RUN)
+
+
+class Scenario:
+    """A flow, what it is given, and how it is run.
+
+    `atomic` are the names of its atomic flows, whose bodies run again until the flow's own step is recorded.
+    `runs` are all the runs that the program makes; if it reopens failed ones, failed steps run again.
+    """
+
+    def __init__(
+        self,
+        parts: Callable[[Bodies], Parts],
+        inputs: Facts,
+        durability: str | Durability = "partial",
+        *,
+        program: Program = run_to_its_end,
+        atomic: tuple[str, ...] = (),
+        runs: tuple[str, ...] = (RUN,),
+        reopens: bool = False,
+        **options: Any,
+    ) -> None:
+        self._parts = parts
+        self._inputs = inputs
+        self.durability = durability
+        self.program = program
+        self.atomic = atomic
+        self.runs = runs
+        self.reopens = reopens
+        self._options = options
+
+    @property
+    def inputs(self) -> Facts:
+        """The inputs as a new process would make them."""
+        return copy.deepcopy(self._inputs)
+
+    @property
+    def final(self) -> tuple[str, ...]:
+        """What a recorded step that is never tried again may have come to."""
+        return ("completed", "cancelled") if self.reopens else ("completed", "cancelled", "failed")
+
+    @property
+    def commits_every_step(self) -> bool:
+        """True if a step that has ended is in the next put, whatever happens."""
+        interrupts = (run_after_an_interrupt, cancel_after_an_interrupt)
+        return self.durability == "strong" and self.program not in interrupts
+
+    def flow(self, name: str, bodies: Bodies) -> Flow:
+        parts = self._parts(bodies)
+        given = parts if isinstance(parts, dict) else {"nodes": parts}
+        if self.durability == "partial":
+            return Flow(name, **given, **self._options)
+        return Flow(name, **given, durability=self.durability, **self._options)
