@@ -203,7 +203,7 @@ class Inner:
         step = decide.item_ended(visit, scope.item, error, self._clock.now())
         if drafts:
             step = _with_writes(step, drafts)
-        self._state.forget(scope)
+        self._abandon(scope)
         self.note(parent, step, drafts)
         self._end_visit_if_settled(parent, i, visit)
 
@@ -233,7 +233,7 @@ class Inner:
         except LiftError as error:
             self._fail_visit(scope, i, visit, describe_error(error))
             return
-        self._forget(visit)
+        self.forget(visit)
         now = self._clock.now()
         writes = tuple(d.written for d in drafts)
         step = decide.closed(scope, i, visit, writes=writes, error=None, now=now)
@@ -260,7 +260,7 @@ class Inner:
             values = tuple(area[n].live for n in node.exports if n in area)
             call.returned = values[0] if len(node.outputs) == 1 and values else values
         visit.scopes.pop(0, None)
-        self._state.forget(inside)
+        self._abandon(inside)
         self._finish(call)
 
     def _fail_visit(self, scope: Scope, i: int, visit: Opened, error: ErrorInfo | None) -> None:
@@ -276,16 +276,28 @@ class Inner:
     def _record_end(self, scope: Scope, i: int, visit: Opened, error: ErrorInfo | None) -> bool:
         if scope.statuses[i] is Status.FAILED and scope.visits[i] == visit.visit:
             return False
-        self._forget(visit)
+        self.forget(visit)
         step = decide.closed(scope, i, visit, writes=(), error=error, now=self._clock.now())
         self.note(scope, step, ())
         return True
 
-    def _forget(self, visit: Opened) -> None:
+    def forget(self, visit: Opened) -> None:
+        """Look no more at a visit that is over, nor at anything inside it."""
         self.fans.pop(visit, None)
         self._lists.forget(visit)
         for inside in visit.scopes.values():
-            self._state.forget(inside)
+            self._abandon(inside)
+
+    def _abandon(self, inside: Scope) -> None:
+        """Look no more at a flow, nor at the maps inside it, which may have items left to open."""
+        self._state.forget(inside)
+        for visit, (scope, _) in tuple(self.fans.items()) if inside.opened else ():
+            here: Scope | None = scope
+            while here is not None and here is not inside:
+                here = here.parent
+            if here is inside:
+                self.fans.pop(visit, None)
+                self._lists.forget(visit)
 
     def fail(self, scope: Scope, error: ErrorInfo) -> None:
         """Fail an inner flow that can go no further."""

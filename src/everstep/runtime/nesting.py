@@ -198,7 +198,8 @@ class Lists:
                 continue
             if name in over.params:
                 k = over.params.index(name)
-                own = space.encoded(name, lists[k][position[k]])
+                given = lists[k][position[k]]
+                own = space.passing(name, given) if scope.is_hidden else space.encoded(name, given)
             else:
                 own = slot.alias(slot.written, moves_live=False)
             inside[name] = own
