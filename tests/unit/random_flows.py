@@ -654,8 +654,8 @@ def without(values: Any, racy: set[str]) -> Any:
 def around(path: str, visit: int) -> Iterator[tuple[str, int]]:
     """Yield the visits whose completion means that this one must not begin again: its own and those around."""
     yield path, visit
-    so_far = ""
-    for segment in path.split("/"):
+    so_far, (*outer, last) = "", path.split("/")
+    for segment in [*outer, *([last] if "#" in last else [])]:
         address, _, item = segment.partition("#")
         name, _, number = address.partition("@")
         yield so_far + name, int(number or 1)
