@@ -241,7 +241,10 @@ class Built:
     def spread(self, scene: Scene, part: Part) -> str:
         """A list, as long as chance wants it."""
         made = self.node(
-            scene, [scene.pick(part.reads[0])], part.body, lambda _, taken: [taken + k for k in range(part.count)]
+            scene,
+            [scene.pick(part.reads[0])],
+            part.body,
+            lambda _, taken: [taken + k for k in range(part.count)],
         )
         scene.wired.append(made)
         scene.gives_list(made.outputs[0])
@@ -262,7 +265,9 @@ class Built:
         if scene.is_chain:
             self._plain(scene, [inner.given[0]], Body())
 
-    def _subflow(self, scene: Scene, part: Part, source: str, *, fatal: int | None = None) -> tuple[Node, Inner]:
+    def _subflow(
+        self, scene: Scene, part: Part, source: str, *, fatal: int | None = None
+    ) -> tuple[Node, Inner]:
         assert part.inner is not None
         is_atomic = part.variant % 2 == 1
         inner = self._flow(part.inner, "x", is_quiet=scene.is_quiet or is_atomic, fatal=fatal)
@@ -288,7 +293,9 @@ class Built:
             body = Body(body.failures, body.op, body.effects, fatal=part.count % 3)
         made = self.node(scene, over, body).with_inputs(**dict(zip(over, (source, second), strict=False)))
         self._is_borne = was
-        scene.wired.append(made.map_over(*over, mode=mode, on_error=on_error, max_concurrency=1 + part.variant))
+        scene.wired.append(
+            made.map_over(*over, mode=mode, on_error=on_error, max_concurrency=1 + part.variant)
+        )
         scene.gives_list(made.outputs[0])
         if scene.is_chain:
             self._plain(scene, [made.outputs[0]], Body())
@@ -412,7 +419,9 @@ class Built:
         for k in range(size):
             fatal = 3 if bears and k == part.count % size else None
             members.append(self._member(scene, part, source, k, fatal))
-            names |= set(members[-1].leaves[-1].outputs if hasattr(members[-1], "leaves") else members[-1].outputs)
+            names |= set(
+                members[-1].leaves[-1].outputs if hasattr(members[-1], "leaves") else members[-1].outputs
+            )
         if is_racy:
             self.racy |= {f"{c}{n}" for n in range(before + 1, self._count + 1) for c in "nvsgbhijf"} | names
         self._is_borne, scene.is_quiet = was, is_quiet
@@ -424,7 +433,9 @@ class Built:
     def _grouped(self, kind: str, members: list[Wired], failing: int) -> Wired:
         name = f"j{self._next()}"
         if kind == "critical":
-            return parallel(*members, policy=critical(*[m for k, m in enumerate(members) if k != failing]), name=name)
+            return parallel(
+                *members, policy=critical(*[m for k, m in enumerate(members) if k != failing]), name=name
+            )
         if kind == "at_least":
             return parallel(*members, policy=at_least(len(members) - 1), name=name)
         if kind == "any":
@@ -437,7 +448,9 @@ class Built:
         if part.inner is not None and k == 0:
             return self._subflow(scene, part, source, fatal=fatal)[0]
         if k == 1 and part.count > 1:
-            return chain(self.node(scene, [source], Body(op="append")), self.node(scene, [source], Body(fatal=fatal)))
+            return chain(
+                self.node(scene, [source], Body(op="append")), self.node(scene, [source], Body(fatal=fatal))
+            )
         return self.node(scene, [source], Body(part.body.failures, part.body.op, fatal=fatal))
 
     def iterate(self, scene: Scene, part: Part) -> None:

@@ -314,6 +314,8 @@ def _leave(space: ValueSpace, scope: Scope, i: int, visit: Opened) -> None:
             space.drop(prefix)
             drop_inside(space, child, prefix)
     space.drop(base)
+    if child.is_atomic:
+        drop_inside(space, child, base)
     if visit.visit > 1:
         before = scope.prefix + scope.plan.paths[i] + (f"@{visit.visit - 1}" if visit.visit > 2 else "")
         space.drop(f"{before}/")
@@ -321,6 +323,8 @@ def _leave(space: ValueSpace, scope: Scope, i: int, visit: Opened) -> None:
     for inner, slot in shown.items():
         if slot is not None:
             space.place(base, inner, _named(slot, inner))
+    if scope.is_hidden:
+        space.hidden.add(base)
 
 
 def _named(slot: Slot, name: str) -> Slot:
