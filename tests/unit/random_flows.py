@@ -2,8 +2,9 @@
 
 Node bodies are functions of what they read. Where threads make an order visible, nothing depends on it: the
 channel is only added and appended to (and its list compared in any order), keys that nodes set are their own,
-a flow that ends early has one node at a time. The members of a `first_success` group are the exception: which
-of them is called off is a matter of luck, so nobody reads what they write and `Built.racy` names them.
+a flow that ends early has one node at a time. Exceptions are a flow that fails while its other nodes run, and
+the members of a `first_success` group: what is called off is a matter of luck, so nobody reads what they
+write and `Built.racy` names them.
 """
 
 from __future__ import annotations
@@ -52,6 +53,8 @@ DURABILITIES: dict[str, Durability] = {
     "every 3 or 1 s": Durability(Mode.STRONG, interval=(3, timedelta(seconds=1))),
     "before effects": Durability(Mode.STRONG, flush=Flush.BEFORE_EFFECTS),
 }
+ALWAYS = 3
+"""More than any remainder."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,7 @@ class Body:
     """What it does to the channel."""
     effects: str = "undeclared"
     fatal: int | None = None
-    """It fails for good if what it reads has this remainder; 3 is always."""
+    """It fails for good if what it reads has this remainder, or always."""
 
 
 @dataclass(frozen=True)
@@ -175,16 +178,25 @@ class Built:
         is_quiet: bool = False,
         fatal: int | None = None,
     ) -> Inner:
-        scene = Scene([given], [], is_chain=design.is_chain or fatal is not None, is_quiet=is_quiet)
+        always = fatal == ALWAYS
+        scene = Scene([given], [], is_quiet=is_quiet or always)
+        scene.is_chain = design.is_chain or (fatal is not None and not always)
+        before = self._count
+        if always:
+            scene.wired.append(self.node(scene, [given], Body(fatal=fatal)))
         for part in design.parts:
             PARTS[part.kind](self, scene, part)
-        if not scene.given:
-            scene.is_sure = True
-        if fatal is not None:
+        if fatal is not None and not always:
             self._plain(scene, [scene.pick(-1)], Body(fatal=fatal))
+        if always:
+            self._leave_to_luck(before)
         name = f"f{self._next()}"
         flow = Flow(name, scene.wired, tasks=scene.tasks, durability=durability)
         return Inner(flow, scene.given, scene.given_lists)
+
+    def _leave_to_luck(self, before: int) -> None:
+        """How far the nodes made since then come is a matter of luck."""
+        self.racy |= {f"{c}{n}" for n in range(before + 1, self._count + 1) for c in "nvsgbhijftw"}
 
     def _next(self) -> int:
         self._count += 1
@@ -210,7 +222,7 @@ class Built:
                     value.append(number)  # nobody else may see this, but for atomic flows
             if ctx.attempt <= body.failures:
                 raise ConnectionError(f"attempt {ctx.attempt}")
-            if body.fatal is not None and (body.fatal == 3 or taken % 3 == body.fatal):
+            if body.fatal is not None and (body.fatal == ALWAYS or taken % 3 == body.fatal):
                 raise ValueError(f"{taken} is too much")
             return taken if answer is None else answer(ctx, taken)
 
@@ -277,9 +289,9 @@ class Built:
         )
         first = inner.given[0]
         if part.variant == 2 or is_atomic:
-            made = made.lift(*inner.given)
+            made = made.lift(*inner.given, *inner.given_lists)
         if part.variant == 3:
-            made = made.lift(*inner.given).with_outputs(**{first: f"{first}_out"})
+            made = made.lift(*inner.given, *inner.given_lists).with_outputs(**{first: f"{first}_out"})
             inner.given[0] = f"{first}_out"
         return made.with_inputs(x=source), inner
 
@@ -319,7 +331,7 @@ class Built:
         self._is_borne, was = self._is_borne or on_error != "stop", self._is_borne
         made, inner = self._subflow(scene, part, source, fatal=None if on_error == "stop" else part.count % 3)
         self._is_borne = was
-        made = made if part.variant == 3 else made.lift(*inner.given)
+        made = made if part.variant == 3 else made.lift(*inner.given, *inner.given_lists)
         scene.wired.append(made.map_over("x", on_error=on_error, max_concurrency=1 + part.variant))
         for name in inner.given:
             if name in made.outputs:
@@ -397,7 +409,7 @@ class Built:
     def _around(self, scene: Scene, part: Part, acc: str) -> tuple[list[Any], str]:
         if part.variant == 4:
             made, inner = self._subflow(scene, part, acc)
-            made = made.lift(*inner.given)
+            made = made.lift(*inner.given, *inner.given_lists)
             return [made.map_over("x", max_concurrency=2)], inner.given[0]
         number = self.node(scene, [acc], Body())
         made, inner = self._subflow(scene, part, number.outputs[0])
@@ -414,16 +426,12 @@ class Built:
         bears = kind not in ("strict", "any")
         is_quiet, scene.is_quiet = scene.is_quiet, scene.is_quiet or is_racy
         self._is_borne, was = self._is_borne or bears, self._is_borne
-        before, names = self._count, set()
-        members: list[Wired] = []
-        for k in range(size):
-            fatal = 3 if bears and k == part.count % size else None
-            members.append(self._member(scene, part, source, k, fatal))
-            names |= set(
-                members[-1].leaves[-1].outputs if hasattr(members[-1], "leaves") else members[-1].outputs
-            )
+        before, failing = self._count, part.count % size if bears else -1
+        members = [
+            self._member(scene, part, source, k, ALWAYS if k == failing else None) for k in range(size)
+        ]
         if is_racy:
-            self.racy |= {f"{c}{n}" for n in range(before + 1, self._count + 1) for c in "nvsgbhijf"} | names
+            self._leave_to_luck(before)
         self._is_borne, scene.is_quiet = was, is_quiet
         start, after = self.node(scene, [source], Body()), self.node(scene, [source], part.body)
         scene.wired.append(chain(start, self._grouped(kind, members, part.count % size), after))
@@ -665,7 +673,7 @@ def without(values: Any, racy: set[str]) -> Any:
 
 
 def around(path: str, visit: int) -> Iterator[tuple[str, int]]:
-    """Yield the visits whose completion means that this one must not begin again: its own and those around."""
+    """Yield the visits after whose completion this one must not begin again: itself and those around it."""
     yield path, visit
     so_far, (*outer, last) = "", path.split("/")
     for segment in [*outer, *([last] if "#" in last else [])]:

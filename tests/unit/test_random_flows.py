@@ -1,4 +1,4 @@
-"""What must hold for any flow: crashes, folds, forks, comparisons and clean-up, on random flows of every shape.
+"""What must hold for any flow through crashes, folds, forks, comparisons and clean-up.
 
 `EVERSTEP_SOAK=1` tries many more of them.
 """

@@ -423,11 +423,10 @@ class Drive:
         scope = call.scope
         if step.status is Status.FAILED and self.exception is None:
             self.exception = call.error
-        if step.status is not Status.RETRYING:
-            if call.index in scope.plan.meetings:
-                self._cancel_others(scope, call.index)
-            if scope.parent is not None or step.status is Status.FAILED:
-                self._inner.after(scope, step)
+        if step.status is not Status.RETRYING and call.index in scope.plan.meetings:
+            self._cancel_others(scope, call.index)
+        if scope.parent is not None or step.status is Status.FAILED:
+            self._inner.after(scope, step)
 
     def _cancel_others(self, scope: Scope, join: int) -> None:
         """The first success is enough: call off what the other branches still do."""

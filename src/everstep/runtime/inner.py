@@ -144,6 +144,7 @@ class Inner:
                 self._fail_visit(scope, i, visit, visit.scopes[item].error)
             return
         self._end_visit_if_settled(scope, i, visit)
+        self._end_if_failed(scope)
 
     def _is_doomed(self, scope: Scope) -> bool:
         """True if nothing between a failed flow and the root bears the failure."""
@@ -206,6 +207,7 @@ class Inner:
         self._abandon(scope)
         self.note(parent, step, drafts)
         self._end_visit_if_settled(parent, i, visit)
+        self._end_if_failed(parent)
 
     def _kept_of(self, scope: Scope, exports: Any, *, is_kept: bool) -> tuple[Slot, ...]:
         """Encode what an atomic item gives; nothing else of it is ever encoded."""
@@ -217,7 +219,8 @@ class Inner:
                     f"{scope.prefix[:-1]!r} was to give {inner!r}, but ended without writing it.",
                     fix="Write it on every path of the flow, or leave it out: .lift(...) of the others.",
                 )
-            draft = self._space.draft(scope, inner, area[inner].live, is_kept=is_kept)
+            value = self._space.peek(inner, scope.prefix)
+            draft = self._space.draft(scope, inner, value, is_kept=is_kept)
             if draft.spill is not None:
                 self._space.write_aside(draft)
             drafts.append(draft)
@@ -226,6 +229,11 @@ class Inner:
     def _end_visit_if_settled(self, scope: Scope, i: int, visit: Opened) -> None:
         if scope.opened.get(i) is visit and visit.is_settled:
             self._end_visit(scope, i, visit)
+
+    def _end_if_failed(self, scope: Scope) -> None:
+        """End a flow that failed while items of a map inside it were under way: the others never start."""
+        if scope.error is not None:
+            self.end_if_at_rest(scope)
 
     def _end_visit(self, scope: Scope, i: int, visit: Opened) -> None:
         try:
@@ -257,7 +265,7 @@ class Inner:
                     f"{scope.path_of(i)!r} was to give {absent[0]!r}, but ended without writing it.",
                     fix="Write it on every path of the flow, or leave it out: .lift(...) of the others.",
                 )
-            values = tuple(area[n].live for n in node.exports if n in area)
+            values = tuple(self._space.peek(n, inside.prefix) for n in node.exports if n in area)
             call.returned = values[0] if len(node.outputs) == 1 and values else values
         visit.scopes.pop(0, None)
         self._abandon(inside)
