@@ -9,7 +9,7 @@ import msgspec
 from everstep.errors import FlowError
 from everstep.graph.hints import UNKNOWN
 from everstep.graph.joins import JoinNode
-from everstep.graph.node import Gate, MapSpec, Node, Param
+from everstep.graph.node import Gate, IfElse, MapSpec, Node, Param
 from everstep.graph.plan import Plan
 from everstep.graph.subflow import Subflow
 from everstep.graph.wiring import Join, JoinKind, JoinSpec, MemberSpec, Policy, PolicyKind
@@ -70,6 +70,9 @@ def _node_of(shape: _NodeShape) -> Node:
         node.outputs = tuple(shape.outputs)
     elif shape.kind == "node":
         node = Node(_no_body, name=shape.name, output=shape.outputs)
+    elif shape.kind == "ifelse":
+        when_true, when_false = shape.targets
+        node = IfElse(_no_body, when_true, when_false, name=shape.name, output=shape.outputs)
     else:
         node = Gate(_no_body, shape.targets, multi=shape.multi, name=shape.name, output=shape.outputs)
     node.params = tuple(Param(name, source, required, UNKNOWN) for name, (source, required) in _named(shape))

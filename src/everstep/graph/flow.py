@@ -265,7 +265,24 @@ def _all_nodes(layout: Layout, tasks: Sequence[Node], *, has_results: bool) -> t
                 for p in n.params
             )
             given[k] = n._copy(params=params)
+    targets = {t for n in given if isinstance(n, Gate) for t in n.targets}
+    given = [n if n.inner is None or n.name in targets else _without_own_seeds(n, given) for n in given]
     return (*given, *(JoinNode(spec) for spec in layout.joins))
+
+
+def _without_own_seeds(subflow: Node, given: Sequence[Node]) -> Node:
+    """Leave out inputs that a flow may have but need not, if only the flow itself would give them."""
+    others = {o for n in given if n is not subflow for o in n.outputs}
+    needed = frozenset(p.name for p in subflow.params if p.required)
+    if subflow.inner.unreachable_inputs(needed):
+        return subflow
+    over = subflow.over.params if subflow.over is not None else ()
+    kept = tuple(
+        p
+        for p in subflow.params
+        if p.required or p.name in over or p.source in others or p.source not in subflow.outputs
+    )
+    return subflow if len(kept) == len(subflow.params) else subflow._copy(params=kept)
 
 
 def _deep(plan: Plan, prefix: str) -> Iterable[tuple[str, Node]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from datetime import datetime
 from typing import Any
 
@@ -68,7 +69,7 @@ class Drive:
             plan.children or plan.has_visit_limits or flow.max_visits or flow.max_concurrency
         )
         self._beside = Beside(services, self._teller, self._finish, self._wake, self._break)
-        self._finished: list[Call] = []
+        self._finished: deque[Call] = deque()
         self._waker: asyncio.Future[None] | None = None
         self._loop: asyncio.AbstractEventLoop
         self._awaiting: asyncio.Task[Any] | None = None
@@ -354,21 +355,20 @@ class Drive:
         """
         trigger: Trigger | None = None
         while self._finished:
-            calls, self._finished = self._finished, []
-            for call in calls:
-                drafts = self._read(call)
-                if drafts is None:
-                    continue
-                for draft in drafts:
-                    if draft.spill is not None:
-                        await self._write_aside(draft)
-                wanted = self._record(call, drafts)
-                if wanted is Trigger.MANUAL:
-                    await self._flush(wanted, call.checkpoint_metadata())
-                elif wanted is Trigger.AUTO:
-                    await self._flush(wanted, {"auto": True})
-                else:
-                    trigger = trigger or wanted
+            call = self._finished.popleft()
+            drafts = self._read(call)
+            if drafts is None:
+                continue
+            for draft in drafts:
+                if draft.spill is not None:
+                    await self._write_aside(draft)
+            wanted = self._record(call, drafts)
+            if wanted is Trigger.MANUAL:
+                await self._flush(wanted, call.checkpoint_metadata())
+            elif wanted is Trigger.AUTO:
+                await self._flush(wanted, {"auto": True})
+            else:
+                trigger = trigger or wanted
         return trigger
 
     def _read(self, call: Call) -> tuple[Slot, ...] | None:
@@ -427,11 +427,10 @@ class Drive:
         scope = call.scope
         if step.status is Status.FAILED and self.exception is None:
             self.exception = call.error
-        if step.status is not Status.RETRYING:
-            if call.index in scope.plan.meetings:
-                self._cancel_others(scope, call.index)
-            if scope.parent is not None or step.status is Status.FAILED:
-                self._inner.after(scope, step)
+        if step.status is not Status.RETRYING and call.index in scope.plan.meetings:
+            self._cancel_others(scope, call.index)
+        if scope.parent is not None or step.status is Status.FAILED:
+            self._inner.after(scope, step)
 
     def _cancel_others(self, scope: Scope, join: int) -> None:
         """The first success is enough: call off what the other branches still do."""
@@ -441,9 +440,13 @@ class Drive:
         for i in tuple(bits(scope.active & meeting.everyone)):
             for call in self._beside.drop(scope, i):
                 self._desk.release(call)
+            for call in self._finished:
+                if (call.scope is scope and call.index == i) or call.scope.is_inside(scope, i):
+                    call.is_dropped = True
+                    self._desk.release(call)
             visit = scope.opened.get(i)
-            for inside in visit.scopes.values() if visit is not None else ():
-                self._state.forget(inside)
+            if visit is not None:
+                self._inner.forget(visit)
             step = decide.cancelled(scope, i, reason=None, now=self._clock.now())
             self._inner.note(scope, step, ())
 

@@ -144,6 +144,7 @@ class Inner:
                 self._fail_visit(scope, i, visit, visit.scopes[item].error)
             return
         self._end_visit_if_settled(scope, i, visit)
+        self._end_if_failed(scope)
 
     def _is_doomed(self, scope: Scope) -> bool:
         """True if nothing between a failed flow and the root bears the failure."""
@@ -203,9 +204,10 @@ class Inner:
         step = decide.item_ended(visit, scope.item, error, self._clock.now())
         if drafts:
             step = _with_writes(step, drafts)
-        self._state.forget(scope)
+        self._abandon(scope)
         self.note(parent, step, drafts)
         self._end_visit_if_settled(parent, i, visit)
+        self._end_if_failed(parent)
 
     def _kept_of(self, scope: Scope, exports: Any, *, is_kept: bool) -> tuple[Slot, ...]:
         """Encode what an atomic item gives; nothing else of it is ever encoded."""
@@ -217,7 +219,8 @@ class Inner:
                     f"{scope.prefix[:-1]!r} was to give {inner!r}, but ended without writing it.",
                     fix="Write it on every path of the flow, or leave it out: .lift(...) of the others.",
                 )
-            draft = self._space.draft(scope, inner, area[inner].live, is_kept=is_kept)
+            value = self._space.peek(inner, scope.prefix)
+            draft = self._space.draft(scope, inner, value, is_kept=is_kept)
             if draft.spill is not None:
                 self._space.write_aside(draft)
             drafts.append(draft)
@@ -227,13 +230,18 @@ class Inner:
         if scope.opened.get(i) is visit and visit.is_settled:
             self._end_visit(scope, i, visit)
 
+    def _end_if_failed(self, scope: Scope) -> None:
+        """End a flow that failed while items of a map inside it were under way: the others never start."""
+        if scope.error is not None:
+            self.end_if_at_rest(scope)
+
     def _end_visit(self, scope: Scope, i: int, visit: Opened) -> None:
         try:
             drafts = lift(self._space, scope, i)
         except LiftError as error:
             self._fail_visit(scope, i, visit, describe_error(error))
             return
-        self._forget(visit)
+        self.forget(visit)
         now = self._clock.now()
         writes = tuple(d.written for d in drafts)
         step = decide.closed(scope, i, visit, writes=writes, error=None, now=now)
@@ -257,10 +265,10 @@ class Inner:
                     f"{scope.path_of(i)!r} was to give {absent[0]!r}, but ended without writing it.",
                     fix="Write it on every path of the flow, or leave it out: .lift(...) of the others.",
                 )
-            values = tuple(area[n].live for n in node.exports if n in area)
+            values = tuple(self._space.peek(n, inside.prefix) for n in node.exports if n in area)
             call.returned = values[0] if len(node.outputs) == 1 and values else values
         visit.scopes.pop(0, None)
-        self._state.forget(inside)
+        self._abandon(inside)
         self._finish(call)
 
     def _fail_visit(self, scope: Scope, i: int, visit: Opened, error: ErrorInfo | None) -> None:
@@ -276,16 +284,28 @@ class Inner:
     def _record_end(self, scope: Scope, i: int, visit: Opened, error: ErrorInfo | None) -> bool:
         if scope.statuses[i] is Status.FAILED and scope.visits[i] == visit.visit:
             return False
-        self._forget(visit)
+        self.forget(visit)
         step = decide.closed(scope, i, visit, writes=(), error=error, now=self._clock.now())
         self.note(scope, step, ())
         return True
 
-    def _forget(self, visit: Opened) -> None:
+    def forget(self, visit: Opened) -> None:
+        """Look no more at a visit that is over, nor at anything inside it."""
         self.fans.pop(visit, None)
         self._lists.forget(visit)
         for inside in visit.scopes.values():
-            self._state.forget(inside)
+            self._abandon(inside)
+
+    def _abandon(self, inside: Scope) -> None:
+        """Look no more at a flow, nor at the maps inside it, which may have items left to open."""
+        self._state.forget(inside)
+        for visit, (scope, _) in tuple(self.fans.items()) if inside.opened else ():
+            here: Scope | None = scope
+            while here is not None and here is not inside:
+                here = here.parent
+            if here is inside:
+                self.fans.pop(visit, None)
+                self._lists.forget(visit)
 
     def fail(self, scope: Scope, error: ErrorInfo) -> None:
         """Fail an inner flow that can go no further."""

@@ -222,7 +222,8 @@ class Lists:
                 continue
             if name in over.params:
                 k = over.params.index(name)
-                own = space.encoded(name, lists[k][position[k]])
+                given = lists[k][position[k]]
+                own = space.passing(name, given) if scope.is_hidden else space.encoded(name, given)
             else:
                 own = slot.alias(slot.written, moves_live=False)
             inside[name] = own
@@ -346,6 +347,8 @@ def _leave(space: ValueSpace, scope: Scope, i: int, visit: Opened) -> None:
     for inner, slot in shown.items():
         if slot is not None:
             space.place(base, inner, _named(slot, inner))
+    if scope.is_hidden:
+        space.hidden.add(base)
 
 
 def _named(slot: Slot, name: str) -> Slot:

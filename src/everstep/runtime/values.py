@@ -214,6 +214,10 @@ class ValueSpace:
             slot.live = _GONE
         return slot
 
+    def passing(self, name: str, value: Any) -> Slot:
+        """Return a value that is not kept in a slot of its own, as its first version."""
+        return Slot(Written(name, 1, b"", 0, ValueForm.TRANSIENT), None, value)
+
     def write_aside(self, draft: Slot) -> None:
         """Keep the bytes of a large draft as an artifact. Must come before any record can name them."""
         if draft.spill is None or self._blobs is None:
@@ -303,9 +307,10 @@ class ValueSpace:
         self.areas[prefix][name].live = value
 
     def peek(self, name: str, prefix: str = "") -> Any:
-        """Return a copy of a value that its reader may keep."""
+        """Return a copy of a value that its reader may keep; of one that is not kept there is only the one."""
         slot = self.areas[prefix][name]
-        return slot.live if slot.is_frozen and slot.live is not _GONE else self._decode(name, slot)
+        is_shared = slot.live is not _GONE and (slot.is_frozen or slot.is_transient)
+        return slot.live if is_shared else self._decode(name, slot)
 
     def final(self, name: str, prefix: str = "") -> Any:
         """Return a value after the run has ended: the live object if nobody took it."""
