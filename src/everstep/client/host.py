@@ -186,8 +186,8 @@ class AsyncHost:
     async def replay(self, run_id: str, step: str, flow: Flow, *, allow_effects: bool = False) -> Replay:
         """Run one recorded step again, alone, on the values it read, and compare. Nothing is written.
 
-        `step` is a node (its last finished visit) or a visit such as `"draft@2"`. An effectful node is
-        refused unless `allow_effects` is true.
+        `step` is an address: a node (its last finished visit), `"draft@2"`, `"rag/embed"`, `"check#7"`. An
+        effectful node is refused unless `allow_effects` is true.
         """
         return await replay(self._runs, self._services, run_id, step, flow, allow_effects=allow_effects)
 
