@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from everstep import Host
@@ -11,8 +11,8 @@ from everstep.client.views import Unreadable as UnreadableValue
 from everstep.model.enums import ValueForm
 from everstep.model.records import QueuedTask, StepRecord, Written
 
-STRETCH = 500
-"""How many versions are read at once."""
+STRETCH, ROOM = 5000, 1 << 24
+"""How many versions are read at once, and of how many bytes, about."""
 
 Version = tuple[str, int]
 
@@ -25,9 +25,10 @@ class Lookup:
     ) -> None:
         self._host = host
         self._run_id = run_id
-        self._order = list(
-            dict.fromkeys(version for step in steps for version in _versions(step, with_reads=with_reads))
-        )
+        self._sizes = {
+            version: size for step in steps for version, size in _versions(step, with_reads=with_reads)
+        }
+        self._order = list(self._sizes)
         self._place = {version: k for k, version in enumerate(self._order)}
         self._read: dict[Version, Any] = {}
 
@@ -36,10 +37,19 @@ class Lookup:
         wanted = (name, version)
         if wanted not in self._read:
             at = self._place.get(wanted)
-            stretch: Sequence[Version] = [wanted] if at is None else self._order[at : at + STRETCH]
-            self._read = self._host.recall(self._run_id, stretch)
+            self._read = self._host.recall(self._run_id, [wanted] if at is None else self._stretch(at))
         found = self._read[wanted]
         return Unreadable(found.why) if isinstance(found, UnreadableValue) else found
+
+    def _stretch(self, at: int) -> list[Version]:
+        chosen: list[Version] = []
+        room = ROOM
+        for version in self._order[at : at + STRETCH]:
+            room -= self._sizes[version]
+            if chosen and room < 0:
+                break
+            chosen.append(version)
+        return chosen
 
     def written(self, step: StepRecord, write: Written) -> Any:
         """Return what a step wrote."""
@@ -69,15 +79,16 @@ def _argument(task: QueuedTask, name: str) -> Version:
     return f"@task/{task.number}/{name}", 1
 
 
-def _versions(step: StepRecord, *, with_reads: bool) -> Iterable[Version]:
+def _versions(step: StepRecord, *, with_reads: bool) -> Iterable[tuple[Version, int]]:
+    """Yield what may be asked for of a step, and how large it is as far as its record says."""
     if with_reads:
-        yield from ((step.whole_name(name), version) for name, version in step.reads.items())
+        yield from (((step.whole_name(name), version), 0) for name, version in step.reads.items())
     for task in step.queued:
-        yield from (_argument(task, name) for name in task.arguments)
+        yield from ((_argument(task, name), 0) for name in task.arguments)
     for write in step.writes:
         name = step.whole_name(write.name)
         if write.form is ValueForm.DELETED:
             continue
         if write.form in (ValueForm.APPEND, ValueForm.PREPEND) and write.version > 1:
-            yield name, write.version - 1
-        yield name, write.version
+            yield (name, write.version - 1), write.size
+        yield (name, write.version), write.size

@@ -124,7 +124,8 @@ def gathered(paths: Iterable[str]) -> list[str]:
     for path in paths:
         found.setdefault(map_of(path) or path, set()).add(item_of(path))
     return [
-        f"{path} ({count(len(items), 'item')})" if items - {None} else path for path, items in found.items()
+        f"{path} ({count(len(items - {None}), 'item')})" if items - {None} else path
+        for path, items in found.items()
     ]
 
 
