@@ -196,6 +196,8 @@ if __name__ == "__main__":
     match sys.argv[1:]:
         case ["matrix", name, where, deep]:
             print(json.dumps(matrix(name, Path(where), deep=deep)))
+        case ["whole", name, where]:
+            print(json.dumps([lives("run", name, Path(where), None)]))
         case ["replies", name, where]:
             print(json.dumps(lost_replies(name, Path(where))))
         case arguments:

@@ -136,7 +136,7 @@ def atomic_items_parts(body: Bodies) -> Parts:
 
 WORDS = {"word": [["a"], ["b", "c"]], "scale": {"x": 1}}
 LISTS = {"left": ["a", "b"], "right": [[1], [1, 2]]}
-TEXTS = {"texts": ["3 x", "x y", "1"]}
+TEXTS = {"texts": ["3 x", "x y"]}
 NAMES = {"name": ["ann", "bad", "cyd"], "shared": ["s"]}
 MAPPED = {
     "map": Scenario(overlapping_parts, WORDS, "strong"),

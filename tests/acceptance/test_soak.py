@@ -1,4 +1,4 @@
-"""Twenty runs at once on one SQLite file, in a process that is killed at random until all have ended."""
+"""Two dozen runs at once on one SQLite file, in a process that is killed at random until all have ended."""
 
 from __future__ import annotations
 
@@ -7,18 +7,34 @@ import json
 import random
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from everstep import END, AsyncHost, Context, Durability, Flow, Host, Node, Retry, Status, ifelse, node, route
+from everstep import (
+    END,
+    AsyncHost,
+    Context,
+    Durability,
+    Flow,
+    Host,
+    ItemError,
+    Node,
+    Retry,
+    Status,
+    ifelse,
+    node,
+    parallel,
+    route,
+)
 from everstep.model.enums import Flush, Mode
 from everstep.testing.killing import Killer, read_trace
 
 ROOT = Path(__file__).resolve().parents[2]
-RUNS = 20
+RUNS = 24
 DURABILITIES = [
     Durability(Mode.STRONG, max_resume_attempts=1000),
     Durability(Mode.PARTIAL, max_resume_attempts=1000),
@@ -28,7 +44,7 @@ DURABILITIES = [
 
 
 def note(killer: Killer, ctx: Context) -> None:
-    with killer.body(ctx.node, run=ctx.run_id, visit=ctx.visit, key=ctx.idempotency_key):
+    with killer.body(ctx.path, run=ctx.run_id, visit=ctx.visit, key=ctx.idempotency_key):
         pass
 
 
@@ -104,21 +120,135 @@ def choice_nodes(killer: Killer) -> list[Node]:
     return [classify, choose, halve, triple]
 
 
+def nested_nodes(killer: Killer) -> list[Node]:
+    @node(output="grown")
+    def grow(draft: list[str], ctx: Context):
+        note(killer, ctx)
+        draft.append("y" * 500)
+        return draft
+
+    @node(output="sent", effects="effectful", idempotency_key="auto", retry=Retry(2, first=0, jitter=0))
+    async def send(grown: list[str], ctx: Context):
+        note(killer, ctx)
+        grown.append("sent")
+        if ctx.attempt == 1:
+            raise ConnectionError("first attempts fail here")
+        return grown
+
+    @node(output="scales")
+    def calibrate(sent: list[str]):
+        return sent, threading.Lock()
+
+    @node(output="size")
+    def weigh(scales: tuple[list[str], Any]):
+        with scales[1]:
+            return sum(len(part) for part in scales[0])
+
+    weighing = Flow("weighing", [calibrate, weigh]).as_node(durability="atomic").lift("size")
+    edit = Flow("edit", [grow, send, weighing]).as_node().lift("sent", "size").with_outputs(sent="draft")
+
+    @ifelse(when_true="edit", when_false=END)
+    def is_light(size: int, ctx: Context):
+        note(killer, ctx)
+        return size < 5000
+
+    return [edit, is_light]
+
+
+def map_nodes(killer: Killer) -> list[Node]:
+    @node(output="vector", retry=Retry(1, first=0, jitter=0))
+    async def embed(word: str, ctx: Context):
+        note(killer, ctx)
+        await asyncio.sleep(0)
+        if word == "bad" or (word == "odd" and ctx.attempt == 1):
+            raise ValueError(word)
+        return [len(word)]
+
+    @node(output="part")
+    def cut(vector: list[int] | ItemError, ctx: Context):
+        note(killer, ctx)
+        return vector if isinstance(vector, list) else [vector.index]
+
+    @node(output="total", effects="effectful", idempotency_key="auto")
+    def add(part: list[int], ctx: Context):
+        note(killer, ctx)
+        part.append(1)
+        return sum(part)
+
+    @node(output="report")
+    def report(total: list[int], ctx: Context):
+        note(killer, ctx)
+        return total
+
+    inner = Flow("inner", [cut, add]).as_node().lift("total")
+    embedded = embed.map_over("word", on_error="collect")
+    return [embedded, inner.map_over("vector", max_concurrency=4), report]
+
+
+def crawl_parts(killer: Killer) -> dict[str, Any]:
+    @node
+    def plan(pages: list[str], ctx: Context):
+        note(killer, ctx)
+        for k, page in enumerate(pages):
+            ctx.next_task("fetch", page=[page], priority=k % 3)
+        return len(pages)
+
+    @node(retry=Retry(1, first=0, jitter=0))
+    def fetch(page: list[str], ctx: Context):
+        note(killer, ctx)
+        page.append(str(ctx.visit))
+        if page[0] == "odd" and ctx.attempt == 1:
+            raise ConnectionError("first attempts fail here")
+        ctx.channel.append("fetched", page)
+        ctx.channel.atomic_add("count")
+        if ctx.channel["count"] == 5:
+            ctx.next_task("close")
+        return page
+
+    @node
+    def close(ctx: Context):
+        note(killer, ctx)
+        if ctx.visit < 4:
+            ctx.next_iteration()
+        return [ctx.channel["fetched"], ctx.channel["count"], ctx.visit]
+
+    @node
+    def never(ctx: Context):
+        note(killer, ctx)
+        raise ValueError("this never works")
+
+    return {
+        "nodes": [parallel(plan, never, policy="best_effort")],
+        "tasks": [fetch, close],
+        "auto_checkpoint": 3,
+    }
+
+
 def orders(killer: Killer) -> list[tuple[str, Flow, dict[str, Any]]]:
     """Return what to run: (run id, flow, inputs)."""
     out: list[tuple[str, Flow, dict[str, Any]]] = []
     for k in range(RUNS):
-        durability = DURABILITIES[k % len(DURABILITIES)]
-        match k % 3:
+        durability = DURABILITIES[k // 6 % len(DURABILITIES)]
+        words = ["odd", "a", "bad", f"word-{k}", "another"]
+        match k % 6:
             case 0:
                 flow = Flow("fan", fan_nodes(killer), durability=durability)
                 out.append((f"run-{k}", flow, {"text": f"the {k} quick brown foxes"}))
             case 1:
                 flow = Flow("loop", loop_nodes(killer), entry="improve", durability=durability)
                 out.append((f"run-{k}", flow, {"draft": [str(k)]}))
-            case _:
+            case 2:
                 flow = Flow("choice", choice_nodes(killer), durability=durability)
                 out.append((f"run-{k}", flow, {"number": k}))
+            case 3:
+                flow = Flow("nested", nested_nodes(killer), entry="edit", durability=durability)
+                out.append((f"run-{k}", flow, {"draft": [str(k)]}))
+            case 4:
+                flow = Flow("map", map_nodes(killer), durability=durability)
+                out.append((f"run-{k}", flow, {"word": words}))
+            case _:
+                flow = Flow("crawl", **crawl_parts(killer), durability=durability)
+                out.append((f"run-{k}", flow, {"pages": words}))
     return out
 
 
