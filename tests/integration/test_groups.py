@@ -8,7 +8,22 @@ from typing import Any
 
 import pytest
 
-from everstep import Flow, Host, Node, Status, at_least, chain, critical, node, parallel, quorum
+from everstep import (
+    END,
+    Context,
+    Flow,
+    Host,
+    Node,
+    Status,
+    at_least,
+    chain,
+    critical,
+    ifelse,
+    node,
+    parallel,
+    quorum,
+    route,
+)
 from everstep.errors import FlowError
 
 
@@ -77,8 +92,6 @@ def test_control_and_data_edges_go_together(host: Host) -> None:
 
 
 def test_a_skipped_branch_counts_as_settled_and_what_follows_only_it_is_skipped(host: Host) -> None:
-    from everstep import route
-
     log: list[str] = []
     left, right, after_right, end = map(recorder(log), ["left", "right", "after_right", "end"])
 
@@ -275,3 +288,120 @@ def test_a_group_inside_a_group_counts_as_one_member(host: Host) -> None:
     outer = parallel(inner, make("z"), policy=at_least(1), name="outer")
     assert host.run(Flow("f", outer >> make("end"), durability="strong")).status == Status.COMPLETED
     assert sorted(log) == ["end", "x", "y", "z"]
+
+
+def looped(group: Any, *more_nodes: Node) -> Flow:
+    """Wrap a group of nodes `a` and `b` in a loop of three rounds."""
+
+    @node(output="n")
+    def start(n: int = 0) -> int:
+        return n + 1
+
+    @route("a", "b", multi=True)
+    def go(n: int) -> list[str]:
+        return ["a", "b"]
+
+    @ifelse(when_true="start", when_false=END)
+    def more(seen: list[str], n: int) -> bool:
+        return n < 3
+
+    nodes = [start, go, group, more, *more_nodes]
+    return Flow("rounds", nodes, entry="start", durability="strong")
+
+
+def collector() -> Node:
+    @node(output="seen")
+    def after(n: int, ctx: Context, a: str = "-", b: str = "-") -> list[str]:
+        ctx.channel.append("all", f"{a} {b}")
+        return list(ctx.channel["all"])
+
+    return after
+
+
+def test_a_member_that_failed_in_one_round_runs_once_in_the_next(host: Host) -> None:
+    calls: list[str] = []
+
+    @node
+    def a(n: int) -> str:
+        calls.append(f"a{n}")
+        return f"a{n}"
+
+    @node
+    def b(n: int) -> str:
+        calls.append(f"b{n}")
+        if n == 1:
+            raise ValueError("down")
+        return f"b{n}"
+
+    flow = looped(parallel(a, b, policy="best_effort", name="both") >> collector())
+    result = host.run(flow, run_id="r")
+    assert result["seen"] == ["a1 -", "a2 b2", "a3 b3"]
+    assert sorted(calls) == ["a1", "a2", "a3", "b1", "b2", "b3"]
+
+
+def test_a_race_is_run_anew_in_each_round_and_only_its_winner_is_read(host: Host) -> None:
+    wins = ["a", "b", "a"]
+
+    def racer(name: str) -> Node:
+        async def run(n: int) -> str:
+            await asyncio.sleep(0 if wins[n - 1] == name else 60)
+            return f"{name}{n}"
+
+        return node(name=name)(run)
+
+    race = parallel(racer("a"), racer("b"), policy="first_success", name="race")
+    result = host.run(looped(race >> collector()), run_id="r")
+    assert result["seen"] == ["a1 -", "- b2", "a3 -"]
+    ended = [(s.path, s.visit, s.status.value) for c in host.history("r") for s in c.steps if s.path in "ab"]
+    assert sorted(ended) == [
+        ("a", 1, "completed"),
+        ("a", 2, "cancelled"),
+        ("a", 3, "completed"),
+        ("b", 1, "cancelled"),
+        ("b", 2, "completed"),
+        ("b", 3, "cancelled"),
+    ]
+
+
+def test_nothing_follows_a_group_that_fails_in_a_later_round(host: Host) -> None:
+    seen: list[int] = []
+
+    def member(name: str) -> Node:
+        async def run(n: int) -> str:
+            if n == 2:
+                raise ValueError("down")
+            return name
+
+        return node(name=name)(run)
+
+    @node(output="seen")
+    def after(n: int, a: str = "-", b: str = "-") -> list[str]:
+        seen.append(n)
+        return [a, b]
+
+    result = host.run(looped(parallel(member("a"), member("b"), policy="first_success", name="g") >> after))
+    assert result.error is not None and result.error.code == "group.failed" and seen == [1]
+
+
+@pytest.mark.parametrize("join", ["any", quorum(1)])
+def test_what_reads_the_members_of_an_early_join_does_not_wait_for_them_either(host: Host, join: Any) -> None:
+    release = threading.Event()
+
+    @node
+    def slow() -> str:
+        assert release.wait(10)
+        return "late"
+
+    @node
+    def quick() -> str:
+        return "early"
+
+    @node
+    def after(quick: str = "-", slow: str = "-") -> str:
+        release.set()
+        return f"{quick} {slow}"
+
+    flow = Flow("f", parallel(quick, slow, join=join) >> after, durability="strong")
+    result = host.run(flow, run_id="r")
+    assert result["after.__result__"] == "early -" and result["slow.__result__"] == "late"
+    assert [s.path for c in host.history("r") for s in c.steps].count("after") == 1

@@ -33,13 +33,13 @@ class FlushPolicy:
     ) -> Trigger | None:
         """Say whether to write after this step, given what is buffered and for how long."""
         if self.every_step:
-            return Trigger.MANUAL if asked else Trigger.STEP if status is Status.COMPLETED else Trigger.RETRY
+            return Trigger.MANUAL if asked else Trigger.RETRY if status is Status.RETRYING else Trigger.STEP
         if not self.writes:
             return None
         if asked:
             return Trigger.MANUAL
         if status is not Status.COMPLETED:
-            return Trigger.RETRY
+            return Trigger.RETRY if status is Status.RETRYING else Trigger.STEP
         if node.effects is Effects.EFFECTFUL:
             return Trigger.EFFECT
         if self._auto is not None and steps >= self._auto:

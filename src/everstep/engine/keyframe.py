@@ -85,6 +85,7 @@ def _nodes(scope: Scope) -> dict[str, NodeState]:
             won=scope.won.get(i, 0),
             lost=scope.lost.get(i, 0),
             has_fired=i in scope.fired,
+            winners=scope.winners.get(i, 0),
         )
         for i in (*settled, *scope.due)
     }
@@ -160,5 +161,7 @@ def _restore_node(scope: Scope, i: int, node: NodeState) -> None:
         scope.lost[i] = node.lost
     if node.has_fired:
         scope.fired.add(i)
+    if node.winners:
+        scope.winners[i] = node.winners
     if node.is_due:
         scope.activate(i, node.round)

@@ -50,10 +50,26 @@ def may_go_on(scope: Scope, j: int) -> bool:
 
 def go_on(scope: Scope, j: int) -> None:
     """A join has gone on; what its branches do from now on comes too late for it."""
+    scope.winners[j] = scope.won.get(j, 0)
     if scope.active & scope.plan.meetings[j].everyone:
         scope.fired.add(j)
     else:
         _forget(scope, j)
+
+
+def still_in_the_way(scope: Scope, i: int, conflict: int) -> int:
+    """Leave out the nodes that nobody waits for any more, since an early join has gone on without them."""
+    excuses = scope.plan.excuses.get(i)
+    if excuses is not None:
+        for j in scope.fired:
+            conflict &= ~excuses.get(j, 0)
+    return conflict
+
+
+def has_lost(scope: Scope, i: int, name: str) -> bool:
+    """True if the branch that writes a value was not among those that a join went on with."""
+    source = scope.plan.fed.get(i, {}).get(name)
+    return source is not None and not scope.winners.get(source[0], 0) >> source[1] & 1
 
 
 def _forget(scope: Scope, j: int) -> None:

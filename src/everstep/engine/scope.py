@@ -51,6 +51,7 @@ class Scope:
         "steps",
         "versions",
         "visits",
+        "winners",
         "won",
     )
 
@@ -96,6 +97,8 @@ class Scope:
         self.lost: dict[int, int] = {}
         self.fired: set[int] = set()
         """Joins that went on before all their branches had settled."""
+        self.winners: dict[int, int] = {}
+        """The branches that had succeeded when each join last went on, as bit masks."""
         self.steps = 0
         self.ended = False
         self.error: ErrorInfo | None = None
@@ -223,11 +226,16 @@ class Scope:
         """A node is done without having arrived: it failed and that is borne, or it was cancelled."""
         if step.task is not None:
             self._dequeue(i, step.task)
+        elif self.plan.is_target[i] and self.chosen[i]:
+            self.chosen[i] -= 1
+        self.arrived[i] = 0
         round_ = self.due.pop(i, 0)
         self.active &= ~(1 << i)
         self.running.discard(i)
         self.opened.pop(i, None)
         self.keys.pop(i, None)
+        if self.chosen[i] or i in self.queue:
+            self.activate(i, round_)
         meetings.meet(self, i, round_)
 
     def _settle(self, i: int, step: StepRecord) -> None:
@@ -323,7 +331,7 @@ class Scope:
             for i in plan.needed_by.get(name, ()):
                 self.missing[i] -= 1
         if wakes:
-            for i in plan.readers.get(name, ()):
+            for i in plan.wakes.get(name, ()):
                 if plan.is_target[i] or self.missing[i]:
                     continue
                 if not plan.is_led[i] or self.arrived[i] or self.visits[i]:
@@ -331,7 +339,7 @@ class Scope:
 
     def _is_stale(self, i: int) -> bool:
         reads, versions = self.reads[i], self.versions
-        return any(versions.get(name, 0) > reads.get(name, 0) for name in self.plan.sources[i])
+        return any(versions.get(name, 0) > reads.get(name, 0) for name in self.plan.watched[i])
 
     def _note_retry(self, i: int, step: StepRecord) -> None:
         if step.retry_at is not None:
@@ -377,6 +385,8 @@ class Scope:
             if i in running or (missing[i] and not self._is_fed(i)):
                 continue
             conflict = active & blockers[i]
+            if conflict and self.fired:
+                conflict = meetings.still_in_the_way(self, i, conflict)
             is_held = conflict and not (loops and self._all_begin_later(conflict, i, round_))
             if is_held and not (self.won and meetings.may_go_on(self, i)):
                 continue

@@ -117,10 +117,10 @@ class Context:
         if flow is None or params is None:
             known = list(flow.index) if flow is not None else []
             close = difflib.get_close_matches(name, known, n=1)
-            hint = f" Did you mean {close[0]!r}?" if close else ""
+            hint = f"Did you mean {close[0]!r}? Otherwise list" if close else "List"
             raise UnknownTask(
                 f"node {self.node!r} asked for {name!r}, which is no node of its flow.",
-                fix=f"List it in the flow: Flow(..., tasks=[{name}]).{hint}",
+                fix=f"{hint} it in the flow: Flow(..., tasks=[{name}]).",
             )
         for key in arguments.keys() - set(params):
             raise BadRequest(

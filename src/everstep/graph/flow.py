@@ -308,9 +308,12 @@ def _wiring_problems(flow: Flow) -> Iterable[Problem]:
     names = [n.name for n in flow.nodes if isinstance(n, Node)]
     for n in flow.nodes:
         if not isinstance(n, Node):
-            yield Problem(
-                "flow.not_a_node", repr(n), f"{n!r} is not a node.", "Decorate the function with @node."
+            fix = (
+                "Put it in as a node: .as_node()."
+                if isinstance(n, Flow)
+                else "Decorate the function with @node."
             )
+            yield Problem("flow.not_a_node", repr(n), f"{n!r} is not a node.", fix)
             continue
         yield from _node_problems(n, names)
     for name in dict.fromkeys(n for n in names if names.count(n) > 1) if len(set(names)) < len(names) else ():

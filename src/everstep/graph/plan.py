@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from everstep.graph.joins import JoinNode
-from everstep.graph.loops import Graph, bits, mask_of, order
+from everstep.graph.loops import Graph, bits, mask_of, order, reachable
 from everstep.graph.node import END, Gate, MapSpec, Node
 
 
@@ -83,15 +83,16 @@ class Plan:
         self.entry = tuple(self.index[name] for name in entry)
         self.children = {i: _child_of(n) for i, n in enumerate(self.nodes) if n.inner or n.over}
         self._read_meetings()
+        self._read_fed()
         self.is_wired = bool(self.follows)
-        self.is_special = [i in self.meetings or bool(self.channelled[i]) for i in range(len(self.nodes))]
+        self.is_special = [
+            i in self.meetings or i in self.fed or bool(self.channelled[i]) for i in range(len(self.nodes))
+        ]
         """True for a node that gets more than the values of its inputs."""
         self.graph = self._edges()
         found = order(self.graph, self._heads)
         self.blockers = [found.blockers[i] for i in range(len(self.nodes))]
-        for j, meeting in self.meetings.items():
-            for i in bits(meeting.everyone):
-                self.blockers[j] |= self.blockers[i] | 1 << i
+        self.excuses = self._excuses()
         self.loops = found.loops
         self.looping = frozenset(found.looping)
         self.rewritten = frozenset(
@@ -101,6 +102,8 @@ class Plan:
         self.sole_reader = frozenset(name for name, rs in self.readers.items() if len(set(rs)) == 1)
         self.free_inputs = frozenset(name for name in self.readers if name not in self.writers)
         """Names that only a run's inputs, or its channel, can give."""
+        self.channel = frozenset(channel)
+        """The declared keys of the channel; if there are none, any key may be used."""
         self.seeds = frozenset(
             name
             for name, ws in self.writers.items()
@@ -178,6 +181,29 @@ class Plan:
                 found += [(name, j) for _, names in branches for name in names]
         self.meets_at = {self.index[name]: joins for name, joins in _gather(found).items()}
 
+    def _read_fed(self) -> None:
+        """Find the values that nodes right behind a join read from the branches of the group."""
+        self.fed: dict[int, dict[str, tuple[int, int]]] = {}
+        """Per node, the join and the branch that a value comes from."""
+        loose: set[tuple[str, int]] = set()
+        for j, meeting in self.meetings.items():
+            for k, member in enumerate(meeting.members):
+                names = {o for m in bits(member.nodes) for o in self.nodes[m].outputs}
+                for i in self.follows.get(j, ()):
+                    read = names & set(self.sources[i])
+                    if read:
+                        self.fed.setdefault(i, {}).update(dict.fromkeys(read, (j, k)))
+                    if meeting.need is not None:
+                        loose.update((name, i) for name in read)
+        self.wakes = {
+            name: tuple(i for i in readers if (name, i) not in loose)
+            for name, readers in self.readers.items()
+        }
+        """Who runs again when a value changes: not a node behind an early join, for what comes too late."""
+        self.watched = tuple(
+            tuple(name for name in names if (name, i) not in loose) for i, names in enumerate(self.sources)
+        )
+
     def _may_return(self, i: int) -> bool:
         """True if a run may come to a node more than once."""
         can_ask = self.nodes[i].context_param is not None
@@ -194,11 +220,28 @@ class Plan:
         for i, gate in enumerate(self.nodes):
             if isinstance(gate, Gate):
                 graph[i].update(self.index[t] for t in gate.targets if t != END)
-        early = {j for j, meeting in self.meetings.items() if meeting.need is not None}
         for i, targets in self.follows.items():
-            # What follows an early join does not wait for the branches that the join did not wait for.
-            graph[i].update(t for t in targets if t not in early)
+            graph[i].update(targets)
         return graph
+
+    def _excuses(self) -> dict[int, dict[int, int]]:
+        """Work out whom nobody waits for any more once an early join has gone on.
+
+        For each node behind the join, the nodes of the branches that stand in its way only through the join,
+        or by what they write for the nodes right behind it.
+        """
+        found: dict[int, dict[int, int]] = {}
+        onward = {u: {v for v in vs if self.blockers[v] >> u & 1} for u, vs in self.graph.items()}
+        for j, meeting in self.meetings.items():
+            if meeting.need is None:
+                continue
+            behind = {*self.follows.get(j, ()), j}
+            members = set(bits(meeting.everyone))
+            apart = {u: vs - behind if u in members else vs for u, vs in onward.items()}
+            reach = {m: reachable(apart, m) for m in members}
+            for i in reachable(onward, j) - {j}:
+                found.setdefault(i, {})[j] = mask_of(m for m in members if i not in reach[m])
+        return found
 
     def _heads(self, members: Sequence[int]) -> Sequence[int]:
         """Where a loop begins: at an entry, else where a gate outside leads in, else at its first target."""

@@ -155,6 +155,8 @@ class NodeState(msgspec.Struct, frozen=True, omit_defaults=True):
     """Members of a join that failed, as a bit mask."""
     has_fired: bool = False
     """True for a join that went on before all its members had settled."""
+    winners: int = 0
+    """Members that had succeeded when a join last went on, as a bit mask."""
 
 
 class OpenedState(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -95,6 +95,8 @@ async def _draft(services: Services, plan: Plan, edits: Edits, inside: Mapping[s
     _check_names("input", edits.inputs, plan.free_inputs | plan.seeds, InputError)
     own = {name: value for name, value in edits.state.items() if name not in inside}
     _check_names("value", own, plan.readers.keys() | plan.writers.keys(), BadRequest)
+    if plan.channel:
+        _check_names("channel key", edits.channel, plan.channel, BadRequest)
     channel = {CHANNEL + check_key(key): value for key, value in edits.channel.items()}
     space = ValueSpace(services.values, services.blobs, Durability().blob_threshold)
     drafts = []

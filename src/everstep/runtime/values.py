@@ -307,7 +307,7 @@ class ValueSpace:
         self.areas[prefix][name].live = value
 
     def peek(self, name: str, prefix: str = "") -> Any:
-        """Return a copy of a value that its reader may keep; of one that is not kept there is only the one."""
+        """Return a copy of a value that its reader may keep; a transient one is there only once."""
         slot = self.areas[prefix][name]
         is_shared = slot.live is not _GONE and (slot.is_frozen or slot.is_transient)
         return slot.live if is_shared else self._decode(name, slot)
