@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from everstep import END, Context, Flow, Host, Node, Retry, ifelse, node, parallel
+from everstep import END, Context, Durability, Flow, Host, Node, Retry, ifelse, node, parallel
 from everstep.graph.blueprint import plan_of
 from everstep.runtime import journal
 from everstep.testing.clock import ManualClock
@@ -103,6 +103,32 @@ def test_a_flow_inside_an_atomic_flow_leaves_nothing_behind(
     assert any(record.keyframe for record in host.history("a"))
     assert dict(result["middle"]) == {"shown": "6"}
     assert dict(host.run(flow, {"x": 3}, run_id="a")["middle"]) == {"shown": "6"}
+
+
+@pytest.mark.parametrize("is_flow", [False, True])
+def test_a_keyframe_keeps_lists_of_large_and_small_items(
+    host: Host, monkeypatch: pytest.MonkeyPatch, is_flow: bool
+) -> None:
+    monkeypatch.setattr(journal, "KEYFRAME_BYTES", 0)
+
+    @node(output="text")
+    def write(size: int) -> str:
+        return "x" * size
+
+    @node(output="count")
+    def count(ctx: Context, text: list[str]) -> int:
+        if ctx.visit < 60:
+            ctx.next_iteration(text)
+        return ctx.visit
+
+    one = Flow("each", [write]).as_node() if is_flow else write
+    each = one.with_inputs(size="sizes").map_over("size")
+    flow = Flow("all", [each, count], durability=Durability("strong", blob_threshold=1000))
+    result = host.run(flow, {"sizes": [2000, 1, 1]}, run_id="a")
+    assert any(record.keyframe for record in host.history("a"))
+    assert result["text"] == ["x" * 2000, "x", "x"]
+    lists = [value for name, value in host.state("a").items() if name.endswith("text")]
+    assert lists == [result["text"]] * 2
 
 
 @pytest.mark.parametrize("is_flow", [False, True])

@@ -154,7 +154,7 @@ class ValueSpace:
             persist = Persist.NO
         if persist is Persist.AUTO:
             if type(value) is list and name in scope.plan.rewritten:
-                return self._draft_list(name, value, version, previous)
+                return self._draft_list(name, value, version, None if is_kept else previous)
             return self._draft_whole(name, value, version, self._threshold)
         if persist is Persist.NO:
             return Slot(Written(name, version, b"", 0, ValueForm.TRANSIENT), None, value)
@@ -404,22 +404,20 @@ class ValueSpace:
 
     def restore(self, written: Iterable[Written], payloads: Iterator[bytes]) -> None:
         """Become the values that a keyframe holds."""
-        items: dict[str, list[Slot]] = {}
+        made: dict[str, Slot] = {}
         for write in written:
             payload = next(payloads) if write.is_inline else None
             prefix, name = split_name(write.name)
             slot = Slot(_renamed(write, name), payload)
-            gathered, mark, _ = name.rpartition("#")
-            if mark and prefix[:1] != "@":
-                items.setdefault(prefix + gathered, []).append(slot)
-                continue
             if write.source:
-                head, local = split_name(write.source)
-                slot = self.areas[head][local].alias(slot.written, moves_live=False)
+                slot = made[write.source].alias(slot.written, moves_live=False)
             elif write.form is ValueForm.LIFTED:
-                slot.items = items.pop(write.name, [])
+                slot.items = [made[f"{write.name}#{k}"] for k in range(write.size)]
                 slot.whole = None
                 slot.cost = sum(item.cost for item in slot.items)
+            made[write.name] = slot
+            if "#" in name and prefix[:1] != "@":  # an item of a list that is still to come
+                continue
             self.area(prefix)[name] = slot
             self.size += slot.cost
 
