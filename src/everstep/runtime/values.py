@@ -123,6 +123,8 @@ class ValueSpace:
         """The areas of atomic flows, of which nothing is kept."""
         self.size = 0
         """About how many bytes a keyframe of these values takes."""
+        self.lists: dict[str, tuple[list[Any], ...]] = {}
+        """What open maps go over, decoded once, by what the names of their values begin with."""
 
     def area(self, prefix: str) -> Area:
         """Return the values of a flow, by local name."""
