@@ -378,7 +378,8 @@ class Drive:
             scope.busy -= 1
         else:
             scope.let_go()
-        if call.is_dropped:
+        if call.is_dropped or not scope.awaits(call.index):
+            self._desk.release(call)
             return None
         if call.error is not None and isinstance(call.error, RunCancelled) and call.context is not None:
             reason = describe_error(call.error)
@@ -441,9 +442,7 @@ class Drive:
         for i in tuple(bits(scope.active & meeting.everyone)):
             for call in self._beside.drop(scope, i):
                 self._desk.release(call)
-            visit = scope.opened.get(i)
-            for inside in visit.scopes.values() if visit is not None else ():
-                self._state.forget(inside)
+            self._inner.abandon(scope, i)
             step = decide.cancelled(scope, i, reason=None, now=self._clock.now())
             self._inner.note(scope, step, ())
 

@@ -224,8 +224,14 @@ class Inner:
         return tuple(drafts)
 
     def _end_visit_if_settled(self, scope: Scope, i: int, visit: Opened) -> None:
-        if scope.opened.get(i) is visit and visit.is_settled:
+        if scope.opened.get(i) is not visit:
+            return
+        if visit.is_settled:
             self._end_visit(scope, i, visit)
+        elif _stops(scope, i):
+            failed = next((s.error for s in visit.scopes.values() if s.error is not None), None)
+            if failed is not None:
+                self._fail_visit(scope, i, visit, failed)
 
     def _end_visit(self, scope: Scope, i: int, visit: Opened) -> None:
         try:
@@ -264,6 +270,8 @@ class Inner:
         self._finish(call)
 
     def _fail_visit(self, scope: Scope, i: int, visit: Opened, error: ErrorInfo | None) -> None:
+        if self._must_wait(scope, i, visit, error):
+            return
         if not self._record_end(scope, i, visit, error):
             return
         if scope.error is not None and scope.parent is not None and self._is_doomed(scope):
@@ -273,6 +281,17 @@ class Inner:
         else:
             self.end_if_at_rest(scope)
 
+    def _must_wait(self, scope: Scope, i: int, visit: Opened, error: ErrorInfo | None) -> bool:
+        """True if a failed map does not end the run and items of it still run: they are recorded first."""
+        if not any(inside.busy for inside in visit.scopes.values()):
+            return False
+        if not meetings.bears(scope, i) and self._is_doomed(scope):
+            return False
+        self.fans.pop(visit, None)
+        for inside in visit.scopes.values():  # nothing more starts in them
+            inside.error = inside.error or error
+        return True
+
     def _record_end(self, scope: Scope, i: int, visit: Opened, error: ErrorInfo | None) -> bool:
         if scope.statuses[i] is Status.FAILED and scope.visits[i] == visit.visit:
             return False
@@ -281,11 +300,19 @@ class Inner:
         self.note(scope, step, ())
         return True
 
+    def abandon(self, scope: Scope, i: int) -> None:
+        """Open nothing more inside a node that is called off."""
+        visit = scope.opened.get(i)
+        if visit is not None:
+            self._forget(visit)
+
     def _forget(self, visit: Opened) -> None:
         self.fans.pop(visit, None)
         self._lists.forget(visit)
         for inside in visit.scopes.values():
             self._state.forget(inside)
+            for deeper in inside.opened.values():
+                self._forget(deeper)
 
     def fail(self, scope: Scope, error: ErrorInfo) -> None:
         """Fail an inner flow that can go no further."""
@@ -294,6 +321,12 @@ class Inner:
             self._spread(scope)
         else:
             self.end_if_at_rest(scope)
+
+
+def _stops(scope: Scope, i: int) -> bool:
+    """True for a map that fails with its first item."""
+    over = scope.plan.children[i].over
+    return over is not None and over.on_error is OnError.STOP
 
 
 def _with_writes(step: StepRecord, drafts: tuple[Slot, ...]) -> StepRecord:
