@@ -36,8 +36,9 @@ from everstep import (
     route,
 )
 from everstep.client.views import Values
+from everstep.graph.subflow import Subflow
 from everstep.graph.wiring import Wired
-from everstep.model.enums import Flush, Mode
+from everstep.model.enums import Flush, Mode, OnError
 from everstep.registry import Opened
 from everstep.stores.memory import MemoryData, MemoryStore
 from everstep.testing.clock import ManualClock
@@ -279,7 +280,7 @@ class Built:
 
     def _subflow(
         self, scene: Scene, part: Part, source: str, *, fatal: int | None = None
-    ) -> tuple[Node, Inner]:
+    ) -> tuple[Subflow, Inner]:
         assert part.inner is not None
         is_atomic = part.variant % 2 == 1
         inner = self._flow(part.inner, "x", is_quiet=scene.is_quiet or is_atomic, fatal=fatal)
@@ -298,7 +299,7 @@ class Built:
     def over(self, scene: Scene, part: Part) -> None:
         """A map over a plain node."""
         over, mode, source, second = self._lists(scene, part)
-        on_error = ("stop", "collect", "skip")[part.variant % 3]
+        on_error = tuple(OnError)[part.variant % 3]
         body = Body(part.body.failures, part.body.op, part.body.effects)
         self._is_borne, was = self._is_borne or on_error != "stop", self._is_borne
         if on_error != "stop":
@@ -327,7 +328,7 @@ class Built:
         if not scene.lists:
             self.spread(scene, part)
         source = scene.lists[part.reads[0] % len(scene.lists)]
-        on_error = ("stop", "collect", "skip")[part.count % 3]
+        on_error = tuple(OnError)[part.count % 3]
         self._is_borne, was = self._is_borne or on_error != "stop", self._is_borne
         made, inner = self._subflow(scene, part, source, fatal=None if on_error == "stop" else part.count % 3)
         self._is_borne = was
@@ -450,7 +451,8 @@ class Built:
             return parallel(*members, join="any", name=name)
         if kind == "quorum":
             return parallel(*members, policy=quorum(1), name=name)
-        return parallel(*members, policy=kind, name=name)
+        policy: Any = kind
+        return parallel(*members, policy=policy, name=name)
 
     def _member(self, scene: Scene, part: Part, source: str, k: int, fatal: int | None) -> Wired:
         if part.inner is not None and k == 0:

@@ -132,6 +132,18 @@ class Scope:
             here = here.parent
         return False
 
+    def awaits(self, i: int) -> bool:
+        """True if a node is under way here, and so is every flow around this one; neither was called off."""
+        here: Scope = self
+        while i in here.running:
+            if here.parent is None:
+                return True
+            opened = here.parent.opened.get(here.place)
+            if opened is None or opened.scopes.get(here.item) is not here:
+                return False
+            here, i = here.parent, here.place
+        return False
+
     # -- the fold -----------------------------------------------------------------------------------------
 
     def take(self, i: int, step: StepRecord) -> None:

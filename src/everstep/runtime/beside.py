@@ -51,7 +51,8 @@ class Beside:
             call.running.add_done_callback(self._task_done)
             return
         if self._crew is None:
-            self._crew = Crew(loop, self._services.pool, self._services.max_threads, self._crew_done)
+            services = self._services
+            self._crew = Crew(loop, services.pool, services.max_threads, self._crew_done, self._fail)
         self._crew.take(call, on_loop(loop, self._teller.chunks(call)))
 
     async def _run(self, call: Call) -> None:

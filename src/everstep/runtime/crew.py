@@ -25,12 +25,18 @@ class Crew:
     """Calls waiting for a thread, and the threads that take them."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, pool: Executor, most: int, finish: Callable[[list[Call]], None]
+        self,
+        loop: asyncio.AbstractEventLoop,
+        pool: Executor,
+        most: int,
+        finish: Callable[[list[Call]], None],
+        fail: Callable[[BaseException], None],
     ) -> None:
         self._loop = loop
         self._pool = pool
         self._most = most
         self._finish = finish
+        self._fail = fail
         self._lock = threading.Lock()
         self._waiting: deque[tuple[Call, contextvars.Context, OnChunk | None]] = deque()
         self._done: list[Call] = []
@@ -64,7 +70,11 @@ class Crew:
                     return
                 call, context, on_chunk = self._waiting.popleft()
             if not call.is_dropped:
-                context.run(call_here, call, on_chunk)
+                try:
+                    context.run(call_here, call, on_chunk)
+                except BaseException as error:  # sys.exit() and the like: for whoever drives the run
+                    self._loop.call_soon_threadsafe(self._fail, error)
+                    continue
             with self._lock:
                 self._done.append(call)
                 is_told, self._is_told = self._is_told, True

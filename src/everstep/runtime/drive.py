@@ -378,7 +378,9 @@ class Drive:
             scope.busy -= 1
         else:
             scope.let_go()
-        if call.is_dropped:
+        may_be_off = scope.parent is not None or scope.plan.meetings
+        if call.is_dropped or (may_be_off and not scope.awaits(call.index)):
+            self._desk.release(call)
             return None
         if call.error is not None and isinstance(call.error, RunCancelled) and call.context is not None:
             reason = describe_error(call.error)
@@ -440,10 +442,6 @@ class Drive:
         for i in tuple(bits(scope.active & meeting.everyone)):
             for call in self._beside.drop(scope, i):
                 self._desk.release(call)
-            for call in self._finished:
-                if (call.scope is scope and call.index == i) or call.scope.is_inside(scope, i):
-                    call.is_dropped = True
-                    self._desk.release(call)
             visit = scope.opened.get(i)
             if visit is not None:
                 self._inner.forget(visit)

@@ -227,8 +227,14 @@ class Inner:
         return tuple(drafts)
 
     def _end_visit_if_settled(self, scope: Scope, i: int, visit: Opened) -> None:
-        if scope.opened.get(i) is visit and visit.is_settled:
+        if scope.opened.get(i) is not visit:
+            return
+        if visit.is_settled:
             self._end_visit(scope, i, visit)
+        elif _stops(scope, i):
+            failed = next((s.error for s in visit.scopes.values() if s.error is not None), None)
+            if failed is not None:
+                self._fail_visit(scope, i, visit, failed)
 
     def _end_if_failed(self, scope: Scope) -> None:
         """End a flow that failed while items of a map inside it were under way: the others never start."""
@@ -272,6 +278,8 @@ class Inner:
         self._finish(call)
 
     def _fail_visit(self, scope: Scope, i: int, visit: Opened, error: ErrorInfo | None) -> None:
+        if self._must_wait(scope, i, visit, error):
+            return
         if not self._record_end(scope, i, visit, error):
             return
         if scope.error is not None and scope.parent is not None and self._is_doomed(scope):
@@ -280,6 +288,17 @@ class Inner:
             self._fail_run(scope.error)
         else:
             self.end_if_at_rest(scope)
+
+    def _must_wait(self, scope: Scope, i: int, visit: Opened, error: ErrorInfo | None) -> bool:
+        """True if a failed map does not end the run and items of it still run: they are recorded first."""
+        if not any(inside.busy for inside in visit.scopes.values()):
+            return False
+        if not meetings.bears(scope, i) and self._is_doomed(scope):
+            return False
+        self.fans.pop(visit, None)
+        for inside in visit.scopes.values():  # nothing more starts in them
+            inside.error = inside.error or error
+        return True
 
     def _record_end(self, scope: Scope, i: int, visit: Opened, error: ErrorInfo | None) -> bool:
         if scope.statuses[i] is Status.FAILED and scope.visits[i] == visit.visit:
@@ -299,13 +318,8 @@ class Inner:
     def _abandon(self, inside: Scope) -> None:
         """Look no more at a flow, nor at the maps inside it, which may have items left to open."""
         self._state.forget(inside)
-        for visit, (scope, _) in tuple(self.fans.items()) if inside.opened else ():
-            here: Scope | None = scope
-            while here is not None and here is not inside:
-                here = here.parent
-            if here is inside:
-                self.fans.pop(visit, None)
-                self._lists.forget(visit)
+        for deeper in inside.opened.values():
+            self.forget(deeper)
 
     def fail(self, scope: Scope, error: ErrorInfo) -> None:
         """Fail an inner flow that can go no further."""
@@ -314,6 +328,12 @@ class Inner:
             self._spread(scope)
         else:
             self.end_if_at_rest(scope)
+
+
+def _stops(scope: Scope, i: int) -> bool:
+    """True for a map that fails with its first item."""
+    over = scope.plan.children[i].over
+    return over is not None and over.on_error is OnError.STOP
 
 
 def _with_writes(step: StepRecord, drafts: tuple[Slot, ...]) -> StepRecord:

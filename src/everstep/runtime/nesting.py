@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from math import prod
-from typing import Any
 
 import msgspec
 
@@ -151,6 +150,8 @@ def _tidy(space: ValueSpace, child: Child, prefix: str) -> None:
 
 def _fill(space: ValueSpace, scope: Scope, i: int) -> None:
     """Hand the inputs of a visit over, as they are when it opens."""
+    if scope.parent is not None:
+        Lists(space).fill(scope)  # a fold comes to an item without anybody having opened it
     visit, around = scope.opened[i], space.area(scope.prefix)
     prefix = f"{visit.base}/"
     inside = space.area(prefix)
@@ -172,7 +173,7 @@ class Lists:
 
     def __init__(self, space: ValueSpace) -> None:
         self._space = space
-        self._known: dict[str, tuple[list[Any], ...]] = {}
+        self._known = space.lists
 
     def count(self, scope: Scope, i: int) -> int | None:
         """Return over how many items a node is about to go; none if it is no map."""
@@ -340,6 +341,7 @@ def _leave(space: ValueSpace, scope: Scope, i: int, visit: Opened) -> None:
     space.drop(base)
     if child.is_atomic:
         drop_inside(space, child, base)
+    space.lists.pop(base, None)
     if visit.visit > 1:
         before = scope.prefix + scope.plan.paths[i] + (f"@{visit.visit - 1}" if visit.visit > 2 else "")
         space.drop(f"{before}/")

@@ -123,6 +123,8 @@ class ValueSpace:
         """The areas of atomic flows, of which nothing is kept."""
         self.size = 0
         """About how many bytes a keyframe of these values takes."""
+        self.lists: dict[str, tuple[list[Any], ...]] = {}
+        """What open maps go over, decoded once, by what the names of their values begin with."""
 
     def area(self, prefix: str) -> Area:
         """Return the values of a flow, by local name."""
@@ -373,9 +375,9 @@ class ValueSpace:
     ) -> None:
         """Add one value to a keyframe. What is known under two names is written once."""
         if slot.items is not None and any(item.artifact is not None for item in slot.items):
-            # Large items stay where they are: a list of them names each.
+            # Large items stay where they are: a list of them names each. No other value can name an item.
             for k, item in enumerate(slot.items):
-                self._snapshot(f"{full}#{k}", name, item, written, payloads, twins)
+                self._snapshot(f"{full}#{k}", name, item, written, payloads, {})
             old = slot.written
             written.append(Written(full, old.version, old.digest, len(slot.items), ValueForm.LIFTED))
             return
@@ -432,7 +434,7 @@ class ValueSpace:
         slot.payload, slot.artifact, slot.parts, slot.items = merged.payload, merged.artifact, None, None
         self.size += merged.cost - slot.cost
         slot.cost = merged.cost
-        return merged.written
+        return whole
 
 
 def split_name(full: str) -> tuple[str, str]:
