@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
@@ -250,6 +251,31 @@ def test_terminate_ends_the_flow_normally(host: Host) -> None:
     assert result.status == Status.COMPLETED and seen == [] and result["start.__result__"] == "done"
     assert [c.metadata["why"] for c in host.checkpoints("r") if c.metadata] == ["enough"]
     assert host.run(Flow("f", start >> after), run_id="r").status == Status.COMPLETED
+
+
+def test_what_fails_after_the_flow_was_ended_is_called_off(host: Host) -> None:
+    ended = threading.Event()
+
+    @node(retry=5)
+    def slow(ctx: Context, k: int = 0) -> None:
+        assert ended.wait(10)
+        raise ValueError("too late")
+
+    @node
+    def quick(ctx: Context) -> str:
+        ctx.terminate()
+        ended.set()
+        return "done"
+
+    @node
+    def start(ctx: Context) -> None:
+        ctx.next_task(slow, k=1)
+        ctx.next_task(quick)
+
+    result = host.run(Flow("f", [start], tasks=[slow, quick], durability="strong"), run_id="r")
+    assert result.status == Status.COMPLETED and result["quick.__result__"] == "done"
+    found = {s.path: s.status.value for c in host.history("r") for s in c.steps}
+    assert found["slow"] in ("cancelled", "retrying") and "slow.__result__" not in result
 
 
 def test_terminate_inside_a_flow_ends_that_flow(host: Host) -> None:

@@ -396,7 +396,11 @@ class Drive:
         journal, policy, scope = self._journal, self._policy, call.scope
         chance = self._services.ids.chance() if call.error is not None else 0.0
         before = len(journal.steps)
-        step = step_of(call, drafts if call.error is None else (), chance)
+        if call.error is not None and scope.ended:
+            # Its flow was ended while it ran, and nothing more starts there, not even another attempt.
+            step = decide.cancelled(scope, call.index, reason=describe_error(call.error), now=call.ended_at)
+        else:
+            step = step_of(call, drafts if call.error is None else (), chance)
         if scope.is_hidden or self._teller.is_heard:
             self._inner.note(scope, step, drafts)
         else:

@@ -69,7 +69,7 @@ def apply(state: RunState, space: ValueSpace, step: StepRecord, slots: Sequence[
     if i in scope.plan.children:
         if step.status is Status.RUNNING:
             _fill(space, scope, i)
-        elif i not in scope.opened and (visit is not None or step.status is Status.COMPLETED):
+        elif i not in scope.opened and step.status is not Status.RETRYING:
             # The opening of an atomic flow is not recorded; what it gave is shown all the same.
             _leave(space, scope, i, visit or scope.visit_of(i, step))
     parent = scope.parent
