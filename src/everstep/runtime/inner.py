@@ -217,7 +217,7 @@ class Inner:
                     f"{scope.prefix[:-1]!r} was to give {inner!r}, but ended without writing it.",
                     fix="Write it on every path of the flow, or leave it out: .lift(...) of the others.",
                 )
-            draft = self._space.draft(scope, inner, area[inner].live, is_kept=is_kept)
+            draft = self._space.draft(scope, inner, self._space.peek(inner, scope.prefix), is_kept=is_kept)
             if draft.spill is not None:
                 self._space.write_aside(draft)
             drafts.append(draft)
@@ -263,7 +263,7 @@ class Inner:
                     f"{scope.path_of(i)!r} was to give {absent[0]!r}, but ended without writing it.",
                     fix="Write it on every path of the flow, or leave it out: .lift(...) of the others.",
                 )
-            values = tuple(area[n].live for n in node.exports if n in area)
+            values = tuple(self._space.peek(n, inside.prefix) for n in node.exports if n in area)
             call.returned = values[0] if len(node.outputs) == 1 and values else values
         visit.scopes.pop(0, None)
         self._state.forget(inside)

@@ -199,7 +199,8 @@ class Lists:
                 continue
             if name in over.params:
                 k = over.params.index(name)
-                own = space.encoded(name, lists[k][position[k]])
+                item = lists[k][position[k]]
+                own = space.unkept(name, 1, item) if parent.is_hidden else space.encoded(name, item)
             else:
                 own = slot.alias(slot.written, moves_live=False)
             inside[name] = own
@@ -253,7 +254,10 @@ def _absent(space: ValueSpace, visit: Opened, inner: str) -> list[int]:
 def _lifted(space: ValueSpace, scope: Scope, i: int, inner: str, written: Written) -> Slot:
     child, visit = scope.plan.children[i], scope.opened[i]
     if visit.is_map:
-        return _gathered(space, child, visit, inner, written)
+        gathered = _gathered(space, child, visit, inner, written)
+        if scope.is_hidden:  # inside an atomic flow there are only objects
+            return space.unkept(written.name, written.version, space.read(gathered))
+        return gathered
     old = space.areas[visit.prefix_of(0)][inner]
     if old.is_transient:
         written = Written(written.name, written.version, b"", 0, ValueForm.TRANSIENT)
@@ -315,6 +319,8 @@ def _leave(space: ValueSpace, scope: Scope, i: int, visit: Opened) -> None:
             drop_inside(space, child, prefix)
     space.drop(base)
     space.lists.pop(base, None)
+    if child.is_atomic or scope.is_hidden:
+        drop_inside(space, child, base)
     if visit.visit > 1:
         before = scope.prefix + scope.plan.paths[i] + (f"@{visit.visit - 1}" if visit.visit > 2 else "")
         space.drop(f"{before}/")

@@ -159,7 +159,7 @@ class ValueSpace:
                 return self._draft_list(name, value, version, previous)
             return self._draft_whole(name, value, version, self._threshold)
         if persist is Persist.NO:
-            return Slot(Written(name, version, b"", 0, ValueForm.TRANSIENT), None, value)
+            return self.unkept(name, version, value)
         is_ref = persist is Persist.REF and self._blobs is not None
         return self._draft_whole(name, value, version, 0 if is_ref else None)
 
@@ -207,6 +207,14 @@ class ValueSpace:
             slot.written = Written(name, version, old.digest, old.size, form)
         slot.live, slot.is_frozen = _GONE, False
         return slot
+
+    def unkept(self, name: str, version: int, value: Any) -> Slot:
+        """Return a value of which no bytes are kept."""
+        return Slot(Written(name, version, b"", 0, ValueForm.TRANSIENT), None, value)
+
+    def read(self, slot: Slot) -> Any:
+        """Return what is in a slot."""
+        return self._decode(slot.written.name, slot)
 
     def encoded(self, name: str, value: Any) -> Slot:
         """Return a value in a slot of its own, as its first version."""
@@ -305,9 +313,10 @@ class ValueSpace:
         self.areas[prefix][name].live = value
 
     def peek(self, name: str, prefix: str = "") -> Any:
-        """Return a copy of a value that its reader may keep."""
+        """Return a copy of a value that its reader may keep; of what is not kept there is but the object."""
         slot = self.areas[prefix][name]
-        return slot.live if slot.is_frozen and slot.live is not _GONE else self._decode(name, slot)
+        is_live = slot.live is not _GONE and (slot.is_frozen or slot.is_transient)
+        return slot.live if is_live else self._decode(name, slot)
 
     def final(self, name: str, prefix: str = "") -> Any:
         """Return a value after the run has ended: the live object if nobody took it."""
