@@ -171,6 +171,8 @@ class Locks:
             raise _too_long(key, timeout) from None
 
     def _try(self, key: str, owner: object) -> bool:
+        if getattr(owner, "is_dropped", False):  # nobody would ever release it
+            raise BadRequest(f"the node that asks for the lock of channel key {key!r} was called off.")
         return self._holders.setdefault(key, owner) is owner
 
     def release(self, owner: object) -> None:

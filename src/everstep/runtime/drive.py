@@ -401,6 +401,8 @@ class Drive:
         else:
             journal.add(step, drafts)
         asked = False
+        if call.given_up_on is not None:
+            self._desk.release(call.given_up_on)
         if call.context is not None:
             self._desk.release(call)
             asked = call.context.checkpoint_request is not None and call.error is None
