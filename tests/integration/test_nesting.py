@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -302,3 +302,38 @@ def test_limits_of_an_inner_flow_hold_for_each_of_its_visits(host: Host) -> None
     result = host.run(flow, {"n": 0})
     assert result.status == Status.FAILED and result.error is not None
     assert result.error.code == "run.limit_exceeded" and "inner/" in result.error.message
+
+
+@pytest.mark.parametrize("durability", ["nested", "atomic"])
+def test_a_flow_drawn_by_hand_is_a_node_like_any_other(
+    host: Host, durability: Literal["nested", "atomic"]
+) -> None:
+    @node
+    def load(x: int) -> int:
+        return x + 1
+
+    @node
+    def show(load: int) -> str:
+        return f"<{load}>"
+
+    @node
+    def after() -> str:
+        return "done"
+
+    inner = Flow("inner", load >> show)
+    flow = Flow("f", inner.as_node(durability=durability) >> after, durability="strong")
+    result = host.run(flow, {"x": 1}, run_id="r")
+    assert (result.status.value, result["after.__result__"]) == ("completed", "done")
+    if durability == "nested":
+        assert dict(result["inner"]) == {"load.__result__": 2, "show.__result__": "<2>"}
+    again = host.run(flow, {"x": 1}, run_id="r")
+    assert list(again) == list(result)
+
+
+def test_a_renamed_flow_can_still_be_mapped_and_lifted() -> None:
+    @node(output="y")
+    def double(x: int) -> int:
+        return 2 * x
+
+    mapped = Flow("inner", [double]).as_node().with_outputs(y="ys").map_over("x").lift("y")
+    assert mapped.outputs == ("ys",)

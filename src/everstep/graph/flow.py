@@ -255,7 +255,7 @@ def _all_nodes(layout: Layout, tasks: Sequence[Node], *, has_results: bool) -> t
         is_read = has_results and n.name in read and n.name not in written
         if len(n.outputs) == 1 and is_read:
             results[n.name] = n.outputs[0]
-        elif has_results and not n.outputs and not n.is_gate:
+        elif has_results and not n.outputs and not n.is_gate and n.inner is None:
             results[n.name] = f"{n.name}.__result__"
             given[k] = n._copy(outputs=(results[n.name],), result_name=results[n.name])
     for k, n in enumerate(given):

@@ -33,10 +33,11 @@ class Subflow(Node):
         self.is_atomic = is_atomic
         self.params = tuple(Param(n, n, required, hint) for n, required, hint in inputs)
         self.returns = UNKNOWN
-        self.outputs = tuple(plan.writers)
-        self.inner_outputs = self.outputs
+        self.inner_outputs = tuple(plan.writers)
+        self.outputs = tuple(o for o in plan.writers if o.isidentifier())
+        """What its nodes write by name; the `__result__` of a node is shown, and stays inside."""
         self.exports = {o: o for o in self.outputs}
-        chosen = self.outputs if select is None else tuple(select)
+        chosen = self.inner_outputs if select is None else tuple(select)
         self.selected = frozenset(self._known(chosen, "select"))
 
     def lift(self, *names: str) -> Self:
