@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from everstep import Context, Flow, Host, Status, node
+from everstep import END, Context, Flow, Host, Status, node, route
 from everstep.errors import BadRequest, FlowChanged, FlowError, RunCancelled, TaskGone
 from everstep.testing import ManualClock
 
@@ -364,3 +364,23 @@ def test_an_endless_iteration_stops_at_the_limit(host: Host) -> None:
 
     result = host.run(Flow("f", [spin], channel={"k": int}, max_visits=10, durability="strong"))
     assert result.error is not None and result.error.code == "run.limit_exceeded"
+
+
+def test_starting_at_a_gate_forgets_what_it_had_chosen(host: Host) -> None:
+    calls: list[int] = []
+
+    @route("work", END)
+    def choose(x: int) -> str:
+        return "work"
+
+    @node(output="y")
+    def work(x: int) -> int:
+        calls.append(x)
+        if len(calls) == 1:
+            raise ValueError("once")
+        return x
+
+    flow = Flow("f", [choose, work], durability="strong")
+    assert host.run(flow, {"x": 1}, run_id="r").status == "failed"
+    assert host.resume("r", flow, start="choose")["y"] == 1
+    assert len(calls) == 2

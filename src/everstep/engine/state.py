@@ -104,6 +104,9 @@ class RunState(Scope):
         self.reopen()
         self.ended = False
         self.due, self.active, self.queue = {}, 0, {}
+        self.chosen = [0] * len(self.chosen)
+        self.arrived = [0] * len(self.arrived)
+        self.won, self.lost, self.fired = {}, {}, set()
         self.opened.clear()
         self.running.clear()
         for name in names:
