@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from everstep import END, Context, Flow, Host, Status, node, route
 from everstep.errors import BadRequest, FlowChanged, FlowError, RunCancelled, TaskGone
+from everstep.runtime import journal
 from everstep.testing import ManualClock
 
 
@@ -384,3 +386,37 @@ def test_starting_at_a_gate_forgets_what_it_had_chosen(host: Host) -> None:
     assert host.run(flow, {"x": 1}, run_id="r").status == "failed"
     assert host.resume("r", flow, start="choose")["y"] == 1
     assert len(calls) == 2
+
+
+@pytest.mark.parametrize("has_keyframes", [False, True])
+def test_a_flow_that_was_ended_stands_the_same_after_a_crash(
+    url: str, monkeypatch: pytest.MonkeyPatch, has_keyframes: bool
+) -> None:
+    if has_keyframes:
+        monkeypatch.setattr(journal, "max", lambda *_: 0, raising=False)
+    stops = [True]
+
+    @node
+    async def end(ctx: Context) -> None:
+        ctx.terminate()
+
+    @node
+    async def slow() -> int:
+        await asyncio.sleep(0.2)
+        if stops:
+            raise KeyboardInterrupt
+        return 1
+
+    @node
+    async def never() -> int:
+        return 1
+
+    flow = Flow("f", [end >> never, slow], durability="strong")
+    with Host(url) as host:
+        with pytest.raises(KeyboardInterrupt):
+            host.run(flow, run_id="r")
+        stops.clear()
+        assert host.state("r").frontier.pending == ()
+        assert host.resume("r", flow).status == "completed"
+        assert steps(host, "r") == ["end@1"]
+        assert set(host.run(flow)) == {"end.__result__", "slow.__result__"}

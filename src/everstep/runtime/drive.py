@@ -338,7 +338,7 @@ class Drive:
         """Record every finished call, and write if the policy says so."""
         trigger = await self._take_in()
         # The last put also says that the run has ended, so what is left for it waits for `_end`.
-        goes_on = self._state.active if self.failure is None else self._beside.calls
+        goes_on = self._beside.calls or (self._state.active and self.failure is None)
         if trigger is not None and goes_on and self._journal.steps:
             await self._flush(trigger, None)
 
