@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from everstep import Flow, Host, node
+from everstep import END, Flow, Host, ifelse, node
 from everstep.runtime import journal
 
 
@@ -47,3 +47,59 @@ def test_a_flow_inside_an_item_goes_on_with_the_items_inputs(
         result = host.resume("r", flow)
         assert result["z"] == ([[12, 14], [], [16]] if is_map else [12, 14, 16])
         assert seen == lists
+
+
+class Handle:
+    """Something that cannot be stored."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+@pytest.mark.parametrize("count", [0, 3])
+@pytest.mark.parametrize("is_over", [False, True])
+def test_a_map_inside_an_atomic_flow(host: Host, count: int, is_over: bool) -> None:
+    @node(output="handles")
+    def open_all(n: int) -> list[Handle]:
+        return [Handle(k) for k in range(n)]
+
+    @node(output="numbers")
+    def read(handle: Handle) -> int:
+        return handle.number
+
+    @node(output="total")
+    def add_up(numbers: list[int]) -> int:
+        return sum(numbers)
+
+    inner = Flow("inner", [open_all, read.map_over("handle").with_inputs(handle="handles"), add_up])
+    atomic = inner.as_node(durability="atomic")
+    if is_over:
+        atomic = atomic.map_over("n")
+    flow = Flow("f", [atomic.lift("numbers", "total")], durability="strong")
+    result = host.run(flow, {"n": [count, 1] if is_over else count}, run_id="r")
+    numbers = list(range(count))
+    want: Any = ([numbers, [0]], [sum(numbers), 0]) if is_over else (numbers, sum(numbers))
+    assert (result["numbers"], result["total"]) == want
+    assert dict(host.run(flow, run_id="r").nested("inner")) == dict(result.nested("inner"))
+
+
+def test_what_an_atomic_flow_was_given_and_left_alone_is_lifted(host: Host) -> None:
+    @node(output="items")
+    def grow(items: list[int]) -> list[int]:
+        return [*items, 1]
+
+    @ifelse(when_true="grow", when_false=END)
+    def is_short(items: list[int]) -> bool:
+        return len(items) < 2
+
+    inner = Flow("inner", [is_short, grow]).as_node(durability="atomic")
+    flow = Flow("f", [inner.with_inputs(items="given")])
+    assert host.run(flow, {"given": [5, 5, 5]})["items"] == [5, 5, 5]
+    assert host.run(flow, {"given": []})["items"] == [1, 1]
+
+
+def test_an_atomic_flow_shows_the_same_after_its_run(host: Host) -> None:
+    within = Flow("within", [double]).as_node()
+    flow = Flow("f", [Flow("inner", [within]).as_node(durability="atomic")], durability="strong")
+    shown = host.run(flow, {"x": 1}, run_id="r").nested("inner")
+    assert list(shown) == list(host.run(flow, run_id="r").nested("inner")) == ["y"]

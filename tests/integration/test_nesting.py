@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -343,3 +343,61 @@ def test_a_flow_wired_by_hand_is_a_node_and_shows_its_results(host: Host, durabi
     silent = Flow("silent", load >> after).as_node(durability=durability)
     result = host.run(Flow("outer", silent >> after, durability="strong"), run_id="s")
     assert {k: v for k, v in result.items() if k != "silent"} == {"after.__result__": "after"}
+
+
+@pytest.mark.parametrize("durability", ["nested", "atomic"])
+def test_a_flow_drawn_by_hand_is_a_node_like_any_other(
+    host: Host, durability: Literal["nested", "atomic"]
+) -> None:
+    @node
+    def load(x: int) -> int:
+        return x + 1
+
+    @node
+    def show(load: int) -> str:
+        return f"<{load}>"
+
+    @node
+    def after() -> str:
+        return "done"
+
+    inner = Flow("inner", load >> show)
+    flow = Flow("f", inner.as_node(durability=durability) >> after, durability="strong")
+    result = host.run(flow, {"x": 1}, run_id="r")
+    assert (result.status.value, result["after.__result__"]) == ("completed", "done")
+    if durability == "nested":
+        assert dict(result["inner"]) == {"load.__result__": 2, "show.__result__": "<2>"}
+    again = host.run(flow, {"x": 1}, run_id="r")
+    assert list(again) == list(result)
+
+
+def test_a_renamed_flow_can_still_be_mapped_and_lifted() -> None:
+    @node(output="y")
+    def double(x: int) -> int:
+        return 2 * x
+
+    mapped = Flow("inner", [double]).as_node().with_outputs(y="ys").map_over("x").lift("y")
+    assert mapped.outputs == ("ys",)
+
+
+@pytest.mark.parametrize("durability", ["nested", "atomic"])
+def test_no_node_sees_what_another_did_to_its_list(host: Host, durability: Any) -> None:
+    @node(output="items")
+    def make(x: int) -> list[dict[str, int]]:
+        return [{"n": x}]
+
+    @node(output="spoilt", retry=1)
+    def spoil(items: list[dict[str, int]], ctx: Context) -> int:
+        items[0]["n"] += 1
+        items.append({})
+        if ctx.attempt == 1:
+            raise ValueError("again")
+        return len(items)
+
+    @node(output="seen")
+    def look(items: list[dict[str, int]], spoilt: int) -> list[Any]:
+        return [items, spoilt]
+
+    inner = Flow("inner", [make, spoil, look]).as_node(durability=durability).lift("seen")
+    result = host.run(Flow("outer", [inner], durability="strong"), {"x": 1})
+    assert result["seen"] == [[{"n": 1}], 2]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from typing import Any
 
 import pytest
 
-from everstep import Context, Flow, Host, Status, node
+from everstep import END, Context, Flow, Host, Status, node, parallel, route
 from everstep.errors import BadRequest, FlowChanged, FlowError, RunCancelled, TaskGone
+from everstep.runtime import journal
 from everstep.testing import ManualClock
 
 
@@ -431,3 +433,84 @@ def test_nothing_is_kept_of_tasks_that_the_end_of_the_flow_called_off(host: Host
         result = host.run(flow, {"missing": 1}, run_id=f"r{k}")
         assert result.status == "completed"
         assert not [name for name in host.state(f"r{k}") if name.startswith("@task")]
+
+
+def test_starting_at_a_gate_forgets_what_it_had_chosen(host: Host) -> None:
+    calls: list[int] = []
+
+    @route("work", END)
+    def choose(x: int) -> str:
+        return "work"
+
+    @node(output="y")
+    def work(x: int) -> int:
+        calls.append(x)
+        if len(calls) == 1:
+            raise ValueError("once")
+        return x
+
+    flow = Flow("f", [choose, work], durability="strong")
+    assert host.run(flow, {"x": 1}, run_id="r").status == "failed"
+    assert host.resume("r", flow, start="choose")["y"] == 1
+    assert len(calls) == 2
+
+
+@pytest.mark.parametrize("has_keyframes", [False, True])
+def test_a_flow_that_was_ended_stands_the_same_after_a_crash(
+    url: str, monkeypatch: pytest.MonkeyPatch, has_keyframes: bool
+) -> None:
+    if has_keyframes:
+        monkeypatch.setattr(journal, "max", lambda *_: 0, raising=False)
+    stops = [True]
+
+    @node
+    async def end(ctx: Context) -> None:
+        ctx.terminate()
+
+    @node
+    async def slow() -> int:
+        await asyncio.sleep(0.2)
+        if stops:
+            raise KeyboardInterrupt
+        return 1
+
+    @node
+    async def never() -> int:
+        return 1
+
+    flow = Flow("f", [end >> never, slow], durability="strong")
+    with Host(url) as host:
+        with pytest.raises(KeyboardInterrupt):
+            host.run(flow, run_id="r")
+        stops.clear()
+        assert host.state("r").frontier.pending == ()
+        assert host.resume("r", flow).status == "completed"
+        assert steps(host, "r") == ["end@1"]
+        assert set(host.run(flow)) == {"end.__result__", "slow.__result__"}
+
+
+def test_a_join_cannot_be_asked_for(host: Host) -> None:
+    @node
+    def a(ctx: Context) -> None:
+        ctx.next_task("both")
+
+    @node
+    def b() -> None: ...
+
+    error = host.run(Flow("f", parallel(a, b, policy="best_effort", name="both"), durability="strong")).error
+    steps_ = [s for c in host.history(host.runs()[0].run_id) for s in c.steps if s.path == "a"]
+    assert error is None and steps_[0].error is not None
+    assert steps_[0].error.code == "task.unknown" and "where a group meets" in steps_[0].error.message
+
+
+def test_a_task_that_is_not_kept_cannot_be_read() -> None:
+    @node(output="x", persist="no")
+    def extra(n: int) -> int:
+        return n
+
+    @node
+    def use(x: int) -> int:
+        return x
+
+    with pytest.raises(FlowError, match="cannot be called again"):
+        Flow("f", [use], tasks=[extra])

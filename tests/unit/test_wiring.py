@@ -517,3 +517,9 @@ def test_every_edge_leads_forward_between_known_names(data: st.DataObject) -> No
     assert all(spec.name in entered for spec in layout.joins)
     order = {name: i for i, name in enumerate(leaf.name for leaf in layout.nodes)}
     assert all(order[x] < order[y] for x, y in layout.edges if x in order and y in order)
+
+
+def test_the_join_of_a_large_group_has_a_short_name() -> None:
+    many = parallel(*[node(name=f"member_number_{k}")(lambda: None) for k in range(30)], policy="best_effort")
+    [join] = flatten([many]).joins
+    assert join.name == "join_member_number_0_and_29_more"

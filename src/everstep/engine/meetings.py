@@ -27,7 +27,7 @@ def meet(scope: Scope, i: int, round_: int) -> None:
                 continue
             if scope.statuses[i] is Status.FAILED:
                 scope.lost[j] = scope.lost.get(j, 0) | 1 << k
-            elif not scope.active & member.nodes and _has_won(scope, j, k):
+            elif member.last >> i & 1 and _has_won(scope, i, j, k):
                 scope.won[j] = scope.won.get(j, 0) | 1 << k
         if j not in scope.fired:
             scope.activate(j, round_)
@@ -35,9 +35,11 @@ def meet(scope: Scope, i: int, round_: int) -> None:
             _forget(scope, j)
 
 
-def _has_won(scope: Scope, j: int, k: int) -> bool:
-    last = bits(scope.plan.meetings[j].members[k].last)
-    return not scope.lost.get(j, 0) >> k & 1 and any(scope.statuses[m] is Status.COMPLETED for m in last)
+def _has_won(scope: Scope, i: int, j: int, k: int) -> bool:
+    """True if a branch has come to its end with this node, and nothing in it has failed."""
+    last = scope.plan.meetings[j].members[k].last
+    is_over = scope.statuses[i] is Status.COMPLETED and not scope.active & last
+    return is_over and not scope.lost.get(j, 0) >> k & 1
 
 
 def may_go_on(scope: Scope, j: int) -> bool:

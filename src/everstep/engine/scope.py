@@ -314,9 +314,17 @@ class Scope:
         return waiting[0] if waiting else None
 
     def _end(self) -> None:
-        """Nothing more starts; what runs is still recorded."""
+        """Nothing more starts; what runs is still recorded if it ends.
+
+        Which nodes this process runs is not part of the fold, so only inner flows that are open stay due.
+        """
         self.ended = True
-        self.due = {i: r for i, r in self.due.items() if i in self.running}
+        children = self.plan.children
+        self.due = {
+            i: r
+            for i, r in self.due.items()
+            if i in self.opened and (self.opened[i].is_map or not children[i].is_atomic)
+        }
         self.active = 0
         for i in self.due:
             self.active |= 1 << i

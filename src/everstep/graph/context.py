@@ -114,6 +114,11 @@ class Context:
         name = node if isinstance(node, str) else str(getattr(node, "name", node))
         flow = self._neighbours
         params = flow.params_of(name) if flow is not None else None
+        if flow is not None and params is None and name in flow.index:
+            raise UnknownTask(
+                f"node {self.node!r} asked for {name!r}, which is where a group meets.",
+                fix="Ask for a node; the group comes to its join by itself.",
+            )
         if flow is None or params is None:
             known = list(flow.index) if flow is not None else []
             close = difflib.get_close_matches(name, known, n=1)

@@ -386,6 +386,12 @@ def _durability_problems(plan: Plan) -> Iterable[Problem]:
                 f"{n.name!r} is effectful and its outputs are read, but not kept: a resume would repeat it."
             )
             yield Problem("flow.not_durable", n.name, message, "Drop persist='no'.")
+        i = plan.index[n.name]
+        if (i in plan.tasks or plan.channelled[i]) and any(plan.readers.get(o) for o in n.outputs):
+            message = (
+                f"{n.name!r} may get its arguments from a task or the channel, and cannot be called again."
+            )
+            yield Problem("flow.not_durable", n.name, message, "Drop persist='no'.")
 
 
 def _nesting_problems(plan: Plan) -> Iterable[Problem]:

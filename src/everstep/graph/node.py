@@ -190,7 +190,9 @@ class Node(Wired):
         mapped = tuple(
             p._replace(hint=UNKNOWN, required=True) if p.name in params else p for p in self.params
         )
-        return self._copy(over=over, params=mapped, returns=UNKNOWN, inner_outputs=self.outputs)
+        return self._copy(
+            over=over, params=mapped, returns=UNKNOWN, inner_outputs=self.inner_outputs or self.outputs
+        )
 
     def alone(self) -> Node:
         """Return what a map calls for each item: the node itself, reading its parameters by their names."""

@@ -276,7 +276,9 @@ def _name_of(part: Wired) -> str:
     if isinstance(part, Chain):
         return part.name or _name_of(part.parts[-1])
     if isinstance(part, Group):
-        return part.name or "join_" + "_".join(_name_of(m) for m in part.members)
+        names = [_name_of(m) for m in part.members]
+        whole = "join_" + "_".join(names)
+        return part.name or (whole if len(whole) <= 64 else f"join_{names[0][:40]}_and_{len(names) - 1}_more")
     return part.name
 
 

@@ -12,7 +12,7 @@ import msgspec
 
 from everstep.engine.scope import Scope
 from everstep.engine.state import RunState
-from everstep.errors import BadRequest, NodeTimeout
+from everstep.errors import BadRequest, NodeTimeout, ValueNotStorable
 from everstep.graph.channel import MISSING, RESULT_SUFFIX, Channel, ChannelOp
 from everstep.graph.channel import apply as apply_op
 from everstep.model.enums import ValueForm
@@ -80,7 +80,15 @@ class ChannelDesk:
         grouped: dict[str, list[ChannelOp]] = {}
         for op in ops:
             grouped.setdefault(op.key, []).append(op)
-        return [slot for key, ops in grouped.items() for slot in self._draft(key, ops, now)]
+        return [slot for key, ops in grouped.items() for slot in self._checked(key, ops, now)]
+
+    def _checked(self, key: str, ops: list[ChannelOp], now: datetime) -> list[Slot]:
+        try:
+            return self._draft(key, ops, now)
+        except ValueNotStorable as error:
+            raise ValueNotStorable(
+                f"channel key {key!r}: {error.message}", fix="Put data in the channel, or register its type."
+            ) from error
 
     def _draft(self, key: str, ops: list[ChannelOp], now: datetime) -> list[Slot]:
         found, space, name = self.find(key, now), self._space, CHANNEL + key
@@ -171,6 +179,8 @@ class Locks:
             raise _too_long(key, timeout) from None
 
     def _try(self, key: str, owner: object) -> bool:
+        if getattr(owner, "is_dropped", False):  # nobody would ever release it
+            raise BadRequest(f"the node that asks for the lock of channel key {key!r} was called off.")
         return self._holders.setdefault(key, owner) is owner
 
     def release(self, owner: object) -> None:

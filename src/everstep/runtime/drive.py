@@ -339,7 +339,7 @@ class Drive:
         """Record every finished call, and write if the policy says so."""
         trigger = await self._take_in()
         # The last put also says that the run has ended, so what is left for it waits for `_end`.
-        goes_on = self._state.active if self.failure is None else self._beside.calls
+        goes_on = self._beside.calls or (self._state.active and self.failure is None)
         if trigger is not None and goes_on and self._journal.steps:
             await self._flush(trigger, None)
 
@@ -406,6 +406,8 @@ class Drive:
         else:
             journal.add(step, drafts)
         asked = False
+        if call.given_up_on is not None:
+            self._desk.release(call.given_up_on)
         if call.context is not None:
             self._desk.release(call)
             asked = call.context.checkpoint_request is not None and call.error is None

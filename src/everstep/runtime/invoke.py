@@ -54,6 +54,8 @@ class Call:
     is_dropped = False
     """True if nobody wants its result any more."""
     running: asyncio.Task[None] | None = None
+    given_up_on: Call | None = None
+    """The call that this one reports as too late."""
 
     def __init__(
         self,
@@ -86,7 +88,7 @@ class Call:
         """Return this call as failed, apart from the thread that may still finish it."""
         late = Call(self.scope, self.index, self.node, self.visit, self.attempt, {}, self.reads)
         late.key, late.started_at, late.error, late.task = self.key, self.started_at, error, self.task
-        late.is_dropped = self.is_dropped
+        late.is_dropped, late.given_up_on, self.is_dropped = self.is_dropped, self, True
         return late
 
     def checkpoint_metadata(self) -> dict[str, Any]:

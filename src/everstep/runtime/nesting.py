@@ -224,7 +224,7 @@ class Lists:
             if name in over.params:
                 k = over.params.index(name)
                 given = lists[k][position[k]]
-                own = space.passing(name, given) if scope.is_hidden else space.encoded(name, given)
+                own = space.unkept(name, 1, given) if scope.is_hidden else space.encoded(name, given)
             else:
                 own = slot.alias(slot.written, moves_live=False)
             inside[name] = own
@@ -278,7 +278,10 @@ def _absent(space: ValueSpace, visit: Opened, inner: str) -> list[int]:
 def _lifted(space: ValueSpace, scope: Scope, i: int, inner: str, written: Written) -> Slot:
     child, visit = scope.plan.children[i], scope.opened[i]
     if visit.is_map:
-        return _gathered(space, child, visit, inner, written)
+        gathered = _gathered(space, child, visit, inner, written)
+        if scope.is_hidden:  # inside an atomic flow there are only objects
+            return space.unkept(written.name, written.version, space.read(gathered))
+        return gathered
     old = space.areas[visit.prefix_of(0)][inner]
     if old.is_transient:
         written = Written(written.name, written.version, b"", 0, ValueForm.TRANSIENT)
@@ -339,9 +342,9 @@ def _leave(space: ValueSpace, scope: Scope, i: int, visit: Opened) -> None:
             space.drop(prefix)
             drop_inside(space, child, prefix)
     space.drop(base)
-    if child.is_atomic:
-        drop_inside(space, child, base)
     space.lists.pop(base, None)
+    if child.is_atomic or scope.is_hidden:
+        drop_inside(space, child, base)
     if visit.visit > 1:
         before = scope.prefix + scope.plan.paths[i] + (f"@{visit.visit - 1}" if visit.visit > 2 else "")
         space.drop(f"{before}/")

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from everstep.codec.growth import Shadow
+from everstep.codec.growth import Shadow, copy_containers
 from everstep.codec.payload import HEADER, body_of
 from everstep.codec.values import Values, is_plain
 from everstep.engine.scope import Scope
@@ -159,7 +159,7 @@ class ValueSpace:
                 return self._draft_list(name, value, version, None if is_kept else previous)
             return self._draft_whole(name, value, version, self._threshold)
         if persist is Persist.NO:
-            return Slot(Written(name, version, b"", 0, ValueForm.TRANSIENT), None, value)
+            return self.unkept(name, version, value)
         is_ref = persist is Persist.REF and self._blobs is not None
         return self._draft_whole(name, value, version, 0 if is_ref else None)
 
@@ -208,6 +208,14 @@ class ValueSpace:
         slot.live, slot.is_frozen = _GONE, False
         return slot
 
+    def unkept(self, name: str, version: int, value: Any) -> Slot:
+        """Return a value of which no bytes are kept."""
+        return Slot(Written(name, version, b"", 0, ValueForm.TRANSIENT), None, value)
+
+    def read(self, slot: Slot) -> Any:
+        """Return what is in a slot."""
+        return self._decode(slot.written.name, slot)
+
     def encoded(self, name: str, value: Any) -> Slot:
         """Return a value in a slot of its own, as its first version."""
         slot = self._draft_whole(name, value, 1, None)
@@ -215,10 +223,6 @@ class ValueSpace:
         if not slot.is_frozen:
             slot.live = _GONE
         return slot
-
-    def passing(self, name: str, value: Any) -> Slot:
-        """Return a value that is not kept in a slot of its own, as its first version."""
-        return Slot(Written(name, 1, b"", 0, ValueForm.TRANSIENT), None, value)
 
     def write_aside(self, draft: Slot) -> None:
         """Keep the bytes of a large draft as an artifact. Must come before any record can name them."""
@@ -289,8 +293,11 @@ class ValueSpace:
         slot = self.areas[scope.prefix][name]
         live = slot.live
         if live is not _GONE:
-            if slot.is_frozen or slot.written.form is ValueForm.TRANSIENT:
+            if slot.is_frozen:
                 return live
+            if slot.written.form is ValueForm.TRANSIENT:
+                # Inside an atomic flow nothing is encoded, so containers are copied as they are.
+                return copy_containers(live) if scope.is_hidden and type(live) in _MUTABLE else live
             if is_first_attempt and name in scope.plan.sole_reader:
                 slot.live = _GONE
                 return live
