@@ -179,6 +179,28 @@ def test_a_flow_that_fails_while_another_node_is_to_be_retried_ends_and_its_grou
         assert host.run(flow, {"x": 1})["z"] == 1
 
 
+def test_a_node_that_still_runs_when_its_atomic_flow_has_failed_is_not_missed(host: Host) -> None:
+    failed = threading.Event()
+    is_mended = False
+
+    @node(output="a")
+    def fail(x: int) -> int:
+        if not is_mended:
+            failed.set()
+            raise ValueError("boom")
+        return x
+
+    @node(output="b")
+    def linger(x: int) -> int:
+        assert failed.wait(10)
+        return x
+
+    flow = Flow("outer", [Flow("inner", [fail, linger]).as_node(durability="atomic")])
+    assert host.run(flow, {"x": 1}, run_id="a").status == "failed"
+    is_mended = True
+    assert host.resume("a", flow)["b"] == 1
+
+
 @pytest.mark.parametrize("is_flow", [False, True])
 def test_what_ends_together_with_the_first_success_is_called_off_or_counts_but_not_both(
     host: Host, is_flow: bool

@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 from hypothesis import strategies as st
 
@@ -37,7 +37,7 @@ from everstep import (
 )
 from everstep.client.views import Values
 from everstep.graph.subflow import Subflow
-from everstep.graph.wiring import Wired
+from everstep.graph.wiring import Policy, PolicyKind, Wired
 from everstep.model.enums import Flush, Mode, OnError
 from everstep.registry import Opened
 from everstep.stores.memory import MemoryData, MemoryStore
@@ -54,6 +54,7 @@ DURABILITIES: dict[str, Durability] = {
     "every 3 or 1 s": Durability(Mode.STRONG, interval=(3, timedelta(seconds=1))),
     "before effects": Durability(Mode.STRONG, flush=Flush.BEFORE_EFFECTS),
 }
+ON_ERROR = (OnError.STOP, OnError.COLLECT, OnError.SKIP)
 ALWAYS = 3
 """More than any remainder."""
 
@@ -299,10 +300,10 @@ class Built:
     def over(self, scene: Scene, part: Part) -> None:
         """A map over a plain node."""
         over, mode, source, second = self._lists(scene, part)
-        on_error = tuple(OnError)[part.variant % 3]
+        on_error = ON_ERROR[part.variant % 3]
         body = Body(part.body.failures, part.body.op, part.body.effects)
-        self._is_borne, was = self._is_borne or on_error != "stop", self._is_borne
-        if on_error != "stop":
+        self._is_borne, was = self._is_borne or on_error is not OnError.STOP, self._is_borne
+        if on_error is not OnError.STOP:
             body = Body(body.failures, body.op, body.effects, fatal=part.count % 3)
         made = self.node(scene, over, body).with_inputs(**dict(zip(over, (source, second), strict=False)))
         self._is_borne = was
@@ -328,9 +329,11 @@ class Built:
         if not scene.lists:
             self.spread(scene, part)
         source = scene.lists[part.reads[0] % len(scene.lists)]
-        on_error = tuple(OnError)[part.count % 3]
-        self._is_borne, was = self._is_borne or on_error != "stop", self._is_borne
-        made, inner = self._subflow(scene, part, source, fatal=None if on_error == "stop" else part.count % 3)
+        on_error = ON_ERROR[part.count % 3]
+        self._is_borne, was = self._is_borne or on_error is not OnError.STOP, self._is_borne
+        made, inner = self._subflow(
+            scene, part, source, fatal=None if on_error is OnError.STOP else part.count % 3
+        )
         self._is_borne = was
         made = made if part.variant == 3 else made.lift(*inner.given, *inner.given_lists)
         scene.wired.append(made.map_over("x", on_error=on_error, max_concurrency=1 + part.variant))
@@ -451,8 +454,7 @@ class Built:
             return parallel(*members, join="any", name=name)
         if kind == "quorum":
             return parallel(*members, policy=quorum(1), name=name)
-        policy: Any = kind
-        return parallel(*members, policy=policy, name=name)
+        return parallel(*members, policy=Policy(cast(PolicyKind, kind)), name=name)
 
     def _member(self, scene: Scene, part: Part, source: str, k: int, fatal: int | None) -> Wired:
         if part.inner is not None and k == 0:

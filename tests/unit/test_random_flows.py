@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -116,18 +117,18 @@ class _Blobs:
         raise AssertionError("a fold writes nothing")
 
 
-def described(state: RunState, space: ValueSpace, running: dict[str, set[int]]) -> dict[str, Any]:
+def described(state: RunState, space: ValueSpace, now: datetime) -> dict[str, Any]:
     """Return all of a state that a resume goes on from.
 
     A flow that was opened and in which nothing was recorded yet is as good as one still to be opened; what
-    is inside an atomic flow is gone after a crash; a pause that is over is forgotten when its node starts.
+    is inside an atomic flow is gone after a crash; a pause that is over may be forgotten.
     """
     lists = Lists(space)
     shown = [s for s in state.scopes() if not s.is_hidden and (s is state or is_touched(s))]
     for scope in shown:
         if scope is not state:
             lists.fill(scope)
-    scopes = {s.prefix: standing(s, running.get(s.prefix, set())) for s in shown}
+    scopes = {s.prefix: standing(s, now) for s in shown}
     inside = {
         v.prefix_of(k) for s in shown for v in s.opened.values() for k in range(v.count) if k not in v.done
     }
@@ -137,8 +138,7 @@ def described(state: RunState, space: ValueSpace, running: dict[str, set[int]]) 
         if prefix not in space.hidden and (prefix not in inside or prefix in scopes)
         for name, slot in area.items()
     }
-    told = {"scopes": scopes, "values": values, "steps": state.total, "tasks": state.task_count}
-    return copy.deepcopy({**told, "key_run": state.key_run})
+    return copy.deepcopy({"scopes": scopes, "values": values, "steps": state.total, "key_run": state.key_run})
 
 
 def is_touched(scope: Scope) -> bool:
@@ -153,12 +153,12 @@ def shown_visits(scope: Scope) -> dict[int, Any]:
     }
 
 
-def standing(scope: Scope, running: set[int]) -> dict[str, Any]:
+def standing(scope: Scope, now: datetime) -> dict[str, Any]:
     plain = ("versions", "missing", "visits", "attempts", "statuses", "reads", "chosen", "arrived", "keys")
     more = ("consumed", "due", "active", "queue", "won", "lost", "fired", "steps", "ended", "error")
     told: dict[str, Any] = {name: getattr(scope, name) for name in (*plain, *more)}
     told["due order"] = list(scope.due)
-    told["pauses"] = {i: at for i, at in scope.retry_at.items() if i not in running}
+    told["pauses"] = {i: at for i, at in scope.retry_at.items() if at > now}
     told["visits under way"] = shown_visits(scope)
     return told
 
@@ -197,14 +197,14 @@ def test_folding_the_records_gives_the_state_that_wrote_them(case: Case, keyfram
     wrong: list[Any] = []
 
     def check(journal: Journal) -> None:
-        running = {s.prefix: set(s.running) for s in journal._state.scopes()}
-        live = described(journal._state, journal._space, running)
+        now = world.clock.now()
+        live = described(journal._state, journal._space, now)
         chain = links(world.data)
         tails = [chain, chain[-1:]] if chain[-1].stored.keyframe else [chain]
         for tail in tails:
             for wired in (plan, bare):
                 folded = fold(world.data, wired, tail)
-                told = described(folded.state, folded.space, running)
+                told = described(folded.state, folded.space, now)
                 if told != live:
                     wrong.append((len(tail), wired is bare, live, told))
 

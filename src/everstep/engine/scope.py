@@ -123,6 +123,17 @@ class Scope:
             outer.busy -= 1
             outer = outer.parent
 
+    @property
+    def is_open(self) -> bool:
+        """False once the visit that this flow belongs to, or one around it, is over."""
+        here: Scope = self
+        while here.parent is not None:
+            visit = here.parent.opened.get(here.place)
+            if visit is None or visit.scopes.get(here.item) is not here:
+                return False
+            here = here.parent
+        return True
+
     def is_inside(self, scope: Scope, i: int) -> bool:
         """True if this flow lies inside a node of another, at any depth."""
         here: Scope = self
@@ -392,6 +403,9 @@ class Scope:
             return []
         active, blockers, missing, running = self.active, self.plan.blockers, self.missing, self.running
         loops = self.plan.loops
+        if self.retry_at and now is not None:
+            # One that is over is forgotten even if its node waits for others: nobody is to wake up for it.
+            self.retry_at = {i: at for i, at in self.retry_at.items() if at > now}
         found = []
         for i, round_ in self.due.items():
             if i in running or (missing[i] and not self._is_fed(i)):
@@ -406,7 +420,7 @@ class Scope:
                 continue
             if i in loops and self._is_round_under_way(active & loops[i], i, round_):
                 continue
-            if self.retry_at and now is not None and self.retry_at.get(i, now) > now:
+            if now is not None and i in self.retry_at:
                 continue
             found.append(i)
         if self.queue:
