@@ -123,17 +123,6 @@ class Scope:
             outer.busy -= 1
             outer = outer.parent
 
-    @property
-    def is_open(self) -> bool:
-        """False once the visit that this flow belongs to, or one around it, is over."""
-        here: Scope = self
-        while here.parent is not None:
-            visit = here.parent.opened.get(here.place)
-            if visit is None or visit.scopes.get(here.item) is not here:
-                return False
-            here = here.parent
-        return True
-
     def is_inside(self, scope: Scope, i: int) -> bool:
         """True if this flow lies inside a node of another, at any depth."""
         here: Scope = self
