@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from everstep import END, Context, Durability, Flow, Host, Node, Retry, ifelse, node, parallel
 from everstep.graph.blueprint import plan_of
+from everstep.registry import Opened
 from everstep.runtime import journal
+from everstep.runtime.events import Event
+from everstep.stores.memory import MemoryData, MemoryStore
 from everstep.testing.clock import ManualClock
+from everstep.testing.killing import Crashed, Killer, crash, killing
 
 
 @node(output="y")
@@ -221,3 +226,42 @@ def test_a_stored_structure_reads_back_to_the_same_bytes() -> None:
         "outer", [inner.as_node(), double.with_name("again").with_outputs("z") >> show.with_outputs("s")]
     )
     assert plan_of(flow.plan.blueprint).blueprint == flow.plan.blueprint
+
+
+@pytest.mark.parametrize("keyframe_bytes", [0, 1 << 16])
+def test_what_ran_beside_the_end_of_a_flow_does_not_start_again_after_a_crash(
+    monkeypatch: pytest.MonkeyPatch, keyframe_bytes: int
+) -> None:
+    monkeypatch.setattr(journal, "KEYFRAME_BYTES", keyframe_bytes)
+    has_ended, begun, data, clock = threading.Event(), [], MemoryData(), ManualClock(auto=True)
+
+    @node(output="a")
+    def end(ctx: Context, x: str) -> str:
+        if ctx.visit < 20:
+            ctx.next_iteration(x)
+        else:
+            ctx.terminate()
+        return x
+
+    @node(output="b")
+    def linger(x: str) -> str:
+        begun.append(x)
+        assert has_ended.wait(10)
+        return x
+
+    def tell(event: Event) -> None:
+        if event.kind == "checkpoint" and event.data["sequence"] == 21:
+            has_ended.set()
+
+    def host(at: str | None) -> Host:
+        store = killing(Opened(MemoryStore(clock, data), None, "memory:"), by=Killer(at, act=crash))
+        return Host(store, clock=clock, on_event=tell)
+
+    flow = Flow("f", [end, linger], durability="strong")
+    with host("before put 22") as first, pytest.raises(Crashed):
+        first.run(flow, {"x": "y"}, run_id="a")
+    clock.advance(timedelta(minutes=1))
+    with host(None) as second:
+        assert second.history("a")[-1].keyframe is (keyframe_bytes == 0)
+        assert dict(second.run(flow, {"x": "y"}, run_id="a")) == {"a": "y"}
+    assert begun == ["y"]
