@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from everstep import END, Context, Durability, Flow, Host, Node, Retry, ifelse, node, parallel
 from everstep.graph.blueprint import plan_of
+from everstep.registry import Opened
 from everstep.runtime import journal
+from everstep.runtime.events import Event
+from everstep.stores.memory import MemoryData, MemoryStore
 from everstep.testing.clock import ManualClock
+from everstep.testing.killing import Crashed, Killer, crash, killing
 
 
 @node(output="y")
@@ -179,6 +184,28 @@ def test_a_flow_that_fails_while_another_node_is_to_be_retried_ends_and_its_grou
         assert host.run(flow, {"x": 1})["z"] == 1
 
 
+def test_a_node_that_still_runs_when_its_atomic_flow_has_failed_is_not_missed(host: Host) -> None:
+    failed = threading.Event()
+    is_mended = False
+
+    @node(output="a")
+    def fail(x: int) -> int:
+        if not is_mended:
+            failed.set()
+            raise ValueError("boom")
+        return x
+
+    @node(output="b")
+    def linger(x: int) -> int:
+        assert failed.wait(10)
+        return x
+
+    flow = Flow("outer", [Flow("inner", [fail, linger]).as_node(durability="atomic")])
+    assert host.run(flow, {"x": 1}, run_id="a").status == "failed"
+    is_mended = True
+    assert host.resume("a", flow)["b"] == 1
+
+
 @pytest.mark.parametrize("is_flow", [False, True])
 def test_what_ends_together_with_the_first_success_is_called_off_or_counts_but_not_both(
     host: Host, is_flow: bool
@@ -199,3 +226,42 @@ def test_a_stored_structure_reads_back_to_the_same_bytes() -> None:
         "outer", [inner.as_node(), double.with_name("again").with_outputs("z") >> show.with_outputs("s")]
     )
     assert plan_of(flow.plan.blueprint).blueprint == flow.plan.blueprint
+
+
+@pytest.mark.parametrize("keyframe_bytes", [0, 1 << 16])
+def test_what_ran_beside_the_end_of_a_flow_does_not_start_again_after_a_crash(
+    monkeypatch: pytest.MonkeyPatch, keyframe_bytes: int
+) -> None:
+    monkeypatch.setattr(journal, "KEYFRAME_BYTES", keyframe_bytes)
+    has_ended, begun, data, clock = threading.Event(), [], MemoryData(), ManualClock(auto=True)
+
+    @node(output="a")
+    def end(ctx: Context, x: str) -> str:
+        if ctx.visit < 20:
+            ctx.next_iteration(x)
+        else:
+            ctx.terminate()
+        return x
+
+    @node(output="b")
+    def linger(x: str) -> str:
+        begun.append(x)
+        assert has_ended.wait(10)
+        return x
+
+    def tell(event: Event) -> None:
+        if event.kind == "checkpoint" and event.data["sequence"] == 21:
+            has_ended.set()
+
+    def host(at: str | None) -> Host:
+        store = killing(Opened(MemoryStore(clock, data), None, "memory:"), by=Killer(at, act=crash))
+        return Host(store, clock=clock, on_event=tell)
+
+    flow = Flow("f", [end, linger], durability="strong")
+    with host("before put 22") as first, pytest.raises(Crashed):
+        first.run(flow, {"x": "y"}, run_id="a")
+    clock.advance(timedelta(minutes=1))
+    with host(None) as second:
+        assert second.history("a")[-1].keyframe is (keyframe_bytes == 0)
+        assert dict(second.run(flow, {"x": "y"}, run_id="a")) == {"a": "y"}
+    assert begun == ["y"]

@@ -1,4 +1,4 @@
-"""Random flows of every shape, and what outlives the processes that run them.
+"""Random flows of every shape.
 
 Node bodies are functions of what they read. Where threads make an order visible, nothing depends on it: the
 channel is only added and appended to (and its list compared in any order), keys that nodes set are their own,
@@ -9,13 +9,12 @@ write and `Built.racy` names them.
 
 from __future__ import annotations
 
-import re
 import threading
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 from hypothesis import strategies as st
 
@@ -24,7 +23,6 @@ from everstep import (
     Context,
     Durability,
     Flow,
-    Host,
     Node,
     Retry,
     at_least,
@@ -35,17 +33,10 @@ from everstep import (
     quorum,
     route,
 )
-from everstep.client.views import Values
 from everstep.graph.subflow import Subflow
-from everstep.graph.wiring import Wired
+from everstep.graph.wiring import Policy, PolicyKind, Wired
 from everstep.model.enums import Flush, Mode, OnError
-from everstep.registry import Opened
-from everstep.stores.memory import MemoryData, MemoryStore
-from everstep.testing.clock import ManualClock
-from everstep.testing.killing import Crashed, Killer, crash, killing
 
-RUN = "run-1"
-LEASE = timedelta(seconds=30)
 DURABILITIES: dict[str, Durability] = {
     "partial": Durability(),
     "strong": Durability(Mode.STRONG),
@@ -54,6 +45,7 @@ DURABILITIES: dict[str, Durability] = {
     "every 3 or 1 s": Durability(Mode.STRONG, interval=(3, timedelta(seconds=1))),
     "before effects": Durability(Mode.STRONG, flush=Flush.BEFORE_EFFECTS),
 }
+ON_ERROR = (OnError.STOP, OnError.COLLECT, OnError.SKIP)
 ALWAYS = 3
 """More than any remainder."""
 
@@ -299,10 +291,10 @@ class Built:
     def over(self, scene: Scene, part: Part) -> None:
         """A map over a plain node."""
         over, mode, source, second = self._lists(scene, part)
-        on_error = tuple(OnError)[part.variant % 3]
+        on_error = ON_ERROR[part.variant % 3]
         body = Body(part.body.failures, part.body.op, part.body.effects)
-        self._is_borne, was = self._is_borne or on_error != "stop", self._is_borne
-        if on_error != "stop":
+        self._is_borne, was = self._is_borne or on_error is not OnError.STOP, self._is_borne
+        if on_error is not OnError.STOP:
             body = Body(body.failures, body.op, body.effects, fatal=part.count % 3)
         made = self.node(scene, over, body).with_inputs(**dict(zip(over, (source, second), strict=False)))
         self._is_borne = was
@@ -328,9 +320,11 @@ class Built:
         if not scene.lists:
             self.spread(scene, part)
         source = scene.lists[part.reads[0] % len(scene.lists)]
-        on_error = tuple(OnError)[part.count % 3]
-        self._is_borne, was = self._is_borne or on_error != "stop", self._is_borne
-        made, inner = self._subflow(scene, part, source, fatal=None if on_error == "stop" else part.count % 3)
+        on_error = ON_ERROR[part.count % 3]
+        self._is_borne, was = self._is_borne or on_error is not OnError.STOP, self._is_borne
+        made, inner = self._subflow(
+            scene, part, source, fatal=None if on_error is OnError.STOP else part.count % 3
+        )
         self._is_borne = was
         made = made if part.variant == 3 else made.lift(*inner.given, *inner.given_lists)
         scene.wired.append(made.map_over("x", on_error=on_error, max_concurrency=1 + part.variant))
@@ -451,8 +445,7 @@ class Built:
             return parallel(*members, join="any", name=name)
         if kind == "quorum":
             return parallel(*members, policy=quorum(1), name=name)
-        policy: Any = kind
-        return parallel(*members, policy=policy, name=name)
+        return parallel(*members, policy=Policy(cast(PolicyKind, kind)), name=name)
 
     def _member(self, scene: Scene, part: Part, source: str, k: int, fatal: int | None) -> Wired:
         if part.inner is not None and k == 0:
@@ -604,84 +597,3 @@ def cases(kinds: list[str] | None = None, durabilities: list[str] | None = None)
         durability=st.sampled_from(durabilities or list(DURABILITIES)),
         x=st.integers(0, 5),
     )
-
-
-class World:
-    """What outlives a process: the data and the time."""
-
-    def __init__(self, case: Case) -> None:
-        self.case = case
-        self.clock = ManualClock(auto=True)
-        self.data = MemoryData()
-
-    def host(self, killer: Killer | None = None) -> Host:
-        store = MemoryStore(self.clock, self.data)
-        return Host(killing(Opened(store, store, "memory:"), by=killer or Killer()), clock=self.clock)
-
-    def inputs(self) -> dict[str, Any]:
-        return {"x": self.case.x}
-
-    def live(self, log: Log | None = None, at: int | None = None) -> dict[str, Any] | None:
-        """Run or resume; none if the process crashed."""
-        built = Built(self.case, log)
-        with self.host(Killer(at, act=crash)) as host:
-            try:
-                result = host.run(built.flow, self.inputs(), run_id=RUN, channel={"seed": 1})
-            except Crashed:
-                self.clock.advance(LEASE * 2)
-                return None
-            return seen(host, RUN, result, built)
-
-    def recorded(self, run_id: str = RUN) -> tuple[set[tuple[str, int]], set[tuple[str, int, int]]]:
-        """Return the visits that are completed in the chain, and the attempts that failed."""
-        if run_id not in self.data.runs:
-            return set(), set()
-        with self.host() as host:
-            steps = [step for record in host.history(run_id) for step in record.steps if step.ended_at]
-        done = {(s.path, s.visit) for s in steps if s.status.value == "completed"}
-        return done, {(s.path, s.visit, s.attempts) for s in steps if s.status.value == "retrying"}
-
-
-def seen(host: Host, run_id: str, result: Any, built: Built) -> dict[str, Any]:
-    """Return what a run came to, without what is a matter of luck."""
-    state = host.state(run_id)
-    values = {name: state[name] for name in state}
-    if "@channel/log" in values:
-        values["@channel/log"] = sorted(values["@channel/log"])
-    return {
-        "status": result.status.value,
-        "error": result.error and result.error.message,
-        "result": without(plain(result), built.racy),
-        "values": without(values, built.racy),
-        "versions": without(state.versions, built.racy),
-        "visits": without(state.counters.visits, built.racy),
-    }
-
-
-def plain(values: Values) -> dict[str, Any]:
-    """Return the values of a result, those of inner flows included, as dicts."""
-    return {k: plain(v) if isinstance(v, Values) else v for k, v in values.items()}
-
-
-def without(values: Any, racy: set[str]) -> Any:
-    """Leave out what belongs to nodes that luck decides about."""
-    if not isinstance(values, dict):
-        return values
-    return {
-        name: without(value, racy)
-        for name, value in values.items()
-        if racy.isdisjoint(re.split(r"[/@#:]", name)) and name.removesuffix("_out") not in racy
-    }
-
-
-def around(path: str, visit: int) -> Iterator[tuple[str, int]]:
-    """Yield the visits after whose completion this one must not begin again: itself and those around it."""
-    yield path, visit
-    so_far, (*outer, last) = "", path.split("/")
-    for segment in [*outer, *([last] if "#" in last else [])]:
-        address, _, item = segment.partition("#")
-        name, _, number = address.partition("@")
-        yield so_far + name, int(number or 1)
-        if item:
-            yield so_far + segment, 1
-        so_far += segment + "/"

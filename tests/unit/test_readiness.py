@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -346,3 +347,15 @@ def test_a_head_chosen_while_it_runs_begins_a_round_of_its_own() -> None:
     done(state, "pick", ("work",))
     done(state, "work")
     assert ready(state) == ["back"], "what the first visit made due comes before the second"
+
+
+def test_nobody_wakes_up_for_a_pause_that_is_over_if_its_node_waits_for_another() -> None:
+    state = begin(Flow("f", [make("a", "s", "x"), make("b", "s x", "y")]), "s")
+    start = datetime(2030, 1, 1, tzinfo=UTC)
+    later = start + timedelta(seconds=10)
+    done(state, "a")
+    state.evolve(StepRecord("b", 1, Status.RETRYING, 1, retry_at=start + timedelta(seconds=1)))
+    state.write("s", 2, 0)
+    state.evolve(StepRecord("a", 2, Status.RETRYING, 1, retry_at=later))
+    assert state.startable(start + timedelta(seconds=2)) == []
+    assert state.next_retry() == later

@@ -65,8 +65,12 @@ def _visits(scope: Scope) -> dict[str, OpenedState]:
 
 def _nodes(scope: Scope) -> dict[str, NodeState]:
     """Return the standing of every node that has one."""
+    due = scope.due
+    if scope.ended:
+        # Whoever folds the steps does not know what was running: of an ended flow only open visits go on.
+        due = {i: round_ for i, round_ in due.items() if scope.prefix + scope.plan.paths[i] in _visits(scope)}
     waiting = {j for j, count in enumerate(scope.arrived) if count} | scope.won.keys() | scope.lost.keys()
-    settled = [i for i, visits in enumerate(scope.visits) if (visits or i in waiting) and i not in scope.due]
+    settled = [i for i, visits in enumerate(scope.visits) if (visits or i in waiting) and i not in due]
     path_of = scope.plan.paths.__getitem__ if scope.parent is None else scope.path_of
     # Due nodes come last, in the order they became due: a resume starts them in the same order.
     return {
@@ -79,15 +83,15 @@ def _nodes(scope: Scope) -> dict[str, NodeState]:
             retry_at=scope.retry_at.get(i),
             key=scope.keys.get(i),
             consumed=scope.consumed.get(i),
-            is_due=i in scope.due,
-            round=scope.due.get(i, 0),
+            is_due=i in due,
+            round=due.get(i, 0),
             arrived=scope.arrived[i],
             won=scope.won.get(i, 0),
             lost=scope.lost.get(i, 0),
             has_fired=i in scope.fired,
             winners=scope.winners.get(i, 0),
         )
-        for i in (*settled, *scope.due)
+        for i in (*settled, *due)
     }
 
 

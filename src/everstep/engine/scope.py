@@ -400,6 +400,9 @@ class Scope:
             return []
         active, blockers, missing, running = self.active, self.plan.blockers, self.missing, self.running
         loops = self.plan.loops
+        if self.retry_at and now is not None:
+            # One that is over is forgotten even if its node waits for others: nobody is to wake up for it.
+            self.retry_at = {i: at for i, at in self.retry_at.items() if at > now}
         found = []
         for i, round_ in self.due.items():
             if i in running or (missing[i] and not self._is_fed(i)):
@@ -414,7 +417,7 @@ class Scope:
                 continue
             if i in loops and self._is_round_under_way(active & loops[i], i, round_):
                 continue
-            if self.retry_at and now is not None and self.retry_at.get(i, now) > now:
+            if now is not None and i in self.retry_at:
                 continue
             found.append(i)
         if self.queue:

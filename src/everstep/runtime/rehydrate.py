@@ -105,7 +105,11 @@ class Rehydrated:
             for _ in range(sum(1 for step in record.steps for w in step.writes if w.is_inline)):
                 next(payloads)
             self.space.restore(record.state.values, payloads)
-            versions = {w.name: w.version for w in record.state.values}
+            versions = {
+                prefix + name: slot.written.version
+                for prefix, area in self.space.areas.items()
+                for name, slot in area.items()
+            }
             restore(self.state, versions, record.state, record.counters or Counters())
             for name in versions if self._watched else ():
                 self._note(name)
