@@ -25,15 +25,16 @@ def fork(state: RunState, step: StepRecord) -> None:
     if edited:
         state.ended = False
     for scope, names in edited.items():
-        _withdraw_choices(scope, names)
+        reached = _reached(scope, names)
+        _withdraw_choices(scope, reached)
         for name in names:
             scope.write(name, scope.versions.get(name, 0) + 1, 0)
         state.restless[scope] = None
 
 
-def _withdraw_choices(scope: Scope, edited: Iterable[str]) -> None:
-    """Take back what a gate chose and nobody acted on, if an edit makes the gate choose again."""
-    plan, visits = scope.plan, scope.visits
+def _reached(scope: Scope, edited: Iterable[str]) -> set[int]:
+    """Return the nodes that an edit makes run again, as far as that is known before they have run."""
+    plan = scope.plan
     reached: set[int] = set()
     names = list(edited)
     for name in names:
@@ -41,14 +42,28 @@ def _withdraw_choices(scope: Scope, edited: Iterable[str]) -> None:
             if i not in reached and not plan.is_target[i]:
                 reached.add(i)
                 names.extend(plan.nodes[i].outputs)
+    return reached
+
+
+def _withdraw_choices(scope: Scope, reached: set[int]) -> None:
+    """Take back what a gate chose and nobody acted on, if an edit makes the gate choose again."""
+    plan, visits = scope.plan, scope.visits
     gates = {i: node for i, node in enumerate(plan.nodes) if isinstance(node, Gate) and visits[i]}
     for g in reached & gates.keys() - scope.due.keys():
         for name in gates[g].targets:
             t = plan.index.get(name)
+            if t is None or scope.chosen[t] <= _is_acted_on(scope, t):
+                continue
             # Where another gate may have chosen the same node, that choice must stand.
-            if t is None or not scope.chosen[t] or any(name in gates[o].targets for o in gates if o != g):
+            if any(name in gates[o].targets for o in gates if o != g):
                 continue
             scope.chosen[t] -= 1
             if not scope.chosen[t]:
                 scope.due.pop(t, None)
                 scope.active &= ~(1 << t)
+
+
+def _is_acted_on(scope: Scope, t: int) -> bool:
+    """True if a node that was chosen is an inner flow under way: it ends as it began."""
+    visit = scope.opened.get(t)
+    return visit is not None and visit.task is None
