@@ -405,3 +405,38 @@ def test_what_reads_the_members_of_an_early_join_does_not_wait_for_them_either(h
     result = host.run(flow, run_id="r")
     assert result["after.__result__"] == "early -" and result["slow.__result__"] == "late"
     assert [s.path for c in host.history("r") for s in c.steps].count("after") == 1
+
+
+def test_a_failure_that_a_group_inside_bears_is_not_held_against_it(host: Host) -> None:
+    make = recorder([])
+    inner = parallel(make("x", fails=True), make("y"), policy="best_effort", name="inner")
+    outer = parallel(inner, make("z"), policy=at_least(2), name="outer")
+    assert host.run(Flow("f", outer >> make("end"), durability="strong")).error is None
+
+
+@pytest.mark.parametrize("options", [{"policy": at_least(2)}, {"join": quorum(2)}])
+def test_a_group_inside_that_went_on_early_has_succeeded(host: Host, options: Any) -> None:
+    release = threading.Event()
+
+    @node
+    def slow() -> str:
+        assert release.wait(10)
+        return "late"
+
+    @node
+    def quick() -> str:
+        return "early"
+
+    @node
+    def other() -> str:
+        return "too"
+
+    @node
+    def after(quick: str = "-", other: str = "-") -> str:
+        release.set()
+        return f"{quick} {other}"
+
+    outer = parallel(parallel(quick, slow, join="any", name="inner"), other, name="outer", **options)
+    result = host.run(Flow("f", outer >> after, durability="strong"), run_id="r")
+    assert result.error is None and result["after.__result__"] == "early too"
+    assert [s.path for c in host.history("r") for s in c.steps].count("after") == 1

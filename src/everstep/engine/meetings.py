@@ -9,6 +9,7 @@ from everstep.model.enums import Status
 
 if TYPE_CHECKING:
     from everstep.engine.scope import Scope
+    from everstep.graph.plan import Member
 
 
 def bears(scope: Scope, i: int) -> bool:
@@ -25,14 +26,29 @@ def meet(scope: Scope, i: int, round_: int) -> None:
         for k, member in enumerate(meeting.members):
             if not member.nodes >> i & 1:
                 continue
-            if scope.statuses[i] is Status.FAILED:
+            if scope.statuses[i] is Status.FAILED and not _is_borne_inside(scope, i, member):
                 scope.lost[j] = scope.lost.get(j, 0) | 1 << k
-            elif not scope.active & member.nodes and _has_won(scope, j, k):
+            elif not _under_way(scope, member) and _has_won(scope, j, k):
                 scope.won[j] = scope.won.get(j, 0) | 1 << k
         if j not in scope.fired:
             scope.activate(j, round_)
         elif not scope.active & meeting.everyone:
             _forget(scope, j)
+
+
+def _is_borne_inside(scope: Scope, i: int, member: Member) -> bool:
+    """True if the failure of a node is the affair of a group inside the branch, not of the branch."""
+    found = (scope.plan.meetings[j] for j in member.joins)
+    return any(meeting.bears and meeting.everyone >> i & 1 for meeting in found)
+
+
+def _under_way(scope: Scope, member: Member) -> int:
+    """Return the active nodes of a branch, but for those that a group inside it has gone on without."""
+    active = scope.active & member.nodes
+    for j in member.joins if active else ():
+        if j in scope.fired:
+            active &= ~scope.plan.meetings[j].everyone
+    return active
 
 
 def _has_won(scope: Scope, j: int, k: int) -> bool:
