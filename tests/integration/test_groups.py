@@ -440,3 +440,22 @@ def test_a_group_inside_that_went_on_early_has_succeeded(host: Host, options: An
     result = host.run(Flow("f", outer >> after, durability="strong"), run_id="r")
     assert result.error is None and result["after.__result__"] == "early too"
     assert [s.path for c in host.history("r") for s in c.steps].count("after") == 1
+
+
+def test_what_a_task_brings_to_a_node_behind_a_group_is_not_taken_for_a_loser(host: Host) -> None:
+    @node
+    def good() -> str:
+        return "fine"
+
+    @node
+    def bad() -> str:
+        raise ValueError("no")
+
+    @node
+    def after(ctx: Context, good: str = "-", bad: str = "-") -> str:
+        if ctx.visit == 1:
+            ctx.next_task("after", bad="brought")
+        return f"{good} {bad}"
+
+    flow = Flow("f", parallel(good, bad, policy="best_effort") >> after, durability="strong")
+    assert host.run(flow)["after.__result__"] == "fine brought"
