@@ -459,3 +459,29 @@ def test_what_a_task_brings_to_a_node_behind_a_group_is_not_taken_for_a_loser(ho
 
     flow = Flow("f", parallel(good, bad, policy="best_effort") >> after, durability="strong")
     assert host.run(flow)["after.__result__"] == "fine brought"
+
+
+def test_a_node_behind_an_early_join_waits_for_the_member_that_it_cannot_do_without(host: Host) -> None:
+    release = threading.Event()
+
+    @node
+    def slow() -> str:
+        assert release.wait(10)
+        return "late"
+
+    @node
+    def quick() -> str:
+        return "early"
+
+    @node
+    def beside() -> None:
+        release.set()
+
+    @node
+    def after(slow: str, quick: str = "-") -> str:
+        return f"{quick} {slow}"
+
+    flow = Flow("f", parallel(quick, slow, join="any") >> (after | beside), durability="strong")
+    result = host.run(flow, run_id="r")
+    assert result["after.__result__"] == "early late"
+    assert [s.path for c in host.history("r") for s in c.steps].count("after") == 1

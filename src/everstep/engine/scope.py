@@ -342,6 +342,9 @@ class Scope:
         if is_first:
             for i in plan.needed_by.get(name, ()):
                 self.missing[i] -= 1
+                # Behind an early join, it may be the only thing that the node was still waiting for.
+                if wakes and self.arrived[i] and not (self.missing[i] or plan.is_target[i]):
+                    self.activate(i, round_)
         if wakes:
             for i in plan.wakes.get(name, ()):
                 if plan.is_target[i] or self.missing[i]:
