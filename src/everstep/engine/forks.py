@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from everstep.engine import meetings
 from everstep.engine.scope import Scope
 from everstep.engine.state import RunState
 from everstep.graph.node import Gate
@@ -27,22 +28,33 @@ def fork(state: RunState, step: StepRecord) -> None:
     for scope, names in edited.items():
         reached = _reached(scope, names)
         _withdraw_choices(scope, reached)
+        meetings.meet_anew(scope, reached)
         for name in names:
             scope.write(name, scope.versions.get(name, 0) + 1, 0)
+            _wake_behind_joins(scope, name)
         state.restless[scope] = None
 
 
 def _reached(scope: Scope, edited: Iterable[str]) -> set[int]:
     """Return the nodes that an edit makes run again, as far as that is known before they have run."""
     plan = scope.plan
+    todo = [i for name in edited for i in plan.readers.get(name, ())]
     reached: set[int] = set()
-    names = list(edited)
-    for name in names:
-        for i in plan.readers.get(name, ()):
-            if i not in reached and not plan.is_target[i]:
-                reached.add(i)
-                names.extend(plan.nodes[i].outputs)
+    while todo:
+        i = todo.pop()
+        if i not in reached and not plan.is_target[i]:
+            reached.add(i)
+            todo.extend(plan.follows.get(i, ()))
+            todo.extend(r for name in plan.nodes[i].outputs for r in plan.readers.get(name, ()))
     return reached
+
+
+def _wake_behind_joins(scope: Scope, name: str) -> None:
+    """Start the nodes behind early joins that read an edited value, which nothing but an edit does."""
+    plan = scope.plan
+    for i in sorted({*plan.readers.get(name, ())} - {*plan.wakes.get(name, ())}):
+        if name in scope.reads[i] and not (plan.is_target[i] or meetings.has_lost(scope, i, name)):
+            scope.activate(i, 0)
 
 
 def _withdraw_choices(scope: Scope, reached: set[int]) -> None:

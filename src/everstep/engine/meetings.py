@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from everstep.graph.loops import bits
+from everstep.graph.loops import bits, mask_of
 from everstep.model.enums import Status
 
 if TYPE_CHECKING:
@@ -92,6 +93,30 @@ def _forget(scope: Scope, j: int) -> None:
     scope.fired.discard(j)
     scope.won.pop(j, None)
     scope.lost.pop(j, None)
+
+
+def meet_anew(scope: Scope, again: Iterable[int]) -> None:
+    """Some nodes are to run again: their branches have not settled, those of the others still count."""
+    plan, nodes = scope.plan, mask_of(again)
+    for j, meeting in plan.meetings.items():
+        touched = mask_of(k for k, member in enumerate(meeting.members) if member.nodes & nodes)
+        winners = scope.winners.get(j, 0)
+        if not touched or (j in scope.fired and not winners & touched):
+            continue  # what came too late for the join comes too late again
+        won, lost = scope.won.pop(j, 0), scope.lost.pop(j, 0)
+        if scope.visits[j] and j not in scope.due and j not in scope.fired:
+            won = winners
+            lost = mask_of(k for k, member in enumerate(meeting.members) if _has_failed(scope, member))
+        scope.fired.discard(j)
+        if won & ~touched:
+            scope.won[j] = won & ~touched
+        if lost & ~touched:
+            scope.lost[j] = lost & ~touched
+
+
+def _has_failed(scope: Scope, member: Member) -> bool:
+    failed = (i for i in bits(member.nodes) if scope.statuses[i] is Status.FAILED)
+    return any(not _is_borne_inside(scope, i, member) for i in failed)
 
 
 def reopen(scope: Scope, j: int) -> None:
