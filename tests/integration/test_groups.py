@@ -485,3 +485,54 @@ def test_a_node_behind_an_early_join_waits_for_the_member_that_it_cannot_do_with
     result = host.run(flow, run_id="r")
     assert result["after.__result__"] == "early late"
     assert [s.path for c in host.history("r") for s in c.steps].count("after") == 1
+
+
+def alternating() -> Any:
+    """Return a race of `a` and `b` that `b` wins in the second round of three."""
+    wins = ["a", "b", "a"]
+
+    def racer(name: str) -> Node:
+        async def run(n: int) -> str:
+            await asyncio.sleep(0 if wins[n - 1] == name else 60)
+            return f"{name}{n}"
+
+        return node(name=name)(run)
+
+    return parallel(racer("a"), racer("b"), policy="first_success", name="race")
+
+
+@pytest.mark.parametrize("durability", ["nested", "atomic"])
+def test_a_flow_behind_a_race_reads_only_the_winner_too(host: Host, durability: Any) -> None:
+    calls: list[str] = []
+
+    @node(output="seen")
+    def after(n: int, a: str = "-", b: str = "-") -> list[str]:
+        calls.append(f"{a} {b}")
+        return calls
+
+    inner = Flow("inner", [after]).as_node(durability=durability)
+    host.run(looped(alternating() >> inner))
+    assert calls == ["a1 -", "- b2", "a3 -"]
+
+
+def test_a_flow_behind_a_group_with_a_failed_member_runs_once_in_each_round(host: Host) -> None:
+    calls: list[str] = []
+
+    @node
+    def a(n: int) -> str:
+        return f"a{n}"
+
+    @node
+    def b(n: int) -> str:
+        if n == 2:
+            raise ValueError("down")
+        return f"b{n}"
+
+    @node(output="seen")
+    def after(n: int, a: str = "-", b: str = "-") -> list[str]:
+        calls.append(f"{a} {b}")
+        return calls
+
+    inner = Flow("inner", [after]).as_node()
+    host.run(looped(parallel(a, b, policy="best_effort", name="both") >> inner))
+    assert calls == ["a1 b1", "a2 -", "a3 b3"]

@@ -89,6 +89,15 @@ def has_lost(scope: Scope, i: int, name: str) -> bool:
     return source is not None and not scope.winners.get(source[0], 0) >> source[1] & 1
 
 
+def is_left_out(scope: Scope, i: int, name: str) -> bool:
+    """True if a node does without a value: who writes it has lost, and the node has a default for it."""
+    plan = scope.plan
+    if i not in plan.fed or name in plan.required[i] or not has_lost(scope, i, name):
+        return False
+    over = plan.children[i].over if i in plan.children else None
+    return over is None or all(p.source != name or p.name not in over.params for p in plan.nodes[i].params)
+
+
 def _forget(scope: Scope, j: int) -> None:
     scope.fired.discard(j)
     scope.won.pop(j, None)

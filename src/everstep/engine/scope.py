@@ -354,7 +354,10 @@ class Scope:
 
     def _is_stale(self, i: int) -> bool:
         reads, versions = self.reads[i], self.versions
-        return any(versions.get(name, 0) > reads.get(name, 0) for name in self.plan.watched[i])
+        return any(
+            versions.get(name, 0) > reads.get(name, 0) and not meetings.is_left_out(self, i, name)
+            for name in self.plan.watched[i]
+        )
 
     def _note_retry(self, i: int, step: StepRecord) -> None:
         if step.retry_at is not None:

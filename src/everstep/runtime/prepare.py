@@ -48,8 +48,9 @@ class Arguments:
     def _add_more(self, call: Call) -> None:
         scope, i = call.scope, call.index
         for p in call.node.params if i in scope.plan.fed else ():
-            if not p.required and meetings.has_lost(scope, i, p.source):
+            if meetings.is_left_out(scope, i, p.source):
                 call.kwargs.pop(p.name, None)
+                call.reads.pop(p.source, None)
         task = scope.task_of(i)
         if task is not None:
             self._answer(call, task)
