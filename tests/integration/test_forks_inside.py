@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from everstep import Flow, Host, node
+from everstep import Flow, Host, ifelse, node
 
 called: list[str] = []
 
@@ -60,3 +60,22 @@ def test_edit_of_one_item_of_a_map_leaves_the_others() -> None:
         at = next(c.sequence for c in host.checkpoints("r") if "measure#1/split" in c.nodes)
         fork = host.fork("r", at=at, state={"measure#1/words": ["x", "y", "z"]})
         assert host.resume(fork.run_id, flow)["count"] == [2, 3]
+
+
+def test_edit_that_makes_a_gate_choose_again_lets_the_flow_it_chose_end_and_counts_the_new_choice() -> None:
+    @ifelse(when_true="measure", when_false="reject")
+    def is_fit(text: str) -> bool:
+        return "!" not in text
+
+    @node(output="rejected")
+    def reject(text: str) -> str:
+        return text
+
+    flow = Flow("essay", [is_fit, Flow("measure", [split, count]).as_node(), reject], durability="strong")
+    with Host("memory:") as host:
+        host.run(flow, {"text": "a b c"}, run_id="r")
+        at = next(c.sequence for c in host.checkpoints("r") if "measure/split" in c.nodes)
+        same = host.resume(host.fork("r", at=at, inputs={"text": "z"}).run_id, flow)
+        other = host.resume(host.fork("r", at=at, inputs={"text": "z!"}).run_id, flow)
+    assert (same["words"], same["count"]) == (["z"], 1)
+    assert (other["words"], other["count"], other["rejected"]) == (["a", "b", "c"], 3, "z!")

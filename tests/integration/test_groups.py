@@ -405,3 +405,134 @@ def test_what_reads_the_members_of_an_early_join_does_not_wait_for_them_either(h
     result = host.run(flow, run_id="r")
     assert result["after.__result__"] == "early -" and result["slow.__result__"] == "late"
     assert [s.path for c in host.history("r") for s in c.steps].count("after") == 1
+
+
+def test_a_failure_that_a_group_inside_bears_is_not_held_against_it(host: Host) -> None:
+    make = recorder([])
+    inner = parallel(make("x", fails=True), make("y"), policy="best_effort", name="inner")
+    outer = parallel(inner, make("z"), policy=at_least(2), name="outer")
+    assert host.run(Flow("f", outer >> make("end"), durability="strong")).error is None
+
+
+@pytest.mark.parametrize("options", [{"policy": at_least(2)}, {"join": quorum(2)}])
+def test_a_group_inside_that_went_on_early_has_succeeded(host: Host, options: Any) -> None:
+    release = threading.Event()
+
+    @node
+    def slow() -> str:
+        assert release.wait(10)
+        return "late"
+
+    @node
+    def quick() -> str:
+        return "early"
+
+    @node
+    def other() -> str:
+        return "too"
+
+    @node
+    def after(quick: str = "-", other: str = "-") -> str:
+        release.set()
+        return f"{quick} {other}"
+
+    outer = parallel(parallel(quick, slow, join="any", name="inner"), other, name="outer", **options)
+    result = host.run(Flow("f", outer >> after, durability="strong"), run_id="r")
+    assert result.error is None and result["after.__result__"] == "early too"
+    assert [s.path for c in host.history("r") for s in c.steps].count("after") == 1
+
+
+def test_what_a_task_brings_to_a_node_behind_a_group_is_not_taken_for_a_loser(host: Host) -> None:
+    @node
+    def good() -> str:
+        return "fine"
+
+    @node
+    def bad() -> str:
+        raise ValueError("no")
+
+    @node
+    def after(ctx: Context, good: str = "-", bad: str = "-") -> str:
+        if ctx.visit == 1:
+            ctx.next_task("after", bad="brought")
+        return f"{good} {bad}"
+
+    flow = Flow("f", parallel(good, bad, policy="best_effort") >> after, durability="strong")
+    assert host.run(flow)["after.__result__"] == "fine brought"
+
+
+def test_a_node_behind_an_early_join_waits_for_the_member_that_it_cannot_do_without(host: Host) -> None:
+    release = threading.Event()
+
+    @node
+    def slow() -> str:
+        assert release.wait(10)
+        return "late"
+
+    @node
+    def quick() -> str:
+        return "early"
+
+    @node
+    def beside() -> None:
+        release.set()
+
+    @node
+    def after(slow: str, quick: str = "-") -> str:
+        return f"{quick} {slow}"
+
+    flow = Flow("f", parallel(quick, slow, join="any") >> (after | beside), durability="strong")
+    result = host.run(flow, run_id="r")
+    assert result["after.__result__"] == "early late"
+    assert [s.path for c in host.history("r") for s in c.steps].count("after") == 1
+
+
+def alternating() -> Any:
+    """Return a race of `a` and `b` that `b` wins in the second round of three."""
+    wins = ["a", "b", "a"]
+
+    def racer(name: str) -> Node:
+        async def run(n: int) -> str:
+            await asyncio.sleep(0 if wins[n - 1] == name else 60)
+            return f"{name}{n}"
+
+        return node(name=name)(run)
+
+    return parallel(racer("a"), racer("b"), policy="first_success", name="race")
+
+
+@pytest.mark.parametrize("durability", ["nested", "atomic"])
+def test_a_flow_behind_a_race_reads_only_the_winner_too(host: Host, durability: Any) -> None:
+    calls: list[str] = []
+
+    @node(output="seen")
+    def after(n: int, a: str = "-", b: str = "-") -> list[str]:
+        calls.append(f"{a} {b}")
+        return calls
+
+    inner = Flow("inner", [after]).as_node(durability=durability)
+    host.run(looped(alternating() >> inner))
+    assert calls == ["a1 -", "- b2", "a3 -"]
+
+
+def test_a_flow_behind_a_group_with_a_failed_member_runs_once_in_each_round(host: Host) -> None:
+    calls: list[str] = []
+
+    @node
+    def a(n: int) -> str:
+        return f"a{n}"
+
+    @node
+    def b(n: int) -> str:
+        if n == 2:
+            raise ValueError("down")
+        return f"b{n}"
+
+    @node(output="seen")
+    def after(n: int, a: str = "-", b: str = "-") -> list[str]:
+        calls.append(f"{a} {b}")
+        return calls
+
+    inner = Flow("inner", [after]).as_node()
+    host.run(looped(parallel(a, b, policy="best_effort", name="both") >> inner))
+    assert calls == ["a1 b1", "a2 -", "a3 b3"]

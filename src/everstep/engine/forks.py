@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from everstep.engine import meetings
 from everstep.engine.scope import Scope
 from everstep.engine.state import RunState
 from everstep.graph.node import Gate
@@ -25,30 +26,56 @@ def fork(state: RunState, step: StepRecord) -> None:
     if edited:
         state.ended = False
     for scope, names in edited.items():
-        _withdraw_choices(scope, names)
+        reached = _reached(scope, names)
+        _withdraw_choices(scope, reached)
+        meetings.meet_anew(scope, reached)
         for name in names:
             scope.write(name, scope.versions.get(name, 0) + 1, 0)
+            _wake_behind_joins(scope, name)
         state.restless[scope] = None
 
 
-def _withdraw_choices(scope: Scope, edited: Iterable[str]) -> None:
+def _reached(scope: Scope, edited: Iterable[str]) -> set[int]:
+    """Return the nodes that an edit makes run again, as far as that is known before they have run."""
+    plan = scope.plan
+    todo = [i for name in edited for i in plan.readers.get(name, ())]
+    reached: set[int] = set()
+    while todo:
+        i = todo.pop()
+        if i not in reached and not plan.is_target[i]:
+            reached.add(i)
+            todo.extend(plan.follows.get(i, ()))
+            todo.extend(r for name in plan.nodes[i].outputs for r in plan.readers.get(name, ()))
+    return reached
+
+
+def _wake_behind_joins(scope: Scope, name: str) -> None:
+    """Start the nodes behind early joins that read an edited value, which nothing but an edit does."""
+    plan = scope.plan
+    for i in sorted({*plan.readers.get(name, ())} - {*plan.wakes.get(name, ())}):
+        if name in scope.reads[i] and not (plan.is_target[i] or meetings.has_lost(scope, i, name)):
+            scope.activate(i, 0)
+
+
+def _withdraw_choices(scope: Scope, reached: set[int]) -> None:
     """Take back what a gate chose and nobody acted on, if an edit makes the gate choose again."""
     plan, visits = scope.plan, scope.visits
-    reached: set[int] = set()
-    names = list(edited)
-    for name in names:
-        for i in plan.readers.get(name, ()):
-            if i not in reached and not plan.is_target[i]:
-                reached.add(i)
-                names.extend(plan.nodes[i].outputs)
     gates = {i: node for i, node in enumerate(plan.nodes) if isinstance(node, Gate) and visits[i]}
     for g in reached & gates.keys() - scope.due.keys():
         for name in gates[g].targets:
             t = plan.index.get(name)
+            if t is None or scope.chosen[t] <= _is_acted_on(scope, t):
+                continue
             # Where another gate may have chosen the same node, that choice must stand.
-            if t is None or not scope.chosen[t] or any(name in gates[o].targets for o in gates if o != g):
+            if any(name in gates[o].targets for o in gates if o != g):
                 continue
             scope.chosen[t] -= 1
             if not scope.chosen[t]:
                 scope.due.pop(t, None)
                 scope.active &= ~(1 << t)
+
+
+def _is_acted_on(scope: Scope, t: int) -> bool:
+    """True if a node that was chosen is an inner flow under way: it ends as it began."""
+    visit = scope.opened.get(t)
+    return visit is not None and visit.task is None

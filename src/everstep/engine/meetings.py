@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from everstep.graph.loops import bits
+from everstep.graph.loops import bits, mask_of
 from everstep.model.enums import Status
 
 if TYPE_CHECKING:
     from everstep.engine.scope import Scope
+    from everstep.graph.plan import Member
 
 
 def bears(scope: Scope, i: int) -> bool:
@@ -25,7 +27,7 @@ def meet(scope: Scope, i: int, round_: int) -> None:
         for k, member in enumerate(meeting.members):
             if not member.nodes >> i & 1:
                 continue
-            if scope.statuses[i] is Status.FAILED:
+            if scope.statuses[i] is Status.FAILED and not _is_borne_inside(scope, i, member):
                 scope.lost[j] = scope.lost.get(j, 0) | 1 << k
             elif member.last >> i & 1 and _has_won(scope, i, j, k):
                 scope.won[j] = scope.won.get(j, 0) | 1 << k
@@ -33,6 +35,12 @@ def meet(scope: Scope, i: int, round_: int) -> None:
             scope.activate(j, round_)
         elif not scope.active & meeting.everyone:
             _forget(scope, j)
+
+
+def _is_borne_inside(scope: Scope, i: int, member: Member) -> bool:
+    """True if the failure of a node is the affair of a group inside the branch, not of the branch."""
+    found = (scope.plan.meetings[j] for j in member.joins)
+    return any(meeting.bears and meeting.everyone >> i & 1 for meeting in found)
 
 
 def _has_won(scope: Scope, i: int, j: int, k: int) -> bool:
@@ -74,10 +82,43 @@ def has_lost(scope: Scope, i: int, name: str) -> bool:
     return source is not None and not scope.winners.get(source[0], 0) >> source[1] & 1
 
 
+def is_left_out(scope: Scope, i: int, name: str) -> bool:
+    """True if a node does without a value: who writes it has lost, and the node has a default for it."""
+    plan = scope.plan
+    if i not in plan.fed or name in plan.required[i] or not has_lost(scope, i, name):
+        return False
+    over = plan.children[i].over if i in plan.children else None
+    return over is None or all(p.source != name or p.name not in over.params for p in plan.nodes[i].params)
+
+
 def _forget(scope: Scope, j: int) -> None:
     scope.fired.discard(j)
     scope.won.pop(j, None)
     scope.lost.pop(j, None)
+
+
+def meet_anew(scope: Scope, again: Iterable[int]) -> None:
+    """Some nodes are to run again: their branches have not settled, those of the others still count."""
+    plan, nodes = scope.plan, mask_of(again)
+    for j, meeting in plan.meetings.items():
+        touched = mask_of(k for k, member in enumerate(meeting.members) if member.nodes & nodes)
+        winners = scope.winners.get(j, 0)
+        if not touched or (j in scope.fired and not winners & touched):
+            continue  # what came too late for the join comes too late again
+        won, lost = scope.won.pop(j, 0), scope.lost.pop(j, 0)
+        if scope.visits[j] and j not in scope.due and j not in scope.fired:
+            won = winners
+            lost = mask_of(k for k, member in enumerate(meeting.members) if _has_failed(scope, member))
+        scope.fired.discard(j)
+        if won & ~touched:
+            scope.won[j] = won & ~touched
+        if lost & ~touched:
+            scope.lost[j] = lost & ~touched
+
+
+def _has_failed(scope: Scope, member: Member) -> bool:
+    failed = (i for i in bits(member.nodes) if scope.statuses[i] is Status.FAILED)
+    return any(not _is_borne_inside(scope, i, member) for i in failed)
 
 
 def reopen(scope: Scope, j: int) -> None:

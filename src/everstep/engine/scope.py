@@ -350,6 +350,9 @@ class Scope:
         if is_first:
             for i in plan.needed_by.get(name, ()):
                 self.missing[i] -= 1
+                # Behind an early join, it may be the only thing that the node was still waiting for.
+                if wakes and self.arrived[i] and not (self.missing[i] or plan.is_target[i]):
+                    self.activate(i, round_)
         if wakes:
             for i in plan.wakes.get(name, ()):
                 if plan.is_target[i] or self.missing[i]:
@@ -359,7 +362,10 @@ class Scope:
 
     def _is_stale(self, i: int) -> bool:
         reads, versions = self.reads[i], self.versions
-        return any(versions.get(name, 0) > reads.get(name, 0) for name in self.plan.watched[i])
+        return any(
+            versions.get(name, 0) > reads.get(name, 0) and not meetings.is_left_out(self, i, name)
+            for name in self.plan.watched[i]
+        )
 
     def _note_retry(self, i: int, step: StepRecord) -> None:
         if step.retry_at is not None:

@@ -43,6 +43,8 @@ class Member(NamedTuple):
     name: str
     nodes: int
     last: int
+    joins: tuple[int, ...]
+    """The joins of the groups inside it."""
 
 
 class Meeting(NamedTuple):
@@ -172,7 +174,8 @@ class Plan:
             if isinstance(n, JoinNode):
                 branches = [(m, dict.fromkeys((*m.nodes, *m.last))) for m in n.spec.members]
                 members = tuple(
-                    Member(m.name, self._mask(names), self._mask(m.last)) for m, names in branches
+                    Member(m.name, self._mask(names), self._mask(m.last), self._joins(names))
+                    for m, names in branches
                 )
                 everyone = 0
                 for m in members:
@@ -211,6 +214,10 @@ class Plan:
 
     def _mask(self, names: Iterable[str]) -> int:
         return mask_of(self.index[name] for name in names)
+
+    def _joins(self, names: Iterable[str]) -> tuple[int, ...]:
+        found = (self.index[name] for name in names)
+        return tuple(i for i in found if isinstance(self.nodes[i], JoinNode))
 
     def _edges(self) -> Graph:
         graph: Graph = {i: set() for i in range(len(self.nodes))}

@@ -81,7 +81,11 @@ class Inner:
         except MapInputError as error:
             return error
         sources = [p.source for p in scope.plan.nodes[i].params]
-        reads = {name: scope.versions[name] for name in sources if name in scope.versions}
+        reads = {
+            name: scope.versions[name]
+            for name in sources
+            if name in scope.versions and not meetings.is_left_out(scope, i, name)
+        }
         step = decide.opened(scope, i, reads=reads, items=items, now=self._clock.now())
         is_kept = not scope.is_hidden and (items is not None or not child.is_atomic)
         if is_kept:

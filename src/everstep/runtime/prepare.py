@@ -47,14 +47,15 @@ class Arguments:
 
     def _add_more(self, call: Call) -> None:
         scope, i = call.scope, call.index
+        for p in call.node.params if i in scope.plan.fed else ():
+            if meetings.is_left_out(scope, i, p.source):
+                call.kwargs.pop(p.name, None)
+                call.reads.pop(p.source, None)
         task = scope.task_of(i)
         if task is not None:
             self._answer(call, task)
         if len(call.kwargs) < len(call.node.params) and scope.plan.channelled[i]:
             self._fill_from_channel(call)
-        for p in call.node.params if i in scope.plan.fed else ():
-            if not p.required and meetings.has_lost(scope, i, p.source):
-                call.kwargs.pop(p.name, None)
         if i in scope.plan.meetings:
             call.kwargs["outcomes"] = meetings.outcomes(scope, i)
 
