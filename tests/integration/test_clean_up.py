@@ -124,6 +124,20 @@ class TestCleanUp:
             host.state(fork, 4)
         assert host.state(fork)["round"] == LAST
 
+    def test_a_fork_with_a_gap_is_recalled_compared_and_replayed(self, host: Host) -> None:
+        fork = host.fork("run", at=3, inputs={"salt": "cd"}).run_id
+        host.resume(fork, BOOK)
+        ends = [(c.sequence, s) for c in host.history(fork) for s in c.steps if s.path == "write_page"]
+        host.clean_up(fork, keep=1)
+        oldest = host.info(fork).trimmed_before
+        first, second, *_ = [s for sequence, s in ends if sequence >= oldest]
+        versions = [(w.name, w.version) for w in (*ends[0][1].writes, *first.writes)]
+        found = host.recall(fork, versions)
+        assert [v for (name, _), v in found.items() if name == "round"] == [1, first.visit]
+        assert host.replay(fork, f"write_page@{second.visit}", BOOK).is_equal
+        part = host.bisect("run", fork)
+        assert part is not None and part.visit == first.visit
+
     def test_inputs_are_still_compared_as_far_as_they_are_known(self, host: Host) -> None:
         host.clean_up("run")
         assert host.run(BOOK, INPUTS, run_id="run").status is Status.COMPLETED

@@ -24,6 +24,9 @@ class Chain:
         self._runs = runs
         self.run_id = run_id
         self.records = records
+        numbers = {record.sequence for record in records}
+        self.beginnings = sorted(n for n in numbers if n - 1 not in numbers)
+        """The records before which there is none: of a fork, what lies between may have been removed."""
         self.writes: dict[Version, Written] = {}
         self._written_in: dict[Version, int] = {}
         self._entered_in: dict[str, int] = {}
@@ -51,10 +54,10 @@ class Chain:
         """Return versions written in or before a checkpoint; where one cannot be read, an `Unreadable`."""
         if not wanted:
             return {}
-        is_oldest = sequence == self.records[0].sequence
-        folded = await self._runs.look_back(self.run_id, sequence if is_oldest else sequence - 1)
+        begins = sequence in self.beginnings
+        folded = await self._runs.look_back(self.run_id, sequence if begins else sequence - 1)
         folded.watch(wanted)
-        if not is_oldest:
+        if not begins:
             folded.fold(await self._runs.lineage.get(await self._runs.row(self.run_id), sequence, sequence))
         found = dict(folded.seen)
         for version in set(wanted) - found.keys():
@@ -99,15 +102,17 @@ async def recall(runs: Runs, run_id: str, wanted: Collection[Version]) -> dict[V
     """Return recorded versions of values; where one cannot be read, an `Unreadable`."""
     chain = await chain_of(runs, run_id)
     places = {version: chain.written_in(version) for version in wanted}
-    known = [place for place in places.values() if place is not None]
     found: dict[Version, Any] = {}
-    if known:
-        folded = await runs.look_back(run_id, max(min(known) - 1, chain.records[0].sequence))
+    for begin, end in zip(chain.beginnings, [*chain.beginnings[1:], None], strict=True):
+        known = [p for p in places.values() if p is not None and p >= begin and (end is None or p < end)]
+        if not known:
+            continue
+        folded = await runs.look_back(run_id, max(min(known) - 1, begin))
         folded.watch(wanted)
         first = folded.head.sequence + 1
         if first <= max(known):
             folded.fold(await runs.lineage.get(await runs.row(run_id), first, max(known)))
-        found = folded.seen
+        found.update(folded.seen)
     return {
         version: found.get(version, Unreadable(f"no checkpoint wrote version {version[1]} of {version[0]!r}"))
         for version in wanted
