@@ -536,3 +536,16 @@ def test_a_flow_behind_a_group_with_a_failed_member_runs_once_in_each_round(host
     inner = Flow("inner", [after]).as_node()
     host.run(looped(parallel(a, b, policy="best_effort", name="both") >> inner))
     assert calls == ["a1 b1", "a2 -", "a3 b3"]
+
+
+def test_what_needs_the_value_of_a_failed_member_fails_by_name(host: Host) -> None:
+    make = recorder([])
+
+    @node
+    def after(bad: str) -> str:
+        return bad
+
+    group = parallel(make("ok"), make("bad", fails=True), policy="best_effort")
+    error = host.run(Flow("f", group >> after, durability="strong")).error
+    assert error is not None and error.code == "node.input_never_came"
+    assert "'after' waits for bad.__result__" in error.message

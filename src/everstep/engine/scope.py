@@ -281,7 +281,8 @@ class Scope:
         if not step.goto:
             for t in plan.follows.get(i, ()):
                 self.arrived[t] += 1
-                if not self.missing[t] and not plan.is_target[t] and t not in plan.meetings:
+                # Reached without all its values it waits for them, and fails by name if they cannot come.
+                if not plan.is_target[t] and t not in plan.meetings:
                     self.activate(t, round_)
         for task in step.queued:
             self.enqueue(task, round_)

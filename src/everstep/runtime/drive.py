@@ -214,8 +214,8 @@ class Drive:
             if starved and scope.error is None:
                 parts = "; ".join(f"{path!r} waits for {', '.join(names)}" for path, names in starved)
                 error = InputNeverCame(
-                    f"a chosen node waits for a value that can no longer come: {parts}.",
-                    fix="Give it a default, pass it as an input, or write it before the gate.",
+                    f"a node was reached, but waits for a value that can no longer come: {parts}.",
+                    fix="Give it a default, pass it as an input, or write it on every path to the node.",
                 )
                 self._fail_in(scope, error)
                 return True
