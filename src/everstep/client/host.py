@@ -169,10 +169,10 @@ class AsyncHost:
         """Compare a run at `start` with `other`, or with itself, at `end`: values, nodes and status.
 
         Both are sequences or checkpoint ids. `end` is the newest by default; so is `start` if there is
-        another run, and otherwise the first.
+        another run, and otherwise the oldest that was not removed.
         """
         if start is None and other is None:
-            start = 1
+            start = max(1, (await self.info(run_id)).trimmed_before)
         before = await self.state(run_id, start)
         return compare_states(before, await self.state(other or run_id, end), self.values)
 

@@ -188,7 +188,7 @@ class Host:
         """Compare a run at `start` with `other`, or with itself, at `end`: values, nodes and status.
 
         Both are sequences or checkpoint ids. `end` is the newest by default; so is `start` if there is
-        another run, and otherwise the first.
+        another run, and otherwise the oldest that was not removed.
         """
         return self._lanes.call(lambda host: host.diff(run_id, other, start=start, end=end))
 
