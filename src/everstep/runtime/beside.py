@@ -38,7 +38,7 @@ class Beside:
         """Threads of effectful nodes that outlived their time limit; not tried again before they end."""
 
     def start(self, call: Call) -> None:
-        """Make a call; `finish` hears of it unless it is dropped."""
+        """Make a call, once `go` is called; `finish` hears of it unless it is dropped."""
         if call.error is not None:
             self._finish(call)
             return
@@ -54,6 +54,11 @@ class Beside:
             services = self._services
             self._crew = Crew(loop, services.pool, services.max_threads, self._crew_done, self._fail)
         self._crew.take(call, on_loop(loop, self._teller.chunks(call)))
+
+    def go(self) -> None:
+        """Let the threads begin with what was started."""
+        if self._crew is not None:
+            self._crew.go()
 
     async def _run(self, call: Call) -> None:
         finished = call

@@ -41,21 +41,33 @@ class Crew:
         self._waiting: deque[tuple[Call, contextvars.Context, OnChunk | None]] = deque()
         self._done: list[Call] = []
         self._is_told = False
+        self._is_timed = False
+        """True while the timer will look at what is done, so that a thread need not tell of each call."""
         self._threads = 0
         self._timer: asyncio.TimerHandle | None = None
 
     def take(self, call: Call, on_chunk: OnChunk | None) -> None:
-        """Have a call made on a thread; `finish` hears of it on the loop."""
+        """Have a call made on a thread once `go` is called; `finish` hears of it on the loop."""
         self._waiting.append((call, contextvars.copy_context(), on_chunk))
-        if self._threads < _FEW:
-            self._hire()
-        elif self._timer is None:
+
+    def go(self) -> None:
+        """Begin with the calls that wait."""
+        if not self._waiting:
+            return
+        if self._timer is None:
             self._timer = self._loop.call_later(PATIENCE, self._staff)
+            self._is_timed = True
+        for _ in range(min(len(self._waiting), _FEW - self._threads)):
+            self._hire()
 
     def _staff(self) -> None:
         self._timer = None
+        with self._lock:
+            self._is_timed = False
         for _ in range(min(len(self._waiting), self._most - self._threads)):
             self._hire()
+        if self._done:
+            self._report()
 
     def _hire(self) -> None:
         with self._lock:
@@ -77,7 +89,9 @@ class Crew:
                     continue
             with self._lock:
                 self._done.append(call)
-                is_told, self._is_told = self._is_told, True
+                # Calls that end at once are told of together: when none is left, or by the timer.
+                is_told = self._is_told or (self._is_timed and bool(self._waiting))
+                self._is_told = self._is_told or not is_told
             if not is_told:
                 self._loop.call_soon_threadsafe(self._report)
 

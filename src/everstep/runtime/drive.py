@@ -137,6 +137,7 @@ class Drive:
                 else:
                     for scope, i in ready:
                         self._beside.start(await self._prepare(scope, i))
+                    self._beside.go()
                     if len(self._beside.calls) > 1 or not self._finished:
                         await self._wait(None)
             elif self._finished:
@@ -277,6 +278,7 @@ class Drive:
             self._finish(call)
         elif node.is_async or node.timeout or not services.owns_loop or services.committer.drives > 1:
             self._beside.start(call)
+            self._beside.go()
             await self._wait(None)
         else:
             if self._policy.has_deadline and self._journal.steps:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
-from everstep.codec.records import OpenRecord, seal
+from everstep.codec.records import seal
 from everstep.engine.state import RunState
 from everstep.errors import BadRequest, InputError, RunNotFound
 from everstep.graph.channel import check_key
@@ -56,14 +56,14 @@ async def fork(
     """
     new_id = services.ids.new_id() if fork_id is None else check_run_id(fork_id)
     row, sequence = await runs.find(run_id, at)
-    link, base = await runs.lineage.read(row, sequence)
+    link, digest = await runs.lineage.digest(row, sequence)
     plan = await runs.plan(link.row)
     inner = [name for name in edits.state if isinstance(name, str) and "/" in name]
     # Only an edit inside an open flow needs to know what was open.
     folded = await runs.look_back(row.run_id, sequence) if inner else None
     inside = {} if folded is None else _inside(folded.state, inner, sequence)
     drafts = await _draft(services, plan, edits, inside)
-    commit = _commit(services, plan, new_id, link, base, drafts, keep_keys=keep_keys)
+    commit = _commit(services, plan, new_id, link, digest, drafts, keep_keys=keep_keys)
     verdict = await patiently(services.clock, partial(services.committer.put, commit))
     if verdict is Verdict.EXISTS:
         raise BadRequest(f"there is a run {new_id!r} already.", fix="Choose another id for the fork.")
@@ -131,7 +131,7 @@ def _commit(
     plan: Plan,
     new_id: str,
     link: Link,
-    base: OpenRecord,
+    base_digest: bytes,
     drafts: list[Slot],
     *,
     keep_keys: bool,
@@ -151,7 +151,7 @@ def _commit(
         flow_version=parent.flow_version,
         flow_hash=parent.flow_hash,
     )
-    body, _ = seal(record, base.digest, [d.payload for d in drafts if d.payload is not None])
+    body, _ = seal(record, base_digest, [d.payload for d in drafts if d.payload is not None])
     admission = Admission(
         flow_id=parent.flow_id,
         flow_version=parent.flow_version,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import NamedTuple
 
-from everstep.codec.records import OpenRecord, check_values, digest_of, unseal
+from everstep.codec.records import OpenRecord, check_digest, check_values, digest_of, unseal
 from everstep.errors import RunNotFound, StateCorrupted
 from everstep.ports.store import CheckpointStore, RunRow, StoredRecord
 
@@ -111,6 +111,16 @@ class Lineage:
 
     async def read(self, row: RunRow, sequence: int) -> tuple[Link, OpenRecord]:
         """Return one checkpoint, verified against the one before it, without reading any other."""
+        link, before = await self._with_base(row, sequence)
+        return link, unseal(link.stored.body, link.where, before)
+
+    async def digest(self, row: RunRow, sequence: int) -> tuple[Link, bytes]:
+        """Return one checkpoint and its digest, verified as by `read`, but not what it holds."""
+        link, before = await self._with_base(row, sequence)
+        return link, check_digest(link.stored.body, link.where, before)
+
+    async def _with_base(self, row: RunRow, sequence: int) -> tuple[Link, bytes | None]:
+        """Return one checkpoint and the digest that it was hashed onto."""
         links = await self.get(row, max(1, sequence - 1), sequence)
         if not links or links[-1].sequence != sequence:
             raise StateCorrupted(f"checkpoint {sequence} of run {row.run_id!r} is missing.")
@@ -118,7 +128,7 @@ class Lineage:
         if link.stored.is_stub:
             raise trimmed(link.row, sequence)
         before = claimed_digest(links[0]) if len(links) > 1 else b"" if sequence == 1 else None
-        return link, unseal(link.stored.body, link.where, before)
+        return link, before
 
 
 def _missing(row: RunRow) -> StateCorrupted:
