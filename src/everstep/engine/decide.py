@@ -15,6 +15,33 @@ from everstep.model.enums import Status
 from everstep.model.records import ErrorInfo, QueuedTask, StepRecord, Written
 
 
+def plain(
+    scope: Scope,
+    i: int,
+    reads: dict[str, int],
+    writes: tuple[Written, ...],
+    decision: tuple[str, ...] | None,
+    key: str | None,
+    started_at: datetime,
+    ended_at: datetime,
+) -> StepRecord:
+    """Return the record of a visit in the run's own flow that succeeded and asked for nothing."""
+    return StepRecord(
+        scope.plan.paths[i],
+        scope.visits[i] + 1,
+        Status.COMPLETED,
+        scope.attempts[i] + 1,
+        reads,
+        writes,
+        decision,
+        key,
+        None,
+        None,
+        started_at,
+        ended_at,
+    )
+
+
 def completed(
     scope: Scope,
     i: int,

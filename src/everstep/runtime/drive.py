@@ -36,7 +36,7 @@ from everstep.runtime.late import LateFlush
 from everstep.runtime.patience import patiently
 from everstep.runtime.prepare import Preparer
 from everstep.runtime.services import Services
-from everstep.runtime.settle import draft_asked, draft_outputs, step_of
+from everstep.runtime.settle import draft_asked, draft_outputs, plain_step, step_of
 from everstep.runtime.values import Slot, ValueSpace
 
 log = logging.getLogger("everstep")
@@ -65,6 +65,8 @@ class Drive:
         )
         plan = flow.plan
         self._has_inner = bool(plan.children)
+        self._is_plain = not (plan.children or plan.meetings or self._teller.is_heard)
+        """True if a step that succeeds means nothing beyond itself."""
         self._is_unlimited = not (
             plan.children or plan.has_visit_limits or flow.max_visits or flow.max_concurrency
         )
@@ -396,6 +398,11 @@ class Drive:
     def _record(self, call: Call, drafts: tuple[Slot, ...]) -> Trigger | None:
         """Buffer the step of a finished call; returns the trigger if it wants to be written."""
         journal, policy, scope = self._journal, self._policy, call.scope
+        if self._is_plain and call.error is None and call.context is None and call.task is None:
+            journal.add_plain(plain_step(call, drafts), call.index, drafts)
+            if policy.every_step:
+                return Trigger.STEP
+            return self._wanted(call, Status.COMPLETED, asked=False)
         chance = self._services.ids.chance() if call.error is not None else 0.0
         before = len(journal.steps)
         if call.error is not None and scope.ended:
@@ -423,13 +430,12 @@ class Drive:
             log.warning(
                 "node %r asked for a checkpoint, but its run is kept nowhere (durability off).", step.path
             )
-        return policy.after(
-            call.node,
-            step.status,
-            steps=len(journal.steps),
-            size=journal.size,
-            seconds=journal.age(),
-            asked=asked,
+        return self._wanted(call, step.status, asked=asked)
+
+    def _wanted(self, call: Call, status: Status, *, asked: bool) -> Trigger | None:
+        journal = self._journal
+        return self._policy.after(
+            call.node, status, steps=len(journal.steps), size=journal.size, seconds=journal.age(), asked=asked
         )
 
     def _follow_up(self, call: Call, step: StepRecord) -> None:

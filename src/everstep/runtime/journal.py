@@ -102,6 +102,20 @@ class Journal:
                 self.size += len(draft.payload)
         apply(self._state, self._space, step, drafts)
 
+    def add_plain(self, step: StepRecord, i: int, drafts: tuple[Slot, ...]) -> None:
+        """Buffer a step of the run's own flow that succeeded and asked for nothing."""
+        if self._is_timed and not self.steps:
+            self._oldest = self._services.clock.monotonic()
+        self.steps.append(step)
+        state, space = self._state, self._space
+        for draft in drafts:
+            if draft.payload is not None:
+                self._payloads.append(draft.payload)
+                self.size += len(draft.payload)
+            space.accept(state, draft)
+        state.take(i, step)
+        state.total += 1
+
     def pass_by(self, step: StepRecord, drafts: tuple[Slot, ...]) -> None:
         """Take a step inside an atomic flow into account, of which nothing is kept."""
         apply(self._state, self._space, step, drafts)

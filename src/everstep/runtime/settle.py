@@ -95,6 +95,20 @@ def _origin(call: Call) -> str:
     return call.node.name
 
 
+def plain_step(call: Call, drafts: tuple[Slot, ...]) -> StepRecord:
+    """Return the record of a call that succeeded and asked for nothing."""
+    return decide.plain(
+        call.scope,
+        call.index,
+        call.reads,
+        tuple([d.written for d in drafts]),
+        call.decision,
+        call.key,
+        call.started_at,
+        call.ended_at,
+    )
+
+
 def step_of(call: Call, drafts: tuple[Slot, ...], chance: float) -> StepRecord:
     """Return the record of a finished call. `chance` picks the jitter of the pause before a retry."""
     if call.error is None:

@@ -239,8 +239,9 @@ class ValueSpace:
         written = draft.written
         name, form = written.name, written.form
         area = self.areas.get(scope.prefix)
-        if form is ValueForm.WHOLE and area is not None and name not in area and "/" not in name:
-            self.size += draft.cost
+        if form is ValueForm.WHOLE and area is not None and "/" not in name:
+            previous = area.get(name)
+            self.size += draft.cost if previous is None else draft.cost - previous.cost
             area[name] = draft
         else:
             self.place(scope.prefix, name, draft)
