@@ -1167,10 +1167,10 @@ def test_a_sync_node_cancelled_from_within_fails_like_any_other(host: Host) -> N
 def test_waiting_for_a_thread_does_not_count_as_time(url: str) -> None:
     calls: list[str] = []
 
-    @node(output="o", timeout=0.2, effects="effectful", idempotency_key="auto", retry=Retry(2, first=0))
+    @node(output="o", timeout=0.6, effects="effectful", idempotency_key="auto", retry=Retry(2, first=0))
     def quick(x: int, ctx: Context) -> int:
         calls.append(ctx.node)
-        time.sleep(0.06)
+        time.sleep(0.15)
         return 1
 
     nodes = [quick.with_name(f"n{k}").with_outputs(f"o{k}") for k in range(10)]
