@@ -549,3 +549,41 @@ def test_what_needs_the_value_of_a_failed_member_fails_by_name(host: Host) -> No
     error = host.run(Flow("f", group >> after, durability="strong")).error
     assert error is not None and error.code == "node.input_never_came"
     assert "'after' waits for bad.__result__" in error.message
+
+
+def test_nothing_of_a_cancelled_inner_flow_runs_after_a_resume(host: Host) -> None:
+    calls: list[str] = []
+    broken = [True]
+
+    @node(output="y")
+    async def first() -> int:
+        calls.append("first")
+        return 1
+
+    @node(output="z")
+    async def never(y: int) -> int:
+        await asyncio.sleep(60)
+        return y
+
+    @node
+    async def quick() -> str:
+        for _ in range(20):
+            await asyncio.sleep(0)
+        return "quick"
+
+    @node
+    def after() -> str:
+        if broken[0]:
+            raise ValueError("not yet")
+        return "on"
+
+    inner = Flow("inner", [first, never]).as_node()
+    flow = Flow(
+        "f", parallel(inner, quick, policy="first_success", name="race") >> after, durability="strong"
+    )
+    assert host.run(flow, run_id="r").status == "failed"
+    assert statuses(host, "r")["inner"] == "cancelled" and calls == ["first"]
+    broken[0] = False
+    assert host.resume("r", flow)["after.__result__"] == "on"
+    fork = host.fork("r")
+    assert host.resume(fork.run_id, flow).status == "completed" and calls == ["first"]

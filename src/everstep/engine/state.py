@@ -62,6 +62,10 @@ class RunState(Scope):
         if step.queued:
             self.task_count = max(self.task_count, max(q.number for q in step.queued))
 
+    def look_around(self) -> None:
+        """Look at every flow that is open, and at none that a fold came through and that is gone."""
+        self.restless = dict.fromkeys(self.scopes())
+
     def is_pausing(self) -> bool:
         """True if some node waits between two attempts."""
         if len(self.restless) == 1:

@@ -85,6 +85,7 @@ class Drive:
     async def run(self) -> Status:
         """Go on until the run has ended; returns its final status."""
         self._loop = asyncio.get_running_loop()
+        self._state.look_around()
         if self._state.opened:
             self._inner.take_up()
         try:
@@ -134,7 +135,7 @@ class Drive:
                 raise self._stop
             ready = self._pick()
             if ready:
-                if len(ready) == 1 and not self._beside.calls:
+                if len(ready) == 1 and not self._beside.calls and not self._finished:
                     await self._run_alone(*ready[0])
                 else:
                     for scope, i in ready:
