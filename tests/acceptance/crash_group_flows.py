@@ -56,7 +56,7 @@ def late_parts(body: Bodies) -> Parts:
     @node
     def quick(words: list[str]):
         with body("quick"):
-            body.wait_for("before body slow 1")
+            body.killer.wait_for("before body slow 1")  # in every life: a race that never began is none
             words.append("quick")
             return words
 
