@@ -20,6 +20,24 @@ EverstepError
 ├── RunAbandoned              run.abandoned            too many takeovers without progress
 ├── ValueNotStorable          value.not_storable       a value that would not come back equal
 ├── ValueUnreadable           value.unreadable         stored bytes that cannot be decoded
+├── WaitNotFound              wait.not_found           no such wait
+├── WaitSettled               wait.settled             the wait has its answer already
+├── WaitClosed                wait.closed              its run no longer wants an answer
+├── WaitTimeout               wait.timeout             nobody answered in time
+├── AnswerInvalid             answer.invalid           an answer of another shape than the wait asks for
+├── TokenInvalid              token.invalid            a token that is not, or no longer, one of ours
+├── TokenExpired              token.expired            a token whose time is over
+├── TokenUsed                 token.used               a token that has answered already
+├── TwoTimes                  wait.two_times           a timer with both `duration` and `until`
+├── NoTime                    wait.no_time             a timer with neither
+├── InvalidDelay              schedule.invalid_delay   a negative delay, or no delay at all
+├── ScheduleNotFound          schedule.not_found       no such schedule
+├── UnknownScheduler          scheduler.unknown        an alias that the host does not have
+├── UnknownNotifier           notifier.unknown         likewise for who is to be told
+├── ServiceMissing            DAG-CKPT-003             the host lacks a service that the flow needs
+├── HaltNeedsDurability       DAG-CKPT-002             a node that halts, in a flow that is kept nowhere
+├── TooLarge                  request.too_large        a body above the limit
+├── Unauthorized              request.unauthorized     no bearer token, or a wrong one
 ├── RunNotFound               DAG-CKPT-006             no such run or checkpoint
 ├── CheckpointPinned          run.pinned               a fork needs what was to be removed
 ├── LeaseConflict             DAG-CKPT-007             somebody else drives this run
@@ -144,6 +162,112 @@ class ValueNotStorable(EverstepError):
 
 class ValueUnreadable(EverstepError):
     code = "value.unreadable"
+
+
+class WaitNotFound(EverstepError):
+    code = "wait.not_found"
+    exit_code = 2
+    http_status = 404
+
+
+class WaitSettled(EverstepError):
+    code = "wait.settled"
+    exit_code = 2
+    http_status = 409
+
+
+class WaitClosed(EverstepError):
+    code = "wait.closed"
+    exit_code = 2
+    http_status = 409
+
+
+class WaitTimeout(EverstepError, TimeoutError):
+    code = "wait.timeout"
+
+
+class AnswerInvalid(EverstepError):
+    code = "answer.invalid"
+    exit_code = 2
+    http_status = 400
+
+
+class TokenInvalid(EverstepError):
+    code = "token.invalid"
+    exit_code = 2
+    http_status = 401
+
+
+class TokenExpired(EverstepError):
+    code = "token.expired"
+    exit_code = 2
+    http_status = 401
+
+
+class TokenUsed(EverstepError):
+    code = "token.used"
+    exit_code = 2
+    http_status = 409
+
+
+class TwoTimes(EverstepError):
+    code = "wait.two_times"
+    exit_code = 2
+    http_status = 422
+
+
+class NoTime(EverstepError):
+    code = "wait.no_time"
+    exit_code = 2
+    http_status = 422
+
+
+class InvalidDelay(EverstepError):
+    code = "schedule.invalid_delay"
+    exit_code = 2
+    http_status = 422
+
+
+class ScheduleNotFound(EverstepError):
+    code = "schedule.not_found"
+    exit_code = 2
+    http_status = 404
+
+
+class UnknownScheduler(EverstepError):
+    code = "scheduler.unknown"
+    exit_code = 2
+    http_status = 422
+
+
+class UnknownNotifier(EverstepError):
+    code = "notifier.unknown"
+    exit_code = 2
+    http_status = 422
+
+
+class ServiceMissing(EverstepError):
+    code = "DAG-CKPT-003"
+    exit_code = 2
+    http_status = 422
+
+
+class HaltNeedsDurability(EverstepError):
+    code = "DAG-CKPT-002"
+    exit_code = 2
+    http_status = 422
+
+
+class TooLarge(EverstepError):
+    code = "request.too_large"
+    exit_code = 2
+    http_status = 413
+
+
+class Unauthorized(EverstepError):
+    code = "request.unauthorized"
+    exit_code = 2
+    http_status = 401
 
 
 class RunNotFound(EverstepError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
@@ -12,6 +12,7 @@ import msgspec
 from everstep.model.enums import Status
 from everstep.model.leases import Lease, Process
 from everstep.model.records import ArtifactRef
+from everstep.model.waits import SettledBy, WaitChange, WaitRow, WaitStatus
 
 
 class Admission(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,11 +46,15 @@ class Commit(msgspec.Struct, frozen=True):
     body: bytes
     keyframe: bool = False
     status: Status | None = None
-    """The run's new status, when this put changes it. A final status also gives the lease back."""
+    """The run's new status, when this put changes it. A final one, and `halted`, also give the lease back."""
     admission: Admission | None = None
     ignores_signal: bool = False
     """True for the put that answers a signal; any other is refused while one is waiting."""
     ended_at: datetime | None = None
+    waits: tuple[WaitRow, ...] = ()
+    """Waits that this put opens."""
+    closed: tuple[str, ...] = ()
+    """Waits whose run goes on with this put, or no longer wants an answer."""
 
 
 class Verdict(StrEnum):
@@ -128,6 +133,20 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Continue a listing: only runs admitted before this one."""
 
 
+class WaitFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which waits to list, the oldest first."""
+
+    run_id: str | None = None
+    flow_id: str | None = None
+    kind: str | None = None
+    status: WaitStatus | None = None
+    is_untold: bool = False
+    """Only open ones of which somebody is to be told and was not, or whose scheduler does not know yet."""
+    limit: int = 100
+    after: str | None = None
+    """Continue a listing: only waits opened after this one."""
+
+
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """What a store promises."""
 
@@ -198,6 +217,51 @@ class CheckpointStore(Protocol):
 
     async def signal(self, run_id: str, signal: Signal) -> bool:
         """Leave a signal for the run's owner; false if the run has ended."""
+
+    async def waits(self, wanted: WaitFilter) -> list[WaitRow]:
+        """Return the waits that match, the oldest first."""
+
+    async def wait(self, wait_id: str) -> WaitRow | None:
+        """Return one wait."""
+
+    async def wait_of_token(self, token_hash: bytes) -> WaitRow | None:
+        """Return the wait that a token belongs to."""
+
+    async def settle(
+        self, wait_id: str, *, by: SettledBy, answer: bytes | None, token_hash: bytes | None = None
+    ) -> tuple[bool, WaitRow | None]:
+        """Give an open wait its answer, once. Returns whether this did it, and the wait as it is now.
+
+        With `token_hash`, only if that is still its token.
+        """
+
+    async def fire(self, run_id: str) -> list[WaitRow]:
+        """Settle what is due of a run's waits by the store's own scheduler, and return all settled ones."""
+
+    async def change_wait(self, wait_id: str, change: WaitChange) -> WaitRow | None:
+        """Change an open wait and return it; one that is not open is returned as it is."""
+
+    async def claim_due(
+        self,
+        *,
+        flows: Collection[str],
+        new_owner: Callable[[], str],
+        ttl: timedelta,
+        process: Process | None,
+        limit: int,
+        apart_from: Collection[str] = (),
+    ) -> list[tuple[RunRow, Lease]]:
+        """Claim runs of these flow hashes that somebody should drive, in one go, the longest due first.
+
+        Those are: halted with a wait that is settled or due, running without a lease that holds, and
+        unfinished with a signal that nobody answers. Waits that are due are settled on the way.
+        """
+
+    async def next_due(self) -> datetime | None:
+        """Return when the next wait of a halted run is due by the store's own scheduler."""
+
+    def changes(self) -> int:
+        """Return a number that is another one once somebody else wrote. It costs next to nothing."""
 
     async def ack(self, run_id: str) -> None:
         """Note that a run's result was taken, so that retention may apply."""

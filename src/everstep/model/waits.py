@@ -1,0 +1,88 @@
+"""What a run halts for, and what settles it."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+import msgspec
+
+
+class WaitStatus(StrEnum):
+    """Where a wait stands."""
+
+    OPEN = "open"
+    SETTLED = "settled"
+    """It has its answer, and its run has not gone on yet."""
+    CLOSED = "closed"
+    """Its run has gone on with the answer, or no longer wants one."""
+
+
+class SettledBy(StrEnum):
+    """What gave a wait its answer."""
+
+    ANSWER = "answer"
+    CLOCK = "clock"
+    """Its time was over: a timer is due, or nobody answered."""
+
+
+class WaitOpened(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the step that halts says of its wait."""
+
+    wait_id: str
+    kind: str
+    due_at: datetime | None = None
+    scheduler: str = ""
+    """The alias of the scheduler that keeps its time; empty for the store's own."""
+
+
+class WaitRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A wait as a store keeps it, beside the chain of its run."""
+
+    wait_id: str
+    run_id: str
+    flow_id: str
+    path: str
+    """The node that waits, by its path in the run."""
+    visit: int
+    kind: str
+    opened_at: datetime
+    details: bytes
+    """JSON: what is shown to whoever answers, and what an answer must look like."""
+    due_at: datetime | None = None
+    scheduler: str = ""
+    schedule_id: str | None = None
+    """What another scheduler than the store's called it."""
+    notifies: bool = False
+    """True if somebody is to be told of it."""
+    notified_at: datetime | None = None
+    token_hash: bytes | None = None
+    """SHA-256 of the token; none if it has no token, or it was revoked."""
+    token_expires_at: datetime | None = None
+    generation: int = 1
+    """Rises when a token is issued anew."""
+    single_use: bool = True
+    status: WaitStatus = WaitStatus.OPEN
+    settled_at: datetime | None = None
+    settled_by: SettledBy | None = None
+    answer: bytes | None = None
+    """JSON; none if the clock settled it."""
+
+
+class WaitChange(msgspec.Struct, frozen=True, kw_only=True):
+    """What anybody may change of an open wait; a field that is left out stays."""
+
+    token_hash: bytes | None | msgspec.UnsetType = msgspec.UNSET
+    token_expires_at: datetime | None | msgspec.UnsetType = msgspec.UNSET
+    generation: int | msgspec.UnsetType = msgspec.UNSET
+    single_use: bool | msgspec.UnsetType = msgspec.UNSET
+    schedule_id: str | None | msgspec.UnsetType = msgspec.UNSET
+    notified_at: datetime | None | msgspec.UnsetType = msgspec.UNSET
+    due_at: datetime | None | msgspec.UnsetType = msgspec.UNSET
+
+
+class TokenConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """How long a token lives, and whether it answers only once."""
+
+    ttl: timedelta | None = None
+    single_use: bool = True
