@@ -72,13 +72,13 @@ class WaitRow(msgspec.Struct, frozen=True, kw_only=True):
 class WaitChange(msgspec.Struct, frozen=True, kw_only=True):
     """What anybody may change of an open wait; a field that is left out stays."""
 
-    token_hash: bytes | None | msgspec.UnsetType = msgspec.UNSET
-    token_expires_at: datetime | None | msgspec.UnsetType = msgspec.UNSET
+    token_hash: bytes | msgspec.UnsetType | None = msgspec.UNSET
+    token_expires_at: datetime | msgspec.UnsetType | None = msgspec.UNSET
     generation: int | msgspec.UnsetType = msgspec.UNSET
     single_use: bool | msgspec.UnsetType = msgspec.UNSET
-    schedule_id: str | None | msgspec.UnsetType = msgspec.UNSET
-    notified_at: datetime | None | msgspec.UnsetType = msgspec.UNSET
-    due_at: datetime | None | msgspec.UnsetType = msgspec.UNSET
+    schedule_id: str | msgspec.UnsetType | None = msgspec.UNSET
+    notified_at: datetime | msgspec.UnsetType | None = msgspec.UNSET
+    due_at: datetime | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class TokenConfig(msgspec.Struct, frozen=True, kw_only=True):
