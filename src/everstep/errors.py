@@ -17,6 +17,7 @@ EverstepError
 ├── LimitExceeded             run.limit_exceeded       too many steps or visits
 ├── InputNeverCame            node.input_never_came    a chosen node waits for a value nobody will write
 ├── RunCancelled              run.cancelled            somebody cancelled the run
+├── RunHalted                 run.halted               the run waits for an answer
 ├── RunAbandoned              run.abandoned            too many takeovers without progress
 ├── ValueNotStorable          value.not_storable       a value that would not come back equal
 ├── ValueUnreadable           value.unreadable         stored bytes that cannot be decoded
@@ -147,6 +148,11 @@ class InputNeverCame(EverstepError):
 
 class RunCancelled(EverstepError):
     code = "run.cancelled"
+    http_status = 409
+
+
+class RunHalted(EverstepError):
+    code = "run.halted"
     http_status = 409
 
 

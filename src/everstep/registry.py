@@ -10,6 +10,8 @@ from everstep.errors import BadRequest
 from everstep.ports.store import CheckpointBlobStore, CheckpointStore
 from everstep.ports.system import Clock
 
+NO_STORE = "none:"
+"""The URL of a host that keeps nothing; its flows run with durability off."""
 DEFAULT_URL = "sqlite:///.everstep/runs.db"
 _SYNCHRONOUS = ("off", "normal", "full", "extra")
 
@@ -29,9 +31,11 @@ def open_store(url: str, clock: Clock, *, create: bool = True) -> Opened:
         if rest:
             raise BadRequest(f"{url!r} is not a store.", fix="Write just memory:")
         return _open_memory(clock)
+    if scheme == "none":
+        return Opened(_open_memory(clock).store, None, NO_STORE)
     if scheme == "sqlite":
         return _open_sqlite(url, clock, create)
-    raise BadRequest(f"{url!r} is not a store.", fix="Use sqlite:///path/to/runs.db or memory:")
+    raise BadRequest(f"{url!r} is not a store.", fix="Use sqlite:///path/to/runs.db, memory: or none:")
 
 
 def _open_memory(clock: Clock) -> Opened:

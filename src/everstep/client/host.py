@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import os
+from collections.abc import Collection, Iterable, Mapping
+from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from everstep.client.diff import Diff, compare_states
-from everstep.client.views import CheckpointInfo, Divergence, Replay, RunInfo, RunResult, RunState
+from everstep.client.views import CheckpointInfo, Divergence, Replay, RunInfo, RunResult, RunState, WaitInfo
 from everstep.codec.values import Values
 from everstep.errors import BadRequest
 from everstep.graph.flow import Flow
-from everstep.model.enums import Status
+from everstep.model.durability import Durability
+from everstep.model.durations import span_of
+from everstep.model.enums import Mode, Status
 from everstep.model.records import CheckpointRecord
-from everstep.ports.store import RunFilter, RunRow
+from everstep.model.waits import WaitRow, WaitStatus
+from everstep.ports.durability import Notifier, ResumeScheduler
+from everstep.ports.store import RunFilter, RunRow, WaitFilter
 from everstep.ports.system import Clock, Ids
-from everstep.registry import DEFAULT_URL, Opened, open_store
+from everstep.registry import DEFAULT_URL, NO_STORE, Opened, open_store
+from everstep.runtime.answers import Answers
 from everstep.runtime.bisect import bisect
 from everstep.runtime.events import Listener
 from everstep.runtime.forking import Edits, fork
@@ -24,7 +31,7 @@ from everstep.runtime.housekeeping import clean_up
 from everstep.runtime.keeper import LeaseKeeper
 from everstep.runtime.recall import recall
 from everstep.runtime.replay import replay
-from everstep.runtime.runs import Runs
+from everstep.runtime.runs import Outcome, Runs
 from everstep.runtime.services import Services
 from everstep.runtime.system import ProcFs, SystemClock, SystemIds
 
@@ -42,6 +49,12 @@ class AsyncHost:
         max_threads: int = 32,
         create: bool = True,
         owns_loop: bool = False,
+        key: str | bytes | None = None,
+        base_url: str | None = None,
+        schedulers: Mapping[str, ResumeScheduler] | None = None,
+        notifiers: Mapping[str, Notifier] | None = None,
+        max_durability_mode: Mode | Literal["off", "partial", "strong"] = Mode.STRONG,
+        provides: Iterable[str] = (),
     ) -> None:
         clock = clock or SystemClock()
         if url is None and create:
@@ -58,8 +71,15 @@ class AsyncHost:
             listener=on_event,
             owns_loop=owns_loop,
             max_threads=max_threads,
+            key=os.environ.get("EVERSTEP_KEY") or None if key is None else key,
+            base_url=base_url,
+            schedulers=schedulers,
+            notifiers=notifiers,
+            max_mode=Mode.OFF if opened.url == NO_STORE else Durability(max_durability_mode).mode,
+            provides=provides,
         )
         self._runs = Runs(self._services, LeaseKeeper(opened.store, clock))
+        self._answers = Answers(self._services, self._runs.keeper)
 
     def twin(self) -> Self:
         """Return this host for another event loop: the same store, leases and types, commits of its own."""
@@ -67,6 +87,7 @@ class AsyncHost:
         twin.url = self.url
         twin._services = self._services.twin()
         twin._runs = Runs(twin._services, self._runs.keeper)
+        twin._answers = Answers(twin._services, self._runs.keeper)
         return twin
 
     @property
@@ -81,20 +102,95 @@ class AsyncHost:
         *,
         run_id: str | None = None,
         channel: Mapping[str, Any] | None = None,
+        wait: bool = False,
     ) -> RunResult:
-        """Run a flow to its end, with these values in its channel.
+        """Run a flow to its end, or until it halts, with these values in its channel.
+
+        A run that halts waits for answers; `wait` stays with it through its waits.
 
         With the id of an unfinished run it continues that one; with the id of a finished one it returns the
         recorded result and runs nothing. Other inputs than the recorded ones are refused.
         """
-        return RunResult(await self._runs.run(flow, inputs, run_id, channel))
+        return self._result(await self._runs.run(flow, inputs, run_id, channel, wait=wait))
 
-    async def resume(self, run_id: str, flow: Flow, *, start: str | None = None) -> RunResult:
+    async def start(
+        self,
+        flow: Flow,
+        inputs: Mapping[str, Any] | None = None,
+        *,
+        run_id: str | None = None,
+        channel: Mapping[str, Any] | None = None,
+    ) -> RunInfo:
+        """Accept a run durably and return at once; a worker drives it, or `resume`."""
+        return self._info(await self._runs.start(flow, inputs, run_id, channel))
+
+    async def resume(
+        self, run_id: str, flow: Flow, *, start: str | None = None, wait: bool = False
+    ) -> RunResult:
         """Continue a run. One that failed is reopened at the node that failed, with a fresh retry budget.
 
-        With `start` it begins at that node instead, whatever was due.
+        With `start` it begins at that node instead, whatever was due. `wait` stays through its waits.
         """
-        return RunResult(await self._runs.resume(run_id, flow, start))
+        return self._result(await self._runs.resume(run_id, flow, start, wait=wait))
+
+    def _result(self, outcome: Outcome) -> RunResult:
+        return RunResult(outcome, [self._wait(row, outcome.tokens.get(row.wait_id)) for row in outcome.waits])
+
+    def _wait(self, row: WaitRow, token: str | None = None) -> WaitInfo:
+        token = token or self._services.tokens.shown(row)
+        return WaitInfo(row, token, self._services.link(token))
+
+    async def waits(
+        self,
+        run_id: str | None = None,
+        *,
+        flow: str | None = None,
+        kind: str | None = None,
+        status: WaitStatus | Literal["open", "settled", "closed"] | None = WaitStatus.OPEN,
+        limit: int = 100,
+        after: str | None = None,
+    ) -> list[WaitInfo]:
+        """List waits, the oldest first; open ones unless told otherwise. `after` continues a listing."""
+        check_limit(limit)
+        try:
+            wanted = WaitStatus(status) if status is not None else None
+        except ValueError:
+            known = ", ".join(WaitStatus)
+            raise BadRequest(f"{status!r} is not a status of waits.", fix=f"Use one of {known}.") from None
+        rows = await self._services.store.waits(
+            WaitFilter(run_id=run_id, flow_id=flow, kind=kind, status=wanted, limit=limit, after=after)
+        )
+        return [self._wait(row) for row in rows]
+
+    async def wait(self, token_or_id: str) -> WaitInfo:
+        """Return one wait, by its id or its token. Looking uses nothing up."""
+        return self._wait((await self._answers.find(token_or_id)).row)
+
+    async def answer(self, token_or_id: str, answer: Any = None) -> WaitInfo:
+        """Settle a wait with an answer, once. The run goes on when a worker, or `resume`, drives it.
+
+        An answer of the wrong shape is refused and uses nothing up; so is a second one.
+        """
+        return self._wait(await self._answers.answer(token_or_id, answer))
+
+    async def fire(self, wait_id: str) -> WaitInfo:
+        """Settle a wait as its clock would: a timer fires, anything else is too late.
+
+        This is what a scheduler of your own calls when a time has come.
+        """
+        return self._wait(await self._answers.fire(wait_id))
+
+    async def reissue(
+        self, wait_id: str, *, ttl: timedelta | str | None = None, single_use: bool = True
+    ) -> WaitInfo:
+        """Make a new token for an open wait and return it with the wait; the old one dies."""
+        span = None if ttl is None else span_of(ttl, "ttl")
+        row, token = await self._answers.reissue(wait_id, span, single_use)
+        return self._wait(row, token)
+
+    async def revoke(self, token_or_id: str) -> None:
+        """Make the token of a wait worthless; the wait stays open for whoever has access to the store."""
+        await self._answers.revoke(token_or_id)
 
     async def cancel(self, run_id: str) -> Status:
         """Cancel a run; `running` means that its owner was told and will stop at its next write."""
@@ -201,8 +297,7 @@ class AsyncHost:
         before: str | None = None,
     ) -> list[RunInfo]:
         """List runs, newest first; with `parent`, the forks of that run."""
-        if not isinstance(limit, int) or limit < 1:
-            raise BadRequest(f"limit is {limit}.", fix="Give at least 1.")
+        check_limit(limit)
         try:
             wanted = Status(status) if status is not None else None
         except ValueError:
@@ -237,6 +332,12 @@ class AsyncHost:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+
+def check_limit(limit: int) -> None:
+    """Raise unless a listing may be that long."""
+    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+        raise BadRequest(f"limit is {limit}.", fix="Give at least 1.")
 
 
 def _make_own_folder() -> None:

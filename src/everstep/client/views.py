@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
+
+import msgspec
 
 from everstep.codec.classes import Stored as Stored  # what values are shown as without their class
 from everstep.codec.compare import Change as Change
@@ -13,7 +15,7 @@ from everstep.codec.compare import Pair as Pair
 from everstep.codec.compare import Unreadable as Unreadable
 from everstep.codec.records import OpenRecord
 from everstep.engine.keyframe import snapshot
-from everstep.errors import NodeFailed, RunCancelled
+from everstep.errors import NodeFailed, RunCancelled, RunHalted
 from everstep.graph.plan import Plan
 from everstep.model.enums import Status, Trigger
 from everstep.model.records import (
@@ -25,6 +27,7 @@ from everstep.model.records import (
     OpenedState,
     QueuedTask,
 )
+from everstep.model.waits import SettledBy, WaitRow, WaitStatus
 from everstep.ports.store import RunRow
 from everstep.runtime.bisect import Divergence as Divergence
 from everstep.runtime.bisect import Visited as Visited
@@ -107,8 +110,10 @@ def _homes(space: ValueSpace) -> dict[str, str]:
 class RunResult(Values):
     """What a run came to: its status, and the newest value of everything its nodes wrote."""
 
-    def __init__(self, outcome: Outcome) -> None:
+    def __init__(self, outcome: Outcome, waits: Sequence[WaitInfo] = ()) -> None:
         super().__init__(outcome.space, outcome.state.plan, "")
+        self.waits: list[WaitInfo] = list(waits)
+        """What it waits for, if it halted."""
         self.run_id = outcome.run_id
         self.status = outcome.status
         self.error: ErrorInfo | None = outcome.error
@@ -129,11 +134,51 @@ class RunResult(Values):
         if self.status is Status.CANCELLED:
             why = f": {self.error.message}" if self.error is not None else "."
             raise RunCancelled(f"run {self.run_id!r} was cancelled{why}")
+        if self.status is Status.HALTED:
+            raise RunHalted(
+                f"run {self.run_id!r} waits for {', '.join(repr(w.node) for w in self.waits[:5])}.",
+                fix=f"Answer its waits, then resume it with host.resume({self.run_id!r}, flow).",
+            )
         message = f"run {self.run_id!r} {self.status.value}"
         message += f": {self.error.type}: {self.error.message}" if self.error is not None else "."
         raise NodeFailed(
             message, fix=f"Resume it with host.resume({self.run_id!r}, flow)."
         ) from self._exception
+
+
+class WaitInfo:
+    """One thing that a run waits for."""
+
+    def __init__(self, row: WaitRow, token: str | None, link: str | None) -> None:
+        details = msgspec.json.decode(row.details)
+        self.id = row.wait_id
+        self.run_id = row.run_id
+        self.flow = row.flow_id
+        self.node = row.path
+        """The path of the node that waits."""
+        self.visit = row.visit
+        self.kind = row.kind
+        self.token = token
+        """The secret to answer with, if this host made it just now or has the key that it was made with."""
+        self.link = link
+        """The page to answer at, if the host knows its own address and the token."""
+        self.due_at: datetime | None = row.due_at
+        self.context: Any = details.get("context")
+        self.prompt: str = details.get("prompt", "")
+        self.options: list[Any] | None = details.get("options")
+        self.schema: dict[str, Any] | None = details.get("schema")
+        """The JSON Schema of an answer; none if anything will do."""
+        self.opened_at: datetime = row.opened_at
+        self.status: WaitStatus = row.status
+        self.settled_at: datetime | None = row.settled_at
+        self.settled_by: SettledBy | None = row.settled_by
+        self.answer: Any = msgspec.json.decode(row.answer) if row.answer is not None else None
+        self.scheduler = row.scheduler
+        """The alias of the scheduler that keeps its time; empty for the store's own."""
+        self.notified_at: datetime | None = row.notified_at
+
+    def __repr__(self) -> str:
+        return f"<{self.kind} {self.node!r} of run {self.run_id}: {self.status.value}>"
 
 
 class RunState(Mapping[str, Any]):

@@ -13,6 +13,7 @@ from everstep.engine.scope import Scope
 from everstep.errors import LimitExceeded
 from everstep.model.enums import Status
 from everstep.model.records import ErrorInfo, QueuedTask, StepRecord, Written
+from everstep.model.waits import WaitOpened
 
 
 def plain(
@@ -56,6 +57,7 @@ def completed(
     task: int | None = None,
     goto: bool = False,
     ends: bool = False,
+    wait: WaitOpened | None = None,
 ) -> StepRecord:
     """Return the record of a visit that succeeded."""
     return StepRecord(
@@ -76,6 +78,7 @@ def completed(
         task,
         goto,
         ends,
+        wait,
     )
 
 
@@ -91,6 +94,7 @@ def failed(
     started_at: datetime,
     ended_at: datetime,
     task: int | None = None,
+    wait: WaitOpened | None = None,
 ) -> StepRecord:
     """Return the record of a failed attempt: to be tried again after a pause, or the end of the visit."""
     failures = scope.attempts[i] + 1
@@ -108,6 +112,35 @@ def failed(
         started_at=started_at,
         ended_at=ended_at,
         task=task,
+        wait=wait,
+    )
+
+
+def halted(
+    scope: Scope,
+    i: int,
+    *,
+    wait: WaitOpened,
+    reads: dict[str, int],
+    writes: tuple[Written, ...],
+    key: str | None,
+    started_at: datetime,
+    ended_at: datetime,
+    task: int | None = None,
+) -> StepRecord:
+    """Return the record of a visit that waits for an answer; `ended_at` is when it began to wait."""
+    return StepRecord(
+        path=scope.path_of(i),
+        visit=scope.visits[i] + 1,
+        status=Status.HALTED,
+        attempts=scope.attempts[i] + 1,
+        reads=reads,
+        writes=writes,
+        key=key,
+        started_at=started_at,
+        ended_at=ended_at,
+        task=task,
+        wait=wait,
     )
 
 

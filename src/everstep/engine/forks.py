@@ -14,6 +14,7 @@ from everstep.model.records import StepRecord
 def fork(state: RunState, step: StepRecord) -> None:
     """Go on as another run: a failure is forgotten, and what was edited is newer than it was."""
     state.reopen()
+    state.ask_again()
     if step.key is not None:
         state.key_run = step.key
         for scope in state.scopes():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from everstep.engine.scope import Scope
 from everstep.engine.state import RunState
@@ -90,9 +91,14 @@ def _nodes(scope: Scope) -> dict[str, NodeState]:
             lost=scope.lost.get(i, 0),
             has_fired=i in scope.fired,
             winners=scope.winners.get(i, 0),
+            **_wait_of(scope.waiting[i]) if i in scope.waiting else {},
         )
         for i in (*settled, *due)
     }
+
+
+def _wait_of(step: StepRecord) -> dict[str, Any]:
+    return {"wait": step.wait, "since": step.started_at, "task": step.task}
 
 
 def restore(state: RunState, versions: Mapping[str, int], kept: SerializedState, counters: Counters) -> None:
@@ -117,6 +123,8 @@ def restore(state: RunState, versions: Mapping[str, int], kept: SerializedState,
     for path, node in kept.nodes.items():
         scope, i, _ = state.locate(path)
         _restore_node(scope, i, node)
+        if node.wait is not None:
+            state.waits[node.wait.wait_id] = (scope, i)
     for task in kept.tasks:
         place, _, local = task.node.rpartition("/")
         (state.scope_at(place) if place else state).enqueue(task.at(local))
@@ -169,3 +177,16 @@ def _restore_node(scope: Scope, i: int, node: NodeState) -> None:
         scope.winners[i] = node.winners
     if node.is_due:
         scope.activate(i, node.round)
+    if node.wait is not None:
+        step = StepRecord(
+            path=scope.path_of(i),
+            visit=node.visits + 1,
+            status=Status.HALTED,
+            attempts=node.attempts + 1,
+            reads=node.reads,
+            key=node.key,
+            started_at=node.since,
+            task=node.task,
+            wait=node.wait,
+        )
+        scope.halt(i, step)

@@ -51,6 +51,7 @@ class Scope:
         "steps",
         "versions",
         "visits",
+        "waiting",
         "winners",
         "won",
     )
@@ -99,6 +100,8 @@ class Scope:
         """Joins that went on before all their branches had settled."""
         self.winners: dict[int, int] = {}
         """The branches that had succeeded when each join last went on, as bit masks."""
+        self.waiting: dict[int, StepRecord] = {}
+        """Nodes that halted, each with the step that says so; they count as running."""
         self.steps = 0
         self.ended = False
         self.error: ErrorInfo | None = None
@@ -161,10 +164,15 @@ class Scope:
             self._note_retry(i, step)
             self.running.discard(i)
             return
+        if status is Status.HALTED:
+            self.halt(i, step)
+            return
         self.visits[i] = step.visit
         self.statuses[i] = status
         self.reads[i] = step.reads
         self.attempts[i] = 0
+        if self.waiting:
+            self.waiting.pop(i, None)
         self.steps += 1
         if self.retry_at:
             self.retry_at.pop(i, None)
@@ -181,6 +189,31 @@ class Scope:
             self._leave(i, step)
             return
         self._settle(i, step)
+
+    def halt(self, i: int, step: StepRecord) -> None:
+        """A node waits for an answer; it is under way until that comes."""
+        self.statuses[i] = Status.HALTED
+        self.reads[i] = step.reads
+        self.waiting[i] = step
+        self.running.add(i)
+        self.retry_at.pop(i, None)
+        if step.key is not None:
+            self.keys[i] = step.key
+
+    def ask_again(self) -> None:
+        """Forget what is waited for: the nodes that halted are to run once more."""
+        for i in self.waiting:
+            self.running.discard(i)
+            self.statuses[i] = Status.COMPLETED if self.visits[i] else None
+        self.waiting.clear()
+
+    def is_parked(self) -> bool:
+        """True if this flow only waits for answers."""
+        if self.busy:
+            return False
+        return bool(self.waiting) or any(
+            inner.is_parked() for visit in self.opened.values() for inner in visit.scopes.values()
+        )
 
     def admit(self, names: dict[str, int]) -> None:
         """Begin with these inputs."""
@@ -330,6 +363,8 @@ class Scope:
         for i in self.due:
             self.active |= 1 << i
         self.queue.clear()
+        self.running -= self.waiting.keys()
+        self.waiting.clear()
 
     def _round_of_choice(self, gate: int, target: int, round_: int) -> int:
         """A gate that chooses the head of its own loop begins a new round; else the present one goes on.

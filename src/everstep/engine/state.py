@@ -30,7 +30,7 @@ START = "@start"
 class RunState(Scope):
     """The root scope, and what belongs to the run as a whole."""
 
-    __slots__ = ("key_run", "restless", "task_count", "total")
+    __slots__ = ("gone", "key_run", "restless", "task_count", "total", "waits")
 
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan)
@@ -40,6 +40,10 @@ class RunState(Scope):
         """Steps of all scopes, as far as they are kept."""
         self.task_count = 0
         """How many tasks were ever queued."""
+        self.waits: dict[str, tuple[Scope, int]] = {}
+        """What the run waits for, by the id of the wait."""
+        self.gone: list[str] = []
+        """Waits that are over, in this order; whoever writes that down empties it."""
         self.key_run: str | None = None
         """The fork whose id goes into keys; none while those of the first run are used."""
 
@@ -49,6 +53,7 @@ class RunState(Scope):
         if i is not None:
             self.take(i, step)
             self.count(step)
+            self.follow_wait(self, i, step)
         elif step.path[0] == "@":
             self._take_mark(step)
         else:
@@ -61,6 +66,35 @@ class RunState(Scope):
             self.total += 1
         if step.queued:
             self.task_count = max(self.task_count, max(q.number for q in step.queued))
+
+    def follow_wait(self, scope: Scope, i: int, step: StepRecord) -> None:
+        """Note what a step that was taken means for the waits of the run."""
+        if step.status is Status.HALTED and step.wait is not None:
+            self.waits[step.wait.wait_id] = (scope, i)
+        elif self.waits:
+            if step.wait is not None:
+                if self.waits.pop(step.wait.wait_id, None) is not None:
+                    self.gone.append(step.wait.wait_id)
+            if step.ends or step.status is Status.FAILED or step.status is Status.CANCELLED:
+                self._drop_over()
+
+    def _drop_over(self) -> None:
+        """Drop the waits that nobody waits for any more."""
+        over = [
+            wait_id
+            for wait_id, (scope, i) in self.waits.items()
+            if not (i in scope.waiting and scope.awaits(i))
+        ]
+        for wait_id in over:
+            del self.waits[wait_id]
+        self.gone += over
+
+    def ask_again(self) -> None:
+        """Forget every wait, here and in the flows inside: the nodes that halted are to run once more."""
+        for scope in self.scopes():
+            Scope.ask_again(scope)
+            self.restless[scope] = None
+        self.waits.clear()
 
     def look_around(self) -> None:
         """Look at every flow that is open, and at none that a fold came through and that is gone."""
@@ -83,14 +117,15 @@ class RunState(Scope):
         self.count(step, is_kept=not scope.is_hidden)
         if item is not None:
             self._take_item(scope, i, item, step)
-            return
-        scope.take(i, step)
-        self.restless[scope] = None
-        parent = scope.parent
-        if parent is not None and parent.plan.children[scope.place].is_leaf:
-            if scope.queue and step.status is Status.COMPLETED:
-                return  # it asked for another visit
-            self._take_item(parent, scope.place, scope.item, step)
+        else:
+            scope.take(i, step)
+            self.restless[scope] = None
+            parent = scope.parent
+            asks_again = scope.queue and step.status is Status.COMPLETED
+            if parent is not None and parent.plan.children[scope.place].is_leaf and not asks_again:
+                self._take_item(parent, scope.place, scope.item, step)
+        if self.waits or step.wait is not None:
+            self.follow_wait(scope, i, step)
 
     def _take_item(self, scope: Scope, i: int, item: int, step: StepRecord) -> None:
         """An item of a map has ended, or failed."""
@@ -108,6 +143,8 @@ class RunState(Scope):
 
     def _start_at(self, names: tuple[str, ...]) -> None:
         self.reopen()
+        self.gone += self.waits
+        self.ask_again()
         self.ended = False
         self.due, self.active, self.queue = {}, 0, {}
         self.opened.clear()

@@ -38,6 +38,7 @@ class _NodeShape(msgspec.Struct):
     exports: dict[str, str] = {}
     select: list[str] = []
     must_lift: bool = False
+    halts: str | None = None
 
 
 class _Blueprint(msgspec.Struct):
@@ -69,7 +70,8 @@ def _node_of(shape: _NodeShape) -> Node:
         node.exports, node.must_lift = shape.exports, shape.must_lift
         node.outputs = tuple(shape.outputs)
     elif shape.kind == "node":
-        node = Node(_no_body, name=shape.name, output=shape.outputs)
+        node = Node(_no_body, name=shape.name, output=shape.outputs, halts=shape.halts is not None)
+        node.identifier = shape.halts or ""
     elif shape.kind == "ifelse":
         when_true, when_false = shape.targets
         node = IfElse(_no_body, when_true, when_false, name=shape.name, output=shape.outputs)

@@ -57,6 +57,11 @@ class Node(Wired):
     must_lift = False
     inner_outputs: tuple[str, ...] = ()
     """What one item of a map writes."""
+    identifier = ""
+    """What a registry calls a node that is built in."""
+    schedulers: tuple[str, ...] = ()
+    notifiers: tuple[str, ...] = ()
+    """Aliases that a host must have for it."""
     result_name: str | None = None
     """The name under which what it returns is kept, if it declares no output."""
 
@@ -76,6 +81,8 @@ class Node(Wired):
         persist: Persist | str = Persist.AUTO,
         skip_on_resume: bool | None = None,
         halts: bool = False,
+        requires: Iterable[str] = (),
+        answer_type: Any = None,
     ) -> None:
         if not callable(fn) or isinstance(fn, type):
             raise BadRequest(
@@ -98,6 +105,8 @@ class Node(Wired):
         self.timeout = _seconds(timeout, self.name)
         self.max_visits = _count(max_visits, "max_visits", self.name)
         self.halts = bool(halts)
+        self.requires = _names(list(requires) if not isinstance(requires, str) else requires, self.name)
+        self.answer_type = answer_type
         self.is_async = _is_async(fn)
         hints = hints_of(fn)
         self.returns = hints.get("return", UNKNOWN)
@@ -230,13 +239,15 @@ class Node(Wired):
         """Return the structure that is hashed: names and wiring, never bodies."""
         shape: dict[str, Any] = {
             "name": self.name,
-            "kind": type(self).__name__.lower(),
+            "kind": "node" if self.halts else type(self).__name__.lower(),
             "inputs": [[p.source, p.required] for p in self.params],
             "outputs": list(self.outputs),
         }
         if self.over is not None:
             shape["over"] = [list(self.over.params), self.over.mode, self.over.on_error.value]
             shape["inner_outputs"] = list(self.inner_outputs)
+        if self.halts:
+            shape["halts"] = self.identifier
         if self.over is not None or self.inner is not None:
             shape["params"] = [p.name for p in self.params]
         return shape
@@ -304,6 +315,8 @@ def node(
     persist: Persist | Literal["auto", "inline", "ref", "no"] = Persist.AUTO,
     skip_on_resume: bool | None = None,
     halts: bool = False,
+    requires: Iterable[str] = (),
+    answer_type: Any = None,
 ) -> Callable[[Callable[..., Any]], Node]: ...
 def node(fn: Callable[..., Any] | None = None, **options: Any) -> Any:
     """Turn a function into a node: its parameters are its inputs, `output=` names what it writes.
@@ -315,7 +328,9 @@ def node(fn: Callable[..., Any] | None = None, **options: Any) -> Any:
     persist          "inline" in the record, "ref" as an artifact, "no" to make it again when it is missed;
                      by default inline or artifact by size
     inputs           names for a function that takes **kwargs
-    halts            it may wait for a person or a clock; such a node cannot be inside an atomic flow
+    halts            it may return a `Wait`, for a person or a clock; it cannot be inside an atomic flow
+    requires         services that a host must have to run it
+    answer_type      what the answer to its wait must be; by default what the function's annotation says
     """
     _check_options("@node", options)
     return Node(fn, **options) if fn is not None else lambda f: Node(f, **options)

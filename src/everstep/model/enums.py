@@ -41,6 +41,8 @@ class Trigger(StrEnum):
     """A node asked for it with `ctx.checkpoint()`."""
     AUTO = "auto"
     """So many steps have passed, as `auto_checkpoint` says."""
+    HALT = "halt"
+    """A node waits: for a person, a clock or a callback."""
     INTERRUPTED = "interrupted"
     """The process was told to stop and kept what had finished."""
     RESUME = "resume"

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from everstep.model.enums import Status, Trigger, ValueForm
+from everstep.model.waits import WaitOpened
 
 SCHEMA_VERSION = 1
 
@@ -23,6 +24,9 @@ FORK = "@fork"
 
 A fork is made without folding the chain, so these writes have version 0: the one after the newest. Its key is
 the run whose id goes into idempotency keys from here on; none leaves them as they were."""
+
+WAIT = "@wait/"
+"""What the names of a wait's request begin with: `@wait/ID/request`."""
 
 CHANNEL = "@channel/"
 """What the names of channel entries begin with among the writes of a step."""
@@ -91,8 +95,8 @@ class StepRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """One visit of the run to a node, or what is known of one under way.
 
     `running` announces an effect with its key before it is attempted, or opens an inner flow; `retrying` is a
-    failed attempt after which the node will be tried again; `completed`, `failed` and `cancelled` end the
-    visit. The path of a node inside another is `outer@2#7/inner`: visit 2 of `outer`, its item 7.
+    failed attempt after which the node will be tried again; `halted` waits for an answer; `completed`,
+    `failed` and `cancelled` end the visit. The path of a node inside another is `outer@2#7/inner`: visit 2 of `outer`, its item 7.
     """
 
     path: str
@@ -119,6 +123,8 @@ class StepRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """True if only what it queued comes next, not what follows it in the flow."""
     ends: bool = False
     """True if it ended its flow."""
+    wait: WaitOpened | None = None
+    """What it waits for, if it halts."""
 
     def whole_name(self, name: str) -> str:
         """Return the whole name of a value that this step reads or writes, as a run's state shows it."""
@@ -157,6 +163,12 @@ class NodeState(msgspec.Struct, frozen=True, omit_defaults=True):
     """True for a join that went on before all its members had settled."""
     winners: int = 0
     """Members that had succeeded when a join last went on, as a bit mask."""
+    wait: WaitOpened | None = None
+    """What the visit under way waits for."""
+    since: datetime | None = None
+    """When that visit began."""
+    task: int | None = None
+    """The queued task that it answers."""
 
 
 class OpenedState(msgspec.Struct, frozen=True, omit_defaults=True):

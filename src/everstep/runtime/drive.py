@@ -19,6 +19,7 @@ from everstep.engine.state import RunState
 from everstep.errors import EverstepError, InputNeverCame, RunCancelled
 from everstep.graph.flow import Flow
 from everstep.graph.loops import bits
+from everstep.graph.waits import Wait
 from everstep.model.enums import Status, Trigger
 from everstep.model.records import ErrorInfo, StepRecord
 from everstep.runtime.beside import Beside
@@ -38,6 +39,7 @@ from everstep.runtime.prepare import Preparer
 from everstep.runtime.services import Services
 from everstep.runtime.settle import draft_asked, draft_outputs, plain_step, step_of
 from everstep.runtime.values import Slot, ValueSpace
+from everstep.runtime.waiting import LOOK, Waiting
 
 log = logging.getLogger("everstep")
 Place = tuple[Scope, int]
@@ -64,8 +66,11 @@ class Drive:
             journal, state, space, services.clock, self._teller, self._finish, self._fail_with
         )
         plan = flow.plan
+        self._waiting = Waiting(services, state, space, journal.run_id, flow.name)
+        journal.waits, journal.on_opened = self._waiting.opened, self._waiting.tell
         self._has_inner = bool(plan.children)
-        self._is_plain = not (plan.children or plan.meetings or self._teller.is_heard)
+        has_halts = any(n.halts for n in plan.nodes)
+        self._is_plain = not (plan.children or plan.meetings or has_halts or self._teller.is_heard)
         """True if a step that succeeds means nothing beyond itself."""
         self._is_unlimited = not (
             plan.children or plan.has_visit_limits or flow.max_visits or flow.max_concurrency
@@ -91,7 +96,9 @@ class Drive:
         try:
             try:
                 await self._advance()
-                return await self._end()
+                status = await self._end()
+                await self._waiting.finish()
+                return status
             except asyncio.CancelledError:
                 task = asyncio.current_task()
                 if self._stop is None or (task is not None and task.uncancel() > 0):
@@ -118,6 +125,16 @@ class Drive:
         self._stop = reason
         self._loop.call_soon_threadsafe(self._interrupt)
 
+    def nudge(self) -> None:
+        """Look for answers soon; may be called from any thread."""
+        self._waiting.nudge()
+        self._loop.call_soon_threadsafe(self._wake)
+
+    @property
+    def tokens(self) -> dict[str, str]:
+        """The tokens of the waits that this drive opened."""
+        return self._waiting.tokens
+
     def _break(self, error: BaseException) -> None:
         self._stop = error
         self._wake()
@@ -134,6 +151,8 @@ class Drive:
             if self._stop is not None:
                 raise self._stop
             ready = self._pick()
+            if self._journal.waits and (ready or self._beside.calls or state.next_retry() is not None):
+                await self._flush(Trigger.HALT, None)
             if ready:
                 if len(ready) == 1 and not self._beside.calls and not self._finished:
                     await self._run_alone(*ready[0])
@@ -147,10 +166,25 @@ class Drive:
                 pass
             elif self._beside.calls or self._beside.overdue or state.next_retry() is not None:
                 await self._wait(state.next_retry())
+            elif state.waits:
+                if not await self._take_answers():
+                    break
             elif not self._unstick():
                 break
+            if state.waits and self._waiting.is_time():
+                await self._take_answers()
             if self._finished:
                 await self._absorb()
+
+    async def _take_answers(self) -> bool:
+        """Let the visits whose waits are settled go on; false if there are none."""
+        if self._journal.waits:
+            await self._flush(Trigger.HALT, None)
+        calls = await self._waiting.answers()
+        for call in calls:
+            call.scope.hold()
+            self._finished.append(call)
+        return bool(calls)
 
     def _pick(self) -> list[Place]:
         """Choose what to start now, within the limits of each flow; inner flows are opened on the way."""
@@ -206,7 +240,7 @@ class Drive:
             if is_leaf and most is not None and len(self._beside.calls) + len(allowed) >= most:
                 continue
             own = limits.max_concurrency
-            if own is not None and len(scope.running) + started[scope] > own:
+            if own is not None and len(scope.running) - len(scope.waiting) + started[scope] > own:
                 continue
             allowed.append(place)
         return allowed
@@ -247,9 +281,20 @@ class Drive:
                 raise self._stop
             await self._wait(None)
             await self._absorb()
+        if self.failure is None and self._state.waits:
+            return await self._halt()
         ended = (Trigger.FAILED, Status.FAILED) if self.failure else (Trigger.COMPLETED, Status.COMPLETED)
         await self._journal.flush(ended[0], status=ended[1], error=self.failure, changes_status=True)
         return ended[1]
+
+    async def _halt(self) -> Status:
+        """Let go of the run until an answer comes; without news there is nothing to write."""
+        journal = self._journal
+        if journal.steps or not journal.is_halted:
+            await journal.flush(Trigger.HALT, status=Status.HALTED, changes_status=True)
+        elif journal.lease is not None:
+            await self._services.store.release_lease(journal.lease)
+        return Status.HALTED
 
     async def _keep_finished(self) -> None:
         """Write what has finished before an interrupted process lets go of the run, if the store lets us."""
@@ -322,20 +367,25 @@ class Drive:
         self._waker = self._loop.create_future()
         sleeper: asyncio.Task[None] | None = None
         try:
-            seconds = self._late.seconds_left()
-            if until is None and seconds is None:
+            seconds, looks = self._late.seconds_left(), None
+            if self._state.waits:
+                due = self._waiting.next_due()
+                until = due if until is None or (due is not None and due < until) else until
+                looks = LOOK
+            if until is None and seconds is None and looks is None:
                 await self._waker
                 return
             watched: set[asyncio.Future[None]] = {self._waker}
             if until is not None:
                 sleeper = self._loop.create_task(self._clock.sleep_until(until))
                 watched.add(sleeper)
-            done, _ = await asyncio.wait(watched, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            patience = min((s for s in (seconds, looks) if s is not None), default=None)
+            done, _ = await asyncio.wait(watched, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
         finally:
             self._waker = None
             if sleeper is not None:
                 sleeper.cancel()
-        if not done:
+        if not done and patience == seconds:
             await self._journal.flush(Trigger.INTERVAL)
 
     # -- recording ----------------------------------------------------------------------------------------
@@ -391,6 +441,12 @@ class Drive:
             reason = describe_error(call.error)
             self._inner.note(scope, decide.cancelled(scope, call.index, reason=reason, now=call.ended_at), ())
             raise call.error
+        if call.node.halts and call.error is None and isinstance(call.returned, Wait):
+            if scope.ended:  # nobody is to be asked for a flow that is over
+                step = decide.cancelled(scope, call.index, reason=None, now=call.ended_at)
+                self._inner.note(scope, step, ())
+                return None
+            return self._waiting.open(call, call.returned)
         drafts = draft_outputs(call, self._space)
         if call.context is not None:
             drafts += draft_asked(call, self._space, self._state, self._desk)
@@ -418,6 +474,10 @@ class Drive:
         asked = False
         if call.given_up_on is not None:
             self._desk.release(call.given_up_on)
+        if call.halt is not None:
+            if call.context is not None:
+                self._desk.release(call)
+            return None  # written before anything else starts, or when the run halts
         if call.context is not None:
             self._desk.release(call)
             asked = call.context.checkpoint_request is not None and call.error is None

@@ -17,12 +17,14 @@ from everstep.runtime.invoke import Call, OnChunk
 EventKind = Literal[
     "run_started",
     "run_resumed",
+    "run_halted",
     "run_ended",
     "step_started",
     "step_completed",
     "step_failed",
     "step_retrying",
     "step_cancelled",
+    "step_halted",
     "chunk",
     "checkpoint",
     "lease_wait",
@@ -106,6 +108,13 @@ class Teller:
             data["decision"] = list(step.decision)
         if step.items is not None:
             data["items"] = step.items
+        if step.wait is not None:
+            due = step.wait.due_at
+            data["wait"] = {
+                "id": step.wait.wait_id,
+                "kind": step.wait.kind,
+                "due_at": due.isoformat() if due is not None else None,
+            }
         self.tell(_KINDS[step.status], step.path, step.visit, step.attempts, data)
 
 
@@ -115,4 +124,5 @@ _KINDS: dict[Status, EventKind] = {
     Status.FAILED: "step_failed",
     Status.CANCELLED: "step_cancelled",
     Status.RUNNING: "step_started",
+    Status.HALTED: "step_halted",
 }

@@ -107,7 +107,7 @@ class Inner:
         for visit, (scope, i) in tuple(self.fans.items()):
             over = scope.plan.children[i].over
             assert over is not None
-            while len(visit.scopes) < over.max_concurrency:
+            while len(visit.scopes) - self._parked(visit) < over.max_concurrency:
                 if scope.error is not None or self.fans.get(visit) is None:
                     break
                 item = visit.next_item()
@@ -115,6 +115,12 @@ class Inner:
                     self.fans.pop(visit, None)
                     break
                 self._enter(scope, i, item)
+
+    def _parked(self, visit: Opened) -> int:
+        """Return how many items of a map only wait for answers; those take nobody's place."""
+        if not self._state.waits:
+            return 0
+        return sum(inside.is_parked() for inside in visit.scopes.values())
 
     def _enter(self, scope: Scope, i: int, item: int) -> None:
         inside = scope.enter(i, item)

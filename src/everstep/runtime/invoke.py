@@ -20,6 +20,7 @@ from everstep.graph.channel import Channel
 from everstep.graph.context import Context
 from everstep.graph.node import Node
 from everstep.model.records import ErrorInfo, QueuedTask
+from everstep.model.waits import WaitOpened
 
 OnChunk = Callable[[Any], None]
 
@@ -54,6 +55,10 @@ class Call:
     is_dropped = False
     """True if nobody wants its result any more."""
     running: asyncio.Task[None] | None = None
+    halt: WaitOpened | None = None
+    """What it waits for, if it returned that."""
+    answers: WaitOpened | None = None
+    """The wait that is settled with it."""
     given_up_on: Call | None = None
     """The call that this one reports as too late."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -22,6 +22,7 @@ from everstep.model.records import (
     ErrorInfo,
     StepRecord,
 )
+from everstep.model.waits import WaitRow
 from everstep.ports.store import Admission, Commit, Verdict
 from everstep.runtime.events import Event, tell
 from everstep.runtime.nesting import apply
@@ -32,6 +33,10 @@ from everstep.runtime.values import Slot, ValueSpace
 KEYFRAME_BYTES = 64 * 1024
 _NODE_COST = 64
 """About how many bytes a keyframe takes for one node."""
+
+
+def _nobody(rows: tuple[WaitRow, ...]) -> None:
+    return
 
 
 class Head:
@@ -80,6 +85,12 @@ class Journal:
         self._space = space
         self.head = Head()
         self.lease: Lease | None = None
+        self.is_halted = False
+        """True while the store has the run as halted."""
+        self.waits: list[WaitRow] = []
+        """Waits that the next checkpoint opens."""
+        self.on_opened: Callable[[tuple[WaitRow, ...]], None] = _nobody
+        """Told of waits once they are durable."""
         self.steps: list[StepRecord] = []
         self._payloads: list[bytes] = []
         self._keyframe_payloads: list[bytes] = []
@@ -124,8 +135,8 @@ class Journal:
         """Return for how many seconds the oldest buffered step has waited; 0 where nothing depends on it."""
         return self._services.clock.monotonic() - self._oldest if self._is_timed and self.steps else 0.0
 
-    async def admit(self, inputs: tuple[Slot, ...], owner: str) -> Verdict:
-        """Write the first checkpoint: the inputs, and the lease of whoever drives the run first."""
+    async def admit(self, inputs: tuple[Slot, ...], owner: str | None) -> Verdict:
+        """Write the first checkpoint: the inputs, and the lease of whoever drives the run first, if anybody."""
         now = self._services.clock.now()
         for draft in inputs:
             draft.is_lent = True
@@ -155,9 +166,9 @@ class Journal:
             created_at=now,
             owner=owner,
             ttl=ttl,
-            process=process,
+            process=process if owner is not None else None,
         )
-        self.lease = Lease(self.run_id, owner, 1, now + ttl, process)
+        self.lease = Lease(self.run_id, owner or "", 1 if owner else 0, now + ttl, process)
         return await self._put(record, Status.RUNNING, admission=admission)
 
     async def flush(
@@ -177,14 +188,15 @@ class Journal:
             unsure, self._unsure = self._unsure, None
             await self._settle(*unsure)
         record = self._record(trigger, status, error, metadata, self._services.clock.now())
-        self._judge(await self._put(record, status if changes_status else None))
+        self._judge(await self._put(record, status if changes_status or self.is_halted else None))
 
     def flush_soon(
         self, trigger: Trigger, metadata: dict[str, Any] | None, now: datetime
     ) -> Coroutine[Any, Any, None] | None:
         """Write what is buffered: on the spot if nobody waits for this thread, else return what to await."""
         services = self._services
-        if not self.writes or not services.owns_loop or self._unsure or not services.committer.is_free():
+        is_free = services.owns_loop and not self._unsure and services.committer.is_free()
+        if not (self.writes and is_free) or self.is_halted:
             return self.flush(trigger, metadata=metadata)
         record = self._record(trigger, Status.RUNNING, None, metadata, now)
         commit, digest = self._seal(record, None, None)
@@ -195,13 +207,13 @@ class Journal:
             return self._settle(record, commit, digest)
         if verdict is not Verdict.ACCEPTED:
             self._judge(verdict)
-        self._advance(record, len(commit.body), digest)
+        self._advance(record, commit, digest)
         return None
 
     async def _settle(self, record: CheckpointRecord, commit: Commit, digest: bytes) -> None:
         verdict = await self._deliver(commit)
         self._judge(verdict)
-        self._advance(record, len(commit.body), digest)
+        self._advance(record, commit, digest)
 
     def flush_blocking(self, trigger: Trigger) -> None:
         """Write what is buffered from a thread, while the drive is inside user code."""
@@ -215,7 +227,7 @@ class Journal:
             self._unsure = (record, commit, digest)
             return
         self._judge(verdict)
-        self._advance(record, len(commit.body), digest)
+        self._advance(record, commit, digest)
 
     def _judge(self, verdict: Verdict) -> None:
         if verdict is Verdict.ACCEPTED:
@@ -276,7 +288,7 @@ class Journal:
         commit, digest = self._seal(record, status, admission)
         verdict = await self._deliver(commit)
         if verdict is Verdict.ACCEPTED:
-            self._advance(record, len(commit.body), digest)
+            self._advance(record, commit, digest)
         return verdict
 
     def _seal(
@@ -298,11 +310,13 @@ class Journal:
             admission,
             is_final and status is not Status.COMPLETED,
             record.created_at if is_final else None,
+            tuple(self.waits) if self.waits else (),
+            tuple(self._state.gone) if self._state.gone else (),
         )
         return commit, digest
 
-    def _advance(self, record: CheckpointRecord, size: int, digest: bytes) -> None:
-        head = self.head
+    def _advance(self, record: CheckpointRecord, commit: Commit, digest: bytes) -> None:
+        head, size = self.head, len(commit.body)
         head.sequence = record.sequence
         head.checkpoint_id = record.checkpoint_id
         head.digest = digest
@@ -311,10 +325,20 @@ class Journal:
             self._clear()
         else:
             self._drop_first(record.steps)
+        if commit.status is not None:
+            self.is_halted = commit.status is Status.HALTED
+        if commit.waits or commit.closed:
+            self._note_waits(commit)
         if self._services.listener is not None and record.sequence > 1:
             data = {"sequence": record.sequence, "trigger": record.trigger.value}
             event = Event(kind="checkpoint", run_id=self.run_id, at=record.created_at, data=data)
             tell(self._services.listener, event)
+
+    def _note_waits(self, commit: Commit) -> None:
+        del self.waits[: len(commit.waits)]
+        del self._state.gone[: len(commit.closed)]
+        # One that was over before it was ever written closes with the same put that opens it.
+        self.on_opened(tuple(row for row in commit.waits if row.wait_id not in commit.closed))
 
     async def _deliver(self, commit: Commit) -> Verdict:
         """Put the commit; while the store is out of reach, put the very same one again.

@@ -24,6 +24,8 @@ IDLE = 10.0
 class Stoppable(Protocol):
     def stop(self, reason: EverstepError) -> None: ...
 
+    def nudge(self) -> None: ...
+
 
 class _Held:
     def __init__(self, lease: Lease, ttl: timedelta, drive: Stoppable, now: float) -> None:

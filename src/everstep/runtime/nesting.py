@@ -7,7 +7,7 @@ come to different values.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import prod
 
 import msgspec
@@ -20,7 +20,7 @@ from everstep.errors import LiftError, MapInputError
 from everstep.graph.plan import Child
 from everstep.model.enums import OnError, Status, ValueForm
 from everstep.model.items import ItemError
-from everstep.model.records import FORK, QueuedTask, StepRecord, Written
+from everstep.model.records import FORK, WAIT, QueuedTask, StepRecord, Written
 from everstep.runtime.values import Slot, ValueSpace, split_name
 
 TASK = "@task/"
@@ -43,10 +43,13 @@ def apply(state: RunState, space: ValueSpace, step: StepRecord, slots: Sequence[
             state.total += 1
         else:
             state.count(step)
+        if state.waits or step.wait is not None:
+            _follow_wait(state, space, i, step)
         return
     if step.path[0] == "@":
         for slot in slots:
             space.accept(state, slot)
+        _drop_requests(space, state.waits if step.path in (FORK, START) else ())
         if step.path == FORK:
             fork(state, step)
             return
@@ -54,6 +57,25 @@ def apply(state: RunState, space: ValueSpace, step: StepRecord, slots: Sequence[
             _give_up(space, state)
         state.evolve(step)
         return
+    gone = len(state.gone)
+    _apply_inside(state, space, step, slots)
+    if len(state.gone) > gone:
+        _drop_requests(space, state.gone[gone:])
+
+
+def _follow_wait(state: RunState, space: ValueSpace, i: int, step: StepRecord) -> None:
+    gone = len(state.gone)
+    state.follow_wait(state, i, step)
+    _drop_requests(space, state.gone[gone:])
+
+
+def _drop_requests(space: ValueSpace, waits: Iterable[str]) -> None:
+    for wait_id in waits:
+        space.drop(f"{WAIT}{wait_id}/")
+
+
+def _apply_inside(state: RunState, space: ValueSpace, step: StepRecord, slots: Sequence[Slot]) -> None:
+    """Take a step of a flow inside the run into account, or one that opens or ends such a flow."""
     scope, i, item = state.locate(step.path)
     if item is not None:
         _end_item(state, space, step, slots, scope, i, item)

@@ -25,13 +25,13 @@ from everstep.errors import (
 )
 from everstep.graph.blueprint import differences, plan_of
 from everstep.graph.flow import Flow
-from everstep.graph.node import Node
 from everstep.graph.plan import Plan, hash_of
 from everstep.model.durability import Durability
 from everstep.model.enums import Mode, Status, Trigger
 from everstep.model.leases import Lease
 from everstep.model.records import INPUTS, CheckpointRecord, ErrorInfo, StepRecord, Written
-from everstep.ports.store import RunRow, Signal, Verdict
+from everstep.model.waits import WaitRow, WaitStatus
+from everstep.ports.store import RunRow, Signal, Verdict, WaitFilter
 from everstep.runtime.desk import first_values
 from everstep.runtime.drive import Drive
 from everstep.runtime.events import Event, EventKind, tell
@@ -40,8 +40,10 @@ from everstep.runtime.journal import Identity, Journal
 from everstep.runtime.keeper import LeaseKeeper
 from everstep.runtime.lineage import Lineage
 from everstep.runtime.patience import patiently
+from everstep.runtime.preflight import check_flow, preflight
 from everstep.runtime.rehydrate import Rehydrated
 from everstep.runtime.services import Services
+from everstep.runtime.staying import stay
 from everstep.runtime.values import Slot, ValueSpace
 
 log = logging.getLogger("everstep")
@@ -58,6 +60,10 @@ class Outcome(NamedTuple):
     space: ValueSpace
     error: ErrorInfo | None = None
     exception: BaseException | None = None
+    waits: tuple[WaitRow, ...] = ()
+    """What it waits for, if it halted."""
+    tokens: Mapping[str, str] = {}
+    """Tokens that were made for its waits just now."""
 
 
 class Runs:
@@ -77,13 +83,41 @@ class Runs:
         inputs: Mapping[str, Any] | None,
         run_id: str | None,
         channel: Mapping[str, Any] | None = None,
+        *,
+        wait: bool = False,
     ) -> Outcome:
         """Start a run, continue it if it is unfinished, or return what it came to if it has ended."""
-        check_flow(flow)
+        flow = preflight(flow, self._services)
         if run_id is not None:
             check_run_id(run_id)
         async with self._services.turn():
-            return await self._run(flow, inputs, run_id, channel)
+            outcome = await self._run(flow, inputs, run_id, channel)
+        return await stay(self._services, self, outcome, flow) if wait else outcome
+
+    async def start(
+        self,
+        flow: Flow,
+        inputs: Mapping[str, Any] | None,
+        run_id: str | None,
+        channel: Mapping[str, Any] | None = None,
+    ) -> RunRow:
+        """Accept a run durably, for others to drive. One that was accepted before is left as it is."""
+        flow = preflight(flow, self._services)
+        if flow.durability.mode is Mode.OFF:
+            raise BadRequest(
+                f"flow {flow.name!r} is kept nowhere (durability off), so nobody else could drive its runs.",
+                fix="Use host.run, or another durability.",
+            )
+        run_id = self._services.ids.new_id() if run_id is None else check_run_id(run_id)
+        given = dict(inputs or {})
+        flow.check_inputs({} if inputs is None else inputs, channel)
+        journal, state, space, drafts = await self._draft_run(flow, given, channel, run_id)
+        verdict = await journal.admit(drafts, None)
+        row = await self.row(run_id)
+        if verdict is Verdict.EXISTS:
+            await self._check_flow(row, flow)
+            await self._check_inputs(row, drafts, given)
+        return row
 
     async def _run(
         self,
@@ -112,14 +146,22 @@ class Runs:
             return await self.recorded(row)
         return await self._continue(row, flow)
 
-    async def resume(self, run_id: str, flow: Flow, start: str | None = None) -> Outcome:
+    async def resume(
+        self, run_id: str, flow: Flow, start: str | None = None, *, wait: bool = False
+    ) -> Outcome:
         """Continue an unfinished run, or reopen one that failed at the node where it failed.
 
         With `start` it begins at that node instead, whatever was due.
         """
-        check_flow(flow)
+        flow = preflight(flow, self._services)
         async with self._services.turn():
-            return await self._resume(run_id, flow, start)
+            outcome = await self._resume(run_id, flow, start)
+        return await stay(self._services, self, outcome, flow) if wait else outcome
+
+    async def drive_claimed(self, row: RunRow, lease: Lease, flow: Flow) -> Outcome:
+        """Continue a run that was claimed already, as a worker does."""
+        async with self._services.turn():
+            return await self._take_up(row, lease, flow)
 
     async def _resume(self, run_id: str, flow: Flow, start: str | None) -> Outcome:
         row = await self.row(run_id)
@@ -217,16 +259,7 @@ class Runs:
     ) -> Outcome | tuple[Slot, ...]:
         """Admit and drive a run; if its id is taken, return the encoded inputs instead."""
         services = self._services
-        state = RunState(flow.plan)
-        blobs = services.blobs if flow.durability.mode is not Mode.OFF else None
-        space = ValueSpace(services.values, blobs, flow.durability.blob_threshold)
-        drafts = tuple(space.draft(state, name, value) for name, value in inputs.items())
-        if channel:
-            drafts += tuple(first_values(state, space, services.clock, channel, flow.channel))
-        for draft in drafts:
-            if draft.spill is not None:
-                await patiently(services.clock, partial(_write_aside, space, draft))
-        journal = Journal(services, _identity(flow, run_id), flow.durability, state, space)
+        journal, state, space, drafts = await self._draft_run(flow, inputs, channel, run_id)
         try:
             verdict = await journal.admit(drafts, services.ids.new_id())
         except BaseException:
@@ -239,8 +272,32 @@ class Runs:
         self._emit("run_started", run_id, {"flow": flow.name})
         return await self._drive(flow, journal, state, space)
 
+    async def _draft_run(
+        self, flow: Flow, inputs: dict[str, Any], channel: Mapping[str, Any] | None, run_id: str
+    ) -> tuple[Journal, RunState, ValueSpace, tuple[Slot, ...]]:
+        """Encode what a run begins with; large values are written aside."""
+        services = self._services
+        state = RunState(flow.plan)
+        blobs = services.blobs if flow.durability.mode is not Mode.OFF else None
+        space = ValueSpace(services.values, blobs, flow.durability.blob_threshold)
+        drafts = tuple(space.draft(state, name, value) for name, value in inputs.items())
+        if channel:
+            drafts += tuple(first_values(state, space, services.clock, channel, flow.channel))
+        for draft in drafts:
+            if draft.spill is not None:
+                await patiently(services.clock, partial(_write_aside, space, draft))
+        journal = Journal(services, _identity(flow, run_id), flow.durability, state, space)
+        return journal, state, space, drafts
+
     async def _continue(self, row: RunRow, flow: Flow, start: str | None = None) -> Outcome:
         lease = await self._claim(row.run_id, flow.durability, waits=True)
+        row = await self.row(row.run_id)
+        if row.status.is_final and row.status not in _REOPENABLE and start is None:
+            await self._release(lease)  # its owner ended it while we waited
+            return await self.recorded(row)
+        return await self._take_up(row, lease, flow, start)
+
+    async def _take_up(self, row: RunRow, lease: Lease, flow: Flow, start: str | None = None) -> Outcome:
         try:
             journal, state, space = await self._reopen_journal(row, flow.plan, flow.durability, lease)
             if start is not None:
@@ -277,6 +334,8 @@ class Runs:
         journal = Journal(self._services, identity, durability, folded.state, folded.space)
         journal.head = folded.head
         journal.lease = lease
+        journal.is_halted = row.status is Status.HALTED
+        folded.state.gone.clear()
         if row.forked_at is not None:
             # A fork that keeps its keys uses those of the run that its family began with.
             journal.key_run = folded.state.key_run or (await self.lineage.root(row)).run_id
@@ -295,11 +354,36 @@ class Runs:
                 self.keeper.drop(journal.run_id)
                 if status is None:
                     await self._release(lease)
+        if status is Status.HALTED:
+            return await self._halted(flow, journal.run_id, drive, state, space)
         error = drive.failure
         self._emit(
             "run_ended", journal.run_id, {"status": status.value, "error": error.message if error else None}
         )
         return Outcome(journal.run_id, status, state, space, error, drive.exception)
+
+    async def _halted(
+        self, flow: Flow, run_id: str, drive: Drive, state: RunState, space: ValueSpace
+    ) -> Outcome:
+        """Say what a run waits for. If an answer came while it halted, go on at once."""
+        rows = await self.open_waits(run_id)
+        if any(row.status is WaitStatus.SETTLED for row in rows):
+            try:
+                return await self._continue(await self.row(run_id), flow)
+            except LeaseConflict:
+                pass  # somebody else has seen it too
+        self._emit("run_halted", run_id, {"waits": len(rows)})
+        return Outcome(run_id, Status.HALTED, state, space, waits=tuple(rows), tokens=drive.tokens)
+
+    async def open_waits(self, run_id: str) -> list[WaitRow]:
+        """Return what a run waits for, settled or not."""
+        found: list[WaitRow] = []
+        while True:
+            after = found[-1].wait_id if found else None
+            page = await self._services.store.waits(WaitFilter(run_id=run_id, limit=1000, after=after))
+            found += page
+            if len(page) < 1000:
+                return [row for row in found if row.status is not WaitStatus.CLOSED]
 
     async def _release(self, lease: Lease) -> None:
         """Give the lease of an interrupted run back; if the store is in trouble it will expire by itself."""
@@ -467,11 +551,3 @@ def split_address(run_id: str, at: int | str | None) -> tuple[str, int | str | N
     if at is not None:
         raise BadRequest("the checkpoint is given twice.", fix=f"Write {run_id} alone, or {name} with `at`.")
     return name, int(sequence)
-
-
-def check_flow(flow: object) -> None:
-    """Raise if this is no flow; a node passed by mistake is told how to become one."""
-    if isinstance(flow, Node):
-        raise BadRequest(f"{flow.name!r} is a node.", fix=f"Run a flow: Flow({flow.name!r}, [{flow.name}]).")
-    if not isinstance(flow, Flow):
-        raise BadRequest(f"{flow!r} is not a flow.", fix="Build one with Flow(name, nodes).")

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from copy import copy
 
 from everstep.codec.values import Values
+from everstep.model.enums import Mode
+from everstep.ports.durability import Notifier, ResumeScheduler
 from everstep.ports.store import BlockingStore, CheckpointBlobStore, CheckpointStore
 from everstep.ports.system import Clock, Ids, Processes
 from everstep.runtime.committer import Committer
 from everstep.runtime.events import Listener
+from everstep.runtime.notifiers import Notifiers
+from everstep.runtime.scheduling import Schedulers
+from everstep.runtime.tokens import Tokens
 
 
 class Services:
@@ -31,6 +36,12 @@ class Services:
         listener: Listener | None,
         owns_loop: bool,
         max_threads: int,
+        key: str | bytes | None = None,
+        base_url: str | None = None,
+        schedulers: Mapping[str, ResumeScheduler] | None = None,
+        notifiers: Mapping[str, Notifier] | None = None,
+        max_mode: Mode = Mode.STRONG,
+        provides: Iterable[str] = (),
     ) -> None:
         self.store = store
         self.blocking = store if isinstance(store, BlockingStore) else None
@@ -43,9 +54,23 @@ class Services:
         self.listener = listener
         self.owns_loop = owns_loop
         """True if nobody else's code runs on the loop, so that a sync node may be called on it."""
+        self.tokens = Tokens(store, clock, key)
+        self.schedulers = Schedulers(store, clock, schedulers or {})
+        self.notifiers = Notifiers(notifiers or {}, clock)
+        self.base_url = base_url.rstrip("/") if base_url is not None else None
+        self.max_mode = max_mode
+        """The most that this host keeps of a run."""
+        kept = () if max_mode is Mode.OFF else ("checkpoint_store", "resume_scheduler", "resume_signal_source")
+        blob = ("checkpoint_blob_store",) if blobs is not None and kept else ()
+        self.provided = frozenset({*kept, *blob, *provides})
+        """The names of the services that nodes may require."""
         self.committer = Committer(store, self.blocking, clock)
         self.max_threads = max_threads
         self._threads = _Threads(max_threads)
+
+    def link(self, token: str | None) -> str | None:
+        """Return the page where a wait is answered, if this host knows its own address."""
+        return None if token is None or self.base_url is None else f"{self.base_url}/w/{token}"
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:

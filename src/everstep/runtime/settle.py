@@ -111,6 +111,18 @@ def plain_step(call: Call, drafts: tuple[Slot, ...]) -> StepRecord:
 
 def step_of(call: Call, drafts: tuple[Slot, ...], chance: float) -> StepRecord:
     """Return the record of a finished call. `chance` picks the jitter of the pause before a retry."""
+    if call.halt is not None:
+        return decide.halted(
+            call.scope,
+            call.index,
+            wait=call.halt,
+            reads=call.reads,
+            writes=tuple([d.written for d in drafts]),
+            key=call.key,
+            started_at=call.started_at,
+            ended_at=call.ended_at,
+            task=call.task,
+        )
     if call.error is None:
         return decide.completed(
             call.scope,
@@ -125,6 +137,7 @@ def step_of(call: Call, drafts: tuple[Slot, ...], chance: float) -> StepRecord:
             task=call.task,
             goto=call.goto,
             ends=call.context is not None and call.context.ends,
+            wait=call.answers,
         )
     return decide.failed(
         call.scope,
@@ -137,6 +150,7 @@ def step_of(call: Call, drafts: tuple[Slot, ...], chance: float) -> StepRecord:
         started_at=call.started_at,
         ended_at=call.ended_at,
         task=call.task,
+        wait=call.answers,
     )
 
 

@@ -1,0 +1,34 @@
+"""What the built-in halt nodes write once they are settled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class TimerOutput:
+    """A timer fired: what it carried, when its run went on, and how much later than planned."""
+
+    payload: Any
+    resumed_at: datetime
+    drift_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalOutput:
+    """Somebody approved or rejected, or nobody did in time."""
+
+    approved: bool
+    approver: str | None
+    comment: str | None
+    decided_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class CallbackOutput:
+    """Somebody called back, with this."""
+
+    payload: Any
+    received_at: datetime

@@ -1,0 +1,63 @@
+"""Telling schedulers and notifiers of a wait. Whatever fails here is tried again by a sweep."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import msgspec
+
+from everstep.model.waits import WaitChange, WaitRow
+from everstep.ports.durability import Handle, Notice
+from everstep.runtime.services import Services
+
+log = logging.getLogger("everstep")
+
+
+async def announce(services: Services, row: WaitRow, token: str | None) -> None:
+    """Hand a durable wait to its scheduler and its notifiers, and note that it was done. Never raises."""
+    try:
+        await _schedule(services, row)
+        await _notify(services, row, token)
+    except Exception as error:
+        # The wait is safe in the store; only whoever was to be told does not know yet.
+        log.warning("wait %s of run %r was not announced: %s", row.wait_id, row.run_id, error)
+
+
+async def _schedule(services: Services, row: WaitRow) -> None:
+    if not row.scheduler or row.due_at is None or row.schedule_id is not None:
+        return
+    scheduler = services.schedulers.of(row.scheduler)
+    schedule_id = await scheduler.schedule_at(handle_of(row), row.due_at)
+    await services.store.change_wait(row.wait_id, WaitChange(schedule_id=schedule_id))
+
+
+async def _notify(services: Services, row: WaitRow, token: str | None) -> None:
+    if not row.notifies or row.notified_at is not None:
+        return
+    details = msgspec.json.decode(row.details)
+    notice = notice_of(services, row, details, token or services.tokens.shown(row))
+    failures = await services.notifiers.tell(details.get("notify", ()), notice)
+    if not failures:
+        await services.store.change_wait(row.wait_id, WaitChange(notified_at=services.clock.now()))
+
+
+def notice_of(services: Services, row: WaitRow, details: dict[str, Any], token: str | None) -> Notice:
+    """Return what somebody is told of a wait."""
+    return Notice(
+        wait_id=row.wait_id,
+        run_id=row.run_id,
+        flow=row.flow_id,
+        node=row.path,
+        kind=row.kind,
+        context=details.get("context"),
+        prompt=details.get("prompt", ""),
+        due_at=row.due_at,
+        token=token,
+        link=services.link(token),
+    )
+
+
+def handle_of(row: WaitRow) -> Handle:
+    """Return what leads back to a wait."""
+    return Handle(run_id=row.run_id, flow_id=row.flow_id, wait_id=row.wait_id)

@@ -1,0 +1,141 @@
+"""Looking at waits and settling them. Nobody needs the lease of the run for that."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from functools import partial
+from typing import Any, NamedTuple
+
+import msgspec
+
+from everstep.codec.schema import complaints
+from everstep.errors import AnswerInvalid, TokenUsed, WaitClosed, WaitNotFound, WaitSettled
+from everstep.model.waits import SettledBy, TokenConfig, WaitChange, WaitRow, WaitStatus
+from everstep.runtime.announce import handle_of
+from everstep.runtime.keeper import LeaseKeeper
+from everstep.runtime.patience import patiently
+from everstep.runtime.services import Services
+from everstep.runtime.tokens import hash_of, looks_like_token
+
+MAX_ANSWER = 1024 * 1024
+"""Bytes of an answer as JSON."""
+
+
+class Found(NamedTuple):
+    """A wait, and the hash of the token that led to it."""
+
+    row: WaitRow
+    token_hash: bytes | None
+
+
+class Answers:
+    """The waits of a host's runs, as outsiders and operators see them."""
+
+    def __init__(self, services: Services, keeper: LeaseKeeper) -> None:
+        self._services = services
+        self._keeper = keeper
+
+    async def find(self, token_or_id: str) -> Found:
+        """Return the wait that a token or an id names."""
+        if looks_like_token(token_or_id):
+            row = await self._services.tokens.find(token_or_id)
+            return Found(row, hash_of(token_or_id))
+        found = await self._services.store.wait(token_or_id) if isinstance(token_or_id, str) else None
+        if found is None:
+            raise WaitNotFound(f"there is no wait {str(token_or_id)[:40]!r}.", fix="Look with: everstep waits")
+        return Found(found, None)
+
+    async def answer(self, token_or_id: str, answer: Any) -> WaitRow:
+        """Check an answer and settle its wait with it, once."""
+        row, token_hash = await self.find(token_or_id)
+        if row.status is not WaitStatus.OPEN:
+            return self._refuse(row, token_hash)
+        encoded = checked(row, answer)
+        return await self._settle(row, SettledBy.ANSWER, encoded, token_hash)
+
+    async def fire(self, wait_id: str) -> WaitRow:
+        """Settle a wait as its clock does: its time is over."""
+        row, _ = await self.find(wait_id)
+        if row.status is not WaitStatus.OPEN:
+            return self._refuse(row, None)
+        return await self._settle(row, SettledBy.CLOCK, None, None)
+
+    async def _settle(
+        self, row: WaitRow, by: SettledBy, answer: bytes | None, token_hash: bytes | None
+    ) -> WaitRow:
+        settle = partial(
+            self._services.store.settle, row.wait_id, by=by, answer=answer, token_hash=token_hash
+        )
+        is_ours, now = await patiently(self._services.clock, settle)
+        if not is_ours:
+            return self._refuse(now or row, token_hash)
+        assert now is not None
+        drive = self._keeper.drive_of(row.run_id)
+        if drive is not None:
+            drive.nudge()
+        return now
+
+    def _refuse(self, row: WaitRow, token_hash: bytes | None) -> WaitRow:
+        """Say why a wait takes no answer; a token for more than one use is told the first one instead."""
+        if token_hash is not None:
+            if not row.single_use and row.settled_at is not None:
+                return row
+            if row.settled_at is not None:
+                raise TokenUsed("this token was used already, or its wait was settled otherwise.")
+        if row.settled_at is None:
+            raise WaitClosed(
+                f"wait {row.wait_id} of run {row.run_id!r} was closed: its run no longer wants an answer."
+            )
+        by = "its clock" if row.settled_by is SettledBy.CLOCK else "an answer"
+        raise WaitSettled(
+            f"wait {row.wait_id} of run {row.run_id!r} was settled by {by} at {row.settled_at:%Y-%m-%d %H:%M:%S} UTC."
+        )
+
+    async def reissue(self, token_or_id: str, ttl: timedelta | None, single_use: bool) -> tuple[WaitRow, str]:
+        """Make a new token for an open wait; the old one dies."""
+        row, _ = await self.find(token_or_id)
+        if row.status is not WaitStatus.OPEN:
+            self._refuse(row, None)
+        token = await self._services.tokens.create_token(
+            handle_of(row), TokenConfig(ttl=ttl, single_use=single_use)
+        )
+        return (await self.find(row.wait_id)).row, token
+
+    async def revoke(self, token_or_id: str) -> None:
+        """Make the token of a wait worthless; the wait stays open."""
+        row, _ = await self.find(token_or_id)
+        await self._services.store.change_wait(row.wait_id, WaitChange(token_hash=None))
+
+
+def checked(row: WaitRow, answer: Any) -> bytes:
+    """Return an answer as JSON, or raise `AnswerInvalid` if the wait asks for another shape."""
+    try:
+        plain = msgspec.to_builtins(answer, str_keys=True)
+        encoded = msgspec.json.encode(plain)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise AnswerInvalid(f"an answer is JSON: {error}.", fix="Give text, numbers, lists, dicts.") from None
+    if len(encoded) > MAX_ANSWER:
+        raise AnswerInvalid(f"an answer of {len(encoded):,} bytes is too large.", fix="Send a reference instead.")
+    schema = msgspec.json.decode(row.details).get("schema")
+    if schema is None:
+        return encoded
+    if row.kind != "callback" and isinstance(plain, dict) and plain.keys() == {"answer"}:
+        inner = plain["answer"]
+        if not complaints(inner, schema):
+            return msgspec.json.encode(inner)
+    wrong = complaints(plain, schema)
+    if wrong:
+        raise AnswerInvalid(
+            f"{row.path!r} cannot take this answer: {'; '.join(wrong[:5])}.",
+            fix=_shape(row.kind, schema),
+            schema=schema,
+        )
+    return encoded
+
+
+def _shape(kind: str, schema: dict[str, Any]) -> str:
+    if kind == "approval":
+        return 'Send {"approved": true} or {"approved": false}, with "approver" and "comment" if you like.'
+    if "enum" in schema:
+        return f"Send one of {msgspec.json.encode(schema['enum']).decode()}."
+    return f"It must match {msgspec.json.encode(schema).decode()[:300]}."

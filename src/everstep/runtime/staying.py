@@ -1,0 +1,63 @@
+"""Staying with a run through its waits, for scripts and tests that want to see its end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from everstep.errors import LeaseConflict
+from everstep.graph.flow import Flow
+from everstep.model.enums import Status
+from everstep.model.waits import WaitRow, WaitStatus
+from everstep.runtime.services import Services
+
+if TYPE_CHECKING:
+    from everstep.runtime.runs import Outcome, Runs
+
+LOOK = 0.1
+"""Seconds between two looks at whether somebody wrote to the store."""
+
+
+async def stay(services: Services, runs: Runs, outcome: Outcome, flow: Flow) -> Outcome:
+    """Go on whenever an answer comes or a time is over, until the run has ended."""
+    while outcome.status is Status.HALTED:
+        await _something(services, runs, outcome)
+        try:
+            outcome = await runs.resume(outcome.run_id, flow)
+        except LeaseConflict:
+            await asyncio.sleep(LOOK)  # a worker was quicker; it will end or halt
+    return outcome
+
+
+async def _something(services: Services, runs: Runs, outcome: Outcome) -> None:
+    """Wait until a wait of the run is due or settled, or the run has moved on."""
+    sleeper: asyncio.Task[None] | None = None
+    due = _next_due(outcome.waits)
+    if due is not None:
+        sleeper = asyncio.ensure_future(services.clock.sleep_until(due))
+    try:
+        seen: int | None = None
+        while sleeper is None or not sleeper.done():
+            changes = services.store.changes()
+            if changes != seen and await _has_moved(runs, outcome):
+                return
+            seen = changes
+            if sleeper is None:
+                await asyncio.sleep(LOOK)
+            else:
+                await asyncio.wait([sleeper], timeout=LOOK)
+    finally:
+        if sleeper is not None:
+            sleeper.cancel()
+
+
+async def _has_moved(runs: Runs, outcome: Outcome) -> bool:
+    if (await runs.row(outcome.run_id)).status is not Status.HALTED:
+        return True
+    return any(row.status is WaitStatus.SETTLED for row in await runs.open_waits(outcome.run_id))
+
+
+def _next_due(rows: Sequence[WaitRow]) -> datetime | None:
+    return min((r.due_at for r in rows if r.due_at is not None and not r.scheduler), default=None)

@@ -1,0 +1,270 @@
+"""The waits of one run under way: opening them, telling of them, taking their answers in."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import datetime
+from functools import partial
+from typing import Any, get_args
+
+import msgspec
+
+from everstep.codec.schema import schema_of, shaped
+from everstep.engine.state import RunState
+from everstep.errors import AnswerInvalid, BadRequest, EverstepError, ValueNotStorable, WaitTimeout
+from everstep.graph.hints import UNKNOWN
+from everstep.graph.node import Node
+from everstep.graph.waits import NO_DEFAULT, Wait
+from everstep.model.durations import moment_of, span_of
+from everstep.model.enums import ValueForm
+from everstep.model.outputs import ApprovalOutput, CallbackOutput, TimerOutput
+from everstep.model.records import WAIT, StepRecord
+from everstep.model.waits import SettledBy, WaitOpened, WaitRow
+from everstep.runtime.announce import announce
+from everstep.runtime.invoke import Call
+from everstep.runtime.patience import patiently
+from everstep.runtime.services import Services
+from everstep.runtime.tokens import hash_of
+from everstep.runtime.values import Slot, ValueSpace
+
+log = logging.getLogger("everstep")
+LOOK = 1.0
+"""Seconds between two looks for answers while other nodes run."""
+APPROVAL = {
+    "type": "object",
+    "properties": {
+        "approved": {"type": "boolean"},
+        "approver": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+        "comment": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+    },
+    "required": ["approved"],
+    "additionalProperties": False,
+}
+
+
+class Waiting:
+    """What a drive knows of its waits besides where they stand."""
+
+    def __init__(self, services: Services, state: RunState, space: ValueSpace, run_id: str, flow: str) -> None:
+        self._services = services
+        self._state = state
+        self._space = space
+        self._run_id = run_id
+        self._flow = flow
+        self.opened: list[WaitRow] = []
+        """Rows that are still to be written."""
+        self.tokens: dict[str, str] = {}
+        """Tokens that this drive has made, by wait."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._looked: float | None = None
+
+    # -- opening ------------------------------------------------------------------------------------------
+
+    def open(self, call: Call, wait: Wait) -> tuple[Slot, ...]:
+        """Turn what a node returned into a wait; a node at fault gets the error as its own."""
+        try:
+            call.halt = self._opened(call, wait)
+            return (self._request(call.halt, wait),)
+        except (BadRequest, ValueNotStorable, EverstepError) as error:
+            call.halt, call.error = None, error
+            return ()
+
+    def _opened(self, call: Call, wait: Wait) -> WaitOpened:
+        now = call.ended_at
+        due_at = self._due_at(call, wait, now)
+        self._services.schedulers.of(wait.scheduler)
+        for alias in wait.notified:
+            self._services.notifiers.of(alias)
+        opened = WaitOpened(self._services.ids.new_id(), wait.kind, due_at, wait.scheduler)
+        token = None
+        if wait.kind != "timer":
+            token = self.tokens[opened.wait_id] = self._services.tokens.issue(opened.wait_id, 1)
+        ttl = span_of(wait.token_ttl, "token_ttl") if wait.token_ttl is not None else None
+        self.opened.append(
+            WaitRow(
+                wait_id=opened.wait_id,
+                run_id=self._run_id,
+                flow_id=self._flow,
+                path=call.path,
+                visit=call.visit,
+                kind=wait.kind,
+                opened_at=now,
+                details=details_of(call.node, wait),
+                due_at=due_at,
+                scheduler=wait.scheduler,
+                notifies=bool(wait.notified),
+                token_hash=hash_of(token) if token is not None else None,
+                token_expires_at=now + ttl if ttl is not None else None,
+                single_use=wait.single_use,
+            )
+        )
+        return opened
+
+    def _due_at(self, call: Call, wait: Wait, now: datetime) -> datetime | None:
+        if wait.timeout is not None and wait.until is not None:
+            raise BadRequest(f"{call.path!r} waits with both `timeout` and `until`.", fix="Give one of them.")
+        if wait.until is not None:
+            return moment_of(wait.until, f"until of {call.path!r}")
+        if wait.timeout is None:
+            return None
+        try:
+            return now + span_of(wait.timeout, f"time of {call.path!r}")
+        except OverflowError:
+            raise BadRequest(
+                f"{call.path!r} waits for {wait.timeout}, past the end of the calendar.", fix="Wait less long."
+            ) from None
+
+    def _request(self, opened: WaitOpened, wait: Wait) -> Slot:
+        """Encode what was asked for, so that the chain alone says it."""
+        asked = {
+            "context": wait.context,
+            "prompt": wait.prompt,
+            "options": None if wait.options is None else list(wait.options),
+            "payload": wait.payload,
+            "notify": list(wait.notified),
+            "single_use": wait.single_use,
+        }
+        asked = {name: given for name, given in asked.items() if given or given == 0}
+        if wait.has_default:
+            asked["default"] = wait.default
+        return self._space.change(f"{WAIT}{opened.wait_id}/request", 1, asked, ValueForm.WHOLE)
+
+    def tell(self, rows: tuple[WaitRow, ...]) -> None:
+        """Tell schedulers and notifiers of waits that are durable; `finish` waits for them."""
+        for row in rows:
+            if row.notifies or row.scheduler:
+                task = asyncio.ensure_future(announce(self._services, row, self.tokens.get(row.wait_id)))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+
+    async def finish(self) -> None:
+        """Wait until everybody was told."""
+        if self._tasks:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # -- answers ------------------------------------------------------------------------------------------
+
+    def nudge(self) -> None:
+        """An answer may have come."""
+        self._looked = None
+
+    def is_time(self) -> bool:
+        """True if it is time to look for answers."""
+        if self._looked is None:
+            return True
+        due = self.next_due()
+        return self._services.clock.monotonic() - self._looked >= LOOK or (
+            due is not None and due <= self._services.clock.now()
+        )
+
+    def next_due(self) -> datetime | None:
+        """Return when the next wait is due that the store keeps the time of."""
+        waits = [scope.waiting[i].wait for scope, i in self._state.waits.values()]
+        return min((w.due_at for w in waits if w and w.due_at and not w.scheduler), default=None)
+
+    async def answers(self) -> list[Call]:
+        """Return the visits whose waits are settled, as calls that have returned."""
+        store = self._services.store
+        rows = await patiently(self._services.clock, partial(store.fire, self._run_id))
+        self._looked = self._services.clock.monotonic()
+        now = self._services.clock.now()
+        return [self._call(row, now) for row in rows if row.wait_id in self._state.waits]
+
+    def _call(self, row: WaitRow, now: datetime) -> Call:
+        scope, i = self._state.waits[row.wait_id]
+        step, node = scope.waiting[i], scope.plan.nodes[i]
+        call = Call(scope, i, node, step.visit, scope.attempts[i] + 1, {}, step.reads)
+        call.key, call.task, call.answers = step.key, step.task, step.wait
+        call.started_at, call.ended_at = step.started_at or row.opened_at, now
+        try:
+            call.returned = self._output(row, step, node, now)
+        except EverstepError as error:
+            call.error = error
+        return call
+
+    def _output(self, row: WaitRow, step: StepRecord, node: Node, now: datetime) -> Any:
+        """Return what a settled wait gives its node."""
+        asked: dict[str, Any] = self._space.peek("request", f"{WAIT}{row.wait_id}/")
+        settled_at = row.settled_at or now
+        if row.kind == "timer":
+            due = row.due_at or settled_at
+            drift = max(0, round((now - due).total_seconds() * 1000)) if row.settled_by is SettledBy.CLOCK else 0
+            return TimerOutput(asked.get("payload"), now, drift)
+        if row.settled_by is SettledBy.CLOCK:
+            return self._too_late(row, asked, step, settled_at)
+        answer = msgspec.json.decode(row.answer or b"null")
+        if row.kind == "approval":
+            return ApprovalOutput(
+                answer["approved"], answer.get("approver"), answer.get("comment"), settled_at
+            )
+        if answer_type_of(node) is not None:
+            answer = shaped(answer, answer_type_of(node))
+        return CallbackOutput(answer, settled_at) if row.kind == "callback" else answer
+
+    def _too_late(self, row: WaitRow, asked: dict[str, Any], step: StepRecord, at: datetime) -> Any:
+        if row.kind == "approval":
+            return ApprovalOutput(False, None, "timed out", at)
+        if "default" in asked:
+            return CallbackOutput(asked["default"], at) if row.kind == "callback" else asked["default"]
+        until = row.due_at.isoformat(timespec="seconds") if row.due_at is not None else "its time was over"
+        raise WaitTimeout(
+            f"{step.path!r} waited until {until}, and nobody answered.",
+            fix="Resume the run to ask again, or declare a default= answer.",
+        )
+
+
+def answer_type_of(node: Node) -> Any:
+    """Return what an answer to this node's wait must be, or none if anything will do."""
+    if node.answer_type is not None:
+        return node.answer_type
+    if node.identifier or node.returns is UNKNOWN or node.returns in (Wait, None, type(None), Any):
+        return None
+    members = get_args(node.returns)
+    if Wait in members:
+        rest = [m for m in members if m is not Wait]
+        return rest[0] if len(rest) == 1 else None
+    return node.returns
+
+
+def schema_for(node: Node, wait: Wait) -> dict[str, Any] | None:
+    """Return the JSON Schema of an answer, or none if anything will do."""
+    if wait.kind == "timer":
+        return None
+    if wait.kind == "approval":
+        return APPROVAL
+    if wait.options is not None:
+        return {"enum": _plain(list(wait.options))}
+    kind = answer_type_of(node)
+    return schema_of(kind) if kind is not None else None
+
+
+def details_of(node: Node, wait: Wait) -> bytes:
+    """Return what a store keeps beside a wait, for whoever lists and answers it."""
+    known = {
+        "context": _plain(wait.context),
+        "prompt": wait.prompt,
+        "options": _plain(wait.options),
+        "schema": schema_for(node, wait),
+        "notify": list(wait.notified),
+        "identifier": node.identifier,
+    }
+    if wait.has_default:
+        known["default"] = _plain(wait.default)
+    return msgspec.json.encode({name: value for name, value in known.items() if value not in (None, "", [])})
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON can say it."""
+    try:
+        return msgspec.to_builtins(value, enc_hook=_spelled, str_keys=True)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise AnswerInvalid(f"what a wait shows cannot be written as JSON: {error}.") from None
+
+
+def _spelled(value: Any) -> Any:
+    dump = getattr(value, "model_dump", None)
+    return dump(mode="json") if callable(dump) else repr(value)
+
+
+__all__ = ["APPROVAL", "NO_DEFAULT", "Waiting", "answer_type_of", "details_of", "schema_for"]

@@ -1,0 +1,18 @@
+"""Nodes that wait for a clock, a person or another system: `from everstep import wait`."""
+
+from everstep.graph.waits import Wait, WaitNode, approval, callback, literal, question, timer, value
+from everstep.model.outputs import ApprovalOutput, CallbackOutput, TimerOutput
+
+__all__ = [
+    "ApprovalOutput",
+    "CallbackOutput",
+    "TimerOutput",
+    "Wait",
+    "WaitNode",
+    "approval",
+    "callback",
+    "literal",
+    "question",
+    "timer",
+    "value",
+]
