@@ -68,6 +68,21 @@ class WaitRow(msgspec.Struct, frozen=True, kw_only=True):
     answer: bytes | None = None
     """JSON; none if the clock settled it."""
 
+    @property
+    def is_untold(self) -> bool:
+        """True if somebody should know of it and does not: whom it notifies, or its scheduler."""
+        if self.status is not WaitStatus.OPEN:
+            return False
+        is_scheduled = self.scheduler == "" or self.due_at is None or self.schedule_id is not None
+        return not is_scheduled or (self.notifies and self.notified_at is None)
+
+    def changed(self, change: WaitChange) -> WaitRow:
+        """Return the wait with what a change gives."""
+        given = {name: getattr(change, name) for name in change.__struct_fields__}
+        return msgspec.structs.replace(
+            self, **{name: value for name, value in given.items() if value is not msgspec.UNSET}
+        )
+
 
 class WaitChange(msgspec.Struct, frozen=True, kw_only=True):
     """What anybody may change of an open wait; a field that is left out stays."""

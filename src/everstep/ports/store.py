@@ -209,9 +209,6 @@ class CheckpointStore(Protocol):
     async def run(self, run_id: str) -> RunRow | None:
         """Return what is known of a run."""
 
-    async def list(self, wanted: RunFilter) -> list[RunRow]:
-        """Return the runs that match, newest first."""
-
     async def blueprint(self, flow_hash: str) -> bytes | None:
         """Return the structure of a flow that some run began with."""
 
@@ -267,6 +264,9 @@ class CheckpointStore(Protocol):
         """Note that a run's result was taken, so that retention may apply."""
 
     async def close(self) -> None: ...
+
+    async def list(self, wanted: RunFilter) -> list[RunRow]:
+        """Return the runs that match, newest first."""
 
 
 @runtime_checkable

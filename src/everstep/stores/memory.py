@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Sequence
-from datetime import timedelta
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
 
 import msgspec
 
@@ -16,8 +17,21 @@ from everstep.errors import RunNotFound, StateCorrupted
 from everstep.model.enums import Status
 from everstep.model.leases import Lease, Process
 from everstep.model.records import ArtifactRef
-from everstep.ports.store import Capabilities, Commit, RunFilter, RunRow, Signal, StoredRecord, Verdict
+from everstep.model.waits import SettledBy, WaitChange, WaitRow
+from everstep.ports.store import (
+    Capabilities,
+    Commit,
+    RunFilter,
+    RunRow,
+    Signal,
+    StoredRecord,
+    Verdict,
+    WaitFilter,
+)
 from everstep.ports.system import Clock
+from everstep.stores.memory_waits import EARLIEST, MemoryWaits
+
+Waits = list[WaitRow]
 
 
 class _Run:
@@ -41,6 +55,11 @@ class MemoryData:
         self.runs: dict[str, _Run] = {}
         self.blueprints: dict[str, bytes] = {}
         self.blobs: dict[str, bytes] = {}
+        self.waits = MemoryWaits()
+        self.running: dict[str, None] = {}
+        """The runs that are running, in order of admission."""
+        self.signalled: dict[str, None] = {}
+        self.writes = 0
 
 
 class MemoryStore:
@@ -55,8 +74,14 @@ class MemoryStore:
     async def put(self, commits: Sequence[Commit]) -> list[Verdict]:
         return self.put_blocking(commits)
 
-    def put_blocking(self, commits: Sequence[Commit]) -> list[Verdict]:
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
         with self._data.lock:
+            self._data.writes += 1
+            yield
+
+    def put_blocking(self, commits: Sequence[Commit]) -> list[Verdict]:
+        with self._writing():
             return [self._put_one(commit) for commit in commits]
 
     def _put_one(self, commit: Commit) -> Verdict:
@@ -72,6 +97,7 @@ class MemoryStore:
             if refused is not None:
                 return refused
             run = self._data.runs[commit.run_id] = _Run(self._admit(commit), commit.epoch)
+            self._data.running[commit.run_id] = None
         elif run is None:
             return Verdict.UNKNOWN_RUN
         else:
@@ -126,16 +152,24 @@ class MemoryStore:
 
     def _follow(self, run: _Run, commit: Commit) -> None:
         row = msgspec.structs.replace(run.row, checkpoints=commit.sequence)
-        if commit.status is not None:
-            final = commit.status.is_final
+        data, status = self._data, commit.status
+        if status is not None:
+            gives_back = status.is_final or status is Status.HALTED
             row = msgspec.structs.replace(
                 row,
-                status=commit.status,
+                status=status,
                 ended_at=commit.ended_at,
-                lease=None if final else row.lease,
-                signal=None if final else row.signal,
+                lease=None if gives_back else row.lease,
+                signal=None if status.is_final else row.signal,
             )
+            if status is Status.RUNNING:
+                data.running.setdefault(row.run_id)
+            else:
+                data.running.pop(row.run_id, None)
+            if status.is_final:
+                data.signalled.pop(row.run_id, None)
         run.row = row
+        data.waits.take(commit, row.status)
 
     async def get(self, run_id: str, *, first: int = 1, last: int | None = None) -> list[StoredRecord]:
         with self._data.lock:
@@ -149,7 +183,7 @@ class MemoryStore:
         return records[starts[-1] :] if starts else records
 
     async def trim(self, run_id: str, *, before: int) -> int:
-        with self._data.lock:
+        with self._writing():
             run = self._data.runs.get(run_id)
             if run is None:
                 raise _unknown(run_id)
@@ -179,31 +213,77 @@ class MemoryStore:
         process: Process | None,
         void_epoch: int | None = None,
     ) -> Lease:
-        with self._data.lock:
+        with self._writing():
             run = self._data.runs.get(run_id)
             if run is None:
                 raise _unknown(run_id)
-            granted = leases.claim(
-                run.row.lease,
-                run_id=run_id,
-                owner=owner,
-                process=process,
-                now=self._clock.now(),
-                ttl=ttl,
-                newest_epoch=run.epoch,
-                has_progressed=run.row.checkpoints > run.claimed_at_sequence,
-                void_epoch=void_epoch,
-            )
-            run.epoch = granted.epoch
-            run.claimed_at_sequence = run.row.checkpoints
-            run.row = msgspec.structs.replace(run.row, lease=granted)
-            return granted
+            return self._claim(run, owner, ttl, process, void_epoch)
+
+    def _claim(
+        self,
+        run: _Run,
+        owner: str,
+        ttl: timedelta,
+        process: Process | None,
+        void_epoch: int | None = None,
+    ) -> Lease:
+        granted = leases.claim(
+            run.row.lease,
+            run_id=run.row.run_id,
+            owner=owner,
+            process=process,
+            now=self._clock.now(),
+            ttl=ttl,
+            newest_epoch=run.epoch,
+            has_progressed=run.row.checkpoints > run.claimed_at_sequence,
+            void_epoch=void_epoch,
+        )
+        run.epoch = granted.epoch
+        run.claimed_at_sequence = run.row.checkpoints
+        run.row = msgspec.structs.replace(run.row, lease=granted)
+        return granted
+
+    async def claim_due(
+        self,
+        *,
+        flows: Collection[str],
+        new_owner: Callable[[], str],
+        ttl: timedelta,
+        process: Process | None,
+        limit: int,
+        apart_from: Collection[str] = (),
+    ) -> list[tuple[RunRow, Lease]]:
+        with self._data.lock:
+            now = self._clock.now()
+            since: dict[str, datetime] = {}
+            for run_id, at in self._due(now):
+                row = self._data.runs[run_id].row
+                is_held = row.lease is not None and row.lease.expires_at > now
+                if row.flow_hash in flows and run_id not in apart_from and not is_held:
+                    since[run_id] = min(at, since.get(run_id, at))
+            claimed = []
+            for run_id in sorted(since, key=since.__getitem__)[: max(limit, 0)]:
+                run = self._data.runs[run_id]
+                lease = self._claim(run, new_owner(), ttl, process)
+                self._data.waits.fire(run_id, now)
+                claimed.append((run.row, lease))
+            self._data.writes += bool(claimed)
+            return claimed
+
+    def _due(self, now: datetime) -> Iterator[tuple[str, datetime]]:
+        """Yield runs that somebody should drive unless somebody does, and since when."""
+        for run_id in self._data.signalled:
+            yield run_id, EARLIEST
+        yield from self._data.waits.due(now)
+        for run_id in self._data.running:
+            row = self._data.runs[run_id].row
+            yield run_id, row.created_at if row.lease is None else row.lease.expires_at
 
     async def renew(self, held: Sequence[Lease], ttl: timedelta) -> list[Lease | Verdict]:
         return self.renew_blocking(held, ttl)
 
     def renew_blocking(self, held: Sequence[Lease], ttl: timedelta) -> list[Lease | Verdict]:
-        with self._data.lock:
+        with self._writing():
             return [self._renew_one(lease, ttl) for lease in held]
 
     def _renew_one(self, lease: Lease, ttl: timedelta) -> Lease | Verdict:
@@ -217,7 +297,7 @@ class MemoryStore:
         return longer
 
     async def release_lease(self, lease: Lease) -> None:
-        with self._data.lock:
+        with self._writing():
             run = self._data.runs.get(lease.run_id)
             if run is not None and run.row.lease is not None and run.row.lease.epoch == lease.epoch:
                 run.row = msgspec.structs.replace(run.row, lease=None)
@@ -246,15 +326,51 @@ class MemoryStore:
         return self._data.blueprints.get(flow_hash)
 
     async def signal(self, run_id: str, signal: Signal) -> bool:
-        with self._data.lock:
+        with self._writing():
             run = self._data.runs.get(run_id)
             if run is None or run.row.status.is_final:
                 return False
             run.row = msgspec.structs.replace(run.row, signal=signal)
+            self._data.signalled.setdefault(run_id)
             return True
 
-    async def ack(self, run_id: str) -> None:
+    async def waits(self, wanted: WaitFilter) -> Waits:
         with self._data.lock:
+            return self._data.waits.matching(wanted)
+
+    async def wait(self, wait_id: str) -> WaitRow | None:
+        with self._data.lock:
+            return self._data.waits.rows.get(wait_id)
+
+    async def wait_of_token(self, token_hash: bytes) -> WaitRow | None:
+        with self._data.lock:
+            return self._data.waits.of_token(token_hash)
+
+    async def settle(
+        self, wait_id: str, *, by: SettledBy, answer: bytes | None, token_hash: bytes | None = None
+    ) -> tuple[bool, WaitRow | None]:
+        with self._writing():
+            done = self._data.waits.settle(wait_id, by, answer, token_hash, self._clock.now())
+            return done, self._data.waits.rows.get(wait_id)
+
+    async def fire(self, run_id: str) -> Waits:
+        with self._writing():
+            self._data.waits.fire(run_id, self._clock.now())
+            return self._data.waits.settled(run_id)
+
+    async def change_wait(self, wait_id: str, change: WaitChange) -> WaitRow | None:
+        with self._writing():
+            return self._data.waits.change(wait_id, change)
+
+    async def next_due(self) -> datetime | None:
+        with self._data.lock:
+            return self._data.waits.next_due()
+
+    def changes(self) -> int:
+        return self._data.writes
+
+    async def ack(self, run_id: str) -> None:
+        with self._writing():
             run = self._data.runs.get(run_id)
             if run is not None and run.row.acked_at is None:
                 run.row = msgspec.structs.replace(run.row, acked_at=self._clock.now())

@@ -18,15 +18,16 @@ import os
 import signal
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
 from everstep.errors import StoreUnavailable
 from everstep.model.leases import Lease, Process
 from everstep.model.records import ArtifactRef
+from everstep.model.waits import SettledBy, WaitChange, WaitRow
 from everstep.ports.store import (
     BlockingStore,
     Capabilities,
@@ -38,6 +39,7 @@ from everstep.ports.store import (
     Signal,
     StoredRecord,
     Verdict,
+    WaitFilter,
 )
 from everstep.registry import Opened
 
@@ -207,6 +209,40 @@ class KillingStore:
         with self._killer.write("signal"):
             return await self._store.signal(run_id, signal)
 
+    async def settle(
+        self, wait_id: str, *, by: SettledBy, answer: bytes | None, token_hash: bytes | None = None
+    ) -> tuple[bool, WaitRow | None]:
+        with self._killer.write("settle"):
+            return await self._store.settle(wait_id, by=by, answer=answer, token_hash=token_hash)
+
+    async def fire(self, run_id: str) -> list[WaitRow]:
+        with self._killer.write("fire"):
+            return await self._store.fire(run_id)
+
+    async def change_wait(self, wait_id: str, change: WaitChange) -> WaitRow | None:
+        with self._killer.write("change_wait"):
+            return await self._store.change_wait(wait_id, change)
+
+    async def claim_due(
+        self,
+        *,
+        flows: Collection[str],
+        new_owner: Callable[[], str],
+        ttl: timedelta,
+        process: Process | None,
+        limit: int,
+        apart_from: Collection[str] = (),
+    ) -> list[tuple[RunRow, Lease]]:
+        with self._killer.write("claim_due"):
+            return await self._store.claim_due(
+                flows=flows,
+                new_owner=new_owner,
+                ttl=ttl,
+                process=process,
+                limit=limit,
+                apart_from=apart_from,
+            )
+
     async def ack(self, run_id: str) -> None:
         with self._killer.write("ack"):
             await self._store.ack(run_id)
@@ -226,6 +262,21 @@ class KillingStore:
 
     async def blueprint(self, flow_hash: str) -> bytes | None:
         return await self._store.blueprint(flow_hash)
+
+    async def waits(self, wanted: WaitFilter) -> list[WaitRow]:
+        return await self._store.waits(wanted)
+
+    async def wait(self, wait_id: str) -> WaitRow | None:
+        return await self._store.wait(wait_id)
+
+    async def wait_of_token(self, token_hash: bytes) -> WaitRow | None:
+        return await self._store.wait_of_token(token_hash)
+
+    async def next_due(self) -> datetime | None:
+        return await self._store.next_due()
+
+    def changes(self) -> int:
+        return self._store.changes()
 
     async def close(self) -> None:
         await self._store.close()

@@ -15,11 +15,19 @@ LEFT JOIN checkpoints AS base ON base.position = ?2 - 1
 WHERE runs.run_key = ?1;
 
 -- name: change_status
-UPDATE runs SET status = ?2, ended_at = ?3 WHERE run_key = ?1;
+-- Tells whether the run ever had a wait, so that the others pay for no second statement.
+UPDATE runs SET status = ?2, ended_at = ?3 WHERE run_key = ?1
+RETURNING EXISTS (SELECT 1 FROM waits WHERE waits.run_key = runs.run_key);
+
+-- name: halt_run
+UPDATE runs SET status = ?2, ended_at = ?3, owner = NULL, expires_at = NULL, process = NULL
+WHERE run_key = ?1
+RETURNING EXISTS (SELECT 1 FROM waits WHERE waits.run_key = runs.run_key);
 
 -- name: end_run
 UPDATE runs SET status = ?2, ended_at = ?3, owner = NULL, expires_at = NULL, process = NULL, signal = NULL
-WHERE run_key = ?1;
+WHERE run_key = ?1
+RETURNING EXISTS (SELECT 1 FROM waits WHERE waits.run_key = runs.run_key);
 
 -- name: admit
 INSERT INTO runs (run_id, flow_id, flow_version, flow_hash, parent_run_id, status, created_at,
@@ -109,3 +117,123 @@ UPDATE runs SET signal = ?2 WHERE run_id = ?1 AND status IN ('running', 'halted'
 
 -- name: ack
 UPDATE runs SET acked_at = ?2 WHERE run_id = ?1 AND acked_at IS NULL;
+
+-- name: open_wait
+INSERT INTO waits (run_key, wait_id, flow_id, path, visit, kind, opened_at, details, due_at, scheduler, schedule_id,
+                   notifies, notified_at, token_hash, token_expires_at, generation, single_use,
+                   status, settled_at, settled_by, answer, wake_at)
+SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21,
+       CASE WHEN runs.status <> 'halted' THEN NULL WHEN ?18 = 'settled' THEN 0 WHEN ?10 = '' THEN ?9 END
+FROM runs WHERE run_key = ?1;
+
+-- name: close_wait
+UPDATE waits SET status = 'closed', wake_at = NULL WHERE wait_id = ?2 AND run_key = ?1;
+
+-- name: close_waits
+UPDATE waits SET status = 'closed', wake_at = NULL WHERE run_key = ?1 AND status IN ('open', 'settled');
+
+-- name: rouse_waits
+-- The run has just halted.
+UPDATE waits SET wake_at = CASE WHEN status = 'settled' THEN 0 WHEN scheduler = '' THEN due_at END
+WHERE run_key = ?1 AND status IN ('open', 'settled');
+
+-- name: quiet_waits
+-- The run goes on, or has failed.
+UPDATE waits SET wake_at = NULL WHERE run_key = ?1 AND status IN ('open', 'settled');
+
+-- name: wait
+SELECT run_id, waits.* FROM waits JOIN runs USING (run_key) WHERE wait_id = ?1;
+
+-- name: wait_of_token
+SELECT run_id, waits.* FROM waits JOIN runs USING (run_key) WHERE token_hash = ?1;
+
+-- name: waits
+SELECT run_id, waits.* FROM waits CROSS JOIN runs USING (run_key)
+WHERE (?1 IS NULL OR run_id = ?1) AND (?2 IS NULL OR waits.flow_id = ?2) AND (?3 IS NULL OR kind = ?3)
+  AND (?4 IS NULL OR waits.status = ?4)
+  AND (?5 IS NULL OR wait_key > (SELECT wait_key FROM waits WHERE wait_id = ?5))
+ORDER BY wait_key LIMIT ?6;
+
+-- name: unclosed_waits
+-- Apart from the above, as are the next two, so that an index is used.
+SELECT run_id, waits.* FROM waits CROSS JOIN runs USING (run_key)
+WHERE waits.status IN ('open', 'settled') AND waits.status = ?4
+  AND (?1 IS NULL OR run_id = ?1) AND (?2 IS NULL OR waits.flow_id = ?2) AND (?3 IS NULL OR kind = ?3)
+  AND wait_key > coalesce((SELECT wait_key FROM waits WHERE wait_id = ?5), CASE WHEN ?5 IS NULL THEN -1 END)
+ORDER BY wait_key LIMIT ?6;
+
+-- name: waits_of_run
+SELECT run_id, waits.* FROM waits CROSS JOIN runs USING (run_key)
+WHERE waits.run_key = (SELECT run_key FROM runs WHERE run_id = ?1)
+  AND (?2 IS NULL OR waits.flow_id = ?2) AND (?3 IS NULL OR kind = ?3) AND (?4 IS NULL OR waits.status = ?4)
+  AND (?5 IS NULL OR wait_key > (SELECT wait_key FROM waits WHERE wait_id = ?5))
+ORDER BY wait_key LIMIT ?6;
+
+-- name: untold_waits
+SELECT run_id, waits.* FROM waits INDEXED BY waits_untold CROSS JOIN runs USING (run_key)
+WHERE waits.status = 'open'
+  AND ((notifies AND notified_at IS NULL) OR (scheduler <> '' AND due_at IS NOT NULL AND schedule_id IS NULL))
+  AND (?1 IS NULL OR run_id = ?1) AND (?2 IS NULL OR waits.flow_id = ?2) AND (?3 IS NULL OR kind = ?3)
+  AND (?4 IS NULL OR waits.status = ?4)
+  AND (?5 IS NULL OR wait_key > (SELECT wait_key FROM waits WHERE wait_id = ?5))
+ORDER BY wait_key LIMIT ?6;
+
+-- name: settle
+UPDATE waits
+SET status = 'settled', settled_at = ?2, settled_by = ?3, answer = ?4,
+    wake_at = CASE WHEN (SELECT status FROM runs WHERE runs.run_key = waits.run_key) = 'halted' THEN 0 END
+WHERE wait_id = ?1 AND status = 'open' AND (?5 IS NULL OR token_hash = ?5);
+
+-- name: has_due
+SELECT 1 FROM waits
+WHERE run_key = (SELECT run_key FROM runs WHERE run_id = ?1)
+  AND status = 'open' AND scheduler = '' AND due_at <= ?2 LIMIT 1;
+
+-- name: settle_due
+UPDATE waits
+SET status = 'settled', settled_at = ?2, settled_by = 'clock',
+    wake_at = CASE WHEN (SELECT status FROM runs WHERE runs.run_key = waits.run_key) = 'halted' THEN 0 END
+WHERE run_key = (SELECT run_key FROM runs WHERE run_id = ?1)
+  AND status = 'open' AND scheduler = '' AND due_at <= ?2;
+
+-- name: change_wait
+UPDATE waits
+SET token_hash = ?2, token_expires_at = ?3, generation = ?4, single_use = ?5, schedule_id = ?6, notified_at = ?7,
+    due_at = ?8,
+    wake_at = CASE WHEN (SELECT status FROM runs WHERE runs.run_key = waits.run_key) = 'halted' AND scheduler = ''
+              THEN ?8 END
+WHERE wait_id = ?1 AND status = 'open';
+
+-- name: signalled_runs
+-- Each of these five finds runs that somebody should drive, the longest due first, and since when.
+SELECT run_id, 0 FROM runs INDEXED BY runs_signalled
+WHERE signal IS NOT NULL AND status = 'halted' AND (expires_at IS NULL OR expires_at <= ?1)
+  AND flow_hash IN (SELECT value FROM json_each(?2)) AND run_id NOT IN (SELECT value FROM json_each(?3));
+
+-- name: settled_runs
+SELECT run_id, settled_at FROM waits CROSS JOIN runs USING (run_key)
+WHERE wake_at = 0 AND (expires_at IS NULL OR expires_at <= ?1)
+  AND flow_hash IN (SELECT value FROM json_each(?2)) AND run_id NOT IN (SELECT value FROM json_each(?3))
+ORDER BY settled_at;
+
+-- name: due_runs
+SELECT run_id, wake_at FROM waits CROSS JOIN runs USING (run_key)
+WHERE wake_at > 0 AND wake_at <= ?1 AND (expires_at IS NULL OR expires_at <= ?1)
+  AND flow_hash IN (SELECT value FROM json_each(?2)) AND run_id NOT IN (SELECT value FROM json_each(?3))
+ORDER BY wake_at;
+
+-- name: expired_runs
+SELECT run_id, expires_at FROM runs
+WHERE status = 'running' AND expires_at <= ?1
+  AND flow_hash IN (SELECT value FROM json_each(?2)) AND run_id NOT IN (SELECT value FROM json_each(?3))
+ORDER BY expires_at;
+
+-- name: ownerless_runs
+-- When a lease was given back is not known; an old run is taken for one that has waited long.
+SELECT run_id, created_at FROM runs
+WHERE status = 'running' AND expires_at IS NULL
+  AND flow_hash IN (SELECT value FROM json_each(?2)) AND run_id NOT IN (SELECT value FROM json_each(?3))
+ORDER BY run_key;
+
+-- name: next_due
+SELECT min(wake_at) FROM waits WHERE wake_at > 0;

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Collection, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,6 +17,7 @@ from everstep.engine.trimming import check_trim
 from everstep.errors import RunNotFound, StateCorrupted
 from everstep.model.enums import Status
 from everstep.model.leases import Lease, Process
+from everstep.model.waits import SettledBy, WaitChange, WaitRow, WaitStatus
 from everstep.ports.store import (
     Admission,
     Capabilities,
@@ -26,16 +27,17 @@ from everstep.ports.store import (
     Signal,
     StoredRecord,
     Verdict,
+    WaitFilter,
 )
 from everstep.ports.system import Clock
+from everstep.stores.sqlite.columns import SPAN, process_text, run_row, stored, to_int
 from everstep.stores.sqlite.database import explain, open_database, page_size, plainly, read_queries, rows
 from everstep.stores.sqlite.room import LogRoom
+from everstep.stores.sqlite.waits import WaitTable
 
 T = TypeVar("T")
 Rows = list[tuple[Any, ...]]
-_SPAN = 1 << 32
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
+Claims = list[tuple[RunRow, Lease]]
 
 
 class SqliteStore:
@@ -62,11 +64,14 @@ class SqliteStore:
         self._db.create_scalar_function("digest_of", digest_of, 1)  # type: ignore[arg-type]  # called with blobs only
         syncs_each_commit = synchronous in ("FULL", "EXTRA") and vfs is None
         self._room = LogRoom(self._db, path, page_size(self._db)) if syncs_each_commit else None
+        self._waits = WaitTable(self._db, self._sql)
         self._keys: dict[str, int] = {}
         self._heads: dict[str, tuple[int, str]] = {}
         """The newest record this client wrote to each run, so that its base need not be looked up."""
         self._known_flows: set[str] = set()
         self._renewals: apsw.Connection | None = None
+        self._watch: apsw.Connection | None = None
+        self._watch_lock = threading.Lock()
 
     async def put(self, commits: Sequence[Commit]) -> list[Verdict]:
         return self.put_blocking(commits)
@@ -74,7 +79,7 @@ class SqliteStore:
     def put_blocking(self, commits: Sequence[Commit]) -> list[Verdict]:
         with self._lock:
             try:
-                if len(commits) == 1 and commits[0].status is None and commits[0].admission is None:
+                if len(commits) == 1 and _is_plain(commits[0]):
                     verdicts = [self._put_one(commits[0])]
                 else:
                     verdicts = self._in_transaction(lambda: [self._put_one(commit) for commit in commits])
@@ -106,7 +111,7 @@ class SqliteStore:
         key = self._keys.get(run_id) or self._key_of(run_id)
         if key is None:
             return Verdict.UNKNOWN_RUN
-        position = key * _SPAN + sequence
+        position = key * SPAN + sequence
         if self._heads.get(run_id) != (sequence - 1, commit.base) and not self._is_at(
             position - 1, commit.base
         ):
@@ -126,12 +131,20 @@ class SqliteStore:
         if self._db.changes() != 1:
             return self._diagnose(commit, key, position)
         self._heads[run_id] = (sequence, commit.checkpoint_id)
+        if commit.waits or commit.closed:
+            self._waits.take(key, commit)
         if commit.status is not None:
-            query = "end_run" if commit.status.is_final else "change_status"
-            self._db.execute(self._sql[query], (key, commit.status.value, _to_int(commit.ended_at)))
-            if commit.status.is_final:
-                self._forget(run_id)
+            self._change_status(commit, key, commit.status)
         return Verdict.ACCEPTED
+
+    def _change_status(self, commit: Commit, key: int, status: Status) -> None:
+        gives_back = status.is_final or status is Status.HALTED
+        query = "end_run" if status.is_final else "halt_run" if gives_back else "change_status"
+        [(has_waits,)] = rows(self._db, self._sql[query], (key, status.value, to_int(commit.ended_at)))
+        if has_waits:
+            self._waits.follow(key, status)
+        if gives_back:
+            self._forget(commit.run_id)
 
     def _is_at(self, position: int, checkpoint_id: str | None) -> bool:
         return rows(self._db, self._sql["checkpoint_id"], (position,)) == [(checkpoint_id,)]
@@ -176,12 +189,12 @@ class SqliteStore:
                 a.flow_version,
                 a.flow_hash,
                 a.parent_run_id,
-                (commit.status or Status.RUNNING).value,
-                _to_int(a.created_at),
+                Status.RUNNING.value,
+                to_int(a.created_at),
                 commit.epoch,
                 a.owner,
-                _to_int(expires),
-                _process_text(a.process),
+                to_int(expires),
+                process_text(a.process),
                 commit.sequence,
                 a.forked_at,
             ),
@@ -189,13 +202,17 @@ class SqliteStore:
         if db.changes() != 1:
             return self._is_there(commit) or Verdict.EXISTS
         key = db.last_insert_rowid()
-        position = key * _SPAN + commit.sequence
+        position = key * SPAN + commit.sequence
         db.execute(sql["first_put"], (position, commit.checkpoint_id, commit.keyframe, commit.body))
         if a.flow_hash not in self._known_flows:
             db.execute(sql["keep_blueprint"], (a.flow_hash, a.blueprint))
             self._known_flows.add(a.flow_hash)
         self._keys[commit.run_id] = key
         self._heads[commit.run_id] = (commit.sequence, commit.checkpoint_id)
+        if commit.waits or commit.closed:
+            self._waits.take(key, commit)
+        if commit.status not in (None, Status.RUNNING):
+            self._change_status(commit, key, commit.status)
         return Verdict.ACCEPTED
 
     def _judge_base(self, commit: Commit, admission: Admission) -> Verdict | None:
@@ -216,7 +233,7 @@ class SqliteStore:
         key = self._key_of(commit.run_id)
         if key is None:
             return None
-        is_same = self._is_at(key * _SPAN + commit.sequence, commit.checkpoint_id)
+        is_same = self._is_at(key * SPAN + commit.sequence, commit.checkpoint_id)
         return Verdict.ACCEPTED if is_same else Verdict.EXISTS
 
     def _key_of(self, run_id: str) -> int | None:
@@ -234,16 +251,16 @@ class SqliteStore:
     async def get(self, run_id: str, *, first: int = 1, last: int | None = None) -> list[StoredRecord]:
         with self._lock, plainly(self.path):
             key = self._key_of(run_id)
-            return [] if key is None else self._records(key, first, _SPAN - 1 if last is None else last)
+            return [] if key is None else self._records(key, first, SPAN - 1 if last is None else last)
 
     async def tail(self, run_id: str, *, at: int | None = None) -> list[StoredRecord]:
         with self._lock, plainly(self.path):
             key = self._key_of(run_id)
             if key is None:
                 return []
-            last = _SPAN - 1 if at is None else at
-            found = rows(self._db, self._sql["newest_keyframe"], (key * _SPAN, key * _SPAN + last))
-            return self._records(key, found[0][0] - key * _SPAN if found else 1, last)
+            last = SPAN - 1 if at is None else at
+            found = rows(self._db, self._sql["newest_keyframe"], (key * SPAN, key * SPAN + last))
+            return self._records(key, found[0][0] - key * SPAN if found else 1, last)
 
     async def trim(self, run_id: str, *, before: int) -> int:
         with self._lock, plainly(self.path):
@@ -263,8 +280,8 @@ class SqliteStore:
 
     def _records(self, key: int, first: int, last: int) -> list[StoredRecord]:
         try:
-            found = rows(self._db, self._sql["records"], (key * _SPAN, first, last))
-            return [_stored(*row) for row in found]
+            found = rows(self._db, self._sql["records"], (key * SPAN, first, last))
+            return [stored(*row) for row in found]
         except (UnicodeDecodeError, TypeError) as error:
             raise StateCorrupted(f"{self.path} holds a record that is no bytes: {error}.") from error
 
@@ -278,24 +295,31 @@ class SqliteStore:
         void_epoch: int | None = None,
     ) -> Lease:
         with self._lock, plainly(self.path):
+            now = self._clock.now()
             granted: Lease = self._in_transaction(
-                lambda: self._claim(run_id, owner, ttl, process, void_epoch)
+                lambda: self._claim(run_id, owner, now, ttl, process, void_epoch)[1]
             )
             return granted
 
     def _claim(
-        self, run_id: str, owner: str, ttl: timedelta, process: Process | None, void_epoch: int | None
-    ) -> Lease:
+        self,
+        run_id: str,
+        owner: str,
+        now: datetime,
+        ttl: timedelta,
+        process: Process | None,
+        void_epoch: int | None = None,
+    ) -> tuple[RunRow, Lease]:
         found = rows(self._db, self._sql["run"], (run_id,))
         if not found:
             raise _unknown(run_id)
-        row, claimed_sequence, epoch = _row(found[0]), found[0][14], found[0][9]
+        row, claimed_sequence, epoch = run_row(found[0]), found[0][14], found[0][9]
         granted = leases.claim(
             row.lease,
             run_id=run_id,
             owner=owner,
             process=process,
-            now=self._clock.now(),
+            now=now,
             ttl=ttl,
             newest_epoch=epoch,
             has_progressed=row.checkpoints > claimed_sequence,
@@ -307,13 +331,37 @@ class SqliteStore:
                 found[0][0],
                 granted.epoch,
                 owner,
-                _to_int(granted.expires_at),
-                _process_text(process),
+                to_int(granted.expires_at),
+                process_text(process),
                 granted.takeovers,
                 row.checkpoints,
             ),
         )
-        return granted
+        return msgspec.structs.replace(row, lease=granted), granted
+
+    async def claim_due(
+        self,
+        *,
+        flows: Collection[str],
+        new_owner: Callable[[], str],
+        ttl: timedelta,
+        process: Process | None,
+        limit: int,
+        apart_from: Collection[str] = (),
+    ) -> Claims:
+        def claim() -> Claims:
+            now = self._clock.now()
+            claimed: Claims = []
+            for run_id in self._waits.due_runs(now, flows, apart_from, limit):
+                claimed.append(self._claim(run_id, new_owner(), now, ttl, process))
+                self._waits.settle_due(run_id, now)
+            return claimed
+
+        with self._lock, plainly(self.path):
+            # Looking needs no lock on the file, so workers with nothing to do disturb nobody.
+            if not self._waits.due_runs(self._clock.now(), flows, apart_from, limit):
+                return []
+            return self._in_transaction(claim)
 
     async def renew(self, held: Sequence[Lease], ttl: timedelta) -> list[Lease | Verdict]:
         return self.renew_blocking(held, ttl)
@@ -322,17 +370,20 @@ class SqliteStore:
         """Prolong leases on a connection of their own, so that a busy writer does not delay them."""
         with plainly(self.path):
             if self._renewals is None:
-                self._renewals = open_database(self.path, **{**self._options, "create": False})  # type: ignore[arg-type]  # the options are those of __init__
+                self._renewals = self._open_another()
             return [self._renew_one(self._renewals, lease, ttl) for lease in held]
+
+    def _open_another(self) -> apsw.Connection:
+        return open_database(self.path, **{**self._options, "create": False})  # type: ignore[arg-type]  # the options are those of __init__
 
     def _renew_one(self, db: apsw.Connection, lease: Lease, ttl: timedelta) -> Lease | Verdict:
         longer = leases.renewed(lease, lease, now=self._clock.now(), ttl=ttl)
         assert longer is not None
-        db.execute(self._sql["renew"], (lease.run_id, lease.epoch, lease.owner, _to_int(longer.expires_at)))
+        db.execute(self._sql["renew"], (lease.run_id, lease.epoch, lease.owner, to_int(longer.expires_at)))
         if db.changes() == 1:
             return longer
         found = rows(db, self._sql["run"], (lease.run_id,))
-        held = _row(found[0]) if found else None
+        held = run_row(found[0]) if found else None
         is_ours = held is not None and held.lease is not None and held.lease.epoch == lease.epoch
         return Verdict.SIGNALLED if is_ours else Verdict.FENCED
 
@@ -341,14 +392,7 @@ class SqliteStore:
 
     async def run(self, run_id: str) -> RunRow | None:
         found = self._execute("run", (run_id,))
-        return _row(found[0]) if found else None
-
-    async def list(self, wanted: RunFilter) -> list[RunRow]:
-        status = wanted.status.value if wanted.status is not None else None
-        bindings = (wanted.flow_id, wanted.run_id, status, wanted.before, wanted.limit)
-        if wanted.parent_run_id is not None:
-            return [_row(row) for row in self._execute("forks", (*bindings, wanted.parent_run_id))]
-        return [_row(row) for row in self._execute("runs", bindings)]
+        return run_row(found[0]) if found else None
 
     async def blueprint(self, flow_hash: str) -> bytes | None:
         for (structure,) in self._execute("blueprint", (flow_hash,)):
@@ -360,18 +404,66 @@ class SqliteStore:
             self._db.execute(self._sql["signal"], (run_id, signal.value))
             return self._db.changes() == 1
 
+    async def waits(self, wanted: WaitFilter) -> list[WaitRow]:
+        with self._lock, plainly(self.path):
+            return self._waits.list(wanted)
+
+    async def wait(self, wait_id: str) -> WaitRow | None:
+        with self._lock, plainly(self.path):
+            return self._waits.get(wait_id)
+
+    async def wait_of_token(self, token_hash: bytes) -> WaitRow | None:
+        with self._lock, plainly(self.path):
+            return self._waits.of_token(token_hash)
+
+    async def settle(
+        self, wait_id: str, *, by: SettledBy, answer: bytes | None, token_hash: bytes | None = None
+    ) -> tuple[bool, WaitRow | None]:
+        with self._lock, plainly(self.path):
+            done = self._waits.settle(wait_id, by, answer, token_hash, self._clock.now())
+            return done, self._waits.get(wait_id)
+
+    async def fire(self, run_id: str) -> list[WaitRow]:
+        with self._lock, plainly(self.path):
+            now = self._clock.now()
+            if self._waits.has_due(run_id, now):
+                self._waits.settle_due(run_id, now)
+            return self._waits.list(WaitFilter(run_id=run_id, status=WaitStatus.SETTLED, limit=-1))
+
+    async def change_wait(self, wait_id: str, change: WaitChange) -> WaitRow | None:
+        with self._lock, plainly(self.path):
+            return self._in_transaction(lambda: self._waits.change(wait_id, change))
+
+    async def next_due(self) -> datetime | None:
+        with self._lock, plainly(self.path):
+            return self._waits.next_due()
+
+    def changes(self) -> int:
+        """Ask on a connection of its own, so that a busy writer does not delay the answer."""
+        with self._watch_lock, plainly(self.path):
+            if self._watch is None:
+                self._watch = self._open_another()
+            return int(rows(self._watch, "PRAGMA data_version")[0][0])
+
     async def ack(self, run_id: str) -> None:
-        self._execute("ack", (run_id, _to_int(self._clock.now())))
+        self._execute("ack", (run_id, to_int(self._clock.now())))
 
     def _execute(self, query: str, bindings: tuple[Any, ...]) -> Rows:
         with self._lock, plainly(self.path):
             return rows(self._db, self._sql[query], bindings)
 
+    async def list(self, wanted: RunFilter) -> list[RunRow]:
+        status = wanted.status.value if wanted.status is not None else None
+        bindings = (wanted.flow_id, wanted.run_id, status, wanted.before, wanted.limit)
+        if wanted.parent_run_id is not None:
+            return [run_row(row) for row in self._execute("forks", (*bindings, wanted.parent_run_id))]
+        return [run_row(row) for row in self._execute("runs", bindings)]
+
     async def close(self) -> None:
         with self._lock:
             if self._room is not None:
                 self._room.close()
-            for connection in (self._db, self._renewals):
+            for connection in (self._db, self._renewals, self._watch):
                 if connection is not None:
                     connection.close()
 
@@ -380,52 +472,6 @@ def _unknown(run_id: str) -> RunNotFound:
     return RunNotFound(f"there is no run {run_id!r}.", fix="Look with: everstep runs")
 
 
-def _stored(sequence: int, checkpoint_id: str, keyframe: int, body: bytes, is_stub: int) -> StoredRecord:
-    whole = memoryview(body).tobytes()
-    if is_stub:
-        return StoredRecord(sequence, str(checkpoint_id), False, b"", whole)
-    return StoredRecord(sequence, str(checkpoint_id), bool(keyframe), whole)
-
-
-def _to_int(at: datetime | None) -> int | None:
-    return None if at is None else (at - _EPOCH) // _MICROSECOND
-
-
-def _to_time(at: int | None) -> datetime | None:
-    return None if at is None else _EPOCH + timedelta(microseconds=at)
-
-
-def _process_text(process: Process | None) -> str | None:
-    return None if process is None else msgspec.json.encode(process).decode()
-
-
-def _row(row: tuple[Any, ...]) -> RunRow:
-    try:
-        return _read_row(row)
-    except (ValueError, TypeError, OverflowError, msgspec.DecodeError) as error:
-        raise StateCorrupted(f"the row of run {row[1]!r} was altered: {error}.") from error
-
-
-def _read_row(row: tuple[Any, ...]) -> RunRow:
-    key, run_id, flow_id, flow_version, flow_hash, parent, status, created, ended = row[:9]
-    epoch, owner, expires, process, takeovers, _, signal, acked, forked_at, trimmed_before, head = row[9:]
-    lease = None
-    if owner is not None:
-        held_by = msgspec.json.decode(process, type=Process) if process is not None else None
-        lease = Lease(run_id, owner, epoch, _to_time(expires) or _EPOCH, held_by, takeovers)
-    return RunRow(
-        run_id=run_id,
-        flow_id=flow_id,
-        flow_version=flow_version,
-        flow_hash=flow_hash,
-        parent_run_id=parent,
-        status=Status(status),
-        created_at=_to_time(created) or _EPOCH,
-        ended_at=_to_time(ended),
-        checkpoints=(head or key * _SPAN) - key * _SPAN,
-        lease=lease,
-        signal=Signal(signal) if signal is not None else None,
-        acked_at=_to_time(acked),
-        forked_at=forked_at,
-        trimmed_before=trimmed_before,
-    )
+def _is_plain(commit: Commit) -> bool:
+    """True if a put is one statement, and so needs no transaction around it."""
+    return commit.status is None and commit.admission is None and not commit.waits and not commit.closed

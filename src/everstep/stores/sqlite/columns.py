@@ -1,0 +1,138 @@
+"""What the columns of the tables mean: records, times, runs and waits as SQLite keeps them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from everstep.errors import StateCorrupted
+from everstep.model.enums import Status
+from everstep.model.leases import Lease, Process
+from everstep.model.waits import SettledBy, WaitRow, WaitStatus
+from everstep.ports.store import RunRow, Signal, StoredRecord
+
+SPAN = 1 << 32
+"""How many positions each run has in the table of checkpoints."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_WAIT_COLUMNS = 23
+
+
+def stored(sequence: int, checkpoint_id: str, keyframe: int, body: bytes, is_stub: int) -> StoredRecord:
+    whole = memoryview(body).tobytes()
+    if is_stub:
+        return StoredRecord(sequence, str(checkpoint_id), False, b"", whole)
+    return StoredRecord(sequence, str(checkpoint_id), bool(keyframe), whole)
+
+
+def to_int(at: datetime | None) -> int | None:
+    return None if at is None else (at - _EPOCH) // _MICROSECOND
+
+
+def to_time(at: int | None) -> datetime | None:
+    return None if at is None else _EPOCH + timedelta(microseconds=at)
+
+
+def process_text(process: Process | None) -> str | None:
+    return None if process is None else msgspec.json.encode(process).decode()
+
+
+def run_row(row: tuple[Any, ...]) -> RunRow:
+    try:
+        return _read_run(row)
+    except (ValueError, TypeError, OverflowError, msgspec.DecodeError) as error:
+        raise StateCorrupted(f"the row of run {row[1]!r} was altered: {error}.") from error
+
+
+def _read_run(row: tuple[Any, ...]) -> RunRow:
+    key, run_id, flow_id, flow_version, flow_hash, parent, status, created, ended = row[:9]
+    epoch, owner, expires, process, takeovers, _, signal, acked, forked_at, trimmed_before, head = row[9:]
+    lease = None
+    if owner is not None:
+        held_by = msgspec.json.decode(process, type=Process) if process is not None else None
+        lease = Lease(run_id, owner, epoch, to_time(expires) or _EPOCH, held_by, takeovers)
+    return RunRow(
+        run_id=run_id,
+        flow_id=flow_id,
+        flow_version=flow_version,
+        flow_hash=flow_hash,
+        parent_run_id=parent,
+        status=Status(status),
+        created_at=to_time(created) or _EPOCH,
+        ended_at=to_time(ended),
+        checkpoints=(head or key * SPAN) - key * SPAN,
+        lease=lease,
+        signal=Signal(signal) if signal is not None else None,
+        acked_at=to_time(acked),
+        forked_at=forked_at,
+        trimmed_before=trimmed_before,
+    )
+
+
+def wait_values(wait: WaitRow) -> tuple[Any, ...]:
+    """Return what is kept of a wait besides its run."""
+    return (
+        wait.wait_id,
+        wait.flow_id,
+        wait.path,
+        wait.visit,
+        wait.kind,
+        to_int(wait.opened_at),
+        wait.details,
+        to_int(wait.due_at),
+        wait.scheduler,
+        wait.schedule_id,
+        wait.notifies,
+        to_int(wait.notified_at),
+        wait.token_hash,
+        to_int(wait.token_expires_at),
+        wait.generation,
+        wait.single_use,
+        wait.status.value,
+        to_int(wait.settled_at),
+        wait.settled_by.value if wait.settled_by is not None else None,
+        wait.answer,
+    )
+
+
+def wait_row(row: tuple[Any, ...]) -> WaitRow:
+    """Read a row of waits that the id of its run precedes."""
+    try:
+        return _read_wait(row)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise StateCorrupted(f"the row of wait {row[2]!r} was altered: {error}.") from error
+
+
+def _read_wait(row: tuple[Any, ...]) -> WaitRow:
+    run_id, _, wait_id, _, flow_id, path, visit, kind, opened, details, due, scheduler, schedule_id = row[:13]
+    notifies, notified, token_hash, token_expires, generation, single_use, status = row[13:20]
+    settled, settled_by, answer = row[20:_WAIT_COLUMNS]
+    return WaitRow(
+        wait_id=wait_id,
+        run_id=run_id,
+        flow_id=flow_id,
+        path=path,
+        visit=visit,
+        kind=kind,
+        opened_at=to_time(opened) or _EPOCH,
+        details=_bytes(details) or b"",
+        due_at=to_time(due),
+        scheduler=scheduler,
+        schedule_id=schedule_id,
+        notifies=bool(notifies),
+        notified_at=to_time(notified),
+        token_hash=_bytes(token_hash),
+        token_expires_at=to_time(token_expires),
+        generation=generation,
+        single_use=bool(single_use),
+        status=WaitStatus(status),
+        settled_at=to_time(settled),
+        settled_by=SettledBy(settled_by) if settled_by is not None else None,
+        answer=_bytes(answer),
+    )
+
+
+def _bytes(value: Any) -> bytes | None:
+    return None if value is None else memoryview(value).tobytes()

@@ -1,0 +1,125 @@
+"""The table of waits, and which runs somebody should drive."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from contextlib import closing
+from datetime import datetime
+
+import apsw
+import msgspec
+
+from everstep.model.enums import Status
+from everstep.model.waits import SettledBy, WaitChange, WaitRow, WaitStatus
+from everstep.ports.store import Commit, WaitFilter
+from everstep.stores.sqlite.columns import to_int, to_time, wait_row, wait_values
+from everstep.stores.sqlite.database import rows
+
+_DUE = ("signalled_runs", "settled_runs", "due_runs", "expired_runs", "ownerless_runs")
+
+
+class WaitTable:
+    """The waits of every run. Whoever calls it holds the connection."""
+
+    def __init__(self, db: apsw.Connection, sql: dict[str, str]) -> None:
+        self._db = db
+        self._sql = sql
+
+    def take(self, run_key: int, commit: Commit) -> None:
+        """Open and close what an accepted commit says."""
+        for wait in commit.waits:
+            self._db.execute(self._sql["open_wait"], (run_key, *wait_values(wait)))
+        for wait_id in commit.closed:
+            self._db.execute(self._sql["close_wait"], (run_key, wait_id))
+
+    def follow(self, run_key: int, status: Status) -> None:
+        """Let the waits of a run go with its new status."""
+        if status in (Status.COMPLETED, Status.CANCELLED):
+            query = "close_waits"
+        else:
+            query = "rouse_waits" if status is Status.HALTED else "quiet_waits"
+        self._db.execute(self._sql[query], (run_key,))
+
+    def get(self, wait_id: str) -> WaitRow | None:
+        """Return one wait."""
+        found = rows(self._db, self._sql["wait"], (wait_id,))
+        return wait_row(found[0]) if found else None
+
+    def of_token(self, token_hash: bytes) -> WaitRow | None:
+        """Return the wait that a token belongs to."""
+        found = rows(self._db, self._sql["wait_of_token"], (token_hash,))
+        return wait_row(found[0]) if found else None
+
+    def settle(
+        self, wait_id: str, by: SettledBy, answer: bytes | None, token_hash: bytes | None, now: datetime
+    ) -> bool:
+        """Give an open wait its answer; true if this did it."""
+        self._db.execute(self._sql["settle"], (wait_id, to_int(now), by.value, answer, token_hash))
+        return self._db.changes() == 1
+
+    def has_due(self, run_id: str, now: datetime) -> bool:
+        """True if the clock would settle a wait of this run."""
+        return bool(rows(self._db, self._sql["has_due"], (run_id, to_int(now))))
+
+    def settle_due(self, run_id: str, now: datetime) -> None:
+        """Settle what is due of a run."""
+        self._db.execute(self._sql["settle_due"], (run_id, to_int(now)))
+
+    def change(self, wait_id: str, change: WaitChange) -> WaitRow | None:
+        """Change an open wait and return it as it is now."""
+        old = self.get(wait_id)
+        if old is None or old.status is not WaitStatus.OPEN:
+            return old
+        new = old.changed(change)
+        self._db.execute(
+            self._sql["change_wait"],
+            (
+                wait_id,
+                new.token_hash,
+                to_int(new.token_expires_at),
+                new.generation,
+                new.single_use,
+                new.schedule_id,
+                to_int(new.notified_at),
+                to_int(new.due_at),
+            ),
+        )
+        return self.get(wait_id)
+
+    def due_runs(
+        self, now: datetime, flows: Collection[str], apart_from: Collection[str], limit: int
+    ) -> list[str]:
+        """Return runs that somebody should drive, the longest due first.
+
+        Of each kind no more rows are read than it takes to find `limit` runs.
+        """
+        encode = msgspec.json.encode
+        bindings = (to_int(now), encode(list(flows)).decode(), encode(list(apart_from)).decode())
+        since: dict[str, int] = {}
+        for query in _DUE if limit > 0 else ():
+            found: set[str] = set()
+            with closing(self._db.cursor()) as cursor:
+                for run_id, at in cursor.execute(self._sql[query], bindings):
+                    found.add(run_id)
+                    since[run_id] = min(at, since.get(run_id, at))
+                    if len(found) == limit:
+                        break
+        return sorted(since, key=since.__getitem__)[: max(limit, 0)]
+
+    def next_due(self) -> datetime | None:
+        """Return when the next open wait of a halted run is due."""
+        return to_time(rows(self._db, self._sql["next_due"])[0][0])
+
+    def list(self, wanted: WaitFilter) -> list[WaitRow]:
+        """Return the waits that match, the oldest first."""
+        if wanted.is_untold:
+            query = "untold_waits"
+        elif wanted.run_id is not None:
+            query = "waits_of_run"
+        elif wanted.status in (WaitStatus.OPEN, WaitStatus.SETTLED):
+            query = "unclosed_waits"
+        else:
+            query = "waits"
+        status = wanted.status.value if wanted.status is not None else None
+        bindings = (wanted.run_id, wanted.flow_id, wanted.kind, status, wanted.after, wanted.limit)
+        return [wait_row(row) for row in rows(self._db, self._sql[query], bindings)]
