@@ -29,6 +29,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "__init__",
     },
     "cli": {"errors", "model", "graph", "runtime.events", "client", "__init__"},
+    "wait": {"model", "graph"},
     "__init__": {"errors", "model", "graph", "client"},
     "__main__": {"cli"},
 }
@@ -39,6 +40,7 @@ MAY_USE: dict[str, set[str]] = {
     "graph": {"msgspec"},
     "ports": {"msgspec"},
     "runtime": {"msgspec"},
+    "client": {"msgspec"},
     "stores": {"apsw", "msgspec"},
     "testing": {"apsw", "hypothesis", "msgspec", "pytest"},
     "cli": {"click", "rich"},

@@ -8,20 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Collection, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
+from datetime import timedelta
 from types import TracebackType
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, Literal, NamedTuple, Self, TypeVar
 
 from everstep.client.diff import Diff
 from everstep.client.host import AsyncHost
-from everstep.client.views import CheckpointInfo, Divergence, Replay, RunInfo, RunResult, RunState
+from everstep.client.views import CheckpointInfo, Divergence, Replay, RunInfo, RunResult, RunState, WaitInfo
 from everstep.codec.values import Values
 from everstep.errors import BadRequest
 from everstep.graph.flow import Flow
-from everstep.model.enums import Status
+from everstep.model.enums import Mode, Status
 from everstep.model.records import CheckpointRecord
+from everstep.model.waits import WaitStatus
+from everstep.ports.durability import Notifier, ResumeScheduler
 from everstep.ports.system import Clock, Ids
 from everstep.registry import Opened
 from everstep.runtime.events import Listener
@@ -112,6 +115,12 @@ class Host:
         ids: Ids | None = None,
         max_threads: int = 32,
         create: bool = True,
+        key: str | bytes | None = None,
+        base_url: str | None = None,
+        schedulers: Mapping[str, ResumeScheduler] | None = None,
+        notifiers: Mapping[str, Notifier] | None = None,
+        max_durability_mode: Mode | Literal["off", "partial", "strong"] = Mode.STRONG,
+        provides: Iterable[str] = (),
     ) -> None:
         self._host = AsyncHost(
             url,
@@ -121,6 +130,12 @@ class Host:
             max_threads=max_threads,
             create=create,
             owns_loop=True,
+            key=key,
+            base_url=base_url,
+            schedulers=schedulers,
+            notifiers=notifiers,
+            max_durability_mode=max_durability_mode,
+            provides=provides,
         )
         self._lanes = _Lanes(self._host)
 
@@ -140,20 +155,79 @@ class Host:
         *,
         run_id: str | None = None,
         channel: Mapping[str, Any] | None = None,
+        wait: bool = False,
     ) -> RunResult:
-        """Run a flow to its end, with these values in its channel.
+        """Run a flow to its end, or until it halts, with these values in its channel.
+
+        A run that halts waits for answers; `wait` stays with it through its waits.
 
         With the id of an unfinished run it continues that one; with the id of a finished one it returns the
         recorded result and runs nothing. Other inputs than the recorded ones are refused.
         """
-        return self._lanes.call(lambda host: host.run(flow, inputs, run_id=run_id, channel=channel))
+        return self._lanes.call(
+            lambda host: host.run(flow, inputs, run_id=run_id, channel=channel, wait=wait)
+        )
 
-    def resume(self, run_id: str, flow: Flow, *, start: str | None = None) -> RunResult:
+    def start(
+        self,
+        flow: Flow,
+        inputs: Mapping[str, Any] | None = None,
+        *,
+        run_id: str | None = None,
+        channel: Mapping[str, Any] | None = None,
+    ) -> RunInfo:
+        """Accept a run durably and return at once; a worker drives it, or `resume`."""
+        return self._lanes.call(lambda host: host.start(flow, inputs, run_id=run_id, channel=channel))
+
+    def resume(self, run_id: str, flow: Flow, *, start: str | None = None, wait: bool = False) -> RunResult:
         """Continue a run. One that failed is reopened at the node that failed, with a fresh retry budget.
 
-        With `start` it begins at that node instead, whatever was due.
+        With `start` it begins at that node instead, whatever was due. `wait` stays through its waits.
         """
-        return self._lanes.call(lambda host: host.resume(run_id, flow, start=start))
+        return self._lanes.call(lambda host: host.resume(run_id, flow, start=start, wait=wait))
+
+    def waits(
+        self,
+        run_id: str | None = None,
+        *,
+        flow: str | None = None,
+        kind: str | None = None,
+        status: WaitStatus | Literal["open", "settled", "closed"] | None = WaitStatus.OPEN,
+        limit: int = 100,
+        after: str | None = None,
+    ) -> list[WaitInfo]:
+        """List waits, the oldest first; open ones unless told otherwise. `after` continues a listing."""
+        return self._lanes.call(
+            lambda host: host.waits(run_id, flow=flow, kind=kind, status=status, limit=limit, after=after)
+        )
+
+    def wait(self, token_or_id: str) -> WaitInfo:
+        """Return one wait, by its id or its token. Looking uses nothing up."""
+        return self._lanes.call(lambda host: host.wait(token_or_id))
+
+    def answer(self, token_or_id: str, answer: Any = None) -> WaitInfo:
+        """Settle a wait with an answer, once. The run goes on when a worker, or `resume`, drives it.
+
+        An answer of the wrong shape is refused and uses nothing up; so is a second one.
+        """
+        return self._lanes.call(lambda host: host.answer(token_or_id, answer))
+
+    def fire(self, wait_id: str) -> WaitInfo:
+        """Settle a wait as its clock would: a timer fires, anything else is too late.
+
+        This is what a scheduler of your own calls when a time has come.
+        """
+        return self._lanes.call(lambda host: host.fire(wait_id))
+
+    def reissue(
+        self, wait_id: str, *, ttl: timedelta | str | None = None, single_use: bool = True
+    ) -> WaitInfo:
+        """Make a new token for an open wait and return it with the wait; the old one dies."""
+        return self._lanes.call(lambda host: host.reissue(wait_id, ttl=ttl, single_use=single_use))
+
+    def revoke(self, token_or_id: str) -> None:
+        """Make the token of a wait worthless; the wait stays open for whoever has access to the store."""
+        return self._lanes.call(lambda host: host.revoke(token_or_id))
 
     def cancel(self, run_id: str) -> Status:
         """Cancel a run; `running` means that its owner was told and will stop at its next write."""

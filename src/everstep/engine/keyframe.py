@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from everstep.engine.halts import halt
 from everstep.engine.scope import Scope
 from everstep.engine.state import RunState
 from everstep.model.enums import Status
@@ -189,4 +190,4 @@ def _restore_node(scope: Scope, i: int, node: NodeState) -> None:
             task=node.task,
             wait=node.wait,
         )
-        scope.halt(i, step)
+        halt(scope, i, step)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from everstep.engine import meetings
+from everstep.engine import halts, meetings
 from everstep.engine.opened import Opened
 from everstep.graph.loops import bits
 from everstep.graph.plan import Plan
@@ -165,7 +165,7 @@ class Scope:
             self.running.discard(i)
             return
         if status is Status.HALTED:
-            self.halt(i, step)
+            halts.halt(self, i, step)
             return
         self.visits[i] = step.visit
         self.statuses[i] = status
@@ -189,31 +189,6 @@ class Scope:
             self._leave(i, step)
             return
         self._settle(i, step)
-
-    def halt(self, i: int, step: StepRecord) -> None:
-        """A node waits for an answer; it is under way until that comes."""
-        self.statuses[i] = Status.HALTED
-        self.reads[i] = step.reads
-        self.waiting[i] = step
-        self.running.add(i)
-        self.retry_at.pop(i, None)
-        if step.key is not None:
-            self.keys[i] = step.key
-
-    def ask_again(self) -> None:
-        """Forget what is waited for: the nodes that halted are to run once more."""
-        for i in self.waiting:
-            self.running.discard(i)
-            self.statuses[i] = Status.COMPLETED if self.visits[i] else None
-        self.waiting.clear()
-
-    def is_parked(self) -> bool:
-        """True if this flow only waits for answers."""
-        if self.busy:
-            return False
-        return bool(self.waiting) or any(
-            inner.is_parked() for visit in self.opened.values() for inner in visit.scopes.values()
-        )
 
     def admit(self, names: dict[str, int]) -> None:
         """Begin with these inputs."""

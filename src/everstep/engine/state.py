@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 
+from everstep.engine import halts
 from everstep.engine.opened import Opened
 from everstep.engine.scope import Scope
 from everstep.errors import StateCorrupted
@@ -72,9 +73,8 @@ class RunState(Scope):
         if step.status is Status.HALTED and step.wait is not None:
             self.waits[step.wait.wait_id] = (scope, i)
         elif self.waits:
-            if step.wait is not None:
-                if self.waits.pop(step.wait.wait_id, None) is not None:
-                    self.gone.append(step.wait.wait_id)
+            if step.wait is not None and self.waits.pop(step.wait.wait_id, None) is not None:
+                self.gone.append(step.wait.wait_id)
             if step.ends or step.status is Status.FAILED or step.status is Status.CANCELLED:
                 self._drop_over()
 
@@ -92,7 +92,7 @@ class RunState(Scope):
     def ask_again(self) -> None:
         """Forget every wait, here and in the flows inside: the nodes that halted are to run once more."""
         for scope in self.scopes():
-            Scope.ask_again(scope)
+            halts.ask_again(scope)
             self.restless[scope] = None
         self.waits.clear()
 

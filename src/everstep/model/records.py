@@ -96,7 +96,8 @@ class StepRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `running` announces an effect with its key before it is attempted, or opens an inner flow; `retrying` is a
     failed attempt after which the node will be tried again; `halted` waits for an answer; `completed`,
-    `failed` and `cancelled` end the visit. The path of a node inside another is `outer@2#7/inner`: visit 2 of `outer`, its item 7.
+    `failed` and `cancelled` end the visit. The path of a node inside another is `outer@2#7/inner`: visit 2 of
+    `outer`, its item 7.
     """
 
     path: str

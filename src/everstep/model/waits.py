@@ -68,6 +68,12 @@ class WaitRow(msgspec.Struct, frozen=True, kw_only=True):
     answer: bytes | None = None
     """JSON; none if the clock settled it."""
 
+    def is_ripe(self, now: datetime) -> bool:
+        """True if its run can go on: it has its answer, or its time by the store's clock is over."""
+        if self.status is WaitStatus.OPEN:
+            return self.due_at is not None and self.due_at <= now and not self.scheduler
+        return self.status is WaitStatus.SETTLED
+
     @property
     def is_untold(self) -> bool:
         """True if somebody should know of it and does not: whom it notifies, or its scheduler."""

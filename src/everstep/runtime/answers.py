@@ -42,7 +42,9 @@ class Answers:
             return Found(row, hash_of(token_or_id))
         found = await self._services.store.wait(token_or_id) if isinstance(token_or_id, str) else None
         if found is None:
-            raise WaitNotFound(f"there is no wait {str(token_or_id)[:40]!r}.", fix="Look with: everstep waits")
+            raise WaitNotFound(
+                f"there is no wait {str(token_or_id)[:40]!r}.", fix="Look with: everstep waits"
+            )
         return Found(found, None)
 
     async def answer(self, token_or_id: str, answer: Any) -> WaitRow:
@@ -88,7 +90,8 @@ class Answers:
             )
         by = "its clock" if row.settled_by is SettledBy.CLOCK else "an answer"
         raise WaitSettled(
-            f"wait {row.wait_id} of run {row.run_id!r} was settled by {by} at {row.settled_at:%Y-%m-%d %H:%M:%S} UTC."
+            f"wait {row.wait_id} of run {row.run_id!r} was settled by {by} "
+            f"at {row.settled_at:%Y-%m-%d %H:%M:%S} UTC."
         )
 
     async def reissue(self, token_or_id: str, ttl: timedelta | None, single_use: bool) -> tuple[WaitRow, str]:
@@ -115,7 +118,9 @@ def checked(row: WaitRow, answer: Any) -> bytes:
     except (TypeError, ValueError, RecursionError) as error:
         raise AnswerInvalid(f"an answer is JSON: {error}.", fix="Give text, numbers, lists, dicts.") from None
     if len(encoded) > MAX_ANSWER:
-        raise AnswerInvalid(f"an answer of {len(encoded):,} bytes is too large.", fix="Send a reference instead.")
+        raise AnswerInvalid(
+            f"an answer of {len(encoded):,} bytes is too large.", fix="Send a reference instead."
+        )
     schema = msgspec.json.decode(row.details).get("schema")
     if schema is None:
         return encoded

@@ -16,7 +16,7 @@ from everstep.engine import decide
 from everstep.engine.flush import FlushPolicy
 from everstep.engine.scope import Scope
 from everstep.engine.state import RunState
-from everstep.errors import EverstepError, InputNeverCame, RunCancelled
+from everstep.errors import EverstepError, RunCancelled
 from everstep.graph.flow import Flow
 from everstep.graph.loops import bits
 from everstep.graph.waits import Wait
@@ -34,6 +34,7 @@ from everstep.runtime.invoke import (
 )
 from everstep.runtime.journal import Journal
 from everstep.runtime.late import LateFlush
+from everstep.runtime.limits import Place, starving, within_limits
 from everstep.runtime.patience import patiently
 from everstep.runtime.prepare import Preparer
 from everstep.runtime.services import Services
@@ -42,7 +43,6 @@ from everstep.runtime.values import Slot, ValueSpace
 from everstep.runtime.waiting import LOOK, Waiting
 
 log = logging.getLogger("everstep")
-Place = tuple[Scope, int]
 
 
 class Drive:
@@ -178,8 +178,6 @@ class Drive:
 
     async def _take_answers(self) -> bool:
         """Let the visits whose waits are settled go on; false if there are none."""
-        if self._journal.waits:
-            await self._flush(Trigger.HALT, None)
         calls = await self._waiting.answers()
         for call in calls:
             call.scope.hold()
@@ -222,42 +220,17 @@ class Drive:
 
     def _within_limits(self, ready: list[Place]) -> list[Place]:
         """Leave out what would be too much at once; fail a flow that has gone too far."""
-        most = self._flow.max_concurrency
-        started: dict[Scope, int] = {}
-        allowed: list[Place] = []
-        for place in ready:
-            scope, i = place
-            limits = scope.plan.limits
-            started[scope] = started.get(scope, 0) + 1
-            own_visits = scope.plan.nodes[i].max_visits or limits.max_visits
-            if own_visits or scope.steps + started[scope] > limits.max_steps:
-                try:
-                    decide.check_limits(scope, i)
-                except EverstepError as error:
-                    self._fail_in(scope, error)
-                    return []
-            is_leaf = i not in scope.plan.children
-            if is_leaf and most is not None and len(self._beside.calls) + len(allowed) >= most:
-                continue
-            own = limits.max_concurrency
-            if own is not None and len(scope.running) - len(scope.waiting) + started[scope] > own:
-                continue
-            allowed.append(place)
+        allowed, broken = within_limits(ready, self._flow.max_concurrency, len(self._beside.calls))
+        if broken is not None:
+            self._fail_in(*broken)
         return allowed
 
     def _unstick(self) -> bool:
         """Nothing runs and nothing may start: a flow that waits for a value in vain fails."""
-        for scope in self._state.scopes():
-            starved = scope.starved()
-            if starved and scope.error is None:
-                parts = "; ".join(f"{path!r} waits for {', '.join(names)}" for path, names in starved)
-                error = InputNeverCame(
-                    f"a node was reached, but waits for a value that can no longer come: {parts}.",
-                    fix="Give it a default, pass it as an input, or write it on every path to the node.",
-                )
-                self._fail_in(scope, error)
-                return True
-        return False
+        found = starving(self._state)
+        if found is not None:
+            self._fail_in(*found)
+        return found is not None
 
     def _fail_in(self, scope: Scope, error: EverstepError) -> None:
         if scope.parent is None:

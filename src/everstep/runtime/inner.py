@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from everstep.engine import decide, meetings
+from everstep.engine.halts import is_parked
 from everstep.engine.opened import Opened
 from everstep.engine.scope import Scope
 from everstep.engine.state import RunState
@@ -120,7 +121,7 @@ class Inner:
         """Return how many items of a map only wait for answers; those take nobody's place."""
         if not self._state.waits:
             return 0
-        return sum(inside.is_parked() for inside in visit.scopes.values())
+        return sum(is_parked(inside) for inside in visit.scopes.values())
 
     def _enter(self, scope: Scope, i: int, item: int) -> None:
         inside = scope.enter(i, item)

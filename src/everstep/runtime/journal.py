@@ -136,7 +136,7 @@ class Journal:
         return self._services.clock.monotonic() - self._oldest if self._is_timed and self.steps else 0.0
 
     async def admit(self, inputs: tuple[Slot, ...], owner: str | None) -> Verdict:
-        """Write the first checkpoint: the inputs, and the lease of whoever drives the run first, if anybody."""
+        """Write the first checkpoint: the inputs, and the lease of whoever drives the run first."""
         now = self._services.clock.now()
         for draft in inputs:
             draft.is_lent = True

@@ -54,7 +54,8 @@ def _check_services(flow: Flow, halting: list[tuple[str, Node]], services: Servi
                 fix="Open the host on a store, such as sqlite:///runs.db.",
                 services=["durability::checkpoint_store"],
             )
-    lacking = sorted({f"durability::{name}" for _, node in halting for name in node.requires if name not in has})
+    wanted = {name for _, node in halting for name in node.requires}
+    lacking = sorted(f"durability::{name}" for name in wanted - has)
     if lacking:
         raise ServiceMissing(
             f"flow {flow.name!r} needs {', '.join(lacking)}, which this host does not have.",

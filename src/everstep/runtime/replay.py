@@ -38,10 +38,11 @@ from everstep.runtime.invoke import (
     give_context,
 )
 from everstep.runtime.nesting import TASK, Lists
+from everstep.runtime.preflight import check_flow
 from everstep.runtime.prepare import Arguments
 from everstep.runtime.recall import TASKS, Chain, chain_of
 from everstep.runtime.rehydrate import Rehydrated
-from everstep.runtime.runs import Runs, check_flow
+from everstep.runtime.runs import Runs
 from everstep.runtime.services import Services
 
 _ENDED = (Status.COMPLETED, Status.FAILED)

@@ -9,27 +9,22 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, NamedTuple
 
-from everstep.codec.records import check_values
-from everstep.engine.keyframe import snapshot
 from everstep.engine.state import START, RunState
 from everstep.errors import (
     BadRequest,
-    FlowChanged,
-    InputsDiffer,
     LeaseConflict,
     RunAbandoned,
     RunCancelled,
     RunNotFound,
     StateCorrupted,
-    TaskGone,
 )
-from everstep.graph.blueprint import differences, plan_of
+from everstep.graph.blueprint import plan_of
 from everstep.graph.flow import Flow
 from everstep.graph.plan import Plan, hash_of
 from everstep.model.durability import Durability
 from everstep.model.enums import Mode, Status, Trigger
 from everstep.model.leases import Lease
-from everstep.model.records import INPUTS, CheckpointRecord, ErrorInfo, StepRecord, Written
+from everstep.model.records import CheckpointRecord, ErrorInfo, StepRecord
 from everstep.model.waits import WaitRow, WaitStatus
 from everstep.ports.store import RunRow, Signal, Verdict, WaitFilter
 from everstep.runtime.desk import first_values
@@ -40,8 +35,9 @@ from everstep.runtime.journal import Identity, Journal
 from everstep.runtime.keeper import LeaseKeeper
 from everstep.runtime.lineage import Lineage
 from everstep.runtime.patience import patiently
-from everstep.runtime.preflight import check_flow, preflight
+from everstep.runtime.preflight import preflight
 from everstep.runtime.rehydrate import Rehydrated
+from everstep.runtime.sameness import check_same_flow, check_same_inputs
 from everstep.runtime.services import Services
 from everstep.runtime.staying import stay
 from everstep.runtime.values import Slot, ValueSpace
@@ -111,12 +107,12 @@ class Runs:
         run_id = self._services.ids.new_id() if run_id is None else check_run_id(run_id)
         given = dict(inputs or {})
         flow.check_inputs({} if inputs is None else inputs, channel)
-        journal, state, space, drafts = await self._draft_run(flow, given, channel, run_id)
+        journal, _, _, drafts = await self._draft_run(flow, given, channel, run_id)
         verdict = await journal.admit(drafts, None)
         row = await self.row(run_id)
         if verdict is Verdict.EXISTS:
-            await self._check_flow(row, flow)
-            await self._check_inputs(row, drafts, given)
+            await check_same_flow(self._services, self, row, flow)
+            await check_same_inputs(self._services, self, row, drafts, given)
         return row
 
     async def _run(
@@ -138,10 +134,10 @@ class Runs:
             assert run_id is not None
             row = await self._services.store.run(run_id)
             assert row is not None
-            await self._check_flow(row, flow)
-            await self._check_inputs(row, started, given)
+            await check_same_flow(self._services, self, row, flow)
+            await check_same_inputs(self._services, self, row, started, given)
         else:
-            await self._check_flow(row, flow)
+            await check_same_flow(self._services, self, row, flow)
         if row.status.is_final:
             return await self.recorded(row)
         return await self._continue(row, flow)
@@ -165,7 +161,7 @@ class Runs:
 
     async def _resume(self, run_id: str, flow: Flow, start: str | None) -> Outcome:
         row = await self.row(run_id)
-        await self._check_flow(row, flow)
+        await check_same_flow(self._services, self, row, flow)
         if start is not None and start not in flow.plan.index:
             raise BadRequest(
                 f"flow {flow.name!r} has no node {start!r}.", fix=f"It has {sorted(flow.plan.index)}."
@@ -366,8 +362,8 @@ class Runs:
         self, flow: Flow, run_id: str, drive: Drive, state: RunState, space: ValueSpace
     ) -> Outcome:
         """Say what a run waits for. If an answer came while it halted, go on at once."""
-        rows = await self.open_waits(run_id)
-        if any(row.status is WaitStatus.SETTLED for row in rows):
+        rows, now = await self.open_waits(run_id), self._services.clock.now()
+        if any(row.is_ripe(now) for row in rows):
             try:
                 return await self._continue(await self.row(run_id), flow)
             except LeaseConflict:
@@ -431,89 +427,6 @@ class Runs:
         self._emit("lease_wait", held.run_id, {"until": until.isoformat()})
         log.warning("%s Waiting until %s.", conflict.message, until.strftime("%H:%M:%S UTC"))
         await clock.sleep_until(until + timedelta(milliseconds=1))
-
-    # -- checks -------------------------------------------------------------------------------------------
-
-    async def _check_flow(self, row: RunRow, flow: Flow) -> None:
-        if row.flow_id != flow.name:
-            raise FlowChanged(
-                f"run {row.run_id!r} belongs to flow {row.flow_id!r}, not {flow.name!r}.",
-                fix="Use another run id, or the flow it began with.",
-            )
-        if row.flow_hash == flow.plan.hash:
-            return
-        stored = await self._services.store.blueprint(row.flow_hash)
-        is_known = stored is not None and hash_of(stored) == row.flow_hash
-        what = differences(stored, flow.plan.blueprint) if stored and is_known else "its structure is unknown"
-        if row.status is Status.COMPLETED:
-            log.warning("flow %r changed since run %r ended: %s.", flow.name, row.run_id, what)
-            return
-        await self._check_tasks(row, flow)
-        raise FlowChanged(
-            f"flow {flow.name!r} is not the one run {row.run_id!r} began with: {what}.",
-            fix="Finish the run with the code it began with, or start a new run.",
-        )
-
-    async def _check_tasks(self, row: RunRow, flow: Flow) -> None:
-        """Raise `TaskGone` if a queued task waits for a node that the flow no longer has."""
-        folded = await self.rehydrate(row, await self.plan(row), Durability())
-        for task in snapshot(folded.state, ()).tasks:
-            if "/" not in task.node and task.node not in flow.plan.index:
-                raise TaskGone(
-                    f"run {row.run_id!r} has a task queued for {task.node!r}, which its flow no longer has.",
-                    fix=f"Put it back: Flow(..., tasks=[{task.node}]), or fork the run before it was queued.",
-                )
-
-    async def _check_inputs(self, row: RunRow, drafts: tuple[Slot, ...], inputs: dict[str, Any]) -> None:
-        """Refuse other inputs than the recorded ones."""
-        stored, space, is_complete = await self._recorded_inputs(row)
-        given = {d.written.name: d.written.digest for d in drafts}
-        if not is_complete:
-            given = {name: digest for name, digest in given.items() if name in stored}
-        canonical = self._services.values.canonical
-        # The order of a dict's keys is no difference, so a digest that differs is not the last word.
-        names = {name for name in stored.keys() | given.keys() if name[0] != "@" or name in given}
-        differ = sorted(
-            name
-            for name in names
-            if name not in stored
-            or name not in given
-            or (
-                stored[name].digest != given[name]
-                and (name[0] == "@" or canonical(space.peek(name)) != canonical(inputs[name]))
-            )
-        )
-        if differ:
-            raise InputsDiffer(
-                f"run {row.run_id!r} began with other inputs; different: {', '.join(differ)}.",
-                fix="Use the same inputs to continue it, or another run id to start anew.",
-                inputs=differ,
-            )
-
-    async def _recorded_inputs(self, row: RunRow) -> tuple[dict[str, Written], ValueSpace, bool]:
-        """Return what a run was given: the inputs of the first of its family, and what forks edited since.
-
-        Where that was removed, what is left to compare are the inputs that no node writes.
-        """
-        plan = await self.plan(row)
-        runs = [run async for run in self.lineage.back(row)]
-        if any(run.trimmed_before for run in runs):
-            folded = await self.rehydrate(row, plan, Durability())
-            slots = {n: s for n, s in folded.space.slots.items() if n in plan.free_inputs}
-            return {name: slot.written for name, slot in slots.items()}, folded.space, False
-        space = ValueSpace(self._services.values, self._services.blobs, 0)
-        stored: dict[str, Written] = {}
-        for run in reversed(runs):
-            link, opened = await self.lineage.read(run, run.first)
-            check_values(opened, link.where)
-            payloads = iter(opened.payloads)
-            for step in opened.record.steps:
-                for write in step.writes:
-                    payload = next(payloads) if write.is_inline else None
-                    if step.path == INPUTS or write.name in stored or write.name in plan.free_inputs:
-                        space.place("", write.name, Slot(write, payload))
-                        stored[write.name] = write
-        return stored, space, True
 
     def _emit(self, kind: EventKind, run_id: str, data: dict[str, Any]) -> None:
         if self._services.listener is not None:

@@ -60,7 +60,9 @@ class Services:
         self.base_url = base_url.rstrip("/") if base_url is not None else None
         self.max_mode = max_mode
         """The most that this host keeps of a run."""
-        kept = () if max_mode is Mode.OFF else ("checkpoint_store", "resume_scheduler", "resume_signal_source")
+        kept = (
+            () if max_mode is Mode.OFF else ("checkpoint_store", "resume_scheduler", "resume_signal_source")
+        )
         blob = ("checkpoint_blob_store",) if blobs is not None and kept else ()
         self.provided = frozenset({*kept, *blob, *provides})
         """The names of the services that nodes may require."""

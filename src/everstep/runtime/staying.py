@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from everstep.errors import LeaseConflict
 from everstep.graph.flow import Flow
 from everstep.model.enums import Status
-from everstep.model.waits import WaitRow, WaitStatus
+from everstep.model.waits import WaitRow
 from everstep.runtime.services import Services
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ async def _something(services: Services, runs: Runs, outcome: Outcome) -> None:
         seen: int | None = None
         while sleeper is None or not sleeper.done():
             changes = services.store.changes()
-            if changes != seen and await _has_moved(runs, outcome):
+            if changes != seen and await _has_moved(services, runs, outcome):
                 return
             seen = changes
             if sleeper is None:
@@ -53,10 +53,11 @@ async def _something(services: Services, runs: Runs, outcome: Outcome) -> None:
             sleeper.cancel()
 
 
-async def _has_moved(runs: Runs, outcome: Outcome) -> bool:
+async def _has_moved(services: Services, runs: Runs, outcome: Outcome) -> bool:
     if (await runs.row(outcome.run_id)).status is not Status.HALTED:
         return True
-    return any(row.status is WaitStatus.SETTLED for row in await runs.open_waits(outcome.run_id))
+    now = services.clock.now()
+    return any(row.is_ripe(now) for row in await runs.open_waits(outcome.run_id))
 
 
 def _next_due(rows: Sequence[WaitRow]) -> datetime | None:

@@ -46,7 +46,9 @@ APPROVAL = {
 class Waiting:
     """What a drive knows of its waits besides where they stand."""
 
-    def __init__(self, services: Services, state: RunState, space: ValueSpace, run_id: str, flow: str) -> None:
+    def __init__(
+        self, services: Services, state: RunState, space: ValueSpace, run_id: str, flow: str
+    ) -> None:
         self._services = services
         self._state = state
         self._space = space
@@ -58,6 +60,8 @@ class Waiting:
         """Tokens that this drive has made, by wait."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._looked: float | None = None
+        self._taken: set[str] = set()
+        """Waits whose answers were taken in."""
 
     # -- opening ------------------------------------------------------------------------------------------
 
@@ -112,7 +116,8 @@ class Waiting:
             return now + span_of(wait.timeout, f"time of {call.path!r}")
         except OverflowError:
             raise BadRequest(
-                f"{call.path!r} waits for {wait.timeout}, past the end of the calendar.", fix="Wait less long."
+                f"{call.path!r} waits for {wait.timeout}, past the end of the calendar.",
+                fix="Wait less long.",
             ) from None
 
     def _request(self, opened: WaitOpened, wait: Wait) -> Slot:
@@ -169,7 +174,9 @@ class Waiting:
         rows = await patiently(self._services.clock, partial(store.fire, self._run_id))
         self._looked = self._services.clock.monotonic()
         now = self._services.clock.now()
-        return [self._call(row, now) for row in rows if row.wait_id in self._state.waits]
+        rows = [row for row in rows if row.wait_id in self._state.waits and row.wait_id not in self._taken]
+        self._taken.update(row.wait_id for row in rows)
+        return [self._call(row, now) for row in rows]
 
     def _call(self, row: WaitRow, now: datetime) -> Call:
         scope, i = self._state.waits[row.wait_id]
@@ -189,7 +196,9 @@ class Waiting:
         settled_at = row.settled_at or now
         if row.kind == "timer":
             due = row.due_at or settled_at
-            drift = max(0, round((now - due).total_seconds() * 1000)) if row.settled_by is SettledBy.CLOCK else 0
+            drift = (
+                max(0, round((now - due).total_seconds() * 1000)) if row.settled_by is SettledBy.CLOCK else 0
+            )
             return TimerOutput(asked.get("payload"), now, drift)
         if row.settled_by is SettledBy.CLOCK:
             return self._too_late(row, asked, step, settled_at)
