@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
@@ -25,7 +25,7 @@ from everstep.ports.system import Clock, Ids
 from everstep.registry import DEFAULT_URL, NO_STORE, Opened, open_store
 from everstep.runtime.answers import Answers
 from everstep.runtime.bisect import bisect
-from everstep.runtime.events import Listener
+from everstep.runtime.events import Event, Listener
 from everstep.runtime.forking import Edits, fork
 from everstep.runtime.housekeeping import clean_up
 from everstep.runtime.keeper import LeaseKeeper
@@ -34,6 +34,8 @@ from everstep.runtime.replay import replay
 from everstep.runtime.runs import Outcome, Runs
 from everstep.runtime.services import Services
 from everstep.runtime.system import ProcFs, SystemClock, SystemIds
+from everstep.runtime.tailing import follow
+from everstep.runtime.worker import GRACE, Stats, Worker
 
 
 class AsyncHost:
@@ -191,6 +193,45 @@ class AsyncHost:
     async def revoke(self, token_or_id: str) -> None:
         """Make the token of a wait worthless; the wait stays open for whoever has access to the store."""
         await self._answers.revoke(token_or_id)
+
+    def worker(
+        self,
+        flows: Iterable[Flow],
+        *,
+        concurrency: int = 32,
+        per_flow: Mapping[str, int] | None = None,
+        grace: float = GRACE,
+    ) -> Worker:
+        """Return a worker for these flows; `await worker.run()` works until `worker.stop()`."""
+        return Worker(
+            self._services, self._runs, flows, concurrency=concurrency, per_flow=per_flow, grace=grace
+        )
+
+    async def work(
+        self,
+        flows: Iterable[Flow],
+        *,
+        concurrency: int = 32,
+        per_flow: Mapping[str, int] | None = None,
+        until_idle: bool = False,
+    ) -> Stats:
+        """Drive whatever is due of these flows: accepted runs, answered or overdue waits, dead owners' runs.
+
+        It works until it is cancelled, or until nothing is due; `concurrency` runs at once, and of each flow
+        as many as `per_flow` says.
+        """
+        worker = self.worker(flows, concurrency=concurrency, per_flow=per_flow)
+        return await worker.run(until_idle=until_idle)
+
+    async def events(
+        self, run_id: str, *, after: str | None = None, live: bool = True
+    ) -> AsyncIterator[Event]:
+        """Yield the events of a run as its records tell them, those still to come too until it has ended.
+
+        `after` is the id of an event to go on from.
+        """
+        async for event in follow(self._services, self._runs, run_id, after, live=live):
+            yield event
 
     async def cancel(self, run_id: str) -> Status:
         """Cancel a run; `running` means that its owner was told and will stop at its next write."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from datetime import timedelta
@@ -27,7 +27,8 @@ from everstep.model.waits import WaitStatus
 from everstep.ports.durability import Notifier, ResumeScheduler
 from everstep.ports.system import Clock, Ids
 from everstep.registry import Opened
-from everstep.runtime.events import Listener
+from everstep.runtime.events import Event, Listener
+from everstep.runtime.worker import Stats
 
 T = TypeVar("T")
 Work = Callable[[AsyncHost], Coroutine[Any, Any, T]]
@@ -101,6 +102,10 @@ class _Lanes:
                 self._is_closed = True
                 for lane in self._free:
                     lane.loop.close()
+
+
+async def _next_event(events: AsyncIterator[Event]) -> Event | None:
+    return await anext(events, None)
 
 
 class Host:
@@ -228,6 +233,35 @@ class Host:
     def revoke(self, token_or_id: str) -> None:
         """Make the token of a wait worthless; the wait stays open for whoever has access to the store."""
         return self._lanes.call(lambda host: host.revoke(token_or_id))
+
+    def work(
+        self,
+        flows: Iterable[Flow],
+        *,
+        concurrency: int = 32,
+        per_flow: Mapping[str, int] | None = None,
+        until_idle: bool = False,
+    ) -> Stats:
+        """Drive whatever is due of these flows: accepted runs, answered or overdue waits, dead owners' runs.
+
+        It works until it is cancelled, or until nothing is due; `concurrency` runs at once, and of each flow
+        as many as `per_flow` says.
+        """
+        return self._lanes.call(
+            lambda host: host.work(flows, concurrency=concurrency, per_flow=per_flow, until_idle=until_idle)
+        )
+
+    def events(self, run_id: str, *, after: str | None = None, live: bool = True) -> Iterator[Event]:
+        """Yield the events of a run as its records tell them, those still to come too until it has ended.
+
+        `after` is the id of an event to go on from.
+        """
+        events = self._host.twin().events(run_id, after=after, live=live)
+        while True:
+            event = self._lanes.call(lambda _: _next_event(events))
+            if event is None:
+                return
+            yield event
 
     def cancel(self, run_id: str) -> Status:
         """Cancel a run; `running` means that its owner was told and will stop at its next write."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from everstep.model.waits import WaitChange, WaitRow
+from everstep.model.waits import TokenConfig, WaitChange, WaitRow
 from everstep.ports.durability import Handle, Notice
 from everstep.runtime.services import Services
 
@@ -36,7 +36,12 @@ async def _notify(services: Services, row: WaitRow, token: str | None) -> None:
     if not row.notifies or row.notified_at is not None:
         return
     details = msgspec.json.decode(row.details)
-    notice = notice_of(services, row, details, token or services.tokens.shown(row))
+    if token is None:
+        token = services.tokens.shown(row)
+    if token is None:
+        # Nobody knows the old one any more, or whether it was ever told.
+        token = await services.tokens.create_token(handle_of(row), TokenConfig(single_use=row.single_use))
+    notice = notice_of(services, row, details, token)
     failures = await services.notifiers.tell(details.get("notify", ()), notice)
     if not failures:
         await services.store.change_wait(row.wait_id, WaitChange(notified_at=services.clock.now()))

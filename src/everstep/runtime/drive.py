@@ -82,6 +82,8 @@ class Drive:
         self._awaiting: asyncio.Task[Any] | None = None
         """The drive's own task while it awaits a lone node, and may be interrupted."""
         self._stop: BaseException | None = None
+        self._owed: Trigger | None = None
+        """Why to write before anything else starts."""
         self.failure: ErrorInfo | None = state.error
         """Why the run fails, once it does."""
         self.exception: BaseException | None = None
@@ -151,8 +153,8 @@ class Drive:
             if self._stop is not None:
                 raise self._stop
             ready = self._pick()
-            if self._journal.waits and (ready or self._beside.calls or state.next_retry() is not None):
-                await self._flush(Trigger.HALT, None)
+            if self._owed is not None and (ready or self._beside.calls or state.next_retry() is not None):
+                await self._flush(self._owed, None)
             if ready:
                 if len(ready) == 1 and not self._beside.calls and not self._finished:
                     await self._run_alone(*ready[0])
@@ -369,9 +371,13 @@ class Drive:
         # The last put also says that the run has ended, so what is left for it waits for `_end`.
         goes_on = self._beside.calls or (self._state.active and self.failure is None)
         if trigger is not None and goes_on and self._journal.steps:
-            await self._flush(trigger, None)
+            if self._state.waits and not self._beside.calls:
+                self._owed = trigger  # perhaps nothing else can start, and the put that halts the run will do
+            else:
+                await self._flush(trigger, None)
 
     async def _flush(self, trigger: Trigger, metadata: dict[str, Any] | None) -> None:
+        self._owed = None
         pending = self._journal.flush_soon(trigger, metadata, self._clock.now())
         if pending is not None:
             await pending
@@ -450,7 +456,8 @@ class Drive:
         if call.halt is not None:
             if call.context is not None:
                 self._desk.release(call)
-            return None  # written before anything else starts, or when the run halts
+            self._owed = self._owed or Trigger.HALT
+            return None
         if call.context is not None:
             self._desk.release(call)
             asked = call.context.checkpoint_request is not None and call.error is None

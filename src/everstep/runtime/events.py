@@ -41,6 +41,12 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     visit: int = 0
     attempt: int = 0
     data: dict[str, Any] = {}
+    id: str = ""
+    """Where it stands among the events of its run, as the records tell them; empty for one told live."""
+
+    def called(self, id: str) -> Event:
+        """Return the event with an id."""
+        return msgspec.structs.replace(self, id=id)
 
 
 Listener = Callable[[Event], None]
@@ -97,25 +103,43 @@ class Teller:
         self.tell("step_started", call.path, call.visit, call.attempt)
 
     def step_ended(self, step: StepRecord) -> None:
-        data: dict[str, Any] = {}
-        if step.started_at is not None and step.ended_at is not None:
-            data["seconds"] = (step.ended_at - step.started_at).total_seconds()
-        if step.error is not None:
-            data["error"] = f"{step.error.type}: {step.error.message}"
-        if step.retry_at is not None:
-            data["retry_at"] = step.retry_at.isoformat()
-        if step.decision is not None:
-            data["decision"] = list(step.decision)
-        if step.items is not None:
-            data["items"] = step.items
-        if step.wait is not None:
-            due = step.wait.due_at
-            data["wait"] = {
-                "id": step.wait.wait_id,
-                "kind": step.wait.kind,
-                "due_at": due.isoformat() if due is not None else None,
-            }
-        self.tell(_KINDS[step.status], step.path, step.visit, step.attempts, data)
+        if self._listener is not None:
+            tell(self._listener, step_event(self._run_id, step, self._clock.now()))
+
+
+def step_event(run_id: str, step: StepRecord, at: datetime) -> Event:
+    """Return what a recorded step tells."""
+    return Event(
+        kind=_KINDS[step.status],
+        run_id=run_id,
+        at=at,
+        node=step.path,
+        visit=step.visit,
+        attempt=step.attempts,
+        data=_data_of(step),
+    )
+
+
+def _data_of(step: StepRecord) -> dict[str, Any]:
+    data: dict[str, Any] = {}
+    if step.started_at is not None and step.ended_at is not None:
+        data["seconds"] = (step.ended_at - step.started_at).total_seconds()
+    if step.error is not None:
+        data["error"] = f"{step.error.type}: {step.error.message}"
+    if step.retry_at is not None:
+        data["retry_at"] = step.retry_at.isoformat()
+    if step.decision is not None:
+        data["decision"] = list(step.decision)
+    if step.items is not None:
+        data["items"] = step.items
+    if step.wait is not None:
+        due = step.wait.due_at
+        data["wait"] = {
+            "id": step.wait.wait_id,
+            "kind": step.wait.kind,
+            "due_at": due.isoformat() if due is not None else None,
+        }
+    return data
 
 
 _KINDS: dict[Status, EventKind] = {

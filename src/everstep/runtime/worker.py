@@ -1,0 +1,260 @@
+"""A worker: claims what is due on a store and drives it, beside any number of others."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from functools import partial
+
+import msgspec
+
+from everstep.errors import BadRequest, EverstepError, LeaseConflict, RunAbandoned, StoreError
+from everstep.graph.flow import Flow
+from everstep.model.enums import Status
+from everstep.model.leases import Lease
+from everstep.ports.store import RunRow, WaitFilter
+from everstep.runtime.announce import announce
+from everstep.runtime.patience import patiently
+from everstep.runtime.preflight import preflight
+from everstep.runtime.runs import Runs
+from everstep.runtime.services import Services
+
+log = logging.getLogger("everstep")
+TICK = 0.05
+"""Seconds between two looks at whether somebody wrote to the store, which costs no query."""
+POLL = 5.0
+"""Seconds between two looks for what no write tells of: leases that ran out."""
+SWEEP = 60.0
+"""Seconds between two looks for waits that nobody was told of."""
+UNTOLD = timedelta(seconds=30)
+"""How old such a wait must be: whoever opened it may be about to tell."""
+REST = (1.0, 300.0)
+"""The shortest and the longest pause before a run that cannot be driven is tried again, in seconds."""
+GRACE = 30.0
+"""Seconds that runs under way have to end or halt when the worker is stopped."""
+
+
+class Stats(msgspec.Struct):
+    """What a worker has done so far."""
+
+    claimed: int = 0
+    completed: int = 0
+    halted: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    handed_back: int = 0
+    """Runs that it let go of before they ended or halted: stopped, taken over, or not drivable here."""
+
+
+class Worker:
+    """Drives the runs of some flows that nobody else drives, whenever they are due."""
+
+    def __init__(
+        self,
+        services: Services,
+        runs: Runs,
+        flows: Iterable[Flow],
+        *,
+        concurrency: int = 32,
+        per_flow: Mapping[str, int] | None = None,
+        grace: float = GRACE,
+    ) -> None:
+        self._services = services
+        self._runs = runs
+        self._flows: dict[str, Flow] = {}
+        for flow in flows:
+            ready = preflight(flow, services)
+            self._flows[ready.plan.hash] = ready
+        if not self._flows:
+            raise BadRequest("a worker needs a flow to drive.", fix="Give it at least one.")
+        if not services.store.capabilities.single_writer:
+            raise BadRequest(
+                "this store cannot keep two workers apart, so workers do not run on it.",
+                fix="Use a store such as sqlite:///runs.db, or drive its runs with host.run.",
+            )
+        self._limits = _limits(self._flows.values(), per_flow or {}, concurrency)
+        self._concurrency = concurrency
+        self._grace = grace
+        self._driving: dict[str, tuple[asyncio.Task[None], str]] = {}
+        """Runs under way: their task, and their flow."""
+        self._unfit: dict[str, tuple[float, float]] = {}
+        """Runs that cannot be driven here: until when they are left alone, and how long the last rest was."""
+        self._stopping = asyncio.Event()
+        self._ended = asyncio.Event()
+        self.stats = Stats()
+
+    def stop(self) -> None:
+        """Claim nothing more; runs under way end, halt, or are handed back after a while."""
+        self._stopping.set()
+        self._ended.set()
+
+    async def run(self, *, until_idle: bool = False) -> Stats:
+        """Work until stopped, or until nothing is due and nothing runs."""
+        swept: float | None = None
+        try:
+            while not self._stopping.is_set():
+                now = self._services.clock.monotonic()
+                if swept is None or now - swept >= SWEEP:
+                    swept = now
+                    await self._sweep()
+                await self._claim()
+                if until_idle and not self._driving:
+                    break
+                await self._rest()
+            await self._let_end(None if until_idle else self._grace)
+        finally:
+            await self._hand_back()
+        return self.stats
+
+    async def _claim(self) -> None:
+        """Claim as much as is due and there is room for, and begin to drive it."""
+        while not self._stopping.is_set():
+            room, hashes = self._room()
+            if not hashes:
+                return
+            ttl = min(self._flows[h].durability.lease_ttl for h in hashes)
+            claim = partial(
+                self._services.store.claim_due,
+                flows=hashes,
+                new_owner=self._services.ids.new_id,
+                ttl=ttl,
+                process=self._services.processes.me(),
+                limit=room,
+                apart_from=[*self._driving, *self._resting()],
+            )
+            try:
+                claimed = await patiently(self._services.clock, claim)
+            except StoreError as error:
+                log.warning("the store cannot say what is due: %s", error)
+                return
+            for row, lease in claimed:
+                self._begin(row, lease)
+            if len(claimed) < room:
+                return
+            await asyncio.sleep(0)
+
+    def _room(self) -> tuple[int, list[str]]:
+        """Return how many runs may be claimed now, and of which flows."""
+        room = self._concurrency - len(self._driving)
+        busy = Counter(name for _, name in self._driving.values())
+        free = {
+            h: self._limits[flow.name] - busy[flow.name]
+            for h, flow in self._flows.items()
+            if self._limits[flow.name] > busy[flow.name]
+        }
+        if room <= 0 or not free:
+            return 0, []
+        if any(self._limits[self._flows[h].name] < self._concurrency for h in free):
+            room = min(room, *free.values())
+        return room, list(free)
+
+    def _resting(self) -> list[str]:
+        now = self._services.clock.monotonic()
+        return [run_id for run_id, (until, _) in self._unfit.items() if until > now]
+
+    def _begin(self, row: RunRow, lease: Lease) -> None:
+        self.stats.claimed += 1
+        flow = self._flows[row.flow_hash]
+        task = asyncio.ensure_future(self._drive(row, lease, flow))
+        self._driving[row.run_id] = (task, flow.name)
+
+    async def _drive(self, row: RunRow, lease: Lease, flow: Flow) -> None:
+        stats = self.stats
+        try:
+            status = (await self._runs.drive_claimed(row, lease, flow)).status
+        except asyncio.CancelledError:
+            stats.handed_back += 1
+            raise
+        except RunAbandoned as error:
+            stats.failed += 1
+            log.error("%s", error)
+        except LeaseConflict as error:
+            stats.handed_back += 1
+            log.warning("%s", error)
+        except Exception as error:
+            stats.handed_back += 1
+            self._leave_alone(row.run_id, error)
+        else:
+            self._unfit.pop(row.run_id, None)
+            stats.completed += status is Status.COMPLETED
+            stats.halted += status is Status.HALTED
+            stats.failed += status is Status.FAILED
+            stats.cancelled += status is Status.CANCELLED
+        finally:
+            self._driving.pop(row.run_id, None)
+            self._ended.set()
+
+    def _leave_alone(self, run_id: str, error: Exception) -> None:
+        """Try a run that cannot be driven again later, less and less often."""
+        _, last = self._unfit.get(run_id, (0.0, 0.0))
+        pause = min(max(REST[0], 2 * last), REST[1])
+        self._unfit[run_id] = (self._services.clock.monotonic() + pause, pause)
+        known = isinstance(error, EverstepError)
+        log.error("run %r cannot be driven; next try in %.0f s: %s", run_id, pause, error, exc_info=not known)
+
+    async def _rest(self) -> None:
+        """Return when a run has ended, somebody wrote, a wait is due, or it is time to look again."""
+        services = self._services
+        clock, seen = services.clock, services.store.changes()
+        due = await self._next_due()
+        began = clock.monotonic()
+        self._ended.clear()
+        has_room = bool(self._room()[1])
+        while not self._stopping.is_set():
+            left = POLL - (clock.monotonic() - began)
+            if due is not None:
+                left = min(left, (due - clock.now()).total_seconds())
+            if has_room and left <= 0:
+                return
+            tick = max(min(TICK, left), 0.001) if has_room else POLL
+            try:
+                await asyncio.wait_for(self._ended.wait(), tick)
+            except TimeoutError:
+                pass
+            else:
+                return
+            if has_room and services.store.changes() != seen:
+                return
+
+    async def _next_due(self) -> datetime | None:
+        try:
+            return await self._services.store.next_due()
+        except StoreError as error:
+            log.warning("the store cannot say what is due next: %s", error)
+            return None
+
+    async def _sweep(self) -> None:
+        """Tell of waits whose opener died before it could."""
+        services = self._services
+        try:
+            rows = await services.store.waits(WaitFilter(is_untold=True, limit=1000))
+            for row in rows:
+                if services.clock.now() - row.opened_at >= UNTOLD:
+                    await announce(services, row, None)
+        except StoreError as error:
+            log.warning("the store cannot say what is untold: %s", error)
+
+    async def _let_end(self, seconds: float | None) -> None:
+        tasks = [task for task, _ in self._driving.values()]
+        if tasks:
+            await asyncio.wait(tasks, timeout=seconds)
+
+    async def _hand_back(self) -> None:
+        """Stop what still runs: what has finished is kept, and the leases are given back."""
+        tasks = [task for task, _ in self._driving.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _limits(flows: Iterable[Flow], per_flow: Mapping[str, int], concurrency: int) -> dict[str, int]:
+    names = {flow.name for flow in flows}
+    for name, limit in [("concurrency", concurrency), *per_flow.items()]:
+        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+            raise BadRequest(f"{name!r} may run {limit!r} at once.", fix="Give a whole number from 1 on.")
+    for name in per_flow.keys() - names:
+        raise BadRequest(f"this worker drives no flow {name!r}.", fix=f"It drives {sorted(names)}.")
+    return {name: per_flow.get(name, concurrency) for name in names}
