@@ -35,6 +35,7 @@ EverstepError
 ├── ScheduleNotFound          schedule.not_found       no such schedule
 ├── UnknownScheduler          scheduler.unknown        an alias that the host does not have
 ├── UnknownNotifier           notifier.unknown         likewise for who is to be told
+├── NotifyFailed              notifier.failed          somebody could not be told of a wait
 ├── ServiceMissing            DAG-CKPT-003             the host lacks a service that the flow needs
 ├── HaltNeedsDurability       DAG-CKPT-002             a node that halts, in a flow that is kept nowhere
 ├── TooLarge                  request.too_large        a body above the limit
@@ -250,6 +251,11 @@ class UnknownNotifier(EverstepError):
     code = "notifier.unknown"
     exit_code = 2
     http_status = 422
+
+
+class NotifyFailed(EverstepError):
+    code = "notifier.failed"
+    http_status = 502
 
 
 class ServiceMissing(EverstepError):

@@ -24,6 +24,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "stores": {"errors", "model", "ports", "engine.leases", "engine.trimming", "codec.records"},
     "registry": {"errors", "ports", "stores"},
     "client": {"errors", "model", "codec", "graph", "engine", "ports", "runtime", "registry"},
+    # The modules that users import besides `everstep` itself only pass names on.
+    "notify": {"ports", "runtime"},
+    "wait": {"model", "graph"},
     "testing": {
         *("errors", "model", "codec", "graph", "engine", "ports", "runtime", "stores", "registry", "client"),
         "__init__",

@@ -28,6 +28,11 @@ class SystemClock:
             await asyncio.sleep(min(left, 60.0))
 
 
+def random_bytes(count: int) -> bytes:
+    """Return bytes that nobody can guess."""
+    return os.urandom(count)
+
+
 class SystemIds:
     """Ids from the system's randomness, fetched for many at a time; a forked child fetches its own."""
 
