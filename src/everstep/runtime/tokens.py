@@ -127,6 +127,8 @@ class Tokens:
                 f"this token expired at {row.token_expires_at:%Y-%m-%d %H:%M:%S} UTC.",
                 fix="Ask whoever runs the flow for a new one.",
             )
+        if row.status is WaitStatus.CLOSED and row.settled_at is None:
+            raise WaitClosed("the run that this token belongs to no longer wants an answer.")
         if row.single_use and row.status is not WaitStatus.OPEN:
             raise TokenUsed("this token was used already, or its wait was settled otherwise.")
         return row
