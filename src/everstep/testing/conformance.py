@@ -17,16 +17,21 @@ import sys
 
 import pytest
 
-_PARTS = [f"{__name__}_{part}" for part in ("client", "clients", "crash", "forks", "leases", "records")]
+_PARTS = [
+    f"{__name__}_{part}"
+    for part in ("client", "clients", "crash", "due", "forks", "leases", "records", "waits")
+]
 # Before the imports below, or a failed assertion of the suite shows no values.
 pytest.register_assert_rewrite(*(part for part in _PARTS if part not in sys.modules))
 
 from everstep.testing.conformance_client import StoreKit  # noqa: E402
 from everstep.testing.conformance_clients import Blobs, Listing, TwoClients  # noqa: E402
 from everstep.testing.conformance_crash import Crashes  # noqa: E402
+from everstep.testing.conformance_due import Changes, Due, Endings  # noqa: E402
 from everstep.testing.conformance_forks import Forks, Trimming  # noqa: E402
 from everstep.testing.conformance_leases import Fencing, Leases, Signals  # noqa: E402
 from everstep.testing.conformance_records import Atomicity, LostReplies, Records, UglyValues  # noqa: E402
+from everstep.testing.conformance_waits import Settling, WaitListing, Waits  # noqa: E402
 
 __all__ = ["GROUPS", "StoreConformance", "StoreKit"]
 
@@ -43,6 +48,12 @@ GROUPS = (
     Blobs,
     Forks,
     Trimming,
+    Waits,
+    Settling,
+    WaitListing,
+    Due,
+    Endings,
+    Changes,
     Crashes,
 )
 """The parts of the suite, to run one at a time while a store is being written."""
@@ -61,6 +72,12 @@ class StoreConformance(
     Blobs,
     Forks,
     Trimming,
+    Waits,
+    Settling,
+    WaitListing,
+    Due,
+    Endings,
+    Changes,
     Crashes,
 ):
     """Everything a store promises, as tests."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 from uuid import uuid4
 
@@ -13,7 +13,17 @@ import pytest
 
 from everstep.model.enums import Status
 from everstep.model.leases import Lease, Process
-from everstep.ports.store import Admission, Capabilities, Commit, RunFilter, RunRow, StoredRecord, Verdict
+from everstep.model.waits import SettledBy, WaitChange, WaitRow
+from everstep.ports.store import (
+    Admission,
+    Capabilities,
+    Commit,
+    RunFilter,
+    RunRow,
+    StoredRecord,
+    Verdict,
+    WaitFilter,
+)
 from everstep.registry import Opened
 from everstep.testing.clock import ManualClock
 
@@ -96,6 +106,20 @@ class Chain:
         changes = {"status": status, "ended_at": self.clock.now(), "ignores_signal": True} | changes
         return self.following(b"last", **changes)
 
+    def wait(self, wait_id: str, **changes: Any) -> WaitRow:
+        """Return a wait for this run to open: one for an answer, unless `due_at` makes it due."""
+        fields: dict[str, Any] = {
+            "wait_id": wait_id,
+            "run_id": self.run_id,
+            "flow_id": self.flow_id,
+            "path": "ask",
+            "visit": 1,
+            "kind": "approval",
+            "opened_at": self.clock.now(),
+            "details": b"{}",
+        }
+        return WaitRow(**(fields | changes))
+
     def lease(self) -> Lease:
         """Return the lease the admission gave."""
         return Lease(self.run_id, self.owner, self.epoch, self.clock.now() + TTL, self.process)
@@ -159,6 +183,65 @@ class Client:
 
     def release(self, lease: Lease) -> None:
         self.call(self.store.release_lease(lease))
+
+    def halt(self, chain: Chain, *waits: WaitRow) -> Commit:
+        """Open these waits and let the run halt."""
+        return self.accept(chain, chain.following(b"halt", status=Status.HALTED, waits=waits))
+
+    def halted(self, run_id: str, wait_id: str, *, due_in: float | None = None, **about: Any) -> Chain:
+        """Admit a run that halts at once, for an answer or for so many seconds."""
+        chain = self.admit(run_id, **about)
+        due_at = None if due_in is None else self.clock.now() + timedelta(seconds=due_in)
+        self.halt(chain, chain.wait(wait_id, due_at=due_at))
+        return chain
+
+    def wait(self, wait_id: str) -> WaitRow:
+        found = self.call(self.store.wait(wait_id))
+        assert found is not None, f"the store does not know wait {wait_id!r}"
+        return found
+
+    def waits(self, **wanted: Any) -> list[str]:
+        return [wait.wait_id for wait in self.call(self.store.waits(WaitFilter(**wanted)))]
+
+    def settle(
+        self,
+        wait_id: str,
+        answer: bytes | None = b"1",
+        *,
+        by: SettledBy = SettledBy.ANSWER,
+        token_hash: bytes | None = None,
+    ) -> bool:
+        """Settle a wait; the row that comes with the reply must be the wait as it is."""
+        done, row = self.call(self.store.settle(wait_id, by=by, answer=answer, token_hash=token_hash))
+        assert row == self.call(self.store.wait(wait_id))
+        return done
+
+    def fire(self, run_id: str) -> list[str]:
+        return [wait.wait_id for wait in self.call(self.store.fire(run_id))]
+
+    def change(self, wait_id: str, **changes: Any) -> WaitRow | None:
+        return self.call(self.store.change_wait(wait_id, WaitChange(**changes)))
+
+    def claim_due(
+        self,
+        limit: int = 100,
+        *,
+        flows: Collection[str] = ("0" * 64,),
+        apart_from: Collection[str] = (),
+        new_owner: Callable[[], str] = lambda: str(uuid4()),
+        process: Process | None = None,
+    ) -> list[tuple[RunRow, Lease]]:
+        work = self.store.claim_due(
+            flows=flows, new_owner=new_owner, ttl=TTL, process=process, limit=limit, apart_from=apart_from
+        )
+        return self.call(work)
+
+    def due(self, limit: int = 100, **narrowed: Any) -> list[str]:
+        """Claim what is due and return the ids of those runs."""
+        return [row.run_id for row, _ in self.claim_due(limit, **narrowed)]
+
+    def next_due(self) -> datetime | None:
+        return self.call(self.store.next_due())
 
     def row(self, run_id: str) -> RunRow:
         found = self.call(self.store.run(run_id))

@@ -110,6 +110,15 @@ class Leases(Suite):
         assert client.renew(chain.lease()) == [Verdict.FENCED]
         assert client.claim("run").epoch == 2
 
+    def test_a_put_that_halts_gives_the_lease_back(self, client: Client) -> None:
+        chain = client.admit("run")
+        held = chain.lease()
+        client.accept(chain, chain.following(status=Status.HALTED))
+        assert client.row("run").lease is None
+        assert client.renew(held) == [Verdict.FENCED]
+        claimed = client.claim("run")
+        assert (claimed.epoch, claimed.takeovers) == (2, 0)
+
     def test_takeovers_without_progress_are_counted(self, client: Client) -> None:
         client.admit("run")
         counts: list[int] = []
@@ -159,6 +168,21 @@ class Fencing(Suite):
         assert stale.renew(chain.lease()) == [Verdict.FENCED]
         new.extend(taken, [b"3"])
         assert bodies_of(stale.get("run")) == [b"first", b"2", b"3"]
+
+    def test_whoever_halted_a_run_is_fenced_once_another_drives_it(
+        self, clients: Callable[[], Client]
+    ) -> None:
+        old, new = clients(), clients()
+        chain = old.admit("run")
+        stale = chain.lease()
+        old.accept(chain, chain.following(b"halt", status=Status.HALTED))
+        held = new.claim("run")
+        assert old.put(chain.following(b"stale")) == [Verdict.FENCED]
+        assert old.put(chain.following(b"stale", status=Status.HALTED)) == [Verdict.FENCED]
+        assert old.renew(stale) == [Verdict.FENCED]
+        old.release(stale)
+        assert new.row("run").lease == held
+        assert bodies_of(new.get("run")) == [b"first", b"halt"]
 
     def test_an_epoch_that_was_never_granted_is_fenced(self, client: Client) -> None:
         chain = client.admit("run")

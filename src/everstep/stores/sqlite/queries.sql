@@ -15,19 +15,15 @@ LEFT JOIN checkpoints AS base ON base.position = ?2 - 1
 WHERE runs.run_key = ?1;
 
 -- name: change_status
--- Tells whether the run ever had a wait, so that the others pay for no second statement.
-UPDATE runs SET status = ?2, ended_at = ?3 WHERE run_key = ?1
-RETURNING EXISTS (SELECT 1 FROM waits WHERE waits.run_key = runs.run_key);
+UPDATE runs SET status = ?2, ended_at = ?3 WHERE run_key = ?1;
 
 -- name: halt_run
 UPDATE runs SET status = ?2, ended_at = ?3, owner = NULL, expires_at = NULL, process = NULL
-WHERE run_key = ?1
-RETURNING EXISTS (SELECT 1 FROM waits WHERE waits.run_key = runs.run_key);
+WHERE run_key = ?1;
 
 -- name: end_run
 UPDATE runs SET status = ?2, ended_at = ?3, owner = NULL, expires_at = NULL, process = NULL, signal = NULL
-WHERE run_key = ?1
-RETURNING EXISTS (SELECT 1 FROM waits WHERE waits.run_key = runs.run_key);
+WHERE run_key = ?1;
 
 -- name: admit
 INSERT INTO runs (run_id, flow_id, flow_version, flow_hash, parent_run_id, status, created_at,
@@ -123,8 +119,11 @@ INSERT INTO waits (run_key, wait_id, flow_id, path, visit, kind, opened_at, deta
                    notifies, notified_at, token_hash, token_expires_at, generation, single_use,
                    status, settled_at, settled_by, answer, wake_at)
 SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21,
-       CASE WHEN runs.status <> 'halted' THEN NULL WHEN ?18 = 'settled' THEN 0 WHEN ?10 = '' THEN ?9 END
+       CASE WHEN runs.status <> 'halted' THEN NULL WHEN ?18 = 'settled' THEN 0 WHEN ?10 = '' THEN max(?9, 1) END
 FROM runs WHERE run_key = ?1;
+
+-- name: has_waits
+SELECT 1 FROM waits WHERE run_key = ?1 LIMIT 1;
 
 -- name: close_wait
 UPDATE waits SET status = 'closed', wake_at = NULL WHERE wait_id = ?2 AND run_key = ?1;
@@ -134,7 +133,7 @@ UPDATE waits SET status = 'closed', wake_at = NULL WHERE run_key = ?1 AND status
 
 -- name: rouse_waits
 -- The run has just halted.
-UPDATE waits SET wake_at = CASE WHEN status = 'settled' THEN 0 WHEN scheduler = '' THEN due_at END
+UPDATE waits SET wake_at = CASE WHEN status = 'settled' THEN 0 WHEN scheduler = '' THEN max(due_at, 1) END
 WHERE run_key = ?1 AND status IN ('open', 'settled');
 
 -- name: quiet_waits
@@ -201,7 +200,7 @@ UPDATE waits
 SET token_hash = ?2, token_expires_at = ?3, generation = ?4, single_use = ?5, schedule_id = ?6, notified_at = ?7,
     due_at = ?8,
     wake_at = CASE WHEN (SELECT status FROM runs WHERE runs.run_key = waits.run_key) = 'halted' AND scheduler = ''
-              THEN ?8 END
+              THEN max(?8, 1) END
 WHERE wait_id = ?1 AND status = 'open';
 
 -- name: signalled_runs

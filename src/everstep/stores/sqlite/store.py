@@ -140,9 +140,8 @@ class SqliteStore:
     def _change_status(self, commit: Commit, key: int, status: Status) -> None:
         gives_back = status.is_final or status is Status.HALTED
         query = "end_run" if status.is_final else "halt_run" if gives_back else "change_status"
-        [(has_waits,)] = rows(self._db, self._sql[query], (key, status.value, to_int(commit.ended_at)))
-        if has_waits:
-            self._waits.follow(key, status)
+        self._db.execute(self._sql[query], (key, status.value, to_int(commit.ended_at)))
+        self._waits.follow(key, status)
         if gives_back:
             self._forget(commit.run_id)
 

@@ -34,6 +34,9 @@ class WaitTable:
 
     def follow(self, run_key: int, status: Status) -> None:
         """Let the waits of a run go with its new status."""
+        # Most runs have none; to look costs a microsecond, an update that finds nothing thirty.
+        if not rows(self._db, self._sql["has_waits"], (run_key,)):
+            return
         if status in (Status.COMPLETED, Status.CANCELLED):
             query = "close_waits"
         else:
