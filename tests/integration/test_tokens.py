@@ -141,10 +141,19 @@ def test_a_token_for_one_use_is_used_once_its_wait_is_over(play: Callable[[Story
         await world.settle()
         with pytest.raises(TokenUsed):
             await world.tokens.find(world.token)
-        await world.open()
+
+    play(story)
+
+
+@pytest.mark.parametrize("single_use", [True, False])
+def test_the_token_of_a_run_that_was_cancelled_leads_nowhere(
+    play: Callable[[Story], None], single_use: bool
+) -> None:
+    async def story(world: World) -> None:
+        token = await world.tokens.create_token(handle_of(world.row), TokenConfig(single_use=single_use))
         await cancel_run(world.store, world.row)
-        with pytest.raises(TokenUsed):
-            await world.tokens.find(world.token)
+        with pytest.raises(WaitClosed):
+            await world.tokens.find(token)
 
     play(story)
 
@@ -200,9 +209,7 @@ def test_a_used_token_can_be_revoked_in_vain(play: Callable[[Story], None]) -> N
     play(story)
 
 
-@pytest.mark.parametrize(
-    "change", [str.lower, lambda t: t[:-1], lambda t: t + "A", lambda t: " " + t]
-)
+@pytest.mark.parametrize("change", [str.lower, lambda t: t[:-1], lambda t: t + "A", lambda t: " " + t])
 def test_no_other_text_is_the_token(play: Callable[[Story], None], change: Callable[[str], str]) -> None:
     async def story(world: World) -> None:
         with pytest.raises(TokenInvalid):
