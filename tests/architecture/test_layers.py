@@ -32,7 +32,6 @@ MAY_IMPORT: dict[str, set[str]] = {
         "__init__",
     },
     "cli": {"errors", "model", "graph", "runtime.events", "client", "__init__"},
-    "wait": {"model", "graph"},
     "__init__": {"errors", "model", "graph", "client"},
     "__main__": {"cli"},
 }

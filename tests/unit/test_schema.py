@@ -431,12 +431,70 @@ def test_an_answer_that_does_not_fit_names_the_type() -> None:
         shaped({"amount": "1"}, Receipt)
 
 
-def test_keys_and_dates_that_a_schema_does_not_describe_are_found_by_the_conversion() -> None:
-    assert shaped({"1": "a"}, dict[int, str]) == {1: "a"}
-    assert shaped("2030-01-31T09:00:00", dt.datetime) == dt.datetime(2030, 1, 31, 9)
-    for value, kind in (({"x": "a"}, dict[int, str]), ("soon", dt.datetime)):
-        with pytest.raises(AnswerInvalid):
-            shaped(value, kind)
+class Meeting(msgspec.Struct):
+    at: dt.datetime
+    times: list[dt.time | None] = []
+    by_day: dict[dt.date, dt.datetime] = {}
+    next: Meeting | None = None
+
+
+class Slot(msgspec.Struct, array_like=True, tag=True):
+    at: dt.datetime
+
+
+class Spot(msgspec.Struct, array_like=True, tag=True):
+    at: dt.time
+
+
+WITH_ZONE, WITHOUT = "2030-01-31T09:00:00Z", "2030-01-31T09:00:00"
+
+
+@pytest.mark.parametrize(
+    ("kind", "good", "bad"),
+    [
+        (dt.datetime, WITH_ZONE, "soon"),
+        (dt.datetime | None, WITH_ZONE, "soon"),
+        (dt.datetime | int | list[int], WITH_ZONE, "soon"),
+        (dt.time, "09:00:00", "nine"),
+        (list[dt.datetime], [WITH_ZONE], ["soon"]),
+        (tuple[int, dt.datetime], [1, WITH_ZONE], [1, "soon"]),
+        (dict[str, dt.datetime] | None, {"a": WITH_ZONE}, {"a": "soon"}),
+        (dict[int, str], {"1": "a", "-2": "b"}, {"x": "a"}),
+        (dict[int, str], {"1": "a"}, {"1\n": "a"}),
+        (dict[Colour, int], {"red": 1}, {"green": 1}),
+        (dict[Level, int], {"1": 1}, {"3": 1}),
+        (dict[Literal["a", "b"], int], {"a": 1}, {"c": 1}),
+        (dict[UUID, int], {"6f9619ff-8b86-4011-b42d-00cf4fc964ff": 1}, {"x": 1}),
+        (Meeting, {"at": WITH_ZONE}, {"at": "soon"}),
+        (Meeting, {"at": WITH_ZONE, "times": ["09:00:00", None]}, {"at": WITH_ZONE, "times": ["nine"]}),
+        (
+            Meeting,
+            {"at": WITH_ZONE, "by_day": {"2030-01-31": WITH_ZONE}},
+            {"at": WITH_ZONE, "by_day": {"x": WITH_ZONE}},
+        ),
+        (
+            list[Meeting | None],
+            [{"at": WITH_ZONE, "next": {"at": WITH_ZONE}}],
+            [{"at": WITH_ZONE, "next": {"at": "x"}}],
+        ),
+        (Slot, ["Slot", WITH_ZONE], ["Slot", "soon"]),
+        (Slot | Spot, ["Spot", "09:00:00"], ["Spot", "nine"]),
+        (dict[str, Slot | None], {"a": ["Slot", WITH_ZONE]}, {"a": ["Slot", "soon"]}),
+        (Annotated[dt.datetime | None, Meta(title="when")], WITH_ZONE, "soon"),
+    ],
+    ids=str,
+)
+def test_times_and_keys_are_checked_before_an_answer_counts(kind: Any, good: Any, bad: Any) -> None:
+    schema = schema_of(kind)
+    assert complaints(good, schema) == []
+    assert accepts(kind, good)
+    assert complaints(bad, schema) != []
+    assert not accepts(kind, bad)
+
+
+def test_a_time_without_a_zone_is_ambiguous_in_an_answer() -> None:
+    assert "an offset" in complaints(WITHOUT, schema_of(dt.datetime))[0]
+    assert complaints(WITHOUT, schema_of(Annotated[dt.datetime, Meta(tz=False)])) == []
 
 
 class Unknown:

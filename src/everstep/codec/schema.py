@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from everstep.codec.complaints import Json, complaints
+from everstep.codec.refine import refine
 from everstep.errors import AnswerInvalid
 
 __all__ = ["complaints", "schema_of", "shaped"]
@@ -22,6 +23,7 @@ def schema_of(kind: Any) -> dict[str, Json] | None:
     models = _Models()
     try:
         schema = msgspec.json.schema(kind, schema_hook=models.schema)
+        refine(kind, schema)
         if models.parts:
             schema["$defs"] = {**schema.get("$defs", {}), **models.parts}
         # Through JSON and back, so that it is the same now and once it was stored.

@@ -119,7 +119,7 @@ class Tokens:
     async def find(self, token: str) -> WaitRow:
         """Return the wait that a token leads to.
 
-        Of a wait that is no longer open only a token for more than one use still tells.
+        Of a wait that has its answer only a token for more than one use still tells.
         """
         row = await self._row(token)
         if row.token_expires_at is not None and row.token_expires_at <= self._clock.now():
