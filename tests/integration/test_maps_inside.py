@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from everstep import END, Flow, Host, ifelse, node
+from everstep import END, Durability, Flow, Host, ifelse, node
 from everstep.runtime import journal
 
 
@@ -103,3 +103,36 @@ def test_an_atomic_flow_shows_the_same_after_its_run(host: Host) -> None:
     flow = Flow("f", [Flow("inner", [within]).as_node(durability="atomic")], durability="strong")
     shown = host.run(flow, {"x": 1}, run_id="r").nested("inner")
     assert list(shown) == list(host.run(flow, run_id="r").nested("inner")) == ["y"]
+
+
+@pytest.mark.parametrize("on_error", ["skip", "collect"])
+@pytest.mark.parametrize("durability", ["nested", "atomic"])
+def test_a_keyframe_holds_nothing_of_a_map_inside_an_atomic_flow(
+    host: Host, monkeypatch: pytest.MonkeyPatch, durability: str, on_error: str
+) -> None:
+    monkeypatch.setattr(journal, "max", lambda *_: 0, raising=False)  # the tail that makes one due
+    stops = [True]
+
+    @node(output="numbers")
+    def count(n: int) -> list[int]:
+        return list(range(n))
+
+    @node(output="y")
+    def check(x: int) -> int:
+        if x == 1:
+            raise ValueError("an item that fails")
+        if x == 2 and stops:
+            raise KeyboardInterrupt
+        return x
+
+    items = Flow("items", [check]).as_node(durability=durability).lift("y")
+    over = items.with_inputs(x="numbers").map_over("x", on_error=on_error, max_concurrency=1)
+    inner = Flow("inner", [over]).as_node(durability="atomic").lift("y")
+    flow = Flow("f", [count, inner], durability=Durability("strong", interval=1000))
+    with pytest.raises(KeyboardInterrupt):
+        host.run(flow, {"n": 3}, run_id="r")
+    state = host.history("r")[-1].state
+    assert state is not None
+    assert [written.name for written in state.values] == ["n", "numbers"]
+    stops.clear()
+    assert len(host.resume("r", flow)["y"]) == (3 if on_error == "collect" else 2)

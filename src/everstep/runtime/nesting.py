@@ -127,6 +127,8 @@ def _end_item(
     if child.is_atomic:
         space.drop(prefix)
         drop_inside(space, child, prefix)
+        if scope.is_hidden:
+            space.hidden.add(prefix)
     for slot in slots:
         space.place(prefix, slot.written.name, slot)
     state.evolve_at(scope, i, item, step)
