@@ -108,7 +108,7 @@ def test_an_atomic_flow_shows_the_same_after_its_run(host: Host) -> None:
 @pytest.mark.parametrize("on_error", ["skip", "collect"])
 @pytest.mark.parametrize("durability", ["nested", "atomic"])
 def test_a_keyframe_holds_nothing_of_a_map_inside_an_atomic_flow(
-    host: Host, monkeypatch: pytest.MonkeyPatch, durability: str, on_error: str
+    host: Host, monkeypatch: pytest.MonkeyPatch, durability: Any, on_error: Any
 ) -> None:
     monkeypatch.setattr(journal, "max", lambda *_: 0, raising=False)  # the tail that makes one due
     stops = [True]
@@ -136,3 +136,22 @@ def test_a_keyframe_holds_nothing_of_a_map_inside_an_atomic_flow(
     assert [written.name for written in state.values] == ["n", "numbers"]
     stops.clear()
     assert len(host.resume("r", flow)["y"]) == (3 if on_error == "collect" else 2)
+
+
+def test_nothing_is_left_of_the_flows_inside_an_item_that_has_ended(host: Host) -> None:
+    @node(output="z")
+    def check(y: int) -> int:
+        if y == 4:
+            raise ValueError("an item that fails")
+        if y == 6:
+            raise KeyboardInterrupt
+        return y
+
+    within = Flow("within", [double]).as_node().lift("y")
+    middle = Flow("middle", [within, check]).as_node(select=["z"]).lift("z")
+    flow = Flow("f", [middle.map_over("x", on_error="skip", max_concurrency=1)], durability="strong")
+    with pytest.raises(KeyboardInterrupt):
+        host.run(flow, {"x": [1, 2, 3]}, run_id="r")
+    inside = [name for name in host.state("r") if "#" in name]
+    ended = ["middle#0/z", "middle#1/@error"]
+    assert sorted(inside) == [*ended, "middle#2/within/y", "middle#2/x", "middle#2/y"]
