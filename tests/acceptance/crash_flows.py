@@ -253,6 +253,6 @@ PLAIN = {
     "interrupted": Scenario(interrupted_nodes, {"x": 1}, "strong", program=run_after_an_interrupt),
     "cancelled": Scenario(stubborn_nodes, {"x": 1}, "strong", program=cancel_after_an_interrupt),
     "renewed": Scenario(
-        patient_nodes, {"x": 1}, Durability(Mode.STRONG, lease_ttl=timedelta(milliseconds=60))
+        patient_nodes, {"x": 1}, Durability(Mode.STRONG, lease_ttl=timedelta(milliseconds=400))
     ),
 }

@@ -76,6 +76,86 @@ def late_parts(body: Bodies) -> Parts:
     return [parallel(quick, slow, join="first_success") >> report]
 
 
+def far_parts(body: Bodies) -> Parts:
+    """A loser is a flow that has come far: what it recorded, an effect too, is called off with it."""
+
+    @node
+    def quick(words: list[str], ctx: Context):
+        with body("quick", ctx):
+            body.killer.wait_for("before body deep/ship 1")  # in every life, so that it always comes this far
+            words.append("quick")
+            return words
+
+    @node(output="order")
+    def pick(words: list[str], ctx: Context):
+        with body("pick", ctx):
+            words.sort()
+            return words
+
+    @node(output="receipt", effects="effectful", idempotency_key="auto", retry=ONCE_MORE)
+    async def pay(order: list[str], ctx: Context):
+        with body("pay", ctx):
+            order.append("paid")
+            if ctx.attempt == 1:
+                raise ConnectionError("the first attempt at paying always fails")
+            return order
+
+    @node(output="parcel", effects="effectful", idempotency_key="auto")
+    async def ship(receipt: list[str], ctx: Context):
+        with body("ship", ctx):
+            await asyncio.Event().wait()
+            return receipt
+
+    deep = Flow("deep", [pick, pay, ship]).as_node()
+
+    @node
+    def report(quick: list[str], words: list[str], ctx: Context):
+        with body("report", ctx):
+            quick.reverse()
+            return [quick, words]
+
+    return [parallel(quick, deep, policy="first_success") >> report]
+
+
+def lost_map_parts(body: Bodies) -> Parts:
+    """A loser is a map: an item of it is done, one is in a thread that nobody can stop, one never begins."""
+
+    @node
+    async def quick(words: list[str]):
+        with body("quick"):
+            await asyncio.to_thread(body.killer.wait_for, "before body rag#1/measure 1")
+            words.append("quick")
+            return words
+
+    @node(output="letters")
+    async def cut(word: str, ctx: Context):
+        with body("cut", ctx):
+            return list(word)
+
+    @node(output="size", effects="effectful", idempotency_key="auto")
+    def measure(letters: list[str], ctx: Context):
+        with body("measure", ctx):
+            letters.append("!")
+            if ctx.path == "rag#1/measure":
+                body.killer.wait_for("before body report 1")
+            return len(letters)
+
+    @node(output="label")
+    def label(size: int, ctx: Context):
+        with body("label", ctx):
+            return f"{size} letters"
+
+    @node
+    def report(quick: list[str], ctx: Context):
+        with body("report", ctx):
+            body.wait_for("after body rag#1/measure 1")
+            return [*quick, "size" in ctx.channel]
+
+    rag = Flow("rag", [cut, measure, label]).as_node().lift("label")
+    over = rag.with_inputs(word="words").map_over("word", max_concurrency=1)
+    return [parallel(quick, over, policy="first_success") >> report]
+
+
 def any_parts(body: Bodies) -> Parts:
     """One success is enough to go on; the other branch goes on too."""
 
@@ -210,6 +290,8 @@ WORDS = {"words": ["quick", "brown"]}
 GROUPED = {
     "first-success": Scenario(race_parts, WORDS, "strong"),
     "first-success-in-a-thread": Scenario(late_parts, WORDS, "strong"),
+    "first-success-over-a-flow": Scenario(far_parts, WORDS, "strong"),
+    "first-success-over-a-map": Scenario(lost_map_parts, {"words": ["quick", "brown", "fox"]}, "strong"),
     "any": Scenario(any_parts, WORDS, "strong"),
     "quorum": Scenario(quorum_parts, WORDS, "strong", max_concurrency=1),
     "policies": Scenario(policies_parts, WORDS, "strong", max_concurrency=1),

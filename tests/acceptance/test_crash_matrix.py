@@ -121,6 +121,28 @@ def let_a_loser_win(cases: list[Case]) -> None:
     next(s for c in chain for s in c["steps"] if s[2] == "cancelled")[2] = "completed"
 
 
+def run_a_recorded_step_of_a_loser(cases: list[Case]) -> None:
+    begin_again(case_at(cases, "before body deep/ship 1"), "deep/pay")
+
+
+def run_on_inside_a_loser(cases: list[Case]) -> None:
+    begin_again(case_at(cases, "before body report 1"), "deep/ship")
+
+
+def pay_anew_inside_a_loser(cases: list[Case]) -> None:
+    case = case_at(cases, "before body deep/pay 2")
+    next(line for line in case[1]["trace"] if line.get("node") == "deep/pay")["key"] = "another"
+
+
+def open_an_item_of_a_loser(cases: list[Case]) -> None:
+    begin_again(case_at(cases, "before body report 1"), "rag#2/cut")
+
+
+def go_on_in_an_item_of_a_loser(cases: list[Case]) -> None:
+    chain = case_at(cases, "after body rag#1/measure 1")[1]["chains"][0]
+    chain[-1]["steps"].append(["rag#1/measure", 1, "completed", 1, None])
+
+
 def change_the_parent_of_a_fork(cases: list[Case]) -> None:
     case_at(cases, "before body child:weigh 1")[1]["states"][0]["words"] = "[]"
 
@@ -133,6 +155,10 @@ LIES: dict[str, list[Lie]] = {
     "map-atomic": [run_a_recorded_item, run_inside_a_recorded_map],
     "nested": [run_a_nested_step_again, run_inside_a_recorded_visit],
     "first-success": [run_a_loser_again, let_a_loser_win],
+    "first-success-over-a-flow": [
+        *(run_a_recorded_step_of_a_loser, run_on_inside_a_loser, pay_anew_inside_a_loser),
+    ],
+    "first-success-over-a-map": [open_an_item_of_a_loser, go_on_in_an_item_of_a_loser],
     "fork": [change_the_parent_of_a_fork],
 }
 
@@ -191,6 +217,12 @@ def test_the_shapes_are_what_they_are_called(tmp_path: Path) -> None:
     assert {("rag#0/measure", "retrying"), ("rag#1", "failed"), ("rest#0", "completed")} <= items
     race = recorded("first-success", tmp_path / "race")
     assert {("quick", "completed"), ("slow", "cancelled"), ("deep", "cancelled")} <= race
+    far = recorded("first-success-over-a-flow", tmp_path / "far")
+    assert {("deep/pick", "completed"), ("deep/pay", "retrying"), ("deep/pay", "completed")} <= far
+    assert ("deep", "cancelled") in far
+    over = recorded("first-success-over-a-map", tmp_path / "over")
+    assert {("rag#0", "completed"), ("rag#1/cut", "completed"), ("rag", "cancelled")} <= over
+    assert not any(path.startswith(("rag#1/measure", "rag#1/label", "rag#2")) for path, _ in over)
     fork = recorded("fork", tmp_path / "fork")
     assert {("child:@fork", "completed"), ("grandchild:edit@2/cut", "completed")} <= fork
 

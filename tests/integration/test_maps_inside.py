@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from everstep import END, Flow, Host, ifelse, node
+from everstep import END, Durability, Flow, Host, ifelse, node
 from everstep.runtime import journal
 
 
@@ -103,3 +103,55 @@ def test_an_atomic_flow_shows_the_same_after_its_run(host: Host) -> None:
     flow = Flow("f", [Flow("inner", [within]).as_node(durability="atomic")], durability="strong")
     shown = host.run(flow, {"x": 1}, run_id="r").nested("inner")
     assert list(shown) == list(host.run(flow, run_id="r").nested("inner")) == ["y"]
+
+
+@pytest.mark.parametrize("on_error", ["skip", "collect"])
+@pytest.mark.parametrize("durability", ["nested", "atomic"])
+def test_a_keyframe_holds_nothing_of_a_map_inside_an_atomic_flow(
+    host: Host, monkeypatch: pytest.MonkeyPatch, durability: Any, on_error: Any
+) -> None:
+    monkeypatch.setattr(journal, "max", lambda *_: 0, raising=False)  # the tail that makes one due
+    stops = [True]
+
+    @node(output="numbers")
+    def count(n: int) -> list[int]:
+        return list(range(n))
+
+    @node(output="y")
+    def check(x: int) -> int:
+        if x == 1:
+            raise ValueError("an item that fails")
+        if x == 2 and stops:
+            raise KeyboardInterrupt
+        return x
+
+    items = Flow("items", [check]).as_node(durability=durability).lift("y")
+    over = items.with_inputs(x="numbers").map_over("x", on_error=on_error, max_concurrency=1)
+    inner = Flow("inner", [over]).as_node(durability="atomic").lift("y")
+    flow = Flow("f", [count, inner], durability=Durability("strong", interval=1000))
+    with pytest.raises(KeyboardInterrupt):
+        host.run(flow, {"n": 3}, run_id="r")
+    state = host.history("r")[-1].state
+    assert state is not None
+    assert [written.name for written in state.values] == ["n", "numbers"]
+    stops.clear()
+    assert len(host.resume("r", flow)["y"]) == (3 if on_error == "collect" else 2)
+
+
+def test_nothing_is_left_of_the_flows_inside_an_item_that_has_ended(host: Host) -> None:
+    @node(output="z")
+    def check(y: int) -> int:
+        if y == 4:
+            raise ValueError("an item that fails")
+        if y == 6:
+            raise KeyboardInterrupt
+        return y
+
+    within = Flow("within", [double]).as_node().lift("y")
+    middle = Flow("middle", [within, check]).as_node(select=["z"]).lift("z")
+    flow = Flow("f", [middle.map_over("x", on_error="skip", max_concurrency=1)], durability="strong")
+    with pytest.raises(KeyboardInterrupt):
+        host.run(flow, {"x": [1, 2, 3]}, run_id="r")
+    inside = [name for name in host.state("r") if "#" in name]
+    ended = ["middle#0/z", "middle#1/@error"]
+    assert sorted(inside) == [*ended, "middle#2/within/y", "middle#2/x", "middle#2/y"]

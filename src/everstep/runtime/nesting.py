@@ -149,6 +149,8 @@ def _end_item(
     if child.is_atomic:
         space.drop(prefix)
         drop_inside(space, child, prefix)
+        if scope.is_hidden:
+            space.hidden.add(prefix)
     for slot in slots:
         space.place(prefix, slot.written.name, slot)
     state.evolve_at(scope, i, item, step)
@@ -165,6 +167,7 @@ def _tidy(space: ValueSpace, child: Child, prefix: str) -> None:
         () if area is None else [n for n in area if n not in child.exports and n not in child.selected]
     ):
         space.remove(prefix, name)
+    drop_inside(space, child, prefix)
 
 
 # -- going in ---------------------------------------------------------------------------------------------
@@ -362,7 +365,8 @@ def _leave(space: ValueSpace, scope: Scope, i: int, visit: Opened) -> None:
         prefix = visit.prefix_of(k)
         if prefix != base:
             space.drop(prefix)
-            drop_inside(space, child, prefix)
+            if k in visit.scopes:  # nothing is left inside those that have ended
+                drop_inside(space, child, prefix)
     space.drop(base)
     space.lists.pop(base, None)
     if child.is_atomic or scope.is_hidden:
