@@ -313,7 +313,7 @@ def _arguments(name: str, **given: Any) -> dict[str, Any]:
     """Return the arguments with names of values as `Ref`, and times checked as far as they are known."""
     found: dict[str, Any] = {}
     for argument, v in given.items():
-        if v is None:
+        if v is None and argument != "default":
             continue
         is_name = argument in _NAMED and isinstance(v, str) and v.isidentifier() and not is_span(v)
         found[argument] = Ref(v) if is_name else _bare(v)

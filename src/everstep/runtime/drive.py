@@ -156,7 +156,8 @@ class Drive:
             if self._owed is not None and (ready or self._beside.calls or state.next_retry() is not None):
                 await self._flush(self._owed, None)
             if ready:
-                if len(ready) == 1 and not self._beside.calls and not self._finished:
+                is_alone = len(ready) == 1 and not self._beside.calls and not self._finished
+                if is_alone and not state.waits:  # whoever runs alone keeps answers waiting
                     await self._run_alone(*ready[0])
                 else:
                     for scope, i in ready:

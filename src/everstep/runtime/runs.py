@@ -365,7 +365,8 @@ class Runs:
         rows, now = await self.open_waits(run_id), self._services.clock.now()
         if any(row.is_ripe(now) for row in rows):
             try:
-                return await self._continue(await self.row(run_id), flow)
+                outcome = await self._continue(await self.row(run_id), flow)
+                return outcome._replace(tokens={**drive.tokens, **outcome.tokens})
             except LeaseConflict:
                 pass  # somebody else has seen it too
         self._emit("run_halted", run_id, {"waits": len(rows)})

@@ -124,13 +124,13 @@ class Waiting:
         """Encode what was asked for, so that the chain alone says it."""
         asked = {
             "context": wait.context,
-            "prompt": wait.prompt,
+            "prompt": wait.prompt or None,
             "options": None if wait.options is None else list(wait.options),
             "payload": wait.payload,
-            "notify": list(wait.notified),
+            "notify": list(wait.notified) or None,
             "single_use": wait.single_use,
         }
-        asked = {name: given for name, given in asked.items() if given or given == 0}
+        asked = {name: given for name, given in asked.items() if given is not None}
         if wait.has_default:
             asked["default"] = wait.default
         return self._space.change(f"{WAIT}{opened.wait_id}/request", 1, asked, ValueForm.WHOLE)

@@ -1,0 +1,299 @@
+"""Answers: given once, checked first, by token or by id."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from everstep import Context, Flow, Host, node, wait
+from everstep.errors import (
+    AnswerInvalid,
+    EverstepError,
+    TokenExpired,
+    TokenInvalid,
+    TokenUsed,
+    WaitClosed,
+    WaitNotFound,
+    WaitSettled,
+)
+from everstep.testing.clock import ManualClock
+
+KEY = "a key of sixteen characters"
+YES, NO = {"approved": True}, {"approved": False}
+FLOW = Flow("f", [wait.approval("ok")])
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def host(url: str, clock: ManualClock) -> Iterator[Host]:
+    with Host(url, clock=clock) as opened:
+        yield opened
+
+
+def halted(host: Host, flow: Flow = FLOW, run_id: str = "r") -> Any:
+    """Run a flow until it waits for one thing, and return that."""
+    [opened] = host.run(flow, run_id=run_id).waits
+    return opened
+
+
+def test_an_answer_settles_a_wait_and_the_run_goes_on_with_it(host: Host) -> None:
+    opened = halted(host)
+    settled = host.answer(opened.token, YES)
+    assert (settled.status, settled.settled_by, settled.answer) == ("settled", "answer", YES)
+    assert host.info("r").status == "halted"
+    assert host.resume("r", FLOW)["ok"].approved
+    assert host.wait(opened.id).status == "closed"
+
+
+def test_a_second_answer_is_refused_before_and_after_the_run_went_on(host: Host) -> None:
+    opened = halted(host)
+    host.answer(opened.token, YES)
+    for _ in range(2):
+        with pytest.raises(TokenUsed):
+            host.answer(opened.token, NO)
+        with pytest.raises(WaitSettled):
+            host.answer(opened.id, NO)
+        with pytest.raises(WaitSettled):
+            host.fire(opened.id)
+        assert host.resume("r", FLOW)["ok"].approved
+
+
+def test_an_answer_that_comes_too_late_is_refused(host: Host, clock: ManualClock) -> None:
+    flow = Flow("f", [wait.approval("ok", timeout="1h")])
+    opened = halted(host, flow)
+    clock.advance(3600)
+    assert not host.resume("r", flow)["ok"].approved
+    with pytest.raises(TokenUsed):
+        host.answer(opened.token, YES)
+    with pytest.raises(WaitSettled, match="clock"):
+        host.answer(opened.id, YES)
+
+
+def test_an_answer_beats_the_clock_if_it_comes_before_anybody_looks(host: Host, clock: ManualClock) -> None:
+    flow = Flow("f", [wait.approval("ok", timeout="1h")])
+    opened = halted(host, flow)
+    clock.advance(7200)
+    host.answer(opened.token, YES)
+    assert host.resume("r", flow)["ok"].approved
+
+
+WRONG: list[tuple[Any, list[Any]]] = [
+    (
+        wait.approval("w"),
+        [None, True, "yes", [], {}, {"approved": "yes"}, {"approved": True, "x": 1}, {"approver": "A"}],
+    ),
+    (wait.question("w"), [None, 1, "yes", {"answer": 1}, {"answer": True, "more": 1}]),
+    (wait.question("w", kind="choice", options=["red", "blue"]), ["green", None, {"answer": "green"}, ["red"]]),
+    (wait.question("w", kind="text"), [1, None, {"text": "x"}, ["x"]]),
+    (wait.callback("w", answer_type=dict[str, int]), [1, {"a": "x"}, None]),
+]
+
+
+@pytest.mark.parametrize(("asked", "answers"), WRONG, ids=[asked.kind for asked, _ in WRONG])
+def test_an_answer_of_the_wrong_shape_uses_nothing_up(host: Host, asked: Any, answers: list[Any]) -> None:
+    flow = Flow("f", [asked])
+    opened = halted(host, flow)
+    for answer in answers:
+        for name in (opened.token, opened.id):
+            with pytest.raises(AnswerInvalid):
+                host.answer(name, answer)
+    assert host.wait(opened.token).status == "open"
+    right = {"approval": YES, "yes_no": True, "choice": "red", "text": "x", "callback": {"a": 1}}
+    assert host.answer(opened.token, right[asked.kind]).status == "settled"
+
+
+def test_what_is_not_json_is_no_answer(host: Host) -> None:
+    opened = halted(host, Flow("f", [wait.callback("w")]))
+    loop: list[Any] = []
+    loop.append(loop)
+    for answer in (object(), loop, {"x": {1: object()}}, "x" * 2_000_000):
+        with pytest.raises(AnswerInvalid):
+            host.answer(opened.token, answer)
+    assert host.wait(opened.id).status == "open"
+
+
+@pytest.mark.parametrize("name", ["", "nothing", "et_", "et_" + "A" * 43, "run-1", None, 7])
+def test_nobody_answers_a_wait_that_is_not_there(host: Host, name: Any) -> None:
+    halted(host)
+    with pytest.raises((WaitNotFound, TokenInvalid)):
+        host.answer(name, YES)
+    assert len(host.waits()) == 1
+
+
+def test_looking_at_a_wait_uses_nothing_up(host: Host) -> None:
+    opened = halted(host)
+    assert host.wait(opened.token).id == host.wait(opened.id).id == opened.id
+    host.answer(opened.token, YES)
+
+
+def test_a_revoked_token_is_worthless_and_the_wait_stays_open(host: Host) -> None:
+    opened = halted(host)
+    host.revoke(opened.token)
+    with pytest.raises(TokenInvalid):
+        host.answer(opened.token, YES)
+    assert host.wait(opened.id).status == "open"
+    host.answer(opened.id, YES)
+    assert host.resume("r", FLOW)["ok"].approved
+
+
+def test_a_token_issued_anew_kills_the_old_one(host: Host) -> None:
+    opened = halted(host)
+    renewed = host.reissue(opened.id)
+    assert renewed.token not in (None, opened.token)
+    with pytest.raises(TokenInvalid):
+        host.answer(opened.token, YES)
+    assert renewed.token is not None
+    host.answer(renewed.token, YES)
+    with pytest.raises(WaitSettled):
+        host.reissue(opened.id)
+    assert host.resume("r", FLOW)["ok"].approved
+
+
+def test_a_token_lives_as_long_as_it_was_given(host: Host, clock: ManualClock) -> None:
+    opened = halted(host, Flow("f", [wait.approval("ok", token_ttl="1h")]))
+    clock.advance(3600)
+    with pytest.raises(TokenExpired):
+        host.answer(opened.token, YES)
+    renewed = host.reissue(opened.id, ttl="5m")
+    assert renewed.token is not None
+    clock.advance(299)
+    assert host.wait(renewed.token).id == opened.id
+    clock.advance(1)
+    with pytest.raises(TokenExpired):
+        host.answer(renewed.token, YES)
+    assert host.wait(opened.id).status == "open"
+
+
+def test_a_token_for_more_than_one_use_is_told_the_first_answer(host: Host) -> None:
+    flow = Flow("f", [wait.approval("ok", single_use=False)])
+    opened = halted(host, flow)
+    first = host.answer(opened.token, YES)
+    again = host.answer(opened.token, NO)
+    assert (again.answer, again.settled_at) == (first.answer, first.settled_at)
+    assert host.resume("r", flow)["ok"].approved
+    assert host.answer(opened.token, NO).answer == YES
+
+
+def test_a_host_with_a_key_shows_the_same_token_again_and_one_without_shows_none(
+    tmp_path: Any, clock: ManualClock
+) -> None:
+    url = f"sqlite:///{tmp_path}/runs.db"
+    with Host(url, clock=clock, key=KEY) as host:
+        opened = halted(host)
+    with Host(url, clock=clock, key=KEY) as host:
+        [listed] = host.waits()
+        assert listed.token == opened.token
+        assert halted(host).token == opened.token
+    with Host(url, clock=clock) as host:
+        [listed] = host.waits()
+        assert listed.token is None
+        host.answer(opened.token, YES)
+
+
+def test_tokens_are_in_no_record_and_no_row(tmp_path: Any) -> None:
+    with Host(f"sqlite:///{tmp_path}/runs.db", key=KEY) as host:
+        opened = halted(host)
+        host.answer(opened.token, YES)
+        host.resume("r", FLOW)
+    kept = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+    assert opened.id.encode() in kept
+    assert opened.token.encode() not in kept
+    assert opened.token.removeprefix("et_").encode() not in kept
+
+
+def test_of_many_answers_at_once_one_counts(url: str) -> None:
+    with Host(url) as host:
+        opened = halted(host, Flow("f", [wait.callback("w", single_use=True)]))
+        won: list[int] = []
+        lost: list[type[EverstepError]] = []
+        start = threading.Barrier(8)
+
+        def answer(k: int) -> None:
+            start.wait(10)
+            try:
+                host.answer(opened.token if k % 2 else opened.id, k)
+                won.append(k)
+            except EverstepError as error:
+                lost.append(type(error))
+
+        threads = [threading.Thread(target=answer, args=(k,)) for k in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(10)
+        assert len(won) == 1
+        assert set(lost) <= {TokenUsed, WaitSettled}
+        assert len(lost) == 7
+        flow = Flow("f", [wait.callback("w", single_use=True)])
+        assert host.resume("r", flow)["w"].payload == won[0]
+
+
+def test_a_cancelled_run_wants_no_answer(host: Host) -> None:
+    opened = halted(host)
+    assert host.cancel("r") == "cancelled"
+    assert host.waits("r") == []
+    assert host.wait(opened.id).status == "closed"
+    for name in (opened.id, opened.token):
+        with pytest.raises(WaitClosed):
+            host.answer(name, YES)
+    with pytest.raises(WaitClosed):
+        host.reissue(opened.id)
+    assert host.resume("r", FLOW).status == "cancelled"
+
+
+def test_a_host_answers_waits_of_flows_it_does_not_know(tmp_path: Any) -> None:
+    url = f"sqlite:///{tmp_path}/runs.db"
+    with Host(url) as host:
+        token = halted(host).token
+    with Host(url) as other:
+        other.answer(token, YES)
+    with Host(url) as host:
+        assert host.resume("r", FLOW)["ok"].approved
+
+
+def test_waits_are_listed_by_run_flow_kind_and_status(host: Host) -> None:
+    both = Flow("both", [wait.approval("a"), wait.timer("t", duration="1h")])
+    host.run(both, run_id="one")
+    host.run(FLOW, run_id="two")
+    assert [(w.run_id, w.node) for w in host.waits()] == [("one", "a"), ("one", "t"), ("two", "ok")]
+    assert [w.node for w in host.waits("one")] == ["a", "t"]
+    assert [w.node for w in host.waits(flow="f")] == ["ok"]
+    assert [w.node for w in host.waits(kind="timer")] == ["t"]
+    host.answer(host.waits("two")[0].id, YES)
+    assert host.waits("two") == []
+    assert [w.node for w in host.waits(status="settled")] == ["ok"]
+    first = host.waits(limit=1)
+    assert [w.node for w in host.waits(after=first[0].id)] == ["t"]
+    assert len(host.waits(status=None)) == 3
+
+
+@pytest.mark.parametrize("has_context", [False, True])
+def test_nodes_with_and_without_a_context_follow_a_wait(host: Host, has_context: bool) -> None:
+    plain: Callable[..., str] = lambda ok: f"{ok.approved}"  # noqa: E731
+
+    def with_context(ok: wait.ApprovalOutput, ctx: Context) -> str:
+        return f"{ok.approved} {ctx.visit} {ctx.attempt}"
+
+    after = node(output="said")(with_context) if has_context else node(name="after", output="said")(plain)
+    flow = Flow("f", [wait.approval("ok"), after])
+    host.answer(halted(host, flow).token, YES)
+    assert host.resume("r", flow)["said"] == ("True 1 1" if has_context else "True")
+
+
+def test_resuming_a_halted_run_many_times_is_no_sign_of_trouble(host: Host, clock: ManualClock) -> None:
+    opened = halted(host)
+    checkpoints = host.info("r").checkpoints
+    for _ in range(25):
+        clock.advance(timedelta(minutes=5))
+        [again] = host.resume("r", FLOW).waits
+        assert again.id == opened.id
+    assert host.info("r").checkpoints == checkpoints
+    assert not host.info("r").is_driven
