@@ -165,7 +165,8 @@ class Waiting:
 
     def next_due(self) -> datetime | None:
         """Return when the next wait is due that the store keeps the time of."""
-        waits = [scope.waiting[i].wait for scope, i in self._state.waits.values()]
+        open_ones = [place for wait_id, place in self._state.waits.items() if wait_id not in self._taken]
+        waits = [scope.waiting[i].wait for scope, i in open_ones]
         return min((w.due_at for w in waits if w and w.due_at and not w.scheduler), default=None)
 
     async def answers(self) -> list[Call]:
