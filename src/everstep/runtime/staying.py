@@ -12,6 +12,7 @@ from everstep.graph.flow import Flow
 from everstep.model.enums import Status
 from everstep.model.waits import WaitRow
 from everstep.runtime.services import Services
+from everstep.runtime.system import pause
 
 if TYPE_CHECKING:
     from everstep.runtime.runs import Outcome, Runs
@@ -27,7 +28,7 @@ async def stay(services: Services, runs: Runs, outcome: Outcome, flow: Flow) -> 
         try:
             outcome = await runs.resume(outcome.run_id, flow)
         except LeaseConflict:
-            await asyncio.sleep(LOOK)  # a worker was quicker; it will end or halt
+            await pause(LOOK)  # a worker was quicker; it will end or halt
     return outcome
 
 
@@ -45,7 +46,7 @@ async def _something(services: Services, runs: Runs, outcome: Outcome) -> None:
                 return
             seen = changes
             if sleeper is None:
-                await asyncio.sleep(LOOK)
+                await pause(LOOK)
             else:
                 await asyncio.wait([sleeper], timeout=LOOK)
     finally:

@@ -33,6 +33,11 @@ def random_bytes(count: int) -> bytes:
     return os.urandom(count)
 
 
+async def pause(seconds: float) -> None:
+    """Let real time pass between two looks at a store that others write to; no clock is asked."""
+    await asyncio.sleep(seconds)
+
+
 class SystemIds:
     """Ids from the system's randomness, fetched for many at a time; a forked child fetches its own."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -12,6 +11,7 @@ from everstep.model.records import FORK, CheckpointRecord
 from everstep.runtime.events import Event, EventKind, step_event
 from everstep.runtime.runs import Runs
 from everstep.runtime.services import Services
+from everstep.runtime.system import pause
 
 LOOK = 0.1
 """Seconds between two looks at whether somebody wrote to the store."""
@@ -65,7 +65,7 @@ async def follow(
         if row.status.is_final or not live:
             return
         while services.store.changes() == seen:
-            await asyncio.sleep(LOOK)
+            await pause(LOOK)
 
 
 def _split(after: str | None) -> tuple[int, int]:
