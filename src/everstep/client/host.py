@@ -19,12 +19,13 @@ from everstep.model.durations import span_of
 from everstep.model.enums import Mode, Status
 from everstep.model.records import CheckpointRecord
 from everstep.model.waits import WaitRow, WaitStatus
-from everstep.ports.durability import Notifier, ResumeScheduler
+from everstep.ports.durability import HostDurability, Notifier, ResumeScheduler
 from everstep.ports.store import RunFilter, RunRow, WaitFilter
 from everstep.ports.system import Clock, Ids
 from everstep.registry import DEFAULT_URL, NO_STORE, Opened, open_store
 from everstep.runtime.answers import Answers
 from everstep.runtime.bisect import bisect
+from everstep.runtime.bundle import Bundle
 from everstep.runtime.events import Event, Listener
 from everstep.runtime.forking import Edits, fork
 from everstep.runtime.housekeeping import clean_up
@@ -91,6 +92,11 @@ class AsyncHost:
         twin._runs = Runs(twin._services, self._runs.keeper)
         twin._answers = Answers(twin._services, self._runs.keeper)
         return twin
+
+    @property
+    def durability(self) -> HostDurability:
+        """The services that waiting rests on, as far as this host has them."""
+        return Bundle(self._services)
 
     @property
     def values(self) -> Values:

@@ -24,7 +24,7 @@ from everstep.graph.flow import Flow
 from everstep.model.enums import Mode, Status
 from everstep.model.records import CheckpointRecord
 from everstep.model.waits import WaitStatus
-from everstep.ports.durability import Notifier, ResumeScheduler
+from everstep.ports.durability import HostDurability, Notifier, ResumeScheduler
 from everstep.ports.system import Clock, Ids
 from everstep.registry import Opened
 from everstep.runtime.events import Event, Listener
@@ -147,6 +147,11 @@ class Host:
     @property
     def url(self) -> str:
         return self._host.url
+
+    @property
+    def durability(self) -> HostDurability:
+        """The services that waiting rests on, as far as this host has them."""
+        return self._host.durability
 
     @property
     def values(self) -> Values:

@@ -40,7 +40,9 @@ class Context:
 
     __slots__ = (
         "_asked",
+        "_beat",
         "_channel",
+        "_emit",
         "_ends",
         "_make_channel",
         "_neighbours",
@@ -64,6 +66,8 @@ class Context:
         path: str = "",
         neighbours: Neighbours | None = None,
         channel: Callable[[], Channel] | None = None,
+        emit: Callable[[dict[str, Any]], None] | None = None,
+        beat: Callable[[], None] | None = None,
     ) -> None:
         self.run_id = run_id
         self.node = node
@@ -75,6 +79,8 @@ class Context:
         """The same on every attempt of this visit, also after a crash. Hand it to whatever you call."""
         self._neighbours = neighbours
         self._make_channel = channel
+        self._emit = emit
+        self._beat = beat
         self._channel: Channel | None = None
         self._request: dict[str, Any] | None = None
         self._asked: list[Asked] = []
@@ -154,6 +160,20 @@ class Context:
     def terminate(self) -> None:
         """End this flow once the node has succeeded: nothing more starts, and the flow is completed."""
         self._ends = True
+
+    def emit(self, name: str, **data: Any) -> None:
+        """Tell whoever watches the run in this process; nothing is recorded."""
+        if not isinstance(name, str) or not name:
+            raise BadRequest(f"node {self.node!r} emits {name!r}.", fix="Give what happened a name.")
+        if self._emit is not None:
+            self._emit({"name": name, **data})
+
+    def heartbeat(self, **data: Any) -> None:
+        """Say that the node is alive: its `timeout` begins anew. Whoever watches is told, with the data."""
+        if self._beat is not None:
+            self._beat()
+        if self._emit is not None:
+            self._emit({"name": "heartbeat", **data})
 
     def cancel(self, reason: str = "") -> NoReturn:
         """Cancel the run from within; the node does not count as done."""

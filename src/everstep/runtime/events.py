@@ -26,6 +26,7 @@ EventKind = Literal[
     "step_cancelled",
     "step_halted",
     "chunk",
+    "emitted",
     "checkpoint",
     "lease_wait",
 ]

@@ -59,6 +59,8 @@ class Call:
     """What it waits for, if it returned that."""
     answers: WaitOpened | None = None
     """The wait that is settled with it."""
+    prolong: Callable[[], None] | None = None
+    """Lets its time limit begin anew, while it has one; may be called from any thread."""
     given_up_on: Call | None = None
     """The call that this one reports as too late."""
 
@@ -85,6 +87,11 @@ class Call:
         self.decision: tuple[str, ...] | None = None
         self.error: Exception | None = None
 
+    def beat(self) -> None:
+        """Let the time limit begin anew."""
+        if self.prolong is not None:
+            self.prolong()
+
     @property
     def path(self) -> str:
         return self.scope.path_of(self.index)
@@ -104,7 +111,13 @@ class Call:
 
 
 def give_context(
-    call: Call, run_id: str, key_run: str, path: str, visit: int, channel: Callable[[], Channel] | None
+    call: Call,
+    run_id: str,
+    key_run: str,
+    path: str,
+    visit: int,
+    channel: Callable[[], Channel] | None,
+    emit: Callable[[dict[str, Any]], None] | None = None,
 ) -> None:
     """Hand a node its context; a visit without a key of its own gets the automatic one.
 
@@ -120,6 +133,8 @@ def give_context(
         path=path,
         neighbours=call.scope.plan,
         channel=channel,
+        emit=emit,
+        beat=call.beat,
     )
     call.kwargs[call.node.context_param or ""] = call.context
 
@@ -144,6 +159,7 @@ async def call_async(call: Call, on_chunk: OnChunk | None) -> None:
             call.returned = await _await(call, on_chunk)
         else:
             async with asyncio.timeout(call.node.timeout) as limit:
+                call.prolong = _prolonging(limit, call.node.timeout)
                 call.returned = await _await(call, on_chunk)
     except TimeoutError as error:
         late = call.node.timeout is not None and limit.expired()
@@ -186,9 +202,37 @@ async def call_in_thread(call: Call, pool: Executor, on_chunk: OnChunk | None) -
 
     future = loop.run_in_executor(pool, context.run, work)
     await asyncio.wait([began, future], return_when=asyncio.FIRST_COMPLETED)
-    done, _ = await asyncio.wait([future], timeout=call.node.timeout)
-    if not done:
-        raise Overdue(future, too_late(call.node))
+    deadline = loop.time() + call.node.timeout
+
+    def prolong() -> None:
+        nonlocal deadline
+        deadline = loop.time() + (call.node.timeout or 0.0)
+
+    call.prolong = prolong
+    while (left := deadline - loop.time()) > 0:
+        done, _ = await asyncio.wait([future], timeout=left)
+        if done:
+            return
+    raise Overdue(future, too_late(call.node))
+
+
+def _prolonging(limit: asyncio.Timeout, seconds: float) -> Callable[[], None]:
+    """Return what lets a time limit of this loop begin anew, from any thread."""
+    loop = asyncio.get_running_loop()
+
+    def renew() -> None:
+        if not limit.expired():
+            limit.reschedule(loop.time() + seconds)
+
+    return lambda: None if loop.is_closed() else soon(loop, renew)
+
+
+def soon(loop: asyncio.AbstractEventLoop, act: Callable[[], None]) -> None:
+    """Do something on a loop: at once if this is its thread, else as soon as it comes to it."""
+    if asyncio._get_running_loop() is loop:
+        act()
+    else:
+        loop.call_soon_threadsafe(act)
 
 
 def _settle(future: asyncio.Future[None]) -> None:

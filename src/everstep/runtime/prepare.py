@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from everstep.engine import decide, meetings
@@ -16,7 +18,8 @@ from everstep.graph.node import Node
 from everstep.model.enums import Effects, Trigger
 from everstep.model.records import QueuedTask
 from everstep.runtime.desk import ChannelDesk
-from everstep.runtime.invoke import Call, call_anywhere, give_context
+from everstep.runtime.events import Teller
+from everstep.runtime.invoke import Call, call_anywhere, give_context, soon
 from everstep.runtime.journal import Journal
 from everstep.runtime.nesting import TASK
 from everstep.runtime.services import Services
@@ -183,9 +186,20 @@ class Preparer:
     def _give_context(self, call: Call, visit: int) -> None:
         view, types = self._desk.seen_from(call.scope), self._flow.channel
         journal = self._journal
+        emit = self._emitting(call) if self._services.listener is not None else None
         give_context(
-            call, journal.run_id, journal.key_run, call.path, visit, lambda: Channel(view, call, types)
+            call, journal.run_id, journal.key_run, call.path, visit, lambda: Channel(view, call, types), emit
         )
+
+    def _emitting(self, call: Call) -> Callable[[dict[str, Any]], None]:
+        """Return what tells the host's listener, on its loop, what a node has to say."""
+        teller = Teller(self._services.listener, self._services.clock, self._journal.run_id)
+        loop, path, visit, attempt = asyncio.get_running_loop(), call.path, call.visit, call.attempt
+
+        def emit(data: dict[str, Any]) -> None:
+            soon(loop, lambda: teller.tell("emitted", path, visit, attempt, data))
+
+        return emit
 
     async def _find_key(self, call: Call) -> None:
         """Work the key out, or use the announced one again. A key of the user's making is announced first."""
