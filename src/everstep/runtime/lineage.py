@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import NamedTuple
 
 from everstep.codec.records import OpenRecord, check_digest, check_values, digest_of, unseal
-from everstep.errors import RunNotFound, StateCorrupted
+from everstep.errors import EverstepError, RunNotFound, StateCorrupted
 from everstep.ports.store import CheckpointStore, RunRow, StoredRecord
 
 _PAGE = 256
@@ -118,6 +118,22 @@ class Lineage:
         """Return one checkpoint and its digest, verified as by `read`, but not what it holds."""
         link, before = await self._with_base(row, sequence)
         return link, check_digest(link.stored.body, link.where, before)
+
+    async def with_way_back(self, row: RunRow, error: StateCorrupted) -> StateCorrupted:
+        """Return the error with the newest checkpoint that is valid, if any is: there a fork can go on."""
+        newest: int | None = None
+        try:
+            for link, opened in verified(await self.get(row, max(1, row.trimmed_before), None), None):
+                newest = link.sequence if opened is not None else newest
+        except EverstepError:
+            pass  # what comes after `newest` is what the error is about
+        if newest is None:
+            return error
+        return StateCorrupted(
+            error.message,
+            fix=f"Checkpoint {newest} is valid; go on from it: everstep fork {row.run_id} --at {newest}",
+            newest_valid=newest,
+        )
 
     async def _with_base(self, row: RunRow, sequence: int) -> tuple[Link, bytes | None]:
         """Return one checkpoint and the digest that it was hashed onto."""

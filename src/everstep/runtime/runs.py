@@ -210,7 +210,10 @@ class Runs:
         """Fold a run's chain up to a checkpoint."""
         links = await self.lineage.tail(row, at)
         folded = Rehydrated(plan, self._services.values, self._services.blobs, durability.blob_threshold)
-        return folded.fold(links)
+        try:
+            return folded.fold(links)
+        except StateCorrupted as error:
+            raise await self.lineage.with_way_back(row, error) from error
 
     async def recorded(self, row: RunRow) -> Outcome:
         """Return what a run came to, from its records alone."""
