@@ -171,7 +171,7 @@ def test_staying_with_a_run_waits_for_its_timers(url: str) -> None:
     ],
 )
 def test_an_approval_writes_who_decided_what_and_when(
-    host: Host, clock: ManualClock, answer: Any, expected: tuple[Any, ...]
+    host: Host, clock: ManualClock, answer: Any, expected: tuple[bool, str | None, str | None]
 ) -> None:
     flow = Flow("f", [wait.approval("ok", context={"amount": 5})])
     opened = halted(host, flow)

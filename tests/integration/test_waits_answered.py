@@ -91,7 +91,10 @@ WRONG: list[tuple[Any, list[Any]]] = [
         [None, True, "yes", [], {}, {"approved": "yes"}, {"approved": True, "x": 1}, {"approver": "A"}],
     ),
     (wait.question("w"), [None, 1, "yes", {"answer": 1}, {"answer": True, "more": 1}]),
-    (wait.question("w", kind="choice", options=["red", "blue"]), ["green", None, {"answer": "green"}, ["red"]]),
+    (
+        wait.question("w", kind="choice", options=["red", "blue"]),
+        ["green", None, {"answer": "green"}, ["red"]],
+    ),
     (wait.question("w", kind="text"), [1, None, {"text": "x"}, ["x"]]),
     (wait.callback("w", answer_type=dict[str, int]), [1, {"a": "x"}, None]),
 ]

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -50,7 +50,7 @@ def verdict(ok: wait.ApprovalOutput) -> str:
     return "yes" if ok.approved else "no"
 
 
-decide = node(verdict, name="decide", output="verdict")
+decide = node(name="decide", output="verdict")(verdict)
 
 # -- nested -----------------------------------------------------------------------------------------------
 
@@ -125,7 +125,7 @@ def test_a_halt_node_itself_may_be_mapped(host: Host) -> None:
 
 @pytest.mark.parametrize("on_error", ["collect", "skip"])
 def test_an_item_whose_time_is_over_is_borne_like_one_that_failed(
-    host: Host, clock: ManualClock, on_error: str
+    host: Host, clock: ManualClock, on_error: Literal["collect", "skip"]
 ) -> None:
     inner = Flow("inner", [wait.callback("paid", timeout="1h", context="x")]).as_node().lift("paid")
     flow = Flow("f", [inner.map_over("x", on_error=on_error)])
@@ -197,7 +197,7 @@ def test_two_waits_are_answered_in_either_order(host: Host, order: str, at_once:
     flow = Flow("f", [wait.question("a", kind="text"), wait.question("b", kind="text"), join])
     tokens = {w.node: w.token for w in host.run(flow, run_id="r").waits}
     for name in order:
-        host.answer(tokens[name], name.upper())
+        host.answer(tokens[name] or "", name.upper())
         if not at_once:
             result = host.resume("r", flow)
     assert (result if not at_once else host.resume("r", flow))["both"] == "AB"
@@ -235,7 +235,7 @@ def test_an_answer_is_taken_in_while_another_node_runs(url: str, is_async: bool,
         gone_on.set()
         return ok.approved
 
-    long = node(work_async if is_async else work, name="long", output="worked")
+    long = node(name="long", output="worked")(work_async if is_async else work)
     nodes = [wait.approval("ok"), long, say]
     flow = Flow("f", [before, *nodes] if is_late else nodes)
     with Host(url) as host:

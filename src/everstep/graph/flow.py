@@ -15,6 +15,7 @@ from everstep.graph.loops import UncutLoop, reachable
 from everstep.graph.node import END, Gate, Node
 from everstep.graph.plan import Limits, Plan
 from everstep.graph.subflow import Subflow
+from everstep.graph.waits import answer_hint
 from everstep.graph.wiring import Layout, Wired, flatten
 from everstep.model.durability import Durability
 from everstep.model.enums import Effects, Persist
@@ -484,9 +485,10 @@ def _type_problems(plan: Plan) -> Iterable[Problem]:
         for p in reader.params:
             for w in plan.writers.get(p.source, ()):
                 writer = plan.nodes[w]
-                if len(writer.outputs) == 1 and w != i and not accepts(p.hint, writer.returns):
+                given = answer_hint(writer)
+                if len(writer.outputs) == 1 and w != i and not accepts(p.hint, given):
                     message = (
-                        f"{writer.name!r} returns {spell(writer.returns)} as {p.source!r}, "
+                        f"{writer.name!r} returns {spell(given)} as {p.source!r}, "
                         f"but {reader.name!r} wants {spell(p.hint)}."
                     )
                     yield Problem("flow.type_mismatch", reader.name, message, "Change one of the hints.")

@@ -426,7 +426,7 @@ class Drive:
                 step = decide.cancelled(scope, call.index, reason=None, now=call.ended_at)
                 self._inner.note(scope, step, ())
                 return None
-            return self._waiting.open(call, call.returned)
+            return self._waiting.open(call, call.returned, self._desk)
         drafts = draft_outputs(call, self._space)
         if call.context is not None:
             drafts += draft_asked(call, self._space, self._state, self._desk)

@@ -108,7 +108,8 @@ class Inner:
         for visit, (scope, i) in tuple(self.fans.items()):
             over = scope.plan.children[i].over
             assert over is not None
-            while len(visit.scopes) - self._parked(visit) < over.max_concurrency:
+            parked = self._parked(visit)  # what is opened from here on is not
+            while len(visit.scopes) - parked < over.max_concurrency:
                 if scope.error is not None or self.fans.get(visit) is None:
                     break
                 item = visit.next_item()

@@ -338,7 +338,8 @@ class Journal:
         del self.waits[: len(commit.waits)]
         del self._state.gone[: len(commit.closed)]
         # One that was over before it was ever written closes with the same put that opens it.
-        self.on_opened(tuple(row for row in commit.waits if row.wait_id not in commit.closed))
+        if commit.status not in (Status.COMPLETED, Status.CANCELLED):
+            self.on_opened(tuple(row for row in commit.waits if row.wait_id not in commit.closed))
 
     async def _deliver(self, commit: Commit) -> Verdict:
         """Put the commit; while the store is out of reach, put the very same one again.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from everstep.engine import decide
 from everstep.engine.state import RunState
 from everstep.errors import BadRequest, EverstepError, GateError, NodeTimeout, OutputError, ValueNotStorable
+from everstep.graph.waits import Wait
 from everstep.model.enums import Persist, ValueForm
 from everstep.model.records import QueuedTask, StepRecord
 from everstep.runtime.desk import ChannelDesk, refuse_changes
@@ -25,6 +26,10 @@ def draft_outputs(call: Call, space: ValueSpace) -> tuple[Slot, ...]:
         if node.is_gate:
             call.decision = node.decide(call.returned)
             return ()
+        if isinstance(call.returned, Wait):
+            raise OutputError(
+                f"{call.path!r} returned a Wait, but does not halt.", fix="Declare it with @node(halts=True)."
+            )
         names = node.outputs
         if len(names) == 1:
             if node.result_name is not None:

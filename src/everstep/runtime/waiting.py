@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from datetime import datetime
-from functools import partial
+from functools import partial, reduce
+from operator import or_
 from typing import Any, get_args
 
 import msgspec
 
 from everstep.codec.schema import schema_of, shaped
 from everstep.engine.state import RunState
-from everstep.errors import AnswerInvalid, BadRequest, EverstepError, ValueNotStorable, WaitTimeout
+from everstep.errors import AnswerInvalid, BadRequest, EverstepError, WaitTimeout
 from everstep.graph.hints import UNKNOWN
 from everstep.graph.node import Node
 from everstep.graph.waits import NO_DEFAULT, Wait
@@ -22,9 +23,11 @@ from everstep.model.outputs import ApprovalOutput, CallbackOutput, TimerOutput
 from everstep.model.records import WAIT, StepRecord
 from everstep.model.waits import SettledBy, WaitOpened, WaitRow
 from everstep.runtime.announce import announce
+from everstep.runtime.desk import ChannelDesk
 from everstep.runtime.invoke import Call
 from everstep.runtime.patience import patiently
 from everstep.runtime.services import Services
+from everstep.runtime.settle import draft_asked
 from everstep.runtime.tokens import hash_of
 from everstep.runtime.values import Slot, ValueSpace
 
@@ -65,12 +68,25 @@ class Waiting:
 
     # -- opening ------------------------------------------------------------------------------------------
 
-    def open(self, call: Call, wait: Wait) -> tuple[Slot, ...]:
-        """Turn what a node returned into a wait; a node at fault gets the error as its own."""
+    def open(self, call: Call, wait: Wait, desk: ChannelDesk) -> tuple[Slot, ...]:
+        """Turn what a node returned into a wait; a node at fault gets the error as its own.
+
+        What it did to the channel before counts already.
+        """
+        before = len(self.opened)
+        done = draft_asked(call, self._space, self._state, desk) if call.context is not None else ()
         try:
+            if call.error is not None:
+                return ()
+            if call.queued or (call.context is not None and call.context.ends):
+                raise BadRequest(
+                    f"{call.path!r} waits, and asks for tasks or for the end of its flow.",
+                    fix="Ask for that in a node that follows it.",
+                )
             call.halt = self._opened(call, wait)
-            return (self._request(call.halt, wait),)
-        except (BadRequest, ValueNotStorable, EverstepError) as error:
+            return (*done, self._request(call.halt, wait))
+        except EverstepError as error:
+            del self.opened[before:]
             call.halt, call.error = None, error
             return ()
 
@@ -232,8 +248,7 @@ def answer_type_of(node: Node) -> Any:
         return None
     members = get_args(node.returns)
     if Wait in members:
-        rest = [m for m in members if m is not Wait]
-        return rest[0] if len(rest) == 1 else None
+        return reduce(or_, (m for m in members if m is not Wait))
     return node.returns
 
 
