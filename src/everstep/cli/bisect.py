@@ -69,7 +69,7 @@ def write(found: Divergence, store: str | None, *, whole: bool) -> None:
     if error is not None:
         write_error(error.code, f"{error.type}: {error.message}", error.traceback)
     click.echo(_conclusion(found))
-    if found.bad.status in (Status.COMPLETED, Status.FAILED):
+    if found.bad.status in (Status.COMPLETED, Status.FAILED) and found.bad.step.wait is None:
         click.echo(f"  → Run it alone: {command_line('replay', found.bad.run_id, name, store=store)}")
     if writer.has_cut:
         click.secho("Something is cut; --full or --json shows all of it.", err=True, dim=True)
@@ -85,6 +85,8 @@ def _write_side(label: str, visited: Visited) -> None:
 def _conclusion(found: Divergence) -> str:
     if found.good is None:
         return "The runs agree up to there; the good run ended, or went another way, before it."
+    if found.is_culprit and found.bad.step.wait is not None:
+        return f"It asked the same, so the difference is what {found.path} was told, or when."
     if found.is_culprit:
         return f"It read equal values, so the difference comes from {found.path} itself."
     return "It read other values, though every step before it agrees: the inputs differ, or a run was edited."

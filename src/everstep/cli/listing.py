@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 import click
@@ -10,6 +12,9 @@ from everstep import RunInfo, Status
 from everstep.cli.options import DEFAULT_FILE, json_option, open_host, store_option, where_else
 from everstep.cli.plain import duration, moment, write_json
 from everstep.cli.table import Cell, write_table
+from everstep.cli.waiting import present, standing_of, wait_json, waits_of
+from everstep.client.views import WaitInfo
+from everstep.model.waits import WaitStatus
 
 STATUS_COLOURS = {
     Status.RUNNING: "cyan",
@@ -24,7 +29,7 @@ STATUS_COLOURS = {
 
 @click.command()
 @click.option("--flow", metavar="NAME", help="Only runs of this flow.")
-@click.option("--status", metavar="STATUS", help="Only runs that are running, completed, failed, ...")
+@click.option("--status", metavar="STATUS", help="Only runs that are running, halted, completed, ...")
 @click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="At most so many.")
 @store_option
 @json_option
@@ -34,6 +39,7 @@ def runs(flow: str | None, status: str | None, limit: int, store: str | None, as
     \b
     Example:
       everstep runs --flow orders --status failed
+      everstep runs --status halted
     """
     if not store and not DEFAULT_FILE.exists():
         if as_json:
@@ -43,8 +49,10 @@ def runs(flow: str | None, status: str | None, limit: int, store: str | None, as
         return
     with open_host(store, create=False) as host:
         found = host.runs(flow=flow, status=status, limit=limit)
+        halted = [info.run_id for info in found if info.status is Status.HALTED]
+        waits = {run_id: waits_of(host, run_id) for run_id in halted}
     if as_json:
-        write_json({"runs": [info_json(info) for info in found]})
+        write_json({"runs": [{**info_json(info), **_waits_json(waits, info)} for info in found]})
     elif not found:
         click.echo("no runs")
     else:
@@ -54,7 +62,24 @@ def runs(flow: str | None, status: str | None, limit: int, store: str | None, as
             head.insert(1, "forked from")
             for row, info in zip(rows, found, strict=True):
                 row.insert(1, Cell(origin(info)))
+        if waits:
+            head.append("waits for")
+            now = present()
+            for row, info in zip(rows, found, strict=True):
+                row.append(Cell(_waited_for(waits.get(info.run_id, []), now)))
         write_table(head, rows)
+
+
+def _waits_json(waits: Mapping[str, Sequence[WaitInfo]], info: RunInfo) -> dict[str, Any]:
+    return {"waits": [wait_json(wait) for wait in waits.get(info.run_id, ())]}
+
+
+def _waited_for(waits: Sequence[WaitInfo], now: datetime) -> str:
+    """Name what a run waits for, what is answered or due first."""
+    ranked = sorted(waits, key=lambda w: (w.status is WaitStatus.OPEN, w.due_at is None, w.due_at or now))
+    shown = [f"{wait.node}: {standing_of(wait, now)}" for wait in ranked[:1]]
+    shown += [f"and {len(ranked) - 1:,} more"] if len(ranked) > 1 else []
+    return " ".join(shown)
 
 
 def _row(info: RunInfo) -> list[Cell]:
@@ -79,6 +104,8 @@ def standing(info: RunInfo) -> str:
         return info.status.value
     if info.is_cancelling:
         return f"{info.status.value} (cancelling)"
+    if info.status is Status.HALTED:
+        return info.status.value  # it needs nobody until it is answered
     return info.status.value if info.is_driven else f"{info.status.value} (nobody drives it)"
 
 

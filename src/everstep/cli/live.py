@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from datetime import datetime
+from itertools import islice
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -14,7 +16,17 @@ from everstep import Flow, RunState
 from everstep.cli.groups import members_of
 from everstep.cli.outline import is_borne, node_at, outline
 from everstep.cli.plain import cut, duration, one_line
-from everstep.cli.progress import Fan, attempt_of, chosen_of, done_before, open_maps, resumed_at
+from everstep.cli.progress import (
+    Fan,
+    How,
+    attempt_of,
+    chosen_of,
+    done_before,
+    open_maps,
+    open_waits,
+    resumed_at,
+)
+from everstep.cli.waiting import SHOWN, due_said, noun, present
 from everstep.graph.joins import JoinNode
 from everstep.graph.plan import Plan
 from everstep.model.address import map_of, plain_of
@@ -33,6 +45,7 @@ _GLYPHS = {
     "failed": ("✗", "bold red"),
     "retrying": ("↻", "yellow"),
     "cancelled": ("⊘", "dim"),
+    "halted": ("‖", "yellow"),
 }
 BAR = 20
 """How many characters the bar of a map takes."""
@@ -45,6 +58,7 @@ class Line:
         "attempt",
         "began",
         "depth",
+        "due_at",
         "fan",
         "kind",
         "name",
@@ -73,6 +87,8 @@ class Line:
         self.began = 0.0
         self.seconds = 0.0
         self.note = ""
+        self.due_at: datetime | None = None
+        """When what it waits for is over."""
 
 
 def kind_of(plan: Plan, path: str) -> str:
@@ -86,9 +102,13 @@ def kind_of(plan: Plan, path: str) -> str:
 class LiveTree:
     """Draws the nodes of a flow with their states, a few times a second."""
 
-    def __init__(self, flow: Flow, console: Console | None = None) -> None:
+    def __init__(self, flow: Flow, console: Console | None = None, *, how: How | None = None) -> None:
         self.run_id = ""
+        self.is_halted = False
         self._flow = flow
+        self._how = how
+        self._answers: dict[str, str] = {}
+        """How what is waited for can be answered, by node."""
         self._lines = {
             place.name: Line(place.name, place.depth, kind_of(flow.plan, place.name))
             for place in outline(flow.plan)
@@ -128,6 +148,8 @@ class LiveTree:
         for base, fan in open_maps(state).items():
             if plain_of(base) in self._lines:
                 self._lines[plain_of(base)].fan = fan
+        for event in open_waits(state):
+            self._note(event)
 
     def stop(self) -> None:
         if self._live.is_started:
@@ -158,6 +180,10 @@ class LiveTree:
 
     def _note(self, event: Event) -> None:
         kind = event.kind
+        self.is_halted = kind == "run_halted"
+        self._answers.pop(event.node, None)
+        if kind == "step_halted" and self._how is not None:
+            self._answers[event.node] = self._how(event)
         if event.node:
             base = map_of(event.node)
             line = self._lines.get(plain_of(base or event.node))
@@ -203,8 +229,16 @@ class LiveTree:
         if kind == "chunk":
             line.note = one_line(str(data["chunk"]))
             return
-        line.seconds = data.get("seconds", 0.0)
-        if kind == "step_completed":
+        line.seconds, line.due_at = data.get("seconds", 0.0), None
+        if kind == "step_halted":
+            line.state, line.visit, line.note = (
+                "halted",
+                event.visit,
+                f"waits for {noun(data['wait']['kind'])}",
+            )
+            due = data["wait"]["due_at"]
+            line.due_at = datetime.fromisoformat(due) if due is not None else None
+        elif kind == "step_completed":
             line.state = "done"
             decision = data.get("decision")
             line.note = "" if decision is None else f"→ {chosen_of(decision)}"
@@ -227,6 +261,11 @@ class LiveTree:
             rows.append(Text(f"   … and {hidden:,} more nodes", style="dim"))
         if self._tail and not self._ended:
             rows.append(Text(self._tail, style="yellow"))
+        if self.is_halted:
+            rows += [
+                Text.assemble((f"   {node}: ", "dim"), command)
+                for node, command in islice(self._answers.items(), SHOWN)
+            ]
         for row in rows:
             row.no_wrap, row.overflow = True, "ellipsis"
         return Group(*rows)
@@ -237,7 +276,7 @@ class LiveTree:
         if len(lines) <= room:
             return lines
         urgency = {
-            **dict.fromkeys(("running", "retrying", "failed"), 0),
+            **dict.fromkeys(("running", "retrying", "failed", "halted"), 0),
             **dict.fromkeys(("done", "cancelled"), 1),
             "waiting": 2,
             "before": 3,
@@ -256,7 +295,7 @@ class LiveTree:
         if line.state == "running":
             row.append(duration(now - line.began).rjust(9), style="cyan")
         elif not is_quiet:
-            took = duration(line.seconds) if line.state != "cancelled" else ""
+            took = duration(line.seconds) if line.state not in ("cancelled", "halted") else ""
             row.append(took.rjust(9), style="dim")
         elif line.state == "before":
             row.append("done before", style="dim")
@@ -268,6 +307,8 @@ class LiveTree:
             row.append(f"  {line.attempt}", style="yellow")
         if line.note:
             row.append(f"  {cut(one_line(line.note), 160)}", style=style if line.state != "done" else "dim")
+        if line.due_at is not None:
+            row.append(f", {due_said(line.due_at, present())}", style=style)
         if line.kind:
             row.append(f"  {line.kind}", style="dim")
         return row

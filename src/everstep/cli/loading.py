@@ -7,12 +7,14 @@ import importlib
 import importlib.util
 import sys
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from everstep import Flow
 from everstep.errors import BadRequest, EverstepError, FlowError
+from everstep.ports.durability import Notifier, ResumeScheduler
 
 
 class Spec(NamedTuple):
@@ -37,10 +39,51 @@ class Spec(NamedTuple):
         return cls(place, flow)
 
 
+class Wired(NamedTuple):
+    """Who is told of waits and who keeps their time, as a file with flows says."""
+
+    notifiers: Mapping[str, Notifier] = {}
+    schedulers: Mapping[str, ResumeScheduler] = {}
+
+
+UNWIRED = Wired()
+
+
 def load_flow(text: str) -> Flow:
     """Load the file or module and return the flow that is meant."""
+    return load(text)[0]
+
+
+def load(text: str) -> tuple[Flow, Wired]:
+    """Load the file or module and return the flow that is meant, and the services defined beside it."""
     spec = Spec.parse(text)
-    return find_flow(load_module(spec), spec)
+    module = load_module(spec)
+    return find_flow(module, spec), wired_in(module, spec)
+
+
+def wired_in(module: ModuleType, spec: Spec) -> Wired:
+    """Return the `notifiers` and the `schedulers` that a file defines, each by alias."""
+    wired = Wired(_mapping(module, "notifiers"), _mapping(module, "schedulers"))
+    for alias, notifier in wired.notifiers.items():
+        if not callable(notifier):
+            raise BadRequest(
+                f"notifier {alias!r} of {spec.place} cannot be called.",
+                fix="Write notifiers = {alias: function} with a function of one notice.",
+            )
+    for alias, scheduler in wired.schedulers.items():
+        if not isinstance(scheduler, ResumeScheduler):
+            raise BadRequest(
+                f"scheduler {alias!r} of {spec.place} is no ResumeScheduler.",
+                fix="It needs schedule_at, schedule_after, cancel and status.",
+            )
+    return wired
+
+
+def _mapping(module: ModuleType, name: str) -> Mapping[str, Any]:
+    """Return the mapping of that name; anything else of that name is the file's own business."""
+    given = getattr(module, name, None)
+    is_ours = isinstance(given, Mapping) and all(isinstance(alias, str) for alias in given)
+    return given if is_ours and given is not None else {}
 
 
 def place_of(text: str) -> str:

@@ -155,8 +155,10 @@ class Teller:
 def _cells(line: Line, text: str) -> list[Cell]:
     step = line.step
     took = duration(step.ended_at - step.started_at) if step.ended_at and step.started_at else ""
+    took = took if step.status is not Status.HALTED else ""
     is_quiet = step.status is Status.RUNNING or step.path == "@"
-    colour = STATUS_COLOURS[step.status] if step.error or step.status is Status.CANCELLED else None
+    is_odd = step.error is not None or step.status in (Status.CANCELLED, Status.HALTED)
+    colour = STATUS_COLOURS[step.status] if is_odd else None
     name = Cell("  " * line.depth + line.name, "cyan" if step.path != "@" else None, dim=step.path == "@")
     return [name, Cell(took, dim=True), Cell(text, colour, dim=is_quiet)]
 
@@ -223,6 +225,7 @@ def step_json(step: StepRecord, lookup: Lookup) -> dict[str, Any]:
             }
             for task in step.queued
         ],
+        "wait": _wait_json(step, lookup),
         "task": step.task,
         "goto": step.goto,
         "ends": step.ends,
@@ -237,4 +240,18 @@ def step_json(step: StepRecord, lookup: Lookup) -> dict[str, Any]:
             }
             for w in step.writes
         ],
+    }
+
+
+def _wait_json(step: StepRecord, lookup: Lookup) -> dict[str, Any] | None:
+    if step.wait is None:
+        return None
+    due, found = step.wait.due_at, lookup.wait(step.wait.wait_id)
+    by = found.settled_by if found is not None and step.status is not Status.HALTED else None
+    return {
+        "id": step.wait.wait_id,
+        "kind": step.wait.kind,
+        "due_at": due.isoformat() if due is not None else None,
+        "scheduler": step.wait.scheduler,
+        "settled_by": by.value if by is not None else None,
     }

@@ -7,7 +7,10 @@ from typing import Any
 
 from everstep import Host
 from everstep.cli.plain import Unreadable
+from everstep.cli.waiting import all_waits
 from everstep.client.views import Unreadable as UnreadableValue
+from everstep.client.views import WaitInfo
+from everstep.errors import WaitNotFound
 from everstep.model.enums import ValueForm
 from everstep.model.records import QueuedTask, StepRecord, Written
 
@@ -31,6 +34,7 @@ class Lookup:
         self._order = list(self._sizes)
         self._place = {version: k for k, version in enumerate(self._order)}
         self._read: dict[Version, Any] = {}
+        self._waits: dict[str, WaitInfo | None] | None = None
 
     def value(self, name: str, version: int) -> Any:
         """Return a version of a value by its whole name, or an `Unreadable` that says why not."""
@@ -69,6 +73,17 @@ class Lookup:
         if not isinstance(before, list) or not isinstance(after, list):
             return None
         return after[len(before) :] if write.form is ValueForm.APPEND else after[: len(after) - len(before)]
+
+    def wait(self, wait_id: str) -> WaitInfo | None:
+        """Return what the store knows of a wait; nothing if it has forgotten it."""
+        if self._waits is None:
+            self._waits = {wait.id: wait for wait in all_waits(self._host, self._run_id, status=None)}
+        if wait_id not in self._waits:  # of the run that this one was forked from
+            try:
+                self._waits[wait_id] = self._host.wait(wait_id)
+            except WaitNotFound:
+                self._waits[wait_id] = None
+        return self._waits[wait_id]
 
     def arguments(self, task: QueuedTask) -> dict[str, Any]:
         """Return what a queued task is called with."""

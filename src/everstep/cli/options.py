@@ -13,7 +13,7 @@ from urllib.parse import quote
 import click
 
 from everstep import Host
-from everstep.cli.loading import Spec, load_module
+from everstep.cli.loading import UNWIRED, Spec, Wired, load_module
 from everstep.errors import BadRequest, RunNotFound, StoreError
 from everstep.runtime.events import Listener
 
@@ -53,13 +53,67 @@ def load_option(command: F) -> F:
     )(command)
 
 
-def open_host(store: str | None, *, create: bool, on_event: Listener | None = None) -> Host:
+def tokens_option(command: F) -> F:
+    """Add `--tokens`."""
+    return click.option(
+        "--tokens", is_flag=True, help="Show the tokens that answer waits, too. They are secrets."
+    )(command)
+
+
+def host_options(command: F) -> F:
+    """Add `--key-file` and `--base-url`."""
+    key = click.option(
+        "--key-file",
+        metavar="FILE",
+        envvar="EVERSTEP_KEY_FILE",
+        help="Make tokens with the key in this file. [default: EVERSTEP_KEY, or tokens at random]",
+    )
+    base = click.option(
+        "--base-url",
+        metavar="URL",
+        envvar="EVERSTEP_BASE_URL",
+        help="Where the pages to answer at are served. [default: EVERSTEP_BASE_URL]",
+    )
+    return key(base(command))
+
+
+def open_host(
+    store: str | None,
+    *,
+    create: bool,
+    on_event: Listener | None = None,
+    key_file: str | None = None,
+    base_url: str | None = None,
+    wired: Wired = UNWIRED,
+) -> Host:
     """Open the store that the options name."""
     if not store and not create and not DEFAULT_FILE.exists():
         raise StoreError(
             f"there are no runs yet: there is no {DEFAULT_FILE} here.", fix=where_else("", store="FILE")
         )
-    return Host(url_of(store) if store else None, create=create, on_event=on_event)
+    return Host(
+        url_of(store) if store else None,
+        create=create,
+        on_event=on_event,
+        key=read_key(key_file),
+        base_url=base_url,
+        notifiers=wired.notifiers,
+        schedulers=wired.schedulers,
+    )
+
+
+def read_key(file: str | None) -> str | None:
+    """Return the key that a file holds; none without a file."""
+    if file is None:
+        return None
+    try:
+        key = Path(file).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not text"
+        raise BadRequest(f"--key-file {file} cannot be read: {reason}.", fix="Check the path.") from error
+    if not key:
+        raise BadRequest(f"--key-file {file} is empty.", fix="Write a long random text into it.")
+    return key
 
 
 def url_of(store: str) -> str:

@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from datetime import datetime
+from functools import partial
 from typing import Protocol
 
 import click
 
 from everstep import Flow, RunState
+from everstep.cli.options import command_line
 from everstep.cli.outline import is_borne, node_at
-from everstep.cli.plain import count, duration, one_line
+from everstep.cli.plain import count, duration, moment, one_line
+from everstep.cli.waiting import due_in, noun, present, short
 from everstep.model.address import item_of, map_of, plain_of
 from everstep.runtime.events import Event
 
@@ -21,6 +25,8 @@ class Watcher(Protocol):
 
     run_id: str
     """Empty until a run was started or resumed."""
+    is_halted: bool
+    """True while the run waits for answers and nothing else."""
 
     def __call__(self, event: Event) -> None: ...
 
@@ -30,15 +36,20 @@ class Watcher(Protocol):
     def stop(self) -> None: ...
 
 
-def choose_watcher(flow: Flow, *, quiet: bool) -> Watcher:
-    """Pick what suits where stderr goes."""
+def choose_watcher(flow: Flow, *, quiet: bool, store: str | None = None, stays: bool = False) -> Watcher:
+    """Pick what suits where stderr goes; one that stays with a halted run says how to answer it."""
     if quiet:
         return Silent()
+    how = partial(how_to_settle, store) if stays else None
     if sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
         from everstep.cli.live import LiveTree
 
-        return LiveTree(flow)
-    return Lines(flow)
+        return LiveTree(flow, how=how)
+    return Lines(flow, how=how)
+
+
+How = Callable[[Event], str]
+"""Says how what a step waits for can be answered."""
 
 
 class Silent:
@@ -46,10 +57,12 @@ class Silent:
 
     def __init__(self) -> None:
         self.run_id = ""
+        self.is_halted = False
 
     def __call__(self, event: Event) -> None:
         if event.kind in ("run_started", "run_resumed"):
             self.run_id = event.run_id
+        self.is_halted = event.kind == "run_halted"
 
     def recall(self, look: Callable[[], RunState]) -> None:
         pass
@@ -61,13 +74,17 @@ class Silent:
 class Lines(Silent):
     """One line on stderr for each step that ended or will be tried again; of a map, a few."""
 
-    def __init__(self, flow: Flow) -> None:
+    def __init__(self, flow: Flow, how: How | None = None) -> None:
         super().__init__()
         self._flow = flow
+        self._how = how
         self._maps: dict[str, Fan] = {}
+        self._open: dict[str, Event] = {}
+        """What an earlier process has left waiting, by node, as far as nothing was heard of it."""
 
     def __call__(self, event: Event) -> None:
         super().__call__(event)
+        self._open.pop(event.node, None)
         if event.kind == "step_started" and "items" in event.data:
             self._maps[base_of(event)] = Fan(event.data["items"])
         base = map_of(event.node)
@@ -78,9 +95,22 @@ class Lines(Silent):
             line = self._of_item(event, base)
         if line:
             click.echo(line, err=True)
+        if event.kind == "step_halted":
+            self._say_how(event)
+        elif event.kind == "run_halted" and self._how is not None:
+            for waiting in self._open.values():
+                click.echo(describe(waiting), err=True)
+                self._say_how(waiting)
+            self._open.clear()
+
+    def _say_how(self, event: Event) -> None:
+        if self._how is not None:
+            click.echo(f"      {self._how(event)}", err=True)
 
     def recall(self, look: Callable[[], RunState]) -> None:
-        self._maps = open_maps(look())
+        state = look()
+        self._maps = open_maps(state)
+        self._open = {event.node: event for event in open_waits(state)}
 
     def _of_item(self, event: Event, base: str) -> str:
         """Tell of an item that failed, and of a map's way at every tenth of it."""
@@ -101,16 +131,22 @@ MANY = 20
 class Fan:
     """How far a map is."""
 
-    __slots__ = ("_named", "count", "done", "failed")
+    __slots__ = ("_named", "count", "done", "failed", "waiting")
 
     def __init__(self, count: int) -> None:
         self.count = count
         self.done = 0
         self.failed = 0
+        self.waiting: set[str] = set()
+        """What waits for an answer inside its items."""
         self._named = ""
 
     def take(self, event: Event) -> None:
         """Count an item that has ended."""
+        if event.kind == "step_halted":
+            self.waiting.add(event.node)
+        else:
+            self.waiting.discard(event.node)
         if event.node != item_of(event.node):
             self._named = item_of(event.node) or "" if event.kind == "step_failed" else self._named
         elif event.kind == "step_completed":
@@ -127,9 +163,10 @@ class Fan:
         return (self.done + self.failed) * 10 // self.count if self.count else 10
 
     def said(self) -> str:
-        """Write `120 of 200 items, 2 failed`."""
+        """Write `120 of 200 items, 2 failed, 3 waiting`."""
         failed = f", {self.failed:,} failed" if self.failed else ""
-        return f"{self.done + self.failed:,} of {count(self.count, 'item')}{failed}"
+        waiting = f", {len(self.waiting):,} waiting" if self.waiting else ""
+        return f"{self.done + self.failed:,} of {count(self.count, 'item')}{failed}{waiting}"
 
 
 def open_maps(state: RunState) -> dict[str, Fan]:
@@ -140,7 +177,33 @@ def open_maps(state: RunState) -> dict[str, Fan]:
             fan = Fan(visit.items)
             fan.done, fan.failed = len(visit.done), len(visit.failed)
             found[path + (f"@{visit.visit}" if visit.visit > 1 else "")] = fan
+    for event in open_waits(state):
+        base = map_of(event.node)
+        if base in found:
+            found[base].waiting.add(event.node)
     return found
+
+
+def open_waits(state: RunState) -> list[Event]:
+    """Return what an earlier process has left waiting, as it would have been told."""
+    return [
+        Event(
+            kind="step_halted",
+            run_id=state.run_id,
+            at=present(),
+            node=path,
+            visit=node.visits,
+            data={
+                "wait": {
+                    "id": node.wait.wait_id,
+                    "kind": node.wait.kind,
+                    "due_at": node.wait.due_at.isoformat() if node.wait.due_at is not None else None,
+                }
+            },
+        )
+        for path, node in state.nodes.items()
+        if node.wait is not None
+    ]
 
 
 def base_of(event: Event) -> str:
@@ -180,7 +243,25 @@ def describe(event: Event, attempt: str = "", *, in_full: bool = False) -> str:
             return f"  ✗ {step}  {error if in_full else error.partition(':')[0]}"
         case "step_cancelled":
             return f"  ⊘ {step}  cancelled"
+        case "step_halted":
+            return f"  ‖ {step}  {waits_for(event)}"
     return ""
+
+
+def waits_for(event: Event) -> str:
+    """Say what a step that halted waits for, and until when: `waits for an approval until 13:48:06`."""
+    wait = event.data["wait"]
+    due = datetime.fromisoformat(wait["due_at"]) if wait["due_at"] is not None else None
+    if due is None:
+        return f"waits for {noun(wait['kind'])}"
+    return f"waits for {noun(wait['kind'])} until {moment(due)}, {due_in(due, event.at)}"
+
+
+def how_to_settle(store: str | None, event: Event) -> str:
+    """Write the command that answers what a step waits for."""
+    words = {"timer": ["--fire"], "approval": ["--approve"], "yes_no": ["--yes"], "confirm": ["--yes"]}
+    wait = event.data["wait"]
+    return command_line("answer", short(wait["id"]), *words.get(wait["kind"], []), store=store)
 
 
 def resumed_at(event: Event) -> str:

@@ -6,26 +6,40 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import click
 
-from everstep import Flow, Host, RunResult, Status
+from everstep import Flow, Host, RunInfo, RunResult, Status
 from everstep.cli.failures import say
 from everstep.cli.inputs import gather_channel, gather_inputs
-from everstep.cli.loading import load_flow, place_of
-from everstep.cli.options import command_line, find_run, json_option, open_host, store_option
+from everstep.cli.listing import info_json
+from everstep.cli.loading import UNWIRED, Wired, load, place_of
+from everstep.cli.options import (
+    command_line,
+    find_run,
+    host_options,
+    json_option,
+    open_host,
+    store_option,
+    tokens_option,
+)
 from everstep.cli.plain import Unreadable, count, duration, ended_before, error_json, preview, write_json
 from everstep.cli.progress import Watcher, choose_watcher
 from everstep.cli.table import wide
+from everstep.cli.waiting import wait_json, wait_lines
 from everstep.client.views import Values as InnerValues
-from everstep.errors import BadRequest, EverstepError
+from everstep.errors import BadRequest, EverstepError, RunNotFound
+from everstep.runtime.events import Listener
 
 EXIT_CODES = {Status.COMPLETED: 0, Status.HALTED: 3}
 
 quiet_option = click.option("--quiet", "-q", is_flag=True, help="Show no progress.")
+wait_option = click.option(
+    "--wait", "stays", is_flag=True, help="If the run halts, stay with it and go on when it is answered."
+)
 
 
 @click.command()
@@ -36,6 +50,10 @@ quiet_option = click.option("--quiet", "-q", is_flag=True, help="Show no progres
 @click.option("--inputs-file", metavar="JSON", help="A file with a JSON object of inputs, or - for stdin.")
 @click.option("--channel", metavar="KEY=VALUE", multiple=True, help="Begin with this in the channel.")
 @click.option("--run-id", metavar="ID", help="Name the run. An unfinished run of that name goes on.")
+@click.option("--start", "only_start", is_flag=True, help="Only accept the run; a worker drives it.")
+@wait_option
+@tokens_option
+@host_options
 @store_option
 @json_option
 @click.option("--all", "show_all", is_flag=True, help="Print the values that other steps read, too.")
@@ -46,6 +64,11 @@ def run(
     inputs_file: str | None,
     channel: tuple[str, ...],
     run_id: str | None,
+    only_start: bool,
+    stays: bool,
+    tokens: bool,
+    key_file: str | None,
+    base_url: str | None,
     store: str | None,
     as_json: bool,
     show_all: bool,
@@ -57,30 +80,47 @@ def run(
     it wants a number, and otherwise JSON if it parses. FLOW may be left out if only one flow of the file is
     not inside another.
 
+    A run that halts is left to wait, and the command exits with 3 and says how to answer. Whom the file names
+    in `notifiers`, by alias, is told of it; `schedulers` are read alike.
+
     \b
     Examples:
       everstep run orders.py --input order_id=A17 --input 'items=["tea"]'
+      everstep run orders.py --input order_id=A17 --start
       everstep run orders.py --input order_id=A17 --channel user=ann
       everstep run orders.py:refund --inputs-file refund.json --json | jq .values
     """
+    if only_start and stays:
+        raise BadRequest("--start returns at once, and --wait stays.", fix="Give one of them.")
     with stdout_kept_clean(as_json):
-        definition = load_flow(flow)
+        definition, wired = load(flow)
         definition.source = place_of(flow)
         inputs = gather_inputs(definition, pairs, inputs_file)
         if inputs is not None or run_id is None:
             definition.check_inputs(inputs or {})
         entries = gather_channel(definition, channel)
-        work: Work = lambda host: host.run(definition, inputs, run_id=run_id, channel=entries)  # noqa: E731  a name for its type
-        outcome = execute(definition, flow, store, work, run_id=run_id, quiet=quiet)
+        opening = Opening(store, key_file, base_url, wired)
+        work: Work = lambda host: host.run(  # noqa: E731  a name for its type
+            definition, inputs, run_id=run_id, channel=entries, wait=stays
+        )
+        if only_start:
+            accepted = accept(definition, inputs, opening, run_id=run_id, channel=entries)
+        else:
+            outcome = execute(definition, flow, opening, work, run_id=run_id, quiet=quiet, stays=stays)
+    if only_start:
+        return accepted.say(store, as_json=as_json, quiet=quiet)
     if quiet and not as_json and run_id is None:
         click.echo(f"run {outcome.run_id}", err=True)
-    return show_result(outcome, flow, store, as_json=as_json, show_all=show_all, quiet=quiet)
+    return show_result(outcome, flow, store, as_json=as_json, show_all=show_all, quiet=quiet, tokens=tokens)
 
 
 @click.command()
 @click.argument("run_id", metavar="RUN")
 @click.argument("flow", metavar="FILE.py[:FLOW]", required=False)
 @click.option("--start", metavar="NODE", help="Begin at this node, whatever was due.")
+@wait_option
+@tokens_option
+@host_options
 @store_option
 @json_option
 @click.option("--all", "show_all", is_flag=True, help="Print the values that other steps read, too.")
@@ -89,6 +129,10 @@ def resume(
     run_id: str,
     flow: str | None,
     start: str | None,
+    stays: bool,
+    tokens: bool,
+    key_file: str | None,
+    base_url: str | None,
     store: str | None,
     as_json: bool,
     show_all: bool,
@@ -97,11 +141,13 @@ def resume(
     """Continue a run that stopped, or reopen one that failed at the node that failed.
 
     Finished steps are not run again. A run that has completed is shown as it is. The file may be left out
-    for a run that `everstep run` began: the store remembers where its flow was.
+    for a run that `everstep run` began: the store remembers where its flow was. What a halted run waits for
+    and was answered is taken in; what was not goes on waiting.
 
     \b
     Examples:
       everstep resume A17
+      everstep resume A17 --wait
       everstep resume A17 orders.py
       everstep resume A17 --start price
     """
@@ -112,13 +158,73 @@ def resume(
         run_id = find_run(host, run_id)
         flow = flow or place_for(host, run_id, ["resume", run_id], store)
     with stdout_kept_clean(as_json):
-        definition = load_flow(flow)
-        work: Work = lambda host: host.resume(run_id, definition, start=start)  # noqa: E731  a name for its type
-        outcome = execute(definition, flow, store, work, run_id=run_id, quiet=quiet, create=False)
-    return show_result(outcome, flow, store, as_json=as_json, show_all=show_all, quiet=quiet)
+        definition, wired = load(flow)
+        opening = Opening(store, key_file, base_url, wired, create=False)
+        work: Work = lambda host: host.resume(run_id, definition, start=start, wait=stays)  # noqa: E731  a name for its type
+        outcome = execute(definition, flow, opening, work, run_id=run_id, quiet=quiet, stays=stays)
+    return show_result(outcome, flow, store, as_json=as_json, show_all=show_all, quiet=quiet, tokens=tokens)
 
 
 Work = Callable[[Host], RunResult]
+
+
+class Opening(NamedTuple):
+    """How the host of a drive is opened."""
+
+    store: str | None
+    key_file: str | None = None
+    base_url: str | None = None
+    wired: Wired = UNWIRED
+    create: bool = True
+
+    def host(self, on_event: Listener | None = None) -> Host:
+        return open_host(
+            self.store,
+            create=self.create,
+            on_event=on_event,
+            key_file=self.key_file,
+            base_url=self.base_url,
+            wired=self.wired,
+        )
+
+
+class Accepted(NamedTuple):
+    """A run that others are to drive."""
+
+    info: RunInfo
+    is_new: bool
+
+    def say(self, store: str | None, *, as_json: bool, quiet: bool) -> int:
+        """Write its id on stdout and return the exit code."""
+        info = self.info
+        again = command_line("resume", info.run_id, store=store)
+        if as_json:
+            write_json({**info_json(info), "is_new": self.is_new, "resume": again})
+            return 0
+        click.echo(info.run_id)
+        if not self.is_new:
+            click.echo(f"run {info.run_id} was accepted before; it is {info.status.value}", err=True)
+        elif not quiet:
+            click.echo(f"run {info.run_id} is accepted; a worker drives it, or: {again}", err=True)
+        return 0
+
+
+def accept(
+    flow: Flow,
+    inputs: Mapping[str, Any] | None,
+    opening: Opening,
+    *,
+    run_id: str | None,
+    channel: Mapping[str, Any] | None,
+) -> Accepted:
+    """Accept a run without driving it."""
+    with opening.host() as host:
+        is_new = True
+        if run_id is not None:
+            with contextlib.suppress(RunNotFound):
+                host.info(run_id)
+                is_new = False
+        return Accepted(host.start(flow, inputs, run_id=run_id, channel=channel), is_new)
 
 
 def remembered_place(host: Host, run_id: str) -> str | None:
@@ -150,6 +256,7 @@ class Executed:
         self.status = result.status
         self.error = result.error
         self.steps = result.steps
+        self.waits = result.waits
         self.values: dict[str, Any] = {name: _value(result, name) for name in result}
         self.seconds = seconds
         self.read = {name for name in self.values if name in read}
@@ -165,16 +272,16 @@ class Executed:
 def execute(
     flow: Flow,
     spec: str,
-    store: str | None,
+    opening: Opening,
     work: Work,
     *,
     run_id: str | None,
     quiet: bool,
-    create: bool = True,
+    stays: bool = False,
 ) -> Executed:
     """Drive a run while somebody watches. Ctrl-C ends the process with how to go on."""
-    watcher = choose_watcher(flow, quiet=quiet)
-    with open_host(store, create=create, on_event=watcher) as host:
+    watcher = choose_watcher(flow, quiet=quiet, store=opening.store, stays=stays)
+    with opening.host(watcher) as host:
         began = time.monotonic()
         if run_id is not None:
             with contextlib.suppress(EverstepError):  # what is wrong with the run is said by the drive
@@ -182,7 +289,7 @@ def execute(
         try:
             result = work(host)
         except KeyboardInterrupt:
-            interrupted(watcher, spec, store)
+            interrupted(watcher, spec, opening.store, stays=stays)
         finally:
             watcher.stop()
         seconds = time.monotonic() - began
@@ -203,20 +310,30 @@ def _failed_node(host: Host, result: RunResult) -> str:
     return max(reversed(failed), key=lambda path: path.count("/"), default="")
 
 
-def interrupted(watcher: Watcher, spec: str, store: str | None) -> NoReturn:
+def interrupted(watcher: Watcher, spec: str, store: str | None, *, stays: bool) -> NoReturn:
     """Say how to go on and leave at once, as records are safe and a node's thread may never end."""
     watcher.stop()
-    again = command_line("resume", watcher.run_id, spec, store=store) if watcher.run_id else ""
-    click.echo(
-        f"interrupted; continue with: {again}" if again else "interrupted before the run began", err=True
-    )
+    wait = ["--wait"] if stays else []
+    again = command_line("resume", watcher.run_id, spec, *wait, store=store) if watcher.run_id else ""
+    if watcher.is_halted:
+        said = f"interrupted; run {watcher.run_id} stays halted and can be answered. Go on with: {again}"
+    else:
+        said = f"interrupted; continue with: {again}" if again else "interrupted before the run began"
+    click.echo(said, err=True)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(130)
 
 
 def show_result(
-    outcome: Executed, spec: str, store: str | None, *, as_json: bool, show_all: bool, quiet: bool
+    outcome: Executed,
+    spec: str,
+    store: str | None,
+    *,
+    as_json: bool,
+    show_all: bool,
+    quiet: bool,
+    tokens: bool = False,
 ) -> int:
     """Write the result on stdout and return the exit code of its status."""
     error = outcome.error
@@ -228,12 +345,15 @@ def show_result(
                 "values": outcome.values,
                 "error": error_json(error),
                 "steps": outcome.steps,
+                "waits": [wait_json(wait, with_token=tokens) for wait in outcome.waits],
             }
         )
     if not quiet and (outcome.was_driven or error is None):
         click.echo(summary(outcome), err=True)
     if outcome.status is Status.COMPLETED and not as_json:
         write_values(outcome, show_all=show_all, quiet=quiet)
+    if outcome.status is Status.HALTED and not as_json:
+        write_waits(outcome, store, quiet=quiet, tokens=tokens)
     if error is not None:
         again = command_line("resume", outcome.run_id, spec, store=store)
         message = f"{error.type}: {error.message}"
@@ -246,6 +366,15 @@ def show_result(
             what = outcome.failed_at or "it"
             say(error.code, f"{ended.rstrip('.')}. Nothing was run.", f"To try {what} again: {again}")
     return EXIT_CODES.get(outcome.status, 1)
+
+
+def write_waits(outcome: Executed, store: str | None, *, quiet: bool, tokens: bool) -> None:
+    """Write what a halted run waits for, and how it goes on."""
+    for line in wait_lines(outcome.waits, store, with_tokens=tokens):
+        click.echo(line)
+    if not quiet:
+        again = command_line("resume", outcome.run_id, store=store)
+        click.secho(f"then a worker goes on with it, or: {again}", err=True, dim=True)
 
 
 def write_values(outcome: Executed, *, show_all: bool, quiet: bool) -> None:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from everstep.cli.lookup import Lookup
-from everstep.cli.plain import count, one_line, preview
+from everstep.cli.plain import count, moment, one_line, preview
 from everstep.cli.progress import chosen_of
 from everstep.cli.tree import Tally, base_of
+from everstep.cli.waiting import noun, settled
 from everstep.model.address import item_of
 from everstep.model.enums import Status, ValueForm
-from everstep.model.records import CHANNEL, QueuedTask, StepRecord, Written
+from everstep.model.records import CHANNEL, WAIT, QueuedTask, StepRecord, Written
+from everstep.model.waits import WaitOpened
 
 WIDTH, WIDE = 40, 72
 SHOWN_ITEMS = 3
 RESULT = ".__result__"
 TASK = "@task/"
-MARKS = {Status.RETRYING: "↻", Status.FAILED: "✗", Status.CANCELLED: "⊘"}
+MARKS = {Status.RETRYING: "↻", Status.FAILED: "✗", Status.CANCELLED: "⊘", Status.HALTED: "‖"}
 
 
 def said(step: StepRecord, lookup: Lookup, tally: Tally, joined: str = "") -> str:
@@ -29,8 +32,13 @@ def said(step: StepRecord, lookup: Lookup, tally: Tally, joined: str = "") -> st
         return f"{MARKS[step.status]} {tries}{step.error.type}: {one_line(step.error.message)}"
     if step.status is Status.RUNNING:
         return _begun(step)
+    if step.status is Status.HALTED and step.wait is not None:
+        return f"{MARKS[step.status]} {asks(step, step.wait, lookup)}"
     parts = [f"→ {chosen_of(step.decision)}"] if step.decision is not None else []
     parts += [joined] if joined else []
+    if step.wait is not None:
+        wait = lookup.wait(step.wait.wait_id)
+        parts += [settled(wait)] if wait is not None else []
     parts.append(", ".join(_values(step, lookup, tally)))
     parts += _channel(step, lookup)
     if step.queued:
@@ -40,6 +48,24 @@ def said(step: StepRecord, lookup: Lookup, tally: Tally, joined: str = "") -> st
         parts.append("ends the flow")
     text = "; ".join(part for part in parts if part)
     return tries + (text or ("completed" if step.path == item_of(step.path) else ""))
+
+
+def asks(step: StepRecord, opened: WaitOpened, lookup: Lookup) -> str:
+    """Say what a step waits for, until when, and what it asks."""
+    until = f" until {moment(opened.due_at)}" if opened.due_at is not None else ""
+    request = request_of(step, lookup)
+    asked = [one_line(str(request["prompt"]))] if request.get("prompt") else []
+    asked += [preview(request["context"], WIDTH)] if request.get("context") is not None else []
+    return f"waits for {noun(opened.kind)}{until}" + (f": {' '.join(asked)}" if asked else "")
+
+
+def request_of(step: StepRecord, lookup: Lookup) -> dict[str, Any]:
+    """Return what a step that halts asks for, as far as it can be read."""
+    for write in step.writes:
+        if write.name.startswith(WAIT):
+            found = lookup.written(step, write)
+            return found if isinstance(found, dict) else {}
+    return {}
 
 
 def _begun(step: StepRecord) -> str:

@@ -11,19 +11,22 @@ from everstep import Host, RunInfo, RunState, Status
 from everstep.cli.groups import members_of
 from everstep.cli.listing import STATUS_COLOURS, info_json, origin, standing
 from everstep.cli.log import NAMED
+from everstep.cli.lookup import Lookup
 from everstep.cli.options import find_run, json_option, load_option, looking_at, store_option
-from everstep.cli.outline import node_at, outline, split_pending
+from everstep.cli.outline import node_at, outline
 from everstep.cli.plain import count, duration, error_json, moment, one_line, write_json
 from everstep.cli.progress import chosen_of
 from everstep.cli.said import RESULT
-from everstep.cli.state import queued_json, task_lines
+from everstep.cli.state import next_of, queued_json, task_lines
 from everstep.cli.step import show_step, write_error
 from everstep.cli.table import Cell, layout, screen_width
 from everstep.cli.tree import Fold, base_of
+from everstep.cli.waiting import noun, settled, wait_json, wait_lines, waits_of
 from everstep.graph.joins import JoinNode
 from everstep.graph.plan import Plan
 from everstep.model.address import map_of, plain_of
 from everstep.model.records import CHANNEL, CheckpointRecord, StepRecord
+from everstep.model.waits import WaitOpened
 
 _GLYPHS = {
     Status.COMPLETED: "✓",
@@ -31,6 +34,7 @@ _GLYPHS = {
     Status.RETRYING: "↻",
     Status.RUNNING: "▶",
     Status.CANCELLED: "⊘",
+    Status.HALTED: "‖",
 }
 
 
@@ -58,7 +62,7 @@ def show(
     with looking_at(store, modules, as_json=as_json) as host:
         run_id = find_run(host, run_id)
         if step is None:
-            _show_run(host, run_id, whole=full, as_json=as_json)
+            _show_run(host, run_id, store, whole=full, as_json=as_json)
         else:
             show_step(host, run_id, step, whole=full, as_json=as_json)
 
@@ -101,6 +105,8 @@ class NodeLine:
                 self.items = step.items
                 self.fold = Fold(record, base_of(step), 0, begins_record=False)
             return
+        if step.status is Status.HALTED:
+            return
         self.attempts += 1 if step.started_at is not None else 0
         if step.started_at is not None and step.ended_at is not None:
             self.seconds += (step.ended_at - step.started_at).total_seconds()
@@ -137,13 +143,14 @@ def _nested(lines: dict[str, NodeLine], around: str) -> Iterator[NodeLine]:
         todo += reversed(below.get(line.name, []))
 
 
-def _show_run(host: Host, run_id: str, *, whole: bool, as_json: bool) -> None:
+def _show_run(host: Host, run_id: str, store: str | None, *, whole: bool, as_json: bool) -> None:
     info, records = host.info(run_id), host.history(run_id)
     state = host.state(run_id)
     pending = () if info.status in (Status.COMPLETED, Status.CANCELLED) else state.frontier.pending
-    coming, waiting = split_pending(state.plan, pending)
+    coming, waiting = next_of(state) if pending else ([], [])
     others = [*map(plain_of, (*coming, *waiting)), *(place.name for place in outline(state.plan))]
     nodes = fold(records, others)
+    waits = waits_of(host, run_id)
     if as_json:
         due = set(map(plain_of, pending))
         write_json(
@@ -153,6 +160,7 @@ def _show_run(host: Host, run_id: str, *, whole: bool, as_json: bool) -> None:
                 "pending": list(pending),
                 "next": coming,
                 "queued": queued_json(state),
+                "waits": [wait_json(wait) for wait in waits],
                 "error": error_json(state.error),
                 "nodes": [_node_json(line, line.name in due) for line in nodes],
             }
@@ -160,7 +168,12 @@ def _show_run(host: Host, run_id: str, *, whole: bool, as_json: bool) -> None:
         return
     _write_head(info, state)
     places = {plain_of(path): "waiting" for path in waiting} | {plain_of(path): "next" for path in coming}
-    for text in _node_lines(nodes, places, state.plan, whole=whole):
+    lookup = Lookup(host, run_id, ())
+    for text in _node_lines(nodes, places, state.plan, lookup, whole=whole):
+        click.echo(text)
+    if waits:
+        click.secho("waits for", dim=True)
+    for text in wait_lines(waits, store):
         click.echo(text)
     for text in task_lines(state) if pending else ():
         click.echo(text)
@@ -185,7 +198,7 @@ def _write_head(info: RunInfo, state: RunState) -> None:
 
 
 def _node_lines(
-    nodes: Sequence[NodeLine], places: Mapping[str, str], plan: Plan, *, whole: bool
+    nodes: Sequence[NodeLine], places: Mapping[str, str], plan: Plan, lookup: Lookup, *, whole: bool
 ) -> list[str]:
     rows = []
     for line in nodes:
@@ -199,7 +212,7 @@ def _node_lines(
                 Cell(f"  {glyph}", colour),
                 Cell(indent + name),
                 Cell(duration(line.seconds) if line.seconds else "", dim=True),
-                Cell(_note(line, place, plan), dim=line.last is None and not place),
+                Cell(_note(line, place, plan, lookup), dim=line.last is None and not place),
             ]
         )
         rows += _failed_items(line, f"{indent}  ", whole=whole)
@@ -222,7 +235,7 @@ def _failed_items(line: NodeLine, indent: str, *, whole: bool) -> list[list[Cell
     return rows
 
 
-def _note(line: NodeLine, place: str, plan: Plan) -> str:
+def _note(line: NodeLine, place: str, plan: Plan, lookup: Lookup) -> str:
     node = node_at(plan, line.name)
     kind = members_of(node) if isinstance(node, JoinNode) else ""
     if "/" not in line.name and plan.index.get(line.name) in plan.tasks:
@@ -236,6 +249,8 @@ def _note(line: NodeLine, place: str, plan: Plan) -> str:
         parts.append(count(line.attempts, "attempt"))
     if line.items is not None:
         parts.append(_items(line))
+    if line.last.wait is not None:
+        parts.append(_waited(line.last, line.last.wait, lookup))
     if line.last.decision is not None:
         parts.append(f"→ {chosen_of(line.last.decision)}")
     if line.last.error is not None:
@@ -246,6 +261,14 @@ def _note(line: NodeLine, place: str, plan: Plan) -> str:
     if place and line.status is not Status.FAILED:
         parts.append(place)
     return ", ".join(parts)
+
+
+def _waited(step: StepRecord, opened: WaitOpened, lookup: Lookup) -> str:
+    """Say what a node waits for, or what it was told."""
+    if step.status is Status.HALTED:
+        return f"waits for {noun(opened.kind)}"
+    wait = lookup.wait(opened.wait_id)
+    return settled(wait) if wait is not None else "settled"
 
 
 def _items(line: NodeLine) -> str:

@@ -11,13 +11,14 @@ import click
 from everstep import Host, RunState
 from everstep.cli.options import find_place, json_option, load_option, looking_at, store_option
 from everstep.cli.outline import gathered, split_pending
-from everstep.cli.plain import Unreadable, count, is_cut, one_line, preview, write_json
+from everstep.cli.plain import Unreadable, count, is_cut, moment, one_line, preview, write_json
 from everstep.cli.plain import full as whole
 from everstep.cli.table import screen_width, wide
+from everstep.cli.waiting import noun
 from everstep.errors import BadRequest, RunNotFound
 from everstep.model.address import item_of, map_of, plain_of
 from everstep.model.items import ItemError
-from everstep.model.records import CHANNEL, QueuedTask
+from everstep.model.records import CHANNEL, WAIT, QueuedTask
 
 TASK = "@task/"
 ERROR = "@error"
@@ -56,7 +57,7 @@ def state(
     """
     with looking_at(store, modules, as_json=as_json) as host:
         found, name = _find(host, run_id, list(words), at)
-        names = [n for n in found if name is None or is_within(n, name)]
+        names = [n for n in found if (name is None or is_within(n, name)) and not n.startswith(WAIT)]
         if name is not None and not names:
             _say_unknown(found, name)
         values = {n: read(found, n) for n in names if as_json or full or _is_shown(n, name)}
@@ -115,7 +116,7 @@ def _say_unknown(found: RunState, name: str) -> None:
 
 def state_json(found: RunState, values: Mapping[str, Any]) -> dict[str, Any]:
     """Return a state as JSON shows it: values by whole name, the channel by key."""
-    coming, _ = split_pending(found.plan, found.frontier.pending)
+    coming, _ = next_of(found)
     return {
         "run_id": found.run_id,
         "checkpoint": found.sequence,
@@ -123,6 +124,17 @@ def state_json(found: RunState, values: Mapping[str, Any]) -> dict[str, Any]:
         "values": {name: value for name, value in values.items() if name[0] != "@"},
         "channel": {n.removeprefix(CHANNEL): v for n, v in values.items() if n.startswith(CHANNEL)},
         "queued": queued_json(found),
+        "waits": [
+            {
+                "id": node.wait.wait_id,
+                "node": path,
+                "kind": node.wait.kind,
+                "since": node.since.isoformat() if node.since is not None else None,
+                "due_at": node.wait.due_at.isoformat() if node.wait.due_at is not None else None,
+            }
+            for path, node in found.nodes.items()
+            if node.wait is not None
+        ],
         "open": {
             path: {
                 "visit": visit.visit,
@@ -137,6 +149,26 @@ def state_json(found: RunState, values: Mapping[str, Any]) -> dict[str, Any]:
         "next": coming,
         "steps": found.counters.steps,
     }
+
+
+def next_of(found: RunState) -> tuple[list[str], list[str]]:
+    """Return the nodes that came next, without those that wait for an answer, and those that stood behind."""
+    coming, behind = split_pending(found.plan, found.frontier.pending)
+    asking = {path for path, node in found.nodes.items() if node.wait is not None}
+    return [path for path in coming if path not in asking], behind
+
+
+def asking_lines(found: RunState) -> Iterator[str]:
+    """Write what was waited for at that checkpoint, each with its question."""
+    asking = [(path, node.wait, node.since) for path, node in found.nodes.items() if node.wait is not None]
+    if asking:
+        yield click.style("waits for", dim=True)
+    for path, wait, since in asking:
+        request = read(found, f"{WAIT}{wait.wait_id}/request")
+        prompt = one_line(str(request.get("prompt", ""))) if isinstance(request, dict) else ""
+        until = f" until {moment(wait.due_at)}" if wait.due_at is not None else ""
+        asked = f"  asked {moment(since)}" + (f"  {prompt}" if prompt else "")
+        yield f"  {path}: {noun(wait.kind)}{until}" + click.style(asked, dim=True)
 
 
 def queued_json(found: RunState) -> list[dict[str, Any]]:
@@ -206,7 +238,9 @@ def _write(found: RunState, values: dict[str, Any], *, full: bool, name: str | N
     if name is None:
         for text in task_lines(found):
             click.echo(text)
-        coming, waiting = split_pending(found.plan, found.frontier.pending)
+        for text in asking_lines(found):
+            click.echo(text)
+        coming, waiting = next_of(found)
         for label, names in (("next", coming), ("waiting", waiting)):
             if names:
                 click.secho(f"{label}: {', '.join(gathered(names))}", dim=True)

@@ -25,13 +25,24 @@ from everstep.cli.plain import (
     write_json,
 )
 from everstep.cli.progress import chosen_of
-from everstep.cli.said import call_of
+from everstep.cli.said import call_of, request_of
 from everstep.cli.table import Cell, layout, screen_width, wide
 from everstep.cli.tree import Fold, Line, base_of, lines, name_of
+from everstep.cli.waiting import noun, settled
 from everstep.errors import RunNotFound
 from everstep.model.address import Address, find, map_of, plain_of
 from everstep.model.enums import Status, ValueForm
-from everstep.model.records import CHANNEL, FORK, INPUTS, CheckpointRecord, QueuedTask, StepRecord, Written
+from everstep.model.records import (
+    CHANNEL,
+    FORK,
+    INPUTS,
+    WAIT,
+    CheckpointRecord,
+    QueuedTask,
+    StepRecord,
+    Written,
+)
+from everstep.model.waits import WaitOpened
 
 Found = list[tuple[CheckpointRecord, StepRecord]]
 SHOWN_NAMES = 12
@@ -162,7 +173,7 @@ def _write_step(record: CheckpointRecord, step: StepRecord, lookup: Lookup, task
     for name, version in step.reads.items():
         write_value("read", name, version, lookup.read(step, name))
     for write in step.writes:
-        if not write.name.startswith("@task/"):
+        if not write.name.startswith(("@task/", WAIT)):
             _write_written(step, write, lookup)
     if step.error is not None:
         write_error(step.error.code, f"{step.error.type}: {step.error.message}", step.error.traceback)
@@ -170,9 +181,14 @@ def _write_step(record: CheckpointRecord, step: StepRecord, lookup: Lookup, task
 
 def _facts(step: StepRecord, lookup: Lookup) -> dict[str, str]:
     facts: dict[str, str] = {}
-    if step.started_at is not None and step.ended_at is not None:
+    is_over = step.status is not Status.HALTED
+    if step.started_at is not None and step.ended_at is not None and is_over:
         took = duration(step.ended_at - step.started_at)
-        facts["ran"] = f"{clock_time(step.started_at)} to {clock_time(step.ended_at)}, {took}"
+        facts["waited" if step.wait is not None else "ran"] = (
+            f"{clock_time(step.started_at)} to {clock_time(step.ended_at)}, {took}"
+        )
+    if step.wait is not None:
+        facts |= _waited(step, step.wait, lookup)
     if step.items is not None:
         facts["over"] = count(step.items, "item")
     if step.key is not None:
@@ -185,6 +201,20 @@ def _facts(step: StepRecord, lookup: Lookup) -> dict[str, str]:
         facts["goes to" if step.goto else "queued"] = ", ".join(call_of(t, lookup) for t in step.queued)
     if step.ends:
         facts["ends"] = "its flow"
+    return facts
+
+
+def _waited(step: StepRecord, opened: WaitOpened, lookup: Lookup) -> dict[str, str]:
+    """Return what a step waited for, and in what that ended."""
+    wait = lookup.wait(opened.wait_id)
+    if step.status is not Status.HALTED:
+        return {"became": settled(wait)} if wait is not None and settled(wait) else {}
+    facts = {"wait": opened.wait_id, "waits for": noun(opened.kind)}
+    if opened.due_at is not None:
+        facts["until"] = moment(opened.due_at)
+    for name, value in request_of(step, lookup).items():
+        if name in ("prompt", "context", "options", "payload", "default"):
+            facts[name] = printable(value) if isinstance(value, str) else full(value, wide(), 12)
     return facts
 
 

@@ -10,7 +10,7 @@ from everstep.codec.compare import Change, Unreadable, compare
 from everstep.codec.values import Values
 from everstep.model.address import unvisited
 from everstep.model.enums import Status
-from everstep.model.records import ErrorInfo, NodeState
+from everstep.model.records import WAIT, ErrorInfo, NodeState
 
 _UNTOUCHED = NodeState()
 
@@ -84,7 +84,9 @@ def _values(before: RunState, after: RunState, values: Values) -> Iterator[Chang
 
 def _names(state: RunState) -> dict[str, str]:
     """Return what there is, and what there was and was not kept, by the name it is compared under."""
-    return _by_last_visit([*state, *(name for name in state.versions if name not in state)])
+    names = [*state, *(name for name in state.versions if name not in state)]
+    # What a wait asked for is kept under an id of its own, so it could never be equal.
+    return _by_last_visit(name for name in names if not name.startswith(WAIT))
 
 
 def _by_last_visit(names: Iterable[str]) -> dict[str, str]:

@@ -97,6 +97,11 @@ async def replay(
     chain = await chain_of(runs, run_id)
     recorded = find_step(run_id, chain.records, step)
     node = _node_at(flow, recorded.step.path)
+    if recorded.step.wait is not None:
+        raise BadRequest(
+            f"{recorded.step.path!r} waited for an answer, so there is nothing to run again.",
+            fix="Compare what it was told, or replay a step that read it.",
+        )
     if node.effects is Effects.EFFECTFUL and not allow_effects:
         raise BadRequest(
             f"node {node.name!r} is effectful: a replay would do it to the world again.",

@@ -1,0 +1,173 @@
+"""`everstep answer`."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from everstep import Host
+from everstep.cli.asking import Given, Later, answer_of, ask, introduce
+from everstep.cli.options import command_line, host_options, json_option, open_host, store_option
+from everstep.cli.plain import write_json
+from everstep.cli.waiting import find_wait, how_to_answer, rough, settled, short, wait_json, waits_of
+from everstep.client.views import WaitInfo
+from everstep.errors import AnswerInvalid, BadRequest
+from everstep.model.durations import span_of
+from everstep.model.waits import WaitStatus
+
+
+@click.command()
+@click.argument("wait", metavar="WAIT|TOKEN|-")
+@click.argument("words", metavar="[ANSWER]", required=False)
+@click.option("--approve/--reject", "approves", default=None, help="Answer an approval.")
+@click.option("--comment", metavar="TEXT", help="Say why, with an approval.")
+@click.option("--by", metavar="NAME", help="Say who approves or rejects.")
+@click.option("--yes/--no", "says_yes", default=None, help="Answer a yes or no, or a confirmation.")
+@click.option("--choose", "chosen", metavar="OPTION", help="Answer a choice.")
+@click.option("--text", metavar="TEXT", help="Answer with this text, as it is.")
+@click.option(
+    "--json-file", "file", metavar="FILE", help="Answer with the JSON in this file, or - for stdin."
+)
+@click.option("--fire", is_flag=True, help="Let its time be over: a timer fires, anything else is too late.")
+@click.option("--reissue", is_flag=True, help="Print a new token; the old one dies.")
+@click.option("--ttl", metavar="SPAN", help="With --reissue: the token lives so long, such as 2d or 90m.")
+@click.option("--multi-use", is_flag=True, help="With --reissue: a repeated answer is told the first one.")
+@click.option("--revoke", is_flag=True, help="Make its token worthless; the wait stays open.")
+@host_options
+@store_option
+@json_option
+def answer(
+    wait: str,
+    words: str | None,
+    approves: bool | None,
+    comment: str | None,
+    by: str | None,
+    says_yes: bool | None,
+    chosen: str | None,
+    text: str | None,
+    file: str | None,
+    fire: bool,
+    reissue: bool,
+    ttl: str | None,
+    multi_use: bool,
+    revoke: bool,
+    key_file: str | None,
+    base_url: str | None,
+    store: str | None,
+    as_json: bool,
+) -> None:
+    """Answer what a run waits for, once; without an answer, a terminal asks for it.
+
+    WAIT is the id of a wait, six or more characters that it begins with, or a run that waits for one thing
+    only. A dash reads a token from stdin, so that it is in no shell's history. ANSWER is text for a text, an
+    option for a choice, yes or no in words, and otherwise JSON if it parses.
+
+    \b
+    Examples:
+      everstep answer 8e75d88e --approve --by ann --comment 'within budget'
+      everstep answer A17 '{"paid": true}'
+      everstep answer - --reject < token.txt
+      everstep answer 8e75d88e --reissue --ttl 2d
+    """
+    given = Given(words, approves, says_yes, chosen, text, file, comment, by)
+    given.check()
+    _check_acts(given, fire=fire, reissue=reissue, revoke=revoke, ttl=ttl, multi_use=multi_use)
+    if wait == "-":
+        wait = _read_token(file)
+    with open_host(store, create=False, key_file=key_file, base_url=base_url) as host:
+        found = find_wait(host, wait)
+        # A token must be used as such: it may be worth less than the id.
+        name = wait if wait.startswith("et_") else found.id
+        if reissue:
+            _reissue(host, found, ttl, multi_use=multi_use, as_json=as_json)
+        elif revoke:
+            host.revoke(name)
+            _say_revoked(found, as_json=as_json)
+        elif fire:
+            _say_settled(host, host.fire(found.id), store, as_json=as_json)
+        else:
+            _answer(host, name, found, given, store, as_json=as_json)
+
+
+def _check_acts(
+    given: Given, *, fire: bool, reissue: bool, revoke: bool, ttl: str | None, multi_use: bool
+) -> None:
+    acts = [n for n, on in (("--fire", fire), ("--reissue", reissue), ("--revoke", revoke)) if on]
+    if len(acts) + len(given.ways) > 1:
+        raise BadRequest(f"{' and '.join([*acts, *given.ways])} do not go together.", fix="Give one.")
+    if (ttl is not None or multi_use) and not reissue:
+        raise BadRequest("--ttl and --multi-use go with --reissue.", fix="Add --reissue.")
+
+
+def _read_token(file: str | None) -> str:
+    if file == "-":
+        raise BadRequest("stdin cannot hold both the token and the answer.", fix="Read one from a file.")
+    is_typed = sys.stdin.isatty()
+    token = click.prompt("Token", hide_input=True, err=True) if is_typed else sys.stdin.readline()
+    if not token.strip():
+        raise BadRequest("there is no token on stdin.", fix="Write it there: everstep answer - < token.txt")
+    return str(token).strip()
+
+
+def _answer(host: Host, name: str, wait: WaitInfo, given: Given, store: str | None, *, as_json: bool) -> None:
+    if given.ways or wait.status is not WaitStatus.OPEN:
+        value = answer_of(wait, given) if given.ways and wait.status is WaitStatus.OPEN else None
+        _say_settled(host, host.answer(name, value), store, as_json=as_json)
+        return
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        command, other = how_to_answer(wait, store)
+        raise BadRequest("there is no answer.", fix=f"Give one: {command}" + (f", {other}" if other else ""))
+    introduce(wait)
+    while True:
+        try:
+            value = ask(wait, given)
+            done = host.fire(wait.id) if wait.kind == "timer" else host.answer(name, value)
+        except AnswerInvalid as error:
+            click.echo(str(error), err=True)
+        except (Later, click.Abort):
+            click.echo("\nnothing was answered", err=True)
+            raise click.Abort from None
+        else:
+            _say_settled(host, done, store, as_json=as_json)
+            return
+
+
+def _say_settled(host: Host, wait: WaitInfo, store: str | None, *, as_json: bool) -> None:
+    """Say what became of the wait, and who goes on with its run."""
+    info = host.info(wait.run_id)
+    resume = command_line("resume", wait.run_id, store=store)
+    if as_json:
+        write_json({**wait_json(wait), "resume": resume})
+        return
+    click.echo(f"{wait.node} of run {wait.run_id}: {settled(wait)}")
+    others = [other.node for other in waits_of(host, wait.run_id) if other.status is WaitStatus.OPEN]
+    if others:
+        click.echo(f"run {wait.run_id} waits for {', '.join(others)}, too", err=True)
+    if info.is_driven:
+        click.echo(f"run {wait.run_id} is being driven and goes on", err=True)
+    elif info.status.is_final:
+        click.echo(f"run {wait.run_id} is {info.status.value}; to reopen it: {resume}", err=True)
+    else:
+        click.echo(f"a worker goes on with run {wait.run_id}, or: {resume}", err=True)
+
+
+def _reissue(host: Host, wait: WaitInfo, ttl: str | None, *, multi_use: bool, as_json: bool) -> None:
+    if wait.kind == "timer":
+        raise BadRequest(f"{wait.node!r} is a timer, and a timer has no token.", fix="To end it: --fire")
+    wait = host.reissue(wait.id, ttl=ttl, single_use=not multi_use)
+    if as_json:
+        write_json(wait_json(wait, with_token=True))
+        return
+    click.echo(wait.token)
+    lives = f" for {rough(span_of(ttl))}" if ttl is not None else ""
+    click.echo(f"answers wait {short(wait.id)} ({wait.node} of run {wait.run_id}){lives}", err=True)
+    if wait.link is not None:
+        click.echo(f"page: {wait.link}", err=True)
+
+
+def _say_revoked(wait: WaitInfo, *, as_json: bool) -> None:
+    if as_json:
+        write_json({**wait_json(wait), "is_revoked": True})
+    else:
+        click.echo(f"the token of wait {short(wait.id)} is worthless now; the wait stays open")

@@ -1,0 +1,236 @@
+"""From words and flags to the answer of a wait, and how a terminal asks for one."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+
+from everstep.cli.plain import full, moment, one_line, preview, printable
+from everstep.cli.table import screen_width
+from everstep.cli.waiting import ago, due_said, noun, present
+from everstep.client.views import WaitInfo
+from everstep.errors import BadRequest
+
+_YES = {"y", "yes", "true", "on", "ok", "approve", "approved"}
+_NO = {"n", "no", "false", "off", "reject", "rejected"}
+_WORDS = ("yes_no", "confirm", "approval")
+_BUILT_IN = ("timer", "approval", "callback", "yes_no", "confirm", "choice", "text")
+_FITTING = {
+    "timer": "--fire",
+    "approval": "--approve or --reject",
+    "yes_no": "--yes or --no",
+    "confirm": "--yes or --no",
+    "choice": "--choose",
+    "text": "--text",
+}
+
+
+class Given(NamedTuple):
+    """What the command line says of an answer."""
+
+    words: str | None = None
+    approves: bool | None = None
+    says_yes: bool | None = None
+    chosen: str | None = None
+    text: str | None = None
+    file: str | None = None
+    comment: str | None = None
+    by: str | None = None
+
+    @property
+    def ways(self) -> list[str]:
+        """The ways in which an answer is given; more than one is too many."""
+        named = {
+            "ANSWER": self.words,
+            {True: "--approve", False: "--reject"}.get(self.approves or False, ""): self.approves,
+            {True: "--yes", False: "--no"}.get(self.says_yes or False, ""): self.says_yes,
+            "--choose": self.chosen,
+            "--text": self.text,
+            "--json-file": self.file,
+        }
+        return [name for name, value in named.items() if value is not None]
+
+    def check(self) -> None:
+        """Raise if these words cannot be one answer."""
+        if len(self.ways) > 1:
+            raise BadRequest(f"{' and '.join(self.ways)} are two answers.", fix="Give one.")
+        if (self.comment is not None or self.by is not None) and (self.chosen, self.text) != (None, None):
+            raise BadRequest("--comment and --by go with an approval.", fix="Leave them out.")
+
+
+def answer_of(wait: WaitInfo, given: Given) -> Any:
+    """Return the answer that was given, as the wait takes it."""
+    if given.file is not None:
+        return _remark(wait, _read_json(given.file), given)
+    if given.words is not None:
+        return _remark(wait, _read_words(wait, given.words), given)
+    if given.approves is not None:
+        _refuse_unless(wait, wait.kind == "approval", given)
+        return _remark(wait, {"approved": given.approves}, given)
+    if given.says_yes is not None:
+        is_fit = wait.kind in ("yes_no", "confirm", "callback") or _is_own(wait)
+        _refuse_unless(wait, is_fit, given)
+        return given.says_yes
+    if given.chosen is not None:
+        _refuse_unless(wait, bool(wait.options), given)
+        return pick(wait, given.chosen)
+    _refuse_unless(wait, wait.kind in ("text", "callback") or _is_own(wait), given)
+    return given.text
+
+
+def _is_own(wait: WaitInfo) -> bool:
+    return wait.kind not in _BUILT_IN
+
+
+def _refuse_unless(wait: WaitInfo, is_fit: bool, given: Given) -> None:
+    if not is_fit:
+        fix = f"Use {_FITTING[wait.kind]}." if wait.kind in _FITTING else "Write the answer as JSON."
+        if wait.options:
+            fix = f"Use --choose with one of {_listed(wait.options)}."
+        raise BadRequest(f"{wait.node!r} waits for {noun(wait.kind)}, not for {given.ways[0]}.", fix=fix)
+
+
+def _remark(wait: WaitInfo, answer: Any, given: Given) -> Any:
+    """Add who approves and what they say."""
+    if given.comment is None and given.by is None:
+        return answer
+    if wait.kind != "approval" or not isinstance(answer, dict):
+        raise BadRequest(
+            f"{wait.node!r} waits for {noun(wait.kind)}: --comment and --by go with an approval.",
+            fix="Leave them out.",
+        )
+    remarks = {"approver": given.by, "comment": given.comment}
+    return {**answer, **{name: text for name, text in remarks.items() if text is not None}}
+
+
+def _read_json(file: str) -> Any:
+    try:
+        text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise BadRequest(f"--json-file {file} cannot be read: {reason}.", fix="Check the path.") from error
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise BadRequest(f"--json-file {file} is not JSON: {error}.", fix="Text stands in quotes.") from error
+
+
+def _read_words(wait: WaitInfo, words: str) -> Any:
+    """Read ANSWER: text for a text, an option for a choice, yes or no in words, else JSON if it parses."""
+    if wait.options:
+        return pick(wait, words)
+    if wait.kind == "text" or (wait.schema or {}).get("type") == "string":
+        return words
+    word = words.strip().lower()
+    if wait.kind in _WORDS and word in _YES | _NO:
+        return {"approved": word in _YES} if wait.kind == "approval" else word in _YES
+    try:
+        return json.loads(words)
+    except ValueError:
+        return words
+
+
+def pick(wait: WaitInfo, text: str) -> Any:
+    """Return the option that a text names, by itself or as JSON."""
+    options = wait.options or []
+    for option in options:
+        if text == option or (not isinstance(option, str) and text == json.dumps(option)):
+            return option
+    lowered = [o for o in options if isinstance(o, str) and o.lower() == text.strip().lower()]
+    if len(lowered) == 1:
+        return lowered[0]
+    raise BadRequest(f"{text!r} is no option of {wait.node!r}.", fix=f"Choose one of {_listed(options)}.")
+
+
+def _listed(options: Sequence[Any]) -> str:
+    return ", ".join(
+        one_line(option if isinstance(option, str) else json.dumps(option)) for option in options
+    )
+
+
+class Later(Exception):
+    """Whoever was asked would rather not answer now."""
+
+
+def introduce(wait: WaitInfo) -> None:
+    """Write what is asked on stderr, as whoever answers needs to know it."""
+    now = present()
+    due = f", {due_said(wait.due_at, now)} ({moment(wait.due_at)})" if wait.due_at is not None else ""
+    head = f"{click.style(wait.node, bold=True)} of run {wait.run_id} ({wait.flow})"
+    click.echo(f"{head}, asked {ago(wait.opened_at, now)}: {noun(wait.kind)}{due}", err=True)
+    if wait.context is not None:
+        for line in context_lines(wait.context):
+            click.echo(f"  {line}", err=True)
+    if wait.prompt:
+        click.echo(printable(wait.prompt), err=True)
+
+
+def context_lines(context: Any) -> list[str]:
+    """Write a context: an object by its names, a text by its lines."""
+    width = (screen_width() or 100) - 4
+    if isinstance(context, dict) and context:
+        wide = max(len(str(name)) for name in context)
+        found = []
+        for name, value in context.items():
+            shown = printable(value) if isinstance(value, str) else full(value, width - wide, wide + 4)
+            head = click.style(one_line(str(name)).ljust(wide), dim=True)
+            found += f"{head}  {shown}".splitlines()
+        return found
+    text = printable(context) if isinstance(context, str) else full(context, width, 2)
+    return [line for line in text.splitlines() if line]
+
+
+def ask(wait: WaitInfo, given: Given) -> Any:
+    """Ask for an answer in the form that its kind needs, on a terminal."""
+    if wait.options:
+        return _ask_choice(wait)
+    match wait.kind:
+        case "timer":
+            if not click.confirm("Let it fire now?", default=False, err=True):
+                raise Later
+            return None
+        case "approval":
+            return _ask_approval(given)
+        case "yes_no" | "confirm":
+            return click.confirm(
+                "Yes or no?" if wait.kind == "yes_no" else "Confirm?", default=None, err=True
+            )
+        case "text":
+            return click.prompt("Answer", err=True)
+    if wait.schema is not None:
+        click.secho(f"it must match {preview(wait.schema, 200)}", dim=True, err=True)
+    return _read_words(wait, click.prompt("Answer (JSON, or text)", err=True))
+
+
+def _ask_approval(given: Given) -> dict[str, Any]:
+    word = click.prompt(
+        "Approve or reject?", type=click.Choice(["approve", "reject"], case_sensitive=False), err=True
+    )
+    comment = given.comment
+    if comment is None:
+        comment = click.prompt("Comment", default="", show_default=False, err=True) or None
+    by = given.by
+    if by is None:
+        by = click.prompt("Your name", default="", show_default=False, err=True) or None
+    found = {"approved": word == "approve", "approver": by, "comment": comment}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _ask_choice(wait: WaitInfo) -> Any:
+    options = wait.options or []
+    for number, option in enumerate(options, 1):
+        shown = option if isinstance(option, str) else json.dumps(option, ensure_ascii=False)
+        click.echo(f"  {number}  {one_line(shown)}", err=True)
+    while True:
+        text = click.prompt(f"Choose 1 to {len(options)}", err=True).strip()
+        if text.isdecimal() and 1 <= int(text) <= len(options):
+            return options[int(text) - 1]
+        try:
+            return pick(wait, text)
+        except BadRequest as error:
+            click.echo(f"{error.message} {error.fix}", err=True)
