@@ -96,6 +96,7 @@ class MemoryStore:
             refused = self._judge_base(commit)
             if refused is not None:
                 return refused
+            self._data.waits.check(commit)
             run = self._data.runs[commit.run_id] = _Run(self._admit(commit), commit.epoch)
             self._data.running[commit.run_id] = None
         elif run is None:
@@ -111,6 +112,7 @@ class MemoryStore:
                 return Verdict.MOVED
             if run.row.signal is not None and not commit.ignores_signal:
                 return Verdict.SIGNALLED
+            self._data.waits.check(commit)
         run.records.append(StoredRecord(commit.sequence, commit.checkpoint_id, commit.keyframe, commit.body))
         self._follow(run, commit)
         return Verdict.ACCEPTED

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from everstep.errors import StoreError
 from everstep.model.enums import Status
 from everstep.model.waits import SettledBy, WaitChange, WaitRow, WaitStatus
 from everstep.ports.store import Commit, WaitFilter
@@ -29,6 +30,14 @@ class MemoryWaits:
         """Sorted: the time of an open wait, or the earliest of all and when it was settled; order; id."""
         self._wake_of: dict[str, _Wake] = {}
         self._numbers: dict[str, int] = {}
+
+    def check(self, commit: Commit) -> None:
+        """Refuse a commit that opens a wait which exists."""
+        for wait in commit.waits:
+            if wait.wait_id in self.rows:
+                raise StoreError(
+                    f"there is a wait {wait.wait_id!r} already.", fix="Give every wait its own id."
+                )
 
     def take(self, commit: Commit, status: Status) -> None:
         """Open and close what an accepted commit says, and let the others go with the run's status."""

@@ -52,10 +52,20 @@ class Due(Suite):
         assert (row.status, row.settled_by, row.settled_at) == (WaitStatus.SETTLED, SettledBy.CLOCK, at)
         assert client.waits(status=WaitStatus.OPEN) == ["later", "foreign", "timeless"]
 
+    def test_a_run_that_halts_with_an_answer_is_due_at_once(self, client: Client) -> None:
+        chain = client.admit("run")
+        client.accept(chain, chain.following(waits=(chain.wait("w"),)))
+        client.settle("w", b"early")
+        assert client.due() == []
+        client.accept(chain, chain.following(status=Status.HALTED))
+        assert client.due() == ["run"]
+
     def test_a_wait_of_another_scheduler_is_due_only_when_it_is_settled(self, client: Client) -> None:
         chain = client.admit("run")
         client.halt(chain, chain.wait("w", due_at=client.clock.now(), scheduler="cron"))
         client.clock.advance(100)
+        assert client.due() == []
+        client.change("w", due_at=client.clock.now())
         assert client.due() == []
         assert client.next_due() is None
         client.settle("w", None, by=SettledBy.CLOCK)
@@ -141,18 +151,24 @@ class Due(Suite):
     def test_the_longest_due_come_first_whatever_they_are_due_for(self, client: Client) -> None:
         client.halted("timer at 40", "a", due_in=40)
         client.halted("answered at 10", "b")
+        both = client.admit("answered at 8")
+        later = client.clock.now() + timedelta(seconds=50)
+        client.halt(both, both.wait("timer", due_at=later), both.wait("ask"))
         client.admit("lease until 30")
         client.halted("timer at 5", "c", due_in=5)
-        client.clock.advance(10)
+        client.clock.advance(8)
+        client.settle("ask")
+        client.clock.advance(2)
         client.settle("b")
         client.clock.advance(10)
         client.admit("accepted at 20", has_lease=False)
         client.clock.advance(100)
-        order = ["timer at 5", "answered at 10", "accepted at 20", "lease until 30", "timer at 40"]
+        order = ["timer at 5", "answered at 8", "answered at 10"]
+        order += ["accepted at 20", "lease until 30", "timer at 40"]
         assert client.due(0) == []
-        assert client.due(2) == order[:2]
-        assert client.due(1) == order[2:3]
-        assert client.due(9) == order[3:]
+        assert client.due(3) == order[:3]
+        assert client.due(1) == order[3:4]
+        assert client.due(9) == order[4:]
 
     def test_a_run_with_many_due_waits_is_one_run(self, client: Client) -> None:
         for number in range(3):

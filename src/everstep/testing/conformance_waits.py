@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from everstep.errors import StoreError
 from everstep.model.enums import Status
 from everstep.model.waits import SettledBy, WaitRow, WaitStatus
 from everstep.ports.store import Signal, Verdict
@@ -109,6 +110,19 @@ class Waits(Suite):
         for late in (halt, closing):
             assert other.put(late) == [Verdict.ACCEPTED]
             assert other.waits(status=WaitStatus.CLOSED) == ["w"]
+
+    def test_a_put_that_opens_a_wait_which_exists_keeps_nothing(self, client: Client) -> None:
+        client.halted("other", "taken")
+        chain = client.admit("run")
+        waits = (chain.wait("new"), chain.wait("taken"))
+        for commit in (chain.following(waits=waits), chain.following(waits=waits, status=Status.HALTED)):
+            with pytest.raises(StoreError):
+                client.put(commit)
+        assert client.waits() == ["taken"]
+        assert client.wait("taken").run_id == "other"
+        row = client.row("run")
+        assert (row.checkpoints, row.status) == (1, Status.RUNNING)
+        client.accept(chain, chain.following(waits=waits[:1]))
 
     def test_a_put_closes_the_waits_it_names_and_no_others(self, client: Client) -> None:
         chain, other = client.admit("run"), client.admit("other")
