@@ -254,8 +254,11 @@ class CheckpointStore(Protocol):
         unfinished with a signal that nobody answers. Waits that are due are settled on the way.
         """
 
-    async def next_due(self) -> datetime | None:
-        """Return when the next wait of a halted run is due by the store's own scheduler."""
+    async def next_due(self, *, after: datetime | None = None) -> datetime | None:
+        """Return when the next wait of a halted run is due by the store's own scheduler.
+
+        With `after`, the next one later than that: what is due already may be somebody else's to drive.
+        """
 
     def changes(self) -> int:
         """Return a number that is another one once somebody else wrote. It costs next to nothing."""

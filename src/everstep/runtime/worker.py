@@ -84,6 +84,9 @@ class Worker:
         """Runs that cannot be driven here: until when they are left alone, and how long the last rest was."""
         self._stopping = asyncio.Event()
         self._ended = asyncio.Event()
+        self._looked_at = services.clock.now()
+        self._seen = 0
+        """When it last looked for work, and what the store's changes were then."""
         self.stats = Stats()
 
     def stop(self) -> None:
@@ -112,6 +115,7 @@ class Worker:
     async def _claim(self) -> None:
         """Claim as much as is due and there is room for, and begin to drive it."""
         while not self._stopping.is_set():
+            self._looked_at, self._seen = self._services.clock.now(), self._services.store.changes()
             room, hashes = self._room()
             if not hashes:
                 return
@@ -198,7 +202,7 @@ class Worker:
     async def _rest(self) -> None:
         """Return when a run has ended, somebody wrote, a wait is due, or it is time to look again."""
         services = self._services
-        clock, seen = services.clock, services.store.changes()
+        clock = services.clock
         due = await self._next_due()
         began = clock.monotonic()
         self._ended.clear()
@@ -216,12 +220,13 @@ class Worker:
                 pass
             else:
                 return
-            if has_room and services.store.changes() != seen:
+            if has_room and services.store.changes() != self._seen:
                 return
 
     async def _next_due(self) -> datetime | None:
+        # What was due when it looked, and was not claimed, is for others; to wake for it would never end.
         try:
-            return await self._services.store.next_due()
+            return await self._services.store.next_due(after=self._looked_at)
         except StoreError as error:
             log.warning("the store cannot say what is due next: %s", error)
             return None

@@ -364,9 +364,9 @@ class MemoryStore:
         with self._writing():
             return self._data.waits.change(wait_id, change)
 
-    async def next_due(self) -> datetime | None:
+    async def next_due(self, *, after: datetime | None = None) -> datetime | None:
         with self._data.lock:
-            return self._data.waits.next_due()
+            return self._data.waits.next_due(after or EARLIEST)
 
     def changes(self) -> int:
         return self._data.writes

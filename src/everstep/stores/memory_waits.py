@@ -151,7 +151,7 @@ class MemoryWaits:
                 return
             yield self.rows[wait_id].run_id, since
 
-    def next_due(self) -> datetime | None:
+    def next_due(self, after: datetime) -> datetime | None:
         """Return when the next open wait of a halted run is due."""
-        first = bisect_right(self._wakes, EARLIEST, key=lambda wake: wake[0])
+        first = bisect_right(self._wakes, after, key=lambda wake: wake[0])
         return self._wakes[first][0] if first < len(self._wakes) else None

@@ -240,8 +240,8 @@ class Client:
         """Claim what is due and return the ids of those runs."""
         return [row.run_id for row, _ in self.claim_due(limit, **narrowed)]
 
-    def next_due(self) -> datetime | None:
-        return self.call(self.store.next_due())
+    def next_due(self, after: datetime | None = None) -> datetime | None:
+        return self.call(self.store.next_due(after=after))
 
     def row(self, run_id: str) -> RunRow:
         found = self.call(self.store.run(run_id))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import count
 
 import pytest
@@ -303,7 +303,7 @@ class Endings(Suite):
         assert client.due() == []
 
     def test_the_next_time_is_that_of_the_first_open_wait_of_a_halted_run(self, client: Client) -> None:
-        def at(seconds: float) -> object:
+        def at(seconds: float) -> datetime:
             return began + timedelta(seconds=seconds)
 
         began = client.clock.now()
@@ -325,6 +325,18 @@ class Endings(Suite):
         client.clock.advance(1)
         assert sorted(client.due()) == ["answered", "running"]
         assert client.next_due() == at(20)
+
+    def test_the_next_time_after_what_is_due_already_can_be_asked_for(self, client: Client) -> None:
+        now = client.clock.now()
+        for seconds in (10, 20, 30):
+            client.halted(f"run-{seconds}", f"w{seconds}", due_in=seconds)
+        client.clock.advance(25)
+        assert client.next_due() == now + timedelta(seconds=10)
+        assert client.next_due(after=client.clock.now()) == now + timedelta(seconds=30)
+        assert client.next_due(after=now + timedelta(seconds=20, microseconds=-1)) == now + timedelta(
+            seconds=20
+        )
+        assert client.next_due(after=now + timedelta(seconds=30)) is None
 
 
 class Changes(Suite):

@@ -272,8 +272,8 @@ class KillingStore:
     async def wait_of_token(self, token_hash: bytes) -> WaitRow | None:
         return await self._store.wait_of_token(token_hash)
 
-    async def next_due(self) -> datetime | None:
-        return await self._store.next_due()
+    async def next_due(self, *, after: datetime | None = None) -> datetime | None:
+        return await self._store.next_due(after=after)
 
     def changes(self) -> int:
         return self._store.changes()

@@ -235,4 +235,4 @@ WHERE status = 'running' AND expires_at IS NULL
 ORDER BY run_key;
 
 -- name: next_due
-SELECT min(wake_at) FROM waits WHERE wake_at > 0;
+SELECT min(wake_at) FROM waits WHERE wake_at > max(?1, 0);

@@ -433,9 +433,9 @@ class SqliteStore:
         with self._lock, plainly(self.path):
             return self._in_transaction(lambda: self._waits.change(wait_id, change))
 
-    async def next_due(self) -> datetime | None:
+    async def next_due(self, *, after: datetime | None = None) -> datetime | None:
         with self._lock, plainly(self.path):
-            return self._waits.next_due()
+            return self._waits.next_due(after)
 
     def changes(self) -> int:
         """Ask on a connection of its own, so that a busy writer does not delay the answer."""

@@ -109,9 +109,9 @@ class WaitTable:
                         break
         return sorted(since, key=since.__getitem__)[: max(limit, 0)]
 
-    def next_due(self) -> datetime | None:
+    def next_due(self, after: datetime | None) -> datetime | None:
         """Return when the next open wait of a halted run is due."""
-        return to_time(rows(self._db, self._sql["next_due"])[0][0])
+        return to_time(rows(self._db, self._sql["next_due"], (to_int(after) or 0,))[0][0])
 
     def list(self, wanted: WaitFilter) -> list[WaitRow]:
         """Return the waits that match, the oldest first."""

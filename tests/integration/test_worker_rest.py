@@ -1,0 +1,67 @@
+"""A worker that has nothing to do leaves the store and the loop alone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from everstep import Flow, node
+from everstep.client.host import AsyncHost
+from everstep.model.enums import Status
+from everstep.registry import open_store
+from everstep.testing import ManualClock
+from everstep.testing.conformance_client import Chain
+from everstep.testing.killing import killing
+
+LOOKS = 5
+
+
+class Counting:
+    """Counts writes by kind, and ends whoever looks for work without end."""
+
+    def __init__(self) -> None:
+        self.kinds: Counter[str] = Counter()
+
+    @contextmanager
+    def write(self, kind: str) -> Iterator[None]:
+        self.kinds[kind] += 1
+        assert self.kinds["claim_due"] <= LOOKS
+        yield
+
+
+@node(output="b")
+def double(a: int) -> int:
+    return 2 * a
+
+
+FLOW = Flow("doubling", [double])
+
+
+@pytest.mark.parametrize("flow_hash", [FLOW.plan.hash, "another"], ids=["driven by another", "another flow"])
+@pytest.mark.parametrize("url", ["memory:", "sqlite:///{}/runs.db"], ids=["memory", "sqlite"])
+def test_a_due_run_that_others_drive_keeps_no_worker_busy(tmp_path: Path, url: str, flow_hash: str) -> None:
+    clock, counting = ManualClock(), Counting()
+
+    async def work() -> None:
+        opened = killing(open_store(url.format(tmp_path), clock), by=counting)
+        chain = Chain("run", clock, flow_hash=flow_hash)
+        due = chain.wait("w", due_at=clock.now() + timedelta(seconds=1))
+        await opened.store.put([chain.admission(status=Status.HALTED, waits=(due,))])
+        clock.advance(2)
+        if flow_hash == FLOW.plan.hash:
+            await opened.store.lease("run", owner="another", ttl=timedelta(hours=1), process=None)
+        async with AsyncHost(opened, clock=clock) as host:
+            worker = host.worker([FLOW])
+            working = asyncio.ensure_future(worker.run())
+            await asyncio.wait({working}, timeout=0.2)
+            worker.stop()
+            assert (await working).claimed == 0
+
+    asyncio.run(work())
+    assert 1 <= counting.kinds["claim_due"] <= LOOKS
