@@ -38,7 +38,7 @@ TOLD: dict[type[EverstepError], tuple[str, str]] = {
     WaitSettled: ("Already answered", _ANSWERED),
     WaitClosed: (
         "No longer needed",
-        "The run that asked has gone on or was stopped, and wants no answer any more.",
+        "The run that asked has gone on or was stopped.",
     ),
     WaitNotFound: ("This link does not work", "What it led to is no longer there."),
     TooLarge: ("Too much text", "What you sent is larger than this service takes. Go back and shorten it."),

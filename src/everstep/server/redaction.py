@@ -9,7 +9,7 @@ _TOKEN = re.compile(r"et_[A-Za-z0-9_-]+")
 
 
 def redacted(path: str) -> str:
-    """Return a path as a log may show it: tokens cut out, nothing that a terminal would obey, not too long."""
+    """Return a path as a log may show it: without tokens and signs that a terminal obeys, not too long."""
     path = _TOKEN.sub("et_…", _IN_PATH.sub(r"/\1/…", path))
     shown = "".join(c if c.isprintable() else "�" for c in path)
     return shown if len(shown) <= 200 else shown[:199] + "…"
