@@ -10,7 +10,16 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from everstep.client.diff import Diff, compare_states
-from everstep.client.views import CheckpointInfo, Divergence, Replay, RunInfo, RunResult, RunState, WaitInfo
+from everstep.client.views import (
+    CheckpointInfo,
+    Delivery,
+    Divergence,
+    Replay,
+    RunInfo,
+    RunResult,
+    RunState,
+    WaitInfo,
+)
 from everstep.codec.values import Values
 from everstep.errors import BadRequest
 from everstep.graph.flow import Flow
@@ -20,12 +29,13 @@ from everstep.model.enums import Mode, Status
 from everstep.model.records import CheckpointRecord
 from everstep.model.waits import WaitRow, WaitStatus
 from everstep.ports.durability import HostDurability, Notifier, ResumeScheduler
-from everstep.ports.store import RunFilter, RunRow, WaitFilter
+from everstep.ports.store import Counts, RunFilter, RunRow, WaitFilter
 from everstep.ports.system import Clock, Ids
 from everstep.registry import DEFAULT_URL, NO_STORE, Opened, open_store
 from everstep.runtime.answers import Answers
 from everstep.runtime.bisect import bisect
 from everstep.runtime.bundle import Bundle
+from everstep.runtime.delivery import Deliveries
 from everstep.runtime.events import Event, Listener
 from everstep.runtime.forking import Edits, fork
 from everstep.runtime.housekeeping import clean_up
@@ -238,6 +248,24 @@ class AsyncHost:
         """
         async for event in follow(self._services, self._runs, run_id, after, live=live):
             yield event
+
+    async def deliver(self, message: Mapping[str, Any], flows: Iterable[Flow]) -> Delivery:
+        """Take in a message that lets a run go on, as a queue, a timer or `POST /resume` brings it.
+
+        It is `{"token": ..., "answer": ...}`, `{"wait_id": ...}` if its time is over, `{"wait_id": ...,
+        "answer": ...}`, or `{"checkpoint_id": ...}`. The answer is checked and settles the wait; then the run
+        is driven here if its flow is among `flows` and no other process has it.
+        """
+        delivered = await Deliveries(self._services, self._runs, self._answers).deliver(message, flows)
+        outcome = delivered.outcome
+        if outcome is None:
+            return Delivery(delivered.run_id, None, [self._wait(row) for row in delivered.waits], None)
+        result = self._result(outcome)
+        return Delivery(delivered.run_id, result, result.waits, outcome.resumed)
+
+    async def counts(self) -> Counts:
+        """Count runs by status and open waits by kind."""
+        return await self._services.store.counts()
 
     async def cancel(self, run_id: str) -> Status:
         """Cancel a run; `running` means that its owner was told and will stop at its next write."""

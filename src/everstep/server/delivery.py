@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from everstep.server.bodies import expect_object, read_json
 from everstep.server.endpoint import Service
-from everstep.server.wire import answer, moment, result_wire, wait_wire
+from everstep.server.wire import answer, result_wire, wait_wire
 
 
 async def deliver(service: Service, request: Request) -> Response:
@@ -17,18 +17,8 @@ async def deliver(service: Service, request: Request) -> Response:
         optional=["checkpoint_id", "run_id", "token", "wait_id", "answer"],
     )
     delivery = await service.host.deliver(message, service.flows.values())
-    resume = delivery.resume
-    metadata = {
-        "labels": delivery.labels,
-        "resume": {
-            "frontier": {
-                "completed": [entry.node for entry in resume.frontier.completed],
-                "pending": list(resume.frontier.pending),
-            },
-            "attempt": resume.attempt,
-            "resumed_at": moment(resume.resumed_at),
-        },
-    }
+    resumed = delivery.resumed
+    metadata = {"labels": None, "resume": None} if resumed is None else resumed.to_wire()
     if delivery.result is None or delivery.result.status == "halted":
         waits = [wait_wire(wait) for wait in delivery.waits]
         return answer({"halted": True, "run_id": delivery.run_id, "waits": waits, **metadata}, 202)

@@ -11,7 +11,6 @@ from contextlib import suppress
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from everstep.client.plain_json import jsonable
 from everstep.errors import BadRequest
 from everstep.runtime.events import Event
 from everstep.server.bodies import cut
@@ -90,5 +89,5 @@ async def _stream(service: Service, source: AsyncIterator[Event]) -> AsyncGenera
 
 
 def _frame(event: Event) -> bytes:
-    data = json.dumps(jsonable(event_wire(event)), allow_nan=False)  # ASCII, on one line
+    data = json.dumps(event_wire(event), allow_nan=False)  # ASCII, on one line
     return f"id: {event.id}\nevent: {event.kind}\ndata: {data}\n\n".encode()

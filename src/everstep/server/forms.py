@@ -8,7 +8,7 @@ from html import escape
 from typing import Any
 
 from everstep.client.views import WaitInfo
-from everstep.errors import AnswerInvalid
+from everstep.errors import AnswerInvalid, BadRequest
 from everstep.server.bodies import parse_json
 from everstep.server.look import plain
 
@@ -21,6 +21,7 @@ class Form(StrEnum):
     CHOICE = "choice"
     YES_NO = "yes_no"
     TEXT = "text"
+    NUMBER = "number"
     JSON = "json"
 
 
@@ -39,6 +40,8 @@ def form_of(wait: WaitInfo) -> Form:
             return Form.YES_NO
         case {"type": "string"}:
             return Form.TEXT
+        case {"type": "integer" | "number"}:
+            return Form.NUMBER
     return Form.JSON
 
 
@@ -56,21 +59,24 @@ def form_html(wait: WaitInfo, given: Mapping[str, str]) -> str:
         case Form.CHOICE:
             fields = _choices(list(wait.options or ()), given)
         case Form.YES_NO:
-            buttons = _yes_no("answer", "Yes", "No")
+            words = ("Confirm", "Decline") if wait.kind == "confirm" else ("Yes", "No")
+            buttons = _yes_no("answer", *words)
         case Form.TEXT:
             fields = _area("answer", "Your answer", given)
+        case Form.NUMBER:
+            fields = _line(
+                "answer", "Your answer, a number", given, ' inputmode="decimal" autocomplete="off"'
+            )
         case Form.JSON:
             fields = _area("answer", "Your answer, as JSON", given, css=' class="code" spellcheck="false"')
     # Without an action the form goes to the address it came from, so the token stands nowhere in the page.
     return f'<form method="post">\n{fields}\n<div class="buttons">{buttons}</div>\n</form>'
 
 
-def _line(name: str, label: str, given: Mapping[str, str]) -> str:
+def _line(name: str, label: str, given: Mapping[str, str], css: str = ' autocomplete="name"') -> str:
     value = escape(given.get(name, ""))
-    return (
-        f'<label class="field">{label}<input type="text" name="{name}" value="{value}" maxlength="200" '
-        'autocomplete="name"></label>'
-    )
+    field = f'<input type="text" name="{name}" value="{value}" maxlength="200"{css}>'
+    return f'<label class="field">{label}{field}</label>'
 
 
 def _area(name: str, label: str, given: Mapping[str, str], css: str = "") -> str:
@@ -111,6 +117,8 @@ def answer_of(wait: WaitInfo, given: Mapping[str, str]) -> Any:
             return {"answer": _flag(given, "answer")}
         case Form.TEXT:
             return {"answer": given.get("answer", "").replace("\r\n", "\n")}
+        case Form.NUMBER:
+            return {"answer": _number(given.get("answer", ""))}
     answer = parse_json(given.get("answer", ""))
     return answer if wait.kind == "callback" else {"answer": answer}
 
@@ -122,6 +130,16 @@ def _flag(given: Mapping[str, str], name: str) -> bool:
         case "false":
             return False
     raise AnswerInvalid("no button was pressed.", fix="Press one of the two.")
+
+
+def _number(text: str) -> Any:
+    try:
+        number = parse_json(text.strip())
+    except BadRequest:
+        number = None
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        raise AnswerInvalid("this is not a number.", fix="Write digits, such as 12 or 0.5.")
+    return number
 
 
 def _option(options: list[Any], given: Mapping[str, str]) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
@@ -58,7 +57,10 @@ def context_html(context: Any) -> str:
 
 
 def _field(name: str, value: Any) -> str:
-    inner = _block(value) if isinstance(value, dict | list) and value else escape(plain(value))
+    if isinstance(value, list) and value and not any(isinstance(item, dict | list) for item in value):
+        inner = escape(_cut("\n".join(map(plain, value))))
+    else:
+        inner = _block(value) if isinstance(value, dict | list) and value else escape(plain(value))
     return f"<dt>{escape(name.replace('_', ' '))}</dt><dd>{inner}</dd>"
 
 
@@ -94,10 +96,3 @@ def moment_html(at: datetime) -> str:
     """Return a time as a person reads it; the page cannot know the reader's time zone."""
     at = at.astimezone(UTC)
     return f'<time datetime="{at.isoformat()}">{at.day} {at:%B %Y, %H:%M} UTC</time>'
-
-
-def details_html(rows: Mapping[str, str]) -> str:
-    """Return a list of names and HTML."""
-    return (
-        "<dl>" + "".join(f"<dt>{escape(name)}</dt><dd>{html}</dd>" for name, html in rows.items()) + "</dl>"
-    )

@@ -27,7 +27,7 @@ from everstep.server.bodies import read_form
 from everstep.server.checks import token_of
 from everstep.server.endpoint import Service
 from everstep.server.forms import answer_of, form_html
-from everstep.server.look import context_html, details_html, message, moment_html, page
+from everstep.server.look import context_html, message, moment_html, page
 
 _ANSWERED = "Somebody has answered this already, or its time was over. There is nothing left to do."
 
@@ -97,11 +97,13 @@ def _asking(
     title = wait.prompt or _TITLES.get(wait.kind, "Your answer is needed")
     parts = [f'<p class="where">{escape(wait.flow)} · {escape(wait.node)}</p>', f"<h1>{escape(title)}</h1>"]
     if error is not None:
-        parts.append(f'<p class="note" role="alert">{escape(str(error))}</p>')
-    if wait.context is not None:
-        parts += ["<h2>Details</h2>", context_html(wait.context)]
+        said = str(error)
+        parts.append(f'<p class="note" role="alert">{escape(said[:1].upper() + said[1:])}</p>')
     if wait.due_at is not None:
-        parts += ["<h2>When</h2>", details_html({_DUE.get(wait.kind, "answer by"): moment_html(wait.due_at)})]
+        what = "Goes on at" if wait.kind == "timer" else "Answer by"
+        parts.append(f'<p class="due">{what} {moment_html(wait.due_at)}</p>')
+    if wait.context is not None:
+        parts.append(context_html(wait.context))
     parts.append(form_html(wait, given or {}))
     foot = f"Run {escape(wait.run_id)}"
     return page(title, "\n".join(parts), status=200 if error is None else error.http_status, foot=foot)
@@ -112,8 +114,6 @@ _TITLES = {
     "timer": "Waiting for its time",
     "callback": "Waiting for a message",
 }
-
-_DUE = {"timer": "goes on at"}
 
 
 def _thanks(wait: WaitInfo) -> Response:

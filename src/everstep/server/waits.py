@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from everstep.errors import BadRequest
+from everstep.model.waits import WaitStatus
 from everstep.server.bodies import expect_object, read_json
 from everstep.server.checks import (
     RUN_ID,
@@ -34,7 +35,7 @@ async def listing(service: Service, request: Request) -> Response:
         matching(request, "run_id", RUN_ID),
         flow=request.query_params.get("flow"),
         kind=matching(request, "kind", KIND),
-        status=one_of(request, "status", WAIT_STATUSES) or "open",
+        status=WaitStatus(one_of(request, "status", WAIT_STATUSES) or WaitStatus.OPEN),
         limit=limit,
         after=matching(request, "after", WAIT_ID),
     )

@@ -19,8 +19,8 @@ HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 
 def answer(body: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """Return a JSON response."""
-    text = json.dumps(jsonable(body), ensure_ascii=False, allow_nan=False)
+    """Return a JSON response. Values of users have gone through `jsonable` before."""
+    text = json.dumps(body, ensure_ascii=False, allow_nan=False)
     return Response(
         text.encode("utf-8", "backslashreplace"),
         status,
@@ -32,7 +32,7 @@ def answer(body: object, status: int = 200, headers: Mapping[str, str] | None = 
 def failure(error: EverstepError, headers: Mapping[str, str] | None = None) -> Response:
     """Return an error as the response it stands for."""
     extra = {"WWW-Authenticate": "Bearer"} if isinstance(error, Unauthorized) else {}
-    return answer(error.to_wire(), error.http_status, {**extra, **(headers or {})})
+    return answer(jsonable(error.to_wire()), error.http_status, {**extra, **(headers or {})})
 
 
 def internal() -> Response:
@@ -115,7 +115,7 @@ def event_wire(event: Event) -> dict[str, Any]:
         "node": event.node,
         "visit": event.visit,
         "attempt": event.attempt,
-        "data": event.data,
+        "data": {name: jsonable(value) for name, value in event.data.items()},
     }
 
 
