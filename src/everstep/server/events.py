@@ -30,7 +30,7 @@ async def events(service: Service, request: Request) -> Response:
     if not _wants_stream(request):
         return await _page(service, run_id, after, limit)
     if after is not None and info.status.is_final:
-        first = await anext(aiter(service.host.events(run_id, after=after, follow=False)), None)
+        first = await anext(aiter(service.host.events(run_id, after=after, live=False)), None)
         if first is None:
             return Response(
                 status_code=204, headers=HEADERS
@@ -53,7 +53,7 @@ def _after(request: Request) -> str | None:
 
 async def _page(service: Service, run_id: str, after: str | None, limit: int) -> Response:
     found: list[Event] = []
-    async for event in service.host.events(run_id, after=after, follow=False):
+    async for event in service.host.events(run_id, after=after, live=False):
         found.append(event)
         if len(found) == limit:
             break
