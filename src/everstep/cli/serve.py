@@ -96,8 +96,8 @@ def serve(
     async def main() -> None:
         async with AsyncHost(url_of(store) if store else None, base_url=base_url) as async_host:
             app = service.create_app(async_host, loaded, token=token, max_body=max_body, base_url=base_url)
-            worker = async_host.worker(loaded) if work and loaded else None
-            await serving.serve(app, listener, work=worker.run if worker else None, on_ready=ready)
+            worker = async_host.worker(loaded, grace=serving.GRACE) if work and loaded else None
+            await serving.serve(app, listener, worker=worker, on_ready=ready)
 
     with listener:
         asyncio.run(main())

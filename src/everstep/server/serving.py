@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager, suppress
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Protocol
 
 import uvicorn
 
@@ -54,14 +54,22 @@ class _Server(uvicorn.Server):
         yield
 
 
+class Works(Protocol):
+    """What drives runs beside the service."""
+
+    async def run(self) -> object: ...
+
+    def stop(self) -> None: ...
+
+
 async def serve(
     app: Application,
     listener: socket.socket,
     *,
-    work: Callable[[], Coroutine[Any, Any, None]] | None = None,
+    worker: Works | None = None,
     on_ready: Callable[[], None] = lambda: None,
 ) -> None:
-    """Answer requests until SIGTERM or SIGINT; with `work`, drive runs meanwhile.
+    """Answer requests until SIGTERM or SIGINT; with a worker, drive runs meanwhile.
 
     What is under way gets a little time to finish. A worker that fails takes the service down with it.
     """
@@ -80,20 +88,22 @@ async def serve(
     def stop() -> None:
         app.service.stopping.set()
         server.should_exit = True
+        if worker is not None:
+            worker.stop()
 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
-    worker = asyncio.ensure_future(work()) if work is not None else None
-    if worker is not None:
-        worker.add_done_callback(lambda _: stop())
+    work = asyncio.ensure_future(worker.run()) if worker is not None else None
+    if work is not None:
+        work.add_done_callback(lambda _: stop())
     on_ready()
     try:
         await server.serve(sockets=[listener])
+        if work is not None:
+            await work
     finally:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
-        if worker is not None:
-            worker.cancel()
-            with suppress(asyncio.CancelledError):
-                await worker
+        if work is not None:
+            work.cancel()
