@@ -72,20 +72,21 @@ def serve(
         from everstep.server import app as service
         from everstep.server import guards, serving
     except ModuleNotFoundError as error:
-        if error.name not in ("starlette", "uvicorn"):
+        package = (error.name or "").partition(".")[0]
+        if package not in ("starlette", "uvicorn"):
             raise
         raise BadRequest(
-            f"serve needs the package {error.name}, which is not installed.",
+            f"serve needs the package {package}, which is not installed.",
             fix="Install it with: pip install 'everstep[web]'",
         ) from error
     token = _read_token(token_file, no_auth=no_auth)
     token = None if token is None else guards.check_token(token, token_file or TOKEN_VARIABLE)
     loaded = [load_flow(text) for text in flows]
     _check_names(loaded)
+    if base_url is not None and not base_url.startswith(("http://", "https://")):
+        raise BadRequest(f"--base-url {base_url} is not a URL.", fix="Write https://flows.example.com.")
     listener = serving.listen(host, port, has_token=token is not None)
     base_url = (base_url or serving.address_of(listener)).rstrip("/")
-    if not base_url.startswith(("http://", "https://")):
-        raise BadRequest(f"--base-url {base_url} is not a URL.", fix="Write https://flows.example.com.")
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("everstep.access").setLevel(logging.WARNING if quiet else logging.INFO)
 

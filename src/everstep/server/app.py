@@ -18,7 +18,7 @@ from everstep.graph.flow import Flow
 from everstep.server.endpoint import MAX_BODY, Endpoint, Guard, Service
 from everstep.server.guards import check_bearer
 from everstep.server.openapi import document
-from everstep.server.redaction import redacted
+from everstep.server.redaction import redacted, without_tokens
 from everstep.server.routes import ENDPOINTS
 from everstep.server.wire import failure, internal
 
@@ -128,7 +128,9 @@ class _Resource:
             return await endpoint.handler(self._service, request)
         except EverstepError as error:
             if error.http_status >= 500:
-                log.error("%s %s: [%s] %s", request.method, self._path, error.code, error)
+                log.error(
+                    "%s %s: [%s] %s", request.method, self._path, error.code, without_tokens(str(error))
+                )
             return failure(error)
         except ClientDisconnect:
             return Response(status_code=GONE)

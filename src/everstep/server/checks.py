@@ -16,8 +16,8 @@ from everstep.server.bodies import cut
 RUN_ID = r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}"
 WAIT_ID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 TOKEN = r"et_[A-Za-z0-9_-]{43}"
-EVENT_ID = r"[0-9]{1,15}\.[0-9]{1,9}"
-CHECKPOINT = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|[0-9]{1,15}"
+EVENT_ID = r"[0-9]{1,10}\.[0-9]{1,9}"
+CHECKPOINT = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|[0-9]{1,10}"
 
 MOST = 1000
 """How many lines a listing gives at most."""

@@ -74,7 +74,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         handler=events.events,
         query=(Query("after", pattern(EVENT_ID), "Only what came after this event."), _LIMIT),
         answers={
-            200: Answer("Events.", {events.STREAM: TEXT, JSON: ref("Events")}),
+            200: Answer("Events.", {events.STREAM: ref("StreamedEvent"), JSON: ref("Events")}),
             204: Answer("The run has ended, and there are no more events."),
         },
         errors=(404,),

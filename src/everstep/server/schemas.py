@@ -136,6 +136,13 @@ SCHEMAS: dict[str, Schema] = {
             "data": OBJECT,
         }
     ),
+    "StreamedEvent": exactly(
+        {
+            "id": pattern(EVENT_ID),
+            "event": {"type": "string", "enum": list(get_args(EventKind))},
+            "data": {"type": "string", "contentMediaType": "application/json", "contentSchema": ref("Event")},
+        }
+    ),
     "Events": exactly({"events": list_of(ref("Event")), "next": or_null(pattern(EVENT_ID)), "ended": FLAG}),
     "Health": exactly({"status": {"const": "ok"}}),
 }

@@ -14,25 +14,26 @@ from everstep.client.views import RunInfo, RunResult, RunState, Unreadable, Wait
 from everstep.errors import EverstepError, Unauthorized, ValueUnreadable
 from everstep.model.records import ErrorInfo
 from everstep.runtime.events import Event
+from everstep.server.redaction import without_tokens
 
 HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 
 def answer(body: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """Return a JSON response. Values of users have gone through `jsonable` before."""
-    text = json.dumps(body, ensure_ascii=False, allow_nan=False)
-    return Response(
-        text.encode("utf-8", "backslashreplace"),
-        status,
-        {**HEADERS, **(headers or {})},
-        media_type="application/json",
-    )
+    return _response(json.dumps(body, ensure_ascii=False, allow_nan=False), status, headers)
+
+
+def _response(text: str, status: int, headers: Mapping[str, str] | None) -> Response:
+    body = text.encode("utf-8", "backslashreplace")
+    return Response(body, status, {**HEADERS, **(headers or {})}, media_type="application/json")
 
 
 def failure(error: EverstepError, headers: Mapping[str, str] | None = None) -> Response:
     """Return an error as the response it stands for."""
     extra = {"WWW-Authenticate": "Bearer"} if isinstance(error, Unauthorized) else {}
-    return answer(jsonable(error.to_wire()), error.http_status, {**extra, **(headers or {})})
+    text = json.dumps(jsonable(error.to_wire()), ensure_ascii=False, allow_nan=False)
+    return _response(without_tokens(text), error.http_status, {**extra, **(headers or {})})
 
 
 def internal() -> Response:

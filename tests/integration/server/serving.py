@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx
@@ -100,14 +99,23 @@ async def serving(
             yield Serving(client, host, app, clock)
 
 
-def with_service(
-    work: Callable[[Serving], Awaitable[None]], folder: Path | None = None, **options: Any
-) -> None:
-    """Run a test's work against a service on a real database, or in memory."""
-    url = f"sqlite:///{folder}/runs.db" if folder is not None else "memory:"
+def served(**options: Any) -> Callable[[Callable[[Serving], Awaitable[None]]], Callable[[], None]]:
+    """Turn a test that awaits into one that pytest calls, with a service of its own."""
 
-    async def main() -> None:
-        async with serving(url, **options) as s:
-            await work(s)
+    def wrap(test: Callable[[Serving], Awaitable[None]]) -> Callable[[], None]:
+        async def main() -> None:
+            async with serving(**options) as s:
+                await test(s)
 
-    asyncio.run(main())
+        def run() -> None:
+            asyncio.run(main())
+
+        run.__name__ = run.__qualname__ = test.__name__
+        return run
+
+    return wrap
+
+
+def code_of(response: httpx.Response) -> tuple[int, str]:
+    """Return the status of an error and its code."""
+    return response.status_code, response.json()["code"]
