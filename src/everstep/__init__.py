@@ -3,7 +3,16 @@
 from everstep.client.diff import Diff
 from everstep.client.host import AsyncHost
 from everstep.client.sync import Host
-from everstep.client.views import Change, CheckpointInfo, Divergence, Replay, RunInfo, RunResult, RunState
+from everstep.client.views import (
+    Change,
+    CheckpointInfo,
+    Delivery,
+    Divergence,
+    Replay,
+    RunInfo,
+    RunResult,
+    RunState,
+)
 from everstep.errors import EverstepError
 from everstep.graph.channel import Channel
 from everstep.graph.context import Context
@@ -23,6 +32,7 @@ __all__ = [
     "Channel",
     "CheckpointInfo",
     "Context",
+    "Delivery",
     "Diff",
     "Divergence",
     "Durability",

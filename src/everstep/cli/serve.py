@@ -93,6 +93,9 @@ def serve(
     def ready() -> None:
         names = ", ".join(flow.name for flow in loaded) or "none"
         click.echo(f"listening at {serving.address_of(listener)}, flows: {names}", err=True)
+        if loaded and not os.environ.get("EVERSTEP_KEY"):
+            hint = "without EVERSTEP_KEY a link is told once, to notifiers; POST /waits/ID/reissue makes another"
+            click.secho(hint, err=True, dim=True)
 
     async def main() -> None:
         async with AsyncHost(url_of(store) if store else None, base_url=base_url) as async_host:

@@ -128,7 +128,7 @@ class Deliveries:
 
 
 def flow_of(row: RunRow, flows: Iterable[Flow]) -> Flow | None:
-    """Return the flow of a run, if it is among these; one that changed since is found too, and refused later."""
+    """Return the flow of a run, if it is among these; one that changed since is found, and refused later."""
     named = [flow for flow in flows if flow.name == row.flow_id]
     exact = [flow for flow in named if flow.plan.hash == row.flow_hash]
     return next(iter(exact or named), None)

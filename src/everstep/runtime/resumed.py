@@ -34,5 +34,6 @@ class Resumed(msgspec.Struct, frozen=True, kw_only=True):
     def to_wire(self) -> dict[str, Any]:
         """Return the labels, and the rest under `resume`, as JSON has it."""
         rest = {"frontier": self.frontier, "attempt": self.attempt, "resumed_at": self.resumed_at}
-        wire: dict[str, Any] = msgspec.json.decode(msgspec.json.encode({"labels": self.labels, "resume": rest}))
+        encoded = msgspec.json.encode({"labels": self.labels, "resume": rest})
+        wire: dict[str, Any] = msgspec.json.decode(encoded)
         return wire
