@@ -94,7 +94,9 @@ def serve(
         names = ", ".join(flow.name for flow in loaded) or "none"
         click.echo(f"listening at {serving.address_of(listener)}, flows: {names}", err=True)
         if loaded and not os.environ.get("EVERSTEP_KEY"):
-            hint = "without EVERSTEP_KEY a link is shown once, to notifiers; POST /waits/ID/reissue makes more"
+            hint = (
+                "without EVERSTEP_KEY a link is shown once, to notifiers; POST /waits/ID/reissue makes more"
+            )
             click.secho(hint, err=True, dim=True)
 
     async def main() -> None:

@@ -180,11 +180,11 @@ class AsyncHost:
         )
         return [self._wait(row) for row in rows]
 
-    async def wait(self, token_or_id: str) -> WaitInfo:
+    async def wait(self, token_or_id: str | None) -> WaitInfo:
         """Return one wait, by its id or its token. Looking uses nothing up."""
         return self._wait((await self._answers.find(token_or_id)).row)
 
-    async def answer(self, token_or_id: str, answer: Any = None) -> WaitInfo:
+    async def answer(self, token_or_id: str | None, answer: Any = None) -> WaitInfo:
         """Settle a wait with an answer, once. The run goes on when a worker, or `resume`, drives it.
 
         An answer of the wrong shape is refused and uses nothing up; so is a second one.
@@ -206,7 +206,7 @@ class AsyncHost:
         row, token = await self._answers.reissue(wait_id, span, single_use)
         return self._wait(row, token)
 
-    async def revoke(self, token_or_id: str) -> None:
+    async def revoke(self, token_or_id: str | None) -> None:
         """Make the token of a wait worthless; the wait stays open for whoever has access to the store."""
         await self._answers.revoke(token_or_id)
 

@@ -221,11 +221,11 @@ class Host:
             lambda host: host.waits(run_id, flow=flow, kind=kind, status=status, limit=limit, after=after)
         )
 
-    def wait(self, token_or_id: str) -> WaitInfo:
+    def wait(self, token_or_id: str | None) -> WaitInfo:
         """Return one wait, by its id or its token. Looking uses nothing up."""
         return self._lanes.call(lambda host: host.wait(token_or_id))
 
-    def answer(self, token_or_id: str, answer: Any = None) -> WaitInfo:
+    def answer(self, token_or_id: str | None, answer: Any = None) -> WaitInfo:
         """Settle a wait with an answer, once. The run goes on when a worker, or `resume`, drives it.
 
         An answer of the wrong shape is refused and uses nothing up; so is a second one.
@@ -245,7 +245,7 @@ class Host:
         """Make a new token for an open wait and return it with the wait; the old one dies."""
         return self._lanes.call(lambda host: host.reissue(wait_id, ttl=ttl, single_use=single_use))
 
-    def revoke(self, token_or_id: str) -> None:
+    def revoke(self, token_or_id: str | None) -> None:
         """Make the token of a wait worthless; the wait stays open for whoever has access to the store."""
         return self._lanes.call(lambda host: host.revoke(token_or_id))
 

@@ -27,6 +27,7 @@ from everstep.model.leases import Lease
 from everstep.model.records import CheckpointRecord, ErrorInfo, StepRecord
 from everstep.model.waits import WaitRow, WaitStatus
 from everstep.ports.store import RunRow, Signal, Verdict, WaitFilter
+from everstep.runtime.announce import announce
 from everstep.runtime.desk import first_values
 from everstep.runtime.drive import Drive
 from everstep.runtime.events import Event, EventKind, tell
@@ -393,6 +394,9 @@ class Runs:
                 return outcome._replace(tokens={**drive.tokens, **outcome.tokens})
             except LeaseConflict:
                 pass  # somebody else has seen it too
+        for row in rows:
+            if row.wait_id not in drive.tokens and row.is_forgotten(now):
+                await announce(self._services, row, None)
         self._emit("run_halted", run_id, {"waits": len(rows)})
         return Outcome(run_id, Status.HALTED, state, space, waits=tuple(rows), tokens=drive.tokens)
 
