@@ -32,7 +32,11 @@ MAY_IMPORT: dict[str, set[str]] = {
         "__init__",
     },
     "server": {"errors", "model", "graph", "runtime.events", "client"},
-    "cli": {"errors", "model", "graph", "runtime.events", "client", "server", "__init__"},
+    # A file with flows may name services of its own, which the command line hands to the host.
+    "cli": {
+        *("errors", "model", "graph", "runtime.events", "runtime.worker", "ports.durability", "client"),
+        *("server", "__init__"),
+    },
     "__init__": {"errors", "model", "graph", "client"},
     "__main__": {"cli"},
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import sys
@@ -12,7 +13,6 @@ from datetime import datetime
 from typing import Any, NoReturn, TextIO
 
 import click
-import msgspec
 
 from everstep import AsyncHost, Flow
 from everstep.cli.listing import STATUS_COLOURS
@@ -183,7 +183,7 @@ class Teller:
 
     def end(self, stats: Stats) -> None:
         """Say what was done in all."""
-        done = msgspec.to_builtins(stats)
+        done: dict[str, int] = {name: getattr(stats, name) for name in stats.__struct_fields__}
         if self._as_json:
             self._write_json({"event": "stopped", **done})
             return
@@ -223,5 +223,5 @@ class Teller:
         click.echo(f"{line}  {said}".rstrip(), file=self._out)
 
     def _write_json(self, value: dict[str, Any]) -> None:
-        self._out.write(msgspec.json.encode(value).decode() + "\n")
+        self._out.write(json.dumps(value) + "\n")
         self._out.flush()
