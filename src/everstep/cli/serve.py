@@ -6,12 +6,13 @@ import asyncio
 import logging
 import os
 from pathlib import Path
+from typing import NoReturn
 
 import click
 
 from everstep import AsyncHost, Flow
-from everstep.cli.loading import load_flow
-from everstep.cli.options import store_option, url_of
+from everstep.cli.loading import load_several
+from everstep.cli.options import host_options, read_key, store_option, url_of
 from everstep.errors import BadRequest
 
 TOKEN_VARIABLE = "EVERSTEP_HTTP_TOKEN"
@@ -19,12 +20,13 @@ TOKEN_VARIABLE = "EVERSTEP_HTTP_TOKEN"
 
 @click.command()
 @store_option
+@host_options
 @click.option(
     "--flow",
     "flows",
     metavar="FILE.py[:FLOW]",
     multiple=True,
-    help="A flow to serve: it can be started, and its runs are driven. Repeat for more.",
+    help="A flow to serve, or all of a file: they can be started, and their runs are driven. Repeatable.",
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen at.")
 @click.option(
@@ -36,7 +38,6 @@ TOKEN_VARIABLE = "EVERSTEP_HTTP_TOKEN"
     help=f"A file with the bearer token that clients must send. [default: {TOKEN_VARIABLE}]",
 )
 @click.option("--no-auth", is_flag=True, help="Ask for no token. Only at an address of this machine alone.")
-@click.option("--base-url", metavar="URL", help="Where people reach the service; for the links it gives out.")
 @click.option(
     "--max-body",
     metavar="BYTES",
@@ -49,19 +50,21 @@ TOKEN_VARIABLE = "EVERSTEP_HTTP_TOKEN"
 @click.option("-q", "--quiet", is_flag=True, help="Do not log requests.")
 def serve(
     store: str | None,
+    key_file: str | None,
+    base_url: str | None,
     flows: tuple[str, ...],
     host: str,
     port: int,
     token_file: str | None,
     no_auth: bool,
-    base_url: str | None,
     max_body: int,
     work: bool,
     quiet: bool,
-) -> int:
+) -> NoReturn:
     """Serve runs, waits and answers over HTTP, and drive runs that are due.
 
-    Stops cleanly on SIGTERM and Ctrl-C: runs under way are given back and go on elsewhere or later.
+    The first Ctrl-C or SIGTERM gives requests and runs ten seconds and hands the others back; the second
+    hands them back at once.
 
     \b
     Example:
@@ -81,8 +84,9 @@ def serve(
         ) from error
     token = _read_token(token_file, no_auth=no_auth)
     token = None if token is None else guards.check_token(token, token_file or TOKEN_VARIABLE)
-    loaded = [load_flow(text) for text in flows]
+    loaded, wired = load_several(flows)
     _check_names(loaded)
+    key = read_key(key_file)
     if base_url is not None and not base_url.startswith(("http://", "https://")):
         raise BadRequest(f"--base-url {base_url} is not a URL.", fix="Write https://flows.example.com.")
     listener = serving.listen(host, port, has_token=token is not None)
@@ -93,14 +97,18 @@ def serve(
     def ready() -> None:
         names = ", ".join(flow.name for flow in loaded) or "none"
         click.echo(f"listening at {serving.address_of(listener)}, flows: {names}", err=True)
-        if loaded and not os.environ.get("EVERSTEP_KEY"):
-            hint = (
-                "without EVERSTEP_KEY a link is shown once, to notifiers; POST /waits/ID/reissue makes more"
-            )
+        if loaded and key is None and not os.environ.get("EVERSTEP_KEY"):
+            hint = "no key: links are shown once, to notifiers; POST /waits/ID/reissue makes one"
             click.secho(hint, err=True, dim=True)
 
     async def main() -> None:
-        async with AsyncHost(url_of(store) if store else None, base_url=base_url) as async_host:
+        async with AsyncHost(
+            url_of(store) if store else None,
+            key=key,
+            base_url=base_url,
+            notifiers=wired.notifiers,
+            schedulers=wired.schedulers,
+        ) as async_host:
             app = service.create_app(async_host, loaded, token=token, max_body=max_body, base_url=base_url)
             worker = async_host.worker(loaded, grace=serving.GRACE) if work and loaded else None
             await serving.serve(app, listener, worker=worker, on_ready=ready)
@@ -108,7 +116,7 @@ def serve(
     with listener:
         asyncio.run(main())
     click.echo("stopped", err=True)
-    return 0
+    os._exit(0)  # a node's thread may never end, and its run was handed back
 
 
 def _read_token(file: str | None, *, no_auth: bool) -> str | None:

@@ -82,6 +82,10 @@ class Deliveries:
             return self._done(row, await self._runs.resume(row.run_id, flow, is_patient=False))
         wait = await self._settle(read)
         row = await self._runs.row(wait.run_id)
+        if row.status.is_final:
+            return self._done(
+                row, await self._runs.recorded(row)
+            )  # an answer reopens no run; an operator may
         flow = flow_of(row, flows)
         outcome: Outcome | None = None
         if flow is not None:

@@ -120,7 +120,8 @@ def answer_of(wait: WaitInfo, given: Mapping[str, str]) -> Any:
         case Form.NUMBER:
             return {"answer": _number(given.get("answer", ""))}
     answer = parse_json(given.get("answer", ""))
-    return answer if wait.kind == "callback" else {"answer": answer}
+    # Only where a wait says what it wants can the wrapping be told from the answer.
+    return answer if wait.kind == "callback" or wait.schema is None else {"answer": answer}
 
 
 def _flag(given: Mapping[str, str], name: str) -> bool:

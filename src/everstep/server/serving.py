@@ -85,7 +85,13 @@ async def serve(
     )
     server = _Server(config)
 
+    work = asyncio.ensure_future(worker.run()) if worker is not None else None
+
     def stop() -> None:
+        if server.should_exit:
+            server.force_exit = True
+            if work is not None:
+                work.cancel()
         app.service.stopping.set()
         server.should_exit = True
         if worker is not None:
@@ -94,14 +100,15 @@ async def serve(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
-    work = asyncio.ensure_future(worker.run()) if worker is not None else None
     if work is not None:
-        work.add_done_callback(lambda _: stop())
+        work.add_done_callback(lambda _: None if server.should_exit else stop())
     on_ready()
     try:
         await server.serve(sockets=[listener])
         if work is not None:
-            await work
+            await asyncio.wait([work])
+            if not work.cancelled():
+                work.result()
     finally:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from everstep import AsyncHost, Host, wait
+from everstep import AsyncHost, Host, node, wait
 from everstep.errors import BadRequest, LeaseConflict
 from everstep.graph.flow import Flow
 from everstep.runtime.events import Event
@@ -167,6 +167,24 @@ def test_an_answer_for_a_flow_that_is_not_loaded_is_kept_for_a_worker() -> None:
             assert (await host.info(waiting.run_id)).status == "completed"
 
     asyncio.run(main())
+
+
+def test_an_answer_does_not_reopen_a_failed_run() -> None:
+    tries: list[int] = []
+
+    @node(output="x")
+    def fail() -> int:
+        tries.append(1)
+        raise RuntimeError("boom")
+
+    both = Flow("both", [wait.callback("one"), fail])
+    with Host("memory:", key=KEY) as host:
+        result = host.run(both)
+        assert result.status == "failed"
+        [waiting] = host.waits(result.run_id)
+        delivery = host.deliver({"token": waiting.token, "answer": 1}, [both])
+        assert delivery.result is not None
+        assert (delivery.result.status, delivery.resumed, len(tries)) == ("failed", None, 1)
 
 
 @served()

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from everstep import Flow, wait
+from everstep import Flow, node, wait
 from everstep.server import look
 from tests.integration.server.serving import (
     NO_SUCH_TOKEN,
@@ -25,6 +25,20 @@ from tests.integration.server.serving import (
     paid,
     served,
 )
+
+
+@node(output="said", halts=True)
+def ask_anything() -> wait.Wait:
+    return wait.Wait(prompt="Say something.")
+
+
+@node(output="said", halts=True)
+def ask_numbers() -> wait.Wait | dict[str, int]:
+    return wait.Wait()
+
+
+own = Flow("own", [ask_anything])
+typed = Flow("typed", [ask_numbers])
 
 
 class Page(HTMLParser):
@@ -136,6 +150,8 @@ ANSWERS: list[tuple[Flow, dict[str, str], Any, str]] = [
     (ask_text, {"answer": "Ann\r\nLee"}, "Ann\nLee", ""),
     (ask_number, {"answer": " 42 "}, 42, ""),
     (paid, {"answer": '{"sum": [1, 2]}'}, {"sum": [1, 2]}, ""),
+    (own, {"answer": '{"sum": 3}'}, {"sum": 3}, ""),
+    (typed, {"answer": '{"answer": 3}'}, {"answer": 3}, ""),
 ]
 
 

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 
 import httpx
 import pytest
@@ -92,7 +93,8 @@ def until(client: httpx.Client, path: str, text: str) -> httpx.Response:
 def test_a_run_is_started_approved_on_its_page_and_finished(tmp_path: Path) -> None:
     (tmp_path / "token").write_text(f"{TOKEN}\n")
     arguments = ("--flow", "expenses.py", "--token-file", "token")
-    with process(tmp_path, *arguments, EVERSTEP_KEY="k" * 32) as served:
+    (tmp_path / "key").write_text("k" * 32)
+    with process(tmp_path, *arguments, "--key-file", "key") as served:
         with httpx.Client(base_url=served.address, headers=BEARER) as client:
             started = client.post("/runs", json={"flow": "expense", "inputs": {"amount": 7}, "run_id": "A1"})
             assert started.status_code == 202
@@ -122,11 +124,15 @@ def test_an_open_stream_does_not_hold_up_the_end(tmp_path: Path) -> None:
     ):
         client.post("/runs", json={"flow": "expense", "inputs": {"amount": 7}, "run_id": "A1"})
         until(client, "/runs/A1", "halted")
+        for _ in range(2):  # whoever goes away early leaves nothing behind
+            with client.stream("GET", "/runs/A1/events") as stream:
+                assert next(line for line in stream.iter_lines() if "run_halted" in line)
         with client.stream("GET", "/runs/A1/events") as stream:
             lines = stream.iter_lines()
             assert next(line for line in lines if "run_halted" in line)
             assert served.stop(signal.SIGINT) == 0
             assert not [line for line in lines if line.startswith("event: ")]
+        assert "Traceback" not in served.printed
 
 
 @pytest.mark.slow
@@ -150,6 +156,7 @@ REFUSED = [
     ([], {"EVERSTEP_HTTP_TOKEN": "short"}, "16 or more"),
     (["--no-auth", "--base-url", "flows.example"], {}, "not a URL"),
     (["--no-auth", "--flow", "a.py", "--flow", "b.py"], {}, "two flows are called expense"),
+    (["--no-auth", "--flow", "a.py", "--flow", "c.py"], {}, "two files define 'ann' differently"),
 ]
 
 
@@ -161,9 +168,16 @@ def test_what_would_not_be_safe_is_refused(
     monkeypatch.delenv("EVERSTEP_HTTP_TOKEN", raising=False)
     for name, value in more.items():
         monkeypatch.setenv(name, value)
-    for name in ("a", "b"):
-        (tmp_path / f"served_{name}.py").write_text(FLOWS)
-    arguments = [word.replace("a.py", "served_a.py").replace("b.py", "served_b.py") for word in arguments]
+    told = "\nnotifiers = {'ann': lambda notice: None}\n"
+    (tmp_path / "served_a.py").write_text(FLOWS + told)
+    (tmp_path / "served_b.py").write_text(FLOWS)
+    (tmp_path / "served_c.py").write_text(FLOWS.replace("expense", "other") + told)
+    for name in "abc":
+        monkeypatch.setitem(
+            sys.modules, f"served_{name}", ModuleType("none")
+        )  # so that it is as it was afterwards
+        del sys.modules[f"served_{name}"]
+    arguments = [re.sub(r"^(\w)\.py$", r"served_\1.py", word) for word in arguments]
     with pytest.raises(BadRequest, match=message):
         serve.main(["--port", "0", *arguments], standalone_mode=False)
 
