@@ -15,8 +15,10 @@ from types import ModuleType
 import httpx
 import pytest
 
+from everstep import Host
 from everstep.cli.serve import serve
 from everstep.errors import BadRequest
+from everstep.server import serving
 from tests.architecture.sources import PACKAGE
 
 TOKEN = "a-token-of-the-process"
@@ -47,11 +49,16 @@ def environment(**more: str) -> dict[str, str]:
 class Process:
     """A serving process: where it listens, and what it has printed."""
 
-    def __init__(self, folder: Path, *arguments: str, **more: str) -> None:
-        (folder / "expenses.py").write_text(FLOWS)
+    def __init__(self, folder: Path, *arguments: str, flows: str = FLOWS, **more: str) -> None:
+        (folder / "expenses.py").write_text(flows)
         command = [sys.executable, "-m", "everstep", "serve", "--store", "runs.db", "--port", "0", *arguments]
         self._process = subprocess.Popen(
-            command, cwd=folder, env=environment(**more), stderr=subprocess.PIPE, text=True
+            command,
+            cwd=folder,
+            env=environment(**more),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         assert self._process.stderr is not None
         self.printed = first = self._process.stderr.readline()
@@ -59,9 +66,12 @@ class Process:
         assert found is not None, first + self._process.stderr.read()
         self.address = found[1]
 
-    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+    def tell(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
-        _, rest = self._process.communicate(timeout=20)
+
+    def stop(self, number: signal.Signals = signal.SIGTERM, within: float = 30) -> int:
+        self._process.send_signal(number)
+        _, rest = self._process.communicate(timeout=within)
         self.printed += rest
         return self._process.returncode
 
@@ -72,8 +82,8 @@ class Process:
 
 
 @contextmanager
-def process(folder: Path, *arguments: str, **more: str) -> Iterator[Process]:
-    started = Process(folder, *arguments, **more)
+def process(folder: Path, *arguments: str, flows: str = FLOWS, **more: str) -> Iterator[Process]:
+    started = Process(folder, *arguments, flows=flows, **more)
     try:
         yield started
     finally:
@@ -133,6 +143,23 @@ def test_an_open_stream_does_not_hold_up_the_end(tmp_path: Path) -> None:
             assert served.stop(signal.SIGINT) == 0
             assert not [line for line in lines if line.startswith("event: ")]
         assert "Traceback" not in served.printed
+
+
+@pytest.mark.slow
+def test_a_second_signal_hands_a_stuck_run_back_at_once(tmp_path: Path) -> None:
+    stuck = FLOWS.replace("    return {", "    import time; time.sleep(600)\n    return {")
+    with (
+        process(tmp_path, "--flow", "expenses.py", "--no-auth", flows=stuck) as served,
+        httpx.Client(base_url=served.address) as client,
+    ):
+        client.post("/runs", json={"flow": "expense", "inputs": {"amount": 7}, "run_id": "A1"})
+        until(client, "/runs/A1", '"is_driven": true')
+        served.tell(signal.SIGTERM)
+        with pytest.raises(httpx.HTTPError):
+            until(client, "/healthz", "no longer")
+        assert served.stop(within=serving.GRACE - 2) == 0
+    with Host(f"sqlite:///{tmp_path}/runs.db") as host:
+        assert not host.info("A1").is_driven
 
 
 @pytest.mark.slow
