@@ -1,9 +1,20 @@
 """everstep: durable graph flows. Write functions, wire them into a graph, and every step lasts."""
 
+from everstep import notify, wait
 from everstep.client.diff import Diff
 from everstep.client.host import AsyncHost
 from everstep.client.sync import Host
-from everstep.client.views import Change, CheckpointInfo, Divergence, Replay, RunInfo, RunResult, RunState
+from everstep.client.views import (
+    Change,
+    CheckpointInfo,
+    Divergence,
+    Event,
+    Replay,
+    RunInfo,
+    RunResult,
+    RunState,
+    WaitInfo,
+)
 from everstep.errors import EverstepError
 from everstep.graph.channel import Channel
 from everstep.graph.context import Context
@@ -27,6 +38,7 @@ __all__ = [
     "Divergence",
     "Durability",
     "END",
+    "Event",
     "EverstepError",
     "Flow",
     "Gate",
@@ -39,13 +51,16 @@ __all__ = [
     "RunResult",
     "RunState",
     "Status",
+    "WaitInfo",
     "__version__",
     "at_least",
     "chain",
     "critical",
     "ifelse",
     "node",
+    "notify",
     "parallel",
     "quorum",
     "route",
+    "wait",
 ]

@@ -32,7 +32,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "__init__",
     },
     "cli": {"errors", "model", "graph", "runtime.events", "client", "__init__"},
-    "__init__": {"errors", "model", "graph", "client"},
+    "__init__": {"errors", "model", "graph", "client", "notify", "wait"},
     "__main__": {"cli"},
 }
 
