@@ -61,6 +61,14 @@ def load(text: str) -> tuple[Flow, Wired]:
     return find_flow(module, spec), wired_in(module, spec)
 
 
+def load_all(text: str) -> tuple[list[Flow], Wired]:
+    """Load the file or module and return the flow that is meant, or else all that are not inside others."""
+    spec = Spec.parse(text)
+    module = load_module(spec)
+    flows = [find_flow(module, spec)] if spec.flow else outermost(module) or [find_flow(module, spec)]
+    return flows, wired_in(module, spec)
+
+
 def wired_in(module: ModuleType, spec: Spec) -> Wired:
     """Return the `notifiers` and the `schedulers` that a file defines, each by alias."""
     wired = Wired(_mapping(module, "notifiers"), _mapping(module, "schedulers"))
@@ -179,19 +187,25 @@ def _nearby(path: Path) -> str:
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
+def outermost(module: ModuleType) -> list[Flow]:
+    """Return the flows of a module that are not inside another of them."""
+    distinct = {id(flow): flow for flow in vars(module).values() if isinstance(flow, Flow)}
+    inner = {id(node.inner) for flow in distinct.values() for node in flow.plan.nodes if node.inner}
+    return [flow for flow in distinct.values() if id(flow.plan) not in inner]
+
+
 def find_flow(module: ModuleType, spec: Spec) -> Flow:
     """Return the flow of that name, or the only one that is not inside another."""
     flows = {name: value for name, value in vars(module).items() if isinstance(value, Flow)}
     listed = ", ".join(f"{spec.place}:{name}" for name in flows)
     if not spec.flow:
-        distinct = {id(flow): flow for flow in flows.values()}
-        inner = {id(node.inner) for flow in distinct.values() for node in flow.plan.nodes if node.inner}
-        outermost = [flow for flow in distinct.values() if id(flow.plan) not in inner]
-        if len(outermost) == 1:
-            return outermost[0]
+        found = outermost(module)
+        if len(found) == 1:
+            return found[0]
         if not flows:
             fix = "Define one at the top level: flow = Flow('name', [...])."
             raise BadRequest(f"{spec.place} has no flow.", fix=fix)
+        distinct = {id(flow) for flow in flows.values()}
         raise BadRequest(f"{spec.place} has {len(distinct)} flows.", fix=f"Name one: {listed}")
     if spec.flow in flows:
         return flows[spec.flow]

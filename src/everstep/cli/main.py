@@ -34,6 +34,7 @@ COMMANDS = {
     "runs": Lazy("everstep.cli.listing", "runs", "List runs, newest first."),
     "waits": Lazy("everstep.cli.waits", "waits", "List what runs wait for, the oldest first."),
     "answer": Lazy("everstep.cli.answer", "answer", "Answer what a run waits for."),
+    "worker": Lazy("everstep.cli.worker", "worker", "Drive the runs of some flows whenever they are due."),
     "log": Lazy("everstep.cli.log", "log", "Show the checkpoints of a run in order."),
     "show": Lazy("everstep.cli.show", "show", "Show a run, or one of its steps in full."),
     "state": Lazy("everstep.cli.state", "state", "Show the values of a run at one checkpoint."),
@@ -62,6 +63,7 @@ MEANT = {
     "rerun": "replay",
     **dict.fromkeys(("branch", "copy"), "fork"),
     **dict.fromkeys(("prune", "trim", "gc", "cleanup"), "clean-up"),
+    **dict.fromkeys(("work", "workers", "daemon", "agent"), "worker"),
     "help": "--help",
 }
 """What people mean who come from other programs."""

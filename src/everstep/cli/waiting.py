@@ -155,7 +155,10 @@ def settled(wait: WaitInfo) -> str:
         by = f" by {one_line(str(wait.answer['approver']))}" if wait.answer.get("approver") else ""
         comment = f": {one_line(str(wait.answer['comment']))}" if wait.answer.get("comment") else ""
         return f"{verdict}{by}{comment}"
-    return "fired early" if wait.kind == "timer" else f"answered: {preview(wait.answer, 60)}"
+    if wait.kind == "timer":
+        return "fired early"
+    word = {True: "yes", False: "no"}.get(wait.answer) if isinstance(wait.answer, bool) else None
+    return f"answered: {word or preview(wait.answer, 60)}"
 
 
 def status_of(wait: WaitInfo, now: datetime) -> str:
@@ -202,7 +205,8 @@ def wait_lines(waits: Sequence[WaitInfo], store: str | None, *, with_tokens: boo
         question = asked(wait)
         if width is not None:
             question = cut(question, max(width - len(stands) - 7, 0))
-        yield f"  {click.style('‖', fg='yellow')} {stands}  {click.style(question, dim=True)}".rstrip()
+        mark = click.style("‖", fg="yellow")
+        yield f"  {mark} {stands}" + (f"  {click.style(question, dim=True)}" if question else "")
         if wait.status is WaitStatus.OPEN:
             command, other = how_to_answer(wait, store)
             yield f"      {command}" + (click.style(f"  {other}", dim=True) if other else "")

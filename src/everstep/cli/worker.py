@@ -1,0 +1,227 @@
+"""`everstep worker`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any, NoReturn, TextIO
+
+import click
+import msgspec
+
+from everstep import AsyncHost, Flow
+from everstep.cli.listing import STATUS_COLOURS
+from everstep.cli.loading import Wired, load_all
+from everstep.cli.options import host_options, json_option, read_key, store_option, url_of
+from everstep.cli.plain import clock_time, count, one_line
+from everstep.cli.run import stdout_kept_clean
+from everstep.cli.waiting import noun
+from everstep.errors import BadRequest
+from everstep.model.enums import Status
+from everstep.runtime.events import Event
+from everstep.runtime.worker import Stats, Worker
+
+
+@click.command()
+@click.argument("places", metavar="FILE.py[:FLOW]...", nargs=-1)
+@click.option("--flow", "more", metavar="FILE.py[:FLOW]", multiple=True, help="The same, as an option.")
+@click.option(
+    "--concurrency", type=click.IntRange(min=1), default=32, show_default=True, help="So many runs at once."
+)
+@click.option("--per-flow", "limits", metavar="NAME=N", multiple=True, help="So many at once of this flow.")
+@click.option("--once", is_flag=True, help="Work until nothing is due, then end.")
+@host_options
+@store_option
+@json_option
+def worker(
+    places: tuple[str, ...],
+    more: tuple[str, ...],
+    concurrency: int,
+    limits: tuple[str, ...],
+    once: bool,
+    key_file: str | None,
+    base_url: str | None,
+    store: str | None,
+    as_json: bool,
+) -> NoReturn:
+    """Drive the runs of some flows whenever they are due, beside any number of other workers.
+
+    Due are runs that were accepted, whose waits are answered or over, or whose owner died. Without :FLOW, all
+    flows of a file are driven that are not inside another. A line tells of each run that is claimed, halts or
+    ends; with --json, an object on a line of its own.
+
+    The first Ctrl-C or SIGTERM lets runs end or halt for up to 30 seconds and hands the others back; the
+    second hands them all back.
+
+    \b
+    Examples:
+      everstep worker orders.py refunds.py:refund --concurrency 8
+      everstep worker orders.py --once
+    """
+    specs = [*places, *more]
+    if not specs:
+        raise BadRequest("a worker needs a flow to drive.", fix="Write: everstep worker FILE.py")
+    teller = Teller(sys.stdout, as_json=as_json)
+    with stdout_kept_clean(as_json):
+        flows, wired = _load(specs)
+        host = AsyncHost(
+            url_of(store) if store else None,
+            on_event=teller,
+            key=read_key(key_file),
+            base_url=base_url,
+            notifiers=wired.notifiers,
+            schedulers=wired.schedulers,
+        )
+        code = asyncio.run(_work(host, flows, teller, concurrency, _limits(limits), once=once))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # a node's thread may never end, and its run was handed back
+
+
+def _load(specs: Sequence[str]) -> tuple[list[Flow], Wired]:
+    flows: list[Flow] = []
+    notifiers: dict[str, Any] = {}
+    schedulers: dict[str, Any] = {}
+    for spec in specs:
+        found, wired = load_all(spec)
+        flows += [flow for flow in found if flow not in flows]
+        for known, given in ((notifiers, wired.notifiers), (schedulers, wired.schedulers)):
+            for alias, service in given.items():
+                if known.setdefault(alias, service) is not service:
+                    raise BadRequest(f"two files define {alias!r} differently.", fix="Name one otherwise.")
+    return flows, Wired(notifiers, schedulers)
+
+
+def _limits(pairs: Sequence[str]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for pair in pairs:
+        name, _, number = pair.rpartition("=")
+        if not name or not number.isdecimal():
+            raise BadRequest(f"--per-flow {pair!r} is not NAME=N.", fix="Write --per-flow orders=2.")
+        found[name] = int(number)
+    return found
+
+
+async def _work(
+    host: AsyncHost,
+    flows: Sequence[Flow],
+    teller: Teller,
+    concurrency: int,
+    per_flow: dict[str, int],
+    *,
+    once: bool,
+) -> int:
+    """Work until there is nothing to do, or somebody says stop; returns the exit code."""
+    async with host:
+        hand = host.worker(flows, concurrency=concurrency, per_flow=per_flow)
+        teller.begin(host.url, sorted({flow.name for flow in flows}), concurrency)
+        task = asyncio.ensure_future(hand.run(until_idle=once))
+        stopping = Stopping(hand, task, teller)
+        with stopping.heard():
+            try:
+                stats = await task
+            except asyncio.CancelledError:
+                stats = hand.stats
+        teller.end(stats)
+    return 130 if task.cancelled() else 0
+
+
+class Stopping:
+    """What signals do: the first lets runs end, the second hands them back, the third leaves."""
+
+    def __init__(self, hand: Worker, task: asyncio.Task[Stats], teller: Teller) -> None:
+        self._hand = hand
+        self._task = task
+        self._teller = teller
+        self._heard = 0
+
+    @contextlib.contextmanager
+    def heard(self) -> Iterator[None]:
+        """Take signals for a while."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._hear)
+        try:
+            yield
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
+
+    def _hear(self) -> None:
+        self._heard += 1
+        if self._heard == 1:
+            self._hand.stop()
+            self._teller.note("stopping: runs under way may end or halt; once more to hand them back at once")
+        elif self._heard == 2:
+            self._task.cancel()
+        else:
+            os._exit(130)
+
+
+class Teller:
+    """Tells of each run that is claimed, halts or ends, in a line."""
+
+    def __init__(self, out: TextIO, *, as_json: bool) -> None:
+        self._out = out
+        self._as_json = as_json
+        self._runs: dict[str, tuple[str, datetime, list[str]]] = {}
+        """Of the runs under way: the flow, when it was claimed, and what it came to wait for."""
+
+    def begin(self, url: str, flows: Sequence[str], concurrency: int) -> None:
+        """Say what this worker does."""
+        self.note(f"worker on {url} drives {', '.join(flows)}, {concurrency} at once; stop with Ctrl-C")
+
+    def note(self, text: str) -> None:
+        """Say something that is about no run, on stderr."""
+        if not self._as_json:
+            click.secho(text, err=True, dim=True)
+
+    def end(self, stats: Stats) -> None:
+        """Say what was done in all."""
+        done = msgspec.to_builtins(stats)
+        if self._as_json:
+            self._write_json({"event": "stopped", **done})
+            return
+        claimed = done.pop("claimed")
+        parts = [f"{number} {name.replace('_', ' ')}" for name, number in done.items() if number]
+        what = f": {', '.join(parts)}" if parts else ""
+        self.note(f"worker claimed {count(claimed, 'run')}{what}")
+
+    def __call__(self, event: Event) -> None:
+        data = event.data
+        flow, since, asked = self._runs.get(event.run_id, (data.get("flow", ""), event.at, []))
+        match event.kind:
+            case "run_resumed":
+                self._runs[event.run_id] = (data["flow"], event.at, [])
+                about = {"checkpoint": data["sequence"]}
+                self._write(event, "claimed", data["flow"], about, f"from checkpoint {data['sequence']}")
+            case "step_halted":
+                asked.append(f"{event.node} ({noun(data['wait']['kind'])})")
+            case "run_halted":
+                self._runs.pop(event.run_id, None)
+                about = {"waits": data["waits"], "seconds": (event.at - since).total_seconds()}
+                said = f"waits for {', '.join(asked[:3])}" if asked else count(data["waits"], "wait")
+                self._write(event, "halted", flow, about, said)
+            case "run_ended":
+                self._runs.pop(event.run_id, None)
+                about = {"error": data["error"], "seconds": (event.at - since).total_seconds()}
+                self._write(event, data["status"], flow, about, one_line(data["error"] or ""))
+
+    def _write(self, event: Event, what: str, flow: str, about: dict[str, Any], said: str) -> None:
+        if self._as_json:
+            head = {"event": what, "at": event.at.isoformat(), "run_id": event.run_id, "flow": flow}
+            self._write_json({**head, **about})
+            return
+        colour = STATUS_COLOURS[Status(what)] if what != "claimed" else "cyan"
+        time = click.style(clock_time(event.at), dim=True)
+        line = f"{time}  {click.style(what.ljust(9), fg=colour)}  {event.run_id}  {flow}"
+        click.echo(f"{line}  {said}".rstrip(), file=self._out)
+
+    def _write_json(self, value: dict[str, Any]) -> None:
+        self._out.write(msgspec.json.encode(value).decode() + "\n")
+        self._out.flush()
