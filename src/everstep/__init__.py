@@ -7,6 +7,7 @@ from everstep.client.sync import Host
 from everstep.client.views import (
     Change,
     CheckpointInfo,
+    Delivery,
     Divergence,
     Event,
     Replay,
@@ -34,6 +35,7 @@ __all__ = [
     "Channel",
     "CheckpointInfo",
     "Context",
+    "Delivery",
     "Diff",
     "Divergence",
     "Durability",

@@ -40,6 +40,10 @@ EverstepError
 ├── HaltNeedsDurability       DAG-CKPT-002             a node that halts, in a flow that is kept nowhere
 ├── TooLarge                  request.too_large        a body above the limit
 ├── Unauthorized              request.unauthorized     no bearer token, or a wrong one
+├── Forbidden                 request.forbidden        a request that a web page elsewhere may have sent
+├── NoSuchPath                request.no_such_path     nothing is served there
+├── MethodNotAllowed          request.bad_method       something is served there, but not that way
+├── FlowNotFound              flow.not_found           no flow of that name is loaded here
 ├── RunNotFound               DAG-CKPT-006             no such run or checkpoint
 ├── CheckpointPinned          run.pinned               a fork needs what was to be removed
 ├── LeaseConflict             DAG-CKPT-007             somebody else drives this run
@@ -280,6 +284,30 @@ class Unauthorized(EverstepError):
     code = "request.unauthorized"
     exit_code = 2
     http_status = 401
+
+
+class Forbidden(EverstepError):
+    code = "request.forbidden"
+    exit_code = 2
+    http_status = 403
+
+
+class NoSuchPath(EverstepError):
+    code = "request.no_such_path"
+    exit_code = 2
+    http_status = 404
+
+
+class MethodNotAllowed(EverstepError):
+    code = "request.bad_method"
+    exit_code = 2
+    http_status = 405
+
+
+class FlowNotFound(EverstepError):
+    code = "flow.not_found"
+    exit_code = 2
+    http_status = 404
 
 
 class RunNotFound(EverstepError):

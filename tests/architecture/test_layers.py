@@ -31,7 +31,12 @@ MAY_IMPORT: dict[str, set[str]] = {
         *("errors", "model", "codec", "graph", "engine", "ports", "runtime", "stores", "registry", "client"),
         "__init__",
     },
-    "cli": {"errors", "model", "graph", "runtime.events", "client", "__init__"},
+    "server": {"errors", "model", "graph", "runtime.events", "client"},
+    # A file with flows may name services of its own, which the command line hands to the host.
+    "cli": {
+        *("errors", "model", "graph", "runtime.events", "runtime.worker", "ports.durability", "client"),
+        *("server", "__init__"),
+    },
     "__init__": {"errors", "model", "graph", "client", "notify", "wait"},
     "__main__": {"cli"},
 }
@@ -45,6 +50,7 @@ MAY_USE: dict[str, set[str]] = {
     "client": {"msgspec"},
     "stores": {"apsw", "msgspec"},
     "testing": {"apsw", "hypothesis", "msgspec", "pytest"},
+    "server": {"starlette", "uvicorn"},
     "cli": {"click", "rich"},
 }
 

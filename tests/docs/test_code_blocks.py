@@ -189,7 +189,7 @@ def shown_commands(page: str) -> Iterator[list[str]]:
 def test_command_on_the_page_exists_with_its_options(page: str) -> None:
     for name, *words in shown_commands(page):
         assert name in COMMANDS, f"{page}: everstep {name}"
-        unknown = {w.partition("=")[0] for w in words if w.startswith("-")} - options_of(name)
+        unknown = {w.partition("=")[0] for w in words if w.startswith("-") and w != "-"} - options_of(name)
         assert not unknown, f"{page}: everstep {name} has no {unknown}"
 
 
@@ -197,7 +197,8 @@ def options_of(name: str) -> set[str]:
     context = click.Context(cli)
     command = cli.get_command(context, name)
     assert command is not None
-    return {option for param in command.get_params(context) for option in param.opts if option[0] == "-"}
+    params = command.get_params(context)
+    return {option for param in params for option in (*param.opts, *param.secondary_opts) if option[0] == "-"}
 
 
 def anchors_of(page: str) -> set[str]:

@@ -134,6 +134,7 @@ def test_a_host_bundles_the_services_it_has() -> None:
     with Host("none:") as host:
         bundle = host.durability
         assert bundle.max_durability_mode is Mode.OFF
-        assert bundle.checkpoint_store is bundle.checkpoint_blob_store is None
+        assert bundle.checkpoint_store is None
+        assert bundle.checkpoint_blob_store is None
         assert bundle.resume_signal_source is None
         assert bundle.resume_scheduler() is None

@@ -33,7 +33,8 @@ FLOW = Flow("f", [first, second, third], durability="strong")
 
 def alter(path: Path, offset: int) -> int:
     """Change one bit of a record, counted from the newest; returns how many there are."""
-    with apsw.Connection(str(path)) as db:
+    db = apsw.Connection(str(path))
+    try:
         found = list(db.execute("SELECT position, body FROM checkpoints ORDER BY position DESC"))
         position, body = found[offset]
         db.execute(
@@ -41,6 +42,8 @@ def alter(path: Path, offset: int) -> int:
             (body[:40] + bytes([body[40] ^ 1]) + body[41:], position),
         )
         return len(found)
+    finally:
+        db.close()
 
 
 @pytest.mark.parametrize("offset", [0, 1, 2])

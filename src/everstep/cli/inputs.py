@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import sys
-import types
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Any
 
 from everstep import Flow
+from everstep.client.shaping import options_of, plain_hint, shaped
 from everstep.errors import BadRequest, InputError
-from everstep.graph.hints import UNKNOWN, fits, hints_of, spell
+from everstep.graph.hints import fits, spell
 
 _TRUE = {"true", "yes", "on", "1"}
 _FALSE = {"false", "no", "off", "0"}
@@ -35,7 +34,7 @@ def gather_inputs(flow: Flow, pairs: Iterable[str], file: str | None) -> dict[st
             raise BadRequest(f"--input {name} is given twice.", fix=fix)
         seen.add(name)
         inputs[name] = read_value(name, text, flow.input_hints(name))
-    return {name: _shaped(name, value, flow.input_hints(name)) for name, value in inputs.items()}
+    return {name: shaped(name, value, flow.input_hints(name)) for name, value in inputs.items()}
 
 
 def gather_channel(flow: Flow, pairs: Iterable[str]) -> dict[str, Any] | None:
@@ -49,47 +48,8 @@ def gather_channel(flow: Flow, pairs: Iterable[str]) -> dict[str, Any] | None:
             raise BadRequest(f"--channel {key} is given twice.", fix="Give it once.")
         hint = (flow.channel or {}).get(key)
         hints = [] if hint is None else [hint]
-        found[key] = _shaped(key, read_value(key, text, hints, option="--channel"), hints)
+        found[key] = shaped(key, read_value(key, text, hints, option="--channel"), hints)
     return found or None
-
-
-def _shaped(name: str, value: Any, hints: list[Any]) -> Any:
-    """Build the dataclass that all readers of an input want from the object that was given."""
-    return build(name, value, hints[0]) if hints and all(hint == hints[0] for hint in hints) else value
-
-
-def build(where: str, value: Any, hint: Any) -> Any:
-    """Return the value with JSON objects turned into the dataclasses that the hint names."""
-    for option in _options(hint):
-        if isinstance(option, type) and dataclasses.is_dataclass(option) and isinstance(value, dict):
-            return _instance(where, value, option)
-        arguments = get_args(option)
-        if get_origin(option) is list and isinstance(value, list):
-            return [build(f"{where}[{k}]", item, arguments[0]) for k, item in enumerate(value)]
-        if get_origin(option) is dict and isinstance(value, dict):
-            return {key: build(f"{where}.{key}", item, arguments[1]) for key, item in value.items()}
-    return value
-
-
-def _instance(where: str, value: dict[str, Any], cls: type) -> Any:
-    found = hints_of(cls)
-    hints = {field.name: found.get(field.name, UNKNOWN) for field in dataclasses.fields(cls)}
-    try:
-        instance = cls(
-            **{name: build(f"{where}.{name}", part, hints.get(name)) for name, part in value.items()}
-        )
-    except (TypeError, ValueError) as error:
-        takes = ", ".join(f"{f.name}: {spell(hints[f.name])}" for f in dataclasses.fields(cls) if f.init)
-        reason = str(error).rpartition("__init__() ")[2]
-        raise InputError(
-            f"input {where} does not make {cls.__name__}: {reason}.", fix=f"Its fields are {takes}."
-        ) from error
-    for field in dataclasses.fields(cls):
-        part = getattr(instance, field.name, None)
-        if field.name in value and not fits(part, hints[field.name]):
-            wanted = spell(hints[field.name])
-            raise InputError(f"input {where}.{field.name} is {part!r:.40}.", fix=f"It takes {wanted}.")
-    return instance
 
 
 def _read_file(file: str) -> dict[str, Any]:
@@ -111,11 +71,11 @@ def _read_file(file: str) -> dict[str, Any]:
 
 def read_value(name: str, text: str, hints: list[Any], *, option: str = "--input") -> Any:
     """Read what stands after `name=`: text for a str, else JSON if it parses, else text."""
-    options = [option for hint in hints for option in _options(hint)]
-    if str in map(_plain, hints):
+    options = [option for hint in hints for option in options_of(hint)]
+    if str in map(plain_hint, hints):
         return text
     for kind in (int, float, bool):
-        if hints and all(_plain(hint) is kind for hint in hints):
+        if hints and all(plain_hint(hint) is kind for hint in hints):
             return _convert(name, text, kind, option)
     parsed = _parse(text)
     if parsed is _NOT_JSON:
@@ -128,17 +88,6 @@ def read_value(name: str, text: str, hints: list[Any], *, option: str = "--input
             fix="Say which with --inputs-file, where text stands in quotes.",
         )
     return parsed
-
-
-def _plain(hint: Any) -> Any:
-    return _plain(get_args(hint)[0]) if get_origin(hint) is Annotated else hint
-
-
-def _options(hint: Any) -> list[Any]:
-    hint = _plain(hint)
-    if get_origin(hint) in (Union, types.UnionType):
-        return [option for part in get_args(hint) for option in _options(part)]
-    return [hint]
 
 
 def _parse(text: str) -> Any:

@@ -7,7 +7,7 @@ import importlib
 import importlib.util
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -67,6 +67,21 @@ def load_all(text: str) -> tuple[list[Flow], Wired]:
     module = load_module(spec)
     flows = [find_flow(module, spec)] if spec.flow else outermost(module) or [find_flow(module, spec)]
     return flows, wired_in(module, spec)
+
+
+def load_several(texts: Sequence[str]) -> tuple[list[Flow], Wired]:
+    """Load what one process is to drive: the flows of several files, and the services beside them."""
+    flows: list[Flow] = []
+    notifiers: dict[str, Any] = {}
+    schedulers: dict[str, Any] = {}
+    for text in texts:
+        found, wired = load_all(text)
+        flows += [flow for flow in found if flow not in flows]
+        for known, given in ((notifiers, wired.notifiers), (schedulers, wired.schedulers)):
+            for alias, service in given.items():
+                if known.setdefault(alias, service) is not service:
+                    raise BadRequest(f"two files define {alias!r} differently.", fix="Name one otherwise.")
+    return flows, Wired(notifiers, schedulers)
 
 
 def wired_in(module: ModuleType, spec: Spec) -> Wired:

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import base64
-import dataclasses
 import json
-import math
 import pprint
 import reprlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from datetime import date, datetime, time, timedelta
-from decimal import Decimal
-from enum import Enum
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 from itertools import islice
-from pathlib import PurePath
 from typing import Any
-from uuid import UUID
 
-from everstep.client.views import Stored
+from everstep.client.plain_json import jsonable as jsonable
+from everstep.client.plain_json import safe_repr as safe_repr
 from everstep.client.views import Unreadable as UnreadableValue
 from everstep.errors import ValueUnreadable
 from everstep.model.enums import Status
@@ -26,19 +20,6 @@ from everstep.model.records import ErrorInfo
 
 PREVIEW = 72
 """How many characters a preview takes at most, besides the note on the size."""
-
-DEEPEST = 200
-"""How many levels of a nested value are written as JSON."""
-
-_TEXT_OF: dict[type, Callable[[Any], str]] = {
-    datetime: datetime.isoformat,
-    date: date.isoformat,
-    time: time.isoformat,
-    timedelta: str,
-    Decimal: str,
-    PurePath: str,
-    UUID: str,
-}
 
 
 class Unreadable(UnreadableValue):
@@ -60,71 +41,6 @@ def write_json(value: object) -> None:
     except UnicodeEncodeError:  # half a surrogate pair, or a terminal that knows no more than ASCII
         text = json.dumps(shown, indent=2)
     sys.stdout.write(text + "\n")
-
-
-def jsonable(value: object, depth: int = 0) -> Any:
-    """Return the value as JSON has it; what JSON has no form for becomes a tagged object."""
-    deeper = depth + 1
-    if deeper > DEEPEST:
-        return {"$type": _class_name(value), "text": "<nested too deeply>"}
-    match value:
-        case UnreadableValue():
-            return {"$type": "unreadable", "text": value.why}
-        case Enum():
-            return {"$type": _class_name(value), "text": value.name, "value": jsonable(value.value, deeper)}
-        case Stored():
-            fields = {name: jsonable(field, deeper) for name, field in value.fields.items()}
-            return {"$type": value.type_name.replace(":", "."), **fields}
-        case None | bool():
-            return value
-        case int():
-            # Python refuses to write integers of more than 4300 digits.
-            return int(value) if value.bit_length() < 14_000 else {"$type": "int", "text": hex(value)}
-        case float():
-            return float(value) if math.isfinite(value) else {"$type": "float", "text": repr(float(value))}
-        case str():
-            return str.__str__(value)
-        case bytes() | bytearray() | memoryview():
-            return {"$type": "bytes", "base64": base64.b64encode(value).decode()}
-        case Mapping():
-            return _jsonable_mapping(value, deeper)
-        case list() | tuple():
-            return [jsonable(item, deeper) for item in value]
-        case set() | frozenset():
-            return {"$type": type(value).__name__, "items": [jsonable(item, deeper) for item in value]}
-    return _jsonable_object(value, deeper)
-
-
-def _jsonable_mapping(value: Mapping[Any, Any], depth: int) -> Any:
-    if all(type(key) is str for key in value) and "$type" not in value:
-        return {key: jsonable(item, depth) for key, item in value.items()}
-    return {"$type": "dict", "items": [[jsonable(k, depth), jsonable(v, depth)] for k, v in value.items()]}
-
-
-def _jsonable_object(value: object, depth: int) -> Any:
-    for kind, text_of in _TEXT_OF.items():
-        if isinstance(value, kind):
-            return {"$type": kind.__name__, "text": text_of(value)}
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        names = [field.name for field in dataclasses.fields(value)]
-    else:
-        names = list(getattr(value, "__struct_fields__", ()))
-    if names:
-        fields = {name: jsonable(getattr(value, name, None), depth) for name in names}
-        return {"$type": _class_name(value), **fields}
-    return {"$type": _class_name(value), "text": safe_repr(value)}
-
-
-def _class_name(value: object) -> str:
-    return f"{type(value).__module__}.{type(value).__qualname__}"
-
-
-def safe_repr(value: object) -> str:
-    """Return `repr(value)`, or what kept it from being made."""
-    try:
-        return repr(value)
-    except Exception as error:
-        return f"<{_class_name(value)}: its repr raised {type(error).__name__}>"
 
 
 class _Short(reprlib.Repr):

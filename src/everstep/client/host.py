@@ -10,7 +10,16 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from everstep.client.diff import Diff, compare_states
-from everstep.client.views import CheckpointInfo, Divergence, Replay, RunInfo, RunResult, RunState, WaitInfo
+from everstep.client.views import (
+    CheckpointInfo,
+    Delivery,
+    Divergence,
+    Replay,
+    RunInfo,
+    RunResult,
+    RunState,
+    WaitInfo,
+)
 from everstep.codec.values import Values
 from everstep.errors import BadRequest
 from everstep.graph.flow import Flow
@@ -20,12 +29,13 @@ from everstep.model.enums import Mode, Status
 from everstep.model.records import CheckpointRecord
 from everstep.model.waits import WaitRow, WaitStatus
 from everstep.ports.durability import HostDurability, Notifier, ResumeScheduler
-from everstep.ports.store import RunFilter, RunRow, WaitFilter
+from everstep.ports.store import Counts, RunFilter, RunRow, WaitFilter
 from everstep.ports.system import Clock, Ids
 from everstep.registry import DEFAULT_URL, NO_STORE, Opened, open_store
 from everstep.runtime.answers import Answers
 from everstep.runtime.bisect import bisect
 from everstep.runtime.bundle import Bundle
+from everstep.runtime.delivery import Deliveries
 from everstep.runtime.events import Event, Listener
 from everstep.runtime.forking import Edits, fork
 from everstep.runtime.housekeeping import clean_up
@@ -175,11 +185,11 @@ class AsyncHost:
         )
         return [self._wait(row) for row in rows]
 
-    async def wait(self, token_or_id: str) -> WaitInfo:
+    async def wait(self, token_or_id: str | None) -> WaitInfo:
         """Return one wait, by its id or its token. Looking uses nothing up."""
         return self._wait((await self._answers.find(token_or_id)).row)
 
-    async def answer(self, token_or_id: str, answer: Any = None) -> WaitInfo:
+    async def answer(self, token_or_id: str | None, answer: Any = None) -> WaitInfo:
         """Settle a wait with an answer, once. The run goes on when a worker, or `resume`, drives it.
 
         An answer of the wrong shape is refused and uses nothing up; so is a second one.
@@ -201,7 +211,7 @@ class AsyncHost:
         row, token = await self._answers.reissue(wait_id, span, single_use)
         return self._wait(row, token)
 
-    async def revoke(self, token_or_id: str) -> None:
+    async def revoke(self, token_or_id: str | None) -> None:
         """Make the token of a wait worthless; the wait stays open for whoever has access to the store."""
         await self._answers.revoke(token_or_id)
 
@@ -243,6 +253,24 @@ class AsyncHost:
         """
         async for event in follow(self._services, self._runs, run_id, after, live=live):
             yield event
+
+    async def deliver(self, message: Mapping[str, Any], flows: Iterable[Flow]) -> Delivery:
+        """Take in a message that lets a run go on, as a queue, a timer or `POST /resume` brings it.
+
+        It is `{"token": ..., "answer": ...}`, `{"wait_id": ...}` if its time is over, `{"wait_id": ...,
+        "answer": ...}`, or `{"checkpoint_id": ...}`. The answer is checked and settles the wait; then the run
+        is driven here if its flow is among `flows` and no other process has it.
+        """
+        delivered = await Deliveries(self._services, self._runs, self._answers).deliver(message, flows)
+        outcome = delivered.outcome
+        if outcome is None:
+            return Delivery(delivered.run_id, None, [self._wait(row) for row in delivered.waits], None)
+        result = self._result(outcome)
+        return Delivery(delivered.run_id, result, result.waits, outcome.resumed)
+
+    async def counts(self) -> Counts:
+        """Count runs by status and open waits by kind."""
+        return await self._services.store.counts()
 
     async def cancel(self, run_id: str) -> Status:
         """Cancel a run; `running` means that its owner was told and will stop at its next write."""

@@ -17,7 +17,16 @@ from typing import Any, Literal, NamedTuple, Self, TypeVar
 
 from everstep.client.diff import Diff
 from everstep.client.host import AsyncHost
-from everstep.client.views import CheckpointInfo, Divergence, Replay, RunInfo, RunResult, RunState, WaitInfo
+from everstep.client.views import (
+    CheckpointInfo,
+    Delivery,
+    Divergence,
+    Replay,
+    RunInfo,
+    RunResult,
+    RunState,
+    WaitInfo,
+)
 from everstep.codec.values import Values
 from everstep.errors import BadRequest
 from everstep.graph.flow import Flow
@@ -25,6 +34,7 @@ from everstep.model.enums import Mode, Status
 from everstep.model.records import CheckpointRecord
 from everstep.model.waits import WaitStatus
 from everstep.ports.durability import HostDurability, Notifier, ResumeScheduler
+from everstep.ports.store import Counts
 from everstep.ports.system import Clock, Ids
 from everstep.registry import Opened
 from everstep.runtime.events import Event, Listener
@@ -216,11 +226,11 @@ class Host:
             lambda host: host.waits(run_id, flow=flow, kind=kind, status=status, limit=limit, after=after)
         )
 
-    def wait(self, token_or_id: str) -> WaitInfo:
+    def wait(self, token_or_id: str | None) -> WaitInfo:
         """Return one wait, by its id or its token. Looking uses nothing up."""
         return self._lanes.call(lambda host: host.wait(token_or_id))
 
-    def answer(self, token_or_id: str, answer: Any = None) -> WaitInfo:
+    def answer(self, token_or_id: str | None, answer: Any = None) -> WaitInfo:
         """Settle a wait with an answer, once. The run goes on when a worker, or `resume`, drives it.
 
         An answer of the wrong shape is refused and uses nothing up; so is a second one.
@@ -240,7 +250,7 @@ class Host:
         """Make a new token for an open wait and return it with the wait; the old one dies."""
         return self._lanes.call(lambda host: host.reissue(wait_id, ttl=ttl, single_use=single_use))
 
-    def revoke(self, token_or_id: str) -> None:
+    def revoke(self, token_or_id: str | None) -> None:
         """Make the token of a wait worthless; the wait stays open for whoever has access to the store."""
         return self._lanes.call(lambda host: host.revoke(token_or_id))
 
@@ -272,6 +282,19 @@ class Host:
             if event is None:
                 return
             yield event
+
+    def deliver(self, message: Mapping[str, Any], flows: Iterable[Flow]) -> Delivery:
+        """Take in a message that lets a run go on, as a queue, a timer or `POST /resume` brings it.
+
+        It is `{"token": ..., "answer": ...}`, `{"wait_id": ...}` if its time is over, `{"wait_id": ...,
+        "answer": ...}`, or `{"checkpoint_id": ...}`. The answer is checked and settles the wait; then the run
+        is driven here if its flow is among `flows` and no other process has it.
+        """
+        return self._lanes.call(lambda host: host.deliver(message, flows))
+
+    def counts(self) -> Counts:
+        """Count runs by status and open waits by kind."""
+        return self._lanes.call(lambda host: host.counts())
 
     def cancel(self, run_id: str) -> Status:
         """Cancel a run; `running` means that its owner was told and will stop at its next write."""

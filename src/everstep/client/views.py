@@ -35,6 +35,7 @@ from everstep.runtime.events import Event as Event
 from everstep.runtime.lineage import Link
 from everstep.runtime.rehydrate import Rehydrated
 from everstep.runtime.replay import Replay as Replay
+from everstep.runtime.resumed import Resumed as Resumed
 from everstep.runtime.runs import Outcome
 from everstep.runtime.values import ValueSpace
 
@@ -180,6 +181,19 @@ class WaitInfo:
 
     def __repr__(self) -> str:
         return f"<{self.kind} {self.node!r} of run {self.run_id}: {self.status.value}>"
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """What a delivered message did to its run."""
+
+    run_id: str
+    result: RunResult | None
+    """What the run came to here; none if another process has it, or its flow is not known here."""
+    waits: list[WaitInfo]
+    """What the run waits for now."""
+    resumed: Resumed | None
+    """How it was taken up here: ids, frontier, attempt, time."""
 
 
 class RunState(Mapping[str, Any]):

@@ -13,7 +13,7 @@ from everstep.graph.hints import UNKNOWN, accepts, fits, spell
 from everstep.graph.joins import JoinNode
 from everstep.graph.loops import UncutLoop, reachable
 from everstep.graph.node import END, Gate, Node
-from everstep.graph.plan import Limits, Plan
+from everstep.graph.plan import Limits, Plan, deep_nodes
 from everstep.graph.subflow import Subflow
 from everstep.graph.waits import answer_hint
 from everstep.graph.wiring import Layout, Wired, flatten
@@ -143,7 +143,7 @@ class Flow:
         return Subflow(self.plan, name=name or self.name, inputs=inputs, is_atomic=is_atomic, select=select)
 
     def _refuse_halts(self, name: str) -> None:
-        for path, node in _deep(self.plan, ""):
+        for path, node in deep_nodes(self.plan):
             if node.halts:
                 raise FlowError(
                     f"{path!r} may halt, but flow {name!r} is to be atomic: one step has no place to wait.",
@@ -284,14 +284,6 @@ def _without_own_seeds(subflow: Node, given: Sequence[Node]) -> Node:
         if p.required or p.name in over or p.source in others or p.source not in subflow.outputs
     )
     return subflow if len(kept) == len(subflow.params) else subflow._copy(params=kept)
-
-
-def _deep(plan: Plan, prefix: str) -> Iterable[tuple[str, Node]]:
-    """Yield every node of a plan and of the flows inside it, with its path."""
-    for n in plan.nodes:
-        yield prefix + n.name, n
-        if isinstance(n.inner, Plan):
-            yield from _deep(n.inner, f"{prefix}{n.name}/")
 
 
 def _did_you_mean(name: str, known: Sequence[str]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -331,3 +331,11 @@ def _gather(pairs: Iterable[tuple[str, int]] | Iterable[tuple[int, int]]) -> dic
 def hash_of(blueprint: bytes) -> str:
     """Return the name under which a structure is kept."""
     return hashlib.sha256(blueprint).hexdigest()[:32]
+
+
+def deep_nodes(plan: Plan, prefix: str = "") -> Iterator[tuple[str, Node]]:
+    """Yield every node of a plan and of the flows inside it, with its path."""
+    for n in plan.nodes:
+        yield prefix + n.name, n
+        if isinstance(n.inner, Plan):
+            yield from deep_nodes(n.inner, f"{prefix}{n.name}/")

@@ -7,6 +7,9 @@ from enum import StrEnum
 
 import msgspec
 
+TIME_TO_TELL = timedelta(seconds=30)
+"""How long whoever opens a wait has to tell of it; then others do."""
+
 
 class WaitStatus(StrEnum):
     """Where a wait stands."""
@@ -81,6 +84,10 @@ class WaitRow(msgspec.Struct, frozen=True, kw_only=True):
             return False
         is_scheduled = self.scheduler == "" or self.due_at is None or self.schedule_id is not None
         return not is_scheduled or (self.notifies and self.notified_at is None)
+
+    def is_forgotten(self, now: datetime) -> bool:
+        """True if whoever opened it had time enough to tell of it, and did not."""
+        return self.is_untold and now - self.opened_at >= TIME_TO_TELL
 
     def changed(self, change: WaitChange) -> WaitRow:
         """Return the wait with what a change gives."""

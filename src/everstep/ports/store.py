@@ -147,6 +147,15 @@ class WaitFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Continue a listing: only waits opened after this one."""
 
 
+class Counts(msgspec.Struct, frozen=True, kw_only=True):
+    """How much a store keeps."""
+
+    runs: dict[str, int]
+    """By status."""
+    waits: dict[str, int]
+    """Those that are open, by kind."""
+
+
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """What a store promises."""
 
@@ -262,6 +271,12 @@ class CheckpointStore(Protocol):
 
     def changes(self) -> int:
         """Return a number that is another one once somebody else wrote. It costs next to nothing."""
+
+    async def counts(self) -> Counts:
+        """Count runs by status and open waits by kind."""
+
+    async def run_at(self, checkpoint_id: str) -> str | None:
+        """Return the run whose newest record this is, if it can still go on. It may have to look for long."""
 
     async def ack(self, run_id: str) -> None:
         """Note that a run's result was taken, so that retention may apply."""

@@ -35,8 +35,12 @@ class Answers:
         self._services = services
         self._keeper = keeper
 
-    async def find(self, token_or_id: str) -> Found:
+    async def find(self, token_or_id: str | None) -> Found:
         """Return the wait that a token or an id names."""
+        if token_or_id is None:
+            raise WaitNotFound(
+                "no wait is named: this process does not know the token.", fix="Use the id of the wait."
+            )
         if looks_like_token(token_or_id):
             row = await self._services.tokens.find(token_or_id)
             return Found(row, hash_of(token_or_id))
@@ -47,7 +51,7 @@ class Answers:
             )
         return Found(found, None)
 
-    async def answer(self, token_or_id: str, answer: Any) -> WaitRow:
+    async def answer(self, token_or_id: str | None, answer: Any) -> WaitRow:
         """Check an answer and settle its wait with it, once."""
         row, token_hash = await self.find(token_or_id)
         if row.status is not WaitStatus.OPEN:
@@ -104,7 +108,7 @@ class Answers:
         )
         return (await self.find(row.wait_id)).row, token
 
-    async def revoke(self, token_or_id: str) -> None:
+    async def revoke(self, token_or_id: str | None) -> None:
         """Make the token of a wait worthless; the wait stays open."""
         row, _ = await self.find(token_or_id)
         await self._services.store.change_wait(row.wait_id, WaitChange(token_hash=None))

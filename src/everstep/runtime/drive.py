@@ -120,6 +120,7 @@ class Drive:
             return Status.CANCELLED
         finally:
             self._late.close()
+            self._waiting.close()
             await self._beside.stop()
 
     def stop(self, reason: EverstepError) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from copy import copy
 
 from everstep.errors import BadRequest, HaltNeedsDurability, ServiceMissing
 from everstep.graph.flow import Flow
 from everstep.graph.node import Node
-from everstep.graph.plan import Plan
+from everstep.graph.plan import deep_nodes
 from everstep.model.durability import Durability
 from everstep.model.enums import Mode
 from everstep.runtime.services import Services
@@ -22,7 +21,7 @@ def preflight(flow: Flow, services: Services) -> Flow:
     Without a store nothing can be kept, so the flow runs with durability off.
     """
     check_flow(flow)
-    halting = [(path, node) for path, node in _deep(flow.plan, "") if node.halts or node.requires]
+    halting = [(path, node) for path, node in deep_nodes(flow.plan) if node.halts or node.requires]
     if halting:
         _check_services(flow, halting, services)
     if services.max_mode is Mode.OFF:
@@ -67,15 +66,6 @@ def _check_services(flow: Flow, halting: list[tuple[str, Node]], services: Servi
             services.schedulers.of(alias)
         for alias in node.notifiers:
             services.notifiers.of(alias)
-
-
-def _deep(plan: Plan, prefix: str) -> Iterator[tuple[str, Node]]:
-    """Yield every node of a flow and of the flows inside it, with its path."""
-    for i, node in enumerate(plan.nodes):
-        yield prefix + plan.paths[i], node
-        child = plan.children.get(i)
-        if child is not None and not child.is_leaf:
-            yield from _deep(child.plan, f"{prefix}{plan.paths[i]}/")
 
 
 def check_flow(flow: object) -> None:

@@ -27,6 +27,7 @@ from everstep.model.leases import Lease
 from everstep.model.records import CheckpointRecord, ErrorInfo, StepRecord
 from everstep.model.waits import WaitRow, WaitStatus
 from everstep.ports.store import RunRow, Signal, Verdict, WaitFilter
+from everstep.runtime.announce import announce
 from everstep.runtime.desk import first_values
 from everstep.runtime.drive import Drive
 from everstep.runtime.events import Event, EventKind, tell
@@ -37,6 +38,7 @@ from everstep.runtime.lineage import Lineage
 from everstep.runtime.patience import patiently
 from everstep.runtime.preflight import preflight
 from everstep.runtime.rehydrate import Rehydrated
+from everstep.runtime.resumed import Resumed
 from everstep.runtime.sameness import check_same_flow, check_same_inputs
 from everstep.runtime.services import Services
 from everstep.runtime.staying import stay
@@ -60,6 +62,8 @@ class Outcome(NamedTuple):
     """What it waits for, if it halted."""
     tokens: Mapping[str, str] = {}
     """Tokens that were made for its waits just now."""
+    resumed: Resumed | None = None
+    """How it was taken up, if it was there before."""
 
 
 class Runs:
@@ -143,15 +147,22 @@ class Runs:
         return await self._continue(row, flow)
 
     async def resume(
-        self, run_id: str, flow: Flow, start: str | None = None, *, wait: bool = False
+        self,
+        run_id: str,
+        flow: Flow,
+        start: str | None = None,
+        *,
+        wait: bool = False,
+        is_patient: bool = True,
     ) -> Outcome:
         """Continue an unfinished run, or reopen one that failed at the node where it failed.
 
-        With `start` it begins at that node instead, whatever was due.
+        With `start` it begins at that node instead, whatever was due. Whoever is not patient gets the
+        `LeaseConflict` at once.
         """
         flow = preflight(flow, self._services)
         async with self._services.turn():
-            outcome = await self._resume(run_id, flow, start)
+            outcome = await self._resume(run_id, flow, start, is_patient=is_patient)
         return await stay(self._services, self, outcome, flow) if wait else outcome
 
     async def drive_claimed(self, row: RunRow, lease: Lease, flow: Flow) -> Outcome:
@@ -159,7 +170,7 @@ class Runs:
         async with self._services.turn():
             return await self._take_up(row, lease, flow)
 
-    async def _resume(self, run_id: str, flow: Flow, start: str | None) -> Outcome:
+    async def _resume(self, run_id: str, flow: Flow, start: str | None, *, is_patient: bool) -> Outcome:
         row = await self.row(run_id)
         await check_same_flow(self._services, self, row, flow)
         if start is not None and start not in flow.plan.index:
@@ -168,7 +179,7 @@ class Runs:
             )
         if start is None and row.status.is_final and row.status not in _REOPENABLE:
             return await self.recorded(row)
-        return await self._continue(row, flow, start)
+        return await self._continue(row, flow, start, is_patient=is_patient)
 
     async def cancel(self, run_id: str) -> Status:
         """Cancel a run. Its owner, if it has a live one, stops at its next write; else it ends at once."""
@@ -288,8 +299,10 @@ class Runs:
         journal = Journal(services, _identity(flow, run_id), flow.durability, state, space)
         return journal, state, space, drafts
 
-    async def _continue(self, row: RunRow, flow: Flow, start: str | None = None) -> Outcome:
-        lease = await self._claim(row.run_id, flow.durability, waits=True)
+    async def _continue(
+        self, row: RunRow, flow: Flow, start: str | None = None, *, is_patient: bool = True
+    ) -> Outcome:
+        lease = await self._claim(row.run_id, flow.durability, waits=is_patient)
         row = await self.row(row.run_id)
         if row.status.is_final and row.status not in _REOPENABLE and start is None:
             await self._release(lease)  # its owner ended it while we waited
@@ -299,6 +312,7 @@ class Runs:
     async def _take_up(self, row: RunRow, lease: Lease, flow: Flow, start: str | None = None) -> Outcome:
         try:
             journal, state, space = await self._reopen_journal(row, flow.plan, flow.durability, lease)
+            resumed = self._resumed(journal, state, lease)
             if start is not None:
                 journal.add(StepRecord(path=START, decision=(start,)), ())
                 await journal.flush(Trigger.RESUME, changes_status=True)
@@ -310,12 +324,20 @@ class Runs:
         except BaseException:
             await self._services.store.release_lease(lease)
             raise
-        self._emit(
-            "run_resumed",
-            row.run_id,
-            {"flow": flow.name, "sequence": journal.head.sequence, "steps": state.steps},
+        data = {"flow": flow.name, "sequence": journal.head.sequence, "steps": state.steps}
+        self._emit("run_resumed", row.run_id, data | resumed.to_wire())
+        outcome = await self._drive(flow, journal, state, space)
+        return outcome._replace(resumed=resumed)
+
+    def _resumed(self, journal: Journal, state: RunState, lease: Lease) -> Resumed:
+        return Resumed(
+            run_id=lease.run_id,
+            resume_id=self._services.ids.new_id(),
+            checkpoint_id=journal.head.checkpoint_id or "",
+            frontier=state.frontier(),
+            attempt=max(1, lease.takeovers),
+            resumed_at=self._services.clock.now(),
         )
-        return await self._drive(flow, journal, state, space)
 
     async def _abandon(self, journal: Journal, lease: Lease) -> None:
         message = f"run {lease.run_id!r} was taken over {lease.takeovers} times without writing anything."
@@ -372,6 +394,9 @@ class Runs:
                 return outcome._replace(tokens={**drive.tokens, **outcome.tokens})
             except LeaseConflict:
                 pass  # somebody else has seen it too
+        for row in rows:
+            if row.wait_id not in drive.tokens and row.is_forgotten(now):
+                await announce(self._services, row, None)
         self._emit("run_halted", run_id, {"waits": len(rows)})
         return Outcome(run_id, Status.HALTED, state, space, waits=tuple(rows), tokens=drive.tokens)
 

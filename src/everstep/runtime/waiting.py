@@ -164,6 +164,11 @@ class Waiting:
         if self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    def close(self) -> None:
+        """Stop telling; what was not told is told by a sweep."""
+        for task in self._tasks:
+            task.cancel()
+
     # -- answers ------------------------------------------------------------------------------------------
 
     def nudge(self) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 
 import msgspec
@@ -29,8 +29,6 @@ POLL = 5.0
 """Seconds between two looks for what no write tells of: leases that ran out."""
 SWEEP = 60.0
 """Seconds between two looks for waits that nobody was told of."""
-UNTOLD = timedelta(seconds=30)
-"""How old such a wait must be: whoever opened it may be about to tell."""
 REST = (1.0, 300.0)
 """The shortest and the longest pause before a run that cannot be driven is tried again, in seconds."""
 GRACE = 30.0
@@ -237,7 +235,7 @@ class Worker:
         try:
             rows = await services.store.waits(WaitFilter(is_untold=True, limit=1000))
             for row in rows:
-                if services.clock.now() - row.opened_at >= UNTOLD:
+                if row.is_forgotten(services.clock.now()):
                     await announce(services, row, None)
         except StoreError as error:
             log.warning("the store cannot say what is untold: %s", error)

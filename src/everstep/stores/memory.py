@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -17,10 +18,11 @@ from everstep.errors import RunNotFound, StateCorrupted
 from everstep.model.enums import Status
 from everstep.model.leases import Lease, Process
 from everstep.model.records import ArtifactRef
-from everstep.model.waits import SettledBy, WaitChange, WaitRow
+from everstep.model.waits import SettledBy, WaitChange, WaitRow, WaitStatus
 from everstep.ports.store import (
     Capabilities,
     Commit,
+    Counts,
     RunFilter,
     RunRow,
     Signal,
@@ -370,6 +372,21 @@ class MemoryStore:
 
     def changes(self) -> int:
         return self._data.writes
+
+    async def counts(self) -> Counts:
+        with self._data.lock:
+            return Counts(
+                runs=Counter(run.row.status.value for run in self._data.runs.values()),
+                waits=Counter(w.kind for w in self._data.waits.rows.values() if w.status is WaitStatus.OPEN),
+            )
+
+    async def run_at(self, checkpoint_id: str) -> str | None:
+        over = (Status.COMPLETED, Status.CANCELLED)
+        with self._data.lock:
+            for run in self._data.runs.values():
+                if run.records[-1].checkpoint_id == checkpoint_id and run.row.status not in over:
+                    return run.row.run_id
+        return None
 
     async def ack(self, run_id: str) -> None:
         with self._writing():

@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from datetime import timedelta
+from uuid import uuid4
 
 import pytest
 
 from everstep.errors import StateCorrupted
 from everstep.model.enums import Status
 from everstep.model.records import ArtifactRef
+from everstep.model.waits import SettledBy, WaitRow
 from everstep.ports.store import CheckpointBlobStore, RunFilter, Verdict
 from everstep.testing.conformance_client import Client, StoreKit, Suite, bodies_of
 
@@ -40,6 +42,34 @@ class Listing(Suite):
         assert client.listing(run_id="run") == client.listing(flow_id="o%") == []
         assert client.listing(limit=2) == ["run-5", "run-4"]
         assert client.listing(flow_id="even", limit=1) == ["run-4"]
+
+    def test_runs_are_counted_by_status_and_open_waits_by_kind(self, client: Client) -> None:
+        chain = client.admit("halts")
+        waits = (
+            _wait("halts", "timer", client),
+            _wait("halts", "timer", client),
+            _wait("halts", "text", client),
+        )
+        client.accept(chain, chain.following(waits=waits, status=Status.HALTED))
+        client.call(client.store.settle(waits[0].wait_id, by=SettledBy.CLOCK, answer=None))
+        for run_id in ("a", "b"):
+            chain = client.admit(run_id)
+            client.accept(chain, chain.final(Status.FAILED))
+        counts = client.call(client.store.counts())
+        assert counts.runs == {"halted": 1, "failed": 2}
+        assert counts.waits == {"timer": 1, "text": 1}
+
+    def test_a_run_is_found_by_its_newest_record_while_it_can_go_on(self, client: Client) -> None:
+        chain = client.admit("run")
+        client.admit("another")
+        first = chain.head
+        assert first is not None
+        assert client.call(client.store.run_at(first.checkpoint_id)) == "run"
+        newest = client.accept(chain, chain.following())
+        assert client.call(client.store.run_at(newest.checkpoint_id)) == "run"
+        assert client.call(client.store.run_at(first.checkpoint_id)) is None
+        last = client.accept(chain, chain.final())
+        assert client.call(client.store.run_at(last.checkpoint_id)) is None
 
     def test_pages_cover_every_run_once(self, client: Client) -> None:
         admitted = [client.admit(f"run-{number}").run_id for number in range(10)]
@@ -233,3 +263,16 @@ class Blobs(Suite):
 def _blobs(client: Client) -> CheckpointBlobStore:
     assert client.opened.blobs is not None, "the kit opens no artifact store"
     return client.opened.blobs
+
+
+def _wait(run_id: str, kind: str, client: Client) -> WaitRow:
+    return WaitRow(
+        wait_id=str(uuid4()),
+        run_id=run_id,
+        flow_id="flow",
+        path="node",
+        visit=1,
+        kind=kind,
+        opened_at=client.clock.now(),
+        details=b"{}",
+    )

@@ -34,6 +34,7 @@ from everstep.ports.store import (
     CheckpointBlobStore,
     CheckpointStore,
     Commit,
+    Counts,
     RunFilter,
     RunRow,
     Signal,
@@ -274,6 +275,12 @@ class KillingStore:
 
     async def next_due(self, *, after: datetime | None = None) -> datetime | None:
         return await self._store.next_due(after=after)
+
+    async def counts(self) -> Counts:
+        return await self._store.counts()
+
+    async def run_at(self, checkpoint_id: str) -> str | None:
+        return await self._store.run_at(checkpoint_id)
 
     def changes(self) -> int:
         return self._store.changes()

@@ -234,5 +234,18 @@ WHERE status = 'running' AND expires_at IS NULL
   AND flow_hash IN (SELECT value FROM json_each(?2)) AND run_id NOT IN (SELECT value FROM json_each(?3))
 ORDER BY run_key;
 
+-- name: runs_by_status
+SELECT status, count(*) FROM runs GROUP BY status;
+
+-- name: open_waits_by_kind
+SELECT kind, count(*) FROM waits WHERE status = 'open' GROUP BY kind;
+
+-- name: run_at
+SELECT run_id FROM runs
+WHERE status NOT IN ('completed', 'cancelled') AND ?1 = (
+    SELECT checkpoint_id FROM checkpoints
+    WHERE position BETWEEN run_key << 32 AND (run_key << 32) + 0xFFFFFFFF ORDER BY position DESC LIMIT 1
+);
+
 -- name: next_due
 SELECT min(wake_at) FROM waits WHERE wake_at > max(?1, 0);

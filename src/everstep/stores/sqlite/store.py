@@ -22,6 +22,7 @@ from everstep.ports.store import (
     Admission,
     Capabilities,
     Commit,
+    Counts,
     RunFilter,
     RunRow,
     Signal,
@@ -443,6 +444,16 @@ class SqliteStore:
             if self._watch is None:
                 self._watch = self._open_another()
             return int(rows(self._watch, "PRAGMA data_version")[0][0])
+
+    async def counts(self) -> Counts:
+        return Counts(
+            runs=dict(self._execute("runs_by_status", ())),
+            waits=dict(self._execute("open_waits_by_kind", ())),
+        )
+
+    async def run_at(self, checkpoint_id: str) -> str | None:
+        found = self._execute("run_at", (checkpoint_id,))
+        return str(found[0][0]) if found else None
 
     async def ack(self, run_id: str) -> None:
         self._execute("ack", (run_id, to_int(self._clock.now())))

@@ -1,0 +1,39 @@
+"""What is known of one resumption of a run, for events, responses and whoever traces it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from everstep.model.records import FlowFrontier
+
+
+class Resumed(msgspec.Struct, frozen=True, kw_only=True):
+    """One resumption: where the run stood, and the how manieth try from there it is."""
+
+    run_id: str
+    resume_id: str
+    """Another one for each resumption."""
+    checkpoint_id: str
+    frontier: FlowFrontier
+    attempt: int
+    """1, or more if owners before this one died without progress."""
+    resumed_at: datetime
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The ids under the names that traces and logs know them by."""
+        return {
+            "everstep.run_id": self.run_id,
+            "everstep.resume_id": self.resume_id,
+            "everstep.checkpoint_id": self.checkpoint_id,
+        }
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the labels, and the rest under `resume`, as JSON has it."""
+        rest = {"frontier": self.frontier, "attempt": self.attempt, "resumed_at": self.resumed_at}
+        encoded = msgspec.json.encode({"labels": self.labels, "resume": rest})
+        wire: dict[str, Any] = msgspec.json.decode(encoded)
+        return wire

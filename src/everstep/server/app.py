@@ -1,0 +1,144 @@
+"""The ASGI application: the route table, with a guard, a log line and named errors around every handler."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Mapping
+from itertools import groupby
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route, Router
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from everstep.client.host import AsyncHost
+from everstep.errors import EverstepError, MethodNotAllowed, NoSuchPath
+from everstep.graph.flow import Flow
+from everstep.server.endpoint import MAX_BODY, Endpoint, Guard, Service
+from everstep.server.guards import check_bearer
+from everstep.server.openapi import document
+from everstep.server.redaction import redacted, without_tokens
+from everstep.server.routes import ENDPOINTS
+from everstep.server.wire import failure, internal
+
+log = logging.getLogger("everstep.server")
+access = logging.getLogger("everstep.access")
+
+ROUTE = "everstep.route"
+"""Where the scope of a request says which line of the table it met."""
+
+GONE = 499
+"""What the log and the metrics say of a client that did not wait for its answer."""
+
+
+def flows_by_name(flows: Iterable[Flow]) -> dict[str, Flow]:
+    """Return flows by their name."""
+    return {flow.name: flow for flow in flows}
+
+
+def create_app(
+    host: AsyncHost,
+    flows: Iterable[Flow],
+    *,
+    token: str | None,
+    max_body: int = MAX_BODY,
+    base_url: str = "",
+    keep_alive: float = 15.0,
+) -> Application:
+    """Return the service as an ASGI application. `token` is none only where nobody else can connect."""
+    service = Service(
+        host=host,
+        flows=flows_by_name(flows),
+        token=token,
+        max_body=max_body,
+        keep_alive=keep_alive,
+        document=document(ENDPOINTS, base_url=base_url, has_token=token is not None),
+    )
+    return Application(service)
+
+
+class Application:
+    """The service as an ASGI application."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self._router: ASGIApp = Router(_routes(service), default=_nowhere, redirect_slashes=False)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._router(scope, receive, send)
+            return
+        began = time.monotonic()
+        status = GONE
+
+        async def watched(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._router(scope, receive, watched)
+        finally:
+            seconds = time.monotonic() - began
+            method = _known_method(scope["method"])
+            self.service.metrics.observe(method, scope.get(ROUTE, "none"), status, seconds)
+            access.info("%s %s %d %.1f ms", method, redacted(scope["path"]), status, seconds * 1000)
+
+
+def _known_method(method: str) -> str:
+    """Return the method, or a word for those that a client made up: each would be a metric of its own."""
+    return method if method in {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"} else "OTHER"
+
+
+def _routes(service: Service) -> list[Route]:
+    by_path = groupby(sorted(ENDPOINTS, key=lambda e: e.path), key=lambda e: e.path)
+    return [Route(path, _Resource(service, path, {e.method: e for e in group})) for path, group in by_path]
+
+
+async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:
+    error = NoSuchPath("there is nothing here.", fix="See /openapi.json for what there is.")
+    await failure(error)(scope, receive, send)
+
+
+class _Resource:
+    """The endpoints under one path."""
+
+    def __init__(self, service: Service, path: str, endpoints: Mapping[str, Endpoint]) -> None:
+        self._service = service
+        self._path = path
+        self._endpoints = endpoints
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope[ROUTE] = self._path
+        request = Request(scope, receive)
+        method = request.method
+        endpoint = self._endpoints.get("GET" if method == "HEAD" else method)
+        response = self._not_that_way() if endpoint is None else await self._answer(endpoint, request)
+        if method == "HEAD":
+            body, response = response, Response(status_code=response.status_code)
+            response.raw_headers = body.raw_headers
+        await response(scope, receive, send)
+
+    async def _answer(self, endpoint: Endpoint, request: Request) -> Response:
+        try:
+            if endpoint.guard is Guard.BEARER:
+                check_bearer(request, self._service.token)
+            return await endpoint.handler(self._service, request)
+        except EverstepError as error:
+            if error.http_status >= 500:
+                log.error(
+                    "%s %s: [%s] %s", request.method, self._path, error.code, without_tokens(str(error))
+                )
+            return failure(error)
+        except ClientDisconnect:
+            return Response(status_code=GONE)
+        except Exception:
+            log.exception("%s %s failed", request.method, self._path)
+            return internal()
+
+    def _not_that_way(self) -> Response:
+        allowed = sorted({*self._endpoints, *(["HEAD"] if "GET" in self._endpoints else [])})
+        error = MethodNotAllowed(f"this path takes {', '.join(allowed)} only.", fix="Use one of those.")
+        return failure(error, headers={"Allow": ", ".join(allowed)})

@@ -1,0 +1,145 @@
+"""Reading what a client sends: bounded while it comes in, and strict about what counts as JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Collection
+from typing import Any, NoReturn
+from urllib.parse import parse_qsl
+
+from starlette.requests import Request
+
+from everstep.errors import BadRequest, TooLarge
+
+DEEPEST = 100
+"""How many levels a JSON body may have."""
+
+MOST_FIELDS = 20
+"""How many fields a form may have."""
+
+
+async def read_body(request: Request, limit: int) -> bytes:
+    """Return the body, or raise `TooLarge` as soon as more than `limit` bytes are announced or have come."""
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal() and (len(declared) > 18 or int(declared) > limit):
+        raise _too_large(limit)
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > limit:
+            raise _too_large(limit)
+    return bytes(body)
+
+
+def _too_large(limit: int) -> TooLarge:
+    return TooLarge(f"the body is larger than {limit} bytes.", fix="Send less, or raise --max-body.")
+
+
+async def read_json(request: Request, limit: int, *, default: Any = ...) -> Any:
+    """Return the body as JSON; `default` if there is none and it may be left out."""
+    body = await read_body(request, limit)
+    if not body.strip() and default is not ...:
+        return default
+    return parse_json(body)
+
+
+def parse_json(body: bytes | str) -> Any:
+    """Read JSON as the standard has it: no NaN, no infinity, no half characters, not too deep."""
+    try:
+        text = body if isinstance(body, str) else body.decode("utf-8")
+        found = json.loads(text, parse_constant=_refuse, parse_float=_finite)
+    except RecursionError:
+        raise _too_deep() from None
+    except ValueError as error:  # also what cannot be decoded, and integers of thousands of digits
+        raise BadRequest(f"this is not JSON: {_reason(error)}.", fix="Send a JSON document.") from None
+    _check(found)
+    return found
+
+
+def _reason(error: ValueError) -> str:
+    if isinstance(error, json.JSONDecodeError):
+        return f"{error.msg} at line {error.lineno}, column {error.colno}"
+    return "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no number")
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if not math.isfinite(number):
+        raise ValueError("a number is too large")
+    return number
+
+
+def _too_deep() -> BadRequest:
+    return BadRequest(f"the JSON has more than {DEEPEST} levels.", fix="Send something flatter.")
+
+
+def _check(found: Any) -> None:
+    """Raise for what a store could not keep: too many levels, or half a surrogate pair."""
+    level = [found]
+    for _ in range(DEEPEST + 1):
+        below: list[Any] = []
+        for value in level:
+            match value:
+                case str():
+                    _check_text(value)
+                case dict():
+                    for key in value:
+                        _check_text(key)
+                    below += value.values()
+                case list():
+                    below += value
+        if not below:
+            return
+        level = below
+    raise _too_deep()
+
+
+def _check_text(text: str) -> None:
+    if not text.isascii():
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError:
+            raise BadRequest(
+                "a text in the JSON has half a surrogate pair.", fix="Send whole ones."
+            ) from None
+
+
+def expect_object(
+    body: Any, *, required: Collection[str] = (), optional: Collection[str] = ()
+) -> dict[str, Any]:
+    """Return the body as an object with these fields and no others."""
+    if not isinstance(body, dict):
+        raise BadRequest("the body is not a JSON object.", fix=f"Send {_fields(required, optional)}.")
+    unknown = sorted(body.keys() - {*required, *optional})
+    missing = sorted({*required} - body.keys())
+    if unknown or missing:
+        wrong = [f"has no {name!r}" for name in missing] + [f"has an unknown field {cut(n)}" for n in unknown]
+        raise BadRequest(f"the body {' and '.join(wrong[:5])}.", fix=f"Send {_fields(required, optional)}.")
+    return body
+
+
+def _fields(required: Collection[str], optional: Collection[str]) -> str:
+    words = [f'"{name}"' for name in required] + [f'"{name}" or not' for name in optional]
+    return f"an object with {', '.join(words)}" if words else "an empty object"
+
+
+def cut(text: str) -> str:
+    """Return a client's own text for a message, in quotes and not longer than a line."""
+    return repr(text if len(text) <= 40 else text[:39] + "…")
+
+
+async def read_form(request: Request, limit: int) -> dict[str, str]:
+    """Return the fields of a form as a browser without scripts sends it."""
+    body = await read_body(request, limit)
+    try:
+        pairs = parse_qsl(
+            body.decode("ascii"), keep_blank_values=True, max_num_fields=MOST_FIELDS, errors="strict"
+        )
+    except ValueError as error:
+        raise BadRequest("this is not a form.", fix="Send application/x-www-form-urlencoded.") from error
+    return dict(pairs)

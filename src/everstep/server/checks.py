@@ -1,0 +1,84 @@
+"""What stands in a path or behind the question mark, checked before anybody looks for it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from starlette.requests import Request
+
+from everstep.errors import BadRequest, FlowNotFound, RunNotFound, TokenInvalid, WaitNotFound
+from everstep.graph.flow import Flow
+from everstep.model.enums import Status
+from everstep.model.waits import WaitStatus
+from everstep.server.bodies import cut
+
+RUN_ID = r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}"
+WAIT_ID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+TOKEN = r"et_[A-Za-z0-9_-]{43}"
+EVENT_ID = r"[0-9]{1,10}\.[0-9]{1,9}"
+CHECKPOINT = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|[0-9]{1,10}"
+
+MOST = 1000
+"""How many lines a listing gives at most."""
+
+RUN_STATUSES = [status.value for status in Status if status is not Status.RETRYING]
+WAIT_STATUSES = [status.value for status in WaitStatus]
+
+
+def run_id_of(request: Request) -> str:
+    """Return the run id in the path."""
+    run_id: str = request.path_params["run_id"]
+    if not re.fullmatch(RUN_ID, run_id):
+        raise RunNotFound(f"{cut(run_id)} is not a run id.", fix="List the runs: GET /runs")
+    return run_id
+
+
+def wait_id_of(request: Request) -> str:
+    """Return the wait id in the path. What is none is not repeated: it may be a token."""
+    wait_id: str = request.path_params["wait_id"]
+    if not re.fullmatch(WAIT_ID, wait_id):
+        raise WaitNotFound("this is not the id of a wait.", fix="List the waits: GET /waits")
+    return wait_id
+
+
+def token_of(request: Request) -> str:
+    """Return the token in the path."""
+    token: str = request.path_params["token"]
+    if not re.fullmatch(TOKEN, token):
+        raise TokenInvalid("this is not a token.", fix="Use the link as you got it.")
+    return token
+
+
+def flow_named(flows: Mapping[str, Flow], name: object) -> Flow:
+    """Return the flow of that name, if the service has it."""
+    if isinstance(name, str) and name in flows:
+        return flows[name]
+    shown = cut(name) if isinstance(name, str) else "of that name"
+    raise FlowNotFound(
+        f"there is no flow {shown} here.", fix=f"There is {', '.join(sorted(flows)) or 'none at all'}."
+    )
+
+
+def one_of(request: Request, name: str, known: list[str]) -> str | None:
+    """Return a parameter that must be one of a few words; none if it was left out."""
+    value = request.query_params.get(name)
+    if value is not None and value not in known:
+        raise BadRequest(f"{name} is {cut(value)}.", fix=f"Use one of {', '.join(known)}.")
+    return value
+
+
+def matching(request: Request, name: str, pattern: str) -> str | None:
+    """Return a parameter of a fixed form; none if it was left out."""
+    value = request.query_params.get(name)
+    if value is not None and not re.fullmatch(pattern, value):
+        raise BadRequest(f"{name} is {cut(value)}.", fix="Use one that the service gave out.")
+    return value
+
+
+def limit_of(request: Request, default: int = 100) -> int:
+    """Return how many lines are wanted."""
+    text = request.query_params.get("limit", str(default))
+    if not re.fullmatch("[0-9]{1,6}", text) or not 1 <= int(text) <= MOST:
+        raise BadRequest(f"limit is {cut(text)}.", fix=f"Use a number from 1 to {MOST}.")
+    return int(text)

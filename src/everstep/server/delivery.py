@@ -1,0 +1,25 @@
+"""`POST /resume`: what timers, queues, webhooks and operators deliver. Not for the public."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from everstep.server.bodies import expect_object, read_json
+from everstep.server.endpoint import Service
+from everstep.server.wire import answer, result_wire, wait_wire
+
+
+async def deliver(service: Service, request: Request) -> Response:
+    """Settle what the message settles, then drive the run on in this process."""
+    message = expect_object(
+        await read_json(request, service.max_body),
+        optional=["checkpoint_id", "run_id", "token", "wait_id", "answer"],
+    )
+    delivery = await service.host.deliver(message, service.flows.values())
+    resumed = delivery.resumed
+    metadata = {"labels": None, "resume": None} if resumed is None else resumed.to_wire()
+    if delivery.result is None or delivery.result.status == "halted":
+        waits = [wait_wire(wait) for wait in delivery.waits]
+        return answer({"halted": True, "run_id": delivery.run_id, "waits": waits, **metadata}, 202)
+    return answer({**result_wire(delivery.result), **metadata})

@@ -1,0 +1,99 @@
+"""What one line of the route table says, and what a handler is given."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from everstep.client.host import AsyncHost
+from everstep.graph.flow import Flow
+from everstep.server.metrics import Metrics
+
+MAX_BODY = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Service:
+    """What the handlers share."""
+
+    host: AsyncHost
+    flows: Mapping[str, Flow]
+    """By the name that `POST /runs` uses."""
+    token: str | None
+    """The bearer token; none only on loopback."""
+    max_body: int = MAX_BODY
+    keep_alive: float = 15.0
+    """Seconds after which a silent stream of events says that it lives."""
+    metrics: Metrics = field(default_factory=Metrics)
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the service shuts down, so that streams end."""
+    document: dict[str, Any] = field(default_factory=dict)
+    """The OpenAPI document."""
+
+
+class Guard(StrEnum):
+    """Who may call an endpoint."""
+
+    BEARER = "bearer"
+    TOKEN = "token"
+    """Whoever has the token of a wait, which is in the path."""
+    NOBODY = "nobody"
+    """Anyone; it tells nothing."""
+
+
+Handler = Callable[[Service, Request], Awaitable[Response]]
+
+
+@dataclass(frozen=True)
+class Query:
+    """A parameter behind the question mark."""
+
+    name: str
+    schema: dict[str, Any]
+    description: str
+
+
+@dataclass(frozen=True)
+class Body:
+    """What an endpoint takes."""
+
+    schema: dict[str, Any]
+    required: bool = True
+    media: str = "application/json"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What an endpoint gives: by media type the schema of the body; nothing for an empty one."""
+
+    description: str
+    content: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Endpoint:
+    """One line of the route table."""
+
+    method: str
+    path: str
+    name: str
+    """The operation id of the OpenAPI document."""
+    summary: str
+    handler: Handler
+    answers: Mapping[int, Answer]
+    guard: Guard = Guard.BEARER
+    is_public: bool = True
+    """False keeps it out of the OpenAPI document."""
+    errors: tuple[int, ...] = ()
+    """Statuses besides those that its guard, its body and the store may give."""
+    query: tuple[Query, ...] = ()
+    body: Body | None = None
+    errors_in: str = "application/json"
+    """The media type of its errors; a page for people shows them as a page."""

@@ -1,0 +1,93 @@
+"""Events of a run: as a stream that a client can pick up again, or a page of them as JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import suppress
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from everstep.errors import BadRequest
+from everstep.runtime.events import Event
+from everstep.server.bodies import cut
+from everstep.server.checks import EVENT_ID, limit_of, run_id_of
+from everstep.server.endpoint import Service
+from everstep.server.wire import HEADERS, answer, event_wire
+
+STREAM = "text/event-stream"
+
+
+async def events(service: Service, request: Request) -> Response:
+    """Give the events of a run after the one that the client saw last."""
+    run_id = run_id_of(request)
+    after = _after(request)
+    limit = limit_of(request)
+    info = await service.host.info(run_id)
+    if not _wants_stream(request):
+        return await _page(service, run_id, after, limit)
+    if after is not None and info.status.is_final:
+        first = await anext(aiter(service.host.events(run_id, after=after, live=False)), None)
+        if first is None:
+            return Response(
+                status_code=204, headers=HEADERS
+            )  # this, and only this, stops a browser's retries
+    stream = _stream(service, service.host.events(run_id, after=after))
+    return StreamingResponse(stream, headers={**HEADERS, "X-Accel-Buffering": "no"}, media_type=STREAM)
+
+
+def _wants_stream(request: Request) -> bool:
+    accepted = request.headers.get("accept", "")
+    return STREAM in accepted or "application/json" not in accepted
+
+
+def _after(request: Request) -> str | None:
+    after = request.headers.get("last-event-id") or request.query_params.get("after")
+    if after is not None and not re.fullmatch(EVENT_ID, after):
+        raise BadRequest(f"{cut(after)} is not the id of an event.", fix="Use the last one you saw.")
+    return after
+
+
+async def _page(service: Service, run_id: str, after: str | None, limit: int) -> Response:
+    found: list[Event] = []
+    async for event in service.host.events(run_id, after=after, live=False):
+        found.append(event)
+        if len(found) == limit:
+            break
+    info = await service.host.info(run_id)
+    is_last = info.status.is_final and len(found) < limit
+    last = found[-1].id if found else after
+    return answer({"events": [event_wire(e) for e in found], "next": last, "ended": is_last})
+
+
+async def _stream(service: Service, source: AsyncIterator[Event]) -> AsyncGenerator[bytes, None]:
+    stopping = asyncio.ensure_future(service.stopping.wait())
+    coming = asyncio.ensure_future(anext(source))
+    try:
+        yield b"retry: 2000\n\n"
+        while not stopping.done():
+            await asyncio.wait(
+                {coming, stopping}, timeout=service.keep_alive, return_when=asyncio.FIRST_COMPLETED
+            )
+            if not coming.done():
+                yield b": still here\n\n"
+                continue
+            try:
+                event = coming.result()
+            except StopAsyncIteration:
+                return
+            coming = asyncio.ensure_future(anext(source))
+            yield _frame(event)
+    finally:
+        for task in (coming, stopping):
+            task.cancel()
+            with suppress(asyncio.CancelledError, StopAsyncIteration):
+                await task
+
+
+def _frame(event: Event) -> bytes:
+    data = json.dumps(event_wire(event), allow_nan=False)  # ASCII, on one line
+    return f"id: {event.id}\nevent: {event.kind}\ndata: {data}\n\n".encode()

@@ -1,0 +1,27 @@
+"""What watches the service itself: health, metrics, and the description of the API."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from everstep.server.endpoint import Service
+from everstep.server.metrics import CONTENT_TYPE
+from everstep.server.wire import HEADERS, answer
+
+
+async def healthz(service: Service, request: Request) -> Response:
+    """Say that the service answers, and nothing else."""
+    return answer({"status": "ok"})
+
+
+async def metrics(service: Service, request: Request) -> Response:
+    """Give the metrics in the text form of Prometheus."""
+    counts = await service.host.counts()
+    text = service.metrics.text(counts.runs, counts.waits)
+    return Response(text, headers={**HEADERS, "Content-Type": CONTENT_TYPE})
+
+
+async def openapi(service: Service, request: Request) -> Response:
+    """Give the OpenAPI document."""
+    return answer(service.document)

@@ -1,0 +1,103 @@
+"""The OpenAPI document, from the route table."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from everstep.server.checks import RUN_ID, TOKEN, WAIT_ID
+from everstep.server.endpoint import Answer, Endpoint, Guard
+from everstep.server.schemas import SCHEMAS, TEXT, pattern, ref
+
+VERSION = "1"
+
+MEANINGS = {
+    400: "The request cannot mean anything, or the answer has another shape than the wait asks for.",
+    401: "No credential, a wrong one, or one whose time is over.",
+    403: "The service has no token, and the request did not come to localhost.",
+    404: "There is no such thing.",
+    409: "It is over already, or another process has it.",
+    413: "The body is too large.",
+    422: "The flow does not take these inputs.",
+    503: "The store is busy or out of reach.",
+}
+
+PATH_PARAMETERS = {"run_id": pattern(RUN_ID), "wait_id": pattern(WAIT_ID), "token": pattern(TOKEN)}
+
+
+def document(endpoints: Sequence[Endpoint], *, base_url: str, has_token: bool) -> dict[str, Any]:
+    """Return the document for the public part of the table."""
+    paths: dict[str, dict[str, Any]] = {}
+    for endpoint in endpoints:
+        if endpoint.is_public:
+            operation = _operation(endpoint, has_token=has_token)
+            paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = operation
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "everstep",
+            "version": VERSION,
+            "summary": "Durable graph flows: start runs, watch them, answer what they wait for.",
+        },
+        **({"servers": [{"url": base_url}]} if base_url else {}),
+        "paths": paths,
+        "components": {
+            "schemas": SCHEMAS,
+            "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def _operation(endpoint: Endpoint, *, has_token: bool) -> dict[str, Any]:
+    operation: dict[str, Any] = {"operationId": endpoint.name, "summary": endpoint.summary}
+    names = re.findall(r"{(\w+)}", endpoint.path)
+    operation["parameters"] = [
+        *({"name": n, "in": "path", "required": True, "schema": PATH_PARAMETERS[n]} for n in names),
+        *(
+            {"name": q.name, "in": "query", "schema": q.schema, "description": q.description}
+            for q in endpoint.query
+        ),
+    ]
+    if endpoint.body is not None:
+        operation["requestBody"] = {
+            "required": endpoint.body.required,
+            "content": {endpoint.body.media: {"schema": endpoint.body.schema}},
+        }
+    responses = {str(status): _answer(answer) for status, answer in endpoint.answers.items()}
+    responses |= {str(status): _error(endpoint, status) for status in statuses_of(endpoint)}
+    operation["responses"] = responses
+    operation["security"] = [{"bearer": []}] if endpoint.guard is Guard.BEARER and has_token else []
+    return operation
+
+
+def statuses_of(endpoint: Endpoint) -> list[int]:
+    """Return the statuses of the errors that an endpoint may give."""
+    found = set(endpoint.errors)
+    if endpoint.guard is Guard.BEARER:
+        found |= {401, 403}
+    if endpoint.guard is Guard.TOKEN:
+        found |= {401}
+    if endpoint.body is not None:
+        found |= {400, 413}
+    if endpoint.query:
+        found |= {400}
+    if endpoint.guard is not Guard.NOBODY:
+        found |= {503}
+    return sorted(found)
+
+
+def _answer(answer: Answer) -> dict[str, Any]:
+    described: dict[str, Any] = {"description": answer.description}
+    if answer.content:
+        described["content"] = {media: {"schema": schema} for media, schema in answer.content.items()}
+    if answer.headers:
+        described["headers"] = {
+            name: {"description": text, "schema": TEXT} for name, text in answer.headers.items()
+        }
+    return described
+
+
+def _error(endpoint: Endpoint, status: int) -> dict[str, Any]:
+    schema = ref("Error") if endpoint.errors_in == "application/json" else TEXT
+    return {"description": MEANINGS[status], "content": {endpoint.errors_in: {"schema": schema}}}

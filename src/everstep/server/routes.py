@@ -1,0 +1,217 @@
+"""The route table: every endpoint, who may call it, what it takes and what it gives."""
+
+from __future__ import annotations
+
+from everstep.server import delivery, events, monitoring, pages, runs, waits
+from everstep.server.checks import CHECKPOINT, EVENT_ID, MOST, RUN_ID, RUN_STATUSES, WAIT_ID, WAIT_STATUSES
+from everstep.server.endpoint import Answer, Body, Endpoint, Guard, Query
+from everstep.server.schemas import ANY, OBJECT, TEXT, pattern, ref
+
+JSON = "application/json"
+HTML = "text/html"
+FORM = "application/x-www-form-urlencoded"
+
+
+def _json(description: str, name: str, headers: dict[str, str] | None = None) -> Answer:
+    return Answer(description, {JSON: ref(name)}, headers or {})
+
+
+_LIMIT = Query(
+    "limit", {"type": "integer", "minimum": 1, "maximum": MOST, "default": 100}, "At most so many."
+)
+_FLOW = Query("flow", TEXT, "Only of this flow.")
+_PAGE = Answer("A page.", {HTML: TEXT})
+
+ENDPOINTS: tuple[Endpoint, ...] = (
+    Endpoint(
+        method="POST",
+        path="/runs",
+        name="start_run",
+        summary="Accept a run durably and return at once; a worker drives it.",
+        handler=runs.start,
+        body=Body(ref("Start")),
+        answers={202: _json("The run, accepted.", "Run", {"Location": "Where the run is shown."})},
+        errors=(404, 409, 422),
+    ),
+    Endpoint(
+        method="GET",
+        path="/runs",
+        name="list_runs",
+        summary="List runs, newest first.",
+        handler=runs.listing,
+        query=(
+            _FLOW,
+            Query("status", {"type": "string", "enum": RUN_STATUSES}, "Only with this status."),
+            _LIMIT,
+            Query("before", pattern(RUN_ID), "Go on after this run of the list."),
+        ),
+        answers={200: _json("Runs.", "Runs")},
+    ),
+    Endpoint(
+        method="GET",
+        path="/runs/{run_id}",
+        name="show_run",
+        summary="Show one run.",
+        handler=runs.show,
+        answers={200: _json("The run.", "Run")},
+        errors=(404,),
+    ),
+    Endpoint(
+        method="GET",
+        path="/runs/{run_id}/state",
+        name="show_state",
+        summary="Show the values of a run at a checkpoint, by default the newest.",
+        handler=runs.state,
+        query=(Query("at", pattern(CHECKPOINT), "The checkpoint's number or id."),),
+        answers={200: _json("The state.", "State")},
+        errors=(404,),
+    ),
+    Endpoint(
+        method="GET",
+        path="/runs/{run_id}/events",
+        name="watch_run",
+        summary="Stream the events of a run until it ends, or give a page of them as JSON.",
+        handler=events.events,
+        query=(Query("after", pattern(EVENT_ID), "Only what came after this event."), _LIMIT),
+        answers={
+            200: Answer("Events.", {events.STREAM: ref("StreamedEvent"), JSON: ref("Events")}),
+            204: Answer("The run has ended, and there are no more events."),
+        },
+        errors=(404,),
+    ),
+    Endpoint(
+        method="POST",
+        path="/runs/{run_id}/cancel",
+        name="cancel_run",
+        summary="Cancel a run; `running` means that its owner was told.",
+        handler=runs.cancel,
+        answers={200: _json("Where the run stands.", "Cancelled")},
+        errors=(404, 409),
+    ),
+    Endpoint(
+        method="POST",
+        path="/runs/{run_id}/resume",
+        name="resume_run",
+        summary="Drive a run in the service's process until it ends or halts; a failed one is reopened.",
+        handler=runs.resume,
+        body=Body(ref("Resume"), required=False),
+        answers={200: _json("The run ended.", "Result"), 202: _json("The run halted.", "Halted")},
+        errors=(404, 409),
+    ),
+    Endpoint(
+        method="GET",
+        path="/waits",
+        name="list_waits",
+        summary="List waits, the oldest first; by default those that are open.",
+        handler=waits.listing,
+        query=(
+            Query("run_id", pattern(RUN_ID), "Only of this run."),
+            _FLOW,
+            Query("kind", pattern(waits.KIND), "Only of this kind."),
+            Query("status", {"type": "string", "enum": WAIT_STATUSES}, "Only with this status."),
+            _LIMIT,
+            Query("after", pattern(WAIT_ID), "Go on after this wait of the list."),
+        ),
+        answers={200: _json("Waits.", "Waits")},
+    ),
+    Endpoint(
+        method="GET",
+        path="/waits/{wait_id}",
+        name="show_wait",
+        summary="Show one wait.",
+        handler=waits.show,
+        answers={200: _json("The wait.", "Wait")},
+        errors=(404,),
+    ),
+    Endpoint(
+        method="POST",
+        path="/waits/{wait_id}/answer",
+        name="answer_wait",
+        summary="Answer a wait as its operator.",
+        handler=waits.settle,
+        body=Body(ANY, required=False),
+        answers={200: _json("The wait, settled.", "Wait")},
+        errors=(404, 409),
+    ),
+    Endpoint(
+        method="POST",
+        path="/waits/{wait_id}/reissue",
+        name="reissue_token",
+        summary="Give a wait another token; the one it had dies.",
+        handler=waits.reissue,
+        body=Body(ref("Reissue"), required=False),
+        answers={200: _json("The wait, with its token.", "Wait")},
+        errors=(404, 409),
+    ),
+    Endpoint(
+        method="POST",
+        path="/answers/{token}",
+        name="answer_by_token",
+        summary="Answer a wait with its token alone. An answer of the wrong shape does not use the token up.",
+        handler=waits.answer_by_token,
+        guard=Guard.TOKEN,
+        body=Body(ANY, required=False),
+        answers={200: _json("Settled.", "Settled")},
+        errors=(409,),
+    ),
+    Endpoint(
+        method="POST",
+        path="/resume",
+        name="deliver",
+        summary="Deliver a checkpoint id, a token or a wait id, and drive its run on. Private.",
+        handler=delivery.deliver,
+        is_public=False,
+        body=Body(OBJECT),
+        answers={200: _json("The run ended.", "Result"), 202: _json("The run halted.", "Halted")},
+        errors=(404, 409),
+    ),
+    Endpoint(
+        method="GET",
+        path="/w/{token}",
+        name="show_page",
+        summary="A page for a person to answer at. Looking at it settles nothing.",
+        handler=pages.show,
+        guard=Guard.TOKEN,
+        answers={200: _PAGE},
+        errors=(409,),
+        errors_in=HTML,
+    ),
+    Endpoint(
+        method="POST",
+        path="/w/{token}",
+        name="answer_on_page",
+        summary="What the form of that page sends.",
+        handler=pages.settle,
+        guard=Guard.TOKEN,
+        body=Body(OBJECT, media=FORM),
+        answers={200: _PAGE},
+        errors=(409,),
+        errors_in=HTML,
+    ),
+    Endpoint(
+        method="GET",
+        path="/healthz",
+        name="health",
+        summary="Say that the service answers.",
+        handler=monitoring.healthz,
+        guard=Guard.NOBODY,
+        answers={200: _json("It does.", "Health")},
+    ),
+    Endpoint(
+        method="GET",
+        path="/metrics",
+        name="metrics",
+        summary="Metrics in the text form of Prometheus.",
+        handler=monitoring.metrics,
+        answers={200: Answer("Metrics.", {"text/plain": TEXT})},
+    ),
+    Endpoint(
+        method="GET",
+        path="/openapi.json",
+        name="openapi",
+        summary="This document.",
+        handler=monitoring.openapi,
+        guard=Guard.BEARER,
+        answers={200: Answer("An OpenAPI document.", {JSON: OBJECT})},
+    ),
+)

@@ -1,0 +1,110 @@
+"""Runs: start, list, show, cancel, resume."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from everstep.client.shaping import shaped
+from everstep.errors import BadRequest
+from everstep.graph.flow import Flow
+from everstep.server.bodies import cut, expect_object, read_json
+from everstep.server.checks import (
+    CHECKPOINT,
+    RUN_ID,
+    RUN_STATUSES,
+    flow_named,
+    limit_of,
+    matching,
+    one_of,
+    run_id_of,
+)
+from everstep.server.endpoint import Service
+from everstep.server.wire import answer, result_wire, run_wire, state_wire, wait_wire
+
+
+async def start(service: Service, request: Request) -> Response:
+    """Accept a run durably; a worker drives it."""
+    body = expect_object(
+        await read_json(request, service.max_body),
+        required=["flow"],
+        optional=["inputs", "run_id", "channel"],
+    )
+    run_id = body.get("run_id")
+    if run_id is not None and (not isinstance(run_id, str) or not re.fullmatch(RUN_ID, run_id)):
+        raise BadRequest(f"run_id is {cut(str(run_id))}.", fix="Use letters, digits, '.', '_' and '-'.")
+    inputs, channel = _object_or_none(body, "inputs"), _object_or_none(body, "channel")
+    flow = flow_named(service.flows, body["flow"])
+    info = await service.host.start(
+        flow, _inputs(flow, inputs), run_id=run_id, channel=_channel(flow, channel)
+    )
+    return answer(run_wire(info), 202, {"Location": f"/runs/{info.run_id}"})
+
+
+def _object_or_none(body: dict[str, Any], name: str) -> dict[str, Any] | None:
+    value = body.get(name)
+    if value is not None and not isinstance(value, dict):
+        raise BadRequest(f"{name} is not an object.", fix='Send {"name": value}.')
+    return value
+
+
+def _inputs(flow: Flow, inputs: dict[str, Any] | None) -> dict[str, Any]:
+    return {name: shaped(name, value, flow.input_hints(name)) for name, value in (inputs or {}).items()}
+
+
+def _channel(flow: Flow, channel: dict[str, Any] | None) -> dict[str, Any] | None:
+    if channel is None:
+        return None
+    hints = flow.channel or {}
+    return {key: shaped(key, value, [hints[key]] if key in hints else []) for key, value in channel.items()}
+
+
+async def listing(service: Service, request: Request) -> Response:
+    """List runs, newest first."""
+    limit = limit_of(request)
+    found = await service.host.runs(
+        flow=request.query_params.get("flow"),
+        status=one_of(request, "status", RUN_STATUSES),
+        limit=limit,
+        before=matching(request, "before", RUN_ID),
+    )
+    following = found[-1].run_id if len(found) == limit else None
+    return answer({"runs": [run_wire(info) for info in found], "next": following})
+
+
+async def show(service: Service, request: Request) -> Response:
+    """Show one run."""
+    return answer(run_wire(await service.host.info(run_id_of(request))))
+
+
+async def state(service: Service, request: Request) -> Response:
+    """Show the values of a run at a checkpoint."""
+    run_id = run_id_of(request)
+    at = matching(request, "at", CHECKPOINT)
+    place = int(at) if at is not None and at.isdecimal() else at
+    return answer(state_wire(await service.host.state(run_id, place)))
+
+
+async def cancel(service: Service, request: Request) -> Response:
+    """Cancel a run."""
+    run_id = run_id_of(request)
+    status = await service.host.cancel(run_id)
+    return answer({"run_id": run_id, "status": status.value})
+
+
+async def resume(service: Service, request: Request) -> Response:
+    """Drive a run in this process until it ends or halts."""
+    run_id = run_id_of(request)
+    body = expect_object(await read_json(request, service.max_body, default={}), optional=["start"])
+    begin = body.get("start")
+    if begin is not None and not isinstance(begin, str):
+        raise BadRequest("start is not the name of a node.", fix='Send {"start": "node"}.')
+    info = await service.host.info(run_id)
+    result = await service.host.resume(run_id, flow_named(service.flows, info.flow), start=begin)
+    if result.status == "halted":
+        waits = [wait_wire(wait) for wait in result.waits]
+        return answer({"halted": True, "run_id": run_id, "waits": waits}, 202)
+    return answer(result_wire(result))

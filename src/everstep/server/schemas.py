@@ -1,0 +1,148 @@
+"""The JSON schemas of what goes over the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, get_args
+
+from everstep.model.waits import SettledBy
+from everstep.runtime.events import EventKind
+from everstep.server.checks import EVENT_ID, RUN_ID, RUN_STATUSES, TOKEN, WAIT_ID, WAIT_STATUSES
+from everstep.server.waits import LONGEST_TTL
+
+Schema = dict[str, Any]
+
+ANY: Schema = {}
+TEXT: Schema = {"type": "string"}
+FLAG: Schema = {"type": "boolean"}
+COUNT: Schema = {"type": "integer", "minimum": 0}
+OBJECT: Schema = {"type": "object"}
+MOMENT: Schema = {"type": "string", "format": "date-time"}
+
+
+def exactly(properties: Mapping[str, Schema], optional: tuple[str, ...] = ()) -> Schema:
+    """Return the schema of an object with these fields and no others."""
+    return {
+        "type": "object",
+        "properties": dict(properties),
+        "required": [name for name in properties if name not in optional],
+        "additionalProperties": False,
+    }
+
+
+def or_null(schema: Schema) -> Schema:
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+def list_of(schema: Schema) -> Schema:
+    return {"type": "array", "items": schema}
+
+
+def pattern(text: str) -> Schema:
+    return {"type": "string", "pattern": f"^({text})$"}
+
+
+def ref(name: str) -> Schema:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+RUN_STATUS: Schema = {"type": "string", "enum": RUN_STATUSES}
+
+SCHEMAS: dict[str, Schema] = {
+    "Error": exactly({"code": TEXT, "message": TEXT, "fix": TEXT, "details": OBJECT}),
+    "Run": exactly(
+        {
+            "run_id": pattern(RUN_ID),
+            "flow": TEXT,
+            "flow_version": TEXT,
+            "status": RUN_STATUS,
+            "created_at": MOMENT,
+            "ended_at": or_null(MOMENT),
+            "checkpoints": COUNT,
+            "parent_run_id": or_null(TEXT),
+            "forked_at": or_null(COUNT),
+            "is_driven": FLAG,
+            "is_cancelling": FLAG,
+        }
+    ),
+    "Runs": exactly({"runs": list_of(ref("Run")), "next": or_null(pattern(RUN_ID))}),
+    "Start": exactly(
+        {
+            "flow": {"type": "string", "minLength": 1},
+            "inputs": or_null(OBJECT),
+            "run_id": or_null(pattern(RUN_ID)),
+            "channel": or_null(OBJECT),
+        },
+        optional=("inputs", "run_id", "channel"),
+    ),
+    "RunError": exactly({"type": TEXT, "code": TEXT, "message": TEXT}),
+    "State": exactly(
+        {
+            "run_id": TEXT,
+            "sequence": COUNT,
+            "status": RUN_STATUS,
+            "values": OBJECT,
+            "pending": list_of(TEXT),
+            "error": or_null(ref("RunError")),
+        }
+    ),
+    "Cancelled": exactly({"run_id": TEXT, "status": RUN_STATUS}),
+    "Resume": exactly({"start": or_null(TEXT)}, optional=("start",)),
+    "Result": exactly(
+        {"run_id": TEXT, "status": RUN_STATUS, "result": OBJECT, "error": or_null(ref("RunError"))}
+    ),
+    "Halted": exactly({"halted": {"const": True}, "run_id": TEXT, "waits": list_of(ref("Wait"))}),
+    "Wait": exactly(
+        {
+            "id": pattern(WAIT_ID),
+            "run_id": TEXT,
+            "flow": TEXT,
+            "node": TEXT,
+            "visit": COUNT,
+            "kind": TEXT,
+            "prompt": TEXT,
+            "context": ANY,
+            "options": ANY,
+            "schema": ANY,
+            "scheduler": TEXT,
+            "status": {"type": "string", "enum": WAIT_STATUSES},
+            "opened_at": MOMENT,
+            "due_at": or_null(MOMENT),
+            "settled_at": or_null(MOMENT),
+            "settled_by": or_null({"type": "string", "enum": [by.value for by in SettledBy]}),
+            "answer": ANY,
+            "token": or_null(pattern(TOKEN)),
+            "link": or_null(TEXT),
+        }
+    ),
+    "Waits": exactly({"waits": list_of(ref("Wait")), "next": or_null(pattern(WAIT_ID))}),
+    "Reissue": exactly(
+        {
+            "ttl_seconds": or_null({"type": "number", "minimum": 1, "maximum": LONGEST_TTL}),
+            "single_use": FLAG,
+        },
+        optional=("ttl_seconds", "single_use"),
+    ),
+    "Settled": exactly({"status": {"const": "settled"}, "settled_at": or_null(MOMENT)}),
+    "Event": exactly(
+        {
+            "id": pattern(EVENT_ID),
+            "kind": {"type": "string", "enum": list(get_args(EventKind))},
+            "run_id": TEXT,
+            "at": MOMENT,
+            "node": TEXT,
+            "visit": COUNT,
+            "attempt": COUNT,
+            "data": OBJECT,
+        }
+    ),
+    "StreamedEvent": exactly(
+        {
+            "id": pattern(EVENT_ID),
+            "event": {"type": "string", "enum": list(get_args(EventKind))},
+            "data": {"type": "string", "contentMediaType": "application/json", "contentSchema": ref("Event")},
+        }
+    ),
+    "Events": exactly({"events": list_of(ref("Event")), "next": or_null(pattern(EVENT_ID)), "ended": FLAG}),
+    "Health": exactly({"status": {"const": "ok"}}),
+}

@@ -1,0 +1,513 @@
+"""Waits as a shell sees them: separate processes list them, answer them, and go on."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.architecture.sources import ROOT
+
+FLOWS = """
+from pathlib import Path
+from everstep import Flow, node, wait
+
+@node(output="summary")
+def summarise(amount: int):
+    return {"amount": amount, "who": "Ann"}
+
+ok = wait.approval("ok", context="summary", prompt="May this be paid?", notify="desk", timeout="3d")
+
+@node(output="done")
+def finish(ok: wait.ApprovalOutput):
+    return [ok.approved, ok.approver, ok.comment]
+
+expenses = Flow("expenses", [summarise, ok, finish])
+
+nap = wait.timer("nap", duration="90d")
+colour = wait.question("colour", kind="choice", options=["red", 7], prompt="Which?")
+sure = wait.question("sure", kind="yes_no")
+name = wait.question("name", kind="text")
+paid = wait.callback("paid")
+many = Flow("many", [nap, colour, sure, name, paid])
+
+soon = Flow("soon", [wait.timer("blink", duration="100ms")])
+
+notifiers = {"desk": lambda notice: Path("told").write_text(f"{notice.node} {notice.link}")}
+"""
+
+KEY = "a key of at least sixteen characters"
+Everstep = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def environment() -> dict[str, str]:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("EVERSTEP_") and k != "NO_COLOR"}
+    return {**kept, "PYTHONPATH": str(ROOT / "src"), "PYTHONIOENCODING": "utf-8"}
+
+
+@pytest.fixture
+def everstep(tmp_path: Path) -> Everstep:
+    (tmp_path / "flows.py").write_text(FLOWS)
+
+    def call(*words: str, typed: str | None = None, **env: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "everstep", *words],
+            cwd=tmp_path,
+            env=environment() | env,
+            capture_output=True,
+            text=True,
+            timeout=30,
+            input=typed or "",
+        )
+
+    return call
+
+
+def halt(everstep: Everstep, run_id: str = "A", **env: str) -> Any:
+    """Bring a run to its approval and return the wait."""
+    done = everstep("run", "flows.py:expenses", "-i", "amount=5", "--run-id", run_id, "--json", **env)
+    assert done.returncode == 3, done.stderr
+    [wait] = json.loads(done.stdout)["waits"]
+    return wait
+
+
+def parsed(done: subprocess.CompletedProcess[str]) -> Any:
+    return json.loads(done.stdout)
+
+
+def said(done: subprocess.CompletedProcess[str]) -> str:
+    return done.stdout + done.stderr
+
+
+# -- halting ---------------------------------------------------------------------------------------------
+
+
+def test_a_run_that_halts_exits_with_3_and_says_how_to_answer(everstep: Everstep) -> None:
+    done = everstep("run", "flows.py:expenses", "-i", "amount=5", "--run-id", "A")
+    assert done.returncode == 3
+    assert "‖ ok  waits for an approval until" in done.stderr
+    assert "run A halted: 1 step in" in done.stderr
+    assert "ok  an approval, due in 2d 23h  May this be paid?" in done.stdout
+    command = re.search(r"everstep (answer [0-9a-f]{8} --approve)  or --reject", done.stdout)
+    assert command is not None
+    answered = everstep(*command[1].split())
+    assert answered.stdout == "ok of run A: approved\n"
+    assert "or: everstep resume A" in answered.stderr
+    resumed = everstep("resume", "A")
+    assert resumed.returncode == 0
+    assert "done = [True, None, None]" in resumed.stdout
+
+
+def test_tokens_are_shown_only_if_asked_for(everstep: Everstep) -> None:
+    assert "token" not in halt(everstep)
+    done = everstep("run", "flows.py:expenses", "-i", "amount=5", "--tokens")
+    [token] = re.findall(r"et_[\w-]{43}", done.stdout)
+    assert "et_" not in everstep("waits").stdout
+    assert everstep("answer", "-", "--approve", typed=f"{token}\n").returncode == 0
+
+
+def test_a_notifier_of_the_file_is_told_with_the_link(everstep: Everstep, tmp_path: Path) -> None:
+    done = everstep(
+        *("run", "flows.py:expenses", "-i", "amount=5", "--base-url", "https://pay.test"),
+        "--tokens",
+        "--json",
+    )
+    [wait] = parsed(done)["waits"]
+    assert wait["link"].startswith("https://pay.test/")
+    assert (tmp_path / "told").read_text() == f"ok {wait['link']}"
+
+
+def test_what_is_no_notifier_is_refused(everstep: Everstep, tmp_path: Path) -> None:
+    (tmp_path / "flows.py").write_text(FLOWS + "\nnotifiers = {'desk': 7}\nschedulers = 'of my own'\n")
+    done = everstep("run", "flows.py:expenses", "-i", "amount=5")
+    assert done.returncode == 2
+    assert "notifier 'desk' of flows.py cannot be called" in done.stderr
+
+
+# -- listing ---------------------------------------------------------------------------------------------
+
+
+def test_waits_lists_what_is_open_and_what_became_of_the_rest(everstep: Everstep) -> None:
+    assert everstep("waits").stdout == "nothing is waited for\n"
+    first, second = halt(everstep, "A"), halt(everstep, "B")
+    everstep("answer", "A", "--reject", "--by", "bob", "--comment", "too much")
+    listed = everstep("waits").stdout
+    assert first["id"] not in listed
+    assert re.search(
+        rf"{second['id']}  B +ok +approval .* in 2d 23h +May this be paid\?  {{'amount': 5", listed
+    )
+    assert "settled: rejected by bob: too much" in everstep("waits", "--status", "all").stdout
+    assert everstep("waits", "--kind", "timer").stdout == "nothing is waited for\n"
+    assert everstep("waits", "--flow", "other", "--json").stdout == '{\n  "waits": []\n}\n'
+    everstep("resume", "A")
+    [closed] = parsed(everstep("waits", "A", "--status", "closed", "--json"))["waits"]
+    assert closed["answer"] == {"approved": False, "approver": "bob", "comment": "too much"}
+    assert closed["settled_by"] == "answer"
+
+
+def test_a_long_listing_goes_on_after_its_last_wait(everstep: Everstep) -> None:
+    everstep("run", "flows.py:many", "--run-id", "M", "-q")
+    page = everstep("waits", "--limit", "3")
+    assert len(page.stdout.splitlines()) == 4
+    again = re.search(r"waits --after ([0-9a-f]{8})", page.stderr)
+    assert again is not None
+    rest = parsed(everstep("waits", "--after", again[1], "--json"))["waits"]
+    assert [wait["node"] for wait in rest] == ["name", "paid"]
+
+
+def test_one_wait_is_shown_whole_by_the_beginning_of_its_id(everstep: Everstep) -> None:
+    wait = halt(everstep)
+    shown = everstep("waits", "--show", wait["id"][:6])
+    assert shown.stdout.startswith(f"{wait['id']}  open\n")
+    assert "context   {'amount': 5, 'who': 'Ann'}" in shown.stdout
+    assert f"everstep answer {wait['id'][:8]} --approve" in shown.stderr
+    assert parsed(everstep("waits", "--show", "A", "--json"))["id"] == wait["id"]
+    missing = everstep("waits", "--show", wait["id"][:5])
+    assert missing.returncode == 2
+    assert "wait.not_found" in missing.stderr
+
+
+def test_tokens_are_shown_to_who_has_the_key(everstep: Everstep, tmp_path: Path) -> None:
+    (tmp_path / "key").write_text(f"{KEY}\n")
+    halt(everstep, EVERSTEP_KEY=KEY)
+    assert "token unknown here; for a new one: everstep answer" in everstep("waits", "--tokens").stdout
+    [token] = re.findall(r"et_[\w-]{43}", everstep("waits", "--tokens", "--key-file", "key").stdout)
+    assert everstep("answer", token, "--approve").returncode == 0
+    empty = everstep("waits", "--tokens", "--key-file", "nowhere")
+    assert "--key-file nowhere cannot be read: No such file" in empty.stderr
+
+
+# -- answering -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("node", "words", "value"),
+    [
+        ("colour", ["--choose", "red"], "red"),
+        ("colour", ["7"], 7),
+        ("sure", ["--no"], False),
+        ("sure", ["yes"], True),
+        ("name", ["--text", "7"], "7"),
+        ("name", ["[1]"], "[1]"),
+        ("paid", ['{"cents": 100}'], {"cents": 100}),
+        ("paid", ["thanks"], "thanks"),
+        ("paid", ["--text", "7"], "7"),
+        ("nap", ["--fire"], None),
+    ],
+)
+def test_each_kind_is_answered_in_its_own_way(
+    everstep: Everstep, node: str, words: list[str], value: object
+) -> None:
+    everstep("run", "flows.py:many", "--run-id", "M", "-q")
+    ids = {wait["node"]: wait["id"] for wait in parsed(everstep("waits", "--json"))["waits"]}
+    done = parsed(everstep("answer", ids[node], *words, "--json"))
+    assert (done["status"], done["answer"], done["resume"]) == ("settled", value, "everstep resume M")
+    assert done["settled_by"] == ("clock" if node == "nap" else "answer")
+
+
+@pytest.mark.parametrize(
+    ("node", "words", "complaint"),
+    [
+        ("colour", ["--choose", "green"], "Choose one of red, 7."),
+        ("colour", ["--approve"], "Use --choose with one of red, 7."),
+        ("sure", ["--text", "yes"], "Use --yes or --no."),
+        ("sure", ["12"], "cannot take this answer"),
+        ("nap", ["--yes"], "Use --fire."),
+        ("nap", ["--reissue"], "a timer has no token"),
+        ("name", ["--text", "a", "--yes"], "--yes and --text are two answers."),
+        ("name", ["a", "--fire"], "--fire and ANSWER do not go together."),
+        ("name", ["--text", "a", "--by", "me"], "go with an approval"),
+        ("name", ["--ttl", "2d"], "go with --reissue"),
+        ("paid", [], "Give one: everstep answer"),
+        ("paid", ["--json-file", "none.json"], "cannot be read: No such file"),
+    ],
+)
+def test_what_does_not_fit_is_refused_and_uses_nothing_up(
+    everstep: Everstep, node: str, words: list[str], complaint: str
+) -> None:
+    everstep("run", "flows.py:many", "--run-id", "M", "-q")
+    ids = {wait["node"]: wait["id"] for wait in parsed(everstep("waits", "--json"))["waits"]}
+    done = everstep("answer", ids[node], *words)
+    assert done.returncode == 2
+    assert complaint in done.stderr
+    assert len(parsed(everstep("waits", "--json"))["waits"]) == 5
+
+
+def test_a_run_with_several_waits_names_them(everstep: Everstep) -> None:
+    everstep("run", "flows.py:many", "--run-id", "M", "-q")
+    done = everstep("answer", "M", "--yes")
+    assert "'M' may mean 5 waits." in done.stderr
+    assert re.search(r"Name one: [0-9a-f]{8} \(nap\), ", done.stderr)
+
+
+def test_a_second_answer_is_refused(everstep: Everstep) -> None:
+    halt(everstep)
+    assert everstep("answer", "A", "--approve").returncode == 0
+    again = everstep("answer", "A", "--reject")
+    assert again.returncode == 2
+    assert "was settled by an answer" in again.stderr
+    everstep("resume", "A")
+    assert "run 'A' waits for nothing" in everstep("answer", "A", "--reject").stderr
+
+
+def test_a_token_is_read_from_stdin_and_never_said(everstep: Everstep) -> None:
+    halt(everstep)
+    token = everstep("answer", "A", "--reissue", "--ttl", "2d").stdout.strip()
+    wrong = everstep("answer", "-", '{"approved": 1}', typed=token)
+    assert wrong.returncode == 2
+    right = everstep("answer", "-", '{"approved": true, "approver": "ann"}', typed=f"{token}\n")
+    assert right.returncode == 0
+    used = everstep("answer", "-", "--approve", typed=token)
+    assert "token.used" in used.stderr
+    assert not any("et_" in said(done) for done in (wrong, right, used))
+    assert "there is no token on stdin" in everstep("answer", "-", "--approve").stderr
+    both = everstep("answer", "-", "--json-file", "-", typed=token)
+    assert "stdin cannot hold both" in both.stderr
+
+
+def test_a_revoked_token_is_worthless_and_the_wait_stays_open(everstep: Everstep) -> None:
+    halt(everstep)
+    first = everstep("answer", "A", "--reissue").stdout.strip()
+    second = everstep("answer", "A", "--reissue", "--multi-use").stdout.strip()
+    assert "token.invalid" in everstep("answer", first, "--approve").stderr
+    assert "the wait stays open" in everstep("answer", "A", "--revoke").stdout
+    assert "token.invalid" in everstep("answer", second, "--approve").stderr
+    assert everstep("answer", "A", "--approve").returncode == 0
+
+
+def test_an_answer_may_come_from_a_file_or_from_stdin(everstep: Everstep, tmp_path: Path) -> None:
+    halt(everstep, "A")
+    halt(everstep, "B")
+    (tmp_path / "answer.json").write_text('{"approved": true}')
+    done = everstep("answer", "A", "--json-file", "answer.json", "--by", "ann")
+    assert done.stdout == "ok of run A: approved by ann\n"
+    done = everstep("answer", "B", "--json-file", "-", typed='{"approved": false}')
+    assert done.stdout == "ok of run B: rejected\n"
+
+
+# -- looking ---------------------------------------------------------------------------------------------
+
+
+def test_halted_runs_and_steps_are_shown_with_what_they_wait_for(everstep: Everstep) -> None:
+    wait = halt(everstep)
+    assert re.search(r"A +expenses +halted  .*ok: an approval, due in 2d 23h", everstep("runs").stdout)
+    assert parsed(everstep("runs", "--status", "halted", "--json"))["runs"][0]["waits"][0]["id"] == wait["id"]
+    shown = everstep("show", "A").stdout
+    assert "‖  ok" in shown
+    assert f"everstep answer {wait['id'][:8]} --approve" in shown
+    assert "next" not in shown
+    log = everstep("log", "A").stdout
+    assert re.search(r"‖ waits for an approval until [-\d]+ [:\d]+: May this be paid\? {'amount': 5", log)
+    state = everstep("state", "A", "--full").stdout
+    assert "waits for\n  ok: an approval until " in state
+    assert "@wait" not in state
+    assert parsed(everstep("state", "A", "--json"))["waits"][0]["id"] == wait["id"]
+    step = everstep("show", "A", "ok").stdout
+    assert "waits for an approval" in step
+    assert "@wait" not in step
+    assert "(A, halted)" in everstep("log", "A", "--graph").stdout
+
+
+def test_an_answered_step_says_by_whom(everstep: Everstep) -> None:
+    halt(everstep, "A")
+    halt(everstep, "B")
+    everstep("answer", "A", "--approve", "--by", "ann")
+    everstep("answer", "B", "--fire")
+    assert "ok: approved by ann, not taken in yet" in everstep("runs").stdout
+    for run_id in "AB":
+        assert everstep("resume", run_id).returncode == 0
+    assert "approved by ann; ok = ApprovalOutput(approved=True" in everstep("log", "A").stdout
+    assert re.search(r"✓  ok .* approved by ann, writes ok", everstep("show", "A").stdout)
+    assert "became    approved by ann" in everstep("show", "A", "ok").stdout
+    assert "its time was over; ok = ApprovalOutput(approved=False" in everstep("log", "B").stdout
+    steps = [step for c in parsed(everstep("log", "B", "--json"))["checkpoints"] for step in c["steps"]]
+    waits = [(step["status"], step["wait"]["settled_by"]) for step in steps if step["wait"]]
+    assert waits == [("halted", None), ("completed", "clock")]
+
+
+def test_a_fork_tells_of_the_answer_that_its_parent_got(everstep: Everstep) -> None:
+    halt(everstep, "A")
+    everstep("answer", "A", "--approve", "--by", "ann")
+    everstep("resume", "A")
+    everstep("fork", "A", "--as", "F")
+    assert "approved by ann; ok =" in everstep("log", "F").stdout
+
+
+def test_runs_with_waits_are_compared_and_a_wait_is_not_replayed(everstep: Everstep) -> None:
+    halt(everstep, "A")
+    halt(everstep, "B")
+    same = everstep("diff", "A", "B")
+    assert (same.returncode, "@wait" in same.stdout) == (0, False)
+    assert everstep("bisect", "A", "B").returncode == 0
+    everstep("answer", "A", "--approve")
+    everstep("answer", "B", "--reject")
+    for run_id in "AB":
+        everstep("resume", run_id)
+    found = everstep("bisect", "A", "B").stdout
+    assert "ok@1 is the first that differs" in found
+    assert "the difference is what ok was told" in found
+    assert "everstep replay" not in found
+    refused = everstep("replay", "A", "ok", "--effects")
+    assert refused.returncode == 2
+    assert "'ok' waited for an answer, so there is nothing to run again." in refused.stderr
+    assert everstep("replay", "A", "finish").returncode == 0
+
+
+# -- starting and staying --------------------------------------------------------------------------------
+
+
+def test_start_accepts_a_run_and_returns_at_once(everstep: Everstep) -> None:
+    words = ("run", "flows.py:expenses", "-i", "amount=5", "--run-id", "S", "--start")
+    done = everstep(*words)
+    assert (done.returncode, done.stdout) == (0, "S\n")
+    assert "a worker drives it, or: everstep resume S" in done.stderr
+    assert parsed(everstep("show", "S", "--json"))["status"] == "running"
+    assert "was accepted before; it is running" in everstep(*words).stderr
+    again = parsed(everstep(*words, "--json"))
+    assert (again["run_id"], again["is_new"]) == ("S", False)
+    assert everstep("resume", "S").returncode == 3
+    assert "--start returns at once, and --wait stays." in everstep(*words, "--wait").stderr
+
+
+def begin(tmp_path: Path, *words: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "everstep", *words],
+        cwd=tmp_path,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def read_until(process: subprocess.Popen[str], wanted: str) -> str:
+    assert process.stderr is not None
+    lines = ""
+    while wanted not in lines:
+        line = process.stderr.readline()
+        assert line, lines
+        lines += line
+    return lines
+
+
+def test_wait_stays_with_a_run_until_it_is_answered(everstep: Everstep, tmp_path: Path) -> None:
+    staying = begin(tmp_path, "run", "flows.py:expenses", "-i", "amount=5", "--run-id", "A", "--wait")
+    seen = read_until(staying, "everstep answer")
+    assert "‖ ok  waits for an approval until" in seen
+    assert everstep("answer", "A", "--approve").returncode == 0
+    out, err = staying.communicate(timeout=20)
+    assert staying.returncode == 0, err
+    assert "done = [True, None, None]" in out
+
+
+def test_wait_goes_on_when_a_time_has_come(everstep: Everstep) -> None:
+    done = everstep("run", "flows.py:soon", "--wait", "--json")
+    assert (done.returncode, parsed(done)["status"], parsed(done)["waits"]) == (0, "completed", [])
+
+
+def test_ctrl_c_leaves_a_run_halted_and_says_how_to_go_on(everstep: Everstep, tmp_path: Path) -> None:
+    halt(everstep)
+    staying = begin(tmp_path, "resume", "A", "--wait")
+    read_until(staying, "everstep answer")
+    staying.send_signal(signal.SIGINT)
+    _, err = staying.communicate(timeout=20)
+    assert staying.returncode == 130
+    assert "run A stays halted and can be answered." in err
+    assert re.search(r"everstep resume A \S+flows.py:expenses --wait", err)
+    assert parsed(everstep("show", "A", "--json"))["status"] == "halted"
+
+
+# -- a terminal ------------------------------------------------------------------------------------------
+
+
+class Terminal:
+    """A command on a terminal of its own, and what it has shown."""
+
+    def __init__(self, cwd: Path, *words: str) -> None:
+        self.shown = ""
+        self.pid, self._fd = pty.fork()
+        if self.pid == 0:
+            os.chdir(cwd)
+            program = [sys.executable, "-m", "everstep", *words]
+            os.execve(sys.executable, program, environment() | {"TERM": "xterm"})
+
+    def read(self, wanted: str) -> None:
+        """Read until this is shown."""
+        ends = time.monotonic() + 20
+        while wanted not in self.shown:
+            ready, _, _ = select.select([self._fd], [], [], ends - time.monotonic())
+            assert ready, self.shown
+            self.shown += os.read(self._fd, 4096).decode()
+
+    def type(self, text: str) -> None:
+        os.write(self._fd, text.encode())
+
+    def wait(self) -> int:
+        """Return the exit code."""
+        try:
+            while chunk := os.read(self._fd, 4096):
+                self.shown += chunk.decode()
+        except OSError:
+            pass  # the other end is closed
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+
+def test_a_terminal_shows_the_context_and_asks_for_an_approval(everstep: Everstep, tmp_path: Path) -> None:
+    halt(everstep)
+    terminal = Terminal(tmp_path, "answer", "A")
+    terminal.read("Approve or reject?")
+    assert "amount" in terminal.shown
+    assert "May this be paid?" in terminal.shown
+    terminal.type("maybe\n")
+    terminal.read("is not one of")
+    terminal.type("approve\n")
+    terminal.read("Comment")
+    terminal.type("fine\n")
+    terminal.read("Your name")
+    terminal.type("ann\n")
+    assert terminal.wait() == 0
+    assert "approved by ann: fine" in terminal.shown
+
+
+def test_a_terminal_asks_for_a_choice_by_number_until_it_fits(everstep: Everstep, tmp_path: Path) -> None:
+    everstep("run", "flows.py:many", "--run-id", "M", "-q")
+    ids = {wait["node"]: wait["id"] for wait in parsed(everstep("waits", "--json"))["waits"]}
+    terminal = Terminal(tmp_path, "answer", ids["colour"])
+    terminal.read("Choose 1 to 2")
+    terminal.type("9\n")
+    terminal.read("is no option")
+    terminal.type("2\n")
+    assert terminal.wait() == 0
+    assert "answered: 7" in terminal.shown
+
+
+def test_a_token_that_is_typed_is_not_shown(everstep: Everstep, tmp_path: Path) -> None:
+    halt(everstep)
+    token = everstep("answer", "A", "--reissue").stdout.strip()
+    terminal = Terminal(tmp_path, "answer", "-", "--approve")
+    terminal.read("Token")
+    terminal.type(f"{token}\n")
+    assert terminal.wait() == 0
+    assert token not in terminal.shown
+
+
+def test_a_timer_is_left_alone_unless_somebody_says_yes(everstep: Everstep, tmp_path: Path) -> None:
+    everstep("run", "flows.py:many", "--run-id", "M", "-q")
+    [timer] = parsed(everstep("waits", "--kind", "timer", "--json"))["waits"]
+    terminal = Terminal(tmp_path, "answer", timer["id"])
+    terminal.read("Let it fire now?")
+    terminal.type("\n")
+    assert terminal.wait() == 130
+    assert "nothing was answered" in terminal.shown
+    assert len(parsed(everstep("waits", "--kind", "timer", "--json"))["waits"]) == 1

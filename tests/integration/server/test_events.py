@@ -1,0 +1,139 @@
+"""Events over HTTP: live, resumable, and as pages."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from everstep.server.events import _stream
+from tests.integration.server.serving import Serving, code_of, expense, plain, served
+
+APPROVED = {"approved": True}
+
+
+def frames(text: str) -> list[dict[str, str]]:
+    """Return the frames of a stream that has ended, without comments and retry hints."""
+    found = [dict(line.split(": ", 1) for line in part.splitlines()) for part in text.split("\n\n") if part]
+    return [frame for frame in found if "id" in frame]
+
+
+@asynccontextmanager
+async def live(s: Serving, run_id: str) -> AsyncIterator[AsyncIterator[dict[str, Any]]]:
+    """Open a stream in this process; httpx would hand it over only when it has ended."""
+    source = _stream(s.app.service, s.host.events(run_id))
+
+    async def events() -> AsyncIterator[dict[str, Any]]:
+        async for chunk in source:
+            for frame in frames(chunk.decode()):
+                yield json.loads(frame["data"])
+
+    yield events()
+    await source.aclose()
+
+
+@served()
+async def test_the_stream_of_an_ended_run_is_its_events_and_ends(s: Serving) -> None:
+    await s.host.run(plain, {"x": 1}, run_id="A1")
+    response = await s.client.get("/runs/A1/events")
+    assert response.headers["content-type"].startswith("text/event-stream")
+    found = frames(response.text)
+    assert [frame["event"] for frame in found] == [
+        "run_started",
+        "checkpoint",
+        "step_completed",
+        "checkpoint",
+        "run_ended",
+    ]
+    assert [json.loads(frame["data"])["id"] for frame in found] == [frame["id"] for frame in found]
+
+
+@served()
+async def test_a_stream_goes_on_after_the_last_event_seen(s: Serving) -> None:
+    await s.host.run(plain, {"x": 1}, run_id="A1")
+    every = [frame["id"] for frame in frames((await s.client.get("/runs/A1/events")).text)]
+    for k, seen in enumerate(every[:-1]):
+        by_header = await s.client.get("/runs/A1/events", headers={"Last-Event-ID": seen})
+        by_query = await s.client.get(f"/runs/A1/events?after={seen}")
+        assert [frame["id"] for frame in frames(by_header.text)] == every[k + 1 :]
+        assert by_query.text == by_header.text
+
+
+@served()
+async def test_whoever_has_seen_the_end_is_told_to_ask_no_more(s: Serving) -> None:
+    await s.host.run(plain, {"x": 1}, run_id="A1")
+    last = frames((await s.client.get("/runs/A1/events")).text)[-1]["id"]
+    response = await s.client.get("/runs/A1/events", headers={"Last-Event-ID": last})
+    assert (response.status_code, response.content) == (204, b"")
+
+
+@served()
+async def test_a_stream_follows_a_halted_run_to_its_end(s: Serving) -> None:
+    waiting = await s.halted(expense, amount=1)
+    async with live(s, waiting.run_id) as events:
+        before = []
+        async for event in events:
+            before.append(event["kind"])
+            if event["kind"] == "run_halted":
+                break
+        await s.host.deliver({"token": waiting.token, "answer": APPROVED}, [expense])
+        after = [event["kind"] async for event in events]
+    assert "step_halted" in before
+    assert after[-1] == "run_ended"
+
+
+@served(keep_alive=0.01)
+async def test_a_silent_stream_says_that_it_lives(s: Serving) -> None:
+    waiting = await s.halted(expense, amount=1)
+    source = _stream(s.app.service, s.host.events(waiting.run_id))
+    chunks = []
+    async for chunk in source:
+        chunks.append(chunk)
+        if chunk.startswith(b":"):
+            break
+    await source.aclose()
+    assert chunks[0] == b"retry: 2000\n\n"
+
+
+@served()
+async def test_streams_end_when_the_service_stops(s: Serving) -> None:
+    waiting = await s.halted(expense, amount=1)
+    async with live(s, waiting.run_id) as events:
+        async for event in events:
+            if event["kind"] == "run_halted":
+                s.app.service.stopping.set()
+    assert not [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+
+
+@served()
+async def test_a_page_of_events_is_json_and_leads_to_the_next(s: Serving) -> None:
+    waiting = await s.halted(expense, amount=1)
+    path, accept = f"/runs/{waiting.run_id}/events", {"Accept": "application/json"}
+    first = (await s.client.get(f"{path}?limit=2", headers=accept)).json()
+    assert ([e["kind"] for e in first["events"]], first["ended"]) == (["run_started", "checkpoint"], False)
+    rest = (await s.client.get(f"{path}?after={first['next']}", headers=accept)).json()
+    assert rest["events"][-1]["kind"] == "run_halted"
+    empty = (await s.client.get(f"{path}?after={rest['next']}", headers=accept)).json()
+    assert empty == {"events": [], "next": rest["next"], "ended": False}
+    await s.host.cancel(waiting.run_id)
+    last = (await s.client.get(f"{path}?after={rest['next']}", headers=accept)).json()
+    assert (last["events"][-1]["data"]["status"], last["ended"]) == ("cancelled", True)
+
+
+@served()
+async def test_what_is_no_event_id_is_refused(s: Serving) -> None:
+    await s.host.run(plain, {"x": 1}, run_id="A1")
+    for after in ("x", "1", "1.", ".1", "1.1.1", "-1.1", "1" * 20 + ".1", "1.1\t"):
+        response = await s.client.get("/runs/A1/events", headers={"Last-Event-ID": after})
+        assert code_of(response) == (400, "request.invalid"), after
+    far = await s.client.get("/runs/A1/events?after=9999999999.999999999")
+    assert far.status_code == 204
+
+
+@served()
+async def test_looking_at_the_head_of_a_stream_does_not_wait_for_its_end(s: Serving) -> None:
+    waiting = await s.halted(expense, amount=1)
+    response = await asyncio.wait_for(s.client.head(f"/runs/{waiting.run_id}/events"), 5)
+    assert (response.status_code, response.content) == (200, b"")

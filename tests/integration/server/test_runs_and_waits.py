@@ -1,0 +1,242 @@
+"""Runs and waits over HTTP: what an operator does."""
+
+from __future__ import annotations
+
+from tests.integration.server.serving import (
+    KEY,
+    NO_SUCH_WAIT,
+    Serving,
+    ask_choice,
+    code_of,
+    cool_down,
+    expense,
+    failing,
+    paid,
+    plain,
+    served,
+)
+
+APPROVED = {"approved": True, "approver": "Bo", "comment": "fine"}
+
+
+@served()
+async def test_a_started_run_is_accepted_and_driven_by_a_worker(s: Serving) -> None:
+    response = await s.client.post("/runs", json={"flow": "plain", "inputs": {"x": 2}, "run_id": "A1"})
+    assert response.status_code == 202
+    assert response.headers["location"] == "/runs/A1"
+    assert (await s.client.get("/runs/A1")).json()["status"] == "running"
+    await s.host.work([plain], until_idle=True)
+    assert (await s.client.get("/runs/A1")).json()["status"] == "completed"
+    state = (await s.client.get("/runs/A1/state")).json()
+    assert (state["values"], state["pending"]) == ({"x": 2, "total": 3}, [])
+    assert (await s.client.get("/runs/A1/state?at=1")).json()["values"] == {"x": 2}
+
+
+@served()
+async def test_the_same_start_twice_is_one_run_and_another_is_refused(s: Serving) -> None:
+    body = {"flow": "plain", "inputs": {"x": 2}, "run_id": "A1"}
+    assert [(await s.client.post("/runs", json=body)).status_code for _ in range(2)] == [202, 202]
+    other = await s.client.post("/runs", json={**body, "inputs": {"x": 3}})
+    assert code_of(other) == (409, "run.inputs_differ")
+    assert len((await s.client.get("/runs")).json()["runs"]) == 1
+
+
+@served()
+async def test_a_start_that_cannot_be_is_named(s: Serving) -> None:
+    for body, expected in [
+        ({"flow": "nope"}, (404, "flow.not_found")),
+        ({"flow": 7}, (404, "flow.not_found")),
+        ({"flow": "plain"}, (422, "run.bad_input")),
+        ({"flow": "plain", "inputs": {"x": 1, "z": 1}}, (422, "run.bad_input")),
+        ({"flow": "plain", "inputs": [1]}, (400, "request.invalid")),
+        ({"flow": "plain", "inputs": {"x": 1}, "run_id": "a b"}, (400, "request.invalid")),
+        ({"flow": "plain", "inputs": {"x": 1}, "run_id": 7}, (400, "request.invalid")),
+        ({"flow": "plain", "input": {"x": 1}}, (400, "request.invalid")),
+        ({}, (400, "request.invalid")),
+        ([], (400, "request.invalid")),
+    ]:
+        assert code_of(await s.client.post("/runs", json=body)) == expected, body
+    assert (await s.client.get("/runs")).json()["runs"] == []
+
+
+@served()
+async def test_runs_are_listed_by_page_status_and_flow(s: Serving) -> None:
+    for k in range(3):
+        await s.host.run(plain, {"x": k}, run_id=f"p{k}")
+    await s.halted(expense, amount=1)
+    first = (await s.client.get("/runs?flow=plain&limit=2")).json()
+    assert [run["run_id"] for run in first["runs"]] == ["p2", "p1"]
+    second = (await s.client.get(f"/runs?flow=plain&limit=2&before={first['next']}")).json()
+    assert ([run["run_id"] for run in second["runs"]], second["next"]) == (["p0"], None)
+    halted = (await s.client.get("/runs?status=halted")).json()["runs"]
+    assert [run["flow"] for run in halted] == ["expense"]
+    for query in ("limit=0", "limit=1001", "limit=x", "status=retrying", "before=a%20b"):
+        assert code_of(await s.client.get(f"/runs?{query}")) == (400, "request.invalid"), query
+
+
+@served()
+async def test_a_run_that_is_not_there_is_said_so(s: Serving) -> None:
+    for path in ("/runs/nope", "/runs/nope/state", "/runs/nope/events", "/runs/a%20b", "/runs/" + "x" * 129):
+        assert code_of(await s.client.get(path)) == (404, "DAG-CKPT-006"), path
+    for path in ("/runs/nope/cancel", "/runs/nope/resume"):
+        assert code_of(await s.client.post(path)) == (404, "DAG-CKPT-006"), path
+    await s.host.run(plain, {"x": 1}, run_id="A1")
+    assert code_of(await s.client.get("/runs/A1/state?at=9")) == (404, "DAG-CKPT-006")
+    assert code_of(await s.client.get("/runs/A1/state?at=x")) == (400, "request.invalid")
+
+
+@served()
+async def test_a_halted_run_can_be_cancelled(s: Serving) -> None:
+    waiting = await s.halted(expense, amount=1)
+    response = await s.client.post(f"/runs/{waiting.run_id}/cancel")
+    assert response.json() == {"run_id": waiting.run_id, "status": "cancelled"}
+    late = await s.client.post(f"/waits/{waiting.id}/answer", json=APPROVED)
+    assert code_of(late) == (409, "wait.closed")
+
+
+@served()
+async def test_a_run_is_resumed_to_its_end_or_its_next_wait(s: Serving) -> None:
+    waiting = await s.halted(expense, amount=1)
+    again = await s.client.post(f"/runs/{waiting.run_id}/resume")
+    assert (again.status_code, again.json()["halted"]) == (202, True)
+    assert [w["id"] for w in again.json()["waits"]] == [waiting.id]
+    await s.host.answer(waiting.id, APPROVED)
+    done = await s.client.post(f"/runs/{waiting.run_id}/resume", json={})
+    assert (done.status_code, done.json()["status"]) == (200, "completed")
+    assert done.json()["result"]["verdict"] == "paid"
+    bad = await s.client.post(f"/runs/{waiting.run_id}/resume", json={"start": "nope"})
+    assert code_of(bad) == (400, "request.invalid")
+
+
+@served()
+async def test_a_run_that_fails_tells_its_error(s: Serving) -> None:
+    await s.host.run(failing, {"x": 1}, run_id="A1")
+    response = await s.client.post("/runs/A1/resume")
+    assert (response.status_code, response.json()["status"]) == (200, "failed")
+    assert response.json()["error"] == {"type": "RuntimeError", "code": "node.failed", "message": "boom"}
+
+
+@served()
+async def test_waits_are_listed_with_what_is_asked_and_how_to_answer(s: Serving) -> None:
+    first = await s.halted(expense, amount=1)
+    second = await s.halted(ask_choice)
+    listed = (await s.client.get("/waits")).json()["waits"]
+    assert [w["id"] for w in listed] == [first.id, second.id]
+    assert listed[0]["link"] == f"http://flows.test/w/{first.token}"
+    assert listed[0]["context"]["who"] == "Ann"
+    assert listed[1]["options"] == ["red", "blue"]
+    shown = (await s.client.get(f"/waits/{second.id}")).json()
+    assert shown == listed[1]
+    for query, expected in [
+        (f"run_id={first.run_id}", [first.id]),
+        ("flow=ask_choice", [second.id]),
+        ("kind=approval", [first.id]),
+        ("status=settled", []),
+        ("limit=1", [first.id]),
+        (f"after={first.id}", [second.id]),
+    ]:
+        found = (await s.client.get(f"/waits?{query}")).json()["waits"]
+        assert [w["id"] for w in found] == expected, query
+    for query in ("status=x", "kind=%20", "run_id=a%20b", "after=7", "limit=0"):
+        assert code_of(await s.client.get(f"/waits?{query}")) == (400, "request.invalid"), query
+
+
+@served()
+async def test_an_operator_answers_by_id_once(s: Serving) -> None:
+    waiting = await s.halted(expense, amount=1)
+    response = await s.client.post(f"/waits/{waiting.id}/answer", json=APPROVED)
+    assert (response.status_code, response.json()["status"]) == (200, "settled")
+    assert response.json()["answer"] == APPROVED
+    second = await s.client.post(f"/waits/{waiting.id}/answer", json={"approved": False})
+    assert code_of(second) == (409, "wait.settled")
+    assert code_of(await s.client.get(f"/waits/{NO_SUCH_WAIT}")) == (404, "wait.not_found")
+    assert code_of(await s.client.get(f"/waits/{waiting.token}")) == (404, "wait.not_found")
+
+
+@served()
+async def test_a_timer_fires_early_without_a_body(s: Serving) -> None:
+    waiting = await s.halted(cool_down)
+    assert (await s.client.post(f"/waits/{waiting.id}/answer")).status_code == 200
+    result = await s.host.resume(waiting.run_id, cool_down)
+    assert (result.status, result["pause"].drift_ms) == ("completed", 0)
+
+
+@served()
+async def test_a_new_token_kills_the_old_one(s: Serving) -> None:
+    waiting = await s.halted(expense, amount=1)
+    renewed = (await s.client.post(f"/waits/{waiting.id}/reissue")).json()
+    assert renewed["token"] != waiting.token
+    old = await s.client.post(f"/answers/{waiting.token}", json=APPROVED)
+    assert code_of(old) == (401, "token.invalid")
+    new = await s.client.post(f"/answers/{renewed['token']}", json=APPROVED)
+    assert new.status_code == 200
+    assert code_of(await s.client.post(f"/waits/{waiting.id}/reissue")) == (409, "wait.settled")
+    for body in (
+        {"ttl_seconds": 0},
+        {"ttl_seconds": "1"},
+        {"ttl_seconds": True},
+        {"single_use": 1},
+        {"x": 1},
+    ):
+        bad = await s.client.post(f"/waits/{waiting.id}/reissue", json=body)
+        assert code_of(bad) == (400, "request.invalid"), body
+
+
+@served()
+async def test_each_thing_wrong_with_an_answer_has_its_own_error(s: Serving) -> None:
+    waiting = await s.halted(expense, amount=1)
+    path = f"/answers/{waiting.token}"
+    wrong = await s.client.post(path, json={"approved": "yes"})
+    assert code_of(wrong) == (400, "answer.invalid")
+    assert code_of(await s.client.post(path, content=b"{")) == (400, "request.invalid")
+    assert code_of(await s.client.post(path, content=b"x" * (1 << 20) + b"x")) == (413, "request.too_large")
+    assert code_of(await s.client.post("/answers/et_" + "x" * 43)) == (401, "token.invalid")
+    assert code_of(await s.client.post("/answers/nonsense")) == (401, "token.invalid")
+    assert await s.is_open(waiting)
+    settled = await s.client.post(path, json=APPROVED)
+    assert settled.json() == {"status": "settled", "settled_at": "2030-01-01T00:00:00+00:00"}
+    assert code_of(await s.client.post(path, json=APPROVED)) == (409, "token.used")
+
+    timed = await s.halted(expense, amount=2)
+    renewed = (await s.client.post(f"/waits/{timed.id}/reissue", json={"ttl_seconds": 60})).json()
+    s.clock.advance(61)
+    expired = await s.client.post(f"/answers/{renewed['token']}", json=APPROVED)
+    assert code_of(expired) == (401, "token.expired")
+    assert await s.is_open(timed)
+
+
+@served()
+async def test_a_token_for_more_than_one_use_is_told_the_first_answer(s: Serving) -> None:
+    waiting = await s.halted(paid)
+    token = (await s.client.post(f"/waits/{waiting.id}/reissue", json={"single_use": False})).json()["token"]
+    answers = [await s.client.post(f"/answers/{token}", json={"n": n}) for n in range(2)]
+    assert [a.status_code for a in answers] == [200, 200]
+    assert (await s.host.wait(waiting.id)).answer == {"n": 0}
+
+
+@served()
+async def test_metrics_count_runs_waits_and_requests(s: Serving) -> None:
+    await s.halted(expense, amount=1)
+    await s.halted(ask_choice)
+    await s.host.run(plain, {"x": 1})
+    await s.client.get("/runs/nope")
+    text = (await s.client.get("/metrics")).text
+    for line in (
+        'everstep_runs{status="completed"} 1',
+        'everstep_runs{status="halted"} 2',
+        'everstep_open_waits{kind="approval"} 1',
+        'everstep_open_waits{kind="choice"} 1',
+        'everstep_http_requests_total{method="GET",route="/runs/{run_id}",status="404"} 1',
+        'everstep_http_request_seconds_count{route="/runs/{run_id}"} 1',
+        'everstep_http_request_seconds_bucket{route="/runs/{run_id}",le="+Inf"} 1',
+    ):
+        assert line in text.splitlines()
+    assert KEY not in text
+
+
+@served()
+async def test_health_tells_nothing_but_that_it_lives(s: Serving) -> None:
+    response = await s.client.get("/healthz", headers={"Authorization": ""})
+    assert (response.status_code, response.json()) == (200, {"status": "ok"})
+    head = await s.client.head("/healthz")
+    assert (head.status_code, head.content) == (200, b"")

@@ -1,0 +1,86 @@
+"""Telling of a wait: at least once, also if whoever opened it died first."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from everstep import Flow, Host, wait
+from everstep.ports.durability import Handle, Notice, ScheduleState, ScheduleStatus
+from everstep.testing import ManualClock
+
+FLOW = Flow("f", [wait.approval("ok", notify="boss", context={"amount": 3})])
+
+
+class Alarm:
+    """A scheduler of the user's own, which may be out of order."""
+
+    def __init__(self) -> None:
+        self.set: dict[str, datetime] = {}
+        self.is_broken = False
+
+    async def schedule_at(self, handle: Handle, at: datetime) -> str:
+        if self.is_broken:
+            raise OSError("no line")
+        self.set[handle.wait_id] = at
+        return f"alarm-{handle.wait_id}"
+
+    async def schedule_after(self, handle: Handle, delay: timedelta) -> str:
+        raise NotImplementedError
+
+    async def cancel(self, schedule_id: str) -> None:
+        raise NotImplementedError
+
+    async def status(self, schedule_id: str) -> ScheduleStatus:
+        return ScheduleStatus(ScheduleState.PENDING)
+
+
+@pytest.mark.parametrize("by", ["resume", "worker"])
+@pytest.mark.parametrize("key", [None, "a key that is long enough"])
+def test_a_notice_that_failed_is_given_again_with_a_token_that_works(
+    tmp_path: Path, by: str, key: str | None
+) -> None:
+    clock, notices = ManualClock(), []
+    is_broken = True
+
+    def boss(notice: Notice) -> None:
+        if is_broken:
+            raise OSError("no line")
+        notices.append(notice)
+
+    with Host(f"sqlite:///{tmp_path}/runs.db", clock=clock, notifiers={"boss": boss}, key=key) as host:
+        assert host.run(FLOW, run_id="A").status == "halted"
+        assert notices == []
+        is_broken = False
+        host.resume("A", FLOW)
+        assert notices == [], "whoever opened it may still be telling"
+        clock.advance(60)
+        if by == "resume":
+            host.resume("A", FLOW)
+            host.resume("A", FLOW)
+        else:
+            host.work([FLOW], until_idle=True)
+            host.work([FLOW], until_idle=True)
+        (notice,) = notices
+        assert (notice.run_id, notice.node, notice.context) == ("A", "ok", {"amount": 3})
+        host.answer(notice.token, {"approved": True})
+        assert host.resume("A", FLOW)["ok"].approved
+
+
+def test_a_scheduler_that_was_out_of_order_hears_of_the_wait_later(tmp_path: Path) -> None:
+    clock, alarm = ManualClock(), Alarm()
+    alarm.is_broken = True
+    flow = Flow("f", [wait.timer("nap", duration="1h", scheduler="alarm")])
+    with Host(f"sqlite:///{tmp_path}/runs.db", clock=clock, schedulers={"alarm": alarm}) as host:
+        (nap,) = host.run(flow, run_id="A").waits
+        assert alarm.set == {}
+        alarm.is_broken = False
+        clock.advance(60)
+        host.work([flow], until_idle=True)
+        assert alarm.set == {nap.id: nap.due_at}
+        clock.advance(timedelta(hours=2))
+        assert host.resume("A", flow).status == "halted", "only its own scheduler says when"
+        host.fire(nap.id)
+        assert host.resume("A", flow)["nap"].drift_ms == 3_660_000
