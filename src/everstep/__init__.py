@@ -1,5 +1,6 @@
 """everstep: durable graph flows. Write functions, wire them into a graph, and every step lasts."""
 
+from everstep import notify, wait
 from everstep.client.diff import Diff
 from everstep.client.host import AsyncHost
 from everstep.client.sync import Host
@@ -8,10 +9,12 @@ from everstep.client.views import (
     CheckpointInfo,
     Delivery,
     Divergence,
+    Event,
     Replay,
     RunInfo,
     RunResult,
     RunState,
+    WaitInfo,
 )
 from everstep.errors import EverstepError
 from everstep.graph.channel import Channel
@@ -37,6 +40,7 @@ __all__ = [
     "Divergence",
     "Durability",
     "END",
+    "Event",
     "EverstepError",
     "Flow",
     "Gate",
@@ -49,13 +53,16 @@ __all__ = [
     "RunResult",
     "RunState",
     "Status",
+    "WaitInfo",
     "__version__",
     "at_least",
     "chain",
     "critical",
     "ifelse",
     "node",
+    "notify",
     "parallel",
     "quorum",
     "route",
+    "wait",
 ]

@@ -37,7 +37,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         *("errors", "model", "graph", "runtime.events", "runtime.worker", "ports.durability", "client"),
         *("server", "__init__"),
     },
-    "__init__": {"errors", "model", "graph", "client"},
+    "__init__": {"errors", "model", "graph", "client", "notify", "wait"},
     "__main__": {"cli"},
 }
 

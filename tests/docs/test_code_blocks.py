@@ -22,17 +22,19 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import get_args
 
 import click
 import msgspec
 import pytest
 
 import everstep
-from everstep import errors
+from everstep import errors, testing
 from everstep.cli.main import COMMANDS, cli
 from everstep.graph.subflow import Subflow
-from everstep.model import enums, leases, records
+from everstep.model import enums, leases, records, waits
 from everstep.model.durability import Durability
+from everstep.runtime.events import EventKind
 from tests.architecture.sources import PACKAGE, ROOT
 
 NOT_RUN: dict[str, str] = {}
@@ -252,12 +254,20 @@ def test_every_problem_of_a_flow_is_explained() -> None:
         records.Written,
         records.ArtifactRef,
         records.ErrorInfo,
+        records.NodeState,
         leases.Lease,
+        waits.WaitOpened,
+        waits.WaitRow,
     ],
 )
 def test_every_field_of_a_record_is_explained(struct: type[msgspec.Struct]) -> None:
     section = PAGES["docs/reference/records.md"].split(f"## {struct.__name__}\n")[1].split("\n## ")[0]
-    missing = [f for f in struct.__struct_fields__ if f"| `{f}` |" not in section]
+    named = {
+        f
+        for row in re.findall(r"^\| (`[^|]*`) \|", section, re.MULTILINE)
+        for f in row.strip("`").split("`, `")
+    }
+    missing = [f for f in struct.__struct_fields__ if f not in named]
     assert missing == []
 
 
@@ -283,8 +293,40 @@ def test_every_method_that_users_call_is_in_the_reference(cls: type) -> None:
     assert [name for name in found if not re.search(rf"\b{name}\(", page)] == []
 
 
+def test_every_name_of_the_other_modules_is_in_the_reference() -> None:
+    python, waiting = PAGES["docs/reference/python.md"], PAGES["docs/reference/waiting.md"]
+    assert [name for name in everstep.wait.__all__ if f"wait.{name}" not in python] == []
+    assert [name for name in everstep.notify.__all__ if f"`{name}" not in waiting] == []
+    section = python.split("## Testing\n")[1].split("\n## ")[0]
+    assert [name for name in testing.__all__ if f"`{name}" not in section] == []
+
+
+def test_every_kind_of_event_is_explained() -> None:
+    section = PAGES["docs/reference/python.md"].split("### Events\n")[1].split("\n## ")[0]
+    assert [kind for kind in get_args(EventKind) if f"`{kind}`" not in section] == []
+
+
+def test_every_fact_of_a_wait_is_explained() -> None:
+    section = PAGES["docs/reference/python.md"].split("### WaitInfo\n")[1].split("\n### ")[0]
+    facts = re.findall(r"^        self\.(\w+)", inspect.getsource(everstep.WaitInfo.__init__), re.MULTILINE)
+    assert len(facts) > 15
+    assert [fact for fact in facts if f"`{fact}`" not in section] == []
+
+
 @pytest.mark.parametrize(
-    "function", [everstep.Flow, everstep.Flow.as_node, everstep.node, everstep.Node.map_over]
+    "function",
+    [
+        everstep.Flow,
+        everstep.Flow.as_node,
+        everstep.Host,
+        everstep.Node.map_over,
+        everstep.node,
+        everstep.wait.Wait,
+        everstep.wait.approval,
+        everstep.wait.callback,
+        everstep.wait.question,
+        everstep.wait.timer,
+    ],
 )
 def test_every_option_is_in_the_reference(function: Callable[..., object]) -> None:
     page = PAGES["docs/reference/python.md"]

@@ -9,7 +9,8 @@ import pytest
 
 from everstep import AsyncHost, Host
 
-ONLY_ASYNC = {"twin"}
+ONLY_ASYNC = {"twin", "worker"}
+"""`twin` is for another event loop, and a worker lives on one."""
 
 
 def public(cls: type) -> dict[str, Any]:

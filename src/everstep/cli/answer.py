@@ -59,14 +59,15 @@ def answer(
 ) -> None:
     """Answer what a run waits for, once; without an answer, a terminal asks for it.
 
-    WAIT is the id of a wait, six or more characters that it begins with, or a run that waits for one thing
-    only. A dash reads a token from stdin, so that it is in no shell's history. ANSWER is text for a text, an
-    option for a choice, yes or no in words, and otherwise JSON if it parses.
+    WAIT is the id of a wait, six or more characters that it begins with, a run that waits for one thing only,
+    or RUN/NODE. A dash reads a token from stdin, so that it is in no shell's history. ANSWER is text for a
+    text, an option for a choice, yes or no in words, and otherwise JSON if it parses.
 
     \b
     Examples:
       everstep answer 8e75d88e --approve --by ann --comment 'within budget'
       everstep answer A17 '{"paid": true}'
+      everstep answer A17/review --reject
       everstep answer - --reject < token.txt
       everstep answer 8e75d88e --reissue --ttl 2d
     """

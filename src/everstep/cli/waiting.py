@@ -15,6 +15,7 @@ from everstep.cli.plain import count, cut, one_line, preview
 from everstep.cli.table import screen_width
 from everstep.client.views import WaitInfo
 from everstep.errors import BadRequest, RunNotFound, WaitNotFound
+from everstep.model.address import plain_of, unvisited
 from everstep.model.waits import SettledBy, WaitStatus
 
 SHORTEST_PREFIX, SHORT = 6, 8
@@ -34,7 +35,7 @@ _NOUNS = {
 
 
 def find_wait(host: Host, text: str) -> WaitInfo:
-    """Return what a token, an id, the beginning of one, or a run that waits for one thing only names."""
+    """Return what a token, an id, the beginning of one, a run that waits for one thing, or RUN/NODE names."""
     try:
         return host.wait(text)
     except WaitNotFound:
@@ -52,14 +53,21 @@ def find_wait(host: Host, text: str) -> WaitInfo:
 
 
 def _of_run(host: Host, text: str) -> list[WaitInfo]:
+    run, _, node = text.partition("/")
     try:
-        run_id = host.info(text).run_id
+        run_id = host.info(run).run_id
     except (RunNotFound, BadRequest):
         return []
     found = list(all_waits(host, run_id, status=WaitStatus.OPEN)) or waits_of(host, run_id)
     if not found:
         raise WaitNotFound(f"run {run_id!r} waits for nothing.", fix="Look with: everstep waits")
-    return found
+    if not node:
+        return found
+    named = [wait for wait in found if node in (wait.node, unvisited(wait.node), plain_of(wait.node))]
+    if not named:
+        there = ", ".join(dict.fromkeys(wait.node for wait in found[:5]))
+        raise WaitNotFound(f"run {run_id!r} does not wait for {node!r}.", fix=f"It waits for {there}.")
+    return named
 
 
 def all_waits(host: Host, run_id: str | None = None, *, status: WaitStatus | None) -> Iterator[WaitInfo]:

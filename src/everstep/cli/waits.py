@@ -70,9 +70,9 @@ def waits(
 ) -> None:
     """List what runs wait for, the oldest first.
 
-    WAIT is the id of a wait, six or more characters that it begins with, its token, or a run that waits for
-    one thing only. Tokens are secrets: --tokens shows them, as far as the key in EVERSTEP_KEY or --key-file
-    made them.
+    WAIT is the id of a wait, six or more characters that it begins with, its token, a run that waits for one
+    thing only, or RUN/NODE. Tokens are secrets: --tokens shows them, as far as the key in EVERSTEP_KEY or
+    --key-file made them.
 
     \b
     Examples:

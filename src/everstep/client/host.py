@@ -104,6 +104,11 @@ class AsyncHost:
         return twin
 
     @property
+    def clock(self) -> Clock:
+        """The clock that its runs go by."""
+        return self._services.clock
+
+    @property
     def durability(self) -> HostDurability:
         """The services that waiting rests on, as far as this host has them."""
         return Bundle(self._services)

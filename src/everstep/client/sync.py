@@ -159,6 +159,11 @@ class Host:
         return self._host.url
 
     @property
+    def clock(self) -> Clock:
+        """The clock that its runs go by."""
+        return self._host.clock
+
+    @property
     def durability(self) -> HostDurability:
         """The services that waiting rests on, as far as this host has them."""
         return self._host.durability

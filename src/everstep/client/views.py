@@ -31,6 +31,7 @@ from everstep.model.waits import SettledBy, WaitRow, WaitStatus
 from everstep.ports.store import RunRow
 from everstep.runtime.bisect import Divergence as Divergence
 from everstep.runtime.bisect import Visited as Visited
+from everstep.runtime.events import Event as Event
 from everstep.runtime.lineage import Link
 from everstep.runtime.rehydrate import Rehydrated
 from everstep.runtime.replay import Replay as Replay

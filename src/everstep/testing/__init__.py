@@ -1,4 +1,4 @@
-"""What tests of flows and of stores need: a clock to move, and the suite that every store must pass.
+"""What tests of flows and of stores need: a clock to move, answers to give, the suite for every store.
 
 `StoreConformance` and `StoreKit` need pytest, which is loaded when one of them is asked for.
 """
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from everstep.registry import Opened, open_store
 from everstep.testing.clock import ManualClock
 from everstep.testing.killing import KillingStore, killing
+from everstep.testing.playing import NOBODY, play
 
 if TYPE_CHECKING:
     from everstep.testing.conformance import StoreConformance, StoreKit
@@ -18,11 +19,13 @@ if TYPE_CHECKING:
 __all__ = [
     "KillingStore",
     "ManualClock",
+    "NOBODY",
     "Opened",
     "StoreConformance",
     "StoreKit",
     "killing",
     "open_store",
+    "play",
 ]
 
 

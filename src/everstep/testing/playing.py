@@ -1,0 +1,107 @@
+"""Playing a flow that waits: given answers, and time that passes by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from typing import Any, Final
+
+from everstep.client.sync import Host
+from everstep.client.views import RunResult, WaitInfo
+from everstep.errors import BadRequest
+from everstep.graph.flow import Flow
+from everstep.graph.plan import Plan
+from everstep.model.address import plain_of, unvisited
+from everstep.model.enums import Status
+from everstep.model.waits import WaitStatus
+from everstep.testing.clock import ManualClock
+
+
+class _Nobody:
+    def __repr__(self) -> str:
+        return "NOBODY"
+
+
+NOBODY: Final = _Nobody()
+"""Stands among answers for one that is not given: the time of that wait passes instead."""
+
+
+def play(
+    host: Host,
+    flow: Flow,
+    inputs: Mapping[str, Any] | None = None,
+    *,
+    answers: Mapping[str, Any] | None = None,
+    run_id: str | None = None,
+    channel: Mapping[str, Any] | None = None,
+) -> RunResult:
+    """Run a flow to its end, answering what it asks; where nobody answers, the next due time comes.
+
+    `answers` has an answer for each node that waits, by its name or its path: a list gives one after the
+    other, a function is given the `WaitInfo`. Time passes at once: a `ManualClock` is moved, another clock is
+    not waited for. A run that waits for ever is returned as it halted.
+    """
+    script = _Script(flow, answers or {})
+    result = host.run(flow, inputs, run_id=run_id, channel=channel)
+    while result.status is Status.HALTED:
+        waits = [wait for wait in result.waits if wait.status is WaitStatus.OPEN]
+        given = [(wait, script.answer_to(wait)) for wait in waits]
+        answered = [(wait, answer) for wait, answer in given if answer is not NOBODY]
+        for wait, answer in answered:
+            host.answer(wait.id, answer)
+        if not answered and waits and not _let_time_pass(host, waits):
+            break
+        result = host.resume(result.run_id, flow)
+    return result
+
+
+class _Script:
+    """What is answered to whom."""
+
+    def __init__(self, flow: Flow, answers: Mapping[str, Any]) -> None:
+        known = set(_halting(flow.plan))
+        for name in answers:
+            if plain_of(name).rpartition("/")[2] not in known:
+                raise BadRequest(
+                    f"no node {name!r} of flow {flow.name!r} waits.",
+                    fix=f"There is {', '.join(sorted(known)) or 'none that does'}.",
+                )
+        self._answers = {name: list(a) if isinstance(a, list) else a for name, a in answers.items()}
+        self._heard: set[str] = set()
+
+    def answer_to(self, wait: WaitInfo) -> Any:
+        """Return the next answer to this node; a wait that was not answered once is not asked again."""
+        if wait.id in self._heard:
+            return NOBODY
+        self._heard.add(wait.id)
+        place = plain_of(wait.node)
+        for name in (wait.node, unvisited(wait.node), place, place.rpartition("/")[2]):
+            if name in self._answers:
+                answer = self._answers[name]
+                if isinstance(answer, list):
+                    answer = answer.pop(0) if answer else NOBODY
+                return answer(wait) if callable(answer) else answer
+        return NOBODY
+
+
+def _halting(plan: Plan) -> Iterator[str]:
+    """Yield the names of all nodes that may wait, those of inner flows too."""
+    for i, node in enumerate(plan.nodes):
+        if node.halts:
+            yield plan.paths[i]
+        child = plan.children.get(i)
+        if child is not None:
+            yield from _halting(child.plan)
+
+
+def _let_time_pass(host: Host, waits: list[WaitInfo]) -> bool:
+    """Let the next due time come; false if there is none."""
+    timed = [(wait.due_at, wait.id) for wait in waits if wait.due_at is not None]
+    if not timed:
+        return False
+    due_at, wait_id = min(timed)
+    clock = host.clock
+    if isinstance(clock, ManualClock):
+        clock.advance(max(due_at - clock.now(), timedelta(0)))
+    host.fire(wait_id)
+    return True
