@@ -41,7 +41,7 @@ def judge_deaths(case: Case, where: str) -> None:
 def judge_end(last: Life, whole: Life, where: str) -> None:
     """The run ends as if nothing had happened, once, and nobody holds it."""
     assert last["exit"] == 0, f"{where}: {last['error']}"
-    for field in ("status", "result", "states"):
+    for field in ("status", "result", "states", "waits"):
         assert last[field] == whole[field], f"{where}: another {field}"
     assert last["again"] == whole["result"], f"{where}: the recorded result is another"
     assert last["ran_again"] == 0, f"{where}: a finished run ran again"

@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 import traceback
@@ -23,6 +24,7 @@ from everstep import Host, Status
 from everstep.engine import flush
 from everstep.errors import RunNotFound
 from everstep.registry import open_store
+from everstep.runtime import waiting
 from everstep.runtime.system import SystemClock
 from everstep.testing.killing import Killer, die, killing, lose_reply, read_trace
 from tests.acceptance.crash_dynamic_flows import DYNAMIC
@@ -32,8 +34,11 @@ from tests.acceptance.crash_group_flows import GROUPED
 from tests.acceptance.crash_map_flows import MAPPED
 from tests.acceptance.crash_nested_flows import NESTED
 from tests.acceptance.crash_scenarios import RUN, Bodies, Facts
+from tests.acceptance.crash_wait_flows import WAITING
 
-SCENARIOS = {**PLAIN, **NESTED, **MAPPED, **GROUPED, **DYNAMIC, **FORKED}
+SCENARIOS = {**PLAIN, **NESTED, **MAPPED, **GROUPED, **DYNAMIC, **FORKED, **WAITING}
+CHANCE = re.compile(r"datetime\.datetime\([^()]*\)|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+"""Times and fresh ids, which are others in every life."""
 
 
 class Hurry(SystemClock):
@@ -50,7 +55,8 @@ def live(name: str, folder: Path, killer: Killer, *, is_first_life: bool) -> Fac
     flow = scenario.flow(name, Bodies(killer, is_first_life=is_first_life))
     clock = Hurry()
     store = killing(open_store(f"sqlite:///{folder}/runs.db", clock), by=killer)
-    with Host(store, clock=clock) as host:
+    waiting.LOOK = 3600.0  # how often a slow machine looks for answers by itself is chance
+    with Host(store, clock=clock, notifiers={"nobody": lambda notice: None}) as host:
         (folder / "recorded.json").write_text(json.dumps([chain_of(host, run) for run in scenario.runs]))
         result = scenario.program(host, flow, scenario.inputs)
         given = scenario.inputs if result.run_id == RUN else None
@@ -65,6 +71,7 @@ def live(name: str, folder: Path, killer: Killer, *, is_first_life: bool) -> Fac
             "again": plain(again),
             "ran_again": len(unused.points),
             "chains": [chain_of(host, run) for run in scenario.runs],
+            "waits": sorted(wait for run in scenario.runs for wait in waits_of(host, run)),
             "is_driven": any(host.info(run).is_driven for run in scenario.runs),
         }
 
@@ -94,10 +101,18 @@ def chain_of(host: Host, run: str) -> list[Facts]:
     ]
 
 
+def waits_of(host: Host, run: str) -> list[list[str]]:
+    """Return every wait that a run ever opened, with what became of it."""
+    return [
+        [run, w.node, f"{w.visit}", w.kind, w.status, f"{w.settled_by}", f"{w.answer}"]
+        for w in host.waits(run, status=None, limit=1000)
+    ]
+
+
 def plain(values: Mapping[str, Any]) -> Facts:
     """Return values as text, those of inner flows inside."""
     return {
-        k: plain(v) if isinstance(v, Mapping) and not isinstance(v, dict) else brief(v)
+        CHANCE.sub("?", k): plain(v) if isinstance(v, Mapping) and not isinstance(v, dict) else brief(v)
         for k, v in sorted(values.items())
     }
 
@@ -106,7 +121,7 @@ def brief(value: Any) -> str:
     """Return a value as text, or its digest if that is long."""
     if isinstance(value, bytes) and len(value) > 500:
         return hashlib.sha256(value).hexdigest()
-    text = repr(value)
+    text = CHANCE.sub("?", repr(value))
     return text if len(text) < 500 else hashlib.sha256(text.encode()).hexdigest()
 
 

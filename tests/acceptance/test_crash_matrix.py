@@ -25,7 +25,8 @@ TWICE = (
     *("partial-retry", "interrupted", "cancelled", "atomic", "map-product", "channel", "tasks"),
 )
 DEEP = {"small": "every"} | dict.fromkeys(TWICE, "middle")
-KINDS = {"put", "blob", "lease", "renew", "release_lease", "signal"}
+WRITES = ("put", "blob", "lease", "renew", "release_lease", "signal")
+KINDS = {*WRITES, "settle", "fire", "change_wait", "claim_due"}
 
 
 def report(work: str, name: str, folder: Path, *options: str) -> list[Case]:
@@ -183,7 +184,7 @@ def test_a_run_killed_at_any_point_ends_as_if_it_had_not_been(name: str, tmp_pat
 def test_no_kind_of_write_is_left_out(tmp_path: Path) -> None:
     """Each scenario is killed at all of its writes; together they make every write that the runtime knows."""
     kinds = set()
-    for name in ("large", "interrupted", "cancelled", "renewed"):
+    for name in ("large", "interrupted", "cancelled", "renewed", "worked", "notified"):
         (tmp_path / name).mkdir()
         [[whole]] = report("whole", name, tmp_path / name)
         kinds |= {p.split()[1] for p in points_of(whole) if " body " not in p}

@@ -178,7 +178,7 @@ def test_an_approval_writes_who_decided_what_and_when(
     assert opened.context == {"amount": 5}
     clock.advance(60)
     decided_at = clock.now()
-    host.answer(opened.token, answer)
+    host.answer(opened.token or "", answer)
     clock.advance(60)
     assert host.resume("r", flow)["ok"] == ApprovalOutput(*expected, decided_at)
 
@@ -200,7 +200,7 @@ def test_a_callback_writes_what_was_sent_and_when(host: Host, clock: ManualClock
     flow = Flow("f", [wait.callback("paid")])
     opened = halted(host, flow)
     clock.advance(5)
-    host.answer(opened.token, payload)
+    host.answer(opened.token or "", payload)
     received_at = clock.now()
     clock.advance(5)
     assert host.resume("r", flow)["paid"] == CallbackOutput(payload, received_at)
@@ -221,7 +221,7 @@ def test_a_callback_that_never_comes_fails_by_name_and_a_resume_asks_again(
     [second] = again.waits
     assert second.id != first.id
     assert second.due_at == clock.now() + timedelta(hours=1)
-    host.answer(second.token, "late but fine")
+    host.answer(second.token or "", "late but fine")
     assert host.resume("r", flow)["paid"].payload == "late but fine"
 
 
@@ -255,7 +255,7 @@ def test_a_question_writes_the_bare_answer(
     opened = halted(host, flow)
     assert opened.prompt == "Which?"
     assert opened.kind == arguments["kind"]
-    host.answer(opened.token, answer)
+    host.answer(opened.token or "", answer)
     assert host.resume("r", flow)["q"] == expected
 
 
@@ -287,7 +287,7 @@ def test_arguments_name_values_computed_earlier(host: Host) -> None:
     assert opened.context == {"x": 3}
     assert opened.options == ["red", "blue"]
     assert opened.due_at == START + timedelta(hours=2)
-    host.answer(opened.token, "red")
+    host.answer(opened.token or "", "red")
     assert host.resume("r", flow)["q"] == "red"
 
 
@@ -315,7 +315,7 @@ def test_a_value_may_be_named_in_any_argument(host: Host, clock: ManualClock) ->
 
 def test_an_output_may_have_another_name_than_its_node(host: Host) -> None:
     flow = Flow("f", [wait.callback("hook", output="payment")])
-    host.answer(halted(host, flow).token, 1)
+    host.answer(halted(host, flow).token or "", 1)
     result = host.resume("r", flow)
     assert result["payment"].payload == 1
     assert "hook" not in result

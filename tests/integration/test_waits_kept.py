@@ -74,7 +74,7 @@ def test_a_failed_run_leaves_its_waits_open_and_goes_on_with_what_was_answered_m
     if not is_answered_meanwhile:
         [still] = host.resume("r", flow).waits
         assert still.id == waits["b"].id
-    host.answer(waits["b"].token, "B")
+    host.answer(waits["b"].token or "", "B")
     assert host.resume("r", flow)["both"] == "AB"
 
 
@@ -108,7 +108,7 @@ def test_a_halt_node_whose_function_raises_is_tried_again(host: Host) -> None:
     [opened] = host.run(flow, run_id="r").waits
     assert attempts == [1, 2, 3]
     assert opened.context == "third time"
-    host.answer(opened.token, "yes")
+    host.answer(opened.token or "", "yes")
     result = host.resume("r", flow)
     assert result.status == "completed"
     assert attempts == [1, 2, 3]
@@ -142,17 +142,17 @@ def test_a_fork_of_a_halted_run_opens_a_wait_of_its_own_and_leaves_the_parents_a
     [childs] = host.resume("child", FLOW).waits
     assert childs.id != parents.id
     assert childs.token not in (None, parents.token)
-    host.answer(childs.token, NO)
+    host.answer(childs.token or "", NO)
     assert not host.resume("child", FLOW)["ok"].approved
     assert [w.id for w in host.waits("r")] == [parents.id]
-    host.answer(parents.token, YES)
+    host.answer(parents.token or "", YES)
     assert host.resume("r", FLOW)["ok"].approved
 
 
 def test_a_fork_of_an_answered_run_asks_again_from_before_and_not_from_after(host: Host) -> None:
     opened = host.run(FLOW, run_id="r").waits[0]
     halted_at = host.info("r").checkpoints
-    host.answer(opened.token, YES)
+    host.answer(opened.token or "", YES)
     host.resume("r", FLOW)
     host.fork("r", at=halted_at, fork_id="before")
     host.fork("r", fork_id="after")
@@ -188,7 +188,7 @@ def test_starting_over_at_a_node_closes_the_old_waits(host: Host) -> None:
     assert (first.context, second.context) == ("draft 1", "draft 2")
     with pytest.raises(WaitClosed):
         host.answer(first.id, YES)
-    host.answer(second.token, YES)
+    host.answer(second.token or "", YES)
     assert host.resume("r", flow)["ok"].approved
 
 
@@ -196,7 +196,7 @@ def test_starting_over_at_the_halt_node_asks_again(host: Host) -> None:
     [first] = host.run(FLOW, run_id="r").waits
     [second] = host.resume("r", FLOW, start="ok").waits
     assert host.wait(first.id).status == "closed"
-    host.answer(second.token, YES)
+    host.answer(second.token or "", YES)
     assert host.resume("r", FLOW)["ok"].approved
 
 
@@ -395,7 +395,7 @@ def test_a_run_that_was_started_is_driven_by_a_resume(host: Host) -> None:
     assert (info.status, info.is_driven) == ("running", False)
     assert host.waits("r") == []
     [opened] = host.resume("r", FLOW).waits
-    host.answer(opened.token, YES)
+    host.answer(opened.token or "", YES)
     assert host.resume("r", FLOW)["ok"].approved
 
 

@@ -54,8 +54,8 @@ def test_a_node_of_ones_own_waits_and_its_output_is_the_answer(host: Host, clock
     assert (opened.kind, opened.context, opened.prompt) == ("paint", ["red", "blue"], "visit 1")
     assert opened.due_at == START + timedelta(hours=2)
     with pytest.raises(AnswerInvalid):
-        host.answer(opened.token, "green")
-    host.answer(opened.token, "blue")
+        host.answer(opened.token or "", "green")
+    host.answer(opened.token or "", "blue")
     assert host.resume("r", flow)["colour"] == "blue"
 
 
@@ -72,8 +72,8 @@ def test_a_node_that_may_wait_may_also_answer_at_once(host: Host, is_async: bool
     assert host.run(flow, {"amount": 5})["paid"] == Payment(5)
     [opened] = host.run(flow, {"amount": 50}, run_id="r").waits
     with pytest.raises(AnswerInvalid):
-        host.answer(opened.token, {"amount": "much"})
-    host.answer(opened.token, {"amount": 50, "by": "cash"})
+        host.answer(opened.token or "", {"amount": "much"})
+    host.answer(opened.token or "", {"amount": 50, "by": "cash"})
     assert host.resume("r", flow)["paid"] == Payment(50, "cash")
 
 
@@ -119,8 +119,8 @@ def test_an_answer_becomes_what_its_node_asks_for(
     flow = Flow("f", [asked, look])
     [opened] = host.run(flow, run_id="r").waits
     with pytest.raises(AnswerInvalid):
-        host.answer(opened.token, wrong)
-    host.answer(opened.token, answer)
+        host.answer(opened.token or "", wrong)
+    host.answer(opened.token or "", answer)
     assert host.resume("r", flow)["seen"] == f"{type(expected).__name__} True"
 
 
@@ -204,7 +204,7 @@ def test_a_halt_node_with_several_outputs_takes_a_list(host: Host) -> None:
 
     flow = Flow("f", [ask])
     [opened] = host.run(flow, run_id="r").waits
-    host.answer(opened.token, ["a", "b"])
+    host.answer(opened.token or "", ["a", "b"])
     result = host.resume("r", flow)
     assert (result["first"], result["second"]) == ("a", "b")
 
@@ -219,7 +219,7 @@ def test_a_halt_node_keeps_its_idempotency_key_through_the_wait(host: Host) -> N
 
     flow = Flow("f", [charge])
     [opened] = host.run(flow, run_id="r").waits
-    host.answer(opened.token, 1)
+    host.answer(opened.token or "", 1)
     host.resume("r", flow)
     steps = [s for c in host.history("r") for s in c.steps if s.path == "charge"]
     assert {s.key for s in steps if s.key} == set(keys)
@@ -241,7 +241,7 @@ def test_what_a_halt_node_wrote_to_the_channel_and_read_is_kept(host: Host) -> N
     flow = Flow("f", [ask, use])
     [opened] = host.run(flow, {"items": [1]}, run_id="r").waits
     assert opened.context == [1, 99]
-    host.answer(opened.token, "x")
+    host.answer(opened.token or "", "x")
     assert host.resume("r", flow)["after"] == ["x", [1], 2]
 
 

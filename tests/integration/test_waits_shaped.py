@@ -67,7 +67,7 @@ def test_a_wait_halts_the_flows_around_it(host: Host) -> None:
     halted = host.run(flow, {"x": 1}, run_id="r")
     [opened] = halted.waits
     assert (halted.status, opened.node, opened.context) == ("halted", "outer/inner/ok", 1)
-    host.answer(opened.token, YES)
+    host.answer(opened.token or "", YES)
     result = host.resume("r", flow)
     assert result["said"] == "YES"
     assert result.nested("outer").nested("inner")["verdict"] == "yes"
@@ -158,13 +158,13 @@ def review_flow() -> Flow:
 def test_each_visit_of_a_loop_opens_a_wait_of_its_own(host: Host) -> None:
     flow = review_flow()
     first = host.run(flow, {"draft": []}, run_id="r").waits[0]
-    host.answer(first.token, NO)
+    host.answer(first.token or "", NO)
     [second] = host.resume("r", flow).waits
     assert (first.visit, second.visit) == (1, 2)
     assert second.id != first.id
     assert second.token not in (None, first.token)
     assert (first.context, second.context) == ([1], [1, 2])
-    host.answer(second.token, YES)
+    host.answer(second.token or "", YES)
     result = host.resume("r", flow)
     assert result["draft"] == [1, 2]
     assert [w.status for w in host.waits("r", status=None)] == ["closed", "closed"]
@@ -208,7 +208,7 @@ def test_a_wait_that_is_over_at_once_leaves_the_token_of_the_other_known(host: H
     [opened] = host.run(flow, run_id="r").waits
     assert opened.node == "ok"
     assert opened.token is not None
-    host.answer(opened.token, YES)
+    host.answer(opened.token or "", YES)
     assert host.resume("r", flow).status == "completed"
 
 
@@ -319,7 +319,7 @@ def test_of_a_race_between_a_timer_and_an_approval_the_losers_wait_is_closed(
     if winner == "nap":
         clock.advance(3600)
     else:
-        host.answer(waits["ok"].token, YES)
+        host.answer(waits["ok"].token or "", YES)
     result = host.resume("r", flow)
     loser = "ok" if winner == "nap" else "nap"
     assert (result.status, result["end"]) == ("completed", "done")

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
 
 from everstep.codec.schema import complaints
-from everstep.errors import AnswerInvalid, TokenUsed, WaitClosed, WaitNotFound, WaitSettled
+from everstep.errors import (
+    AnswerInvalid,
+    StoreUnavailable,
+    TokenUsed,
+    WaitClosed,
+    WaitNotFound,
+    WaitSettled,
+)
 from everstep.model.waits import SettledBy, TokenConfig, WaitChange, WaitRow, WaitStatus
 from everstep.runtime.announce import handle_of
 from everstep.runtime.keeper import LeaseKeeper
@@ -69,13 +75,23 @@ class Answers:
     async def _settle(
         self, row: WaitRow, by: SettledBy, answer: bytes | None, token_hash: bytes | None
     ) -> WaitRow:
-        settle = partial(
-            self._services.store.settle, row.wait_id, by=by, answer=answer, token_hash=token_hash
-        )
+        was_lost = False
+
+        async def settle() -> tuple[bool, WaitRow | None]:
+            nonlocal was_lost
+            try:
+                return await self._services.store.settle(
+                    row.wait_id, by=by, answer=answer, token_hash=token_hash
+                )
+            except StoreUnavailable:
+                was_lost = True
+                raise
+
         is_ours, now = await patiently(self._services.clock, settle)
-        if not is_ours:
+        # If the reply of an earlier try was lost, what the wait was settled with is this.
+        is_same = was_lost and now is not None and (now.settled_by, now.answer) == (by, answer)
+        if now is None or not (is_ours or is_same):
             return self._refuse(now or row, token_hash)
-        assert now is not None
         drive = self._keeper.drive_of(row.run_id)
         if drive is not None:
             drive.nudge()

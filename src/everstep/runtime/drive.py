@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections import deque
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from everstep.engine import decide
@@ -270,7 +271,8 @@ class Drive:
         if journal.steps or not journal.is_halted:
             await journal.flush(Trigger.HALT, status=Status.HALTED, changes_status=True)
         elif journal.lease is not None:
-            await self._services.store.release_lease(journal.lease)
+            release = partial(self._services.store.release_lease, journal.lease)
+            await patiently(self._clock, release)
         return Status.HALTED
 
     async def _keep_finished(self) -> None:
