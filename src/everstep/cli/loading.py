@@ -7,14 +7,16 @@ import importlib
 import importlib.util
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from everstep import Flow
 from everstep.errors import BadRequest, EverstepError, FlowError
 from everstep.ports.durability import Notifier, ResumeScheduler
+
+T = TypeVar("T")
 
 
 class Spec(NamedTuple):
@@ -67,6 +69,26 @@ def load_all(text: str) -> tuple[list[Flow], Wired]:
     module = load_module(spec)
     flows = [find_flow(module, spec)] if spec.flow else outermost(module) or [find_flow(module, spec)]
     return flows, wired_in(module, spec)
+
+
+def load_many(texts: Sequence[str]) -> tuple[list[Flow], Wired]:
+    """Load several places, each with one flow or all of its own, and put their services together."""
+    flows: list[Flow] = []
+    together = Wired({}, {})
+    for text in texts:
+        found, wired = load_all(text)
+        flows += [flow for flow in found if flow not in flows]
+        together = Wired(
+            _joined(together.notifiers, wired.notifiers), _joined(together.schedulers, wired.schedulers)
+        )
+    return flows, together
+
+
+def _joined(known: Mapping[str, T], given: Mapping[str, T]) -> Mapping[str, T]:
+    for alias, service in given.items():
+        if known.get(alias, service) is not service:
+            raise BadRequest(f"two files define {alias!r} differently.", fix="Name one otherwise.")
+    return {**known, **given}
 
 
 def wired_in(module: ModuleType, spec: Spec) -> Wired:

@@ -10,8 +10,8 @@ from pathlib import Path
 import click
 
 from everstep import AsyncHost, Flow
-from everstep.cli.loading import load_flow
-from everstep.cli.options import store_option, url_of
+from everstep.cli.loading import load_many
+from everstep.cli.options import key_option, read_key, store_option, url_of
 from everstep.errors import BadRequest
 
 TOKEN_VARIABLE = "EVERSTEP_HTTP_TOKEN"
@@ -36,6 +36,7 @@ TOKEN_VARIABLE = "EVERSTEP_HTTP_TOKEN"
     help=f"A file with the bearer token that clients must send. [default: {TOKEN_VARIABLE}]",
 )
 @click.option("--no-auth", is_flag=True, help="Ask for no token. Only at an address of this machine alone.")
+@key_option
 @click.option("--base-url", metavar="URL", help="Where people reach the service; for the links it gives out.")
 @click.option(
     "--max-body",
@@ -54,6 +55,7 @@ def serve(
     port: int,
     token_file: str | None,
     no_auth: bool,
+    key_file: str | None,
     base_url: str | None,
     max_body: int,
     work: bool,
@@ -81,7 +83,8 @@ def serve(
         ) from error
     token = _read_token(token_file, no_auth=no_auth)
     token = None if token is None else guards.check_token(token, token_file or TOKEN_VARIABLE)
-    loaded = [load_flow(text) for text in flows]
+    loaded, wired = load_many(flows)
+    key = read_key(key_file)
     _check_names(loaded)
     if base_url is not None and not base_url.startswith(("http://", "https://")):
         raise BadRequest(f"--base-url {base_url} is not a URL.", fix="Write https://flows.example.com.")
@@ -93,12 +96,20 @@ def serve(
     def ready() -> None:
         names = ", ".join(flow.name for flow in loaded) or "none"
         click.echo(f"listening at {serving.address_of(listener)}, flows: {names}", err=True)
-        if loaded and not os.environ.get("EVERSTEP_KEY"):
-            hint = "without EVERSTEP_KEY a link is shown once, to notifiers; POST /waits/ID/reissue makes more"
+        if loaded and key is None and not os.environ.get("EVERSTEP_KEY"):
+            hint = (
+                "without EVERSTEP_KEY a link is shown once, to notifiers; POST /waits/ID/reissue makes more"
+            )
             click.secho(hint, err=True, dim=True)
 
     async def main() -> None:
-        async with AsyncHost(url_of(store) if store else None, base_url=base_url) as async_host:
+        async with AsyncHost(
+            url_of(store) if store else None,
+            key=key,
+            base_url=base_url,
+            notifiers=wired.notifiers,
+            schedulers=wired.schedulers,
+        ) as async_host:
             app = service.create_app(async_host, loaded, token=token, max_body=max_body, base_url=base_url)
             worker = async_host.worker(loaded, grace=serving.GRACE) if work and loaded else None
             await serving.serve(app, listener, worker=worker, on_ready=ready)

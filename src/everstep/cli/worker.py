@@ -16,7 +16,7 @@ import click
 
 from everstep import AsyncHost, Flow
 from everstep.cli.listing import STATUS_COLOURS
-from everstep.cli.loading import Wired, load_all
+from everstep.cli.loading import load_many
 from everstep.cli.options import host_options, json_option, read_key, store_option, url_of
 from everstep.cli.plain import clock_time, count, one_line
 from everstep.cli.run import stdout_kept_clean
@@ -68,7 +68,7 @@ def worker(
         raise BadRequest("a worker needs a flow to drive.", fix="Write: everstep worker FILE.py")
     teller = Teller(sys.stdout, as_json=as_json)
     with stdout_kept_clean(as_json):
-        flows, wired = _load(specs)
+        flows, wired = load_many(specs)
         host = AsyncHost(
             url_of(store) if store else None,
             on_event=teller,
@@ -81,20 +81,6 @@ def worker(
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)  # a node's thread may never end, and its run was handed back
-
-
-def _load(specs: Sequence[str]) -> tuple[list[Flow], Wired]:
-    flows: list[Flow] = []
-    notifiers: dict[str, Any] = {}
-    schedulers: dict[str, Any] = {}
-    for spec in specs:
-        found, wired = load_all(spec)
-        flows += [flow for flow in found if flow not in flows]
-        for known, given in ((notifiers, wired.notifiers), (schedulers, wired.schedulers)):
-            for alias, service in given.items():
-                if known.setdefault(alias, service) is not service:
-                    raise BadRequest(f"two files define {alias!r} differently.", fix="Name one otherwise.")
-    return flows, Wired(notifiers, schedulers)
 
 
 def _limits(pairs: Sequence[str]) -> dict[str, int]:
