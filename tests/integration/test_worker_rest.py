@@ -65,3 +65,32 @@ def test_a_due_run_that_others_drive_keeps_no_worker_busy(tmp_path: Path, url: s
 
     asyncio.run(work())
     assert 1 <= counting.kinds["claim_due"] <= LOOKS
+
+
+@pytest.mark.parametrize("turns", range(6))
+def test_a_worker_that_was_stopped_can_still_be_cancelled(turns: int) -> None:
+    begun = asyncio.Event()
+
+    @node(output="never")
+    async def hang() -> int:
+        begun.set()
+        await asyncio.Event().wait()
+        return 1
+
+    async def work() -> None:
+        flow = Flow("hanging", [hang])
+        async with AsyncHost("memory:") as host:
+            await host.start(flow, run_id="run")
+            worker = host.worker([flow], grace=60)
+            working = asyncio.ensure_future(worker.run())
+            await begun.wait()
+            worker.stop()
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            working.cancel()
+            await asyncio.wait({working}, timeout=2)
+            assert working.cancelled()
+            assert worker.stats.handed_back == 1
+            assert not (await host.info("run")).is_driven
+
+    asyncio.run(work())

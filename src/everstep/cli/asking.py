@@ -162,7 +162,8 @@ def introduce(wait: WaitInfo) -> None:
     now = present()
     due = f", {due_said(wait.due_at, now)} ({moment(wait.due_at)})" if wait.due_at is not None else ""
     head = f"{click.style(wait.node, bold=True)} of run {wait.run_id} ({wait.flow})"
-    click.echo(f"{head}, asked {ago(wait.opened_at, now)}: {noun(wait.kind)}{due}", err=True)
+    click.echo(f"{head} waits for {noun(wait.kind)}", err=True)
+    click.secho(f"  asked {ago(wait.opened_at, now)}{due}", err=True, dim=True)
     if wait.context is not None:
         for line in context_lines(wait.context):
             click.echo(f"  {line}", err=True)

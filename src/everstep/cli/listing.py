@@ -11,11 +11,13 @@ import click
 from everstep import RunInfo, Status
 from everstep.cli.options import DEFAULT_FILE, json_option, open_host, store_option, where_else
 from everstep.cli.plain import duration, moment, write_json
-from everstep.cli.table import Cell, write_table
+from everstep.cli.table import Cell, screen_width, write_table
 from everstep.cli.waiting import present, standing_of, wait_json, waits_of
 from everstep.client.views import WaitInfo
 from everstep.model.waits import WaitStatus
 
+NARROW = 100
+"""On a terminal narrower than this, what runs wait for takes the place of how many checkpoints they have."""
 STATUS_COLOURS = {
     Status.RUNNING: "cyan",
     Status.COMPLETED: "green",
@@ -63,8 +65,11 @@ def runs(flow: str | None, status: str | None, limit: int, store: str | None, as
             for row, info in zip(rows, found, strict=True):
                 row.insert(1, Cell(origin(info)))
         if waits:
+            now, width = present(), screen_width()
+            if width is not None and width < NARROW:
+                for columns in (head, *rows):
+                    columns.pop()
             head.append("waits for")
-            now = present()
             for row, info in zip(rows, found, strict=True):
                 row.append(Cell(_waited_for(waits.get(info.run_id, []), now)))
         write_table(head, rows)

@@ -10,11 +10,13 @@ import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from everstep import Flow
 from everstep.errors import BadRequest, EverstepError, FlowError
 from everstep.ports.durability import Notifier, ResumeScheduler
+
+T = TypeVar("T")
 
 
 class Spec(NamedTuple):

@@ -60,21 +60,25 @@ def tokens_option(command: F) -> F:
     )(command)
 
 
-def host_options(command: F) -> F:
-    """Add `--key-file` and `--base-url`."""
-    key = click.option(
+def key_option(command: F) -> F:
+    """Add `--key-file`."""
+    return click.option(
         "--key-file",
         metavar="FILE",
         envvar="EVERSTEP_KEY_FILE",
         help="Make tokens with the key in this file. [default: EVERSTEP_KEY, or tokens at random]",
-    )
+    )(command)
+
+
+def host_options(command: F) -> F:
+    """Add `--key-file` and `--base-url`."""
     base = click.option(
         "--base-url",
         metavar="URL",
         envvar="EVERSTEP_BASE_URL",
         help="Where the pages to answer at are served. [default: EVERSTEP_BASE_URL]",
     )
-    return key(base(command))
+    return key_option(base(command))
 
 
 def open_host(

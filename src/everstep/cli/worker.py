@@ -18,7 +18,7 @@ from everstep import AsyncHost, Flow
 from everstep.cli.listing import STATUS_COLOURS
 from everstep.cli.loading import load_several
 from everstep.cli.options import host_options, json_option, read_key, store_option, url_of
-from everstep.cli.plain import clock_time, count, one_line
+from everstep.cli.plain import clock_time, count, duration, one_line
 from everstep.cli.run import stdout_kept_clean
 from everstep.cli.waiting import noun
 from everstep.errors import BadRequest
@@ -160,7 +160,8 @@ class Teller:
 
     def begin(self, url: str, flows: Sequence[str], concurrency: int) -> None:
         """Say what this worker does."""
-        self.note(f"worker on {url} drives {', '.join(flows)}, {concurrency} at once; stop with Ctrl-C")
+        self.note(f"driving {', '.join(flows)} ({concurrency} at once) on {url}")
+        self.note("stop with Ctrl-C")
 
     def note(self, text: str) -> None:
         """Say something that is about no run, on stderr."""
@@ -191,12 +192,15 @@ class Teller:
             case "run_halted":
                 self._runs.pop(event.run_id, None)
                 about = {"waits": data["waits"], "seconds": (event.at - since).total_seconds()}
-                said = f"waits for {', '.join(asked[:3])}" if asked else count(data["waits"], "wait")
+                said = (
+                    f"waits for {', '.join(asked[:3])}" if asked else f"still {count(data['waits'], 'wait')}"
+                )
                 self._write(event, "halted", flow, about, said)
             case "run_ended":
                 self._runs.pop(event.run_id, None)
                 about = {"error": data["error"], "seconds": (event.at - since).total_seconds()}
-                self._write(event, data["status"], flow, about, one_line(data["error"] or ""))
+                said = one_line(data["error"] or "") or f"in {duration(event.at - since)}"
+                self._write(event, data["status"], flow, about, said)
 
     def _write(self, event: Event, what: str, flow: str, about: dict[str, Any], said: str) -> None:
         if self._as_json:

@@ -15,7 +15,7 @@ from everstep.errors import BadRequest, EverstepError, LeaseConflict, RunAbandon
 from everstep.graph.flow import Flow
 from everstep.model.enums import Status
 from everstep.model.leases import Lease
-from everstep.ports.store import RunRow, WaitFilter
+from everstep.ports.store import RunFilter, RunRow, WaitFilter
 from everstep.runtime.announce import announce
 from everstep.runtime.patience import patiently
 from everstep.runtime.preflight import preflight
@@ -28,9 +28,10 @@ TICK = 0.05
 POLL = 5.0
 """Seconds between two looks for what no write tells of: leases that ran out."""
 SWEEP = 60.0
-"""Seconds between two looks for waits that nobody was told of."""
+"""Seconds between two looks for waits that nobody was told of, and for runs whose owners died."""
 REST = (1.0, 300.0)
 """The shortest and the longest pause before a run that cannot be driven is tried again, in seconds."""
+_PAGE = 1000
 GRACE = 30.0
 """Seconds that runs under way have to end or halt when the worker is stopped."""
 
@@ -101,6 +102,7 @@ class Worker:
                 if swept is None or now - swept >= SWEEP:
                     swept = now
                     await self._sweep()
+                    await self._succeed()
                 await self._claim()
                 if until_idle and not self._driving:
                     break
@@ -213,7 +215,9 @@ class Worker:
                 return
             tick = max(min(TICK, left), 0.001) if has_room else POLL
             try:
-                await asyncio.wait_for(self._ended.wait(), tick)
+                # Not `wait_for`: it may swallow that the worker is cancelled in the moment it is stopped.
+                async with asyncio.timeout(tick):
+                    await self._ended.wait()
             except TimeoutError:
                 pass
             else:
@@ -239,6 +243,45 @@ class Worker:
                     await announce(services, row, None)
         except StoreError as error:
             log.warning("the store cannot say what is untold: %s", error)
+
+    async def _succeed(self) -> None:
+        """Take up the runs whose owners died on this machine; their leases need not run out first."""
+        services, before = self._services, None
+        try:
+            while not self._stopping.is_set():
+                wanted = RunFilter(status=Status.RUNNING, limit=_PAGE, before=before)
+                rows = await services.store.list(wanted)
+                for row in rows:
+                    await self._succeed_in(row)
+                if len(rows) < _PAGE:
+                    return
+                before = rows[-1].run_id
+        except StoreError as error:
+            log.warning("the store cannot say whose owners are dead: %s", error)
+
+    async def _succeed_in(self, row: RunRow) -> None:
+        services, held = self._services, row.lease
+        is_orphan = held is not None and held.process is not None and services.processes.is_gone(held.process)
+        if not is_orphan or row.run_id in self._driving or row.flow_hash not in self._room()[1]:
+            return
+        assert held is not None
+        claim = partial(
+            services.store.lease,
+            row.run_id,
+            owner=services.ids.new_id(),
+            ttl=self._flows[row.flow_hash].durability.lease_ttl,
+            process=services.processes.me(),
+            void_epoch=held.epoch,
+        )
+        try:
+            lease = await patiently(services.clock, claim)
+        except LeaseConflict:
+            return  # another worker was quicker
+        now = await services.store.run(row.run_id)
+        if now is None or now.status is not Status.RUNNING:
+            await services.store.release_lease(lease)
+        else:
+            self._begin(now, lease)
 
     async def _let_end(self, seconds: float | None) -> None:
         tasks = [task for task, _ in self._driving.values()]
