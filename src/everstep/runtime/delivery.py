@@ -90,7 +90,7 @@ class Deliveries:
         outcome: Outcome | None = None
         if flow is not None:
             try:
-                outcome = await self._runs.resume(row.run_id, flow, is_patient=False)
+                outcome = await self._runs.resume(row.run_id, flow, is_patient=False, reopens=False)
             except LeaseConflict:
                 outcome = None  # its owner takes the answer in
         if outcome is None:

@@ -220,7 +220,8 @@ class Journal:
         store = self._services.blocking
         assert store is not None
         record = self._record(trigger, Status.RUNNING, None, None, self._services.clock.now())
-        commit, digest = self._seal(record, None, None)
+        # A run that stayed halted without a wait would be found by nobody if its owner died.
+        commit, digest = self._seal(record, Status.RUNNING if self.is_halted else None, None)
         try:
             verdict = store.put_blocking([commit])[0]
         except StoreUnavailable:

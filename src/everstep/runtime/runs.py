@@ -144,7 +144,7 @@ class Runs:
             await check_same_flow(self._services, self, row, flow)
         if row.status.is_final:
             return await self.recorded(row)
-        return await self._continue(row, flow)
+        return await self._continue(row, flow, reopens=False)
 
     async def resume(
         self,
@@ -154,15 +154,16 @@ class Runs:
         *,
         wait: bool = False,
         is_patient: bool = True,
+        reopens: bool = True,
     ) -> Outcome:
         """Continue an unfinished run, or reopen one that failed at the node where it failed.
 
         With `start` it begins at that node instead, whatever was due. Whoever is not patient gets the
-        `LeaseConflict` at once.
+        `LeaseConflict` at once; whoever reopens nothing gets what a failed run came to.
         """
         flow = preflight(flow, self._services)
         async with self._services.turn():
-            outcome = await self._resume(run_id, flow, start, is_patient=is_patient)
+            outcome = await self._resume(run_id, flow, start, is_patient=is_patient, reopens=reopens)
         return await stay(self._services, self, outcome, flow) if wait else outcome
 
     async def drive_claimed(self, row: RunRow, lease: Lease, flow: Flow) -> Outcome:
@@ -170,16 +171,18 @@ class Runs:
         async with self._services.turn():
             return await self._take_up(row, lease, flow)
 
-    async def _resume(self, run_id: str, flow: Flow, start: str | None, *, is_patient: bool) -> Outcome:
+    async def _resume(
+        self, run_id: str, flow: Flow, start: str | None, *, is_patient: bool, reopens: bool
+    ) -> Outcome:
         row = await self.row(run_id)
         await check_same_flow(self._services, self, row, flow)
         if start is not None and start not in flow.plan.index:
             raise BadRequest(
                 f"flow {flow.name!r} has no node {start!r}.", fix=f"It has {sorted(flow.plan.index)}."
             )
-        if start is None and row.status.is_final and row.status not in _REOPENABLE:
+        if _is_over(row, start, reopens=reopens):
             return await self.recorded(row)
-        return await self._continue(row, flow, start, is_patient=is_patient)
+        return await self._continue(row, flow, start, is_patient=is_patient, reopens=reopens)
 
     async def cancel(self, run_id: str) -> Status:
         """Cancel a run. Its owner, if it has a live one, stops at its next write; else it ends at once."""
@@ -300,11 +303,17 @@ class Runs:
         return journal, state, space, drafts
 
     async def _continue(
-        self, row: RunRow, flow: Flow, start: str | None = None, *, is_patient: bool = True
+        self,
+        row: RunRow,
+        flow: Flow,
+        start: str | None = None,
+        *,
+        is_patient: bool = True,
+        reopens: bool,
     ) -> Outcome:
         lease = await self._claim(row.run_id, flow.durability, waits=is_patient)
         row = await self.row(row.run_id)
-        if row.status.is_final and row.status not in _REOPENABLE and start is None:
+        if _is_over(row, start, reopens=reopens):
             await self._release(lease)  # its owner ended it while we waited
             return await self.recorded(row)
         return await self._take_up(row, lease, flow, start)
@@ -390,7 +399,7 @@ class Runs:
         rows, now = await self.open_waits(run_id), self._services.clock.now()
         if any(row.is_ripe(now) for row in rows):
             try:
-                outcome = await self._continue(await self.row(run_id), flow)
+                outcome = await self._continue(await self.row(run_id), flow, reopens=False)
                 return outcome._replace(tokens={**drive.tokens, **outcome.tokens})
             except LeaseConflict:
                 pass  # somebody else has seen it too
@@ -465,6 +474,11 @@ class Runs:
 
 async def _write_aside(space: ValueSpace, draft: Slot) -> None:
     space.write_aside(draft)
+
+
+def _is_over(row: RunRow, start: str | None, *, reopens: bool) -> bool:
+    """True if a run is not to go on, not even as one that failed and is reopened."""
+    return start is None and row.status.is_final and not (reopens and row.status in _REOPENABLE)
 
 
 def _identity(flow: Flow, run_id: str) -> Identity:

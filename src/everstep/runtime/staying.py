@@ -26,7 +26,7 @@ async def stay(services: Services, runs: Runs, outcome: Outcome, flow: Flow) -> 
     while outcome.status is Status.HALTED:
         await _something(services, runs, outcome)
         try:
-            outcome = await runs.resume(outcome.run_id, flow)
+            outcome = await runs.resume(outcome.run_id, flow, reopens=False)
         except LeaseConflict:
             await pause(LOOK)  # a worker was quicker; it will end or halt
     return outcome
