@@ -67,8 +67,9 @@ def runs(flow: str | None, status: str | None, limit: int, store: str | None, as
         if waits:
             now, width = present(), screen_width()
             if width is not None and width < NARROW:
-                for columns in (head, *rows):
-                    columns.pop()
+                head.pop()
+                for row in rows:
+                    row.pop()
             head.append("waits for")
             for row, info in zip(rows, found, strict=True):
                 row.append(Cell(_waited_for(waits.get(info.run_id, []), now)))
