@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -57,14 +57,14 @@ def environment() -> dict[str, str]:
     return {**kept, "PYTHONPATH": str(ROOT / "src"), "PYTHONIOENCODING": "utf-8"}
 
 
-@pytest.fixture
-def everstep(tmp_path: Path) -> Everstep:
-    (tmp_path / "flows.py").write_text(FLOWS)
+def caller(folder: Path) -> Everstep:
+    """Return what runs commands in a folder with the flows."""
+    (folder / "flows.py").write_text(FLOWS)
 
     def call(*words: str, typed: str | None = None, **env: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-m", "everstep", *words],
-            cwd=tmp_path,
+            cwd=folder,
             env=environment() | env,
             capture_output=True,
             text=True,
@@ -73,6 +73,37 @@ def everstep(tmp_path: Path) -> Everstep:
         )
 
     return call
+
+
+@pytest.fixture
+def everstep(tmp_path: Path) -> Everstep:
+    return caller(tmp_path)
+
+
+HALT_MANY = """
+import json
+from everstep import Host
+from flows import many
+
+with Host() as host:
+    halted = [host.run(many, run_id=f"M{k}") for k in range(12)]
+print(json.dumps([{wait.node: wait.id for wait in run.waits} for run in halted]))
+"""
+
+
+class Halted(NamedTuple):
+    """A folder with runs of `many` that wait for everything, each with the ids of its waits."""
+
+    everstep: Everstep
+    runs: list[dict[str, str]]
+
+
+@pytest.fixture(scope="module")
+def halted(tmp_path_factory: pytest.TempPathFactory) -> Halted:
+    folder = tmp_path_factory.mktemp("halted")
+    everstep = caller(folder)
+    found = subprocess.check_output([sys.executable, "-c", HALT_MANY], cwd=folder, env=environment())
+    return Halted(everstep, json.loads(found))
 
 
 def halt(everstep: Everstep, run_id: str = "A", **env: str) -> Any:
@@ -190,28 +221,29 @@ def test_tokens_are_shown_to_who_has_the_key(everstep: Everstep, tmp_path: Path)
 # -- answering -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("node", "words", "value"),
-    [
-        ("colour", ["--choose", "red"], "red"),
-        ("colour", ["7"], 7),
-        ("sure", ["--no"], False),
-        ("sure", ["yes"], True),
-        ("name", ["--text", "7"], "7"),
-        ("name", ["[1]"], "[1]"),
-        ("paid", ['{"cents": 100}'], {"cents": 100}),
-        ("paid", ["thanks"], "thanks"),
-        ("paid", ["--text", "7"], "7"),
-        ("nap", ["--fire"], None),
-    ],
-)
-def test_each_kind_is_answered_in_its_own_way(
-    everstep: Everstep, node: str, words: list[str], value: object
-) -> None:
-    everstep("run", "flows.py:many", "--run-id", "M", "-q")
-    ids = {wait["node"]: wait["id"] for wait in parsed(everstep("waits", "--json"))["waits"]}
-    done = parsed(everstep("answer", ids[node], *words, "--json"))
-    assert (done["status"], done["answer"], done["resume"]) == ("settled", value, "everstep resume M")
+ANSWERS: list[tuple[str, list[str], object]] = [
+    ("colour", ["--choose", "red"], "red"),
+    ("colour", ["7"], 7),
+    ("sure", ["--no"], False),
+    ("sure", ["yes"], True),
+    ("name", ["--text", "7"], "7"),
+    ("name", ["[1]"], "[1]"),
+    ("paid", ['{"cents": 100}'], {"cents": 100}),
+    ("paid", ["thanks"], "thanks"),
+    ("paid", ["--text", "7"], "7"),
+    ("nap", ["--fire"], None),
+]
+
+
+@pytest.mark.parametrize("case", range(len(ANSWERS)))
+def test_each_kind_is_answered_in_its_own_way(halted: Halted, case: int) -> None:
+    node, words, value = ANSWERS[case]
+    done = parsed(halted.everstep("answer", halted.runs[case + 1][node], *words, "--json"))
+    assert (done["status"], done["answer"], done["resume"]) == (
+        "settled",
+        value,
+        f"everstep resume M{case + 1}",
+    )
     assert done["settled_by"] == ("clock" if node == "nap" else "answer")
 
 
@@ -232,21 +264,21 @@ def test_each_kind_is_answered_in_its_own_way(
         ("paid", ["--json-file", "none.json"], "cannot be read: No such file"),
     ],
 )
-def test_what_does_not_fit_is_refused_and_uses_nothing_up(
-    everstep: Everstep, node: str, words: list[str], complaint: str
-) -> None:
-    everstep("run", "flows.py:many", "--run-id", "M", "-q")
-    ids = {wait["node"]: wait["id"] for wait in parsed(everstep("waits", "--json"))["waits"]}
-    done = everstep("answer", ids[node], *words)
+def test_what_does_not_fit_is_refused(halted: Halted, node: str, words: list[str], complaint: str) -> None:
+    done = halted.everstep("answer", halted.runs[0][node], *words)
     assert done.returncode == 2
     assert complaint in done.stderr
-    assert len(parsed(everstep("waits", "--json"))["waits"]) == 5
 
 
-def test_a_run_with_several_waits_names_them(everstep: Everstep) -> None:
-    everstep("run", "flows.py:many", "--run-id", "M", "-q")
-    done = everstep("answer", "M", "--yes")
-    assert "'M' may mean 5 waits." in done.stderr
+def test_what_was_refused_has_used_nothing_up(halted: Halted) -> None:
+    node = halted.runs[11]["sure"]
+    assert halted.everstep("answer", node, "12").returncode == 2
+    assert halted.everstep("answer", node, "--yes").returncode == 0
+
+
+def test_a_run_with_several_waits_names_them(halted: Halted) -> None:
+    done = halted.everstep("answer", "M0", "--yes")
+    assert "'M0' may mean 5 waits." in done.stderr
     assert re.search(r"Name one: [0-9a-f]{8} \(nap\), ", done.stderr)
 
 
