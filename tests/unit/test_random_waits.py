@@ -12,8 +12,8 @@ from tests.unit.random_flows import AWAKE, Built, Case, Log, cases
 from tests.unit.random_worlds import RUN, World, around, seen
 from tests.unit.test_random_flows import check_folds, every_put, examples
 
-WAITING = [*AWAKE, *["wait"] * len(AWAKE)]
-"""Every second part halts."""
+WAITING = [*AWAKE, *["wait"] * 2 * len(AWAKE)]
+"""Two of three parts halt."""
 WHIMS = st.integers(0, 10_000)
 DEATHS = st.lists(st.integers(1, 40), min_size=1, max_size=5)
 
