@@ -34,9 +34,11 @@ from tests.acceptance.crash_group_flows import GROUPED
 from tests.acceptance.crash_map_flows import MAPPED
 from tests.acceptance.crash_nested_flows import NESTED
 from tests.acceptance.crash_scenarios import RUN, Bodies, Facts
-from tests.acceptance.crash_wait_flows import WAITING
+from tests.acceptance.crash_wait_flows import MORE_WAITING, WAITING
 
 SCENARIOS = {**PLAIN, **NESTED, **MAPPED, **GROUPED, **DYNAMIC, **FORKED, **WAITING}
+if os.environ.get("EVERSTEP_SOAK") == "1":
+    SCENARIOS |= MORE_WAITING
 CHANCE = re.compile(r"datetime\.datetime\([^()]*\)|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 """Times and fresh ids, which are others in every life."""
 

@@ -57,19 +57,11 @@ def fork_while_halted(host: Host, flow: Flow, inputs: Facts) -> RunResult:
     return answering(lambda w: {"approved": w.run_id == RUN}, run=CHILD)(host, flow, inputs)
 
 
-def start_and_resume(host: Host, flow: Flow, inputs: Facts) -> RunResult:
-    """Accept the run first, then drive it."""
-    host.start(flow, inputs, run_id=RUN)
-    host.resume(RUN, flow)
-    return answering()(host, flow, inputs)
-
-
 def work(host: Host, flow: Flow, inputs: Facts) -> RunResult:
     """Let a worker of this process drive the run; what a dead process still holds is resumed."""
     host.start(flow, inputs, run_id=RUN)
     while not host.info(RUN).status.is_final:
-        host.work([flow], until_idle=True)
-        if host.info(RUN).status == "running":
+        if not host.work([flow], until_idle=True).claimed:
             host.resume(RUN, flow)
         for opened in host.waits(RUN):
             host.answer(opened.id, reply(opened))
@@ -220,36 +212,32 @@ def both_parts(body: Bodies) -> Parts:
 TEXT: Facts = {"text": ["a"]}
 ITEMS: Facts = {"text": "words", "x": [1, 2]}
 EFFECTS = Durability(Mode.STRONG, flush=Flush.BEFORE_EFFECTS)
-TIMER = kinds_parts(lambda: wait.timer("nap", duration="2d", payload="draft"))
 APPROVAL = kinds_parts(lambda: wait.approval("ok", context="draft", timeout="3d"))
 CALLBACK = kinds_parts(lambda: wait.callback("paid", timeout="1h"))
-QUESTION = kinds_parts(lambda: wait.question("q", kind="text", default="none", timeout="1h"))
-ALL = kinds_parts(
-    lambda: wait.approval("ok"), lambda: wait.callback("paid"), lambda: wait.timer("nap", duration="1h")
+TWO = kinds_parts(lambda: wait.approval("ok"), lambda: wait.timer("nap", duration="2d", payload="draft"))
+EVERY = kinds_parts(
+    lambda: wait.approval("ok", context="draft", timeout="3d"),
+    lambda: wait.callback("paid", timeout="1h"),
+    lambda: wait.timer("nap", duration="2d", payload="draft"),
+    lambda: wait.question("q", kind="text", default="none", timeout="1h"),
 )
+NOTIFIED = kinds_parts(lambda: wait.approval("ok", notify="nobody"))
+FORKED = kinds_parts(lambda: wait.approval("ok"))
 WAITING = {
-    "timer": Scenario(TIMER, TEXT, "strong", program=answering()),
-    "approval": Scenario(APPROVAL, TEXT, "strong", program=answering()),
-    "callback": Scenario(CALLBACK, TEXT, "strong", program=answering()),
-    "question": Scenario(QUESTION, TEXT, "strong", program=answering()),
+    "waits": Scenario(EVERY, TEXT, "strong", program=answering()),
     "own-halt": Scenario(own_parts, TEXT, "strong", program=answering()),
-    "partial-waits": Scenario(ALL, TEXT, program=answering()),
-    "before-effects-waits": Scenario(ALL, TEXT, EFFECTS, program=answering()),
     "waits-inside": Scenario(nested_parts, ITEMS, "strong", program=answering(), max_concurrency=1),
-    "waits-answered-at-once": Scenario(
-        nested_parts, ITEMS, "strong", program=answering(one_by_one=False), max_concurrency=1
-    ),
-    "waits-in-a-loop": Scenario(loop_parts, TEXT, "strong", program=answering(), max_concurrency=1),
     "race-of-waits": Scenario(race_parts, TEXT, "strong", program=answering(), max_concurrency=1),
     "timer-beside-approval": Scenario(both_parts, TEXT, program=answering(), max_concurrency=1),
-    "timed-out": Scenario(CALLBACK, TEXT, "strong", program=reopen_after_a_time_out, reopens=True),
-    "started": Scenario(APPROVAL, TEXT, "strong", program=start_and_resume),
-    "worked": Scenario(ALL, TEXT, "strong", program=work),
-    "notified": Scenario(
-        kinds_parts(lambda: wait.approval("ok", notify="nobody")), TEXT, "strong", program=answering()
-    ),
-    "cancelled-wait": Scenario(APPROVAL, TEXT, "strong", program=cancel_while_halted),
-    "fork-of-a-wait": Scenario(
-        kinds_parts(lambda: wait.approval("ok")), TEXT, "strong", program=fork_while_halted, runs=(RUN, CHILD)
-    ),
+    "worked": Scenario(APPROVAL, TEXT, "strong", program=work),
+    "notified": Scenario(NOTIFIED, TEXT, program=answering()),
+    "cancelled-wait": Scenario(APPROVAL, TEXT, program=cancel_while_halted),
+    "fork-of-a-wait": Scenario(FORKED, TEXT, program=fork_while_halted, runs=(RUN, CHILD)),
 }
+MORE_WAITING = {
+    "partial-waits": Scenario(TWO, TEXT, program=answering()),
+    "before-effects-waits": Scenario(TWO, TEXT, EFFECTS, program=answering()),
+    "waits-in-a-loop": Scenario(loop_parts, TEXT, program=answering(one_by_one=False), max_concurrency=1),
+    "timed-out": Scenario(CALLBACK, TEXT, "strong", program=reopen_after_a_time_out, reopens=True),
+}
+"""Those that `EVERSTEP_SOAK=1` adds; random flows that crash in memory are like them."""

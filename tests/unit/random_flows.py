@@ -32,6 +32,7 @@ from everstep import (
     parallel,
     quorum,
     route,
+    wait,
 )
 from everstep.graph.subflow import Subflow
 from everstep.graph.wiring import Policy, PolicyKind, Wired
@@ -491,6 +492,47 @@ class Built:
         if part.count:
             self._plain(scene, [made.outputs[0], asked.outputs[0]], Body())
 
+    def wait(self, scene: Scene, part: Part) -> None:
+        """A node that halts; what it writes but for the time is a number."""
+        source = scene.pick(part.reads[0])
+        if scene.is_quiet:
+            self._plain(scene, [source], part.body)
+            return
+        if part.variant == 2:
+            self._own_halt(scene, source, part)
+            return
+        number = self._next()
+        name, output = f"n{number}", f"v{number}"
+        if part.variant == 1:
+            asked = wait.question(name, kind="text", answer_type=int, context=source, output=output)
+        elif part.variant == 0:
+            asked = wait.timer(name, duration=timedelta(hours=part.count), payload=source, output=output)
+        elif part.variant == 3:
+            asked = wait.callback(name, context=source, answer_type=int, output=output)
+        else:
+            asked = wait.approval(name, context=source, timeout="30d", output=output)
+        scene.wired.append(asked)
+        if part.variant == 1:
+            scene.gives(output)
+            return
+        log, reader = self.log, self._next()
+
+        def unpack(ctx: Context, **values: Any) -> int:
+            log.note(ctx, reader)
+            return total([number_in(value) for value in values.values()]) % 997
+
+        scene.wired.append(Node(unpack, name=f"n{reader}", inputs=[output], output=f"v{reader}"))
+        scene.gives(f"v{reader}")
+
+    def _own_halt(self, scene: Scene, source: str, part: Part) -> None:
+        def answer(ctx: Context, taken: int) -> int | wait.Wait:
+            return wait.Wait(context=taken) if taken % 3 else taken
+
+        made = self.node(scene, [source], part.body, answer)
+        made.halts = True
+        scene.wired.append(made)
+        scene.gives(made.outputs[0])
+
     def stop(self, scene: Scene, part: Part) -> None:
         """A node that may end its flow."""
 
@@ -528,8 +570,15 @@ PARTS: dict[str, Callable[[Built, Scene, Part], Any]] = {
     "iterate": Built.iterate,
     "ask": Built.ask,
     "stop": Built.stop,
+    "wait": Built.wait,
 }
+AWAKE = [kind for kind in PARTS if kind != "wait"]
 NESTING = ("sub", "over_sub", "loop", "group")
+
+
+def number_in(output: Any) -> int:
+    """Return what somebody answered, or a timer carried, without the time."""
+    return int(output.approved if isinstance(output, wait.ApprovalOutput) else output.payload)
 
 
 def touch(ctx: Context, op: str | None, taken: int) -> None:
@@ -593,7 +642,7 @@ def designs(depth: int, kinds: list[str]) -> st.SearchStrategy[Design]:
 def cases(kinds: list[str] | None = None, durabilities: list[str] | None = None) -> st.SearchStrategy[Case]:
     return st.builds(
         Case,
-        design=designs(2, kinds or list(PARTS)),
+        design=designs(2, kinds or AWAKE),
         durability=st.sampled_from(durabilities or list(DURABILITIES)),
         x=st.integers(0, 5),
     )

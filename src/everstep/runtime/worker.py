@@ -103,6 +103,7 @@ class Worker:
                     swept = now
                     await self._sweep()
                     await self._succeed()
+                self._ended.clear()  # before the claim: what it begins may end before the rest begins
                 await self._claim()
                 if until_idle and not self._driving:
                     break
@@ -205,7 +206,6 @@ class Worker:
         clock = services.clock
         due = await self._next_due()
         began = clock.monotonic()
-        self._ended.clear()
         has_room = bool(self._room()[1])
         while not self._stopping.is_set():
             left = POLL - (clock.monotonic() - began)
