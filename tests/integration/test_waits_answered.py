@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -117,7 +118,7 @@ def test_what_is_not_json_is_no_answer(host: Host) -> None:
     opened = halted(host, Flow("f", [wait.callback("w")]))
     loop: list[Any] = []
     loop.append(loop)
-    for answer in (object(), loop, {"x": {1: object()}}, "x" * 2_000_000):
+    for answer in (object(), loop, {"x": {1: object()}}, "x" * 2_000_000, math.nan, [{"x": -math.inf}]):
         with pytest.raises(AnswerInvalid):
             host.answer(opened.token, answer)
     assert host.wait(opened.id).status == "open"

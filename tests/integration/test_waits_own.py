@@ -255,3 +255,23 @@ def test_a_host_must_have_what_a_halt_node_requires(url: str) -> None:
         host.run(flow)
     with Host(url, provides=["printer"]) as host:
         assert host.run(flow).status == "halted"
+
+
+class Shy:
+    def __repr__(self) -> str:
+        raise RuntimeError("not me")
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [Wait(options=5), Wait(notify=5), Wait(context="\ud800"), Wait(context=Shy())],  # type: ignore[arg-type]
+    ids=["options", "notify", "half a character", "no repr"],
+)
+def test_a_node_that_asks_for_what_cannot_be_asked_fails_and_not_its_host(host: Host, asked: Wait) -> None:
+    @node(output="said", halts=True)
+    def ask() -> Wait:
+        return asked
+
+    result = host.run(Flow("f", [ask]), run_id="r")
+    assert result.status == "failed"
+    assert not host.waits("r")

@@ -10,6 +10,12 @@ from pathlib import Path
 from everstep import Durability, Flow, Host, node, wait
 from everstep.client.host import AsyncHost
 from everstep.model.enums import Status
+from everstep.model.leases import Lease
+from everstep.model.waits import WaitStatus
+from everstep.ports.store import Signal
+from everstep.registry import open_store
+from everstep.runtime.system import SystemClock
+from everstep.runtime.worker import Stats
 
 PATIENCE = 10.0
 
@@ -58,3 +64,39 @@ def test_whoever_stays_with_a_run_does_not_reopen_it_when_it_fails_elsewhere(url
 
     assert asyncio.run(stay()) is Status.FAILED
     assert attempts == ["x"]
+
+
+def test_a_worker_ends_a_halted_run_whose_canceller_died(url: str) -> None:
+    flow = Flow("f", [wait.approval("ok")])
+
+    async def work() -> tuple[Stats, Status, WaitStatus]:
+        opened = open_store(url, SystemClock())
+        async with AsyncHost(opened) as host:
+            wait_id = (await host.run(flow, run_id="run")).waits[0].id
+            await opened.store.signal("run", Signal.CANCEL)
+            stats = await asyncio.wait_for(host.work([flow], until_idle=True), PATIENCE)
+            return stats, (await host.info("run")).status, (await host.wait(wait_id)).status
+
+    stats, status, waiting = asyncio.run(work())
+    assert (stats.claimed, stats.cancelled) == (1, 1)
+    assert (status, waiting) == (Status.CANCELLED, WaitStatus.CLOSED)
+
+
+def test_a_run_that_is_cancelled_while_its_owner_finds_no_answer_ends(url: str) -> None:
+    flow = Flow("f", [wait.approval("ok")])
+
+    async def resume() -> Status:
+        opened = open_store(url, SystemClock())
+        async with AsyncHost(opened) as host:
+            await host.run(flow, run_id="run")
+            release = opened.store.release_lease
+
+            async def cancel_first(lease: Lease) -> None:
+                # As another process does that cannot claim the run now.
+                await opened.store.signal("run", Signal.CANCEL)
+                await release(lease)
+
+            opened.store.release_lease = cancel_first  # type: ignore[method-assign]
+            return (await host.resume("run", flow)).status
+
+    assert asyncio.run(resume()) is Status.CANCELLED

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from everstep import Flow, Host, wait
+from everstep import Flow, Host, node, wait
+from everstep.client.host import AsyncHost
 from everstep.ports.durability import Handle, Notice, ScheduleState, ScheduleStatus
+from everstep.runtime import announce
+from everstep.runtime.worker import Stats
 from everstep.testing import ManualClock
 
 FLOW = Flow("f", [wait.approval("ok", notify="boss", context={"amount": 3})])
@@ -84,3 +88,65 @@ def test_a_scheduler_that_was_out_of_order_hears_of_the_wait_later(tmp_path: Pat
         assert host.resume("A", flow).status == "halted", "only its own scheduler says when"
         host.fire(nap.id)
         assert host.resume("A", flow)["nap"].drift_ms == 3_660_000
+
+
+@node(output="b")
+def double(a: int) -> int:
+    return 2 * a
+
+
+DOUBLING = Flow("doubling", [double])
+
+
+def test_a_worker_of_other_flows_leaves_the_tokens_of_untold_waits_alone(tmp_path: Path) -> None:
+    clock, url = ManualClock(), f"sqlite:///{tmp_path}/runs.db"
+
+    def boss(notice: Notice) -> None:
+        raise OSError("no line")
+
+    with Host(url, clock=clock, notifiers={"boss": boss}) as host, Host(url, clock=clock) as other:
+        token = host.run(FLOW, run_id="A").waits[0].token
+        clock.advance(60)
+        other.work([DOUBLING], until_idle=True)
+        host.answer(token, {"approved": True})
+        assert host.resume("A", FLOW)["ok"].approved
+
+
+async def never(notice: Notice) -> None:
+    await asyncio.Event().wait()
+
+
+def test_a_notifier_that_never_returns_keeps_no_worker_from_its_work(tmp_path: Path) -> None:
+    clock, url = ManualClock(), f"sqlite:///{tmp_path}/runs.db"
+
+    def boss(notice: Notice) -> None:
+        raise OSError("no line")
+
+    with Host(url, clock=clock, notifiers={"boss": boss}) as host:
+        host.run(FLOW, run_id="A")
+    clock.advance(60)
+
+    async def work() -> Stats:
+        async with AsyncHost(url, clock=clock, notifiers={"boss": never}) as host:
+            await host.start(DOUBLING, {"a": 1}, run_id="B")
+            worker = host.worker([FLOW, DOUBLING])
+            working = asyncio.ensure_future(worker.run())
+            async with asyncio.timeout(10):
+                while not (await host.info("B")).status.is_final:
+                    await asyncio.sleep(0.01)
+                worker.stop()
+                return await working
+
+    assert asyncio.run(work()).completed == 1
+
+
+def test_a_notifier_that_never_returns_keeps_no_run_from_halting(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(announce, "TIME_TO_TELL", timedelta(seconds=0.1))
+
+    async def run() -> bool:
+        async with AsyncHost(url, notifiers={"boss": never}) as host, asyncio.timeout(10):
+            return (await host.run(FLOW)).status == "halted"
+
+    assert asyncio.run(run())

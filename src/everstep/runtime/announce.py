@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import Any
 
 import msgspec
 
-from everstep.model.waits import TokenConfig, WaitChange, WaitRow
+from everstep.model.waits import TIME_TO_TELL, TokenConfig, WaitChange, WaitRow
 from everstep.ports.durability import Handle, Notice
 from everstep.runtime.services import Services
 
@@ -15,10 +16,16 @@ log = logging.getLogger("everstep")
 
 
 async def announce(services: Services, row: WaitRow, token: str | None) -> None:
-    """Hand a durable wait to its scheduler and its notifiers, and note that it was done. Never raises."""
+    """Hand a durable wait to its scheduler and its notifiers, and note that it was done. Never raises.
+
+    Whoever takes too long is told again later, like whoever fails: neither runs nor workers wait for them.
+    """
     try:
-        await _schedule(services, row)
-        await _notify(services, row, token)
+        async with asyncio.timeout(TIME_TO_TELL.total_seconds()):
+            await _schedule(services, row)
+            await _notify(services, row, token)
+    except TimeoutError:
+        log.warning("wait %s of run %r was not announced in time.", row.wait_id, row.run_id)
     except Exception as error:
         # The wait is safe in the store; only whoever was to be told does not know yet.
         log.warning("wait %s of run %r was not announced: %s", row.wait_id, row.run_id, error)
@@ -36,6 +43,8 @@ async def _notify(services: Services, row: WaitRow, token: str | None) -> None:
     if not row.notifies or row.notified_at is not None:
         return
     details = msgspec.json.decode(row.details)
+    for alias in details.get("notify", ()):
+        services.notifiers.of(alias)  # before a token that somebody has dies for one that nobody is told
     if token is None:
         token = services.tokens.shown(row)
     if token is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -134,6 +135,7 @@ def checked(row: WaitRow, answer: Any) -> bytes:
     """Return an answer as JSON, or raise `AnswerInvalid` if the wait asks for another shape."""
     try:
         plain = msgspec.to_builtins(answer, str_keys=True)
+        json.dumps(plain, allow_nan=False)  # which would be null in what is kept
         encoded = msgspec.json.encode(plain)
     except (TypeError, ValueError, RecursionError) as error:
         raise AnswerInvalid(f"an answer is JSON: {error}.", fix="Give text, numbers, lists, dicts.") from None

@@ -321,6 +321,8 @@ class Runs:
     async def _take_up(self, row: RunRow, lease: Lease, flow: Flow, start: str | None = None) -> Outcome:
         try:
             journal, state, space = await self._reopen_journal(row, flow.plan, flow.durability, lease)
+            if row.signal is Signal.CANCEL:
+                return await self._call_off(journal, state, space)
             resumed = self._resumed(journal, state, lease)
             if start is not None:
                 journal.add(StepRecord(path=START, decision=(start,)), ())
@@ -337,6 +339,12 @@ class Runs:
         self._emit("run_resumed", row.run_id, data | resumed.to_wire())
         outcome = await self._drive(flow, journal, state, space)
         return outcome._replace(resumed=resumed)
+
+    async def _call_off(self, journal: Journal, state: RunState, space: ValueSpace) -> Outcome:
+        """End a run that was cancelled by somebody who could not claim it, or died before."""
+        await journal.flush(Trigger.CANCELLED, status=Status.CANCELLED, changes_status=True)
+        self._emit("run_ended", journal.run_id, {"status": Status.CANCELLED.value, "error": None})
+        return Outcome(journal.run_id, Status.CANCELLED, state, space)
 
     def _resumed(self, journal: Journal, state: RunState, lease: Lease) -> Resumed:
         return Resumed(
@@ -395,11 +403,12 @@ class Runs:
     async def _halted(
         self, flow: Flow, run_id: str, drive: Drive, state: RunState, space: ValueSpace
     ) -> Outcome:
-        """Say what a run waits for. If an answer came while it halted, go on at once."""
+        """Say what a run waits for. If an answer came while it halted, or it was cancelled, go on at once."""
+        run = await self.row(run_id)
         rows, now = await self.open_waits(run_id), self._services.clock.now()
-        if any(row.is_ripe(now) for row in rows):
+        if run.signal is not None or any(row.is_ripe(now) for row in rows):
             try:
-                outcome = await self._continue(await self.row(run_id), flow, reopens=False)
+                outcome = await self._continue(run, flow, reopens=False)
                 return outcome._replace(tokens={**drive.tokens, **outcome.tokens})
             except LeaseConflict:
                 pass  # somebody else has seen it too

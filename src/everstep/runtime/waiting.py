@@ -85,7 +85,7 @@ class Waiting:
                 )
             call.halt = self._opened(call, wait)
             return (*done, self._request(call.halt, wait))
-        except EverstepError as error:
+        except Exception as error:  # what a node asks for may be anything, and its values too
             del self.opened[before:]
             call.halt, call.error = None, error
             return ()

@@ -95,21 +95,24 @@ class Worker:
 
     async def run(self, *, until_idle: bool = False) -> Stats:
         """Work until stopped, or until nothing is due and nothing runs."""
-        swept: float | None = None
+        swept = 0.0
+        sweeping: asyncio.Task[None] | None = None
         try:
             while not self._stopping.is_set():
                 now = self._services.clock.monotonic()
-                if swept is None or now - swept >= SWEEP:
-                    swept = now
-                    await self._sweep()
+                if sweeping is None or (sweeping.done() and now - swept >= SWEEP):
+                    swept, sweeping = now, asyncio.ensure_future(self._sweep())
                     await self._succeed()
                 self._ended.clear()  # before the claim: what it begins may end before the rest begins
                 await self._claim()
                 if until_idle and not self._driving:
+                    await sweeping
                     break
                 await self._rest()
             await self._let_end(None if until_idle else self._grace)
         finally:
+            if sweeping is not None:
+                sweeping.cancel()
             await self._hand_back()
         return self.stats
 
@@ -234,13 +237,13 @@ class Worker:
             return None
 
     async def _sweep(self) -> None:
-        """Tell of waits whose opener died before it could."""
+        """Tell of waits of these flows whose opener died before it could."""
         services = self._services
         try:
-            rows = await services.store.waits(WaitFilter(is_untold=True, limit=1000))
-            for row in rows:
-                if row.is_forgotten(services.clock.now()):
-                    await announce(services, row, None)
+            for name in self._limits:
+                for row in await services.store.waits(WaitFilter(flow_id=name, is_untold=True, limit=1000)):
+                    if row.is_forgotten(services.clock.now()):
+                        await announce(services, row, None)
         except StoreError as error:
             log.warning("the store cannot say what is untold: %s", error)
 
