@@ -32,7 +32,7 @@ from everstep.ports.durability import HostDurability, Notifier, ResumeScheduler
 from everstep.ports.store import Counts, RunFilter, RunRow, WaitFilter
 from everstep.ports.system import Clock, Ids
 from everstep.registry import DEFAULT_URL, NO_STORE, Opened, open_store
-from everstep.runtime.answers import Answers
+from everstep.runtime.answers import UNSAID, Answers
 from everstep.runtime.bisect import bisect
 from everstep.runtime.bundle import Bundle
 from everstep.runtime.delivery import Deliveries
@@ -202,6 +202,13 @@ class AsyncHost:
         This is what a scheduler of your own calls when a time has come.
         """
         return self._wait(await self._answers.fire(wait_id))
+
+    async def settle(self, run_id: str, step: str, *, done: Any = UNSAID, rerun: bool = False) -> WaitInfo:
+        """Say what became of an effect that was begun and never reported, for a run that stopped for it.
+
+        `done` is the value that the node would have returned; with `rerun` it is called again, with its key.
+        """
+        return self._wait(await self._answers.settle(run_id, step, done=done, rerun=rerun))
 
     async def reissue(
         self, wait_id: str, *, ttl: timedelta | str | None = None, single_use: bool = True

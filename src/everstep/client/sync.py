@@ -37,6 +37,7 @@ from everstep.ports.durability import HostDurability, Notifier, ResumeScheduler
 from everstep.ports.store import Counts
 from everstep.ports.system import Clock, Ids
 from everstep.registry import Opened
+from everstep.runtime.answers import UNSAID
 from everstep.runtime.events import Event, Listener
 from everstep.runtime.worker import Stats
 
@@ -243,6 +244,13 @@ class Host:
         This is what a scheduler of your own calls when a time has come.
         """
         return self._lanes.call(lambda host: host.fire(wait_id))
+
+    def settle(self, run_id: str, step: str, *, done: Any = UNSAID, rerun: bool = False) -> WaitInfo:
+        """Say what became of an effect that was begun and never reported, for a run that stopped for it.
+
+        `done` is the value that the node would have returned; with `rerun` it is called again, with its key.
+        """
+        return self._lanes.call(lambda host: host.settle(run_id, step, done=done, rerun=rerun))
 
     def reissue(
         self, wait_id: str, *, ttl: timedelta | str | None = None, single_use: bool = True

@@ -144,6 +144,19 @@ def halted(
     )
 
 
+def again(scope: Scope, i: int, *, wait: WaitOpened | None, key: str | None, now: datetime) -> StepRecord:
+    """Return the record that lets a visit be attempted once more, at no cost to its budget."""
+    return StepRecord(
+        path=scope.path_of(i),
+        visit=scope.visits[i] + 1,
+        status=Status.RETRYING,
+        attempts=scope.attempts[i],
+        key=key,
+        ended_at=now,
+        wait=wait,
+    )
+
+
 def announced(scope: Scope, i: int, key: str) -> StepRecord:
     """Return the record that announces a visit whose key could not be worked out again."""
     return StepRecord(path=scope.path_of(i), visit=scope.visits[i] + 1, status=Status.RUNNING, key=key)

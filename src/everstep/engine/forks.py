@@ -19,6 +19,7 @@ def fork(state: RunState, step: StepRecord) -> None:
         state.key_run = step.key
         for scope in state.scopes():
             scope.keys.clear()
+            scope.begun.clear()  # another key is another effect
     edited: dict[Scope, list[str]] = {}
     for write in step.writes:
         if write.name[0] != "@":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from everstep.graph.unknown import SETTLE
 from everstep.model.enums import Status
 from everstep.model.records import StepRecord
 
@@ -24,8 +25,10 @@ def halt(scope: Scope, i: int, step: StepRecord) -> None:
 
 def ask_again(scope: Scope) -> None:
     """Forget what is waited for: the nodes that halted are to run once more."""
-    for i in scope.waiting:
+    for i, step in scope.waiting.items():
         scope.running.discard(i)
+        if step.wait is not None and step.wait.kind == SETTLE:
+            scope.begun.add(i)
         scope.statuses[i] = Status.COMPLETED if scope.visits[i] else None
     scope.waiting.clear()
 

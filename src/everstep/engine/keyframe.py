@@ -92,6 +92,7 @@ def _nodes(scope: Scope) -> dict[str, NodeState]:
             lost=scope.lost.get(i, 0),
             has_fired=i in scope.fired,
             winners=scope.winners.get(i, 0),
+            begun=i in scope.begun,
             **_wait_of(scope.waiting[i]) if i in scope.waiting else {},
         )
         for i in (*settled, *due)
@@ -174,6 +175,8 @@ def _restore_node(scope: Scope, i: int, node: NodeState) -> None:
         scope.lost[i] = node.lost
     if node.has_fired:
         scope.fired.add(i)
+    if node.begun:
+        scope.begun.add(i)
     if node.winners:
         scope.winners[i] = node.winners
     if node.is_due:

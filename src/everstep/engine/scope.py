@@ -26,6 +26,7 @@ class Scope:
         "active",
         "arrived",
         "attempts",
+        "begun",
         "busy",
         "chosen",
         "consumed",
@@ -100,6 +101,8 @@ class Scope:
         """Joins that went on before all their branches had settled."""
         self.winners: dict[int, int] = {}
         """The branches that had succeeded when each join last went on, as bit masks."""
+        self.begun: set[int] = set()
+        """Nodes of which a call was recorded before it was made, and not yet what became of it."""
         self.waiting: dict[int, StepRecord] = {}
         """Nodes that halted, each with the step that says so; they count as running."""
         self.steps = 0
@@ -157,12 +160,16 @@ class Scope:
                 self._open(i, step)
             else:
                 self.keys[i] = step.key or ""
+                self.begun.add(i)
             return
+        if self.begun:
+            self.begun.discard(i)
         if status is Status.RETRYING:
             self.attempts[i] = step.attempts
             self.statuses[i] = status
             self._note_retry(i, step)
             self.running.discard(i)
+            self.waiting.pop(i, None)
             return
         if status is Status.HALTED:
             halts.halt(self, i, step)

@@ -149,6 +149,7 @@ class RunState(Scope):
         self.due, self.active, self.queue = {}, 0, {}
         self.opened.clear()
         self.running.clear()
+        self.begun.clear()
         self.restless = {self: None}
         self.chosen, self.arrived = [0] * len(self.chosen), [0] * len(self.arrived)
         for outcomes in (self.won, self.lost, self.fired):

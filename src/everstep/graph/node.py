@@ -83,6 +83,8 @@ class Node(Wired):
         halts: bool = False,
         requires: Iterable[str] = (),
         answer_type: Any = None,
+        on_unknown: Literal["rerun", "stop"] = "rerun",
+        probe: Callable[..., Any] | None = None,
     ) -> None:
         if not callable(fn) or isinstance(fn, type):
             raise BadRequest(
@@ -107,6 +109,9 @@ class Node(Wired):
         self.halts = bool(halts)
         self.requires = _names(list(requires) if not isinstance(requires, str) else requires, self.name)
         self.answer_type = answer_type
+        self.on_unknown, self.probe = on_unknown, probe
+        self.announces = _check_unknown(self)
+        """True if a call is recorded before it is made, so that one that never reported is known of."""
         self.is_async = _is_async(fn)
         hints = hints_of(fn)
         self.returns = hints.get("return", UNKNOWN)
@@ -317,6 +322,8 @@ def node(
     halts: bool = False,
     requires: Iterable[str] = (),
     answer_type: Any = None,
+    on_unknown: Literal["rerun", "stop"] = "rerun",
+    probe: Callable[..., Any] | None = None,
 ) -> Callable[[Callable[..., Any]], Node]: ...
 def node(fn: Callable[..., Any] | None = None, **options: Any) -> Any:
     """Turn a function into a node: its parameters are its inputs, `output=` names what it writes.
@@ -330,6 +337,10 @@ def node(fn: Callable[..., Any] | None = None, **options: Any) -> Any:
     inputs           names for a function that takes **kwargs
     halts            it may return a `Wait`, for a person or a clock; it cannot be inside an atomic flow
     requires         services that a host must have to run it
+    on_unknown       what becomes of an effect that was begun and never reported: "rerun" it with the same
+                     key, or "stop" for an operator
+    probe            a function of the inputs and `idempotency_key` that is asked first in that case, and
+                     returns `Done(value)` if the effect has happened
     answer_type      what the answer to its wait must be; by default what the function's annotation says
     """
     _check_options("@node", options)
@@ -363,6 +374,20 @@ def _check_options(decorator: str, options: Mapping[str, Any]) -> None:
         close = difflib.get_close_matches(name, _OPTIONS, n=1)
         fix = f"Did you mean {close[0]!r}?" if close else f"It has {', '.join(sorted(_OPTIONS))}."
         raise BadRequest(f"{decorator} has no option {name!r}.", fix=fix)
+
+
+def _check_unknown(node: Node) -> bool:
+    is_asked = node.probe is not None or node.on_unknown != "rerun"
+    if node.on_unknown not in ("rerun", "stop"):
+        raise BadRequest(f"node {node.name!r}: on_unknown is {node.on_unknown!r}.", fix="Use rerun or stop.")
+    if node.probe is not None and not callable(node.probe):
+        raise BadRequest(f"node {node.name!r}: probe is {node.probe!r}.", fix="Give a function.")
+    if is_asked and node.effects is not Effects.EFFECTFUL:
+        raise BadRequest(
+            f"node {node.name!r} says what to do about an unknown effect, but declares none.",
+            fix='Add effects="effectful".',
+        )
+    return is_asked
 
 
 def _is_text(value: object) -> bool:

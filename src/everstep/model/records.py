@@ -164,6 +164,8 @@ class NodeState(msgspec.Struct, frozen=True, omit_defaults=True):
     """True for a join that went on before all its members had settled."""
     winners: int = 0
     """Members that had succeeded when a join last went on, as a bit mask."""
+    begun: bool = False
+    """True if a call was recorded before it was made, and what became of it is not known."""
     wait: WaitOpened | None = None
     """What the visit under way waits for."""
     since: datetime | None = None

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from everstep.codec.schema import complaints
 from everstep.errors import (
     AnswerInvalid,
+    BadRequest,
     StoreUnavailable,
     TokenUsed,
     WaitClosed,
     WaitNotFound,
     WaitSettled,
 )
+from everstep.graph.unknown import SETTLE
 from everstep.model.waits import SettledBy, TokenConfig, WaitChange, WaitRow, WaitStatus
+from everstep.ports.store import WaitFilter
 from everstep.runtime.announce import handle_of
 from everstep.runtime.keeper import LeaseKeeper
 from everstep.runtime.patience import patiently
@@ -26,6 +29,10 @@ from everstep.runtime.tokens import hash_of, looks_like_token
 
 MAX_ANSWER = 1024 * 1024
 """Bytes of an answer as JSON."""
+
+
+UNSAID: Final = object()
+"""Stands for a value that was not given."""
 
 
 class Found(NamedTuple):
@@ -65,6 +72,22 @@ class Answers:
             return self._refuse(row, token_hash)
         encoded = checked(row, answer)
         return await self._settle(row, SettledBy.ANSWER, encoded, token_hash)
+
+    async def settle(self, run_id: str, step: str, *, done: Any, rerun: bool) -> WaitRow:
+        """Answer the wait in which an operator is asked what became of an effect."""
+        if (done is UNSAID) is not bool(rerun):
+            raise BadRequest(
+                f"{step!r} is settled with a value, or called again.", fix="Give `done` or `rerun`."
+            )
+        asked = await self._services.store.waits(WaitFilter(run_id=run_id, kind=SETTLE, limit=1000))
+        found = [row for row in asked if row.path == step and row.status is WaitStatus.OPEN]
+        if not found:
+            known = sorted({row.path for row in asked if row.status is WaitStatus.OPEN})
+            raise WaitNotFound(
+                f"run {run_id!r} does not wait for anybody to settle {step!r}.",
+                fix=f"It waits for {', '.join(known)}." if known else "Look with: everstep waits",
+            )
+        return await self.answer(found[0].wait_id, {"rerun": True} if rerun else {"done": done})
 
     async def fire(self, wait_id: str) -> WaitRow:
         """Settle a wait as its clock does: its time is over."""

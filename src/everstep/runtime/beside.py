@@ -39,7 +39,7 @@ class Beside:
 
     def start(self, call: Call) -> None:
         """Make a call, once `go` is called; `finish` hears of it unless it is dropped."""
-        if call.error is not None:
+        if call.error is not None or call.asks is not None:
             self._finish(call)
             return
         self._services.committer.tasks += 1

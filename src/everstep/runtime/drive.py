@@ -23,6 +23,7 @@ from everstep.graph.loops import bits
 from everstep.graph.waits import Wait
 from everstep.model.enums import Status, Trigger
 from everstep.model.records import ErrorInfo, StepRecord
+from everstep.runtime.aside import write_aside
 from everstep.runtime.beside import Beside
 from everstep.runtime.desk import ChannelDesk
 from everstep.runtime.events import Teller
@@ -36,7 +37,6 @@ from everstep.runtime.invoke import (
 from everstep.runtime.journal import Journal
 from everstep.runtime.late import LateFlush
 from everstep.runtime.limits import Place, starving, within_limits
-from everstep.runtime.patience import patiently
 from everstep.runtime.prepare import Preparer
 from everstep.runtime.services import Services
 from everstep.runtime.settle import draft_asked, draft_outputs, plain_step, step_of
@@ -70,7 +70,7 @@ class Drive:
         self._waiting = Waiting(services, state, space, journal.run_id, flow.name)
         journal.waits, journal.on_opened = self._waiting.opened, self._waiting.tell
         self._has_inner = bool(plan.children)
-        has_halts = any(n.halts for n in plan.nodes)
+        has_halts = any(n.halts or n.announces for n in plan.nodes)
         self._is_plain = not (plan.children or plan.meetings or has_halts or self._teller.is_heard)
         """True if a step that succeeds means nothing beyond itself."""
         self._is_unlimited = not (
@@ -294,7 +294,7 @@ class Drive:
         call = await self._prepare(scope, i)
         node, services = call.node, self._services
         on_chunk = self._teller.chunks(call) if self._teller.is_heard else None
-        if call.error is not None:
+        if call.error is not None or call.asks is not None:
             self._finish(call)
         elif node.is_async and not (self._policy.has_deadline and self._journal.steps):
             self._awaiting = asyncio.current_task()
@@ -399,7 +399,8 @@ class Drive:
                 continue
             for draft in drafts:
                 if draft.spill is not None:
-                    await self._write_aside(draft)
+                    is_alone = not self._beside.calls and self._services.committer.drives <= 1
+                    await write_aside(self._services, self._space, draft, is_alone=is_alone)
             wanted = self._record(call, drafts)
             if wanted is Trigger.MANUAL:
                 await self._flush(wanted, call.checkpoint_metadata())
@@ -424,12 +425,15 @@ class Drive:
             reason = describe_error(call.error)
             self._inner.note(scope, decide.cancelled(scope, call.index, reason=reason, now=call.ended_at), ())
             raise call.error
-        if call.node.halts and call.error is None and isinstance(call.returned, Wait):
+        asked = call.asks or (call.returned if call.node.halts else None)
+        if call.error is None and isinstance(asked, Wait):
             if scope.ended:  # nobody is to be asked for a flow that is over
                 step = decide.cancelled(scope, call.index, reason=None, now=call.ended_at)
                 self._inner.note(scope, step, ())
                 return None
-            return self._waiting.open(call, call.returned, self._desk)
+            return self._waiting.open(call, asked, self._desk)
+        if call.is_again:
+            return ()
         drafts = draft_outputs(call, self._space)
         if call.context is not None:
             drafts += draft_asked(call, self._space, self._state, self._desk)
@@ -506,16 +510,3 @@ class Drive:
                 self._inner.forget(visit)
             step = decide.cancelled(scope, i, reason=None, now=self._clock.now())
             self._inner.note(scope, step, ())
-
-    async def _write_aside(self, draft: Slot) -> None:
-        """Write an artifact here if nothing else waits for this thread, else on another."""
-        services, space = self._services, self._space
-        is_alone = not self._beside.calls and services.committer.drives <= 1
-
-        async def write() -> None:
-            if is_alone:
-                space.write_aside(draft)
-            else:
-                await self._loop.run_in_executor(services.pool, space.write_aside, draft)
-
-        await patiently(self._clock, write)

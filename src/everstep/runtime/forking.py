@@ -16,6 +16,7 @@ from everstep.model.durability import Durability
 from everstep.model.enums import Status, Trigger, ValueForm
 from everstep.model.records import CHANNEL, FORK, CheckpointRecord, StepRecord
 from everstep.ports.store import Admission, Commit, RunRow, Verdict
+from everstep.runtime.aside import write_aside
 from everstep.runtime.inside import find_inside
 from everstep.runtime.lineage import Link
 from everstep.runtime.patience import patiently
@@ -104,7 +105,7 @@ async def _draft(services: Services, plan: Plan, edits: Edits, inside: Mapping[s
         place = inside.get(name, Place(name, 0))
         draft = space.change(place.name, place.version, value, ValueForm.WHOLE)
         if draft.spill is not None:
-            await patiently(services.clock, partial(_write_aside, space, draft))
+            await write_aside(services, space, draft)
         drafts.append(draft)
     return drafts
 
@@ -120,10 +121,6 @@ def _check_names(
                 f"the flow has no {what} {name!r}.{guess}",
                 fix=f"It has {', '.join(sorted(known)) or 'none'}.",
             )
-
-
-async def _write_aside(space: ValueSpace, draft: Slot) -> None:
-    space.write_aside(draft)
 
 
 def _commit(

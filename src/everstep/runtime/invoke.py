@@ -19,6 +19,7 @@ from everstep.errors import EverstepError, NodeTimeout
 from everstep.graph.channel import Channel
 from everstep.graph.context import Context
 from everstep.graph.node import Node
+from everstep.graph.waits import Wait
 from everstep.model.records import ErrorInfo, QueuedTask
 from everstep.model.waits import WaitOpened
 
@@ -57,6 +58,10 @@ class Call:
     running: asyncio.Task[None] | None = None
     halt: WaitOpened | None = None
     """What it waits for, if it returned that."""
+    asks: Wait | None = None
+    """What it waits for without having been made."""
+    is_again = False
+    """True if it is to be made once more."""
     answers: WaitOpened | None = None
     """The wait that is settled with it."""
     prolong: Callable[[], None] | None = None

@@ -8,13 +8,14 @@ from typing import Any
 
 from everstep.engine import decide, meetings
 from everstep.engine.flush import FlushPolicy
-from everstep.engine.keys import declared_key, must_announce, reads_inputs
+from everstep.engine.keys import automatic_key, declared_key, must_announce, reads_inputs
 from everstep.engine.scope import Scope
 from everstep.engine.state import RunState
 from everstep.errors import EverstepError, InputNeverCame, ValueUnreadable
 from everstep.graph.channel import RESULT_SUFFIX, Channel
 from everstep.graph.flow import Flow
 from everstep.graph.node import Node
+from everstep.graph.unknown import for_an_operator, probing
 from everstep.model.enums import Effects, Trigger
 from everstep.model.records import QueuedTask
 from everstep.runtime.desk import ChannelDesk
@@ -140,11 +141,29 @@ class Preparer:
                 await journal.flush(trigger)
         lost = await self.make_up(scope, i) if self._missed else None
         call = self._arguments.call_of(scope, i, node) if lost is None else self.failed_call(scope, i, lost)
+        is_unknown = i in scope.begun
         if node.idempotency_key is not None and call.error is None:
             await self._find_key(call)
+        if node.announces and call.error is None and not scope.is_hidden:
+            await self._announce(call, is_unknown=is_unknown)
         if node.context_param is not None:
             self._give_context(call, call.visit)
         return call
+
+    async def _announce(self, call: Call, *, is_unknown: bool) -> None:
+        """Record that a call is about to be made. If one was, and never reported, see what became of it."""
+        scope, journal, i, node = call.scope, self._journal, call.index, call.node
+        key = call.key or scope.keys.get(i) or automatic_key(journal.key_run, call.path, call.visit)
+        call.key = key
+        if is_unknown:
+            if node.on_unknown == "stop" and node.probe is None:
+                call.asks = for_an_operator(call.path, key, call.attempt)
+                return
+            if node.probe is not None:
+                call.node = probing(node, key)
+        elif i not in scope.begun:
+            journal.add(decide.announced(scope, i, key), ())
+            await journal.flush(Trigger.BEFORE_EFFECT)
 
     def failed_call(self, scope: Scope, i: int, error: Exception) -> Call:
         """Return a call that failed before it was made."""

@@ -28,6 +28,7 @@ from everstep.model.records import CheckpointRecord, ErrorInfo, StepRecord
 from everstep.model.waits import WaitRow, WaitStatus
 from everstep.ports.store import RunRow, Signal, Verdict, WaitFilter
 from everstep.runtime.announce import announce
+from everstep.runtime.aside import write_aside
 from everstep.runtime.desk import first_values
 from everstep.runtime.drive import Drive
 from everstep.runtime.events import Event, EventKind, tell
@@ -298,7 +299,7 @@ class Runs:
             drafts += tuple(first_values(state, space, services.clock, channel, flow.channel))
         for draft in drafts:
             if draft.spill is not None:
-                await patiently(services.clock, partial(_write_aside, space, draft))
+                await write_aside(services, space, draft)
         journal = Journal(services, _identity(flow, run_id), flow.durability, state, space)
         return journal, state, space, drafts
 
@@ -479,10 +480,6 @@ class Runs:
         if self._services.listener is not None:
             event = Event(kind=kind, run_id=run_id, at=self._services.clock.now(), data=data)
             tell(self._services.listener, event)
-
-
-async def _write_aside(space: ValueSpace, draft: Slot) -> None:
-    space.write_aside(draft)
 
 
 def _is_over(row: RunRow, start: str | None, *, reopens: bool) -> bool:

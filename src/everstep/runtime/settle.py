@@ -128,6 +128,8 @@ def step_of(call: Call, drafts: tuple[Slot, ...], chance: float) -> StepRecord:
             ended_at=call.ended_at,
             task=call.task,
         )
+    if call.is_again:
+        return decide.again(call.scope, call.index, wait=call.answers, key=call.key, now=call.ended_at)
     if call.error is None:
         return decide.completed(
             call.scope,

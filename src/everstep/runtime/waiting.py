@@ -16,6 +16,7 @@ from everstep.engine.state import RunState
 from everstep.errors import AnswerInvalid, BadRequest, EverstepError, WaitTimeout
 from everstep.graph.hints import UNKNOWN
 from everstep.graph.node import Node
+from everstep.graph.unknown import SETTLE
 from everstep.graph.waits import NO_DEFAULT, Wait
 from everstep.model.durations import moment_of, span_of
 from everstep.model.enums import ValueForm
@@ -98,7 +99,7 @@ class Waiting:
             self._services.notifiers.of(alias)
         opened = WaitOpened(self._services.ids.new_id(), wait.kind, due_at, wait.scheduler)
         token = None
-        if wait.kind != "timer":
+        if wait.kind not in ("timer", SETTLE):
             token = self.tokens[opened.wait_id] = self._services.tokens.issue(opened.wait_id, 1)
         ttl = span_of(wait.token_ttl, "token_ttl") if wait.token_ttl is not None else None
         self.opened.append(
@@ -206,6 +207,9 @@ class Waiting:
         call = Call(scope, i, node, step.visit, scope.attempts[i] + 1, {}, step.reads)
         call.key, call.task, call.answers = step.key, step.task, step.wait
         call.started_at, call.ended_at = step.started_at or row.opened_at, now
+        if row.kind == SETTLE:
+            _settle(call, row)
+            return call
         try:
             call.returned = self._output(row, step, node, now)
         except EverstepError as error:
@@ -245,6 +249,20 @@ class Waiting:
         )
 
 
+def _settle(call: Call, row: WaitRow) -> None:
+    """Take what an operator said of an effect: that it happened, with its value, or that it is to be made."""
+    said = msgspec.json.decode(row.answer or b"{}")
+    if "done" not in said:
+        call.is_again = True
+        return
+    call.returned = said["done"]
+    if _has_known_result(call.node):
+        try:
+            call.returned = shaped(call.returned, call.node.returns)
+        except AnswerInvalid as error:
+            call.error = error
+
+
 def answer_type_of(node: Node) -> Any:
     """Return what an answer to this node's wait must be, or none if anything will do."""
     if node.answer_type is not None:
@@ -263,10 +281,30 @@ def schema_for(node: Node, wait: Wait) -> dict[str, Any] | None:
         return None
     if wait.kind == "approval":
         return APPROVAL
+    if wait.kind == SETTLE:
+        return {"oneOf": [_one("done", _schema_of_result(node)), _one("rerun", {"const": True})]}
     if wait.options is not None:
         return {"enum": _plain(list(wait.options))}
     kind = answer_type_of(node)
     return schema_of(kind) if kind is not None else None
+
+
+def _one(name: str, schema: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": {name: schema},
+        "required": [name],
+        "additionalProperties": False,
+    }
+
+
+def _schema_of_result(node: Node) -> dict[str, Any]:
+    known = schema_of(node.returns) if _has_known_result(node) else None
+    return known if known is not None and "$defs" not in known else {}
+
+
+def _has_known_result(node: Node) -> bool:
+    return len(node.outputs) == 1 and not node.is_gate and node.returns is not UNKNOWN
 
 
 def details_of(node: Node, wait: Wait) -> bytes:

@@ -1,0 +1,21 @@
+"""Writing large values beside the record that will name them."""
+
+from __future__ import annotations
+
+import asyncio
+
+from everstep.runtime.patience import patiently
+from everstep.runtime.services import Services
+from everstep.runtime.values import Slot, ValueSpace
+
+
+async def write_aside(services: Services, space: ValueSpace, draft: Slot, *, is_alone: bool = True) -> None:
+    """Keep a large draft as an artifact: here if nothing else waits for this thread, else on another."""
+
+    async def write() -> None:
+        if is_alone:
+            space.write_aside(draft)
+        else:
+            await asyncio.get_running_loop().run_in_executor(services.pool, space.write_aside, draft)
+
+    await patiently(services.clock, write)
