@@ -21,6 +21,7 @@ from everstep.graph.channel import Channel
 from everstep.graph.context import Context
 from everstep.graph.flow import Flow
 from everstep.graph.node import END, Gate, Node, ifelse, node, route
+from everstep.graph.unknown import Done
 from everstep.graph.wiring import at_least, chain, critical, parallel, quorum
 from everstep.model.durability import Durability
 from everstep.model.enums import Status
@@ -38,6 +39,7 @@ __all__ = [
     "Delivery",
     "Diff",
     "Divergence",
+    "Done",
     "Durability",
     "END",
     "Event",

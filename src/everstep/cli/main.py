@@ -44,6 +44,7 @@ COMMANDS = {
     "checkpoints": Lazy("everstep.cli.checkpoints", "checkpoints", "List the checkpoints of a run."),
     "fork": Lazy("everstep.cli.fork", "fork", "Go on from a checkpoint of a run as another run."),
     "clean-up": Lazy("everstep.cli.checkpoints", "clean_up", "Remove old checkpoints of a run."),
+    "settle": Lazy("everstep.cli.settle", "settle", "Say what became of an effect that never reported."),
     "cancel": Lazy("everstep.cli.cancel", "cancel", "Cancel a run."),
     "serve": Lazy("everstep.cli.serve", "serve", "Serve runs, waits and answers over HTTP."),
     "bench": Lazy("everstep.cli.bench", "bench", "Measure what a durable step costs on this machine."),

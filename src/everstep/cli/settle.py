@@ -1,0 +1,54 @@
+"""`everstep settle`."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from everstep.cli.options import find_run, json_option, open_host, store_option
+from everstep.cli.plain import write_json
+from everstep.cli.waiting import wait_json
+from everstep.errors import BadRequest
+
+
+@click.command()
+@click.argument("run_id", metavar="RUN")
+@click.argument("step")
+@click.option("--done", metavar="VALUE", help="It happened: JSON that the node would have returned.")
+@click.option("--rerun", is_flag=True, help="It did not happen: call the node again, with the same key.")
+@store_option
+@json_option
+def settle(run_id: str, step: str, done: str | None, rerun: bool, store: str | None, as_json: bool) -> None:
+    """Say what became of an effect that was begun and never reported.
+
+    A node with on_unknown="stop" halts its run if a process died while it was at work. STEP is the path of
+    the node, as `everstep waits RUN` shows it. The run goes on when a worker or `everstep resume` drives it.
+
+    \b
+    Examples:
+      everstep settle A17 charge --done '"receipt-17"'
+      everstep settle A17 charge --rerun
+    """
+    if (done is None) is not rerun:
+        raise BadRequest("an effect has happened, or it is made again.", fix="Give --done VALUE or --rerun.")
+    with open_host(store, create=False) as host:
+        run_id = find_run(host, run_id)
+        if done is None:
+            found = host.settle(run_id, step, rerun=True)
+        else:
+            found = host.settle(run_id, step, done=_value(done))
+    if as_json:
+        write_json(wait_json(found))
+    else:
+        what = "will be called again" if rerun else "counts as done"
+        click.echo(f"{step} of run {run_id} {what}; go on with: everstep resume {run_id}")
+
+
+def _value(text: str) -> object:
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise BadRequest(
+            f"{text!r:.60} is not JSON.", fix="Put text in quotes of its own: --done '\"receipt-17\"'."
+        ) from None

@@ -1,0 +1,223 @@
+"""Effects that were begun and never reported: rerun with their key, asked about, or left to an operator."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from everstep import Context, Done, Flow, Host, node
+from everstep.cli.settle import settle
+from everstep.errors import AnswerInvalid, BadRequest, WaitNotFound
+from everstep.graph.node import Node
+
+
+class World:
+    """What the effects changed, and how often they were asked for."""
+
+    def __init__(self) -> None:
+        self.charged: dict[str, str] = {}
+        self.calls: list[str] = []
+        self.probes: list[str] = []
+        self.dies_before = self.dies_after = False
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> Iterator[str]:
+    yield f"sqlite:///{tmp_path}/runs.db"
+
+
+def charge(world: World, *, is_async: bool = False, **options: Any) -> Node:
+    def work(amount: int, ctx: Context) -> str:
+        world.calls.append(ctx.idempotency_key)
+        if world.dies_before:
+            raise KeyboardInterrupt
+        world.charged[ctx.idempotency_key] = f"receipt-{amount}"
+        if world.dies_after:
+            raise KeyboardInterrupt
+        return world.charged[ctx.idempotency_key]
+
+    async def work_async(amount: int, ctx: Context) -> str:
+        return work(amount, ctx)
+
+    made = work_async if is_async else work
+    return node(name="charge", output="receipt", effects="effectful", idempotency_key="auto", **options)(made)
+
+
+@node(output="letter")
+def thank(receipt: str) -> str:
+    return f"thanks for {receipt}"
+
+
+def flow_of(charge: Node) -> Flow:
+    return Flow("order", [charge, thank])
+
+
+def die(world: World, url: str, flow: Flow, when: str) -> None:
+    """Begin a run whose process dies in the effect: before anything happened, or after."""
+    world.dies_before, world.dies_after = when == "before", when == "after"
+    with Host(url) as host, pytest.raises(KeyboardInterrupt):
+        host.run(flow, {"amount": 7}, run_id="A")
+    world.dies_before = world.dies_after = False
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_by_default_it_is_called_again_with_its_key(world: World, url: str, when: str) -> None:
+    flow = flow_of(charge(world))
+    die(world, url, flow, when)
+    with Host(url) as host:
+        assert host.resume("A", flow)["letter"] == "thanks for receipt-7"
+    assert len(world.calls) == 2
+    assert len(set(world.calls)) == 1
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("asks_async", [False, True])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_probe_says_whether_it_happened_and_only_if_not_is_it_called(
+    world: World, url: str, when: str, asks_async: bool, is_async: bool
+) -> None:
+    def ask(idempotency_key: str, amount: int) -> Done | None:
+        assert amount == 7
+        world.probes.append(idempotency_key)
+        found = world.charged.get(idempotency_key)
+        return Done(found) if found is not None else None
+
+    async def ask_async(idempotency_key: str, amount: int) -> Done | None:
+        return ask(idempotency_key, amount)
+
+    flow = flow_of(charge(world, is_async=is_async, probe=ask_async if asks_async else ask))
+    die(world, url, flow, when)
+    assert world.probes == [], "it is asked only about calls that never reported"
+    with Host(url) as host:
+        assert host.resume("A", flow)["letter"] == "thanks for receipt-7"
+        assert host.run(flow, run_id="A")["letter"] == "thanks for receipt-7"
+    assert world.probes == world.calls[:1]
+    assert len(world.calls) == (2 if when == "before" else 1)
+
+
+def test_it_stops_for_an_operator_who_knows_the_value(world: World, url: str) -> None:
+    flow = flow_of(charge(world, on_unknown="stop"))
+    die(world, url, flow, "after")
+    with Host(url) as host:
+        halted = host.resume("A", flow)
+        assert halted.status == "halted"
+        (asked,) = halted.waits
+        assert (asked.kind, asked.node, asked.token) == ("settle", "charge", None)
+        assert asked.context == {"node": "charge", "idempotency_key": world.calls[0], "attempt": 1}
+        with pytest.raises(AnswerInvalid):
+            host.settle("A", "charge", done=17)
+        with pytest.raises(BadRequest):
+            host.settle("A", "charge")
+        with pytest.raises(BadRequest):
+            host.settle("A", "charge", done="x", rerun=True)
+        with pytest.raises(WaitNotFound, match="charge"):
+            host.settle("A", "thank", rerun=True)
+        host.settle("A", "charge", done="receipt-by-hand")
+        assert host.resume("A", flow)["letter"] == "thanks for receipt-by-hand"
+        with pytest.raises(WaitNotFound):
+            host.settle("A", "charge", rerun=True)
+    assert len(world.calls) == 1
+
+
+def test_it_stops_for_an_operator_who_has_it_made_again(world: World, url: str) -> None:
+    flow = flow_of(charge(world, on_unknown="stop", retry=1))
+    die(world, url, flow, "before")
+    with Host(url) as host:
+        assert host.resume("A", flow).status == "halted"
+        host.settle("A", "charge", rerun=True)
+        assert host.resume("A", flow)["letter"] == "thanks for receipt-7"
+        (step,) = [
+            s for c in host.history("A") for s in c.steps if (s.path, s.status) == ("charge", "completed")
+        ]
+        assert step.attempts == 1, "an attempt that never reported costs nothing"
+    assert len(world.calls) == 2
+    assert len(set(world.calls)) == 1
+
+
+def test_it_asks_again_if_it_is_unknown_again(world: World, url: str) -> None:
+    flow = flow_of(charge(world, on_unknown="stop"))
+    die(world, url, flow, "before")
+    with Host(url) as host:
+        host.resume("A", flow)
+        host.settle("A", "charge", rerun=True)
+    world.dies_before = True
+    with Host(url) as host, pytest.raises(KeyboardInterrupt):
+        host.resume("A", flow)
+    with Host(url) as host:
+        assert host.resume("A", flow).status == "halted"
+        assert len(host.waits("A", kind="settle")) == 1
+
+
+def test_a_call_that_failed_has_reported(world: World, url: str) -> None:
+    @node(output="receipt", effects="effectful", idempotency_key="auto", on_unknown="stop", retry=2)
+    def charge(amount: int, ctx: Context) -> str:
+        world.calls.append(ctx.idempotency_key)
+        if ctx.attempt < 3:
+            raise ConnectionError("try again")
+        return "paid"
+
+    with Host(url) as host:
+        assert host.run(flow_of(charge), {"amount": 1}, run_id="A")["receipt"] == "paid"
+    assert len(world.calls) == 3
+
+
+@pytest.mark.parametrize("keeps_keys", [False, True])
+def test_a_fork_with_other_keys_has_another_effect_and_one_with_the_same_asks(
+    world: World, url: str, keeps_keys: bool
+) -> None:
+    flow = flow_of(charge(world, on_unknown="stop"))
+    die(world, url, flow, "after")
+    with Host(url) as host:
+        host.resume("A", flow)
+        host.fork("A", fork_id="B", keep_keys=keeps_keys)
+        assert host.resume("B", flow).status == ("halted" if keeps_keys else "completed")
+    assert len(set(world.calls)) == (1 if keeps_keys else 2)
+
+
+def test_what_is_unknown_stays_so_across_a_keyframe(
+    world: World, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("everstep.runtime.journal.KEYFRAME_BYTES", 1)
+    flow = flow_of(charge(world, on_unknown="stop"))
+    die(world, url, flow, "after")
+    with Host(url) as host:
+        assert any(c.keyframe for c in host.history("A"))
+        assert host.state("A").nodes["charge"].begun
+        assert host.resume("A", flow).status == "halted"
+
+
+def test_only_an_effectful_node_can_say_what_to_do_about_it() -> None:
+    for options in ({"on_unknown": "stop"}, {"probe": lambda: None}):
+        with pytest.raises(BadRequest, match="effectful"):
+            node(output="x", **options)(lambda: 1)  # type: ignore[call-overload]
+    with pytest.raises(BadRequest, match="rerun or stop"):
+        node(output="x", effects="effectful", on_unknown="ask")(lambda: 1)  # type: ignore[call-overload]
+    with pytest.raises(BadRequest, match="probe"):
+        node(output="x", effects="effectful", probe="ask")(lambda: 1)  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("said", [["--rerun"], ["--done", '"receipt-x"']])
+def test_an_operator_settles_it_at_the_shell(world: World, url: str, said: list[str]) -> None:
+    flow = flow_of(charge(world, on_unknown="stop"))
+    die(world, url, flow, "before")
+    with Host(url) as host:
+        host.resume("A", flow)
+    shell = CliRunner()
+    wrong = shell.invoke(settle, ["A", "charge", "--store", url])
+    assert wrong.exit_code != 0
+    done = shell.invoke(settle, ["A", "charge", *said, "--store", url, "--json"])
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.output)["status"] == "settled"
+    with Host(url) as host:
+        expected = "receipt-7" if said == ["--rerun"] else "receipt-x"
+        assert host.resume("A", flow)["receipt"] == expected
