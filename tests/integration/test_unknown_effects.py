@@ -199,7 +199,7 @@ def test_what_is_unknown_stays_so_across_a_keyframe(
 def test_only_an_effectful_node_can_say_what_to_do_about_it() -> None:
     for options in ({"on_unknown": "stop"}, {"probe": lambda: None}):
         with pytest.raises(BadRequest, match="effectful"):
-            node(output="x", **options)(lambda: 1)  # type: ignore[call-overload]
+            node(output="x", **options)(lambda: 1)
     with pytest.raises(BadRequest, match="rerun or stop"):
         node(output="x", effects="effectful", on_unknown="ask")(lambda: 1)  # type: ignore[call-overload]
     with pytest.raises(BadRequest, match="probe"):
