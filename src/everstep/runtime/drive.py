@@ -37,6 +37,7 @@ from everstep.runtime.invoke import (
 from everstep.runtime.journal import Journal
 from everstep.runtime.late import LateFlush
 from everstep.runtime.limits import Place, starving, within_limits
+from everstep.runtime.patience import patiently
 from everstep.runtime.prepare import Preparer
 from everstep.runtime.services import Services
 from everstep.runtime.settle import draft_asked, draft_outputs, plain_step, step_of
