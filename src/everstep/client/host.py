@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from datetime import timedelta
@@ -40,10 +41,12 @@ from everstep.runtime.events import Event, Listener
 from everstep.runtime.forking import Edits, fork
 from everstep.runtime.housekeeping import clean_up
 from everstep.runtime.keeper import LeaseKeeper
+from everstep.runtime.outbox import Drained, drain
 from everstep.runtime.recall import recall
 from everstep.runtime.replay import replay
 from everstep.runtime.runs import Outcome, Runs
 from everstep.runtime.services import Services
+from everstep.runtime.spool import Spool
 from everstep.runtime.system import ProcFs, SystemClock, SystemIds
 from everstep.runtime.tailing import follow
 from everstep.runtime.worker import GRACE, Stats, Worker
@@ -68,6 +71,7 @@ class AsyncHost:
         notifiers: Mapping[str, Notifier] | None = None,
         max_durability_mode: Mode | Literal["off", "partial", "strong"] = Mode.STRONG,
         provides: Iterable[str] = (),
+        spool: str | Path | None = None,
     ) -> None:
         clock = clock or SystemClock()
         if url is None and create:
@@ -90,6 +94,7 @@ class AsyncHost:
             notifiers=notifiers,
             max_mode=Mode.OFF if opened.url == NO_STORE else Durability(max_durability_mode).mode,
             provides=provides,
+            spool=Spool(spool_folder(opened.url, spool)),
         )
         self._runs = Runs(self._services, LeaseKeeper(opened.store, clock))
         self._answers = Answers(self._services, self._runs.keeper)
@@ -279,6 +284,13 @@ class AsyncHost:
         """Count runs by status and open waits by kind."""
         return await self._services.store.counts()
 
+    async def drain(self) -> list[Drained]:
+        """Bring checkpoints that wait on this machine to the store; says what became of each run's.
+
+        Those of a run that has gone on without them become a fork of it.
+        """
+        return [await drain(self._services, run_id) for run_id in self._services.spool.runs()]
+
     async def cancel(self, run_id: str) -> Status:
         """Cancel a run; `running` means that its owner was told and will stop at its next write."""
         return await self._runs.cancel(run_id)
@@ -419,6 +431,12 @@ class AsyncHost:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+
+def spool_folder(url: str, given: str | Path | None) -> Path:
+    """Return where commits wait on this machine: a folder of its own for each store."""
+    root = given or os.environ.get("EVERSTEP_SPOOL") or Path(".everstep") / "spool"
+    return Path(root) / hashlib.sha256(url.encode()).hexdigest()[:16]
 
 
 def check_limit(limit: int) -> None:

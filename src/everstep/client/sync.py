@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iter
 from concurrent.futures import Future
 from contextlib import suppress
 from datetime import timedelta
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, Self, TypeVar
 
@@ -39,6 +40,7 @@ from everstep.ports.system import Clock, Ids
 from everstep.registry import Opened
 from everstep.runtime.answers import UNSAID
 from everstep.runtime.events import Event, Listener
+from everstep.runtime.outbox import Drained
 from everstep.runtime.worker import Stats
 
 T = TypeVar("T")
@@ -137,6 +139,7 @@ class Host:
         notifiers: Mapping[str, Notifier] | None = None,
         max_durability_mode: Mode | Literal["off", "partial", "strong"] = Mode.STRONG,
         provides: Iterable[str] = (),
+        spool: str | Path | None = None,
     ) -> None:
         self._host = AsyncHost(
             url,
@@ -152,6 +155,7 @@ class Host:
             notifiers=notifiers,
             max_durability_mode=max_durability_mode,
             provides=provides,
+            spool=spool,
         )
         self._lanes = _Lanes(self._host)
 
@@ -303,6 +307,13 @@ class Host:
     def counts(self) -> Counts:
         """Count runs by status and open waits by kind."""
         return self._lanes.call(lambda host: host.counts())
+
+    def drain(self) -> list[Drained]:
+        """Bring checkpoints that wait on this machine to the store; says what became of each run's.
+
+        Those of a run that has gone on without them become a fork of it.
+        """
+        return self._lanes.call(lambda host: host.drain())
 
     def cancel(self, run_id: str) -> Status:
         """Cancel a run; `running` means that its owner was told and will stop at its next write."""

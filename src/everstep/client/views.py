@@ -114,6 +114,8 @@ class RunResult(Values):
 
     def __init__(self, outcome: Outcome, waits: Sequence[WaitInfo] = ()) -> None:
         super().__init__(outcome.space, outcome.state.plan, "")
+        self.spooled = outcome.spooled
+        """How many of its checkpoints wait on this machine, as the store could not take them."""
         self.waits: list[WaitInfo] = list(waits)
         """What it waits for, if it halted."""
         self.run_id = outcome.run_id

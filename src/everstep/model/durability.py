@@ -39,6 +39,8 @@ class Durability:
     max_resume_attempts: int
     """Takeovers without progress after which the run is abandoned."""
     on_store_failure: str
+    """`required` stops the run when the store fails; `best_effort` goes on, and keeps its checkpoints on this
+    machine until the store can take them."""
 
     def __init__(
         self,
@@ -52,7 +54,7 @@ class Durability:
         retain_completed_for: timedelta | None = None,
         retry_on_lease_conflict: int = 0,
         max_resume_attempts: int = 10,
-        on_store_failure: Literal["required"] = "required",
+        on_store_failure: Literal["required", "best_effort"] = "required",
     ) -> None:
         given = dict(locals())
         del given["self"]
@@ -93,9 +95,9 @@ class Durability:
                 raise BadRequest(f"{field} is {value!r}.", fix="Give a timedelta.")
         if self.lease_ttl <= timedelta(0):
             raise BadRequest("lease_ttl must be positive.", fix="Give a timedelta of some seconds.")
-        if self.on_store_failure != "required":
+        if self.on_store_failure not in ("required", "best_effort"):
             raise BadRequest(
-                f"on_store_failure is {self.on_store_failure!r}.", fix="Only 'required' is supported."
+                f"on_store_failure is {self.on_store_failure!r}.", fix="Use 'required' or 'best_effort'."
             )
 
     def interval_parts(self) -> tuple[int | None, timedelta | None]:

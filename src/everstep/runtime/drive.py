@@ -17,7 +17,7 @@ from everstep.engine import decide
 from everstep.engine.flush import FlushPolicy
 from everstep.engine.scope import Scope
 from everstep.engine.state import RunState
-from everstep.errors import EverstepError, RunCancelled
+from everstep.errors import EverstepError, RunCancelled, StoreError
 from everstep.graph.flow import Flow
 from everstep.graph.loops import bits
 from everstep.graph.waits import Wait
@@ -184,7 +184,12 @@ class Drive:
 
     async def _take_answers(self) -> bool:
         """Let the visits whose waits are settled go on; false if there are none."""
-        calls = await self._waiting.answers()
+        try:
+            calls = await self._waiting.answers()
+        except StoreError:
+            if self._journal.outbox is None:
+                raise
+            return False
         for call in calls:
             call.scope.hold()
             self._finished.append(call)

@@ -12,7 +12,7 @@ import msgspec
 from everstep.codec.records import seal
 from everstep.engine.keyframe import snapshot
 from everstep.engine.state import RunState
-from everstep.errors import LeaseLost, RunCancelled, StoreUnavailable
+from everstep.errors import LeaseLost, RunCancelled, StoreError, StoreUnavailable
 from everstep.model.durability import Durability
 from everstep.model.enums import Flush, Mode, Status, Trigger, ValueForm
 from everstep.model.leases import Lease
@@ -26,6 +26,7 @@ from everstep.model.waits import WaitRow
 from everstep.ports.store import Admission, Commit, Verdict
 from everstep.runtime.events import Event, tell
 from everstep.runtime.nesting import apply
+from everstep.runtime.outbox import Outbox
 from everstep.runtime.patience import patiently
 from everstep.runtime.services import Services
 from everstep.runtime.values import Slot, ValueSpace
@@ -101,6 +102,10 @@ class Journal:
         self._oldest = 0.0
         self._is_timed = durability.interval is not None or durability.flush is not Flush.EVERY_STEP
         self.writes = durability.mode is not Mode.OFF
+        self.outbox: Outbox | None = None
+        """Where commits wait if the store cannot take them, for a flow that bears that."""
+        if self.writes and durability.on_store_failure == "best_effort":
+            self.outbox = Outbox(services, identity.run_id)
 
     def add(self, step: StepRecord, drafts: tuple[Slot, ...]) -> None:
         """Buffer a step with the values it wrote and take it into account."""
@@ -196,7 +201,7 @@ class Journal:
         """Write what is buffered: on the spot if nobody waits for this thread, else return what to await."""
         services = self._services
         is_free = services.owns_loop and not self._unsure and services.committer.is_free()
-        if not (self.writes and is_free) or self.is_halted:
+        if not (self.writes and is_free) or self.is_halted or self.outbox is not None:
             return self.flush(trigger, metadata=metadata)
         record = self._record(trigger, Status.RUNNING, None, metadata, now)
         commit, digest = self._seal(record, None, None)
@@ -219,12 +224,16 @@ class Journal:
         """Write what is buffered from a thread, while the drive is inside user code."""
         store = self._services.blocking
         assert store is not None
+        if self.outbox is not None and self.outbox.kept:
+            return
         record = self._record(trigger, Status.RUNNING, None, None, self._services.clock.now())
         # A run that stayed halted without a wait would be found by nobody if its owner died.
         commit, digest = self._seal(record, Status.RUNNING if self.is_halted else None, None)
         try:
             verdict = store.put_blocking([commit])[0]
-        except StoreUnavailable:
+        except StoreError as error:
+            if self.outbox is None and not isinstance(error, StoreUnavailable):
+                raise
             self._unsure = (record, commit, digest)
             return
         self._judge(verdict)
@@ -347,6 +356,8 @@ class Journal:
 
         If an earlier try went through and only its reply was lost, the store finds the record there.
         """
+        if self.outbox is not None:
+            return await self.outbox.deliver(commit, lambda: self._try(commit))
         return await patiently(self._services.clock, lambda: self._try(commit))
 
     async def _try(self, commit: Commit) -> Verdict:

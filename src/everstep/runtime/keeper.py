@@ -28,10 +28,13 @@ class Stoppable(Protocol):
 
 
 class _Held:
-    def __init__(self, lease: Lease, ttl: timedelta, drive: Stoppable, now: float) -> None:
+    def __init__(
+        self, lease: Lease, ttl: timedelta, drive: Stoppable, now: float, *, outlives_store: bool
+    ) -> None:
         self.lease = lease
         self.ttl = ttl
         self.drive = drive
+        self.outlives_store = outlives_store
         self.renewed = now
         self.due = now + ttl.total_seconds() / 2
 
@@ -51,10 +54,12 @@ class LeaseKeeper:
         self._is_closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    def hold(self, lease: Lease, ttl: timedelta, drive: Stoppable) -> None:
-        """Begin to renew a lease."""
+    def hold(self, lease: Lease, ttl: timedelta, drive: Stoppable, *, outlives_store: bool = False) -> None:
+        """Begin to renew a lease. A drive that outlives its store goes on while that is out of reach."""
         with self._changed:
-            held = self._held[lease.run_id] = _Held(lease, ttl, drive, self._clock.monotonic())
+            held = self._held[lease.run_id] = _Held(
+                lease, ttl, drive, self._clock.monotonic(), outlives_store=outlives_store
+            )
             if self._thread is None:
                 self._loop = asyncio.get_running_loop()
                 self._thread = threading.Thread(target=self._work, name="everstep-leases", daemon=True)
@@ -102,7 +107,7 @@ class LeaseKeeper:
         except EverstepError as error:
             held.due = self._clock.monotonic() + min(span / 10, 5.0)
             log.warning("the lease of run %r could not be renewed: %s", held.lease.run_id, error)
-            if self._clock.monotonic() - held.renewed > span:
+            if self._clock.monotonic() - held.renewed > span and not held.outlives_store:
                 self._stop(held, LeaseLost(f"the lease of run {held.lease.run_id!r} ran out: {error}"))
             return
         if isinstance(outcome, Lease):

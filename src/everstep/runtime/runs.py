@@ -36,6 +36,7 @@ from everstep.runtime.history import views
 from everstep.runtime.journal import Identity, Journal
 from everstep.runtime.keeper import LeaseKeeper
 from everstep.runtime.lineage import Lineage
+from everstep.runtime.outbox import drain
 from everstep.runtime.patience import patiently
 from everstep.runtime.preflight import preflight
 from everstep.runtime.rehydrate import Rehydrated
@@ -61,6 +62,8 @@ class Outcome(NamedTuple):
     exception: BaseException | None = None
     waits: tuple[WaitRow, ...] = ()
     """What it waits for, if it halted."""
+    spooled: int = 0
+    """How many of its checkpoints wait on this machine."""
     tokens: Mapping[str, str] = {}
     """Tokens that were made for its waits just now."""
     resumed: Resumed | None = None
@@ -312,6 +315,8 @@ class Runs:
         is_patient: bool = True,
         reopens: bool,
     ) -> Outcome:
+        if flow.durability.on_store_failure == "best_effort":
+            await drain(self._services, row.run_id)  # before a claim makes them stale
         lease = await self._claim(row.run_id, flow.durability, waits=is_patient)
         row = await self.row(row.run_id)
         if _is_over(row, start, reopens=reopens):
@@ -384,7 +389,8 @@ class Runs:
         drive = Drive(self._services, flow, journal, state, space)
         lease = journal.lease
         if lease is not None:
-            self.keeper.hold(lease, flow.durability.lease_ttl, drive)
+            ttl, outlives = flow.durability.lease_ttl, journal.outbox is not None
+            self.keeper.hold(lease, ttl, drive, outlives_store=outlives)
         status: Status | None = None
         try:
             status = await drive.run()
@@ -393,13 +399,21 @@ class Runs:
                 self.keeper.drop(journal.run_id)
                 if status is None:
                     await self._release(lease)
-        if status is Status.HALTED:
+        spooled = await self._last_try(journal)
+        if status is Status.HALTED and not spooled:
             return await self._halted(flow, journal.run_id, drive, state, space)
         error = drive.failure
         self._emit(
             "run_ended", journal.run_id, {"status": status.value, "error": error.message if error else None}
         )
-        return Outcome(journal.run_id, status, state, space, error, drive.exception)
+        return Outcome(journal.run_id, status, state, space, error, drive.exception, spooled=spooled)
+
+    async def _last_try(self, journal: Journal) -> int:
+        """Bring what waits on this machine to the store; returns how many checkpoints still wait."""
+        if journal.outbox is None or not journal.outbox.kept:
+            return 0
+        await journal.outbox.drain()
+        return journal.outbox.kept
 
     async def _halted(
         self, flow: Flow, run_id: str, drive: Drive, state: RunState, space: ValueSpace

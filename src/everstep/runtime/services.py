@@ -18,6 +18,7 @@ from everstep.runtime.committer import Committer
 from everstep.runtime.events import Listener
 from everstep.runtime.notifiers import Notifiers
 from everstep.runtime.scheduling import Schedulers
+from everstep.runtime.spool import Spool
 from everstep.runtime.tokens import Tokens
 
 
@@ -42,6 +43,7 @@ class Services:
         notifiers: Mapping[str, Notifier] | None = None,
         max_mode: Mode = Mode.STRONG,
         provides: Iterable[str] = (),
+        spool: Spool,
     ) -> None:
         self.store = store
         self.blocking = store if isinstance(store, BlockingStore) else None
@@ -66,6 +68,8 @@ class Services:
         blob = ("checkpoint_blob_store",) if blobs is not None and kept else ()
         self.provided = frozenset({*kept, *blob, *provides})
         """The names of the services that nodes may require."""
+        self.spool = spool
+        """Where commits wait on this machine, for flows that bear a store that fails."""
         self.committer = Committer(store, self.blocking, clock)
         self.max_threads = max_threads
         self._threads = _Threads(max_threads)

@@ -17,6 +17,7 @@ from everstep.model.enums import Status
 from everstep.model.leases import Lease
 from everstep.ports.store import RunFilter, RunRow, WaitFilter
 from everstep.runtime.announce import announce
+from everstep.runtime.outbox import drain
 from everstep.runtime.patience import patiently
 from everstep.runtime.preflight import preflight
 from everstep.runtime.runs import Runs
@@ -102,6 +103,7 @@ class Worker:
                 now = self._services.clock.monotonic()
                 if sweeping is None or (sweeping.done() and now - swept >= SWEEP):
                     swept, sweeping = now, asyncio.ensure_future(self._sweep())
+                    await self._drain()
                     await self._succeed()
                 self._ended.clear()  # before the claim: what it begins may end before the rest begins
                 await self._claim()
@@ -246,6 +248,15 @@ class Worker:
                         await announce(services, row, None)
         except StoreError as error:
             log.warning("the store cannot say what is untold: %s", error)
+
+    async def _drain(self) -> None:
+        """Bring what waits on this machine to the store, before a claim makes it stale."""
+        try:
+            for run_id in self._services.spool.runs():
+                if run_id not in self._driving:
+                    await drain(self._services, run_id)
+        except StoreError as error:
+            log.warning("the store cannot take what waits on this machine: %s", error)
 
     async def _succeed(self) -> None:
         """Take up the runs whose owners died on this machine; their leases need not run out first."""

@@ -1,0 +1,255 @@
+"""A store that fails: by default the run stops; with `best_effort` it goes on and is written later."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from everstep import Context, Durability, Flow, Host, node, wait
+from everstep.errors import BadRequest, LeaseLost, StoreError, StoreUnavailable
+from everstep.model.leases import Lease
+from everstep.ports.store import Commit, Verdict
+from everstep.registry import Opened, open_store
+from everstep.testing import ManualClock
+from everstep.testing.killing import BlockingKillingStore, Killer
+
+
+class Flaky(BlockingKillingStore):
+    """A real store that can be out of reach."""
+
+    fails_with: StoreError | None = None
+
+    def _reach(self) -> None:
+        if self.fails_with is not None:
+            raise self.fails_with
+
+    async def put(self, commits: Sequence[Commit]) -> list[Verdict]:
+        self._reach()
+        return await super().put(commits)
+
+    def put_blocking(self, commits: Sequence[Commit]) -> list[Verdict]:
+        self._reach()
+        return super().put_blocking(commits)
+
+    def renew_blocking(self, leases: Sequence[Lease], ttl: Any) -> list[Lease | Verdict]:
+        self._reach()
+        return super().renew_blocking(leases, ttl)
+
+    async def release_lease(self, lease: Lease) -> None:
+        self._reach()
+        await super().release_lease(lease)
+
+    async def fire(self, run_id: str) -> list[Any]:
+        self._reach()
+        return await super().fire(run_id)
+
+
+class Place:
+    """A store that can fail, the flow's world, and hosts on it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.clock = ManualClock(auto=True)
+        self.ran: list[str] = []
+        opened = open_store(f"sqlite:///{folder}/runs.db", self.clock)
+        self.store = Flaky(opened.store, opened.store, Killer(None))  # type: ignore[arg-type]
+        self.opened = Opened(self.store, opened.blobs, opened.url)
+
+    def host(self) -> Host:
+        return Host(self.opened, clock=self.clock, spool=self.folder / "spool")
+
+    def flow(self, policy: str = "best_effort", *more: Any) -> Flow:
+        place = self
+
+        @node(output="a")
+        def first(x: int) -> int:
+            place.ran.append("first")
+            return x + 1
+
+        @node(output="b", effects="effectful", idempotency_key="auto")
+        def second(a: int, ctx: Context) -> str:
+            place.ran.append("second")
+            if ctx.visit == 1 and place.breaks is not None:
+                place.store.fails_with, place.breaks = place.breaks, None
+            return f"{a}:{ctx.idempotency_key}"
+
+        @node(output="c")
+        def third(b: str) -> str:
+            place.ran.append("third")
+            if place.mends:
+                place.store.fails_with = None
+            return b + "!"
+
+        durability = Durability("strong", on_store_failure=policy)  # type: ignore[arg-type]
+        return Flow("f", [first, second, third, *more], durability=durability)
+
+    breaks: StoreError | None = None
+    mends = False
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+DOWN = StoreUnavailable("the line is cut.")
+FULL = StoreError("the disk is full.")
+
+
+@pytest.mark.parametrize("trouble", [DOWN, FULL])
+def test_by_default_the_run_stops_and_nothing_unrecorded_is_skipped(
+    place: Place, trouble: StoreError
+) -> None:
+    place.breaks = trouble
+    flow = place.flow("required")
+    with place.host() as host:
+        with pytest.raises(StoreError):
+            host.run(flow, {"x": 1}, run_id="A")
+        place.store.fails_with = None
+        result = host.run(flow, {"x": 1}, run_id="A")
+        assert result.status == "completed"
+        assert result.spooled == 0
+    assert place.ran == ["first", "second", "second", "third"]
+
+
+@pytest.mark.parametrize("trouble", [DOWN, FULL])
+def test_with_best_effort_it_goes_on_says_so_and_is_written_later(place: Place, trouble: StoreError) -> None:
+    place.breaks = trouble
+    flow = place.flow()
+    with place.host() as host:
+        result = host.run(flow, {"x": 1}, run_id="A")
+        assert result.status == "completed"
+        assert result.spooled == 2
+        assert host.info("A").status == "running", "the store knows nothing of it yet"
+        with pytest.raises(StoreError):
+            host.drain()
+        place.store.fails_with = None
+        (drained,) = host.drain()
+        assert (drained.run_id, drained.checkpoints, drained.fork) == ("A", 2, None)
+        assert host.drain() == []
+        assert host.info("A").status == "completed"
+        assert not host.info("A").is_driven
+        assert host.run(flow, {"x": 1}, run_id="A")["c"] == result["c"]
+        assert [s.path for c in host.history("A") for s in c.steps] == ["@inputs", "first", "second", "third"]
+    assert place.ran == ["first", "second", "third"]
+
+
+def test_when_the_store_is_back_before_the_end_everything_is_written_in_order(place: Place) -> None:
+    place.breaks, place.mends = DOWN, True
+    with place.host() as host:
+        result = host.run(place.flow(), {"x": 1}, run_id="A")
+        assert (result.status, result.spooled) == ("completed", 0)
+        assert [c.sequence for c in host.history("A")] == [1, 2, 3, 4]
+        assert host.drain() == []
+
+
+def test_another_process_writes_what_was_left_and_a_resume_does_so_first(place: Place) -> None:
+    place.breaks = DOWN
+    flow = place.flow()
+    with place.host() as host:
+        result = host.run(flow, {"x": 1}, run_id="A")
+    place.store.fails_with = None
+    again = Place(place.folder)
+    with again.host() as host:
+        assert host.run(again.flow(), {"x": 1}, run_id="A")["c"] == result["c"]
+        assert host.info("A").status == "completed"
+    assert again.ran == []
+
+
+def test_a_worker_writes_what_was_left(place: Place) -> None:
+    place.breaks = DOWN
+    with place.host() as host:
+        host.run(place.flow(), {"x": 1}, run_id="A")
+    place.store.fails_with = None
+    again = Place(place.folder)
+    with again.host() as host:
+        host.work([again.flow()], until_idle=True)
+        assert host.info("A").status == "completed"
+    assert again.ran == []
+
+
+def test_what_was_done_here_becomes_a_fork_if_another_went_on_without_it(place: Place) -> None:
+    place.breaks = DOWN
+    with place.host() as host:
+        result = host.run(place.flow(), {"x": 1}, run_id="A")
+    place.store.fails_with = None
+    other = Place(place.folder)
+    other.clock.advance(3600)
+    with Host(other.opened, clock=other.clock, spool=other.folder / "elsewhere") as host:
+        assert host.resume("A", other.flow()).status == "completed"
+    assert other.ran == ["second", "third"]
+    with Place(place.folder).host() as host:
+        (drained,) = host.drain()
+        assert drained.fork is not None
+        fork = host.info(drained.fork)
+        assert (fork.status, fork.parent_run_id, fork.forked_at) == ("completed", "A", 2)
+        assert host.state(drained.fork)["c"] == result["c"]
+        assert host.drain() == []
+
+
+def test_a_drive_that_was_taken_over_meanwhile_is_told_of_the_fork(place: Place) -> None:
+    place.breaks = DOWN
+    other = Place(place.folder)
+    goes_on = True
+
+    @node(output="d")
+    def fourth(c: str) -> str:
+        nonlocal goes_on
+        if goes_on:
+            goes_on = False
+            other.clock.advance(3600)
+            with Host(other.opened, clock=other.clock, spool=other.folder / "elsewhere") as host:
+                host.resume("A", other.flow("best_effort", fourth)).raise_for_status()
+            place.store.fails_with = None
+        return c
+
+    with place.host() as host:
+        with pytest.raises(LeaseLost) as lost:
+            host.run(place.flow("best_effort", fourth), {"x": 1}, run_id="A").raise_for_status()
+        fork = lost.value.details["fork"]
+        assert isinstance(fork, str)
+        assert host.info(fork).parent_run_id == "A"
+        assert host.info("A").status == "completed"
+
+
+def test_a_wait_opened_while_the_store_was_away_can_be_answered_once_it_is_written(place: Place) -> None:
+    place.breaks = DOWN
+    flow = place.flow("best_effort", wait.approval("ok", context="c"))
+    with place.host() as host:
+        halted = host.run(flow, {"x": 1}, run_id="A")
+        assert halted.status == "halted"
+        assert halted.spooled > 0
+        place.store.fails_with = None
+        host.drain()
+        (asked,) = host.waits("A")
+        host.answer(asked.id, {"approved": True})
+        assert host.resume("A", flow)["ok"].approved
+
+
+def test_a_run_that_cannot_be_accepted_is_not_begun(place: Place) -> None:
+    place.store.fails_with = DOWN
+    with place.host() as host, pytest.raises(StoreUnavailable):
+        host.run(place.flow(), {"x": 1}, run_id="A")
+    assert place.ran == []
+
+
+def test_a_commit_that_was_cut_off_in_the_spool_never_counted(place: Place) -> None:
+    place.breaks = DOWN
+    with place.host() as host:
+        host.run(place.flow(), {"x": 1}, run_id="A")
+    (file,) = (place.folder / "spool").rglob("*.spool")
+    file.write_bytes(file.read_bytes()[:-5])
+    place.store.fails_with = None
+    again = Place(place.folder)
+    again.clock.advance(3600)
+    with again.host() as host:
+        assert host.run(again.flow(), {"x": 1}, run_id="A").status == "completed"
+    assert again.ran == ["third"]
+
+
+def test_there_are_two_policies() -> None:
+    with pytest.raises(BadRequest, match="best_effort"):
+        Durability(on_store_failure="whatever")  # type: ignore[arg-type]
