@@ -45,6 +45,7 @@ COMMANDS = {
     "fork": Lazy("everstep.cli.fork", "fork", "Go on from a checkpoint of a run as another run."),
     "clean-up": Lazy("everstep.cli.checkpoints", "clean_up", "Remove old checkpoints of a run."),
     "settle": Lazy("everstep.cli.settle", "settle", "Say what became of an effect that never reported."),
+    "drain": Lazy("everstep.cli.drain", "drain", "Write checkpoints that wait on this machine to the store."),
     "cancel": Lazy("everstep.cli.cancel", "cancel", "Cancel a run."),
     "serve": Lazy("everstep.cli.serve", "serve", "Serve runs, waits and answers over HTTP."),
     "bench": Lazy("everstep.cli.bench", "bench", "Measure what a durable step costs on this machine."),

@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Mapping
-from datetime import timedelta
-from functools import partial
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from everstep.engine.state import START, RunState
@@ -29,6 +28,7 @@ from everstep.model.waits import WaitRow, WaitStatus
 from everstep.ports.store import RunRow, Signal, Verdict, WaitFilter
 from everstep.runtime.announce import announce
 from everstep.runtime.aside import write_aside
+from everstep.runtime.claiming import claim
 from everstep.runtime.desk import first_values
 from everstep.runtime.drive import Drive
 from everstep.runtime.events import Event, EventKind, tell
@@ -37,7 +37,6 @@ from everstep.runtime.journal import Identity, Journal
 from everstep.runtime.keeper import LeaseKeeper
 from everstep.runtime.lineage import Lineage
 from everstep.runtime.outbox import drain
-from everstep.runtime.patience import patiently
 from everstep.runtime.preflight import preflight
 from everstep.runtime.rehydrate import Rehydrated
 from everstep.runtime.resumed import Resumed
@@ -452,43 +451,10 @@ class Runs:
             self.keeper.left_behind[lease.run_id] = lease.epoch
 
     async def _claim(self, run_id: str, durability: Durability, *, waits: bool) -> Lease:
-        """Claim a run: at once if its owner is dead or gone, after its time-out if it lives elsewhere."""
-        services = self._services
-        claim = partial(
-            services.store.lease,
-            run_id,
-            owner=services.ids.new_id(),
-            ttl=durability.lease_ttl,
-            process=services.processes.me(),
-        )
-        void = self.keeper.left_behind.pop(run_id, None)
-        seen: Lease | None = None
-        tries = durability.retry_on_lease_conflict
-        while True:
-            try:
-                return await patiently(services.clock, partial(claim, void_epoch=void))
-            except LeaseConflict as conflict:
-                held = conflict.details["lease"]
-                assert isinstance(held, Lease)
-                if held.process is not None and services.processes.is_gone(held.process):
-                    if void == held.epoch:
-                        raise
-                    void = held.epoch
-                    continue
-                is_elsewhere = held.process is None or not services.processes.is_here(held.process)
-                may_be_dead = is_elsewhere and (seen is None or seen == held)
-                if not waits or not (may_be_dead or tries > 0):
-                    raise
-                tries -= 0 if may_be_dead else 1
-                seen = held
-                await self._wait_for(held, conflict, is_elsewhere=is_elsewhere)
+        def tell(until: datetime) -> None:
+            self._emit("lease_wait", run_id, {"until": until.isoformat()})
 
-    async def _wait_for(self, held: Lease, conflict: LeaseConflict, *, is_elsewhere: bool) -> None:
-        clock = self._services.clock
-        until = held.expires_at if is_elsewhere else min(held.expires_at, clock.now() + timedelta(seconds=1))
-        self._emit("lease_wait", held.run_id, {"until": until.isoformat()})
-        log.warning("%s Waiting until %s.", conflict.message, until.strftime("%H:%M:%S UTC"))
-        await clock.sleep_until(until + timedelta(milliseconds=1))
+        return await claim(self._services, self.keeper, run_id, durability, waits=waits, on_wait=tell)
 
     def _emit(self, kind: EventKind, run_id: str, data: dict[str, Any]) -> None:
         if self._services.listener is not None:

@@ -1,0 +1,60 @@
+"""Getting the right to drive a run."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from functools import partial
+
+from everstep.errors import LeaseConflict
+from everstep.model.durability import Durability
+from everstep.model.leases import Lease
+from everstep.runtime.keeper import LeaseKeeper
+from everstep.runtime.patience import patiently
+from everstep.runtime.services import Services
+
+log = logging.getLogger("everstep")
+
+
+async def claim(
+    services: Services,
+    keeper: LeaseKeeper,
+    run_id: str,
+    durability: Durability,
+    *,
+    waits: bool,
+    on_wait: Callable[[datetime], None],
+) -> Lease:
+    """Claim a run: at once if its owner is dead or gone, after its time-out if it lives elsewhere."""
+    ask = partial(
+        services.store.lease,
+        run_id,
+        owner=services.ids.new_id(),
+        ttl=durability.lease_ttl,
+        process=services.processes.me(),
+    )
+    void = keeper.left_behind.pop(run_id, None)
+    seen: Lease | None = None
+    tries = durability.retry_on_lease_conflict
+    while True:
+        try:
+            return await patiently(services.clock, partial(ask, void_epoch=void))
+        except LeaseConflict as conflict:
+            held = conflict.details["lease"]
+            assert isinstance(held, Lease)
+            if held.process is not None and services.processes.is_gone(held.process):
+                if void == held.epoch:
+                    raise
+                void = held.epoch
+                continue
+            is_elsewhere = held.process is None or not services.processes.is_here(held.process)
+            may_be_dead = is_elsewhere and (seen is None or seen == held)
+            if not waits or not (may_be_dead or tries > 0):
+                raise
+            tries -= 0 if may_be_dead else 1
+            seen, now = held, services.clock.now()
+            until = held.expires_at if is_elsewhere else min(held.expires_at, now + timedelta(seconds=1))
+            on_wait(until)
+            log.warning("%s Waiting until %s.", conflict.message, until.strftime("%H:%M:%S UTC"))
+            await services.clock.sleep_until(until + timedelta(milliseconds=1))
