@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from everstep import Host
+from everstep import Flow, Host
 from everstep.errors import WaitClosed, WaitSettled
 from tests.acceptance.worker_flows import batches, orders, reviews, sleepers
 from tests.architecture.sources import ROOT
@@ -68,11 +68,12 @@ def until(is_so: Callable[[], bool], seconds: float = 60.0) -> None:
 
 
 def begin(host: Host, number: int) -> None:
-    flow, inputs = [
+    kinds: list[tuple[Flow, dict[str, Any]]] = [
         (orders, {"amount": number}),
         (reviews, {"topic": f"t{number}"}),
         (batches, {"x": [number, number + 1, number + 2]}),
-    ][number % 3]
+    ]
+    flow, inputs = kinds[number % 3]
     host.start(flow, inputs, run_id=f"r{number}")
 
 

@@ -25,6 +25,7 @@ def note(**facts: Any) -> None:
 def leave_a_trace(ctx: Context) -> None:
     """Note an effect and its key."""
     note(run=ctx.run_id, path=ctx.path, visit=ctx.visit, key=ctx.idempotency_key)
+    time.sleep(0.02)  # long enough to be killed in
 
 
 @node(output="bill", effects="effectful", idempotency_key="auto")
