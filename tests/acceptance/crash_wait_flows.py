@@ -210,7 +210,7 @@ def both_parts(body: Bodies) -> Parts:
 
 
 TEXT: Facts = {"text": ["a"]}
-ITEMS: Facts = {"text": "words", "x": [1, 2]}
+ITEMS: Facts = {"text": "words", "x": [1]}
 EFFECTS = Durability(Mode.STRONG, flush=Flush.BEFORE_EFFECTS)
 APPROVAL = kinds_parts(lambda: wait.approval("ok", context="draft", timeout="3d"))
 CALLBACK = kinds_parts(lambda: wait.callback("paid", timeout="1h"))
@@ -228,13 +228,13 @@ WAITING = {
     "own-halt": Scenario(own_parts, TEXT, "strong", program=answering()),
     "waits-inside": Scenario(nested_parts, ITEMS, "strong", program=answering(), max_concurrency=1),
     "race-of-waits": Scenario(race_parts, TEXT, "strong", program=answering(), max_concurrency=1),
-    "timer-beside-approval": Scenario(both_parts, TEXT, program=answering(), max_concurrency=1),
     "worked": Scenario(APPROVAL, TEXT, "strong", program=work),
     "notified": Scenario(NOTIFIED, TEXT, program=answering()),
     "cancelled-wait": Scenario(APPROVAL, TEXT, program=cancel_while_halted),
     "fork-of-a-wait": Scenario(FORKED, TEXT, program=fork_while_halted, runs=(RUN, CHILD)),
 }
 MORE_WAITING = {
+    "timer-beside-approval": Scenario(both_parts, TEXT, program=answering(), max_concurrency=1),
     "partial-waits": Scenario(TWO, TEXT, program=answering()),
     "before-effects-waits": Scenario(TWO, TEXT, EFFECTS, program=answering()),
     "waits-in-a-loop": Scenario(loop_parts, TEXT, program=answering(one_by_one=False), max_concurrency=1),
