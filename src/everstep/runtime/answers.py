@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from everstep.codec.schema import complaints
-from everstep.errors import AnswerInvalid, TokenUsed, WaitClosed, WaitNotFound, WaitSettled
+from everstep.errors import AnswerInvalid, TokenInvalid, TokenUsed, WaitClosed, WaitNotFound, WaitSettled
 from everstep.model.waits import SettledBy, TokenConfig, WaitChange, WaitRow, WaitStatus
 from everstep.runtime.announce import handle_of
 from everstep.runtime.keeper import LeaseKeeper
@@ -89,6 +89,8 @@ class Answers:
                 return row
             if row.settled_at is not None:
                 raise TokenUsed("this token was used already, or its wait was settled otherwise.")
+        if row.status is WaitStatus.OPEN:
+            raise TokenInvalid("this token was revoked, or replaced by a newer one, just now.")
         if row.settled_at is None:
             raise WaitClosed(
                 f"wait {row.wait_id} of run {row.run_id!r} was closed: its run no longer wants an answer."
