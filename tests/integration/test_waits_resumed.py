@@ -6,14 +6,19 @@ import asyncio
 import time
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from everstep import Durability, Flow, Host, node, wait
 from everstep.client.host import AsyncHost
+from everstep.errors import TokenInvalid
 from everstep.model.enums import Status
 from everstep.model.leases import Lease
 from everstep.model.waits import WaitStatus
 from everstep.ports.store import Signal
 from everstep.registry import open_store
+from everstep.runtime.staying import LOOK
 from everstep.runtime.system import SystemClock
 from everstep.runtime.worker import Stats
 
@@ -100,3 +105,55 @@ def test_a_run_that_is_cancelled_while_its_owner_finds_no_answer_ends(url: str) 
             return (await host.resume("run", flow)).status
 
     assert asyncio.run(resume()) is Status.CANCELLED
+
+
+def test_whoever_stays_with_a_run_goes_on_with_the_waits_that_others_drove_it_to(url: str) -> None:
+    flow = Flow(
+        "f", [wait.question("asked", kind="text"), wait.timer("nap", duration="500ms", payload="asked")]
+    )
+
+    async def stay() -> Status:
+        async with AsyncHost(url) as host:
+            staying = asyncio.ensure_future(host.run(flow, run_id="run", wait=True))
+            while not (waits := await host.waits("run")):
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(1.5 * LOOK)  # it has looked, and looks again only later
+            await host.answer(waits[0].id, "x")
+            await host.resume("run", flow)
+            return (await asyncio.wait_for(staying, PATIENCE)).status
+
+    assert asyncio.run(stay()) is Status.COMPLETED
+
+
+def test_an_answer_whose_token_is_replaced_meanwhile_is_told_so(url: str) -> None:
+    flow = Flow("f", [wait.question("asked", kind="text")])
+
+    async def answer() -> WaitStatus:
+        opened = open_store(url, SystemClock())
+        async with AsyncHost(opened) as host:
+            [waiting] = (await host.run(flow, run_id="run")).waits
+            settle = opened.store.settle
+
+            async def replaced_first(wait_id: str, **given: Any) -> Any:
+                await host.reissue(wait_id)
+                return await settle(wait_id, **given)
+
+            opened.store.settle = replaced_first  # type: ignore[method-assign]
+            with pytest.raises(TokenInvalid):
+                await host.answer(waiting.token, "x")
+            return (await host.wait(waiting.id)).status
+
+    assert asyncio.run(answer()) is WaitStatus.OPEN
+
+
+def test_an_answer_that_is_delivered_where_the_flow_has_changed_is_kept_without_an_error(host: Host) -> None:
+    @node(output="used")
+    def use(asked: str) -> str:
+        return asked
+
+    flow = Flow("f", [wait.question("asked", kind="text")])
+    changed = Flow("f", [wait.question("asked", kind="text"), use])
+    [opened] = host.run(flow, run_id="run").waits
+    delivery = host.deliver({"token": opened.token, "answer": "x"}, [changed])
+    assert delivery.result is None
+    assert host.resume("run", flow)["asked"] == "x"

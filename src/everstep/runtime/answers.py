@@ -13,6 +13,7 @@ from everstep.errors import (
     AnswerInvalid,
     BadRequest,
     StoreUnavailable,
+    TokenInvalid,
     TokenUsed,
     WaitClosed,
     WaitNotFound,
@@ -128,6 +129,8 @@ class Answers:
                 return row
             if row.settled_at is not None:
                 raise TokenUsed("this token was used already, or its wait was settled otherwise.")
+        if row.status is WaitStatus.OPEN:
+            raise TokenInvalid("this token was revoked, or replaced by a newer one, just now.")
         if row.settled_at is None:
             raise WaitClosed(
                 f"wait {row.wait_id} of run {row.run_id!r} was closed: its run no longer wants an answer."

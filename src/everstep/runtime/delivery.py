@@ -6,7 +6,15 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from everstep.errors import BadRequest, FlowNotFound, LeaseConflict, RunNotFound, TokenInvalid, WaitNotFound
+from everstep.errors import (
+    BadRequest,
+    FlowChanged,
+    FlowNotFound,
+    LeaseConflict,
+    RunNotFound,
+    TokenInvalid,
+    WaitNotFound,
+)
 from everstep.graph.flow import Flow
 from everstep.model.waits import WaitRow
 from everstep.ports.store import RunRow
@@ -91,8 +99,8 @@ class Deliveries:
         if flow is not None:
             try:
                 outcome = await self._runs.resume(row.run_id, flow, is_patient=False, reopens=False)
-            except LeaseConflict:
-                outcome = None  # its owner takes the answer in
+            except (LeaseConflict, FlowChanged):
+                outcome = None  # its owner, or whoever has the flow it began with, takes the answer in
         if outcome is None:
             return Delivered(row.run_id, None, tuple(await self._runs.open_waits(row.run_id)))
         return self._done(row, outcome)

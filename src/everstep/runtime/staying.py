@@ -57,8 +57,13 @@ async def _something(services: Services, runs: Runs, outcome: Outcome) -> None:
 async def _has_moved(services: Services, runs: Runs, outcome: Outcome) -> bool:
     if (await runs.row(outcome.run_id)).status is not Status.HALTED:
         return True
-    now = services.clock.now()
-    return any(row.is_ripe(now) for row in await runs.open_waits(outcome.run_id))
+    now, rows = services.clock.now(), await runs.open_waits(outcome.run_id)
+    # Between two looks others may have driven it to other waits, or set other times.
+    return _times(rows) != _times(outcome.waits) or any(row.is_ripe(now) for row in rows)
+
+
+def _times(rows: Sequence[WaitRow]) -> dict[str, datetime | None]:
+    return {row.wait_id: row.due_at for row in rows}
 
 
 def _next_due(rows: Sequence[WaitRow]) -> datetime | None:
