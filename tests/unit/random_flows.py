@@ -510,7 +510,7 @@ class Built:
         elif part.variant == 3:
             asked = wait.callback(name, context=source, answer_type=int, output=output)
         else:
-            asked = wait.approval(name, context=source, timeout="30d", output=output)
+            asked = wait.approval(name, context=source, output=output)
         scene.wired.append(asked)
         if part.variant == 1:
             scene.gives(output)
@@ -528,7 +528,8 @@ class Built:
         def answer(ctx: Context, taken: int) -> int | wait.Wait:
             return wait.Wait(context=taken) if taken % 3 else taken
 
-        made = self.node(scene, [source], part.body, answer)
+        # A fork asks again, and what it then does to the channel comes on top.
+        made = self.node(scene, [source], Body(part.body.failures, effects=part.body.effects), answer)
         made.halts = True
         scene.wired.append(made)
         scene.gives(made.outputs[0])

@@ -277,8 +277,7 @@ class Drive:
         if journal.steps or not journal.is_halted:
             await journal.flush(Trigger.HALT, status=Status.HALTED, changes_status=True)
         elif journal.lease is not None:
-            release = partial(self._services.store.release_lease, journal.lease)
-            await patiently(self._clock, release)
+            await patiently(self._clock, partial(self._services.store.release_lease, journal.lease))
         return Status.HALTED
 
     async def _keep_finished(self) -> None:
