@@ -244,8 +244,13 @@ class Built:
             reads.append(scene.lists[-1])
         self._plain(scene, reads, part.body)
 
-    def spread(self, scene: Scene, part: Part) -> str:
+    def spread(self, scene: Scene, part: Part) -> None:
         """A list, as long as chance wants it."""
+        made = self._spread(scene, part)
+        if scene.is_chain:
+            self._plain(scene, [made], Body())
+
+    def _spread(self, scene: Scene, part: Part) -> str:
         made = self.node(
             scene,
             [scene.pick(part.reads[0])],
@@ -254,9 +259,13 @@ class Built:
         )
         scene.wired.append(made)
         scene.gives_list(made.outputs[0])
-        if scene.is_chain:
-            self._plain(scene, [made.outputs[0]], Body())
         return made.outputs[0]
+
+    def _list_for(self, scene: Scene, part: Part) -> str:
+        """Return what a map goes over: in a chain a list of its own, or it would run beside other readers."""
+        if scene.is_chain or not scene.lists:
+            return self._spread(scene, part)
+        return scene.lists[part.reads[0] % len(scene.lists)]
 
     def sub(self, scene: Scene, part: Part) -> None:
         assert part.inner is not None
@@ -307,9 +316,7 @@ class Built:
             self._plain(scene, [made.outputs[0]], Body())
 
     def _lists(self, scene: Scene, part: Part) -> tuple[list[str], str, str, str]:
-        if not scene.lists:
-            self.spread(scene, part)
-        source = scene.lists[part.reads[0] % len(scene.lists)]
+        source = self._list_for(scene, part)
         number = self._next()
         names, modes = [f"i{number}", f"j{number}"], ("zip", "product")
         if part.variant < 2:
@@ -318,9 +325,7 @@ class Built:
 
     def over_sub(self, scene: Scene, part: Part) -> None:
         """A map over a flow."""
-        if not scene.lists:
-            self.spread(scene, part)
-        source = scene.lists[part.reads[0] % len(scene.lists)]
+        source = self._list_for(scene, part)
         on_error = ON_ERROR[part.count % 3]
         self._is_borne, was = self._is_borne or on_error is not OnError.STOP, self._is_borne
         made, inner = self._subflow(
