@@ -20,10 +20,10 @@ from everstep.model.waits import WaitStatus
 @click.command()
 @click.argument("wait", metavar="WAIT|TOKEN|-")
 @click.argument("words", metavar="[ANSWER]", required=False)
-@click.option("--approve/--reject", "approves", default=None, help="Answer an approval.")
+@click.option("--approve/--reject", "approves", multiple=True, help="Answer an approval.")
 @click.option("--comment", metavar="TEXT", help="Say why, with an approval.")
 @click.option("--by", metavar="NAME", help="Say who approves or rejects.")
-@click.option("--yes/--no", "says_yes", default=None, help="Answer a yes or no, or a confirmation.")
+@click.option("--yes/--no", "says_yes", multiple=True, help="Answer a yes or no, or a confirmation.")
 @click.option("--choose", "chosen", metavar="OPTION", help="Answer a choice.")
 @click.option("--text", metavar="TEXT", help="Answer with this text, as it is.")
 @click.option(
@@ -40,10 +40,10 @@ from everstep.model.waits import WaitStatus
 def answer(
     wait: str,
     words: str | None,
-    approves: bool | None,
+    approves: tuple[bool, ...],
     comment: str | None,
     by: str | None,
-    says_yes: bool | None,
+    says_yes: tuple[bool, ...],
     chosen: str | None,
     text: str | None,
     file: str | None,
@@ -71,7 +71,8 @@ def answer(
       everstep answer - --reject < token.txt
       everstep answer 8e75d88e --reissue --ttl 2d
     """
-    given = Given(words, approves, says_yes, chosen, text, file, comment, by)
+    one, other = _either(approves, "--approve", "--reject"), _either(says_yes, "--yes", "--no")
+    given = Given(words, one, other, chosen, text, file, comment, by)
     given.check()
     _check_acts(given, fire=fire, reissue=reissue, revoke=revoke, ttl=ttl, multi_use=multi_use)
     if wait == "-":
@@ -89,6 +90,13 @@ def answer(
             _say_settled(host, host.fire(found.id), store, as_json=as_json)
         else:
             _answer(host, name, found, given, store, as_json=as_json)
+
+
+def _either(said: tuple[bool, ...], yes: str, no: str) -> bool | None:
+    """Return what was said, if anything was; not both."""
+    if len(set(said)) > 1:
+        raise BadRequest(f"{yes} and {no} do not go together.", fix="Give one.")
+    return said[0] if said else None
 
 
 def _check_acts(
@@ -112,6 +120,9 @@ def _read_token(file: str | None) -> str:
 
 
 def _answer(host: Host, name: str, wait: WaitInfo, given: Given, store: str | None, *, as_json: bool) -> None:
+    if given.ways and wait.kind == "timer" and wait.status is WaitStatus.OPEN:
+        command, _ = how_to_answer(wait, store)
+        raise BadRequest(f"{wait.node!r} waits for a time, not for an answer.", fix=f"Let it fire: {command}")
     if given.ways or wait.status is not WaitStatus.OPEN:
         value = answer_of(wait, given) if given.ways and wait.status is WaitStatus.OPEN else None
         _say_settled(host, host.answer(name, value), store, as_json=as_json)

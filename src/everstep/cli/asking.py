@@ -124,7 +124,7 @@ def _read_words(wait: WaitInfo, words: str) -> Any:
     """Read ANSWER: text for a text, an option for a choice, yes or no in words, else JSON if it parses."""
     if wait.options:
         return pick(wait, words)
-    if wait.kind == "text" or (wait.schema or {}).get("type") == "string":
+    if (wait.schema or {"type": wait.kind}).get("type") in ("string", "text"):
         return words
     word = words.strip().lower()
     if wait.kind in _WORDS and word in _YES | _NO:

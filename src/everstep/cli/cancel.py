@@ -29,10 +29,11 @@ def cancel(run_id: str, store: str | None, as_json: bool) -> int:
     """
     with open_host(store, create=False) as host:
         run_id = find_run(host, run_id)
+        is_over = host.info(run_id).status.is_final
         status = host.cancel(run_id)
     if as_json:
         write_json({"run_id": run_id, "status": status.value})
     else:
         ended = f"run {{run}} {ended_before(status)}; there is nothing to cancel"
-        click.echo(SAYS.get(status, ended).format(run=run_id))
-    return 0 if status in SAYS else 1
+        click.echo((ended if is_over else SAYS.get(status, ended)).format(run=run_id))
+    return 0 if status in SAYS and not is_over else 1

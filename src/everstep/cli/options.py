@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import click
 
@@ -118,6 +118,15 @@ def read_key(file: str | None) -> str | None:
     if not key:
         raise BadRequest(f"--key-file {file} is empty.", fix="Write a long random text into it.")
     return key
+
+
+def say_if_new(store: str | None) -> None:
+    """Say so if there is no store yet where a command is to work: the path may be misspelt."""
+    if store is None:
+        return
+    path = Path(unquote(url_of(store).removeprefix("sqlite:///").partition("?")[0]))
+    if url_of(store).startswith("sqlite:") and not path.exists():
+        click.secho(f"there is no store at {path} yet: a new one is made", err=True, fg="yellow")
 
 
 def url_of(store: str) -> str:

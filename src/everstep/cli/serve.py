@@ -12,7 +12,7 @@ import click
 
 from everstep import AsyncHost, Flow
 from everstep.cli.loading import load_several
-from everstep.cli.options import host_options, read_key, store_option, url_of
+from everstep.cli.options import host_options, read_key, say_if_new, store_option, url_of
 from everstep.errors import BadRequest
 
 TOKEN_VARIABLE = "EVERSTEP_HTTP_TOKEN"
@@ -89,6 +89,7 @@ def serve(
     key = read_key(key_file)
     if base_url is not None and not base_url.startswith(("http://", "https://")):
         raise BadRequest(f"--base-url {base_url} is not a URL.", fix="Write https://flows.example.com.")
+    say_if_new(store)
     listener = serving.listen(host, port, has_token=token is not None)
     base_url = (base_url or serving.address_of(listener)).rstrip("/")
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -197,11 +198,11 @@ def _flags(wait: WaitInfo) -> tuple[list[str], str]:
             return ["--approve"], "or --reject"
         case "yes_no" | "confirm":
             return ["--yes"], "or --no"
-        case "text":
+        case "text" if (wait.schema or {}).get("type", "string") == "string":
             return ["--text", "TEXT"], ""
     if wait.options:
-        others = ", ".join(one_line(str(option)) for option in wait.options[1:])
-        return ["--choose", str(wait.options[0])], f"or {others}" if others else ""
+        first, *rest = [one_line(o if isinstance(o, str) else json.dumps(o)) for o in wait.options]
+        return ["--choose", first], f"or {', '.join(rest)}" if rest else ""
     return ["JSON"], ""
 
 

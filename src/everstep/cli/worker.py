@@ -17,7 +17,7 @@ import click
 from everstep import AsyncHost, Flow
 from everstep.cli.listing import STATUS_COLOURS
 from everstep.cli.loading import load_several
-from everstep.cli.options import host_options, json_option, read_key, store_option, url_of
+from everstep.cli.options import host_options, json_option, read_key, say_if_new, store_option, url_of
 from everstep.cli.plain import clock_time, count, duration, one_line
 from everstep.cli.run import stdout_kept_clean
 from everstep.cli.waiting import noun
@@ -69,6 +69,7 @@ def worker(
     teller = Teller(sys.stdout, as_json=as_json)
     with stdout_kept_clean(as_json):
         flows, wired = load_several(specs)
+        say_if_new(store)
         host = AsyncHost(
             url_of(store) if store else None,
             on_event=teller,

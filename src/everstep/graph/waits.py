@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, get_args, get_origin
 
 from everstep.errors import BadRequest, NoTime, TwoTimes
 from everstep.graph.hints import UNKNOWN
@@ -255,7 +255,7 @@ def callback(
 def question(
     name: str,
     *,
-    kind: QuestionKind = "yes_no",
+    kind: QuestionKind | None = None,
     prompt: str = "",
     options: Sequence[Any] | str | None = None,
     answer_type: Any = None,
@@ -270,8 +270,15 @@ def question(
 ) -> WaitNode:
     """Return a node that asks somebody: yes or no, one of some options, a text, or a confirmation.
 
-    It writes the answer itself. A time-out fails the node with `WaitTimeout`, or gives the default answer.
+    Without a `kind`, options make it a choice, so does a `Literal` as `answer_type`, another type makes it a
+    text, and otherwise it is a yes or no. It writes the answer itself. A time-out fails the node with
+    `WaitTimeout`, or gives the default answer.
     """
+    if get_origin(answer_type) is Literal and options is None and kind in (None, "choice"):
+        options = list(get_args(answer_type))
+    if kind is None:
+        has_type = answer_type is not None and answer_type is not bool
+        kind = "choice" if options is not None else "text" if has_type else "yes_no"
     if kind not in ("yes_no", "choice", "text", "confirm"):
         raise BadRequest(f"{name!r}: kind is {kind!r}.", fix="Use yes_no, choice, text or confirm.")
     if (options is not None) != (kind == "choice") or (isinstance(options, Sequence) and not options):
@@ -305,7 +312,7 @@ def question(
 
 
 def _check_default(name: str, default: Any, options: Sequence[Any]) -> None:
-    if not isinstance(default, Ref) and _bare(default) not in options:
+    if default is not None and not isinstance(default, Ref) and _bare(default) not in options:
         raise BadRequest(f"{name!r}: the default {default!r} is no option.", fix=f"Use one of {options!r}.")
 
 

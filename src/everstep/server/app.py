@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from everstep.client.host import AsyncHost
 from everstep.errors import EverstepError, MethodNotAllowed, NoSuchPath
 from everstep.graph.flow import Flow
+from everstep.server.checks import check_query
 from everstep.server.endpoint import MAX_BODY, Endpoint, Guard, Service
 from everstep.server.guards import check_bearer
 from everstep.server.openapi import document
@@ -125,6 +126,7 @@ class _Resource:
         try:
             if endpoint.guard is Guard.BEARER:
                 check_bearer(request, self._service.token)
+            check_query(request, [query.name for query in endpoint.query])
             return await endpoint.handler(self._service, request)
         except EverstepError as error:
             if error.http_status >= 500:

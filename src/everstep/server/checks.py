@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from starlette.requests import Request
 
@@ -58,6 +58,14 @@ def flow_named(flows: Mapping[str, Flow], name: object) -> Flow:
     raise FlowNotFound(
         f"there is no flow {shown} here.", fix=f"There is {', '.join(sorted(flows)) or 'none at all'}."
     )
+
+
+def check_query(request: Request, known: Sequence[str]) -> None:
+    """Refuse what nobody would look at: a misspelt filter would give everything."""
+    for name in request.query_params:
+        if name not in known:
+            shown = ", ".join(known) or "none"
+            raise BadRequest(f"there is no parameter {cut(name)} here.", fix=f"There is {shown}.")
 
 
 def one_of(request: Request, name: str, known: list[str]) -> str | None:

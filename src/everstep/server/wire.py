@@ -72,12 +72,16 @@ def result_wire(result: RunResult) -> dict[str, Any]:
     }
 
 
+_OWN = ("@wait/", "@task/")
+"""What the names of values begin with that are a run's own affair."""
+
+
 def state_wire(state: RunState) -> dict[str, Any]:
     return {
         "run_id": state.run_id,
         "sequence": state.sequence,
         "status": state.status.value,
-        "values": readable(state),
+        "values": {name: value for name, value in readable(state).items() if not name.startswith(_OWN)},
         "pending": list(state.frontier.pending),
         "error": error_wire(state.error),
     }
