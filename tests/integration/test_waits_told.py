@@ -150,3 +150,72 @@ def test_a_notifier_that_never_returns_keeps_no_run_from_halting(
             return (await host.run(FLOW)).status == "halted"
 
     assert asyncio.run(run())
+
+
+BOTH = Flow("f", [wait.approval("ok", notify=["boss", "clerk"])])
+
+
+@pytest.mark.parametrize("key", [None, "a key that is long enough"])
+def test_whoever_was_told_is_not_told_again_and_keeps_a_token_that_works(url: str, key: str | None) -> None:
+    clock = ManualClock()
+    told: dict[str, list[Notice]] = {"boss": [], "clerk": []}
+    is_broken = True
+
+    def clerk(notice: Notice) -> None:
+        if is_broken:
+            raise OSError("no line")
+        told["clerk"].append(notice)
+
+    notifiers = {"boss": told["boss"].append, "clerk": clerk}
+    with Host(url, clock=clock, notifiers=notifiers, key=key, base_url="http://here") as host:
+        host.run(BOTH, run_id="A")
+        for _ in range(3):
+            clock.advance(60)
+            host.resume("A", BOTH)
+        is_broken = False
+        for _ in range(2):
+            clock.advance(60)
+            host.resume("A", BOTH)
+        (boss,), (later,) = told["boss"], told["clerk"]
+        assert boss.token is not None
+        assert (later.wait_id, later.token) == (boss.wait_id, None if key is None else boss.token)
+        assert (later.link is None) is (key is None)
+        host.answer(boss.token, {"approved": True})
+        assert host.resume("A", BOTH)["ok"].approved
+
+
+def test_whoever_was_told_before_another_took_too_long_is_not_told_again(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(announce, "TIME_TO_TELL", timedelta(seconds=0.1))
+    clock = ManualClock()
+    told: list[Notice] = []
+
+    async def run() -> None:
+        notifiers = {"boss": told.append, "clerk": never}
+        async with AsyncHost(url, clock=clock, notifiers=notifiers) as host, asyncio.timeout(10):
+            await host.run(BOTH, run_id="A")
+            clock.advance(60)
+            await host.resume("A", BOTH)
+            assert len(told) == 1
+            await host.answer(told[0].token, {"approved": True})
+
+    asyncio.run(run())
+
+
+def test_a_token_that_was_revoked_is_not_replaced_by_a_sweep(url: str) -> None:
+    clock, is_broken = ManualClock(), True
+    told: list[Notice] = []
+
+    def boss(notice: Notice) -> None:
+        if is_broken:
+            raise OSError("no line")
+        told.append(notice)
+
+    with Host(url, clock=clock, notifiers={"boss": boss}) as host:
+        (ok,) = host.run(FLOW, run_id="A").waits
+        host.revoke(ok.id)
+        is_broken = False
+        clock.advance(60)
+        host.resume("A", FLOW)
+        assert [notice.token for notice in told] == [None]

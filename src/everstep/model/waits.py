@@ -51,7 +51,7 @@ class WaitRow(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     opened_at: datetime
     details: bytes
-    """JSON: what is shown to whoever answers, and what an answer must look like."""
+    """JSON: what is shown to whoever answers, what an answer must look like, and who was told so far."""
     due_at: datetime | None = None
     scheduler: str = ""
     schedule_id: str | None = None
@@ -106,6 +106,7 @@ class WaitChange(msgspec.Struct, frozen=True, kw_only=True):
     single_use: bool | msgspec.UnsetType = msgspec.UNSET
     schedule_id: str | msgspec.UnsetType | None = msgspec.UNSET
     notified_at: datetime | msgspec.UnsetType | None = msgspec.UNSET
+    details: bytes | msgspec.UnsetType = msgspec.UNSET
     due_at: datetime | msgspec.UnsetType | None = msgspec.UNSET
 
 

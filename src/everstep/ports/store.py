@@ -293,7 +293,11 @@ class BlockingStore(Protocol):
 
     def put_blocking(self, commits: Sequence[Commit]) -> list[Verdict]: ...
 
-    def renew_blocking(self, leases: Sequence[Lease], ttl: timedelta) -> list[Lease | Verdict]: ...
+    def renew_blocking(self, leases: Sequence[Lease], ttl: timedelta) -> list[Lease | Verdict]:
+        """Prolong leases; called from a thread of its own, also after `close` if a node still runs."""
+
+    def release_blocking(self, lease: Lease) -> None:
+        """Give a lease back, from where leases are prolonged."""
 
 
 class CheckpointBlobStore(Protocol):

@@ -43,17 +43,39 @@ async def _notify(services: Services, row: WaitRow, token: str | None) -> None:
     if not row.notifies or row.notified_at is not None:
         return
     details = msgspec.json.decode(row.details)
-    for alias in details.get("notify", ()):
+    wanted, told = details.get("notify", []), details.get("told", [])
+    others = [alias for alias in dict.fromkeys(wanted) if alias not in told]
+    for alias in others:
         services.notifiers.of(alias)  # before a token that somebody has dies for one that nobody is told
     if token is None:
-        token = services.tokens.shown(row)
+        token = services.tokens.shown(row) or await _another_token(services, row, is_known=bool(told))
     if token is None:
-        # Nobody knows the old one any more, or whether it was ever told.
-        token = await services.tokens.create_token(handle_of(row), TokenConfig(single_use=row.single_use))
+        log.warning(
+            "wait %s of run %r: %s will be told without a token, as another would take the place of the one "
+            "given out or revoked before. To make one: everstep answer %s --reissue",
+            row.wait_id,
+            row.run_id,
+            ", ".join(map(repr, others)),
+            row.wait_id,
+        )
     notice = notice_of(services, row, details, token)
-    failures = await services.notifiers.tell(details.get("notify", ()), notice)
-    if not failures:
-        await services.store.change_wait(row.wait_id, WaitChange(notified_at=services.clock.now()))
+    just_told: list[str] = []
+    try:
+        await services.notifiers.tell(others, notice, just_told.append)
+    finally:  # also if somebody takes too long: whoever was told is not told again
+        if len(just_told) == len(others):
+            await services.store.change_wait(row.wait_id, WaitChange(notified_at=services.clock.now()))
+        elif just_told:
+            noted = msgspec.json.encode({**details, "told": [*told, *just_told]})
+            await services.store.change_wait(row.wait_id, WaitChange(details=noted))
+
+
+async def _another_token(services: Services, row: WaitRow, *, is_known: bool) -> str | None:
+    """Return a new token in place of one that nobody was given; none if somebody was, or it was revoked."""
+    if is_known or row.token_hash is None:
+        return None
+    ttl = None if row.token_expires_at is None else row.token_expires_at - row.opened_at
+    return await services.tokens.create_token(handle_of(row), TokenConfig(ttl=ttl, single_use=row.single_use))
 
 
 def notice_of(services: Services, row: WaitRow, details: dict[str, Any], token: str | None) -> Notice:

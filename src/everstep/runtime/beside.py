@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
 
 from everstep.engine.scope import Scope
 from everstep.model.enums import Effects
@@ -34,8 +36,9 @@ class Beside:
         self._crew: Crew | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self.calls: dict[Place, Call] = {}
-        self.overdue: dict[Place, asyncio.Future[None]] = {}
+        self.overdue: dict[Place, Future[None]] = {}
         """Threads of effectful nodes that outlived their time limit; not tried again before they end."""
+        self._left: set[Future[None]] = set()
 
     def start(self, call: Call) -> None:
         """Make a call, once `go` is called; `finish` hears of it unless it is dropped."""
@@ -70,9 +73,7 @@ class Beside:
         except Overdue as overdue:
             finished = call.given_up(overdue.error)
             if call.node.effects is Effects.EFFECTFUL:
-                place = (call.scope, call.index)
-                self.overdue[place] = overdue.thread
-                overdue.thread.add_done_callback(lambda _: self._thread_ended(place))
+                self._outlasts((call.scope, call.index), overdue.thread)
         self._take_back(finished)
 
     def _task_done(self, task: asyncio.Task[None]) -> None:
@@ -85,6 +86,16 @@ class Beside:
     def _crew_done(self, calls: list[Call]) -> None:
         for call in calls:
             self._take_back(call)
+
+    def _outlasts(self, place: Place, thread: Future[None]) -> None:
+        loop = asyncio.get_running_loop()
+
+        def ended(_: Future[None]) -> None:
+            with suppress(RuntimeError):  # the loop is closed: nobody drives the run any more
+                loop.call_soon_threadsafe(self._thread_ended, place)
+
+        self.overdue[place] = thread
+        thread.add_done_callback(ended)
 
     def _thread_ended(self, place: Place) -> None:
         self.overdue.pop(place, None)
@@ -111,14 +122,22 @@ class Beside:
                 dropped.append(call)
         return dropped
 
+    def left(self) -> list[Future[None]]:
+        """Return the effects that are still made on threads, once this was stopped."""
+        return [thread for thread in self._left if not thread.done()]
+
     async def stop(self) -> None:
         """Stop what still runs. Threads cannot be stopped; what they return is dropped."""
         for call in self.calls.values():
             call.is_dropped = True
+            has_begun = call.thread is not None and not call.thread.cancel()
+            if has_begun and call.thread is not None and call.node.effects is Effects.EFFECTFUL:
+                self._left.add(call.thread)
+        self._left.update(self.overdue.values())
         self._services.committer.tasks -= len(self.calls)
         self.calls.clear()
         if self._crew is not None:
-            self._crew.close()
+            self._left.update(self._crew.close())
         for task in self._tasks:
             task.cancel()
         if self._tasks:

@@ -34,7 +34,7 @@ async def claim(
         ttl=durability.lease_ttl,
         process=services.processes.me(),
     )
-    void = keeper.left_behind.pop(run_id, None)
+    void = keeper.abandoned(run_id)
     seen: Lease | None = None
     tries = durability.retry_on_lease_conflict
     while True:

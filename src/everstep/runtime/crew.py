@@ -12,8 +12,10 @@ import contextvars
 import threading
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future
+from contextlib import suppress
 
+from everstep.model.enums import Effects
 from everstep.runtime.invoke import Call, OnChunk, call_here
 
 _FEW = 2
@@ -44,6 +46,9 @@ class Crew:
         self._is_timed = False
         """True while the timer will look at what is done, so that a thread need not tell of each call."""
         self._threads = 0
+        self._making: set[Call] = set()
+        self._left: dict[Call, Future[None]] = {}
+        """Calls that were still made when the crew was closed."""
         self._timer: asyncio.TimerHandle | None = None
 
     def take(self, call: Call, on_chunk: OnChunk | None) -> None:
@@ -81,19 +86,33 @@ class Crew:
                     self._threads -= 1
                     return
                 call, context, on_chunk = self._waiting.popleft()
+                self._making.add(call)
             if not call.is_dropped:
                 try:
                     context.run(call_here, call, on_chunk)
                 except BaseException as error:  # sys.exit() and the like: for whoever drives the run
-                    self._loop.call_soon_threadsafe(self._fail, error)
+                    with self._lock:
+                        self._made(call)
+                    self._on_loop(self._fail, error)
                     continue
             with self._lock:
+                self._made(call)
                 self._done.append(call)
                 # Calls that end at once are told of together: when none is left, or by the timer.
                 is_told = self._is_told or (self._is_timed and bool(self._waiting))
                 self._is_told = self._is_told or not is_told
             if not is_told:
-                self._loop.call_soon_threadsafe(self._report)
+                self._on_loop(self._report)
+
+    def _made(self, call: Call) -> None:
+        self._making.discard(call)
+        left = self._left.pop(call, None)
+        if left is not None:
+            left.set_result(None)
+
+    def _on_loop(self, act: Callable[..., None], *given: object) -> None:
+        with suppress(RuntimeError):  # closed: whoever drove the run has let go of it
+            self._loop.call_soon_threadsafe(act, *given)
 
     def _report(self) -> None:
         with self._lock:
@@ -101,8 +120,13 @@ class Crew:
             self._is_told = False
         self._finish(done)
 
-    def close(self) -> None:
-        """Let calls that have not begun go; threads cannot be stopped."""
-        self._waiting.clear()
+    def close(self) -> list[Future[None]]:
+        """Let calls that have not begun go. Returns the effects under way: threads cannot be stopped."""
         if self._timer is not None:
             self._timer.cancel()
+        with self._lock:
+            self._waiting.clear()
+            for call in self._making:
+                if call.node.effects is Effects.EFFECTFUL:
+                    self._left.setdefault(call, Future())
+            return list(self._left.values())

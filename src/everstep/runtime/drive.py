@@ -78,6 +78,7 @@ class Drive:
             plan.children or plan.has_visit_limits or flow.max_visits or flow.max_concurrency
         )
         self._beside = Beside(services, self._teller, self._finish, self._wake, self._break)
+        self.threads = self._beside.left
         self._finished: deque[Call] = deque()
         self._waker: asyncio.Future[None] | None = None
         self._loop: asyncio.AbstractEventLoop

@@ -7,7 +7,7 @@ import contextvars
 import inspect
 import traceback
 from collections.abc import Callable
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future
 from datetime import datetime
 from pathlib import Path
 from types import GeneratorType
@@ -56,6 +56,8 @@ class Call:
     is_dropped = False
     """True if nobody wants its result any more."""
     running: asyncio.Task[None] | None = None
+    thread: Future[None] | None = None
+    """The thread that makes it, if it has a time limit."""
     halt: WaitOpened | None = None
     """What it waits for, if it returned that."""
     asks: Wait | None = None
@@ -205,7 +207,8 @@ async def call_in_thread(call: Call, pool: Executor, on_chunk: OnChunk | None) -
         loop.call_soon_threadsafe(_settle, began)
         call_here(call, tell)
 
-    future = loop.run_in_executor(pool, context.run, work)
+    call.thread = pool.submit(context.run, work)
+    future = asyncio.wrap_future(call.thread)
     await asyncio.wait([began, future], return_when=asyncio.FIRST_COMPLETED)
     deadline = loop.time() + call.node.timeout
 
@@ -218,7 +221,7 @@ async def call_in_thread(call: Call, pool: Executor, on_chunk: OnChunk | None) -
         done, _ = await asyncio.wait([future], timeout=left)
         if done:
             return
-    raise Overdue(future, too_late(call.node))
+    raise Overdue(call.thread, too_late(call.node))
 
 
 def _prolonging(limit: asyncio.Timeout, seconds: float) -> Callable[[], None]:
@@ -256,7 +259,7 @@ async def call_anywhere(call: Call, pool: Executor) -> None:
 class Overdue(Exception):
     """A thread outlived its node's time limit; its result will be dropped."""
 
-    def __init__(self, thread: asyncio.Future[None], error: NodeTimeout) -> None:
+    def __init__(self, thread: Future[None], error: NodeTimeout) -> None:
         super().__init__(str(error))
         self.thread = thread
         self.error = error

@@ -8,14 +8,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections.abc import Coroutine, Sequence
+from concurrent.futures import Future
 from datetime import timedelta
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 from everstep.errors import EverstepError, LeaseLost, RunCancelled
 from everstep.model.leases import Lease
 from everstep.ports.store import BlockingStore, CheckpointStore, Verdict
 from everstep.ports.system import Clock
 
+T = TypeVar("T")
 log = logging.getLogger("everstep")
 IDLE = 10.0
 """Seconds between two looks while nothing is held."""
@@ -33,10 +36,16 @@ class _Held:
     ) -> None:
         self.lease = lease
         self.ttl = ttl
-        self.drive = drive
+        self.drive: Stoppable | None = drive
+        """None once it has ended, and only threads are left of it."""
+        self.threads: Sequence[Future[None]] = ()
         self.outlives_store = outlives_store
         self.renewed = now
         self.due = now + ttl.total_seconds() / 2
+
+    @property
+    def is_over(self) -> bool:
+        return self.drive is None and all(thread.done() for thread in self.threads)
 
 
 class LeaseKeeper:
@@ -72,32 +81,71 @@ class LeaseKeeper:
         with self._changed:
             self._held.pop(run_id, None)
 
+    def linger(self, run_id: str, threads: Sequence[Future[None]]) -> None:
+        """Keep the lease of a drive that has ended until these threads have; then give it back.
+
+        They make effects, and whoever took the run over would make them a second time meanwhile.
+        """
+        with self._changed:
+            held = self._held.get(run_id)
+            if held is None:
+                return  # it was lost
+            held.drive, held.threads = None, threads
+        log.warning("run %r is kept until the thread of its effectful node has ended.", run_id)
+        for thread in threads:
+            thread.add_done_callback(lambda _: self._look())
+
+    def _look(self) -> None:
+        with self._changed:
+            self._changed.notify()
+
+    def abandoned(self, run_id: str) -> int | None:
+        """Return the epoch of a lease that could not be given back, once."""
+        return self.left_behind.pop(run_id, None)
+
     def drive_of(self, run_id: str) -> Stoppable | None:
         """Return the drive of a run that this host drives right now."""
         held = self._held.get(run_id)
         return held.drive if held is not None else None
 
     def close(self) -> None:
+        """Stop renewing; only what lingers is kept still, on a thread that ends with it."""
         with self._changed:
             self._is_closed = True
+            self._held = {run_id: held for run_id, held in self._held.items() if held.drive is None}
+            lingers = bool(self._held)
             self._changed.notify()
-        if self._thread is not None:
+        if self._thread is not None and not lingers:
             self._thread.join()
 
     def _work(self) -> None:
         while True:
             with self._changed:
-                if self._is_closed:
+                if self._is_closed and not self._held:
                     return
                 now = self._clock.monotonic()
-                due = [h for h in self._held.values() if h.due <= now]
-                if not due:
+                over = [h for h in self._held.values() if h.is_over]
+                due = [h for h in self._held.values() if h.due <= now and h not in over]
+                if not due and not over:
                     # To be woken for every run would cost each of them a switch, so it looks by itself.
                     self._wakes_at = min((h.due for h in self._held.values()), default=now + IDLE)
                     self._changed.wait(self._wakes_at - now)
                     continue
+            for held in over:
+                self._give_back(held)
             for held in due:
                 self._renew(held)
+
+    def _give_back(self, held: _Held) -> None:
+        self.drop(held.lease.run_id)
+        try:
+            if isinstance(self._store, BlockingStore):
+                self._store.release_blocking(held.lease)
+            else:
+                self._on_loop(self._store.release_lease(held.lease))
+        except Exception as error:
+            log.warning("the lease of run %r was not given back: %s", held.lease.run_id, error)
+            self.left_behind[held.lease.run_id] = held.lease.epoch
 
     def _renew(self, held: _Held) -> None:
         started = self._clock.monotonic()
@@ -120,11 +168,13 @@ class LeaseKeeper:
     def _ask(self, held: _Held) -> Lease | Verdict:
         if isinstance(self._store, BlockingStore):
             return self._store.renew_blocking([held.lease], held.ttl)[0]
+        return self._on_loop(self._store.renew([held.lease], held.ttl))[0]
+
+    def _on_loop(self, work: Coroutine[Any, Any, T]) -> T:
         assert self._loop is not None
-        return asyncio.run_coroutine_threadsafe(
-            self._store.renew([held.lease], held.ttl), self._loop
-        ).result()[0]
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def _stop(self, held: _Held, reason: EverstepError) -> None:
         self.drop(held.lease.run_id)
-        held.drive.stop(reason)
+        if held.drive is not None:
+            held.drive.stop(reason)

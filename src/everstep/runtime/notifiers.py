@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import logging
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from everstep.errors import BadRequest, UnknownNotifier
@@ -64,13 +64,22 @@ class Notifiers:
             )
         return found
 
-    async def tell(self, aliases: Iterable[str], notice: Notice) -> list[Failure]:
+    async def tell(
+        self, aliases: Iterable[str], notice: Notice, on_told: Callable[[str], None] | None = None
+    ) -> list[Failure]:
         """Call each of them, side by side, and return who could not be told. Never raises.
 
-        A function that is not async is called on a thread.
+        A function that is not async is called on a thread. `on_told` hears of each as soon as it returns.
         """
-        told = await asyncio.gather(*(self._tell(alias, notice) for alias in dict.fromkeys(aliases)))
-        failures = [failure for failure in told if failure is not None]
+
+        async def one(alias: str) -> Failure | None:
+            failure = await self._tell(alias, notice)
+            if failure is None and on_told is not None:
+                on_told(alias)
+            return failure
+
+        outcomes = await asyncio.gather(*(one(alias) for alias in dict.fromkeys(aliases)))
+        failures = [failure for failure in outcomes if failure is not None]
         for alias, error in failures:
             log.warning("notifier %r was not told of wait %s: %s", alias, notice.wait_id, error)
         return failures

@@ -395,9 +395,13 @@ class Runs:
             status = await drive.run()
         finally:
             if lease is not None:
-                self.keeper.drop(journal.run_id)
-                if status is None:
-                    await self._release(lease)
+                threads = drive.threads() if status is None else ()
+                if threads:
+                    self.keeper.linger(lease.run_id, threads)
+                else:
+                    self.keeper.drop(lease.run_id)
+                    if status is None:
+                        await self._release(lease)
         spooled = await self._last_try(journal)
         if status is Status.HALTED and not spooled:
             return await self._halted(flow, journal.run_id, drive, state, space)

@@ -301,6 +301,9 @@ class MemoryStore:
         return longer
 
     async def release_lease(self, lease: Lease) -> None:
+        self.release_blocking(lease)
+
+    def release_blocking(self, lease: Lease) -> None:
         with self._writing():
             run = self._data.runs.get(lease.run_id)
             if run is not None and run.row.lease is not None and run.row.lease.epoch == lease.epoch:

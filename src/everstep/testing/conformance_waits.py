@@ -309,6 +309,7 @@ class Settling(Suite):
             "single_use": False,
             "schedule_id": "job",
             "notified_at": at,
+            "details": b"{}",
             "due_at": at,
         }
         for name, value in changes.items():

@@ -307,6 +307,10 @@ class BlockingKillingStore(KillingStore):
         with self._killer.write("renew"):
             return self._blocking.renew_blocking(leases, ttl)
 
+    def release_blocking(self, lease: Lease) -> None:
+        with self._killer.write("release_lease"):
+            self._blocking.release_blocking(lease)
+
 
 class KillingBlobs:
     """Artifacts whose every write is surrounded by points."""

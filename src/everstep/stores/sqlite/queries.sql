@@ -198,7 +198,7 @@ WHERE run_key = (SELECT run_key FROM runs WHERE run_id = ?1)
 -- name: change_wait
 UPDATE waits
 SET token_hash = ?2, token_expires_at = ?3, generation = ?4, single_use = ?5, schedule_id = ?6, notified_at = ?7,
-    due_at = ?8,
+    due_at = ?8, details = ?9,
     wake_at = CASE WHEN (SELECT status FROM runs WHERE runs.run_key = waits.run_key) = 'halted' AND scheduler = ''
               THEN max(?8, 1) END
 WHERE wait_id = ?1 AND status = 'open';

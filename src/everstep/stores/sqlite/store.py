@@ -71,6 +71,7 @@ class SqliteStore:
         """The newest record this client wrote to each run, so that its base need not be looked up."""
         self._known_flows: set[str] = set()
         self._renewals: apsw.Connection | None = None
+        self._renewing = threading.Lock()
         self._watch: apsw.Connection | None = None
         self._watch_lock = threading.Lock()
 
@@ -368,10 +369,17 @@ class SqliteStore:
 
     def renew_blocking(self, held: Sequence[Lease], ttl: timedelta) -> list[Lease | Verdict]:
         """Prolong leases on a connection of their own, so that a busy writer does not delay them."""
-        with plainly(self.path):
-            if self._renewals is None:
-                self._renewals = self._open_another()
-            return [self._renew_one(self._renewals, lease, ttl) for lease in held]
+        with self._renewing, plainly(self.path):
+            return [self._renew_one(self._for_renewals(), lease, ttl) for lease in held]
+
+    def release_blocking(self, lease: Lease) -> None:
+        with self._renewing, plainly(self.path):
+            self._for_renewals().execute(self._sql["release"], (lease.run_id, lease.epoch))
+
+    def _for_renewals(self) -> apsw.Connection:
+        if self._renewals is None:
+            self._renewals = self._open_another()
+        return self._renewals
 
     def _open_another(self) -> apsw.Connection:
         return open_database(self.path, **{**self._options, "create": False})  # type: ignore[arg-type]  # the options are those of __init__
@@ -470,12 +478,15 @@ class SqliteStore:
         return [run_row(row) for row in self._execute("runs", bindings)]
 
     async def close(self) -> None:
-        with self._lock:
+        with self._lock, self._renewing:
             if self._room is not None:
                 self._room.close()
             for connection in (self._db, self._renewals, self._watch):
                 if connection is not None:
                     connection.close()
+            self._renewals = (
+                None  # a node's thread may outlive the store; its lease is prolonged until it ends
+            )
 
 
 def _unknown(run_id: str) -> RunNotFound:

@@ -85,6 +85,7 @@ class WaitTable:
                 new.schedule_id,
                 to_int(new.notified_at),
                 to_int(new.due_at),
+                new.details,
             ),
         )
         return self.get(wait_id)
