@@ -57,27 +57,30 @@ def _members(homes: list[ModuleType | None], qualname: str) -> Iterator[Any]:
         yield found
 
 
-def type_to_ir(hint: Any, note: Callable[[str, Any], None]) -> Json:
-    """Return a hint as JSON: a name, or its parts. `note` is told of each name that has to be looked up."""
+def type_to_ir(hint: Any) -> tuple[Json, dict[str, type]]:
+    """Return a hint as JSON, a name or its parts, and the classes that are named in it."""
+    found: dict[str, type] = {}
+    return _spelled(hint, found), found
+
+
+def _spelled(hint: Any, found: dict[str, type]) -> Json:
     for word, meant in _WORDS.items():
         if hint is meant:
             return word
+    if hint is type(None):
+        return "none"
     origin, args = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
-        return {"union": [type_to_ir(None if arg is type(None) else arg, note) for arg in args]}
+        return {"union": [_spelled(arg, found) for arg in args]}
     if origin is Literal and all(isinstance(arg, (str, int, bool)) or arg is None for arg in args):
         return {"literal": list(args)}
     if isinstance(origin, type) and args:
-        return {"generic": type_to_ir(origin, note), "args": [type_to_ir(arg, note) for arg in args]}
-    if hint is type(None):
-        return "none"
-    if not isinstance(hint, type) or origin is not None:
-        raise Unspeakable
-    name = name_of(hint, "")
+        return {"generic": _spelled(origin, found), "args": [_spelled(arg, found) for arg in args]}
+    name = name_of(hint, "") if isinstance(hint, type) and origin is None else "#"
     if name.endswith("#"):
         raise Unspeakable
-    if module_of(name) != "builtins":
-        note(name, hint)
+    if not _is_pythons(name):
+        found[name] = hint
     return name
 
 
@@ -97,16 +100,15 @@ def type_from_ir(ir: Json, look_up: Callable[[str], Any]) -> Any:
 def names_in(ir: Json) -> Iterator[str]:
     """Yield the names in a type that have to be looked up."""
     if isinstance(ir, str):
-        if ir not in _WORDS and module_of(ir) != "builtins":
+        if ir not in _WORDS and not _is_pythons(ir):
             yield ir
         return
     for part in (*ir.get("union", ()), *ir.get("args", ()), *([ir["generic"]] if "generic" in ir else [])):
         yield from names_in(part)
 
 
-def module_of(name: str) -> str:
-    """Return the first half of `module:name`."""
-    return name.partition(":")[0]
+def _is_pythons(name: str) -> bool:
+    return name.startswith("builtins:") and "#" not in name
 
 
 def loaded_class(name: str) -> type | None:

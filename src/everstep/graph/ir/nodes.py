@@ -33,14 +33,20 @@ class Surfaces:
     def __init__(self, entries: list[tuple[str, Entry]], faults: Faults) -> None:
         self._entries = entries
         self._by_node: dict[str, dict[str, Entry]] = {}
+        self._paths: dict[tuple[str, str], str] = {}
         for at, entry in entries:
             kind = "gate" if entry["kind"] in ("if", "switch") else entry["kind"]
             if self._by_node.setdefault(entry["node"], {}).setdefault(kind, entry) is not entry:
                 faults.add("ir.contradiction", at, f"{entry['node']!r} has two of them.", "Drop one.")
+            self._paths.setdefault((entry["node"], kind), at)
 
     def of(self, alias: str, kind: str) -> Entry | None:
         """Return the surface of that kind, if the node has one."""
         return self._by_node.get(alias, {}).get(kind)
+
+    def path_of(self, alias: str, kind: str) -> str:
+        """Return where that surface stands."""
+        return self._paths[alias, kind]
 
     def named(self) -> Iterable[tuple[str, str]]:
         """Yield each node that is named and has to exist, with its path."""
@@ -176,12 +182,16 @@ class Nodes:
         over = self._surfaces.of(made.name, "for_each")
         if over is None:
             return made
-        made = made.map_over(
-            *over["over"],
-            mode=over.get("mode", "zip"),
-            on_error=over.get("on_error", "stop"),
-            max_concurrency=over.get("max_concurrency", 32),
-        )
+        try:
+            made = made.map_over(
+                *over["over"],
+                mode=over.get("mode", "zip"),
+                on_error=over.get("on_error", "stop"),
+                max_concurrency=over.get("max_concurrency", 32),
+            )
+        except BadRequest as error:
+            self._faults.take(error, self._surfaces.path_of(made.name, "for_each"))
+            return made
         return made.with_outputs(*ir["outputs"]) if "outputs" in ir else made
 
     # -- waits --------------------------------------------------------------------------------------------
@@ -302,32 +312,31 @@ class Nodes:
             return None
         if ir.get("inputs") or ir.get("outputs"):
             self._refuse(path, f"join {alias!r} has inputs or outputs.", "Drop them.")
+        at = self._surfaces.path_of(alias, "join")
         members = tuple(
             MemberSpec(m["name"], tuple(m["nodes"]), tuple(m["last"])) for m in surface["members"]
         )
+        policy = self._policy(surface.get("policy"), alias, at)
         try:
-            join, policy = settled_rules(
-                self._rule_of(surface.get("join")),
-                self._policy(surface.get("policy"), alias, path),
-                [m.name for m in members],
-            )
+            rules = settled_rules(_join_of(surface.get("join")), policy, [m.name for m in members])
         except BadRequest as error:
-            self._faults.take(error, path)
+            self._faults.take(error, at)
             return None
-        return JoinSpec(alias, members, join, policy)
+        return JoinSpec(alias, members, *rules)
 
-    def _rule_of(self, ir: Json) -> Join | None:
-        return None if ir is None else Join(cast(Any, ir["kind"]), ir.get("count", 0))
-
-    def _policy(self, ir: Json, alias: str, path: str) -> Policy | None:
+    def _policy(self, ir: Json, alias: str, at: str) -> Policy | None:
         if ir is None:
             return None
         rule = None
         if "function" in ir:
-            rule = self._look_up.function(ir["function"], f"{alias}/policy", f"{path}.policy.function")
+            rule = self._look_up.function(ir["function"], f"{alias}/policy", f"{at}.policy.function")
         elif ir["kind"] == "rule":
-            self._refuse(path, f"the policy of {alias!r} is a rule without a function.", "Name it.")
+            self._refuse(f"{at}.policy", f"the policy of {alias!r} is a rule without a function.", "Name it.")
         return Policy(cast(Any, ir["kind"]), tuple(ir.get("names", ())), ir.get("count", 0), rule)
+
+
+def _join_of(ir: Json) -> Join | None:
+    return None if ir is None else Join(cast(Any, ir["kind"]), ir.get("count", 0))
 
 
 def _takes_any(fn: Any) -> bool:

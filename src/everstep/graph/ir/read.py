@@ -113,7 +113,7 @@ class Reader(Generic[F]):
         if ir is None:
             return None
         return {
-            key: look_up.type(hint, f"/channel/{key}", f"{path}.channel.{key}") for key, hint in ir.items()
+            key: look_up.type(hint, f"@channel/{key}", f"{path}.channel.{key}") for key, hint in ir.items()
         }
 
     def _names(

@@ -114,7 +114,7 @@ class Writer:
     def _channel(self) -> Json:
         if self._flow.channel is None:
             return None
-        return {key: self._type(hint, f"/channel/{key}") for key, hint in sorted(self._flow.channel.items())}
+        return {key: self._type(hint, f"@channel/{key}") for key, hint in sorted(self._flow.channel.items())}
 
     # -- nodes --------------------------------------------------------------------------------------------
 
@@ -265,9 +265,12 @@ class Writer:
                 self._note(name, self._found[name])
             return self._kept[place]
         try:
-            return type_to_ir(hint, self._note)
+            ir, found = type_to_ir(hint)
         except Unspeakable:
             return self._named(hint, place)
+        for name, kind in found.items():
+            self._note(name, kind)
+        return ir
 
     def _note(self, name: str, thing: Any) -> None:
         known = self._names.setdefault(name, thing)
@@ -335,7 +338,7 @@ def _span(span: Any) -> Json:
 
 def _number(x: float) -> Json:
     """Return a number as JSON has it, which knows no infinity."""
-    return x if math.isfinite(x) else str(float(x))
+    return float(x) if math.isfinite(x) else str(float(x))
 
 
 def _with_more(written: Json, read: Json) -> Json:
@@ -345,16 +348,20 @@ def _with_more(written: Json, read: Json) -> Json:
     merged = {}
     for name, now in written.items():
         before = read.get(name)
-        if name in KEYS and isinstance(now, list) and isinstance(before, list):
+        if name in KEYS and _are_objects(now) and _are_objects(before):
             merged[name] = _entries(now, before, _told_apart(KEYS[name]))
         else:
             merged[name] = _with_more(now, before)
     return merged | {name: more for name, more in read.items() if name not in written}
 
 
-def _entries(now: list[Json], before: list[Json], key: Callable[[Json], Json]) -> list[Json]:
+def _entries(now: Json, before: Json, key: Callable[[Json], Json]) -> list[Json]:
     known = {key(entry): entry for entry in before}
     return [_with_more(entry, known.get(key(entry))) for entry in now]
+
+
+def _are_objects(entries: Json) -> bool:
+    return isinstance(entries, list) and all(isinstance(entry, dict) for entry in entries)
 
 
 def _told_apart(fields: tuple[str, ...]) -> Callable[[Json], tuple[Json, ...]]:
