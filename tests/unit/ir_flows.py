@@ -42,6 +42,10 @@ def any_two(outcomes: dict[str, str]) -> bool:
     return sum(o == "completed" for o in outcomes.values()) >= 2
 
 
+def paid(total: int) -> None:
+    return None
+
+
 @node(output="total")
 def add(x: int, y: int = 2) -> int:
     return x + y
@@ -57,6 +61,8 @@ def add(x: int, y: int = 2) -> int:
     max_visits=4,
     persist="ref",
     requires=["checkpoint_store"],
+    on_unknown="stop",
+    probe=paid,
     identifier="pay.charge",
 )
 def charge(total: int) -> str:

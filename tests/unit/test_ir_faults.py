@@ -112,7 +112,7 @@ MEANINGS: list[tuple[Flow, str, Any, str, str]] = [
     (plain, "nodes.0.inputs.0.required", False, "ir.contradiction", "$.nodes[0].inputs[0].required"),
     (plain, "nodes.0.inputs", [], "ir.contradiction", "$.nodes[0].inputs"),
     (plain, "nodes.0.timeout_s", -1, "ir.bad_value", "$.nodes[0]"),
-    (plain, "nodes.0.retry", {"times": 1, "on": ["int"]}, "ir.bad_value", "$.nodes[0]"),
+    (plain, "nodes.0.retry", {"times": 1, "on": ["int"]}, "ir.bad_value", "$.nodes[0].retry"),
     (plain, "nodes.0.retry", {"times": 1, "on": ["no:Error"]}, "ir.missing", "$.nodes[0].retry.on[0]"),
     (plain, "nodes.0.idempotency", {"function": "no:key"}, "ir.missing", "$.nodes[0].idempotency.function"),
     (
@@ -124,6 +124,8 @@ MEANINGS: list[tuple[Flow, str, Any, str, str]] = [
     ),
     (plain, "nodes.0.outputs", ["a b"], "flow.bad_output", "$"),
     (plain, "name", "a/b", "flow.bad_name", "$"),
+    (plain, "nodes.0.probe", "no:probe", "ir.missing", "$.nodes[0].probe"),
+    (plain, "nodes.0.on_unknown", "stop", "ir.bad_value", "$.nodes[0]"),
     (plain, "entry", ["nowhere"], "flow.unknown_entry", "$"),
     (plain, "tasks", ["nowhere"], "ir.unknown_node", "$.tasks[0]"),
     (plain, "edges.0.from", "nowhere", "ir.unknown_node", "$.edges[0].from"),

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, Final
 
+from everstep.errors import EverstepError
+from everstep.graph.hints import UNKNOWN
 from everstep.graph.ir.names import Json
 from everstep.graph.ir.registry import LookUp
 from everstep.graph.node import Node
@@ -15,6 +17,7 @@ from everstep.model.retry import Retry
 
 FOR_FUNCTIONS: Final = (
     *("idempotency", "retry", "timeout_s", "max_visits", "persist", "skip_on_resume", "requires"),
+    *("on_unknown", "probe"),
 )
 """Fields of a node that only a function of one's own has."""
 
@@ -34,7 +37,10 @@ class Options:
         found: dict[str, Any] = {}
         for option, (field, read) in OPTIONS.items():
             if field in ir:
-                found[option] = read(self, ir[field])
+                try:
+                    found[option] = read(self, ir[field])
+                except EverstepError as error:
+                    self._look_up.faults.take(error, f"{self._path}.{field}")
             elif base is not None:
                 found[option] = getattr(base, option)
         halts = ir.get("durability", {}).get("halts")
@@ -54,16 +60,22 @@ class Options:
         place, path = f"{self._alias}/idempotency", f"{self._path}.idempotency.function"
         return self._look_up.function(ir["function"], place, path)
 
+    def _probe(self, ir: Json) -> Any:
+        if ir is None:
+            return None
+        return self._look_up.function(ir, f"{self._alias}/probe", f"{self._path}.probe")
+
     def _retry(self, ir: Json) -> Retry:
         if ir is None:
             return Retry.of(None)
         names = {"first_s": "first", "factor": "factor", "most_s": "most", "jitter": "jitter"}
         pauses: dict[str, Any] = {option: float(ir[field]) for field, option in names.items() if field in ir}
         if "on" in ir:
-            pauses["on"] = tuple(
+            kinds = [
                 self._look_up.type(kind, f"{self._alias}/retry/{k}", f"{self._path}.retry.on[{k}]")
                 for k, kind in enumerate(ir["on"])
-            )
+            ]
+            pauses["on"] = tuple(kind for kind in kinds if kind is not UNKNOWN)
         return Retry(ir["times"], **pauses)
 
 
@@ -77,6 +89,8 @@ OPTIONS: Final[Mapping[str, tuple[str, Read]]] = {
     "persist": ("persist", lambda _, ir: ir),
     "skip_on_resume": ("skip_on_resume", lambda _, ir: ir),
     "requires": ("requires", lambda _, ir: ir),
+    "on_unknown": ("on_unknown", lambda _, ir: ir),
+    "probe": ("probe", Options._probe),
     "answer_type": ("answer", Options.answer),
 }
 """By option of `Node`: the field in the IR, and how it is read."""

@@ -20,7 +20,7 @@ class LookUp:
 
     def __init__(self, registry: Registry, faults: Faults) -> None:
         self._registry = registry
-        self._faults = faults
+        self.faults = faults
         self.names: dict[str, Json] = {}
         """What was asked for, by its place in the flow."""
         self.found: dict[str, Any] = {}
@@ -31,7 +31,7 @@ class LookUp:
         self.names[place] = identifier
         found = self._registry.get(identifier)
         if found is None:
-            self._faults.add(
+            self.faults.add(
                 "ir.missing", path, f"the registry has no {identifier!r}.", "Add it to the registry."
             )
         self.found[identifier] = found
@@ -42,7 +42,7 @@ class LookUp:
         found = self.thing(identifier, place, path)
         if found is None or (callable(found) and not isinstance(found, type)):
             return found
-        self._faults.add(
+        self.faults.add(
             "ir.missing", path, f"the registry has {found!r:.80} as {identifier!r}.", "Give a function."
         )
         return None
@@ -53,14 +53,14 @@ class LookUp:
         try:
             return type_from_ir(ir, lambda name: self._class(name, path))
         except TypeError as error:  # a class that takes no arguments, or other ones
-            self._faults.add("ir.bad_value", path, f"it is no type: {error}.")
+            self.faults.add("ir.bad_value", path, f"it is no type: {error}.")
             return UNKNOWN
 
     def _class(self, name: str, path: str) -> Any:
         found = self._registry.get(name)
         found = loaded_class(name) if found is None else found
         if found is None:
-            self._faults.add(
+            self.faults.add(
                 "ir.missing",
                 path,
                 f"there is no class {name!r}.",

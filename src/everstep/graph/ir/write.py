@@ -162,6 +162,8 @@ class Writer:
             "persist": n.persist.value,
             "skip_on_resume": n.skip_on_resume,
             "requires": list(n.requires),
+            "on_unknown": n.on_unknown,
+            "probe": None if n.probe is None else self._named(n.probe, f"{n.name}/probe"),
         }
 
     def _retry(self, n: Node) -> Json:
