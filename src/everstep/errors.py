@@ -2,6 +2,7 @@
 
 EverstepError
 ├── FlowError                 flow.invalid             the graph cannot run as written
+│   └── IrInvalid             ir.invalid               a Flow IR that is no flow, or a flow that has no IR
 ├── InputError                run.bad_input            inputs missing, unknown, or of another type
 ├── InputsDiffer              run.inputs_differ        this run began with other inputs
 ├── BadRequest                request.invalid          an argument that cannot mean anything
@@ -85,6 +86,10 @@ class FlowError(EverstepError):
     code = "flow.invalid"
     exit_code = 2
     http_status = 422
+
+
+class IrInvalid(FlowError):
+    code = "ir.invalid"
 
 
 class InputError(EverstepError):

@@ -12,6 +12,7 @@ The blocks of a page share a folder and, if they are Python, a module:
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import inspect
 import os
 import re
@@ -130,6 +131,15 @@ def test_code_on_the_page_runs(
         elif block.language == "python" and block.note != "no-run":
             code = "\n" * (block.line - 1) + block.text
             exec(compile(code, str(ROOT / page), "exec"), vars(page_module))
+    for flow in flows_on(page, page_module):
+        assert everstep.Flow.from_ir(flow.to_ir(), flow.registry()).plan.hash == flow.plan.hash
+
+
+def flows_on(page: str, module: ModuleType) -> Iterator[everstep.Flow]:
+    """Yield the flows that a page defines, in its module and in the files that it writes."""
+    files = [b.note.removeprefix("file=") for b in blocks_of(PAGES[page]) if b.note.startswith("file=")]
+    for home in (module, *(importlib.import_module(Path(file).stem) for file in files)):
+        yield from (found for found in vars(home).values() if isinstance(found, everstep.Flow))
 
 
 def check_command(command: str, expected: list[str], shell: dict[str, str], where: str) -> None:

@@ -48,6 +48,7 @@ COMMANDS = {
     "drain": Lazy("everstep.cli.drain", "drain", "Write checkpoints that wait on this machine to the store."),
     "cancel": Lazy("everstep.cli.cancel", "cancel", "Cancel a run."),
     "serve": Lazy("everstep.cli.serve", "serve", "Serve runs, waits and answers over HTTP."),
+    "ir": Lazy("everstep.cli.ir", "ir", "Print a flow as JSON, without its functions."),
     "bench": Lazy("everstep.cli.bench", "bench", "Measure what a durable step costs on this machine."),
 }
 
@@ -67,6 +68,7 @@ MEANT = {
     **dict.fromkeys(("branch", "copy"), "fork"),
     **dict.fromkeys(("prune", "trim", "gc", "cleanup"), "clean-up"),
     **dict.fromkeys(("work", "workers", "daemon", "agent"), "worker"),
+    **dict.fromkeys(("export", "json", "to-ir"), "ir"),
     "help": "--help",
 }
 """What people mean who come from other programs."""

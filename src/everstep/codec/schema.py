@@ -17,7 +17,12 @@ _NO_SCHEMA: Final[tuple[Any, ...]] = (None, Any, object)
 
 
 def schema_of(kind: Any) -> dict[str, Json] | None:
-    """Return the JSON Schema of a type; none if it takes anything, or nobody can tell what it takes."""
+    """Return the JSON Schema of a type; none if it takes anything, or nobody can tell what it takes.
+
+    A schema stands for itself.
+    """
+    if isinstance(kind, dict):
+        return kind or None
     if any(kind is one for one in _NO_SCHEMA):
         return None
     models = _Models()
@@ -36,9 +41,9 @@ def schema_of(kind: Any) -> dict[str, Json] | None:
 def shaped(value: Json, kind: Any) -> Any:
     """Return a JSON value as an instance of a type, or raise `AnswerInvalid`.
 
-    A type without a schema takes every value as it is.
+    A type without a schema takes every value as it is; a schema in place of a type gives values as they are.
     """
-    if not _is_model(kind) and schema_of(kind) is None:
+    if isinstance(kind, dict) or (not _is_model(kind) and schema_of(kind) is None):
         return value
     try:
         return msgspec.convert(value, kind, str_keys=True, dec_hook=_model_from)

@@ -71,7 +71,7 @@ def _node_of(shape: _NodeShape) -> Node:
         node.outputs = tuple(shape.outputs)
     elif shape.kind == "node":
         node = Node(_no_body, name=shape.name, output=shape.outputs, halts=shape.halts is not None)
-        node.identifier = shape.halts or ""
+        node.identifier, node.is_built_in = shape.halts or "", bool(shape.halts)
     elif shape.kind == "ifelse":
         when_true, when_false = shape.targets
         node = IfElse(_no_body, when_true, when_false, name=shape.name, output=shape.outputs)

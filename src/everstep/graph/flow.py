@@ -6,10 +6,13 @@ import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import permutations
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 from everstep.errors import BadRequest, FlowError, InputError
 from everstep.graph.hints import UNKNOWN, accepts, fits, spell
+from everstep.graph.ir.read import read
+from everstep.graph.ir.registry import Registry
+from everstep.graph.ir.write import ReadFrom, Writer
 from everstep.graph.joins import JoinNode
 from everstep.graph.loops import UncutLoop, reachable
 from everstep.graph.node import END, Gate, Node
@@ -46,7 +49,7 @@ class Flow:
     def __init__(
         self,
         name: str,
-        nodes: Iterable[Node | Wired] | Wired = (),
+        nodes: Iterable[Node | Wired] | Wired | Layout = (),
         *,
         entry: str | Node | Iterable[str | Node] = (),
         tasks: Iterable[Node] = (),
@@ -101,6 +104,8 @@ class Flow:
                 problems=[p._asdict() for p in problems],
             )
         self._complete_inputs: dict[frozenset[str], bool] = {}
+        self.read_from: ReadFrom | None = None
+        """The IR that it was read from."""
         self.source: str | None = None
         """Where to find this flow again, as `FILE.py:FLOW`; kept with its runs if it is set."""
 
@@ -140,7 +145,26 @@ class Flow:
         is_atomic = durability == "atomic"
         if is_atomic:
             self._refuse_halts(name or self.name)
-        return Subflow(self.plan, name=name or self.name, inputs=inputs, is_atomic=is_atomic, select=select)
+        made = Subflow(self.plan, name=name or self.name, inputs=inputs, is_atomic=is_atomic, select=select)
+        made.flow = self
+        return made
+
+    def to_ir(self) -> dict[str, Any]:
+        """Return the flow as JSON: all that it is but its functions, which are named."""
+        return Writer(self).plain()
+
+    def registry(self) -> dict[str, Any]:
+        """Return each function and class that the IR names, by identifier: what `from_ir` asks for."""
+        return Writer(self).registry()
+
+    @classmethod
+    def from_ir(cls, ir: Mapping[str, Any], registry: Registry) -> Self:
+        """Return the flow of an IR, with its functions from a registry: a mapping from identifiers.
+
+        A registry may give a function, or a node whose options hold where the IR says nothing. Raises
+        `IrInvalid` with everything that is wrong or missing, each with its path.
+        """
+        return read(cls, ir, registry)
 
     def _refuse_halts(self, name: str) -> None:
         for path, node in deep_nodes(self.plan):

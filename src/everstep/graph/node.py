@@ -18,6 +18,9 @@ from everstep.model.retry import Retry
 END: Final = "@end"
 """A gate's target that ends its path."""
 
+BUILT_IN: Final = "std."
+"""How the identifiers of nodes begin that come with everstep."""
+
 F = TypeVar("F", bound=Callable[..., Any])
 KeyRule = str | Callable[..., str] | None
 
@@ -58,7 +61,9 @@ class Node(Wired):
     inner_outputs: tuple[str, ...] = ()
     """What one item of a map writes."""
     identifier = ""
-    """What a registry calls a node that is built in."""
+    """What a registry calls its function; empty for the function's own module and name."""
+    is_built_in = False
+    """True if its identifier alone says what it does."""
     schedulers: tuple[str, ...] = ()
     notifiers: tuple[str, ...] = ()
     """Aliases that a host must have for it."""
@@ -85,6 +90,7 @@ class Node(Wired):
         answer_type: Any = None,
         on_unknown: Literal["rerun", "stop"] = "rerun",
         probe: Callable[..., Any] | None = None,
+        identifier: str = "",
     ) -> None:
         if not callable(fn) or isinstance(fn, type):
             raise BadRequest(
@@ -112,6 +118,7 @@ class Node(Wired):
         self.on_unknown, self.probe = on_unknown, probe
         self.announces = _check_unknown(self)
         """True if a call is recorded before it is made, so that one that never reported is known of."""
+        self.identifier = _identifier(identifier, self.name)
         self.is_async = _is_async(fn)
         hints = hints_of(fn)
         self.returns = hints.get("return", UNKNOWN)
@@ -252,7 +259,7 @@ class Node(Wired):
             shape["over"] = [list(self.over.params), self.over.mode, self.over.on_error.value]
             shape["inner_outputs"] = list(self.inner_outputs)
         if self.halts:
-            shape["halts"] = self.identifier
+            shape["halts"] = self.identifier if self.is_built_in else ""
         if self.over is not None or self.inner is not None:
             shape["params"] = [p.name for p in self.params]
         return shape
@@ -324,6 +331,7 @@ def node(
     answer_type: Any = None,
     on_unknown: Literal["rerun", "stop"] = "rerun",
     probe: Callable[..., Any] | None = None,
+    identifier: str = "",
 ) -> Callable[[Callable[..., Any]], Node]: ...
 def node(fn: Callable[..., Any] | None = None, **options: Any) -> Any:
     """Turn a function into a node: its parameters are its inputs, `output=` names what it writes.
@@ -342,6 +350,7 @@ def node(fn: Callable[..., Any] | None = None, **options: Any) -> Any:
     probe            a function of the inputs and `idempotency_key` that is asked first in that case, and
                      returns `Done(value)` if the effect has happened
     answer_type      what the answer to its wait must be; by default what the function's annotation says
+    identifier       what the Flow IR calls the function; by default `module:name`
     """
     _check_options("@node", options)
     return Node(fn, **options) if fn is not None else lambda f: Node(f, **options)
@@ -392,6 +401,15 @@ def _check_unknown(node: Node) -> bool:
 
 def _is_text(value: object) -> bool:
     return isinstance(value, str) and value != ""
+
+
+def _identifier(given: Any, name: str) -> str:
+    if not isinstance(given, str) or given.startswith(BUILT_IN):
+        raise BadRequest(
+            f"node {name!r}: identifier is {given!r}.",
+            fix=f"Give text that does not begin with {BUILT_IN!r}.",
+        )
+    return given
 
 
 def _names(output: Any, name: str) -> tuple[str, ...]:

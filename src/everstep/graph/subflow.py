@@ -20,6 +20,9 @@ class Subflow(Node):
     it is kept but what is lifted, and a crash inside runs it again from its beginning.
     """
 
+    flow: Any = None
+    """The flow that it was made from; none if the plan was read from a store."""
+
     def __init__(
         self,
         plan: Plan,

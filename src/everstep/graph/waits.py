@@ -89,6 +89,8 @@ def literal(value: Any) -> Any:
 class WaitNode(Node):
     """A node whose every visit waits."""
 
+    is_built_in = True
+
     def __init__(
         self,
         name: str,

@@ -8,7 +8,7 @@ two branches; to run `a` before both, write `a >> (b | c)`.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
@@ -111,8 +111,8 @@ class Group(Wired):
         self.leaves: tuple[Wired, ...] = tuple(leaf for m in self.members for leaf in _leaves(m))
         self.name = _checked_name(name, "group")
         self._given = (join, policy)
-        self.join, self.policy = _agree(
-            _sized(_join_of(join), len(self.members)), _sized(_policy_of(policy), len(self.members))
+        self.join, self.policy = settled_rules(
+            _join_of(join), _policy_of(policy), [_name_of(m) for m in self.members]
         )
         _check_members(self)
 
@@ -213,8 +213,17 @@ def quorum(count: int | None = None) -> Policy:
     return Policy("quorum", count=0 if count is None else _whole(count, "quorum"))
 
 
-def flatten(items: Iterable[Any] | Wired) -> Layout:
-    """Read nodes, control edges and joins from nodes and expressions."""
+def settled_rules(join: Join | None, policy: Policy | None, members: Sequence[str]) -> tuple[Join, Policy]:
+    """Return join and policy of a group as they imply each other, or raise what is wrong with them."""
+    agreed = _agree(_sized(join, len(members)), _sized(policy, len(members)))
+    _check_critical(agreed[1], members)
+    return agreed
+
+
+def flatten(items: Iterable[Any] | Wired | Layout) -> Layout:
+    """Read nodes, control edges and joins from nodes and expressions; a layout is handed on."""
+    if isinstance(items, Layout):
+        return items
     nodes: dict[int, Any] = {}
     edges: dict[tuple[str, str], None] = {}
     joins: dict[str, JoinSpec] = {}
@@ -409,10 +418,13 @@ def _check_members(group: Group) -> None:
                 f"two members of a group are called {name!r}, so their outcomes cannot be told apart.",
                 fix="Name a branch: chain(..., name=...).",
             )
-    for name in group.policy.names:
-        if name not in by_name:
-            close = difflib.get_close_matches(name, by_name, n=1)
-            fix = f"Did you mean {close[0]!r}?" if close else f"Its members are {', '.join(by_name)}."
+
+
+def _check_critical(policy: Policy, members: Sequence[str]) -> None:
+    for name in policy.names:
+        if name not in members:
+            close = difflib.get_close_matches(name, members, n=1)
+            fix = f"Did you mean {close[0]!r}?" if close else f"Its members are {', '.join(members)}."
             raise BadRequest(f"critical names {name!r}, which is no member of the group.", fix=fix)
 
 

@@ -267,7 +267,7 @@ def answer_type_of(node: Node) -> Any:
     """Return what an answer to this node's wait must be, or none if anything will do."""
     if node.answer_type is not None:
         return node.answer_type
-    if node.identifier or node.returns is UNKNOWN or node.returns in (Wait, None, type(None), Any):
+    if node.is_built_in or node.returns is UNKNOWN or node.returns in (Wait, None, type(None), Any):
         return None
     members = get_args(node.returns)
     if Wait in members:

@@ -1,0 +1,127 @@
+"""The options of nodes and flows, from the IR."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any, Final
+
+from everstep.errors import EverstepError
+from everstep.graph.hints import UNKNOWN
+from everstep.graph.ir.names import Json
+from everstep.graph.ir.registry import LookUp
+from everstep.graph.node import Node
+from everstep.model.durability import Durability, Interval
+from everstep.model.durations import span_of
+from everstep.model.retry import Retry
+
+FOR_FUNCTIONS: Final = (
+    *("idempotency", "retry", "timeout_s", "max_visits", "persist", "skip_on_resume", "requires"),
+    *("on_unknown", "probe"),
+)
+"""Fields of a node that only a function of one's own has."""
+
+Read = Callable[["Options", Json], Any]
+
+
+class Options:
+    """Reads the options of one node."""
+
+    def __init__(self, look_up: LookUp, alias: str, path: str) -> None:
+        self._look_up = look_up
+        self._alias = alias
+        self._path = path
+
+    def read(self, ir: Mapping[str, Json], base: Node | None) -> dict[str, Any]:
+        """Return the options of `Node`: as the IR says, else as the registry's node has them."""
+        found: dict[str, Any] = {}
+        for option, (field, read) in OPTIONS.items():
+            if field in ir:
+                try:
+                    found[option] = read(self, ir[field])
+                except EverstepError as error:
+                    self._look_up.faults.take(error, f"{self._path}.{field}")
+            elif base is not None:
+                found[option] = getattr(base, option)
+        halts = ir.get("durability", {}).get("halts")
+        if halts is not None or base is not None:
+            found["halts"] = base.halts if halts is None and base is not None else halts
+        return found
+
+    def answer(self, ir: Json) -> Any:
+        """Return what an answer must be: a type, a JSON Schema, or anything."""
+        if ir is None or "schema" in ir:
+            return None if ir is None else ir["schema"]
+        return self._look_up.type(ir["type"], f"{self._alias}/answer", f"{self._path}.answer")
+
+    def _key(self, ir: Json) -> Any:
+        if ir is None or "key" in ir:
+            return None if ir is None else ir["key"]
+        place, path = f"{self._alias}/idempotency", f"{self._path}.idempotency.function"
+        return self._look_up.function(ir["function"], place, path)
+
+    def _probe(self, ir: Json) -> Any:
+        if ir is None:
+            return None
+        return self._look_up.function(ir, f"{self._alias}/probe", f"{self._path}.probe")
+
+    def _retry(self, ir: Json) -> Retry:
+        if ir is None:
+            return Retry.of(None)
+        names = {"first_s": "first", "factor": "factor", "most_s": "most", "jitter": "jitter"}
+        pauses: dict[str, Any] = {option: float(ir[field]) for field, option in names.items() if field in ir}
+        if "on" in ir:
+            kinds = [
+                self._look_up.type(kind, f"{self._alias}/retry/{k}", f"{self._path}.retry.on[{k}]")
+                for k, kind in enumerate(ir["on"])
+            ]
+            pauses["on"] = tuple(kind for kind in kinds if kind is not UNKNOWN)
+        return Retry(ir["times"], **pauses)
+
+
+OPTIONS: Final[Mapping[str, tuple[str, Read]]] = {
+    "effects": ("effects", lambda _, ir: ir),
+    "determinism": ("determinism", lambda _, ir: ir),
+    "idempotency_key": ("idempotency", Options._key),
+    "retry": ("retry", Options._retry),
+    "timeout": ("timeout_s", lambda _, ir: None if ir is None else float(ir)),
+    "max_visits": ("max_visits", lambda _, ir: ir),
+    "persist": ("persist", lambda _, ir: ir),
+    "skip_on_resume": ("skip_on_resume", lambda _, ir: ir),
+    "requires": ("requires", lambda _, ir: ir),
+    "on_unknown": ("on_unknown", lambda _, ir: ir),
+    "probe": ("probe", Options._probe),
+    "answer_type": ("answer", Options.answer),
+}
+"""By option of `Node`: the field in the IR, and how it is read."""
+
+
+def durability_from_ir(ir: Json) -> Durability:
+    """Read how a flow wants to be kept: a mode's name, or an object."""
+    if isinstance(ir, str):
+        return Durability.of(ir)
+    given: dict[str, Any] = {
+        field: ir[field]
+        for field in ("mode", "flush", "retry_on_lease_conflict", "max_resume_attempts", "on_store_failure")
+        if field in ir
+    }
+    if "blob_threshold_bytes" in ir:
+        given["blob_threshold"] = ir["blob_threshold_bytes"]
+    for field in ("checkpoint_ttl", "retain_completed_for", "lease_ttl"):
+        if ir.get(field) is not None:
+            given[field] = _span(ir[field], field)
+    return Durability(interval=_interval(ir.get("checkpoint_interval")), **given)
+
+
+def _interval(ir: Json) -> Interval:
+    if ir is None or isinstance(ir, int):
+        return ir
+    steps, time = ir.get("steps"), ir.get("time")
+    span = None if time is None else _span(time, "checkpoint_interval")
+    if steps is None or span is None:
+        return span if steps is None else int(steps)
+    return steps, span
+
+
+def _span(ir: Json, what: str) -> timedelta:
+    return span_of(ir, what) if isinstance(ir, str) else timedelta(milliseconds=ir)

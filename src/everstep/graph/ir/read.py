@@ -1,0 +1,164 @@
+"""From an IR and a registry to a flow."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from everstep.errors import EverstepError
+from everstep.graph.ir.check import DEEPEST, Checker, Faults
+from everstep.graph.ir.names import Json
+from everstep.graph.ir.nodes import Nodes, Surfaces
+from everstep.graph.ir.options import durability_from_ir
+from everstep.graph.ir.registry import LookUp, Registry
+from everstep.graph.ir.write import JOIN, KEYS, ReadFrom, edges_of
+from everstep.graph.node import Node
+from everstep.graph.wiring import JoinSpec, Layout
+
+if TYPE_CHECKING:
+    from everstep.graph.flow import Flow
+
+Entry = tuple[str, dict[str, Json]]
+
+
+F = TypeVar("F", bound="Flow")
+
+
+def read(make: type[F], ir: object, registry: Registry) -> F:
+    """Return the flow that an IR describes, or raise `IrInvalid` with everything that is wrong."""
+    faults = Faults()
+    plain = _as_json(ir, faults)
+    name = plain.get("name") if isinstance(plain, dict) else None
+    flow = Reader(make, registry, faults).flow(plain, "$", 0) if not faults.found else None
+    faults.raise_if_any(f"the IR of {name!r}" if isinstance(name, str) else "the IR")
+    assert flow is not None
+    return flow
+
+
+def _as_json(ir: object, faults: Faults) -> Json:
+    """Return a copy that nobody else can change."""
+    try:
+        return json.loads(json.dumps(ir, allow_nan=False))
+    except (TypeError, ValueError, RecursionError) as error:
+        faults.add("ir.shape", "$", f"it is no JSON: {error}.", "Give what json.loads returns.")
+        return None
+
+
+class Reader(Generic[F]):
+    """Reads flows, one inside the other, and goes on after a fault to find the next."""
+
+    def __init__(self, make: type[F], registry: Registry, faults: Faults) -> None:
+        self._make = make
+        self._registry = registry
+        self._faults = faults
+        self._checker = Checker(faults)
+
+    def flow(self, ir: Json, path: str, depth: int) -> F | None:
+        """Return a flow, or none if something is wrong with it or inside it."""
+        if depth > DEEPEST:
+            self._faults.add("ir.shape", path, f"more than {DEEPEST} flows are inside each other.")
+            return None
+        before = len(self._faults.found)
+        if not self._checker.header(ir, path):
+            self._checker_parts(ir, path)
+            return None
+        entries = self._checker.sound(ir, "nodes", path)
+        surfaces = Surfaces(self._checker.sound(ir, "control_surfaces", path), self._faults)
+        edges = self._checker.sound(ir, "edges", path)
+        look_up = LookUp(self._registry, self._faults)
+        nodes = Nodes(look_up, surfaces, self._faults, lambda inner, at: self.flow(inner, at, depth + 1))
+        made = [nodes.node(entry, at) for at, entry in entries]
+        self._names(ir, entries, surfaces, edges, path)
+        channel = self._channel(ir.get("channel"), look_up, path)
+        if len(self._faults.found) > before:
+            return None
+        layout = _layout(made, edges)
+        flow = self._build(ir, layout, channel, path)
+        if flow is None:
+            return None
+        self._agrees(flow, edges)
+        flow.read_from = ReadFrom(ir, look_up.names, look_up.found)
+        return flow
+
+    def _checker_parts(self, ir: Json, path: str) -> None:
+        """Say what is wrong with the parts of a flow whose header is no good."""
+        for part in ("nodes", "control_surfaces", "edges"):
+            if isinstance(ir, dict) and isinstance(ir.get(part), list):
+                self._checker.sound(ir, part, path)
+
+    def _build(self, ir: dict[str, Json], layout: Layout, channel: Json, path: str) -> F | None:
+        policies = ir.get("policies", {})
+        limits = policies.get("limits", {})
+        by_name = {n.name: n for n in layout.nodes if isinstance(n, Node)}
+        try:
+            return self._make(
+                ir["name"],
+                layout,
+                entry=ir.get("entry", ()),
+                tasks=[by_name[name] for name in ir.get("tasks", ())],
+                channel=channel,
+                durability=durability_from_ir(policies.get("durability", "partial")),
+                version=ir.get("version", "1"),
+                max_steps=limits.get("max_steps", 10_000),
+                max_visits=limits.get("max_visits"),
+                max_concurrency=limits.get("max_concurrency"),
+                auto_checkpoint=policies.get("auto_checkpoint"),
+            )
+        except EverstepError as error:
+            self._faults.take(error, path)
+            return None
+
+    def _channel(self, ir: Json, look_up: LookUp, path: str) -> dict[str, Any] | None:
+        if ir is None:
+            return None
+        return {
+            key: look_up.type(hint, f"@channel/{key}", f"{path}.channel.{key}") for key, hint in ir.items()
+        }
+
+    def _names(
+        self, ir: dict[str, Json], nodes: list[Entry], surfaces: Surfaces, edges: list[Entry], path: str
+    ) -> None:
+        """Note names of nodes that the flow does not have, where the flow itself would not."""
+        given = ir.get("nodes", ())
+        known = {n["alias"] for n in given if isinstance(n, dict) and isinstance(n.get("alias"), str)}
+        tasks = [(f"{path}.tasks[{k}]", name) for k, name in enumerate(ir.get("tasks", ()))]
+        joins = {entry["alias"] for _, entry in nodes if entry.get("identifier") == JOIN}
+        ends = [(f"{at}.{end}", edge[end]) for at, edge in edges for end in ("from", "to")]
+        for at, name in [*tasks, *surfaces.named(), *ends]:
+            if name not in known:
+                self._faults.add(
+                    "ir.unknown_node", at, f"there is no node {name!r}.", "Name a node by alias."
+                )
+        for at, name in tasks:
+            if name in joins:
+                self._faults.add("ir.unknown_node", at, f"{name!r} is a join, not a task.")
+        control = {(edge["from"], edge["to"]) for _, edge in edges if "value" not in edge}
+        for at, last, join in surfaces.meetings():
+            if (last, join) not in control:
+                self._faults.add(
+                    "ir.contradiction", at, f"no edge leads from {last!r} to the join {join!r}.", "Add it."
+                )
+
+    def _agrees(self, flow: Flow, edges: list[Entry]) -> None:
+        """Note edges that the names which nodes read and write do not give."""
+        written = {_ends(edge) for edge in edges_of(flow)}
+        for at, edge in edges:
+            if _ends(edge) not in written:
+                message = f"{edge['to']!r} does not read {edge['value']!r} from {edge['from']!r}."
+                self._faults.add(
+                    "ir.contradiction", at, message, "Drop the edge, or mend inputs and outputs."
+                )
+
+
+def _ends(edge: dict[str, Json]) -> tuple[Json, ...]:
+    return tuple(edge.get(field) for field in KEYS["edges"])
+
+
+def _layout(nodes: Sequence[Node | JoinSpec | None], edges: list[Entry]) -> Layout:
+    control = [(edge["from"], edge["to"]) for _, edge in edges if "value" not in edge]
+    return Layout(
+        tuple(n for n in nodes if isinstance(n, Node)),
+        tuple(dict.fromkeys(control)),
+        tuple(n for n in nodes if isinstance(n, JoinSpec)),
+    )
