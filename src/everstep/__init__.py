@@ -19,8 +19,11 @@ from everstep.client.views import (
 from everstep.errors import EverstepError
 from everstep.graph.channel import Channel
 from everstep.graph.context import Context
+from everstep.graph.diagnostics import Diagnostic, Diagnostics
 from everstep.graph.flow import Flow
 from everstep.graph.node import END, Gate, Node, ifelse, node, route
+from everstep.graph.profiles import Profile, Registry
+from everstep.graph.validate import Offers, validate
 from everstep.graph.wiring import at_least, chain, critical, parallel, quorum
 from everstep.model.durability import Durability
 from everstep.model.enums import Status
@@ -36,6 +39,8 @@ __all__ = [
     "CheckpointInfo",
     "Context",
     "Delivery",
+    "Diagnostic",
+    "Diagnostics",
     "Diff",
     "Divergence",
     "Durability",
@@ -47,6 +52,9 @@ __all__ = [
     "Host",
     "ItemError",
     "Node",
+    "Offers",
+    "Profile",
+    "Registry",
     "Replay",
     "Retry",
     "RunInfo",
@@ -64,5 +72,6 @@ __all__ = [
     "parallel",
     "quorum",
     "route",
+    "validate",
     "wait",
 ]

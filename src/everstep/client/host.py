@@ -23,6 +23,7 @@ from everstep.client.views import (
 from everstep.codec.values import Values
 from everstep.errors import BadRequest
 from everstep.graph.flow import Flow
+from everstep.graph.validate import Offers, Rule
 from everstep.model.durability import Durability
 from everstep.model.durations import span_of
 from everstep.model.enums import Mode, Status
@@ -68,6 +69,7 @@ class AsyncHost:
         notifiers: Mapping[str, Notifier] | None = None,
         max_durability_mode: Mode | Literal["off", "partial", "strong"] = Mode.STRONG,
         provides: Iterable[str] = (),
+        rules: Iterable[Rule] = (),
     ) -> None:
         clock = clock or SystemClock()
         if url is None and create:
@@ -90,6 +92,7 @@ class AsyncHost:
             notifiers=notifiers,
             max_mode=Mode.OFF if opened.url == NO_STORE else Durability(max_durability_mode).mode,
             provides=provides,
+            rules=rules,
         )
         self._runs = Runs(self._services, LeaseKeeper(opened.store, clock))
         self._answers = Answers(self._services, self._runs.keeper)
@@ -112,6 +115,11 @@ class AsyncHost:
     def durability(self) -> HostDurability:
         """The services that waiting rests on, as far as this host has them."""
         return Bundle(self._services)
+
+    @property
+    def offers(self) -> Offers:
+        """What this host has for the flows that run on it, as `validate` asks for it."""
+        return self._services.offers
 
     @property
     def values(self) -> Values:

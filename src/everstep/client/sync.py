@@ -30,6 +30,7 @@ from everstep.client.views import (
 from everstep.codec.values import Values
 from everstep.errors import BadRequest
 from everstep.graph.flow import Flow
+from everstep.graph.validate import Offers, Rule
 from everstep.model.enums import Mode, Status
 from everstep.model.records import CheckpointRecord
 from everstep.model.waits import WaitStatus
@@ -136,6 +137,7 @@ class Host:
         notifiers: Mapping[str, Notifier] | None = None,
         max_durability_mode: Mode | Literal["off", "partial", "strong"] = Mode.STRONG,
         provides: Iterable[str] = (),
+        rules: Iterable[Rule] = (),
     ) -> None:
         self._host = AsyncHost(
             url,
@@ -151,6 +153,7 @@ class Host:
             notifiers=notifiers,
             max_durability_mode=max_durability_mode,
             provides=provides,
+            rules=rules,
         )
         self._lanes = _Lanes(self._host)
 
@@ -167,6 +170,11 @@ class Host:
     def durability(self) -> HostDurability:
         """The services that waiting rests on, as far as this host has them."""
         return self._host.durability
+
+    @property
+    def offers(self) -> Offers:
+        """What this host has for the flows that run on it, as `validate` asks for it."""
+        return self._host.offers
 
     @property
     def values(self) -> Values:

@@ -8,8 +8,13 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from copy import copy
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 from everstep.codec.values import Values
+from everstep.graph.flow import Flow
+from everstep.graph.validate import Offers, Rule
+from everstep.model.durability import Durability
 from everstep.model.enums import Mode
 from everstep.ports.durability import Notifier, ResumeScheduler
 from everstep.ports.store import BlockingStore, CheckpointBlobStore, CheckpointStore
@@ -19,6 +24,15 @@ from everstep.runtime.events import Listener
 from everstep.runtime.notifiers import Notifiers
 from everstep.runtime.scheduling import Schedulers
 from everstep.runtime.tokens import Tokens
+
+
+class Cleared(NamedTuple):
+    """A flow that was found to be without errors."""
+
+    durability: Durability
+    """What it asked for."""
+    ready: Flow | None
+    """The flow as this host runs it, if not as it is."""
 
 
 class Services:
@@ -42,6 +56,7 @@ class Services:
         notifiers: Mapping[str, Notifier] | None = None,
         max_mode: Mode = Mode.STRONG,
         provides: Iterable[str] = (),
+        rules: Iterable[Rule] = (),
     ) -> None:
         self.store = store
         self.blocking = store if isinstance(store, BlockingStore) else None
@@ -66,6 +81,11 @@ class Services:
         blob = ("checkpoint_blob_store",) if blobs is not None and kept else ()
         self.provided = frozenset({*kept, *blob, *provides})
         """The names of the services that nodes may require."""
+        self.offers = Offers(
+            self.provided, self.schedulers.aliases, self.notifiers.aliases, max_mode, tuple(rules)
+        )
+        self.cleared: WeakKeyDictionary[Flow, Cleared] = WeakKeyDictionary()
+        """Flows that may start here, as they were when that was found out."""
         self.committer = Committer(store, self.blocking, clock)
         self.max_threads = max_threads
         self._threads = _Threads(max_threads)
