@@ -23,6 +23,7 @@ from everstep.graph.diagnostics import Diagnostic, Diagnostics
 from everstep.graph.flow import Flow
 from everstep.graph.node import END, Gate, Node, ifelse, node, route
 from everstep.graph.profiles import Profile, Registry
+from everstep.graph.report import DurabilityReport, Segment, report
 from everstep.graph.validate import Offers, validate
 from everstep.graph.wiring import at_least, chain, critical, parallel, quorum
 from everstep.model.durability import Durability
@@ -44,6 +45,7 @@ __all__ = [
     "Diff",
     "Divergence",
     "Durability",
+    "DurabilityReport",
     "END",
     "Event",
     "EverstepError",
@@ -60,6 +62,7 @@ __all__ = [
     "RunInfo",
     "RunResult",
     "RunState",
+    "Segment",
     "Status",
     "WaitInfo",
     "__version__",
@@ -71,6 +74,7 @@ __all__ = [
     "notify",
     "parallel",
     "quorum",
+    "report",
     "route",
     "validate",
     "wait",

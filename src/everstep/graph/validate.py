@@ -56,6 +56,17 @@ class HasOffers(Protocol):
     def offers(self) -> Offers: ...
 
 
+def offers_of(host: HasOffers | Offers | None) -> Offers | None:
+    """Return what a host has; what is no host says so itself."""
+    return host if host is None or isinstance(host, Offers) else host.offers
+
+
+def mode_on(flow: Flow, host: HasOffers | Offers | None) -> Mode:
+    """Return what a host makes of a flow's mode: without a store nothing is kept."""
+    offers = offers_of(host)
+    return Mode.OFF if offers is not None and offers.max_mode is Mode.OFF else flow.durability.mode
+
+
 def validate(flow: Flow, host: HasOffers | Offers | None = None, rules: Iterable[Rule] = ()) -> Diagnostics:
     """Return everything that is wrong or odd about a flow; with a host, also what the host lacks.
 
@@ -63,7 +74,7 @@ def validate(flow: Flow, host: HasOffers | Offers | None = None, rules: Iterable
     """
     if not isinstance(flow, Flow):
         raise BadRequest(f"{flow!r} is not a flow.", fix="Build one with Flow(name, nodes).")
-    offers = host if host is None or isinstance(host, Offers) else host.offers
+    offers = offers_of(host)
     subject = Subject(flow, offers)
     found = list(flow.problems)
     for check in CHECKS:
@@ -80,9 +91,7 @@ class Subject:
         self.flow = flow
         self.offers = offers
         self.plan: Plan | None = getattr(flow, "plan", None)
-        wanted = flow.durability.mode
-        self.mode = Mode.OFF if offers is not None and offers.max_mode is Mode.OFF else wanted
-        """What the host makes of the flow's mode: without a store nothing is kept."""
+        self.mode = mode_on(flow, offers)
 
     @cached_property
     def nodes(self) -> list[tuple[str, Node]]:
