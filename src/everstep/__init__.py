@@ -19,9 +19,13 @@ from everstep.client.views import (
 from everstep.errors import EverstepError
 from everstep.graph.channel import Channel
 from everstep.graph.context import Context
+from everstep.graph.diagnostics import Diagnostic, Diagnostics
 from everstep.graph.flow import Flow
 from everstep.graph.node import END, Gate, Node, ifelse, node, route
+from everstep.graph.profiles import Profile, Registry
+from everstep.graph.report import DurabilityReport, Segment, report
 from everstep.graph.unknown import Done
+from everstep.graph.validate import Offers, validate
 from everstep.graph.wiring import at_least, chain, critical, parallel, quorum
 from everstep.model.durability import Durability
 from everstep.model.enums import Status
@@ -37,10 +41,13 @@ __all__ = [
     "CheckpointInfo",
     "Context",
     "Delivery",
+    "Diagnostic",
+    "Diagnostics",
     "Diff",
     "Divergence",
     "Done",
     "Durability",
+    "DurabilityReport",
     "END",
     "Event",
     "EverstepError",
@@ -49,11 +56,15 @@ __all__ = [
     "Host",
     "ItemError",
     "Node",
+    "Offers",
+    "Profile",
+    "Registry",
     "Replay",
     "Retry",
     "RunInfo",
     "RunResult",
     "RunState",
+    "Segment",
     "Status",
     "WaitInfo",
     "__version__",
@@ -65,6 +76,8 @@ __all__ = [
     "notify",
     "parallel",
     "quorum",
+    "report",
     "route",
+    "validate",
     "wait",
 ]

@@ -39,6 +39,9 @@ EverstepError
 ├── NotifyFailed              notifier.failed          somebody could not be told of a wait
 ├── ServiceMissing            DAG-CKPT-003             the host lacks a service that the flow needs
 ├── HaltNeedsDurability       DAG-CKPT-002             a node that halts, in a flow that is kept nowhere
+├── NotCheckpointable         DAG-CKPT-001             a node that cannot be checkpointed, in a strong flow
+├── KeyMissing                DAG-CKPT-004             an effect that a resume may repeat, without a key
+├── NotReplayable             DAG-CKPT-005             a stream that cannot be replayed, in a strong flow
 ├── TooLarge                  request.too_large        a body above the limit
 ├── Unauthorized              request.unauthorized     no bearer token, or a wrong one
 ├── Forbidden                 request.forbidden        a request that a web page elsewhere may have sent
@@ -275,6 +278,24 @@ class ServiceMissing(EverstepError):
 
 class HaltNeedsDurability(EverstepError):
     code = "DAG-CKPT-002"
+    exit_code = 2
+    http_status = 422
+
+
+class NotCheckpointable(EverstepError):
+    code = "DAG-CKPT-001"
+    exit_code = 2
+    http_status = 422
+
+
+class KeyMissing(EverstepError):
+    code = "DAG-CKPT-004"
+    exit_code = 2
+    http_status = 422
+
+
+class NotReplayable(EverstepError):
+    code = "DAG-CKPT-005"
     exit_code = 2
     http_status = 422
 

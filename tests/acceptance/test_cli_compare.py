@@ -42,7 +42,7 @@ def big(total: float):
 def small(total: float):
     return "small"
 
-@node(output="receipt", effects="effectful")
+@node(output="receipt", effects="effectful", idempotency_key="auto")
 def charge(total: float):
     with open("charged", "a") as charged:
         charged.write("x")

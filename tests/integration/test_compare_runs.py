@@ -579,7 +579,7 @@ def test_a_gate_is_replayed_by_its_decision(host: Host) -> None:
 def test_an_effect_is_refused_unless_it_is_allowed(host: Host) -> None:
     sent: list[int] = []
 
-    @node(output="receipt", effects="effectful")
+    @node(output="receipt", effects="effectful", idempotency_key="auto")
     def send(n: int) -> int:
         sent.append(n)
         return n
@@ -640,7 +640,7 @@ def test_async_nodes_generators_and_time_limits_are_called_as_in_a_run(host: Hos
         await asyncio.sleep(0)
         return n
 
-    @node(output="chunks")
+    @node(output="chunks", replayable=True)
     def streams(n: int) -> Iterator[int]:
         yield from range(n)
 

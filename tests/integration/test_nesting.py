@@ -185,10 +185,10 @@ def test_a_node_that_may_halt_is_refused_inside_an_atomic_flow() -> None:
 
     inner = Flow("inner", [ask])
     with pytest.raises(FlowError, match=r"'ask' may halt.*durability='nested'.*move the node out"):
-        inner.as_node(durability="atomic")
+        Flow("outer", [inner.as_node(durability="atomic")])
     deep = Flow("deep", [inner.as_node()])
     with pytest.raises(FlowError, match="'inner/ask' may halt"):
-        deep.as_node(durability="atomic")
+        Flow("outer", [deep.as_node(durability="atomic")])
 
 
 def test_a_failure_inside_fails_the_run_and_a_resume_goes_on_inside(host: Host) -> None:

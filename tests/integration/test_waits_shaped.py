@@ -74,8 +74,9 @@ def test_a_wait_halts_the_flows_around_it(host: Host) -> None:
 
 
 def test_nothing_waits_inside_an_atomic_flow() -> None:
+    inner = Flow("inner", [wait.approval("ok")]).as_node(durability="atomic")
     with pytest.raises(FlowError, match="ok"):
-        Flow("inner", [wait.approval("ok")]).as_node(durability="atomic")
+        Flow("outer", [inner])
 
 
 # -- maps -------------------------------------------------------------------------------------------------

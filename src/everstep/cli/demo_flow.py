@@ -19,7 +19,7 @@ from everstep import Context, Flow, Retry, ifelse, node
 # -- the flow ---------------------------------------------------------------------------------------------
 
 
-@node(output="reservation", effects="effectful")
+@node(output="reservation", effects="effectful", idempotency_key="auto")
 def reserve(order_id: str) -> str:
     """Take the goods off the shelf."""
     work("reserve")
@@ -40,7 +40,7 @@ def invoice(order_id: str, receipt: str) -> str:
     return f"invoice for {order_id}, paid with {receipt}"
 
 
-@node(output="parcel", effects="effectful")
+@node(output="parcel", effects="effectful", idempotency_key="auto")
 def pack(reservation: str, receipt: str) -> dict[str, int]:
     """Pack the goods; it takes a while."""
     work("pack")
@@ -65,7 +65,7 @@ def ship_by_train(order_id: str, parcel: dict[str, int]) -> str:
     return f"RAIL-{order_id}"
 
 
-@node(output="message", effects="effectful")
+@node(output="message", effects="effectful", idempotency_key="auto")
 def notify(tracking: str, invoice: str) -> str:
     """Tell the customer."""
     work("notify")

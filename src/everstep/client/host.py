@@ -24,6 +24,7 @@ from everstep.client.views import (
 from everstep.codec.values import Values
 from everstep.errors import BadRequest
 from everstep.graph.flow import Flow
+from everstep.graph.validate import Offers, Rule
 from everstep.model.durability import Durability
 from everstep.model.durations import span_of
 from everstep.model.enums import Mode, Status
@@ -72,6 +73,7 @@ class AsyncHost:
         max_durability_mode: Mode | Literal["off", "partial", "strong"] = Mode.STRONG,
         provides: Iterable[str] = (),
         spool: str | Path | None = None,
+        rules: Iterable[Rule] = (),
     ) -> None:
         clock = clock or SystemClock()
         if url is None and create:
@@ -95,6 +97,7 @@ class AsyncHost:
             max_mode=Mode.OFF if opened.url == NO_STORE else Durability(max_durability_mode).mode,
             provides=provides,
             spool=Spool(spool_folder(opened.url, spool)),
+            rules=rules,
         )
         self._runs = Runs(self._services, LeaseKeeper(opened.store, clock))
         self._answers = Answers(self._services, self._runs.keeper)
@@ -117,6 +120,11 @@ class AsyncHost:
     def durability(self) -> HostDurability:
         """The services that waiting rests on, as far as this host has them."""
         return Bundle(self._services)
+
+    @property
+    def offers(self) -> Offers:
+        """What this host has for the flows that run on it, as `validate` asks for it."""
+        return self._services.offers
 
     @property
     def values(self) -> Values:

@@ -31,6 +31,7 @@ from everstep.client.views import (
 from everstep.codec.values import Values
 from everstep.errors import BadRequest
 from everstep.graph.flow import Flow
+from everstep.graph.validate import Offers, Rule
 from everstep.model.enums import Mode, Status
 from everstep.model.records import CheckpointRecord
 from everstep.model.waits import WaitStatus
@@ -140,6 +141,7 @@ class Host:
         max_durability_mode: Mode | Literal["off", "partial", "strong"] = Mode.STRONG,
         provides: Iterable[str] = (),
         spool: str | Path | None = None,
+        rules: Iterable[Rule] = (),
     ) -> None:
         self._host = AsyncHost(
             url,
@@ -156,6 +158,7 @@ class Host:
             max_durability_mode=max_durability_mode,
             provides=provides,
             spool=spool,
+            rules=rules,
         )
         self._lanes = _Lanes(self._host)
 
@@ -172,6 +175,11 @@ class Host:
     def durability(self) -> HostDurability:
         """The services that waiting rests on, as far as this host has them."""
         return self._host.durability
+
+    @property
+    def offers(self) -> Offers:
+        """What this host has for the flows that run on it, as `validate` asks for it."""
+        return self._host.offers
 
     @property
     def values(self) -> Values:

@@ -6,11 +6,12 @@ import difflib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
-from typing import Any, Final, Literal, NamedTuple, Self, TypeVar, get_args, overload
+from typing import Any, Final, Literal, NamedTuple, Self, TypeVar, overload
 
 from everstep.errors import BadRequest, GateError, OutputError
-from everstep.graph.context import Context
 from everstep.graph.hints import UNKNOWN, hints_of
+from everstep.graph.signatures import Param as Param
+from everstep.graph.signatures import accepted, is_async, read_signature, streams
 from everstep.graph.wiring import Wired
 from everstep.model.enums import Determinism, Effects, OnError, Persist
 from everstep.model.retry import Retry
@@ -23,15 +24,6 @@ BUILT_IN: Final = "std."
 
 F = TypeVar("F", bound=Callable[..., Any])
 KeyRule = str | Callable[..., str] | None
-
-
-class Param(NamedTuple):
-    """One input of a node: the function's parameter and the value's name it is filled from."""
-
-    name: str
-    source: str
-    required: bool
-    hint: Any
 
 
 class MapSpec(NamedTuple):
@@ -91,6 +83,9 @@ class Node(Wired):
         on_unknown: Literal["rerun", "stop"] = "rerun",
         probe: Callable[..., Any] | None = None,
         identifier: str = "",
+        checkpointable: bool | None = None,
+        replayable: bool | None = None,
+        reason: str = "",
     ) -> None:
         if not callable(fn) or isinstance(fn, type):
             raise BadRequest(
@@ -107,6 +102,15 @@ class Node(Wired):
             fix = 'Use "auto", a template, or a function of the inputs.'
             raise BadRequest(f"node {self.name!r}: idempotency_key is {idempotency_key!r}.", fix=fix)
         self.idempotency_key = idempotency_key
+        self.checkpointable = checkpointable
+        """False if a run cannot be resumed behind it; none if it does not say."""
+        self.replayable = replayable
+        """Whether what it streams can be streamed again; none if it does not say."""
+        self.reason = reason
+        """Why it is not checkpointable."""
+        self.streams = streams(fn)
+        """True for a generator: what it yields is collected."""
+        self._check_profile()
         self.is_simple = idempotency_key is None and self.effects is not Effects.EFFECTFUL
         """True if nothing has to be written before it is called."""
         self.retry = Retry.of(retry)
@@ -119,17 +123,38 @@ class Node(Wired):
         self.announces = _check_unknown(self)
         """True if a call is recorded before it is made, so that one that never reported is known of."""
         self.identifier = _identifier(identifier, self.name)
-        self.is_async = _is_async(fn)
+        self.is_async = is_async(fn)
         hints = hints_of(fn)
         self.returns = hints.get("return", UNKNOWN)
-        self.context_param, self.params, self.oddities = _read_signature(fn, hints, tuple(inputs or ()))
+        self.context_param, self.params, self.oddities = read_signature(fn, hints, tuple(inputs or ()))
         self.defaults = {
             p.name: p.default for p in inspect.signature(fn).parameters.values() if p.default is not p.empty
         }
-        self.key_reads = _accepted(idempotency_key) if callable(idempotency_key) else None
+        self.key_reads = accepted(idempotency_key) if callable(idempotency_key) else None
         """The inputs a key function asks for; none if it takes them all."""
         self.__doc__ = fn.__doc__
         self.__name__ = self.name
+
+    def _check_profile(self) -> None:
+        for field in ("checkpointable", "replayable"):
+            said = getattr(self, field)
+            if said is not None and not isinstance(said, bool):
+                raise BadRequest(f"node {self.name!r}: {field} is {said!r}.", fix="Say True or False.")
+        if not isinstance(self.reason, str):
+            raise BadRequest(f"node {self.name!r}: reason is {self.reason!r}.", fix="Give text.")
+
+    @property
+    def id(self) -> str:
+        """What a registry knows it by: its identifier, or the module and name of its function."""
+        name = getattr(self.fn, "__qualname__", type(self.fn).__qualname__)
+        return self.identifier or f"{self.fn.__module__}.{name}"
+
+    def saying(self, **said: Any) -> Self:
+        """Return the node with other attributes, as a registry or a flow declares them."""
+        twin = self._copy(**said)
+        twin.is_simple = twin.idempotency_key is None and twin.effects is not Effects.EFFECTFUL
+        twin.key_reads = None if "idempotency_key" in said else self.key_reads
+        return twin
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.fn(*args, **kwargs)
@@ -332,6 +357,9 @@ def node(
     on_unknown: Literal["rerun", "stop"] = "rerun",
     probe: Callable[..., Any] | None = None,
     identifier: str = "",
+    checkpointable: bool | None = None,
+    replayable: bool | None = None,
+    reason: str = "",
 ) -> Callable[[Callable[..., Any]], Node]: ...
 def node(fn: Callable[..., Any] | None = None, **options: Any) -> Any:
     """Turn a function into a node: its parameters are its inputs, `output=` names what it writes.
@@ -351,6 +379,8 @@ def node(fn: Callable[..., Any] | None = None, **options: Any) -> Any:
                      returns `Done(value)` if the effect has happened
     answer_type      what the answer to its wait must be; by default what the function's annotation says
     identifier       what the Flow IR calls the function; by default `module:name`
+    checkpointable   False, with a reason, if a run cannot be resumed behind it: it holds a connection, say
+    replayable       True for a generator that yields the same again
     """
     _check_options("@node", options)
     return Node(fn, **options) if fn is not None else lambda f: Node(f, **options)
@@ -437,21 +467,6 @@ def _count(value: Any, field: str, name: str) -> int | None:
     return value
 
 
-def _accepted(fn: Callable[..., Any]) -> frozenset[str] | None:
-    params = inspect.signature(fn).parameters.values()
-    if any(p.kind is p.VAR_KEYWORD for p in params):
-        return None
-    return frozenset(p.name for p in params)
-
-
-def _is_async(fn: Callable[..., Any]) -> bool:
-    """True for coroutine functions, async generators, and objects whose call is one."""
-    return any(
-        inspect.iscoroutinefunction(called) or inspect.isasyncgenfunction(called)
-        for called in (fn, getattr(type(fn), "__call__", None))  # noqa: B004  an object may be a node too
-    )
-
-
 def _spell(targets: Iterable[str]) -> str:
     return ", ".join("END" if t == END else repr(t) for t in targets)
 
@@ -468,40 +483,3 @@ def _enum(kind: Any, value: Any, field: str, name: str) -> Any:
     except ValueError:
         known = ", ".join(repr(str(k)) for k in kind)
         raise BadRequest(f"node {name!r}: {field} is {value!r}.", fix=f"Use one of {known}.") from None
-
-
-def _wants_context(hint: object, fn: Callable[..., Any], param: str) -> bool:
-    """True for a parameter annotated `Context`, also when the annotation could not be resolved."""
-    if hint is Context or Context in get_args(hint):
-        return True
-    raw = getattr(fn, "__annotations__", {}).get(param)
-    return isinstance(raw, str) and raw.rpartition(".")[2] == "Context"
-
-
-def _read_signature(
-    fn: Callable[..., Any], hints: Mapping[str, Any], extra: tuple[str, ...]
-) -> tuple[str | None, tuple[Param, ...], tuple[str, ...]]:
-    """Return the context parameter, the inputs, and what cannot be an input."""
-    context: str | None = None
-    params: list[Param] = []
-    oddities: list[str] = []
-    takes_any = False
-    signature = inspect.signature(fn).parameters
-    for p in signature.values():
-        hint = hints.get(p.name, UNKNOWN)
-        if _wants_context(hint, fn, p.name):
-            context = p.name
-        elif p.kind is p.VAR_KEYWORD:
-            takes_any = True
-        elif p.kind in (p.VAR_POSITIONAL, p.POSITIONAL_ONLY):
-            oddities.append(p.name)
-        else:
-            params.append(Param(p.name, p.name, p.default is p.empty, hint))
-    known = {p.name for p in params}
-    if takes_any and not extra:
-        oddities.append("**" + next(p.name for p in signature.values() if p.kind is p.VAR_KEYWORD))
-    if takes_any:
-        params += [Param(name, name, True, UNKNOWN) for name in extra if name not in known]
-    else:
-        oddities += [name for name in extra if name not in known]
-    return context, tuple(params), tuple(oddities)

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from everstep.errors import BadRequest, UnknownNotifier
+from everstep.graph.validate import known_aliases
 from everstep.ports.durability import Notice, Notifier
 from everstep.ports.system import Clock
-from everstep.runtime.scheduling import known_aliases
 from everstep.runtime.tokens import without_tokens
 from everstep.runtime.webhooks import Webhook
 
@@ -54,6 +54,10 @@ class Notifiers:
             alias: notifier.with_clock(clock) if isinstance(notifier, Webhook) else notifier
             for alias, notifier in notifiers.items()
         }
+
+    @property
+    def aliases(self) -> frozenset[str]:
+        return frozenset(self._all)
 
     def of(self, alias: str) -> Notifier:
         """Return the notifier with this alias, or raise `UnknownNotifier`."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
 from everstep.errors import BadRequest, ScheduleNotFound, UnknownScheduler, WaitNotFound
+from everstep.graph.validate import known_aliases
 from everstep.model.durations import moment_of, span_of
 from everstep.model.waits import SettledBy, WaitChange, WaitRow, WaitStatus
 from everstep.ports.durability import Handle, ResumeScheduler, ScheduleState, ScheduleStatus
@@ -91,6 +91,10 @@ class Schedulers:
                 )
         self._all: dict[str, ResumeScheduler] = {**others, STORE: StoreScheduler(store, clock)}
 
+    @property
+    def aliases(self) -> frozenset[str]:
+        return frozenset(self._all)
+
     def of(self, alias: str = STORE) -> ResumeScheduler:
         """Return the scheduler with this alias, or raise `UnknownScheduler`."""
         found = self._all.get(alias) if isinstance(alias, str) else None
@@ -99,14 +103,3 @@ class Schedulers:
                 f"this host has no scheduler {alias!r}.", fix=known_aliases(alias, self._all, "schedulers")
             )
         return found
-
-
-def known_aliases(wanted: object, known: Mapping[str, object], option: str) -> str:
-    """Say what an alias may have been meant to be, and which there are."""
-    names = sorted(name for name in known if name)
-    close = difflib.get_close_matches(str(wanted), names, n=1)
-    if close:
-        return f"Did you mean {close[0]!r}? It has {', '.join(map(repr, names))}."
-    if names:
-        return f"It has {', '.join(map(repr, names))}."
-    return f"It has none; give the host {option}={{{str(wanted)[:40]!r}: ...}}."

@@ -8,8 +8,13 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from copy import copy
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 from everstep.codec.values import Values
+from everstep.graph.flow import Flow
+from everstep.graph.validate import Offers, Rule
+from everstep.model.durability import Durability
 from everstep.model.enums import Mode
 from everstep.ports.durability import Notifier, ResumeScheduler
 from everstep.ports.store import BlockingStore, CheckpointBlobStore, CheckpointStore
@@ -20,6 +25,15 @@ from everstep.runtime.notifiers import Notifiers
 from everstep.runtime.scheduling import Schedulers
 from everstep.runtime.spool import Spool
 from everstep.runtime.tokens import Tokens
+
+
+class Cleared(NamedTuple):
+    """A flow that was found to be without errors."""
+
+    durability: Durability
+    """What it asked for."""
+    ready: Flow | None
+    """The flow as this host runs it, if not as it is."""
 
 
 class Services:
@@ -44,6 +58,7 @@ class Services:
         max_mode: Mode = Mode.STRONG,
         provides: Iterable[str] = (),
         spool: Spool,
+        rules: Iterable[Rule] = (),
     ) -> None:
         self.store = store
         self.blocking = store if isinstance(store, BlockingStore) else None
@@ -70,6 +85,11 @@ class Services:
         """The names of the services that nodes may require."""
         self.spool = spool
         """Where commits wait on this machine, for flows that bear a store that fails."""
+        self.offers = Offers(
+            self.provided, self.schedulers.aliases, self.notifiers.aliases, max_mode, tuple(rules)
+        )
+        self.cleared: WeakKeyDictionary[Flow, Cleared] = WeakKeyDictionary()
+        """Flows that may start here, as they were when that was found out."""
         self.committer = Committer(store, self.blocking, clock)
         self.max_threads = max_threads
         self._threads = _Threads(max_threads)

@@ -84,7 +84,7 @@ class Workshop:
         def widen(count: int) -> str:
             return "wide" * 1000 * count
 
-        @node(output="sent", effects="effectful", retry=2)
+        @node(output="sent", effects="effectful", idempotency_key="auto", retry=2)
         def send(wide: str, salt: int) -> int:
             self._tries[salt] += 1
             if self._tries[salt] == 1:

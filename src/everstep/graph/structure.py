@@ -1,0 +1,289 @@
+"""What is checked when a flow is built: its names, its wiring, its types, and what it keeps of its values."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING
+
+from everstep.graph.diagnostics import Diagnostic, Severity
+from everstep.graph.hints import accepts, spell
+from everstep.graph.loops import bits, mask_of, reachable
+from everstep.graph.node import END, Gate, Node
+from everstep.graph.plan import Plan, deep_nodes
+from everstep.graph.waits import answer_hint
+from everstep.model.enums import Effects, Persist
+
+if TYPE_CHECKING:
+    from everstep.graph.flow import Flow
+
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+
+
+def plan_problems(plan: Plan) -> Iterator[Diagnostic]:
+    """Yield what is wrong with a flow whose names and edges are sound."""
+    yield from _writer_problems(plan)
+    yield from _type_problems(plan)
+    yield from _durability_problems(plan)
+    yield from _nesting_problems(plan)
+    yield from _atomic_problems(plan)
+
+
+def did_you_mean(name: str, known: Collection[str]) -> str:
+    """Guess what a name was meant to be."""
+    close = difflib.get_close_matches(name, [k for k in known if k != name], n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def _error(code: str, node: str, message: str, fix: str, edge: tuple[str, str] | None = None) -> Diagnostic:
+    return Diagnostic(code, Severity.ERROR, node, edge, message, fix)
+
+
+def wiring_problems(flow: Flow) -> Iterator[Diagnostic]:
+    """Yield what is wrong with the names of a flow, and with what they lead to."""
+    if not NAME.fullmatch(flow.name):
+        yield _error(
+            "flow.bad_name", "", f"{flow.name!r} is not a flow's name.", "Use letters, digits, . _ -"
+        )
+    if not flow.nodes:
+        yield _error("flow.empty", "", "It has no nodes.", "Give at least one.")
+    names = Counter(n.name for n in flow.nodes if isinstance(n, Node))
+    for n in flow.nodes:
+        if not isinstance(n, Node):
+            fix = (
+                "Put it in as a node: .as_node()."
+                if hasattr(n, "as_node")
+                else "Decorate the function with @node."
+            )
+            yield _error("flow.not_a_node", repr(n), f"{n!r} is not a node.", fix)
+            continue
+        yield from _node_problems(n, names)
+    for name, times in names.items():
+        if times > 1:
+            message = f"Two nodes are called {name!r}."
+            yield _error("flow.duplicate_name", name, message, "Rename one: with_name(...).")
+    yield from _task_problems(flow)
+    yield from _profile_problems(flow, names)
+    for name in flow.entry:
+        if name not in names:
+            fix = f"Name one of the nodes.{did_you_mean(name, names)}"
+            yield _error("flow.unknown_entry", name, f"Entry {name!r} is not a node.", fix)
+
+
+def _profile_problems(flow: Flow, names: Collection[str]) -> Iterator[Diagnostic]:
+    flows = {n.name for n in flow.nodes if isinstance(n, Node) and n.inner is not None}
+    for name in flow.profiles:
+        if name in flows:
+            message = f"{name!r} is a flow; its profile is the worst of its nodes'."
+            fix = "Give the profiles of its nodes to that flow."
+            yield _error("flow.unknown_profile", name, message, fix)
+        elif name not in names:
+            message = f"There is a profile of {name!r}, which is not a node."
+            fix = f"Name one of the nodes.{did_you_mean(name, names)}"
+            yield _error("flow.unknown_profile", name, message, fix)
+
+
+def _task_problems(flow: Flow) -> Iterator[Diagnostic]:
+    wired = {name for edge in flow.edges for name in edge}
+    for task in flow.tasks:
+        if isinstance(task, Node) and task.name in wired:
+            message = f"Task {task.name!r} also stands in a chain."
+            yield _error("flow.wired_task", task.name, message, "List it under tasks= or wire it, not both.")
+
+
+def _node_problems(n: Node, names: Collection[str]) -> Iterator[Diagnostic]:
+    if not NAME.fullmatch(n.name):
+        yield _error(
+            "flow.bad_name", n.name, f"{n.name!r} is not a node's name.", "Pass name= to the decorator."
+        )
+    for odd in n.oddities:
+        message = f"Parameter {odd!r} of {n.name!r} cannot be filled by name."
+        yield _error(
+            "flow.bad_parameter", n.name, message, "Use plain parameters, or **kwargs with inputs=[...]."
+        )
+    for out in n.outputs:
+        if not out.isidentifier() and out != n.result_name:
+            yield _error(
+                "flow.bad_output", n.name, f"{n.name!r} writes {out!r}.", "Output names are identifiers."
+            )
+    if len(set(n.outputs)) < len(n.outputs):
+        yield _error(
+            "flow.bad_output", n.name, f"{n.name!r} writes a name twice.", "Give each output its own name."
+        )
+    if isinstance(n, Gate):
+        if n.outputs:
+            yield _error(
+                "flow.gate_output",
+                n.name,
+                f"Gate {n.name!r} has outputs.",
+                "Gates only choose; drop output=.",
+            )
+        if not n.targets:
+            yield _error("flow.no_target", n.name, f"Gate {n.name!r} has no targets.", "Name at least one.")
+        for target in n.targets:
+            if target != END and target not in names:
+                fix = f"Name a node of this flow, or END.{did_you_mean(target, names)}"
+                if target == "END":
+                    fix = "Write END without quotes; import it from everstep."
+                message = f"Gate {n.name!r} leads to unknown {target!r}."
+                yield _error("flow.unknown_target", n.name, message, fix, (n.name, target))
+
+
+def _durability_problems(plan: Plan) -> Iterator[Diagnostic]:
+    for n in plan.nodes:
+        if n.persist is not Persist.NO:
+            continue
+        if n.skip_on_resume:
+            message = f"{n.name!r} is to be skipped on resume, but its outputs are not kept."
+            yield _error("flow.not_durable", n.name, message, "Drop persist='no' or skip_on_resume=True.")
+        if n.effects is Effects.EFFECTFUL and any(plan.readers.get(o) for o in n.outputs):
+            message = (
+                f"{n.name!r} is effectful and its outputs are read, but not kept: a resume would repeat it."
+            )
+            yield _error("flow.not_durable", n.name, message, "Drop persist='no'.")
+        i = plan.index[n.name]
+        if (i in plan.tasks or plan.channelled[i]) and any(plan.readers.get(o) for o in n.outputs):
+            message = (
+                f"{n.name!r} may get its arguments from a task or the channel, and cannot be called again."
+            )
+            yield _error("flow.not_durable", n.name, message, "Drop persist='no'.")
+
+
+def _nesting_problems(plan: Plan) -> Iterator[Diagnostic]:
+    """A flow that is resumed inside needs every value that crosses its boundary to be kept."""
+    fix = "Drop persist='no', or make the flow atomic."
+    for i, child in plan.children.items():
+        name = plan.paths[i]
+        if child.is_leaf and plan.nodes[i].persist is Persist.NO:
+            message = f"Map {name!r} does not keep what its items return."
+            yield _error("flow.not_durable", name, message, "Drop persist='no'.")
+        if child.is_leaf or (child.is_atomic and child.over is None):
+            continue
+        for source in plan.sources[i]:
+            for w in plan.writers.get(source, ()):
+                if plan.nodes[w].persist is Persist.NO:
+                    message = f"{plan.paths[w]!r} does not keep {source!r}, but flow {name!r} begins with it."
+                    edge = (plan.paths[w], name)
+                    yield _error("flow.not_durable", plan.paths[w], message, fix, edge)
+        for inner in () if child.is_atomic else child.exports:
+            for w in child.plan.writers[inner]:
+                if child.plan.nodes[w].persist is Persist.NO:
+                    message = (
+                        f"{name}/{child.plan.paths[w]} does not keep {inner!r}, but flow {name!r} gives it."
+                    )
+                    yield _error("flow.not_durable", name, message, fix)
+
+
+def loop_problem(nodes: list[Node]) -> Diagnostic:
+    """Say that these nodes are a loop that no gate can leave."""
+    members = [n.name for n in nodes]
+    if nodes[0].inner is not None and len(nodes) == 1:
+        message = f"Flow {members[0]!r} reads what it writes, so it would run again and again."
+        fix = 'Give its output another name: .with_outputs(old="new"), or let a gate choose it.'
+        return _error("flow.endless_loop", members[0], message, fix)
+    if len(members) == 1:
+        message = f"{members[0]!r} reads what it writes, and no gate chooses whether it runs again."
+        fix = "Give its output another name, or let a gate (@ifelse, @route) choose it."
+        return _error("flow.endless_loop", members[0], message, fix)
+    message = f"{' -> '.join([*members, members[0]])} is a loop that no gate can leave."
+    return _error(
+        "flow.endless_loop", members[0], message, "Let a gate (@ifelse, @route) choose whether to go round."
+    )
+
+
+def _writer_problems(plan: Plan) -> Iterator[Diagnostic]:
+    ways = _Ways(plan)
+    for name, writers in plan.writers.items():
+        for k, first in enumerate(writers):
+            for second in writers[k + 1 :]:
+                if not _ordered(plan, first, second) and not ways.exclude(first, second):
+                    a, b = plan.paths[first], plan.paths[second]
+                    if plan.nodes[first].inner is not None or plan.nodes[second].inner is not None:
+                        yield _boundary_problem(plan, name, first, second)
+                        continue
+                    message = f"{a!r} and {b!r} both write {name!r} and nothing says which comes last."
+                    fix = "Give one another output name, or let a gate choose between them."
+                    yield _error("flow.two_writers", a, message, fix)
+
+
+def _boundary_problem(plan: Plan, name: str, first: int, second: int) -> Diagnostic:
+    inner, other = (first, second) if plan.nodes[first].inner is not None else (second, first)
+    flow = plan.paths[inner]
+    message = f"flow {flow!r} gives {name!r}, which {plan.paths[other]!r} writes too."
+    fix = f"Rename it with .with_outputs({name}=...), or leave it inside with .lift(...) of the others."
+    return _error("flow.boundary_clash", flow, message, fix)
+
+
+def _ordered(plan: Plan, a: int, b: int) -> bool:
+    return bool(plan.blockers[a] >> b & 1 or plan.blockers[b] >> a & 1)
+
+
+class _Ways:
+    """The nodes that a gate leads to, where it takes one way and nothing else leads to them."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        choosers: dict[int, list[int]] = {}
+        for g, gate in enumerate(plan.nodes):
+            if isinstance(gate, Gate):
+                for target in gate.targets:
+                    if target != END:
+                        choosers.setdefault(plan.index[target], []).append(g)
+        self._gate = {
+            t: gates[0]
+            for t, gates in choosers.items()
+            if len(gates) == 1 and t not in plan.entry and not _is_multi(plan.nodes[gates[0]])
+        }
+        # In a loop everything leads to everything, so who leads to whom is looked up there one by one.
+        self._straight = mask_of(t for t in self._gate if t not in plan.looping)
+        self._round = [t for t in self._gate if t in plan.looping]
+        self._reach: dict[int, set[int]] = {}
+
+    def exclude(self, a: int, b: int) -> bool:
+        """True if a gate leads to `a` or to `b`, never to both, and nothing else leads to either."""
+        if a in self._gate and self._gate[a] == self._gate.get(b):
+            return True
+        return not self._only_to(a, b).isdisjoint(self._only_to(b, a))
+
+    def _only_to(self, wanted: int, other: int) -> set[int]:
+        """Return the gates one way of which leads to `wanted`, and not to `other`."""
+        before, elsewhere = (self._plan.blockers[n] | 1 << n for n in (wanted, other))
+        found = {self._gate[t] for t in bits(before & ~elsewhere & self._straight)}
+        round_ = (t for t in self._round if self._leads(t, wanted) and not self._leads(t, other))
+        return found | {self._gate[t] for t in round_}
+
+    def _leads(self, t: int, n: int) -> bool:
+        if t not in self._reach:
+            self._reach[t] = reachable(self._plan.graph, t)
+        return n in self._reach[t]
+
+
+def _is_multi(gate: Node) -> bool:
+    return isinstance(gate, Gate) and gate.multi
+
+
+def _type_problems(plan: Plan) -> Iterator[Diagnostic]:
+    for i, reader in enumerate(plan.nodes):
+        for p in reader.params:
+            for w in plan.writers.get(p.source, ()):
+                writer = plan.nodes[w]
+                given = answer_hint(writer)
+                if len(writer.outputs) == 1 and w != i and not accepts(p.hint, given):
+                    message = (
+                        f"{writer.name!r} returns {spell(given)} as {p.source!r}, "
+                        f"but {reader.name!r} wants {spell(p.hint)}."
+                    )
+                    edge = (writer.name, reader.name)
+                    yield _error("flow.type_mismatch", reader.name, message, "Change one of the hints.", edge)
+
+
+def _atomic_problems(plan: Plan) -> Iterator[Diagnostic]:
+    for i, child in plan.children.items():
+        for path, node in deep_nodes(child.plan) if child.is_atomic else ():
+            if node.halts:
+                name = plan.paths[i]
+                message = f"{path!r} may halt, but flow {name!r} is atomic: one step has no place to wait."
+                fix = "Use durability='nested', or move the node out of the atomic flow."
+                yield _error("flow.wait_in_atomic", f"{name}/{path}", message, fix)

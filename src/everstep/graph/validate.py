@@ -1,0 +1,318 @@
+"""Everything that can be said of a flow before it runs, on a host or on none."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import cached_property
+from typing import NamedTuple, Protocol
+
+from everstep.errors import (
+    BadRequest,
+    HaltNeedsDurability,
+    KeyMissing,
+    NotCheckpointable,
+    NotReplayable,
+    ServiceMissing,
+    UnknownNotifier,
+    UnknownScheduler,
+)
+from everstep.graph.diagnostics import Diagnostic, Diagnostics, Severity
+from everstep.graph.flow import Flow
+from everstep.graph.leaves import Leaves
+from everstep.graph.loops import components
+from everstep.graph.node import END, Gate, Node
+from everstep.graph.plan import Plan, deep_nodes
+from everstep.graph.profiles import objections
+from everstep.graph.reach import startable
+from everstep.model.enums import Determinism, Mode, Persist
+
+_RANK = {Mode.OFF: 0, Mode.PARTIAL: 1, Mode.STRONG: 2}
+STORE = "checkpoint_store"
+BLOBS = "checkpoint_blob_store"
+
+
+class Offers(NamedTuple):
+    """What a host has for the flows that run on it."""
+
+    services: frozenset[str] = frozenset()
+    """Such as `checkpoint_store`, `resume_scheduler`, and what the host `provides`."""
+    schedulers: frozenset[str] = frozenset()
+    notifiers: frozenset[str] = frozenset()
+    """Aliases."""
+    max_mode: Mode = Mode.STRONG
+    """The most that it keeps of a run."""
+    rules: tuple[Rule, ...] = ()
+
+
+Rule = Callable[[Flow, Offers | None], Iterable[Diagnostic]]
+"""A check of your own: it gets the flow and what the host offers, and yields what it finds."""
+
+
+class HasOffers(Protocol):
+    """A host."""
+
+    @property
+    def offers(self) -> Offers: ...
+
+
+def offers_of(host: HasOffers | Offers | None) -> Offers | None:
+    """Return what a host has; what is no host says so itself."""
+    return host if host is None or isinstance(host, Offers) else host.offers
+
+
+def mode_on(flow: Flow, host: HasOffers | Offers | None) -> Mode:
+    """Return what a host makes of a flow's mode: without a store nothing is kept."""
+    offers = offers_of(host)
+    return Mode.OFF if offers is not None and offers.max_mode is Mode.OFF else flow.durability.mode
+
+
+def validate(flow: Flow, host: HasOffers | Offers | None = None, rules: Iterable[Rule] = ()) -> Diagnostics:
+    """Return everything that is wrong or odd about a flow; with a host, also what the host lacks.
+
+    A flow with errors does not start. `rules` are checks of your own, beside those of the flow and the host.
+    """
+    if not isinstance(flow, Flow):
+        raise BadRequest(f"{flow!r} is not a flow.", fix="Build one with Flow(name, nodes).")
+    offers = offers_of(host)
+    subject = Subject(flow, offers)
+    found = list(flow.problems)
+    for check in CHECKS:
+        found += check(subject)
+    for rule in (*flow.rules, *(offers.rules if offers is not None else ()), *rules):
+        found += rule(flow, offers)
+    return Diagnostics(flow.name, found)
+
+
+class Subject:
+    """A flow under examination."""
+
+    def __init__(self, flow: Flow, offers: Offers | None) -> None:
+        self.flow = flow
+        self.offers = offers
+        self.plan: Plan | None = getattr(flow, "plan", None)
+        self.mode = mode_on(flow, offers)
+
+    @cached_property
+    def nodes(self) -> list[tuple[str, Node]]:
+        """Every node at any depth, with its path; also of a draft that cannot be compiled."""
+        if self.plan is not None:
+            return list(deep_nodes(self.plan))
+        found: list[tuple[str, Node]] = []
+        for n in self.flow.nodes:
+            if isinstance(n, Node):
+                found.append((n.name, n))
+                if isinstance(n.inner, Plan):
+                    found += deep_nodes(n.inner, f"{n.name}/")
+        return found
+
+    @cached_property
+    def plans(self) -> list[tuple[str, Plan]]:
+        """The flow and those inside it, each with what the paths of its nodes begin with."""
+        if self.plan is None:
+            return []
+        inner = [(f"{path}/", n.inner) for path, n in self.nodes if isinstance(n.inner, Plan)]
+        return [("", self.plan), *inner]
+
+    @cached_property
+    def resume_path(self) -> Collection[str]:
+        """The nodes that a resume may come to: under `partial`, halt nodes and what is behind them."""
+        if self.mode is Mode.OFF:
+            return ()
+        if self.mode is Mode.STRONG:
+            return {path for path, _ in self.nodes}
+        if self.plan is None or not any(n.halts for _, n in self.nodes):
+            return {path for path, n in self.nodes if n.halts}
+        leaves = Leaves(self.plan)
+        halting = [k for k, leaf in enumerate(leaves.nodes) if leaf.node.halts]
+        found: set[str] = set()
+        for k in leaves.behind(halting):
+            leaf = leaves.nodes[k]
+            found.add(leaf.path)
+            if isinstance(leaf.node.inner, Plan):
+                found.update(path for path, _ in deep_nodes(leaf.node.inner, f"{leaf.path}/"))
+        return found
+
+
+def _halts(it: Subject) -> Iterator[Diagnostic]:
+    for path, n in it.nodes:
+        if not n.halts:
+            continue
+        if it.flow.durability.mode is Mode.OFF:
+            yield Diagnostic(
+                HaltNeedsDurability.code,
+                node=path,
+                message=f"{path!r} halts, but flow {it.flow.name!r} is kept nowhere (durability off).",
+                fix="Use durability 'partial' or 'strong'.",
+            )
+        elif it.offers is not None and STORE not in it.offers.services:
+            yield Diagnostic(
+                ServiceMissing.code,
+                node=path,
+                message=f"{path!r} halts, and this host has no durability::{STORE}.",
+                fix="Open the host on a store, such as sqlite:///runs.db.",
+                services=(f"durability::{STORE}",),
+            )
+
+
+def _services(it: Subject) -> Iterator[Diagnostic]:
+    if it.offers is None:
+        return
+    name, has, wanted = it.flow.name, it.offers.services, it.flow.durability.mode
+    needed = {service for _, n in it.nodes for service in n.requires} - has
+    lacking = tuple(sorted(f"durability::{service}" for service in needed))
+    if lacking:
+        yield Diagnostic(
+            ServiceMissing.code,
+            message=f"flow {name!r} needs {', '.join(lacking)}, which this host does not have.",
+            fix=f"It has {', '.join(sorted(has)) or 'none'}.",
+            services=lacking,
+        )
+    if it.offers.max_mode is not Mode.OFF and _RANK[wanted] > _RANK[it.offers.max_mode]:
+        yield Diagnostic(
+            ServiceMissing.code,
+            message=(
+                f"flow {name!r} wants durability {wanted.value!r}; "
+                f"this host keeps at most {it.offers.max_mode.value!r}."
+            ),
+            fix="Ask for less, or raise max_durability_mode of the host.",
+        )
+    if it.mode is not Mode.OFF and BLOBS not in has:
+        for path, n in it.nodes:
+            if n.persist is Persist.REF:
+                yield Diagnostic(
+                    "durability.no_blob_store",
+                    Severity.WARNING,
+                    path,
+                    message=f"{path!r} is kept as an artifact, but this host has no place for artifacts.",
+                    fix="Its values stay in the records; use a store with artifacts if they are large.",
+                )
+
+
+def _aliases(it: Subject) -> Iterator[Diagnostic]:
+    if it.offers is None:
+        return
+    for path, n in it.nodes:
+        kinds = (
+            (UnknownScheduler.code, "scheduler", n.schedulers, it.offers.schedulers),
+            (UnknownNotifier.code, "notifier", n.notifiers, it.offers.notifiers),
+        )
+        for code, kind, wanted, known in kinds:
+            for alias in wanted:
+                if alias and alias not in known:
+                    message = f"{path!r}: this host has no {kind} {alias!r}."
+                    yield Diagnostic(
+                        code, node=path, message=message, fix=known_aliases(alias, known, f"{kind}s")
+                    )
+
+
+def known_aliases(wanted: object, known: Iterable[str], option: str) -> str:
+    """Say what an alias may have been meant to be, and which there are."""
+    names = sorted(name for name in known if name)
+    close = difflib.get_close_matches(str(wanted), names, n=1)
+    if close:
+        return f"Did you mean {close[0]!r}? It has {', '.join(map(repr, names))}."
+    if names:
+        return f"It has {', '.join(map(repr, names))}."
+    return f"It has none; give the host {option}={{{str(wanted)[:40]!r}: ...}}."
+
+
+def _profiles(it: Subject) -> Iterator[Diagnostic]:
+    """The rules DAG-CKPT-001, 004 and 005: what cannot be resumed, in a flow that is to be."""
+    for path, n in it.nodes:
+        if n.inner is not None:
+            continue
+        if n.checkpointable is False and not n.reason:
+            yield Diagnostic(
+                "profile.no_reason",
+                Severity.WARNING,
+                path,
+                message=f"{path!r} is not checkpointable, and does not say why.",
+                fix='Add reason="...".',
+            )
+        for code, reason in objections(n):
+            if code == KeyMissing.code:
+                if path in it.resume_path:
+                    message = f"Effectful node {path!r} on resume path must declare idempotency."
+                    fix = 'Give it idempotency_key="auto", or a template such as "order-{order_id}".'
+                    yield Diagnostic(code, node=path, message=message, fix=fix)
+            elif it.mode is Mode.STRONG:
+                yield _not_strong(code, path, reason)
+
+
+def _not_strong(code: str, path: str, reason: str) -> Diagnostic:
+    if code == NotCheckpointable.code:
+        message = f"Node {path!r} is not checkpointable; cannot use durability=strong: {reason}."
+        return Diagnostic(code, node=path, message=message, fix="Use durability 'partial'.")
+    assert code == NotReplayable.code
+    message = f"Streaming node {path!r} is not replayable; cannot checkpoint mid-stream."
+    fix = "If it yields the same again, say replayable=True; else return a list, or use durability 'partial'."
+    return Diagnostic(code, node=path, message=message, fix=fix)
+
+
+def _choices(it: Subject) -> Iterator[Diagnostic]:
+    for path, n in it.nodes:
+        is_open = n.persist is Persist.AUTO and not n.skip_on_resume and n.inner is None
+        if is_open and n.determinism is Determinism.NONDETERMINISTIC and it.mode is not Mode.OFF:
+            yield Diagnostic(
+                "flow.unmade_choice",
+                Severity.WARNING,
+                path,
+                message=(
+                    f"{path!r} may run again and come out differently, and does not say whether a resume "
+                    "is to use the value it had. It will."
+                ),
+                fix="Say persist='inline' or 'ref' for the value it had, persist='no' for a new one.",
+            )
+
+
+def _reach(it: Subject) -> Iterator[Diagnostic]:
+    for prefix, plan in it.plans:
+        found = startable(plan)
+        if not found:
+            message = "No node can start: every node waits to be chosen."
+            fix = "Name where the loop begins with entry=."
+            yield Diagnostic("flow.no_start", node=prefix.rstrip("/"), message=message, fix=fix)
+            continue
+        for i, name in enumerate(plan.paths):
+            if i not in found:
+                message = f"Nothing leads to {prefix + name!r}, so it never runs."
+                fix = "Let a gate, a value or an edge lead to it, or leave it out."
+                if i in plan.tasks:
+                    fix = "No node takes a Context to ask for it with ctx.next_task."
+                yield Diagnostic("flow.unreachable", Severity.WARNING, prefix + name, None, message, fix)
+
+
+def _exits(it: Subject) -> Iterator[Diagnostic]:
+    for prefix, plan in it.plans:
+        if not plan.looping:
+            continue
+        for members in components(plan.graph):
+            inside = {plan.paths[m] for m in members}
+            gates = [n for n in (plan.nodes[m] for m in members) if isinstance(n, Gate)]
+            is_loop = len(members) > 1 or members[0] in plan.graph[members[0]]
+            if not is_loop or any(m in plan.tasks for m in members):
+                continue
+            if not any(g.multi or any(t == END or t not in inside for t in g.targets) for g in gates):
+                first = prefix + plan.paths[members[0]]
+                message = f"The loop around {first!r} has no way out: no gate in it leads elsewhere."
+                fix = "Let a gate lead to END or to a node behind the loop."
+                yield Diagnostic("flow.no_exit", Severity.WARNING, first, None, message, fix)
+
+
+def _unread(it: Subject) -> Iterator[Diagnostic]:
+    """What the last nodes write is the result, so only nodes that something follows are looked at."""
+    for i, n in enumerate(it.plan.nodes if it.plan is not None else ()):
+        assert it.plan is not None
+        if n.inner is not None or n.halts or not it.plan.graph[i]:
+            continue
+        for output in n.outputs:
+            if output != n.result_name and output not in it.plan.readers:
+                message = f"No node reads {output!r}, which {n.name!r} writes."
+                fix = "Leave it out, unless it is for the result."
+                yield Diagnostic("flow.unread_output", Severity.INFO, n.name, None, message, fix)
+
+
+CHECKS: tuple[Callable[[Subject], Iterable[Diagnostic]], ...] = (
+    *(_halts, _services, _aliases, _profiles, _reach, _exits, _choices, _unread),
+)

@@ -1,0 +1,203 @@
+"""For every code: the smallest flow that raises it, and the nearest flow that does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from everstep import END, Context, Diagnostics, Flow, Node, Offers, node, route, validate, wait
+from everstep.model.enums import Mode
+
+ALL = Offers(
+    frozenset({"checkpoint_store", "resume_scheduler", "resume_signal_source", "checkpoint_blob_store"}),
+    frozenset({"", "cron"}),
+    frozenset({"mail"}),
+)
+"""A host that has everything."""
+NONE = Offers(max_mode=Mode.OFF)
+
+
+class Case(NamedTuple):
+    """A flow with a fault, and one without it."""
+
+    bad: Callable[[], Diagnostics]
+    good: Callable[[], Diagnostics]
+
+
+@node(output="a")
+def first(x: int) -> int:
+    return x
+
+
+@node(output="b")
+def second(a: int) -> int:
+    return a
+
+
+@node(output="sent", effects="effectful")
+def send(a: int) -> int:
+    return a
+
+
+@node(output="sent", effects="effectful", idempotency_key="auto")
+def send_once(a: int) -> int:
+    return a
+
+
+@node(output="rates", checkpointable=False, reason="holds open websocket")
+def feed(x: int) -> int:
+    return x
+
+
+@node(output="parts")
+def stream(x: int) -> Iterator[int]:
+    yield x
+
+
+def asking(x: int, ctx: Context) -> int:
+    return x
+
+
+def wants_text(a: str) -> str:
+    return a
+
+
+@node(output="n")
+def more(n: int) -> int:
+    return n + 1
+
+
+def gate(*targets: Any, name: str = "gate", source: str = "a", **options: Any) -> Node:
+    made = route(*targets, name=name, inputs=[source], **options)
+    return made(lambda **given: END)
+
+
+def check(*nodes: Any, host: Offers | None = ALL, name: str = "f", **options: Any) -> Diagnostics:
+    return validate(Flow.draft(name, list(nodes), **options), host)
+
+
+def of(fn: Callable[..., Any], **options: Any) -> Node:
+    return node(**options)(fn)
+
+
+def loop(*targets: str) -> tuple[Node, ...]:
+    return more, gate(*targets, source="n")
+
+
+NAP = wait.timer("nap", duration="1s")
+ASKING = of(lambda: wait.Wait(), name="asking", halts=True)
+ASK = Flow("inner", [wait.approval("ok")])
+NO = {"persist": "no"}
+
+CASES: dict[str, Case] = {
+    "DAG-CKPT-001": Case(
+        lambda: check(feed, durability="strong"),
+        lambda: check(feed, durability="partial"),
+    ),
+    "DAG-CKPT-002": Case(
+        lambda: check(NAP, durability="off"),
+        lambda: check(NAP),
+    ),
+    "DAG-CKPT-003": Case(
+        lambda: check(ASKING, host=NONE),
+        lambda: check(ASKING),
+    ),
+    "DAG-CKPT-004": Case(
+        lambda: check(first, send, durability="strong"),
+        lambda: check(first, send_once, durability="strong"),
+    ),
+    "DAG-CKPT-005": Case(
+        lambda: check(stream, durability="strong"),
+        lambda: check(of(stream.fn, output="parts", replayable=True), durability="strong"),
+    ),
+    "scheduler.unknown": Case(
+        lambda: check(wait.timer("nap", duration="1s", scheduler="crom")),
+        lambda: check(wait.timer("nap", duration="1s", scheduler="cron")),
+    ),
+    "notifier.unknown": Case(
+        lambda: check(wait.approval("ok", notify="male")),
+        lambda: check(wait.approval("ok", notify="mail")),
+    ),
+    "durability.no_blob_store": Case(
+        lambda: check(of(first.fn, output="a", persist="ref"), host=ALL._replace(services=frozenset())),
+        lambda: check(of(first.fn, output="a", persist="ref")),
+    ),
+    "profile.no_reason": Case(
+        lambda: check(of(first.fn, checkpointable=False)),
+        lambda: check(of(first.fn, checkpointable=False, reason="it is so")),
+    ),
+    "flow.unmade_choice": Case(
+        lambda: check(of(first.fn, output="a", determinism="nondeterministic", skip_on_resume=False)),
+        lambda: check(
+            of(first.fn, output="a", determinism="nondeterministic", skip_on_resume=False, persist="inline")
+        ),
+    ),
+    "flow.no_start": Case(
+        lambda: check(gate("two", END, name="one"), gate("one", END, name="two")),
+        lambda: check(gate("two", END, name="one"), gate("one", END, name="two"), entry="one"),
+    ),
+    "flow.unreachable": Case(
+        lambda: check(first, tasks=[second]),
+        lambda: check(of(asking, output="a"), tasks=[second]),
+    ),
+    "flow.no_exit": Case(
+        lambda: check(*loop("more")),
+        lambda: check(*loop("more", END)),
+    ),
+    "flow.unread_output": Case(
+        lambda: check(of(lambda x: (x, x), name="two", output=("a", "spare")), second),
+        lambda: check(first, second),
+    ),
+    "flow.bad_name": Case(lambda: check(first, name="a flow"), lambda: check(first, name="a_flow")),
+    "flow.empty": Case(lambda: check(), lambda: check(first)),
+    "flow.not_a_node": Case(lambda: check(first.fn), lambda: check(first)),
+    "flow.duplicate_name": Case(
+        lambda: check(first, second.with_name("first")), lambda: check(first, second)
+    ),
+    "flow.unknown_entry": Case(lambda: check(first, entry="fist"), lambda: check(first, entry="first")),
+    "flow.unknown_profile": Case(
+        lambda: check(first, profiles={"fist": {"replayable": True}}),
+        lambda: check(first, profiles={"first": {"replayable": True}}),
+    ),
+    "flow.bad_parameter": Case(
+        lambda: check(of(lambda *xs: xs, name="n")), lambda: check(of(lambda xs: xs, name="n"))
+    ),
+    "flow.bad_output": Case(
+        lambda: check(of(first.fn, output="a b")), lambda: check(of(first.fn, output="a_b"))
+    ),
+    "flow.gate_output": Case(
+        lambda: check(first, second, gate("second", END, output="c")),
+        lambda: check(first, second, gate("second", END)),
+    ),
+    "flow.no_target": Case(lambda: check(first, gate()), lambda: check(first, gate(END))),
+    "flow.unknown_target": Case(
+        lambda: check(first, second, gate("secund", END)),
+        lambda: check(first, second, gate("second", END)),
+    ),
+    "flow.endless_loop": Case(
+        lambda: check(of(lambda n: n, name="more", output="n")), lambda: check(*loop("more", END))
+    ),
+    "flow.two_writers": Case(
+        lambda: check(first, first.with_name("other")),
+        lambda: check(first, first.with_name("other").with_outputs("c")),
+    ),
+    "flow.boundary_clash": Case(
+        lambda: check(first, Flow("inner", [first]).as_node()),
+        lambda: check(first, Flow("inner", [first]).as_node().with_outputs("c")),
+    ),
+    "flow.wired_task": Case(
+        lambda: check(first >> second, tasks=[second]),
+        lambda: check(first >> second),
+    ),
+    "flow.type_mismatch": Case(
+        lambda: check(first, of(wants_text)),
+        lambda: check(first, second),
+    ),
+    "flow.not_durable": Case(
+        lambda: check(of(first.fn, output="a", skip_on_resume=True, **NO)),
+        lambda: check(of(first.fn, output="a", **NO)),
+    ),
+    "flow.wait_in_atomic": Case(
+        lambda: check(ASK.as_node(durability="atomic")), lambda: check(ASK.as_node())
+    ),
+}
