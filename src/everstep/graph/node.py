@@ -102,15 +102,9 @@ class Node(Wired):
             fix = 'Use "auto", a template, or a function of the inputs.'
             raise BadRequest(f"node {self.name!r}: idempotency_key is {idempotency_key!r}.", fix=fix)
         self.idempotency_key = idempotency_key
-        self.checkpointable = checkpointable
-        """False if a run cannot be resumed behind it; none if it does not say."""
-        self.replayable = replayable
-        """Whether what it streams can be streamed again; none if it does not say."""
-        self.reason = reason
-        """Why it is not checkpointable."""
         self.streams = streams(fn)
         """True for a generator: what it yields is collected."""
-        self._check_profile()
+        self._declare(checkpointable, replayable, reason)
         self.is_simple = idempotency_key is None and self.effects is not Effects.EFFECTFUL
         """True if nothing has to be written before it is called."""
         self.retry = Retry.of(retry)
@@ -135,7 +129,13 @@ class Node(Wired):
         self.__doc__ = fn.__doc__
         self.__name__ = self.name
 
-    def _check_profile(self) -> None:
+    def _declare(self, checkpointable: bool | None, replayable: bool | None, reason: str) -> None:
+        self.checkpointable = checkpointable
+        """False if a run cannot be resumed behind it; none if it does not say."""
+        self.replayable = replayable
+        """Whether what it streams can be streamed again; none if it does not say."""
+        self.reason = reason
+        """Why it is not checkpointable."""
         for field in ("checkpointable", "replayable"):
             said = getattr(self, field)
             if said is not None and not isinstance(said, bool):
