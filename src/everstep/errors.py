@@ -39,6 +39,7 @@ EverstepError
 ├── ServiceMissing            DAG-CKPT-003             the host lacks a service that the flow needs
 ├── HaltNeedsDurability       DAG-CKPT-002             a node that halts, in a flow that is kept nowhere
 ├── TooLarge                  request.too_large        a body above the limit
+├── TooSlow                   request.too_slow         a body that does not come in
 ├── Unauthorized              request.unauthorized     no bearer token, or a wrong one
 ├── Forbidden                 request.forbidden        a request that a web page elsewhere may have sent
 ├── NoSuchPath                request.no_such_path     nothing is served there
@@ -278,6 +279,12 @@ class TooLarge(EverstepError):
     code = "request.too_large"
     exit_code = 2
     http_status = 413
+
+
+class TooSlow(EverstepError):
+    code = "request.too_slow"
+    exit_code = 2
+    http_status = 408
 
 
 class Unauthorized(EverstepError):
