@@ -88,6 +88,26 @@ def test_a_wait_with_a_time_may_be_ended_before_it_is_over(host: Host) -> None:
     assert host.resume("r", flow).status == "failed"
 
 
+WRAPPED: list[tuple[Any, Any, Any]] = [
+    (wait.question("w"), {"answer": True}, True),
+    (wait.question("w", kind="text", answer_type=dict), {"answer": {"a": 1}}, {"answer": {"a": 1}}),
+    (wait.question("w", kind="text", answer_type=dict[str, int]), {"answer": 1}, {"answer": 1}),
+    (wait.question("w", kind="text", answer_type=dict[str, int]), {"answer": {"a": 1}}, {"a": 1}),
+    (wait.question("w", kind="text", answer_type=Any), {"answer": 1}, {"answer": 1}),
+    (wait.question("w", kind="choice", options=[{"answer": 1}, 1]), {"answer": 1}, {"answer": 1}),
+    (wait.question("w", kind="choice", options=["a"]), {"answer": "a"}, "a"),
+]
+
+
+@pytest.mark.parametrize(("asking", "given", "taken"), WRAPPED)
+def test_an_answer_is_unwrapped_only_if_it_does_not_fit_as_it_is(
+    host: Host, asking: Any, given: Any, taken: Any
+) -> None:
+    flow = Flow("f", [asking])
+    host.answer(halted(host, flow).id, given)
+    assert host.resume("r", flow)["w"] == taken
+
+
 def test_an_answer_that_comes_too_late_is_refused(host: Host, clock: ManualClock) -> None:
     flow = Flow("f", [wait.approval("ok", timeout="1h")])
     opened = halted(host, flow)

@@ -177,12 +177,11 @@ def checked(row: WaitRow, answer: Any) -> bytes:
     schema = msgspec.json.decode(row.details).get("schema")
     if schema is None:
         return encoded
-    if row.kind != "callback" and isinstance(plain, dict) and plain.keys() == {"answer"}:
-        inner = plain["answer"]
-        if not complaints(inner, schema):
-            return msgspec.json.encode(inner)
     wrong = complaints(plain, schema)
     if wrong:
+        is_wrapped = row.kind != "callback" and isinstance(plain, dict) and plain.keys() == {"answer"}
+        if is_wrapped and not complaints(plain["answer"], schema):
+            return msgspec.json.encode(plain["answer"])
         raise AnswerInvalid(
             f"{row.path!r} cannot take this answer: {'; '.join(wrong[:5])}.",
             fix=_shape(row.kind, schema),
