@@ -43,6 +43,7 @@ EverstepError
 ├── KeyMissing                DAG-CKPT-004             an effect that a resume may repeat, without a key
 ├── NotReplayable             DAG-CKPT-005             a stream that cannot be replayed, in a strong flow
 ├── TooLarge                  request.too_large        a body above the limit
+├── TooSlow                   request.too_slow         a body that does not come in
 ├── Unauthorized              request.unauthorized     no bearer token, or a wrong one
 ├── Forbidden                 request.forbidden        a request that a web page elsewhere may have sent
 ├── NoSuchPath                request.no_such_path     nothing is served there
@@ -304,6 +305,12 @@ class TooLarge(EverstepError):
     code = "request.too_large"
     exit_code = 2
     http_status = 413
+
+
+class TooSlow(EverstepError):
+    code = "request.too_slow"
+    exit_code = 2
+    http_status = 408
 
 
 class Unauthorized(EverstepError):

@@ -291,6 +291,50 @@ def test_arguments_name_values_computed_earlier(host: Host) -> None:
     assert host.resume("r", flow)["q"] == "red"
 
 
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ([], "options are []"),
+        (None, "options are None"),
+        ("red", "options are 'red'"),
+        (5, "options are 5"),
+        (["red", "red"], "'red' is there twice"),
+        (["blue"], "the default 'red' is no option"),
+    ],
+    ids=repr,
+)
+def test_computed_options_that_nobody_can_choose_from_are_the_error_of_their_node(
+    host: Host, options: Any, reason: str
+) -> None:
+    flow = Flow("f", [wait.question("q", kind="choice", options="colours", default="red", timeout="1h")])
+    failed = host.run(flow, {"colours": options}, run_id="r")
+    assert failed.status == "failed"
+    assert failed.error is not None and reason in failed.error.message
+    assert host.waits("r") == []
+
+
+def test_options_that_differ_only_in_their_type_are_two(host: Host) -> None:
+    flow = Flow("f", [wait.question("q", kind="choice", options=[1, True, "1"])])
+    [opened] = host.run(flow, run_id="r").waits
+    assert opened.options == [1, True, "1"]
+
+
+@pytest.mark.parametrize("options", [["a", "a"], 5, {"a": 1}], ids=repr)
+def test_options_that_nobody_can_choose_from_are_refused_when_the_flow_is_written(options: Any) -> None:
+    with pytest.raises(BadRequest, match="'q'"):
+        wait.question("q", kind="choice", options=options)
+
+
+@pytest.mark.parametrize("options", [[], "red", ["red", "red"]], ids=repr)
+def test_the_options_of_a_halt_node_of_ones_own_are_checked_too(host: Host, options: Any) -> None:
+    @node(halts=True, output="q")
+    def ask() -> wait.Wait:
+        return wait.Wait(options=options)
+
+    failed = host.run(Flow("f", [ask]), run_id="r")
+    assert failed.error is not None and "ask" in failed.error.message
+
+
 def test_a_timer_takes_its_moment_and_its_payload_from_inputs(host: Host, clock: ManualClock) -> None:
     flow = Flow("f", [wait.timer("nap", until="deadline", payload="order")])
     halted(host, flow, {"deadline": START + DAY, "order": [1, 2]})

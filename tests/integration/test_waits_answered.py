@@ -13,6 +13,7 @@ import pytest
 from everstep import Context, Flow, Host, node, wait
 from everstep.errors import (
     AnswerInvalid,
+    BadRequest,
     EverstepError,
     TokenExpired,
     TokenInvalid,
@@ -65,6 +66,46 @@ def test_a_second_answer_is_refused_before_and_after_the_run_went_on(host: Host)
         with pytest.raises(WaitSettled):
             host.fire(opened.id)
         assert host.resume("r", FLOW)["ok"].approved
+
+
+@pytest.mark.parametrize(
+    "asking", [wait.approval("w"), wait.callback("w"), wait.question("w", kind="text")], ids=lambda n: n.kind
+)
+def test_a_wait_without_a_time_cannot_be_over(host: Host, asking: Any) -> None:
+    flow = Flow("f", [asking])
+    opened = halted(host, flow)
+    with pytest.raises(BadRequest, match="has no time that could be over"):
+        host.fire(opened.id)
+    with pytest.raises(BadRequest, match="has no time that could be over"):
+        host.deliver({"wait_id": opened.id}, [flow])
+    assert host.wait(opened.id).status == "open"
+
+
+def test_a_wait_with_a_time_may_be_ended_before_it_is_over(host: Host) -> None:
+    flow = Flow("f", [wait.callback("paid", timeout="1h")])
+    opened = halted(host, flow)
+    assert host.fire(opened.id).settled_by == "clock"
+    assert host.resume("r", flow).status == "failed"
+
+
+WRAPPED: list[tuple[Any, Any, Any]] = [
+    (wait.question("w"), {"answer": True}, True),
+    (wait.question("w", kind="text", answer_type=dict), {"answer": {"a": 1}}, {"answer": {"a": 1}}),
+    (wait.question("w", kind="text", answer_type=dict[str, int]), {"answer": 1}, {"answer": 1}),
+    (wait.question("w", kind="text", answer_type=dict[str, int]), {"answer": {"a": 1}}, {"a": 1}),
+    (wait.question("w", kind="text", answer_type=Any), {"answer": 1}, {"answer": 1}),
+    (wait.question("w", kind="choice", options=[{"answer": 1}, 1]), {"answer": 1}, {"answer": 1}),
+    (wait.question("w", kind="choice", options=["a"]), {"answer": "a"}, "a"),
+]
+
+
+@pytest.mark.parametrize(("asking", "given", "taken"), WRAPPED)
+def test_an_answer_is_unwrapped_only_if_it_does_not_fit_as_it_is(
+    host: Host, asking: Any, given: Any, taken: Any
+) -> None:
+    flow = Flow("f", [asking])
+    host.answer(halted(host, flow).id, given)
+    assert host.resume("r", flow)["w"] == taken
 
 
 def test_an_answer_that_comes_too_late_is_refused(host: Host, clock: ManualClock) -> None:

@@ -137,6 +137,9 @@ class WaitNode(Node):
         if self.kind == "timer":
             arguments["timeout"] = arguments.pop("duration", None)
             _check_times(self.name, arguments["timeout"], arguments.get("until"))
+        if self.kind == "choice":
+            check_options(self.name, arguments.get("options"))
+            _check_default(self.name, arguments.get("default", NO_DEFAULT), arguments["options"])
         known = {f.name for f in dataclasses.fields(Wait)}
         return Wait(kind=self.kind, **{a: v for a, v in arguments.items() if a in known})
 
@@ -297,7 +300,8 @@ def question(
         token_ttl=token_ttl,
         single_use=single_use,
     )
-    if isinstance(arguments.get("options"), (list, tuple)) and default != NO_DEFAULT:
+    if "options" in arguments and not isinstance(arguments["options"], Ref):
+        check_options(name, arguments["options"])
         _check_default(name, default, arguments["options"])
     plain: dict[str, Any] = {"yes_no": bool, "confirm": bool, "text": str}
     returns = answer_type if answer_type is not None else plain.get(kind, UNKNOWN)
@@ -313,8 +317,24 @@ def question(
     )
 
 
+def check_options(name: str, options: Any) -> None:
+    """Raise unless these are answers to choose from: at least one, and each of them once."""
+    if isinstance(options, str | bytes) or not isinstance(options, Sequence) or not options:
+        raise BadRequest(
+            f"{name!r}: options are {repr(options)[:100]}.", fix="Give a list with at least one answer."
+        )
+    seen: set[tuple[type, str]] = set()
+    for option in options:
+        mark = (type(option), repr(option))
+        if mark in seen:
+            raise BadRequest(f"{name!r}: the option {mark[1][:100]} is there twice.", fix="Give each once.")
+        seen.add(mark)
+
+
 def _check_default(name: str, default: Any, options: Sequence[Any]) -> None:
-    if default is not None and not isinstance(default, Ref) and _bare(default) not in options:
+    if default is None or isinstance(default, Ref) or (isinstance(default, str) and default == NO_DEFAULT):
+        return
+    if _bare(default) not in options:
         raise BadRequest(f"{name!r}: the default {default!r} is no option.", fix=f"Use one of {options!r}.")
 
 

@@ -91,10 +91,15 @@ class Answers:
         return await self.answer(found[0].wait_id, {"rerun": True} if rerun else {"done": done})
 
     async def fire(self, wait_id: str) -> WaitRow:
-        """Settle a wait as its clock does: its time is over."""
+        """Settle a wait as its clock does: its time is over, if need be before it is."""
         row, _ = await self.find(wait_id)
         if row.status is not WaitStatus.OPEN:
             return self._refuse(row, None)
+        if row.due_at is None and row.kind != "timer":
+            raise BadRequest(
+                f"wait {row.wait_id} of run {row.run_id!r} has no time that could be over.",
+                fix="Answer it, or cancel its run.",
+            )
         return await self._settle(row, SettledBy.CLOCK, None, None)
 
     async def _settle(
@@ -172,12 +177,11 @@ def checked(row: WaitRow, answer: Any) -> bytes:
     schema = msgspec.json.decode(row.details).get("schema")
     if schema is None:
         return encoded
-    if row.kind != "callback" and isinstance(plain, dict) and plain.keys() == {"answer"}:
-        inner = plain["answer"]
-        if not complaints(inner, schema):
-            return msgspec.json.encode(inner)
     wrong = complaints(plain, schema)
     if wrong:
+        is_wrapped = row.kind != "callback" and isinstance(plain, dict) and plain.keys() == {"answer"}
+        if is_wrapped and not complaints(plain["answer"], schema):
+            return msgspec.json.encode(plain["answer"])
         raise AnswerInvalid(
             f"{row.path!r} cannot take this answer: {'; '.join(wrong[:5])}.",
             fix=_shape(row.kind, schema),

@@ -17,7 +17,7 @@ from everstep.errors import AnswerInvalid, BadRequest, EverstepError, WaitTimeou
 from everstep.graph.hints import UNKNOWN
 from everstep.graph.node import Node
 from everstep.graph.unknown import SETTLE
-from everstep.graph.waits import NO_DEFAULT, Wait
+from everstep.graph.waits import NO_DEFAULT, Wait, check_options
 from everstep.model.durations import moment_of, span_of
 from everstep.model.enums import ValueForm
 from everstep.model.outputs import ApprovalOutput, CallbackOutput, TimerOutput
@@ -95,6 +95,8 @@ class Waiting:
         now = call.ended_at
         due_at = self._due_at(call, wait, now)
         self._services.schedulers.of(wait.scheduler)
+        if wait.options is not None:
+            check_options(call.path, wait.options)
         for alias in wait.notified:
             self._services.notifiers.of(alias)
         opened = WaitOpened(self._services.ids.new_id(), wait.kind, due_at, wait.scheduler)

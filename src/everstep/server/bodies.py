@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
-from collections.abc import Collection
+from collections.abc import AsyncIterator, Collection
 from typing import Any, NoReturn
 from urllib.parse import parse_qsl
 
 from starlette.requests import Request
 
-from everstep.errors import BadRequest, TooLarge
+from everstep.errors import BadRequest, TooLarge, TooSlow
 
 DEEPEST = 100
 """How many levels a JSON body may have."""
@@ -18,18 +19,37 @@ DEEPEST = 100
 MOST_FIELDS = 20
 """How many fields a form may have."""
 
+PATIENCE = 10.0
+"""Seconds to wait for more of a body."""
+
+LONGEST = 60.0
+"""Seconds that all of a body may take."""
+
 
 async def read_body(request: Request, limit: int) -> bytes:
-    """Return the body, or raise `TooLarge` as soon as more than `limit` bytes are announced or have come."""
+    """Return the body, or raise `TooLarge` as soon as more than `limit` bytes are announced or have come.
+
+    If it stops coming in, or drips, that is `TooSlow`.
+    """
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and (len(declared) > 18 or int(declared) > limit):
         raise _too_large(limit)
     body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > limit:
-            raise _too_large(limit)
+    chunks = request.stream()
+    try:
+        async with asyncio.timeout(LONGEST):
+            while (chunk := await _next(chunks)) is not None:
+                body += chunk
+                if len(body) > limit:
+                    raise _too_large(limit)
+    except TimeoutError:
+        raise TooSlow("the body did not come in in time.", fix="Send it again.") from None
     return bytes(body)
+
+
+async def _next(chunks: AsyncIterator[bytes]) -> bytes | None:
+    async with asyncio.timeout(PATIENCE):
+        return await anext(chunks, None)
 
 
 def _too_large(limit: int) -> TooLarge:

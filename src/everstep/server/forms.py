@@ -112,16 +112,14 @@ def answer_of(wait: WaitInfo, given: Mapping[str, str]) -> Any:
         case Form.TIMER:
             return None
         case Form.CHOICE:
-            return {"answer": _option(list(wait.options or ()), given)}
+            return _option(list(wait.options or ()), given)
         case Form.YES_NO:
-            return {"answer": _flag(given, "answer")}
+            return _flag(given, "answer")
         case Form.TEXT:
-            return {"answer": given.get("answer", "").replace("\r\n", "\n")}
+            return given.get("answer", "").replace("\r\n", "\n")
         case Form.NUMBER:
-            return {"answer": _number(given.get("answer", ""))}
-    answer = parse_json(given.get("answer", ""))
-    # Only where a wait says what it wants can the wrapping be told from the answer.
-    return answer if wait.kind == "callback" or wait.schema is None else {"answer": answer}
+            return _number(given.get("answer", ""))
+    return parse_json(given.get("answer", ""))
 
 
 def _flag(given: Mapping[str, str], name: str) -> bool:

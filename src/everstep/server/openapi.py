@@ -17,6 +17,7 @@ MEANINGS = {
     401: "No credential, a wrong one, or one whose time is over.",
     403: "The service has no token, and the request did not come to localhost.",
     404: "There is no such thing.",
+    408: "The body does not come in.",
     409: "It is over already, or another process has it.",
     413: "The body is too large.",
     422: "The flow does not take these inputs.",
@@ -79,7 +80,7 @@ def statuses_of(endpoint: Endpoint) -> list[int]:
     if endpoint.guard is Guard.TOKEN:
         found |= {401}
     if endpoint.body is not None:
-        found |= {400, 413}
+        found |= {400, 408, 413}
     if endpoint.query:
         found |= {400}
     if endpoint.guard is not Guard.NOBODY:

@@ -18,6 +18,7 @@ from everstep.errors import (
     TokenInvalid,
     TokenUsed,
     TooLarge,
+    TooSlow,
     WaitClosed,
     WaitNotFound,
     WaitSettled,
@@ -42,6 +43,7 @@ TOLD: dict[type[EverstepError], tuple[str, str]] = {
     ),
     WaitNotFound: ("This link does not work", "What it led to is no longer there."),
     TooLarge: ("Too much text", "What you sent is larger than this service takes. Go back and shorten it."),
+    TooSlow: ("Please try again", "What you sent did not arrive in time."),
     StoreError: ("Please try again", "The service could not reach its store. Nothing was changed."),
 }
 """What a person is told of an error; the first that fits."""
@@ -85,7 +87,10 @@ def _check_open(wait: WaitInfo) -> None:
 def _told(error: EverstepError) -> Response:
     for kind, (title, text) in TOLD.items():
         if isinstance(error, kind):
-            return message(title, text, status=error.http_status)
+            said = message(title, text, status=error.http_status)
+            if kind is TooSlow:
+                said.headers["Connection"] = "close"
+            return said
     if error.http_status < 500:
         return message("This did not work", str(error), status=error.http_status)
     raise error

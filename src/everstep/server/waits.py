@@ -81,6 +81,7 @@ def _ttl(seconds: Any) -> timedelta | None:
 async def answer_by_token(service: Service, request: Request) -> Response:
     """Answer a wait with its token alone. Nothing more of the wait is told."""
     token = token_of(request)
+    await service.host.wait(token)  # whoever has no token is not listened to
     given = await read_json(request, service.max_body, default=None)
     wait = await service.host.answer(token, given)
     return answer({"status": "settled", "settled_at": moment(wait.settled_at)})

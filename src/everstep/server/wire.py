@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from everstep.client.plain_json import jsonable
 from everstep.client.views import RunInfo, RunResult, RunState, Unreadable, WaitInfo
-from everstep.errors import EverstepError, Unauthorized, ValueUnreadable
+from everstep.errors import EverstepError, TooSlow, Unauthorized, ValueUnreadable
 from everstep.model.records import ErrorInfo
 from everstep.runtime.events import Event
 from everstep.server.redaction import without_tokens
@@ -32,6 +32,8 @@ def _response(text: str, status: int, headers: Mapping[str, str] | None) -> Resp
 def failure(error: EverstepError, headers: Mapping[str, str] | None = None) -> Response:
     """Return an error as the response it stands for."""
     extra = {"WWW-Authenticate": "Bearer"} if isinstance(error, Unauthorized) else {}
+    if isinstance(error, TooSlow):
+        extra = {"Connection": "close"}  # what may still come is no other request
     text = json.dumps(jsonable(error.to_wire()), ensure_ascii=False, allow_nan=False)
     return _response(without_tokens(text), error.http_status, {**extra, **(headers or {})})
 

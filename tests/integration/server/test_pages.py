@@ -39,6 +39,7 @@ def ask_numbers() -> wait.Wait | dict[str, int]:
 
 own = Flow("own", [ask_anything])
 typed = Flow("typed", [ask_numbers])
+anything = Flow("anything", [wait.question("w", kind="text", answer_type=dict)])
 
 
 class Page(HTMLParser):
@@ -152,6 +153,8 @@ ANSWERS: list[tuple[Flow, dict[str, str], Any, str]] = [
     (paid, {"answer": '{"sum": [1, 2]}'}, {"sum": [1, 2]}, ""),
     (own, {"answer": '{"sum": 3}'}, {"sum": 3}, ""),
     (typed, {"answer": '{"answer": 3}'}, {"answer": 3}, ""),
+    (anything, {"answer": '{"answer": {"a": 1}}'}, {"answer": {"a": 1}}, ""),
+    (anything, {"answer": '{"a": 1}'}, {"a": 1}, ""),
 ]
 
 
