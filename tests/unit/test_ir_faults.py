@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import jsonschema_rs
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from everstep import Flow
 from everstep.errors import IrInvalid
@@ -178,6 +181,14 @@ MEANINGS: list[tuple[Flow, str, Any, str, str]] = [
     (ir_flows.waits, "nodes.1.effects", "pure", "ir.contradiction", "$.nodes[1].effects"),
     (ir_flows.waits, "nodes.1.durability", {"halts": False}, "ir.contradiction", "$.nodes[1].durability"),
     (ir_flows.waits, "nodes.1.retry", {"times": 3}, "ir.contradiction", "$.nodes[1].retry"),
+    (
+        ir_flows.waits,
+        "nodes.2.arguments.scheduler.literal",
+        3,
+        "ir.bad_value",
+        "$.nodes[2].arguments.scheduler",
+    ),
+    (ir_flows.waits, "nodes.4.arguments.notify.literal", [3], "ir.bad_value", "$.nodes[4].arguments.notify"),
     (ir_flows.waits, "nodes.1.outputs", ["a", "b"], "ir.contradiction", "$.nodes[1].outputs"),
     (ir_flows.waits, "nodes.1.answer", {"type": "int"}, "ir.contradiction", "$.nodes[1].answer"),
     (
@@ -263,6 +274,46 @@ def test_an_ir_that_is_too_deep_is_refused() -> None:
     assert faults_of(plain.to_ir() | {"x": deep}, plain.registry()) == [("ir.shape", "$")]
 
 
-@pytest.mark.parametrize("thing", [int, 3, "add", plain.as_node()])
+@pytest.mark.parametrize("thing", [int, 3, "add", plain.as_node(), max, ir_flows.waits["pause"]])
 def test_a_registry_that_has_no_function_is_told_so(thing: Any) -> None:
     assert faults_of(plain.to_ir(), plain.registry() | {"tests.unit.ir_flows:add": thing})
+
+
+def places_in(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield the path to everything inside a JSON value."""
+    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, part in parts:
+        yield (*path, key)
+        yield from places_in(part, (*path, key))
+
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5)
+ANYTHING = st.recursive(
+    SCALARS
+    | st.sampled_from(["add", "x", "total", "int", "PT1S", "@end", "std.join", "std.timer.wait", 10**400]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=5), inner, max_size=2),
+    max_leaves=4,
+)
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@given(flow=st.sampled_from(EXAMPLES), data=st.data())
+def test_whatever_is_changed_is_either_a_flow_or_refused(flow: Flow, data: st.DataObject) -> None:
+    ir = flow.to_ir()
+    for _ in range(data.draw(st.integers(1, 3))):
+        places = list(places_in(ir))
+        *path, last = data.draw(st.sampled_from(places))
+        target: Any = ir
+        for step in path:
+            target = target[step]
+        twin: Any = ir
+        for step in data.draw(st.sampled_from(places)):
+            twin = twin[step]
+        target[last] = data.draw(ANYTHING | st.just(json.loads(json.dumps(twin))))
+    try:
+        back = Flow.from_ir(ir, flow.registry())
+    except IrInvalid as error:
+        assert problems(error)
+        return
+    assert VALIDATOR.is_valid(ir)
+    assert Flow.from_ir(back.to_ir(), flow.registry()).to_ir() == back.to_ir()

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, cast
 
+from everstep.codec.complaints import complaints
 from everstep.errors import BadRequest, EverstepError
 from everstep.graph.channel import RESULT_SUFFIX
 from everstep.graph.ir.check import Faults
@@ -24,6 +25,14 @@ WAITS: Final[Mapping[str, Callable[..., WaitNode]]] = {
     "std.callback.wait": callback,
     "std.question": question,
 }
+PLAIN: Final[Mapping[str, Json]] = {
+    "kind": {"type": "string"},
+    "prompt": {"type": "string"},
+    "scheduler": {"type": "string"},
+    "notify": {"type": ["string", "array"], "items": {"type": "string"}},
+    "single_use": {"type": "boolean"},
+}
+"""Arguments of waits that never name a value, and what they must be."""
 Entry = dict[str, Json]
 
 
@@ -237,11 +246,12 @@ class Nodes:
             elif "identifier" in given:
                 place = f"{ir['alias']}/arguments/{argument}"
                 found[argument] = Text(self._look_up.thing(given["identifier"], place, at))
+            elif argument in PLAIN and complaints(given["literal"], PLAIN[argument]):
+                self._faults.add("ir.bad_value", at, f"{argument} is {given['literal']!r:.60}.")
             else:
                 literal = given["literal"]
-                # The name of a question's kind, of a scheduler, a notifier and a prompt are plain texts.
-                is_plain = argument in ("kind", "scheduler", "notify", "prompt", "single_use")
-                found[argument] = literal if is_plain or not isinstance(literal, str) else Text(literal)
+                is_name = isinstance(literal, str) and argument not in PLAIN
+                found[argument] = Text(literal) if is_name else literal
         return found
 
     def _same_sources(self, ir: Entry, made: WaitNode, path: str) -> None:

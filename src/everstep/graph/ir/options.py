@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, Final
 
-from everstep.errors import EverstepError
+from everstep.errors import BadRequest, EverstepError
 from everstep.graph.hints import UNKNOWN
 from everstep.graph.ir.names import Json
 from everstep.graph.ir.registry import LookUp
@@ -124,4 +124,7 @@ def _interval(ir: Json) -> Interval:
 
 
 def _span(ir: Json, what: str) -> timedelta:
-    return span_of(ir, what) if isinstance(ir, str) else timedelta(milliseconds=ir)
+    try:
+        return span_of(timedelta(milliseconds=ir) if not isinstance(ir, str) else ir, what)
+    except OverflowError:
+        raise BadRequest(f"{what} is {ir!r:.40}, which is too long.", fix="Leave it out.") from None

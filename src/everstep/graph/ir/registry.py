@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any, Protocol
 
 from everstep.graph.hints import UNKNOWN
@@ -40,7 +41,7 @@ class LookUp:
     def function(self, identifier: str, place: str, path: str) -> Any:
         """Return a function, or a node with one."""
         found = self.thing(identifier, place, path)
-        if found is None or (callable(found) and not isinstance(found, type)):
+        if found is None or _has_signature(getattr(found, "fn", found)):
             return found
         self.faults.add(
             "ir.missing", path, f"the registry has {found!r:.80} as {identifier!r}.", "Give a function."
@@ -69,3 +70,12 @@ class LookUp:
             return UNKNOWN
         self.found[name] = found
         return found
+
+
+def _has_signature(thing: Any) -> bool:
+    """True for a function whose parameters are known."""
+    try:
+        inspect.signature(thing)
+    except (TypeError, ValueError):  # it cannot be called, or nobody knows how
+        return False
+    return not isinstance(thing, type)
