@@ -90,9 +90,10 @@ def flow_of(name: str, folder: Path, *, dies: bool) -> Flow:
             calls.write(f"{who}\n")
         return (folder / "calls").read_text().split().count(who)
 
-    @node(**{"output": "value", **cell.options})
-    def make() -> Any:
+    def value() -> Any:
         return cell.value(called("make"))
+
+    make = Node(value, **{"name": "make", "output": "value", **cell.options})
 
     @node(output="seen")
     def use(value: Any) -> int:

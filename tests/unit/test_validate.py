@@ -176,7 +176,7 @@ def test_the_resume_path_leads_out_of_inner_flows_and_into_others() -> None:
     pauses = Flow("pauses", [NAP]).as_node()
     late = of(lambda nap: nap, name="late", output="l", effects="effectful")
     for durability in ("nested", "atomic"):
-        acts = Flow("acts", [late]).as_node(durability=durability)  # type: ignore[arg-type]
+        acts = Flow("acts", [late]).as_node(durability=durability)
         assert missing_keys(pauses, acts) == ["acts/late"]
     early = of(lambda x: x, name="early", effects="effectful")
     assert missing_keys(Flow("both", [NAP, early]).as_node()) == []
