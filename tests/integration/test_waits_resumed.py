@@ -51,7 +51,7 @@ def test_an_answer_that_is_written_while_a_node_runs_no_longer_leaves_the_run_ha
 def test_whoever_stays_with_a_run_does_not_reopen_it_when_it_fails_elsewhere(url: str) -> None:
     attempts: list[str] = []
 
-    @node(output="used", effects="effectful")
+    @node(output="used", effects="effectful", idempotency_key="auto")
     def use(asked: str) -> str:
         attempts.append(asked)
         raise ValueError("broken")

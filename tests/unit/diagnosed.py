@@ -77,7 +77,7 @@ def check(*nodes: Any, host: Offers | None = ALL, name: str = "f", **options: An
 
 
 def of(fn: Callable[..., Any], **options: Any) -> Node:
-    return node(**options)(fn)
+    return Node(fn, **options)
 
 
 def loop(*targets: str) -> tuple[Node, ...]:

@@ -176,7 +176,7 @@ def test_the_resume_path_leads_out_of_inner_flows_and_into_others() -> None:
     pauses = Flow("pauses", [NAP]).as_node()
     late = of(lambda nap: nap, name="late", output="l", effects="effectful")
     for durability in ("nested", "atomic"):
-        acts = Flow("acts", [late]).as_node(durability=durability)  # type: ignore[arg-type]
+        acts = Flow("acts", [late]).as_node(durability=durability)
         assert missing_keys(pauses, acts) == ["acts/late"]
     early = of(lambda x: x, name="early", effects="effectful")
     assert missing_keys(Flow("both", [NAP, early]).as_node()) == []
@@ -278,7 +278,9 @@ def test_a_flow_is_examined_once_per_host_and_again_when_its_durability_changes(
 
 def needs_time_out(flow: Flow, host: Offers | None) -> list[Diagnostic]:
     nodes = [n.name for n in flow.nodes if n.timeout is None]
-    return [Diagnostic("house.timeout", "error", name, message=f"{name} may take for ever.") for name in nodes]
+    return [
+        Diagnostic("house.timeout", "error", name, message=f"{name} may take for ever.") for name in nodes
+    ]
 
 
 def test_rules_of_ones_own_are_checked_per_call_flow_and_host() -> None:

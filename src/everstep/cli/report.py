@@ -9,7 +9,7 @@ import click
 from everstep import DurabilityReport, report
 from everstep.cli.loading import load
 from everstep.cli.options import json_option, store_option
-from everstep.cli.plain import write_json
+from everstep.cli.plain import count, write_json
 from everstep.cli.rails import rails
 from everstep.cli.validate import host_for
 from everstep.errors import BadRequest
@@ -94,4 +94,4 @@ def _draw(found: DurabilityReport) -> None:
         where = "behind any of them"
         if segment_.points != segment_.nodes:
             where = f"behind {', '.join(segment_.points)}" if segment_.points else "only from its beginning"
-        click.echo(f"  segment {k}: {len(segment_.nodes)} nodes; a run goes on {where}")
+        click.echo(f"  segment {k}: {count(len(segment_.nodes), 'node')}; a run goes on {where}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, Self
 
@@ -295,13 +296,13 @@ def _all_nodes(layout: Layout, tasks: Sequence[Node], *, has_results: bool) -> t
             )
             given[k] = n._copy(params=params)
     targets = {t for n in given if isinstance(n, Gate) for t in n.targets}
-    given = [n if n.inner is None or n.name in targets else _without_own_seeds(n, given) for n in given]
+    writers = Counter(o for n in given for o in set(n.outputs))
+    given = [n if n.inner is None or n.name in targets else _without_own_seeds(n, writers) for n in given]
     return (*given, *(JoinNode(spec) for spec in layout.joins))
 
 
-def _without_own_seeds(subflow: Node, given: Sequence[Node]) -> Node:
+def _without_own_seeds(subflow: Node, writers: Mapping[str, int]) -> Node:
     """Leave out inputs that a flow may have but need not, if only the flow itself would give them."""
-    others = {o for n in given if n is not subflow for o in n.outputs}
     needed = frozenset(p.name for p in subflow.params if p.required)
     if subflow.inner.unreachable_inputs(needed):
         return subflow
@@ -309,6 +310,6 @@ def _without_own_seeds(subflow: Node, given: Sequence[Node]) -> Node:
     kept = tuple(
         p
         for p in subflow.params
-        if p.required or p.name in over or p.source in others or p.source not in subflow.outputs
+        if p.required or p.name in over or p.source not in subflow.outputs or writers[p.source] > 1
     )
     return subflow if len(kept) == len(subflow.params) else subflow._copy(params=kept)

@@ -229,6 +229,8 @@ class Plan:
                 graph[i].update(self.index[t] for t in gate.targets if t != END)
         for i, targets in self.follows.items():
             graph[i].update(targets)
+        gates = (i for i, n in enumerate(self.nodes) if isinstance(n, Gate))
+        self._gates_before: dict[int, tuple[int, ...]] = _gather((t, i) for i in gates for t in graph[i])
         return graph
 
     def _excuses(self) -> dict[int, dict[int, int]]:
@@ -257,13 +259,7 @@ class Plan:
         entries = [m for m in targets if m in self.entry]
         if entries:
             return entries
-        led_in = [
-            t
-            for t in targets
-            if any(
-                t in self.graph[g] and isinstance(self.nodes[g], Gate) for g in self.graph if g not in inside
-            )
-        ]
+        led_in = [t for t in targets if any(g not in inside for g in self._gates_before.get(t, ()))]
         return led_in or targets[:1]
 
     def params_of(self, name: str) -> tuple[str, ...] | None:

@@ -184,12 +184,12 @@ class Registry:
         self._entries[name] = Entry.read(entry, name)
         self._raw[name] = dict(entry)
 
-    def node(self, name: str, fn: Callable[..., Any] | None = None, **options: Any) -> Any:
+    def node(self, id_: str, fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
         """Turn a function into the node with this id, as `@node` does; what the entry says holds for it."""
 
         def make(f: Callable[..., Any]) -> Node:
-            made = self.known(Node(f, **options).saying(identifier=name))
-            self._nodes[name] = made
+            made = self.known(Node(f, **options).saying(identifier=id_))
+            self._nodes[id_] = made
             return made
 
         return make if fn is None else make(fn)

@@ -1,0 +1,98 @@
+"""`validate` and `report` as a shell sees them."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.test_cli import Everstep, parsed
+from tests.acceptance.test_cli import everstep as everstep  # the fixture
+
+GOOD = """
+from everstep import Flow, node, wait
+
+@node(output="a", determinism="nondeterministic", skip_on_resume=False)
+def first(x: int) -> int:
+    return x
+
+@node(output="rates", checkpointable=False, reason="holds open websocket")
+def feed(a: int) -> int:
+    return a
+
+flow = Flow("good", [first, feed, wait.approval("ok", notify="mail")])
+notifiers = {"mail": print}
+"""
+BAD = """
+from everstep import Flow, node
+
+@node(output="sent", effects="effectful")
+def send(x: int) -> int:
+    return x
+
+one = Flow("one", [send], durability="strong")
+two = Flow("two", [send])
+"""
+BROKEN = """
+from everstep import Flow, node
+
+@node
+def a(x): ...
+
+flow = Flow("broken", [a, a], entry="b")
+"""
+
+
+@pytest.fixture(autouse=True)
+def files(tmp_path: Path) -> None:
+    for name, text in (("good", GOOD), ("bad", BAD), ("broken", BROKEN)):
+        (tmp_path / f"{name}.py").write_text(text)
+
+
+def test_a_flow_with_warnings_passes_unless_they_count(everstep: Everstep) -> None:
+    done = everstep("validate", "good.py")
+    assert "good: 0 errors, 1 warning" in done.stdout
+    assert "flow.unmade_choice" in done.stdout
+    assert done.returncode == 0
+    assert everstep("validate", "good.py", "--strict", fails=1).returncode == 1
+
+
+def test_a_flow_with_errors_fails_and_every_flow_of_a_file_is_looked_at(everstep: Everstep) -> None:
+    found = parsed(everstep("validate", "bad.py", "--json", fails=1))
+    assert (found["valid"], [f["flow"] for f in found["flows"]]) == (False, ["one", "two"])
+    assert [[d["code"] for d in f["diagnostics"]] for f in found["flows"]] == [["DAG-CKPT-004"], []]
+    assert parsed(everstep("validate", "bad.py:two", "--json"))["valid"] is True
+
+
+def test_a_file_whose_flow_cannot_be_built_is_told_everything(everstep: Everstep) -> None:
+    done = everstep("validate", "broken.py", fails=1)
+    assert "flow.duplicate_name" in done.stdout
+    assert "flow.unknown_entry" in done.stdout
+
+
+def test_a_flow_is_held_against_the_host_that_is_named(everstep: Everstep) -> None:
+    done = everstep("validate", "good.py", "--store", "none:", fails=1)
+    assert "durability::checkpoint_store" in done.stdout
+
+
+def test_the_report_draws_the_flow(everstep: Everstep, tmp_path: Path) -> None:
+    drawn = everstep("report", "good.py").stdout
+    assert "good  partial  67% durable (2 of 3 nodes)" in drawn
+    assert "○ feed  holds open websocket" in drawn
+    assert parsed(everstep("report", "good.py", "--json"))["incompatible_nodes"] == ["feed"]
+    assert everstep("report", "good.py", "--dot").stdout.startswith('digraph "good" {')
+    assert everstep("report", "good.py", "--mermaid").stdout.startswith("flowchart TD")
+    everstep("report", "good.py", "--svg", "good.svg")
+    assert ET.parse(tmp_path / "good.svg").getroot().tag.endswith("svg")
+    ET.fromstring(everstep("report", "good.py", "--svg", "-").stdout)
+
+
+def test_one_form_is_asked_for_at_a_time(everstep: Everstep) -> None:
+    assert "one of" in everstep("report", "good.py", "--dot", "--json", fails=2).stderr
+
+
+def test_nothing_is_written_by_looking(everstep: Everstep, tmp_path: Path) -> None:
+    everstep("validate", "good.py")
+    everstep("report", "good.py")
+    assert not (tmp_path / ".everstep").exists()
