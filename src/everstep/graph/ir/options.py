@@ -21,6 +21,9 @@ FOR_FUNCTIONS: Final = (
 )
 """Fields of a node that only a function of one's own has."""
 
+PROFILE: Final = ("checkpointable", "replayable", "reason")
+"""Fields of a node's durability besides `halts`; those of which it says nothing are left out."""
+
 Read = Callable[["Options", Json], Any]
 
 
@@ -43,9 +46,12 @@ class Options:
                     self._look_up.faults.take(error, f"{self._path}.{field}")
             elif base is not None:
                 found[option] = getattr(base, option)
-        halts = ir.get("durability", {}).get("halts")
-        if halts is not None or base is not None:
-            found["halts"] = base.halts if halts is None and base is not None else halts
+        profile = ir.get("durability", {})
+        for option in ("halts", *PROFILE):
+            if option in profile:
+                found[option] = profile[option]
+            elif base is not None:
+                found[option] = getattr(base, option)
         return found
 
     def answer(self, ir: Json) -> Any:

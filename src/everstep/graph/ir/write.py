@@ -12,6 +12,7 @@ import msgspec
 
 from everstep.errors import IrInvalid
 from everstep.graph.ir.names import Json, Unspeakable, is_json, name_of, names_in, type_to_ir
+from everstep.graph.ir.options import PROFILE
 from everstep.graph.joins import JoinNode
 from everstep.graph.node import Gate, IfElse, Node
 from everstep.graph.subflow import Subflow
@@ -300,10 +301,11 @@ class Writer:
 
 def profile_of(n: Node) -> dict[str, Json]:
     """Return what a node does to the world and how it may be kept."""
+    said = {field: getattr(n, field) for field in PROFILE}
     return {
         "effects": n.effects.value,
         "determinism": n.determinism.value,
-        "durability": {"halts": n.halts},
+        "durability": {"halts": n.halts, **{f: v for f, v in said.items() if v not in (None, "")}},
     }
 
 
