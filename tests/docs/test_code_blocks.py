@@ -132,7 +132,7 @@ def test_code_on_the_page_runs(
             code = "\n" * (block.line - 1) + block.text
             exec(compile(code, str(ROOT / page), "exec"), vars(page_module))
     for flow in flows_on(page, page_module):
-        assert everstep.Flow.from_ir(flow.to_ir(), flow.registry()).plan.hash == flow.plan.hash
+        assert everstep.Flow.from_ir(flow.to_ir(), flow.functions()).plan.hash == flow.plan.hash
 
 
 def flows_on(page: str, module: ModuleType) -> Iterator[everstep.Flow]:

@@ -11,6 +11,7 @@ import msgspec
 from everstep import (
     END,
     Context,
+    Diagnostic,
     Durability,
     Flow,
     Retry,
@@ -74,7 +75,14 @@ def split(total: int) -> tuple[int, int]:
     return total // 2, total - total // 2
 
 
-@node(output="both", effects="read_only", idempotency_key="both-{low}")
+@node(
+    output="both",
+    effects="read_only",
+    idempotency_key="both-{low}",
+    checkpointable=False,
+    replayable=True,
+    reason="it holds a socket",
+)
 def merge(low: int, high: int) -> int:
     return low + high
 
@@ -139,7 +147,11 @@ def gather(**values: list[int]) -> int:
     return sum(sum(items) for items in values.values())
 
 
-plain = Flow("plain", [add, split, merge], version="3")
+def named_well(flow: Flow, host: object = None) -> list[Diagnostic]:
+    return []
+
+
+plain = Flow("plain", [add, split, merge], version="3", rules=[named_well])
 shop = Flow(
     "shop",
     [add, is_large, charge, ask_address],

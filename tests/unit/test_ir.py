@@ -11,7 +11,8 @@ import os
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
+import typing
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,16 +22,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 import everstep
-from everstep import Durability, Flow, Host, Node, Retry, node, wait
+from everstep import Durability, Flow, Host, Node, Profile, Registry, Retry, chain, node, parallel, wait
 from everstep.cli import bench_flows, demo_flow
 from everstep.errors import BadRequest, IrInvalid
 from everstep.graph.ir.check import schema
-from everstep.graph.ir.options import OPTIONS, PROFILE
+from everstep.graph.ir.options import DURABILITY, OPTIONS
 from everstep.graph.joins import JoinNode
 from everstep.graph.subflow import Subflow
+from everstep.graph.wiring import JoinKind, PolicyKind
+from everstep.model import enums
 from everstep.testing import ManualClock
 from tests.unit import ir_flows
-from tests.unit.ir_flows import EXAMPLES, Address, add, charge, plain
+from tests.unit.ir_flows import EXAMPLES, Address, add, charge, left, meet, plain, right
 from tests.unit.random_flows import Built, Case, cases
 
 SCHEMA = schema()
@@ -57,12 +60,13 @@ def assert_same(one: Flow, two: Flow) -> None:
     """Compare two flows as far as they say anything."""
     assert two.plan.hash == one.plan.hash
     assert two.plan.blueprint == one.plan.blueprint
-    for field in ("name", "version", "entry", "edges", "durability", "channel", "auto_checkpoint"):
+    for field in ("name", "version", "entry", "edges", "durability", "channel", "auto_checkpoint", "rules"):
         assert getattr(two, field) == getattr(one, field)
     assert two.plan.limits == one.plan.limits
     for a, b in zip(one.nodes, two.nodes, strict=True):
+        assert Profile.of(b) == Profile.of(a)
         if isinstance(a, JoinNode):
-            assert b.spec == a.spec
+            assert (b.spec, b.effects) == (a.spec, a.effects)
             continue
         assert options_of(b) == options_of(a)
         if isinstance(a, Subflow):
@@ -75,10 +79,10 @@ def assert_round_trip(flow: Flow) -> None:
     ir = flow.to_ir()
     assert json.loads(json.dumps(ir)) == ir
     VALIDATOR.validate(ir)
-    back = Flow.from_ir(ir, flow.registry())
+    back = Flow.from_ir(ir, flow.functions())
     assert_same(flow, back)
     assert json.dumps(back.to_ir()) == json.dumps(ir)
-    assert back.registry() == flow.registry()
+    assert back.functions() == flow.functions()
 
 
 @pytest.mark.parametrize("flow", [*EXAMPLES, *SHIPPED], ids=lambda f: f.name)
@@ -95,7 +99,7 @@ def test_random_flows_survive_the_round_trip(case: Case) -> None:
 @pytest.mark.parametrize("flow", EXAMPLES, ids=lambda f: f.name)
 def test_the_order_of_keys_means_nothing(flow: Flow) -> None:
     ir = json.loads(json.dumps(flow.to_ir(), sort_keys=True))
-    assert_same(flow, Flow.from_ir(ir, flow.registry()))
+    assert_same(flow, Flow.from_ir(ir, flow.functions()))
 
 
 def with_news(value: Any, name: str = "") -> Any:
@@ -115,7 +119,7 @@ def test_unknown_fields_survive_at_every_level(flow: Flow) -> None:
     ir = with_news(flow.to_ir())
     assert json.dumps(ir).count("x-new") > 5
     VALIDATOR.validate(ir)
-    back = Flow.from_ir(copy.deepcopy(ir), flow.registry())
+    back = Flow.from_ir(copy.deepcopy(ir), flow.functions())
     assert back.to_ir() == ir
     assert_same(flow, back)
 
@@ -125,7 +129,7 @@ def test_unknown_fields_survive_at_every_level(flow: Flow) -> None:
 def test_unknown_fields_of_random_flows_survive(case: Case) -> None:
     flow = Built(case).flow
     ir = with_news(flow.to_ir())
-    assert Flow.from_ir(ir, flow.registry()).to_ir() == ir
+    assert Flow.from_ir(ir, flow.functions()).to_ir() == ir
 
 
 def test_fields_of_the_format_that_everstep_does_not_use_are_kept() -> None:
@@ -133,20 +137,20 @@ def test_fields_of_the_format_that_everstep_does_not_use_are_kept() -> None:
     ir["nodes"][0]["name"] = "Add two numbers"
     ir["edges"][0] |= {"delivery": "at_least_once", "timeout_ms": 5}
     ir["metadata"]["owner"] = "ann"
-    assert Flow.from_ir(ir, plain.registry()).to_ir() == ir
+    assert Flow.from_ir(ir, plain.functions()).to_ir() == ir
 
 
 def test_the_copy_is_nobody_elses() -> None:
     ir = plain.to_ir()
     ir["x"] = [1]
-    back = Flow.from_ir(ir, plain.registry())
+    back = Flow.from_ir(ir, plain.functions())
     ir["x"].append(2)
     back.to_ir()["x"].append(3)
     assert back.to_ir()["x"] == [1]
 
 
 def test_a_flow_that_was_read_may_stand_in_another_and_keeps_its_unknown_fields() -> None:
-    inner = Flow.from_ir(plain.to_ir() | {"x-new": 1}, plain.registry())
+    inner = Flow.from_ir(plain.to_ir() | {"x-new": 1}, plain.functions())
     assert Flow("outer", [inner.as_node().lift("both")]).to_ir()["nodes"][0]["flow"]["x-new"] == 1
 
 
@@ -191,7 +195,7 @@ def test_durability_may_be_a_plain_text(mode: str) -> None:
     ir = plain.to_ir()
     ir["policies"]["durability"] = mode
     VALIDATOR.validate(ir)
-    flow = Flow.from_ir(ir, plain.registry())
+    flow = Flow.from_ir(ir, plain.functions())
     assert flow.durability == Durability.of(mode)
     assert flow.to_ir()["policies"]["durability"]["mode"] == mode
 
@@ -204,19 +208,49 @@ def test_spans_may_be_milliseconds_or_text() -> None:
         "checkpoint_interval": {"time": "2m"},
     }
     VALIDATOR.validate(ir)
-    durability = Flow.from_ir(ir, plain.registry()).durability
+    durability = Flow.from_ir(ir, plain.functions()).durability
     assert durability.lease_ttl.total_seconds() == 1.5
     assert durability.interval_parts()[1] is not None
     ir["policies"]["durability"] = {"mode": "strong", "checkpoint_interval": 4}
-    assert Flow.from_ir(ir, plain.registry()).durability.interval == 4
+    assert Flow.from_ir(ir, plain.functions()).durability.interval == 4
 
 
 def test_a_registry_is_anything_that_can_be_asked() -> None:
     class Shelf:
         def get(self, identifier: str, /) -> Any:
-            return plain.registry().get(identifier)
+            return plain.functions().get(identifier)
 
     assert Flow.from_ir(plain.to_ir(), Shelf()).plan.hash == plain.plan.hash
+
+
+def test_a_registry_of_nodes_gives_the_functions_too() -> None:
+    registry = Registry([{"id": "shop.feed", "durability": {"checkpointable": False, "reason": "a socket"}}])
+    feed = registry.node("shop.feed", output="y")(lambda x: x)
+    flow = Flow("f", [feed.with_name("feed")], registry=registry)
+    back = Flow.from_ir(flow.to_ir(), registry)
+    assert_same(flow, back)
+    assert (back["feed"].checkpointable, back["feed"].reason) == (False, "a socket")
+
+
+def test_what_a_registry_or_a_flow_says_of_its_nodes_is_in_the_ir() -> None:
+    said = {"effects": "read_only", "determinism": "strict", "idempotency": {"key": "k"}}
+    flow = Flow(
+        "declared",
+        [
+            add,
+            wait.approval("approve", context="total"),
+            chain(parallel(left, right, policy="best_effort"), meet),
+        ],
+        profiles={name: {**said, "checkpointable": True} for name in ("add", "approve", "join_left_right")},
+    )
+    for entry in flow.to_ir()["nodes"]:
+        if entry["alias"] in flow.profiles:
+            assert (entry["effects"], entry["determinism"]) == ("read_only", "strict")
+            assert entry["idempotency"]["key"] == "k"
+    assert_round_trip(flow)
+    back = Flow.from_ir(flow.to_ir(), flow.functions())
+    assert [n.effects for n in back.nodes] == [n.effects for n in flow.nodes]
+    assert [n.checkpointable for n in back.nodes] == [n.checkpointable for n in flow.nodes]
 
 
 def test_the_hash_does_not_depend_on_identifiers() -> None:
@@ -293,14 +327,14 @@ def test_one_name_for_two_functions_is_refused() -> None:
 
 def test_names_of_the_registry_are_kept() -> None:
     flow = ir_flows.shop
-    names = {name: f"my.{k}" for k, name in enumerate(flow.registry())}
+    names = {name: f"my.{k}" for k, name in enumerate(flow.functions())}
     text = json.dumps(flow.to_ir())
     for old, new in names.items():
         text = text.replace(json.dumps(old), json.dumps(new))
-    registry = {names[name]: thing for name, thing in flow.registry().items()}
+    registry = {names[name]: thing for name, thing in flow.functions().items()}
     back = Flow.from_ir(json.loads(text), registry)
     assert back.to_ir() == json.loads(text)
-    assert back.registry() == registry
+    assert back.functions() == registry
 
 
 def test_a_hint_without_a_name_is_looked_up_by_its_place() -> None:
@@ -319,7 +353,7 @@ def test_a_hint_without_a_name_is_looked_up_by_its_place() -> None:
 
 
 def test_classes_of_loaded_modules_need_not_be_in_the_registry() -> None:
-    functions = {n: f for n, f in ir_flows.shop.registry().items() if not isinstance(f, type)}
+    functions = {n: f for n, f in ir_flows.shop.functions().items() if not isinstance(f, type)}
     flow = Flow.from_ir(ir_flows.shop.to_ir(), functions)
     assert flow["ask_address"].answer_type is Address
     assert flow["charge"].retry.on == (ir_flows.Busy, ConnectionError)
@@ -337,7 +371,7 @@ def test_a_flow_that_was_read_runs_as_the_one_that_was_written() -> None:
         *[(group, {}) for group in ir_flows.groups],
     ]
     for flow, inputs in runs:
-        back = Flow.from_ir(flow.to_ir(), flow.registry())
+        back = Flow.from_ir(flow.to_ir(), flow.functions())
         with Host("memory:") as host:
             one, two = host.run(flow, inputs), host.run(back, inputs)
         assert one.status == two.status == "completed"
@@ -350,7 +384,7 @@ def test_a_run_begun_by_the_written_flow_is_finished_by_the_read_one(tmp_path: P
         begun = host.run(flow, {"x": 5}, run_id="r")
         assert begun.status == "halted"
         host.answer(begun.waits[0].id, {"street": "Elm"})
-        ended = host.resume("r", Flow.from_ir(flow.to_ir(), flow.registry()))
+        ended = host.resume("r", Flow.from_ir(flow.to_ir(), flow.functions()))
         assert ended["address"] == Address("Elm")
 
 
@@ -373,17 +407,41 @@ def test_the_schema_is_a_schema() -> None:
 
 
 def test_every_option_of_a_node_is_in_the_ir() -> None:
-    said = {"fn", "self", "name", "output", "inputs", "halts", "identifier", *PROFILE, *OPTIONS}
+    said = {"fn", "self", "name", "output", "inputs", "identifier", *OPTIONS, *DURABILITY}
     assert set(inspect.signature(Node.__init__).parameters) == said
-    assert {field for field, _ in OPTIONS.values()} <= SCHEMA["$defs"]["node"]["properties"].keys()
+    node_fields = SCHEMA["$defs"]["node"]["properties"]
+    assert {field for field, _ in OPTIONS.values()} <= node_fields.keys()
+    assert set(DURABILITY) == node_fields["durability"]["properties"].keys()
 
 
 def test_every_option_of_a_flow_is_in_the_ir() -> None:
     policies = SCHEMA["properties"]["policies"]["properties"]
     known = {*SCHEMA["properties"], *policies, *policies["limits"]["properties"]}
-    resolved = {"registry", "profiles"}  # each node has what they say of it
-    code = {"rules"}
-    assert inspect.signature(Flow).parameters.keys() - resolved - code <= known
+    in_the_nodes = {"registry", "profiles"}
+    assert inspect.signature(Flow).parameters.keys() - in_the_nodes <= known
+
+
+def test_every_choice_is_in_the_schema() -> None:
+    node_fields, policy = (
+        SCHEMA["$defs"]["node"]["properties"],
+        SCHEMA["$defs"]["durability"]["anyOf"][1]["properties"],
+    )
+    literals = typing.get_type_hints(Durability.__init__) | typing.get_type_hints(Node.__init__)
+    surfaces = SCHEMA["$defs"]
+    pairs: list[tuple[dict[str, Any], Iterable[str]]] = [
+        (node_fields["effects"], enums.Effects),
+        (node_fields["determinism"], enums.Determinism),
+        (node_fields["persist"], enums.Persist),
+        (node_fields["on_unknown"], typing.get_args(literals["on_unknown"])),
+        (policy["mode"], enums.Mode),
+        (policy["flush"], enums.Flush),
+        (policy["on_store_failure"], typing.get_args(literals["on_store_failure"])),
+        (surfaces["for_each"]["properties"]["on_error"], enums.OnError),
+        (surfaces["join"]["properties"]["join"]["properties"]["kind"], typing.get_args(JoinKind)),
+        (surfaces["join"]["properties"]["policy"]["properties"]["kind"], typing.get_args(PolicyKind)),
+    ]
+    for field, choices in pairs:
+        assert set(field["enum"]) == set(choices)
 
 
 def test_every_field_of_durability_and_retry_is_in_the_ir() -> None:

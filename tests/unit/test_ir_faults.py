@@ -101,7 +101,7 @@ SHAPES: list[tuple[Flow, str, Any, str]] = [
 )
 def test_a_broken_ir_is_refused_where_it_is_broken(flow: Flow, path: str, value: Any, at: str) -> None:
     ir = changed(flow, path, value)
-    assert ("ir.shape", at) in faults_of(ir, flow.registry())
+    assert ("ir.shape", at) in faults_of(ir, flow.functions())
     assert not VALIDATOR.is_valid(ir)
 
 
@@ -178,8 +178,9 @@ MEANINGS: list[tuple[Flow, str, Any, str, str]] = [
     (ir_flows.waits, "nodes.1.arguments.duration", ..., "ir.bad_value", "$.nodes[1]"),
     (ir_flows.waits, "nodes.1.arguments.size", {"literal": 1}, "ir.shape", "$.nodes[1].arguments.size"),
     (ir_flows.waits, "nodes.1.inputs.0.source", "x", "ir.contradiction", "$.nodes[1].inputs[0].source"),
-    (ir_flows.waits, "nodes.1.effects", "pure", "ir.contradiction", "$.nodes[1].effects"),
-    (ir_flows.waits, "nodes.1.durability", {"halts": False}, "ir.contradiction", "$.nodes[1].durability"),
+    (ir_flows.waits, "nodes.1.durability.halts", False, "ir.contradiction", "$.nodes[1].durability.halts"),
+    (ir_flows.waits, "nodes.4.idempotency", None, "ir.contradiction", "$.nodes[4].idempotency"),
+    (plain, "policies.rules", ["no:rule"], "ir.missing", "$.policies.rules[0]"),
     (ir_flows.waits, "nodes.1.retry", {"times": 3}, "ir.contradiction", "$.nodes[1].retry"),
     (
         ir_flows.waits,
@@ -220,7 +221,7 @@ MEANINGS: list[tuple[Flow, str, Any, str, str]] = [
 def test_an_ir_that_cannot_be_meant_is_refused_where_it_is_wrong(
     flow: Flow, path: str, value: Any, code: str, at: str
 ) -> None:
-    assert (code, at) in faults_of(changed(flow, path, value), flow.registry())
+    assert (code, at) in faults_of(changed(flow, path, value), flow.functions())
 
 
 def test_what_is_wrong_with_the_flow_itself_is_said_too() -> None:
@@ -232,13 +233,13 @@ def test_what_is_wrong_with_the_flow_itself_is_said_too() -> None:
 @pytest.mark.parametrize("flow", EXAMPLES, ids=lambda f: f.name)
 def test_everything_that_is_missing_is_named_at_once(flow: Flow) -> None:
     text = json.dumps(flow.to_ir())
-    for name in flow.registry():
+    for name in flow.functions():
         text = text.replace(json.dumps(name), json.dumps(f"gone/{name}"))
-    if not flow.registry():
+    if not flow.functions():
         return
     with pytest.raises(IrInvalid) as caught:
         Flow.from_ir(json.loads(text), {})
-    for name in flow.registry():
+    for name in flow.functions():
         assert f"gone/{name}" in str(caught.value)
 
 
@@ -249,7 +250,7 @@ def test_faults_of_every_kind_are_found_at_once() -> None:
     ir["nodes"][2]["effects"] = "odd"
     ir["edges"][0]["to"] = "nowhere"
     ir["control_surfaces"].append({"kind": "rate_limit", "node": "plain"})
-    assert {at for _, at in faults_of(ir, ir_flows.nested.registry())} >= {
+    assert {at for _, at in faults_of(ir, ir_flows.nested.functions())} >= {
         "$.nodes[0].flow.nodes[0].kind",
         "$.nodes[1].flow.nodes[0].identifier",
         "$.nodes[2].effects",
@@ -267,16 +268,16 @@ def test_an_ir_that_is_too_deep_is_refused() -> None:
     ir: dict[str, Any] = plain.to_ir()
     for _ in range(60):
         ir = {"name": "f", "nodes": [{"alias": "inner", "kind": "subflow", "flow": ir}]}
-    assert faults_of(ir, plain.registry())[0][0] == "ir.shape"
+    assert faults_of(ir, plain.functions())[0][0] == "ir.shape"
     deep: Any = []
     for _ in range(100_000):
         deep = [deep]
-    assert faults_of(plain.to_ir() | {"x": deep}, plain.registry()) == [("ir.shape", "$")]
+    assert faults_of(plain.to_ir() | {"x": deep}, plain.functions()) == [("ir.shape", "$")]
 
 
 @pytest.mark.parametrize("thing", [int, 3, "add", plain.as_node(), max, ir_flows.waits["pause"]])
 def test_a_registry_that_has_no_function_is_told_so(thing: Any) -> None:
-    assert faults_of(plain.to_ir(), plain.registry() | {"tests.unit.ir_flows:add": thing})
+    assert faults_of(plain.to_ir(), plain.functions() | {"tests.unit.ir_flows:add": thing})
 
 
 def places_in(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -311,9 +312,9 @@ def test_whatever_is_changed_is_either_a_flow_or_refused(flow: Flow, data: st.Da
             twin = twin[step]
         target[last] = data.draw(ANYTHING | st.just(json.loads(json.dumps(twin))))
     try:
-        back = Flow.from_ir(ir, flow.registry())
+        back = Flow.from_ir(ir, flow.functions())
     except IrInvalid as error:
         assert problems(error)
         return
     assert VALIDATOR.is_valid(ir)
-    assert Flow.from_ir(back.to_ir(), flow.registry()).to_ir() == back.to_ir()
+    assert Flow.from_ir(back.to_ir(), flow.functions()).to_ir() == back.to_ir()

@@ -149,9 +149,9 @@ class Flow:
         """Return the flow as JSON: all that it is but its functions, which are named."""
         return Writer(self).plain()
 
-    def registry(self) -> dict[str, Any]:
+    def functions(self) -> dict[str, Any]:
         """Return each function and class that the IR names, by identifier: what `from_ir` asks for."""
-        return Writer(self).registry()
+        return Writer(self).functions()
 
     @classmethod
     def from_ir(cls, ir: Mapping[str, Any], registry: Names) -> Self:

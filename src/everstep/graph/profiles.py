@@ -203,6 +203,10 @@ class Registry:
         """Return the node that was registered with this id."""
         return self._nodes.get(name)
 
+    def get(self, name: str) -> Node | None:
+        """Return the node that was registered with this id, as `Flow.from_ir` asks for it."""
+        return self.find(name)
+
     def __contains__(self, name: object) -> bool:
         return name in self._entries or name in self._nodes
 

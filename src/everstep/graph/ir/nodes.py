@@ -14,6 +14,7 @@ from everstep.graph.ir.names import Json
 from everstep.graph.ir.options import FOR_FUNCTIONS, Options
 from everstep.graph.ir.registry import LookUp
 from everstep.graph.ir.write import JOIN, profile_of
+from everstep.graph.joins import JoinNode
 from everstep.graph.node import BUILT_IN, Gate, IfElse, Node, Param
 from everstep.graph.subflow import Subflow
 from everstep.graph.waits import Ref, Text, WaitNode, approval, callback, question, timer
@@ -81,6 +82,8 @@ class Nodes:
         self._surfaces = surfaces
         self._faults = faults
         self._inner = inner
+        self.profiles: dict[str, dict[str, Json]] = {}
+        """What the flow says of nodes whose identifiers say something else."""
 
     def node(self, ir: Entry, path: str) -> Node | JoinSpec | None:
         """Return a node, or what its join is made of."""
@@ -230,7 +233,7 @@ class Nodes:
         if "inputs" in ir:
             self._same_sources(ir, made, path)
             made.params = self._params(ir, made, path)
-        self._fixed(ir, made, path)
+        self._declare(ir, made, path)
         return made
 
     def _arguments(self, ir: Entry, make: Callable[..., WaitNode], path: str) -> dict[str, Any]:
@@ -262,13 +265,26 @@ class Nodes:
                 message = f"{name!r} is filled from {source!r}, but the argument says {sources[name]!r}."
                 self._refuse(f"{path}.inputs[{k}].source", message, "Say the same in both.")
 
-    def _fixed(self, ir: Entry, made: Node, path: str) -> None:
-        """Note what an IR says of a node that is not its to say."""
+    def _declare(self, ir: Entry, made: Node, path: str) -> None:
+        """Note a profile for a node that says by itself what it is, where the IR says something else."""
         own = profile_of(made)
-        for field in own.keys() & ir.keys():
-            if not _is_within(ir[field], own[field]):
-                message = f"it is {ir[field]!r}, but of {made.name!r} it is {own[field]!r}."
-                self._refuse(f"{path}.{field}", message, "Leave it out.")
+        said = {
+            field: ir[field]
+            for field in ("effects", "determinism")
+            if ir.get(field, own[field]) != own[field]
+        }
+        given = ir.get("durability", {})
+        durability = {f: v for f, v in given.items() if f in own["durability"] and v != own["durability"][f]}
+        if durability.get("halts") is False:
+            message = f"{made.name!r} halts, and nothing can say that it does not."
+            self._refuse(f"{path}.durability.halts", message, "Leave it out.")
+        key = ir.get("idempotency", {"key": made.idempotency_key}) or {}
+        if key.get("key") != made.idempotency_key:
+            if "key" not in key:
+                self._refuse(f"{path}.idempotency", f"{made.name!r} calls no function.", "Give a key.")
+            said["idempotency"] = {"key": key.get("key")}
+        if said or durability:
+            self.profiles[made.name] = said | {"durability": durability}
         self._no_options(ir, path)
 
     def _no_options(self, ir: Entry, path: str) -> None:
@@ -314,7 +330,6 @@ class Nodes:
         return made
 
     def _join(self, ir: Entry, path: str) -> JoinSpec | None:
-        self._no_options(ir, path)
         alias = ir["alias"]
         surface = self._surfaces.of(alias, "join")
         if surface is None:
@@ -332,7 +347,9 @@ class Nodes:
         except BadRequest as error:
             self._faults.take(error, at)
             return None
-        return JoinSpec(alias, members, *rules)
+        spec = JoinSpec(alias, members, *rules)
+        self._declare(ir, JoinNode(spec), path)
+        return spec
 
     def _policy(self, ir: Json, alias: str, at: str) -> Policy | None:
         if ir is None:
@@ -351,9 +368,3 @@ def _join_of(ir: Json) -> Join | None:
 
 def _takes_any(fn: Any) -> bool:
     return any(p.kind is p.VAR_KEYWORD for p in inspect.signature(fn).parameters.values())
-
-
-def _is_within(given: Json, own: Json) -> bool:
-    if isinstance(given, dict) and isinstance(own, dict):
-        return all(given[name] == own[name] for name in given.keys() & own.keys())
-    return bool(given == own)

@@ -16,13 +16,10 @@ from everstep.model.durations import span_of
 from everstep.model.retry import Retry
 
 FOR_FUNCTIONS: Final = (
-    *("idempotency", "retry", "timeout_s", "max_visits", "persist", "skip_on_resume", "requires"),
-    *("on_unknown", "probe"),
+    *("retry", "timeout_s", "max_visits", "persist", "skip_on_resume", "requires", "on_unknown", "probe"),
 )
 """Fields of a node that only a function of one's own has."""
 
-PROFILE: Final = ("checkpointable", "replayable", "reason")
-"""Fields of a node's durability besides `halts`; those of which it says nothing are left out."""
 
 Read = Callable[["Options", Json], Any]
 
@@ -46,10 +43,10 @@ class Options:
                     self._look_up.faults.take(error, f"{self._path}.{field}")
             elif base is not None:
                 found[option] = getattr(base, option)
-        profile = ir.get("durability", {})
-        for option in ("halts", *PROFILE):
-            if option in profile:
-                found[option] = profile[option]
+        said = ir.get("durability", {})
+        for option in DURABILITY:
+            if option in said:
+                found[option] = said[option]
             elif base is not None:
                 found[option] = getattr(base, option)
         return found
@@ -100,6 +97,10 @@ OPTIONS: Final[Mapping[str, tuple[str, Read]]] = {
     "answer_type": ("answer", Options.answer),
 }
 """By option of `Node`: the field in the IR, and how it is read."""
+
+
+DURABILITY: Final = ("checkpointable", "replayable", "halts", "reason")
+"""The fields of a node's durability, which are options of `Node` too."""
 
 
 def durability_from_ir(ir: Json) -> Durability:

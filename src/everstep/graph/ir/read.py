@@ -70,11 +70,15 @@ class Reader(Generic[F]):
         nodes = Nodes(look_up, surfaces, self._faults, lambda inner, at: self.flow(inner, at, depth + 1))
         made = [nodes.node(entry, at) for at, entry in entries]
         self._names(ir, entries, surfaces, edges, path)
-        channel = self._channel(ir.get("channel"), look_up, path)
+        options = {
+            "channel": self._channel(ir.get("channel"), look_up, path),
+            "rules": self._rules(ir, look_up, path),
+            "profiles": nodes.profiles or None,
+        }
         if len(self._faults.found) > before:
             return None
         layout = _layout(made, edges)
-        flow = self._build(ir, layout, channel, path)
+        flow = self._build(ir, layout, options, path)
         if flow is None:
             return None
         self._agrees(flow, edges)
@@ -87,7 +91,7 @@ class Reader(Generic[F]):
             if isinstance(ir, dict) and isinstance(ir.get(part), list):
                 self._checker.sound(ir, part, path)
 
-    def _build(self, ir: dict[str, Json], layout: Layout, channel: Json, path: str) -> F | None:
+    def _build(self, ir: dict[str, Json], layout: Layout, options: dict[str, Any], path: str) -> F | None:
         policies = ir.get("policies", {})
         limits = policies.get("limits", {})
         by_name = {n.name: n for n in layout.nodes if isinstance(n, Node)}
@@ -97,13 +101,13 @@ class Reader(Generic[F]):
                 layout,
                 entry=ir.get("entry", ()),
                 tasks=[by_name[name] for name in ir.get("tasks", ())],
-                channel=channel,
                 durability=durability_from_ir(policies.get("durability", "partial")),
                 version=ir.get("version", "1"),
                 max_steps=limits.get("max_steps", 10_000),
                 max_visits=limits.get("max_visits"),
                 max_concurrency=limits.get("max_concurrency"),
                 auto_checkpoint=policies.get("auto_checkpoint"),
+                **options,
             )
         except EverstepError as error:
             self._faults.take(error, path)
@@ -115,6 +119,10 @@ class Reader(Generic[F]):
         return {
             key: look_up.type(hint, f"@channel/{key}", f"{path}.channel.{key}") for key, hint in ir.items()
         }
+
+    def _rules(self, ir: dict[str, Json], look_up: LookUp, path: str) -> list[Any]:
+        names = enumerate(ir.get("policies", {}).get("rules", ()))
+        return [look_up.function(name, f"@rules/{k}", f"{path}.policies.rules[{k}]") for k, name in names]
 
     def _names(
         self, ir: dict[str, Json], nodes: list[Entry], surfaces: Surfaces, edges: list[Entry], path: str

@@ -12,7 +12,6 @@ import msgspec
 
 from everstep.errors import IrInvalid
 from everstep.graph.ir.names import Json, Unspeakable, is_json, name_of, names_in, type_to_ir
-from everstep.graph.ir.options import PROFILE
 from everstep.graph.joins import JoinNode
 from everstep.graph.node import Gate, IfElse, Node
 from everstep.graph.subflow import Subflow
@@ -78,7 +77,7 @@ class Writer:
         copied: dict[str, Json] = json.loads(json.dumps(self.write(), allow_nan=False))
         return copied
 
-    def registry(self) -> dict[str, Any]:
+    def functions(self) -> dict[str, Any]:
         """Return what the IR names."""
         self.write()
         return self._names
@@ -106,6 +105,7 @@ class Writer:
                     "max_concurrency": flow.max_concurrency,
                 },
                 "auto_checkpoint": flow.auto_checkpoint,
+                "rules": [self._named(rule, f"@rules/{k}") for k, rule in enumerate(flow.rules)],
             },
             "metadata": {"structure": flow.plan.hash},
         }
@@ -143,7 +143,7 @@ class Writer:
     def _says(self, n: Node) -> dict[str, Json]:
         if isinstance(n, Subflow):
             return self._subflow(n)
-        about = profile_of(n)
+        about = profile_of(n) | {"idempotency": self._idempotency(n)}
         if isinstance(n, JoinNode):
             return about
         if not isinstance(n, WaitNode):
@@ -156,7 +156,6 @@ class Writer:
 
     def _options(self, n: Node) -> dict[str, Json]:
         return {
-            "idempotency": self._idempotency(n),
             "retry": self._retry(n),
             "timeout_s": None if n.timeout is None else _number(n.timeout),
             "max_visits": n.max_visits,
@@ -301,11 +300,15 @@ class Writer:
 
 def profile_of(n: Node) -> dict[str, Json]:
     """Return what a node does to the world and how it may be kept."""
-    said = {field: getattr(n, field) for field in PROFILE}
     return {
         "effects": n.effects.value,
         "determinism": n.determinism.value,
-        "durability": {"halts": n.halts, **{f: v for f, v in said.items() if v not in (None, "")}},
+        "durability": {
+            "checkpointable": n.checkpointable,
+            "replayable": n.replayable,
+            "halts": n.halts,
+            "reason": n.reason,
+        },
     }
 
 
