@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from everstep import Flow, Host, node, wait
+from everstep import Flow, Host, node, parallel, wait
 from everstep.client.host import AsyncHost
+from everstep.errors import ScheduleNotFound, WaitSettled
 from everstep.ports.durability import Handle, Notice, ScheduleState, ScheduleStatus
 from everstep.runtime import announce
 from everstep.runtime.worker import Stats
@@ -24,6 +25,7 @@ class Alarm:
     def __init__(self) -> None:
         self.set: dict[str, datetime] = {}
         self.is_broken = False
+        self.cancelled: list[str] = []
 
     async def schedule_at(self, handle: Handle, at: datetime) -> str:
         if self.is_broken:
@@ -35,7 +37,11 @@ class Alarm:
         raise NotImplementedError
 
     async def cancel(self, schedule_id: str) -> None:
-        raise NotImplementedError
+        if self.is_broken:
+            raise OSError("no line")
+        if self.set.pop(schedule_id.removeprefix("alarm-"), None) is None:
+            raise ScheduleNotFound("there is no such alarm.")
+        self.cancelled.append(schedule_id)
 
     async def status(self, schedule_id: str) -> ScheduleStatus:
         return ScheduleStatus(ScheduleState.PENDING)
@@ -93,6 +99,11 @@ def test_a_scheduler_that_was_out_of_order_hears_of_the_wait_later(tmp_path: Pat
 @node(output="b")
 def double(a: int) -> int:
     return 2 * a
+
+
+@node(output="end")
+def after() -> int:
+    return 1
 
 
 DOUBLING = Flow("doubling", [double])
@@ -219,3 +230,68 @@ def test_a_token_that_was_revoked_is_not_replaced_by_a_sweep(url: str) -> None:
         clock.advance(60)
         host.resume("A", FLOW)
         assert [notice.token for notice in told] == [None]
+
+
+TIMED = Flow("f", [wait.approval("ok", timeout="1h", scheduler="alarm")])
+
+
+def test_the_scheduler_forgets_a_wait_that_is_answered(url: str) -> None:
+    alarm = Alarm()
+    with Host(url, clock=ManualClock(), schedulers={"alarm": alarm}) as host:
+        (ok,) = host.run(TIMED, run_id="A").waits
+        host.answer(ok.id, {"approved": True})
+        assert (alarm.set, alarm.cancelled) == ({}, [f"alarm-{ok.id}"])
+        assert host.resume("A", TIMED)["ok"].approved
+        assert len(alarm.cancelled) == 1
+
+
+def test_whoever_drives_a_run_on_cancels_what_the_answering_host_could_not(tmp_path: Path) -> None:
+    alarm, clock, url = Alarm(), ManualClock(), f"sqlite:///{tmp_path}/runs.db"
+    with Host(url, clock=clock, schedulers={"alarm": alarm}) as host, Host(url, clock=clock) as other:
+        (ok,) = host.run(TIMED, run_id="A").waits
+        other.answer(ok.id, {"approved": True})
+        assert alarm.cancelled == []
+        host.resume("A", TIMED)
+        assert alarm.cancelled == [f"alarm-{ok.id}"]
+
+
+def test_the_scheduler_forgets_the_waits_of_a_run_that_is_cancelled(url: str) -> None:
+    alarm = Alarm()
+    with Host(url, clock=ManualClock(), schedulers={"alarm": alarm}) as host:
+        (ok,) = host.run(TIMED, run_id="A").waits
+        host.cancel("A")
+        assert alarm.cancelled == [f"alarm-{ok.id}"]
+
+
+def test_the_scheduler_forgets_a_wait_that_its_group_no_longer_needs(url: str) -> None:
+    alarm = Alarm()
+    either = parallel(
+        wait.approval("slow", timeout="1h", scheduler="alarm"), wait.callback("quick"), policy="first_success"
+    )
+    flow = Flow("f", double >> either >> after)
+    with Host(url, clock=ManualClock(), schedulers={"alarm": alarm}) as host:
+        waits = {w.node.split("/")[-1]: w for w in host.run(flow, {"a": 1}, run_id="A").waits}
+        host.answer(waits["quick"].id, 1)
+        assert host.resume("A", flow).status == "completed"
+        assert alarm.cancelled == [f"alarm-{waits['slow'].id}"]
+
+
+def test_a_scheduler_that_cannot_cancel_keeps_no_run_from_going_on(url: str) -> None:
+    alarm = Alarm()
+    with Host(url, clock=ManualClock(), schedulers={"alarm": alarm}) as host:
+        (ok,) = host.run(TIMED, run_id="A").waits
+        alarm.is_broken = True
+        host.answer(ok.id, {"approved": True})
+        with pytest.raises(WaitSettled):
+            host.fire(ok.id)
+        assert host.resume("A", TIMED).status == "completed"
+
+
+def test_a_time_that_has_come_is_not_cancelled(url: str) -> None:
+    alarm, clock = Alarm(), ManualClock()
+    with Host(url, clock=clock, schedulers={"alarm": alarm}) as host:
+        (ok,) = host.run(TIMED, run_id="A").waits
+        clock.advance(3600)
+        host.fire(ok.id)
+        assert not host.resume("A", TIMED)["ok"].approved
+        assert alarm.cancelled == []

@@ -161,13 +161,14 @@ class AsyncHost:
         return self._info(await self._runs.start(flow, inputs, run_id, channel))
 
     async def resume(
-        self, run_id: str, flow: Flow, *, start: str | None = None, wait: bool = False
+        self, run_id: str, flow: Flow, *, start: str | None = None, wait: bool = False, at_once: bool = False
     ) -> RunResult:
         """Continue a run. One that failed is reopened at the node that failed, with a fresh retry budget.
 
         With `start` it begins at that node instead, whatever was due. `wait` stays through its waits.
+        With `at_once`, a run that another process has is a `LeaseConflict` now, not when its lease runs out.
         """
-        return self._result(await self._runs.resume(run_id, flow, start, wait=wait))
+        return self._result(await self._runs.resume(run_id, flow, start, wait=wait, is_patient=not at_once))
 
     def _result(self, outcome: Outcome) -> RunResult:
         return RunResult(outcome, [self._wait(row, outcome.tokens.get(row.wait_id)) for row in outcome.waits])

@@ -217,12 +217,17 @@ class Host:
         """Accept a run durably and return at once; a worker drives it, or `resume`."""
         return self._lanes.call(lambda host: host.start(flow, inputs, run_id=run_id, channel=channel))
 
-    def resume(self, run_id: str, flow: Flow, *, start: str | None = None, wait: bool = False) -> RunResult:
+    def resume(
+        self, run_id: str, flow: Flow, *, start: str | None = None, wait: bool = False, at_once: bool = False
+    ) -> RunResult:
         """Continue a run. One that failed is reopened at the node that failed, with a fresh retry budget.
 
         With `start` it begins at that node instead, whatever was due. `wait` stays through its waits.
+        With `at_once`, a run that another process has is a `LeaseConflict` now, not when its lease runs out.
         """
-        return self._lanes.call(lambda host: host.resume(run_id, flow, start=start, wait=wait))
+        return self._lanes.call(
+            lambda host: host.resume(run_id, flow, start=start, wait=wait, at_once=at_once)
+        )
 
     def waits(
         self,

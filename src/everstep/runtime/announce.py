@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
 
-from everstep.model.waits import TIME_TO_TELL, TokenConfig, WaitChange, WaitRow
+from everstep.errors import ScheduleNotFound, StoreError
+from everstep.model.waits import TIME_TO_TELL, SettledBy, TokenConfig, WaitChange, WaitRow, WaitStatus
 from everstep.ports.durability import Handle, Notice
+from everstep.ports.store import WaitFilter
 from everstep.runtime.services import Services
 
 log = logging.getLogger("everstep")
+_PAGE = 1000
 
 
 async def announce(services: Services, row: WaitRow, token: str | None) -> None:
@@ -37,6 +41,44 @@ async def _schedule(services: Services, row: WaitRow) -> None:
     scheduler = services.schedulers.of(row.scheduler)
     schedule_id = await scheduler.schedule_at(handle_of(row), row.due_at)
     await services.store.change_wait(row.wait_id, WaitChange(schedule_id=schedule_id))
+
+
+async def call_off(services: Services, run_id: str, closed: Collection[str], *, is_over: bool) -> None:
+    """Let schedulers forget the times of waits that a run has closed: these, or all if it is over.
+
+    Never raises.
+    """
+    if not services.schedulers.has_others:
+        return
+    after: str | None = None
+    try:
+        while closed or is_over:
+            wanted = WaitFilter(run_id=run_id, status=WaitStatus.CLOSED, limit=_PAGE, after=after)
+            page = await services.store.waits(wanted)
+            for row in page:
+                if row.wait_id in closed or (is_over and row.settled_at is None):
+                    await forget(services, row)
+            if len(page) < _PAGE:
+                return
+            after = page[-1].wait_id
+    except StoreError as error:
+        log.warning("the times of the waits of run %r were not called off: %s", run_id, error)
+
+
+async def forget(services: Services, row: WaitRow) -> None:
+    """Let the scheduler of a wait that is over forget its time, if that has not come yet. Never raises."""
+    if not row.scheduler or row.schedule_id is None or row.due_at is None:
+        return
+    if row.settled_by is SettledBy.CLOCK and row.settled_at is not None and row.settled_at >= row.due_at:
+        return
+    try:
+        async with asyncio.timeout(TIME_TO_TELL.total_seconds()):
+            await services.schedulers.of(row.scheduler).cancel(row.schedule_id)
+    except ScheduleNotFound:
+        pass
+    except Exception as error:
+        # It will fire in vain: a wait that is over takes no answer.
+        log.warning("schedule %r of wait %s was not cancelled: %s", row.schedule_id, row.wait_id, error)
 
 
 async def _notify(services: Services, row: WaitRow, token: str | None) -> None:

@@ -22,7 +22,7 @@ from everstep.errors import (
 from everstep.graph.unknown import SETTLE
 from everstep.model.waits import SettledBy, TokenConfig, WaitChange, WaitRow, WaitStatus
 from everstep.ports.store import WaitFilter
-from everstep.runtime.announce import handle_of
+from everstep.runtime.announce import forget, handle_of
 from everstep.runtime.keeper import LeaseKeeper
 from everstep.runtime.patience import patiently
 from everstep.runtime.services import Services
@@ -125,6 +125,7 @@ class Answers:
         drive = self._keeper.drive_of(row.run_id)
         if drive is not None:
             drive.nudge()
+        await forget(self._services, now)
         return now
 
     def _refuse(self, row: WaitRow, token_hash: bytes | None) -> WaitRow:

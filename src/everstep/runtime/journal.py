@@ -92,6 +92,8 @@ class Journal:
         """Waits that the next checkpoint opens."""
         self.on_opened: Callable[[tuple[WaitRow, ...]], None] = _nobody
         """Told of waits once they are durable."""
+        self.closed: list[str] = []
+        """Waits that were closed."""
         self.steps: list[StepRecord] = []
         self._payloads: list[bytes] = []
         self._keyframe_payloads: list[bytes] = []
@@ -347,6 +349,7 @@ class Journal:
     def _note_waits(self, commit: Commit) -> None:
         del self.waits[: len(commit.waits)]
         del self._state.gone[: len(commit.closed)]
+        self.closed += commit.closed
         # One that was over before it was ever written closes with the same put that opens it.
         if commit.status not in (Status.COMPLETED, Status.CANCELLED):
             self.on_opened(tuple(row for row in commit.waits if row.wait_id not in commit.closed))

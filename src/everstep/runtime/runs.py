@@ -26,7 +26,7 @@ from everstep.model.leases import Lease
 from everstep.model.records import CheckpointRecord, ErrorInfo, StepRecord
 from everstep.model.waits import WaitRow, WaitStatus
 from everstep.ports.store import RunRow, Signal, Verdict, WaitFilter
-from everstep.runtime.announce import announce
+from everstep.runtime.announce import announce, call_off
 from everstep.runtime.aside import write_aside
 from everstep.runtime.claiming import claim
 from everstep.runtime.desk import first_values
@@ -203,6 +203,7 @@ class Runs:
         plan = await self.plan(row)
         journal, _, _ = await self._reopen_journal(row, plan, Durability(), lease)
         await journal.flush(Trigger.CANCELLED, status=Status.CANCELLED, changes_status=True)
+        await call_off(self._services, run_id, journal.closed, is_over=True)
         return Status.CANCELLED
 
     async def row(self, run_id: str) -> RunRow:
@@ -348,6 +349,7 @@ class Runs:
     async def _call_off(self, journal: Journal, state: RunState, space: ValueSpace) -> Outcome:
         """End a run that was cancelled by somebody who could not claim it, or died before."""
         await journal.flush(Trigger.CANCELLED, status=Status.CANCELLED, changes_status=True)
+        await call_off(self._services, journal.run_id, journal.closed, is_over=True)
         self._emit("run_ended", journal.run_id, {"status": Status.CANCELLED.value, "error": None})
         return Outcome(journal.run_id, Status.CANCELLED, state, space)
 
@@ -402,6 +404,7 @@ class Runs:
                     self.keeper.drop(lease.run_id)
                     if status is None:
                         await self._release(lease)
+        await call_off(self._services, journal.run_id, journal.closed, is_over=_ends_waits(status))
         spooled = await self._last_try(journal)
         if status is Status.HALTED and not spooled:
             return await self._halted(flow, journal.run_id, drive, state, space)
@@ -469,6 +472,10 @@ class Runs:
 def _is_over(row: RunRow, start: str | None, *, reopens: bool) -> bool:
     """True if a run is not to go on, not even as one that failed and is reopened."""
     return start is None and row.status.is_final and not (reopens and row.status in _REOPENABLE)
+
+
+def _ends_waits(status: Status) -> bool:
+    return status in (Status.COMPLETED, Status.CANCELLED)
 
 
 def _identity(flow: Flow, run_id: str) -> Identity:

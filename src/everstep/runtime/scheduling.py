@@ -95,6 +95,11 @@ class Schedulers:
     def aliases(self) -> frozenset[str]:
         return frozenset(self._all)
 
+    @property
+    def has_others(self) -> bool:
+        """True if somebody besides the store keeps due times."""
+        return len(self._all) > 1
+
     def of(self, alias: str = STORE) -> ResumeScheduler:
         """Return the scheduler with this alias, or raise `UnknownScheduler`."""
         found = self._all.get(alias) if isinstance(alias, str) else None

@@ -103,7 +103,8 @@ async def resume(service: Service, request: Request) -> Response:
     if begin is not None and not isinstance(begin, str):
         raise BadRequest("start is not the name of a node.", fix='Send {"start": "node"}.')
     info = await service.host.info(run_id)
-    result = await service.host.resume(run_id, flow_named(service.flows, info.flow), start=begin)
+    flow = flow_named(service.flows, info.flow)
+    result = await service.host.resume(run_id, flow, start=begin, at_once=True)
     if result.status == "halted":
         waits = [wait_wire(wait) for wait in result.waits]
         return answer({"halted": True, "run_id": run_id, "waits": waits}, 202)

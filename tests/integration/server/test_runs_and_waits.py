@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+from datetime import timedelta
+
+from everstep.model.leases import Process
 from tests.integration.server.serving import (
     KEY,
     NO_SUCH_WAIT,
@@ -92,6 +96,20 @@ async def test_a_halted_run_can_be_cancelled(s: Serving) -> None:
     assert response.json() == {"run_id": waiting.run_id, "status": "cancelled"}
     late = await s.client.post(f"/waits/{waiting.id}/answer", json=APPROVED)
     assert code_of(late) == (409, "wait.closed")
+
+
+@served()
+async def test_a_run_that_another_process_has_is_refused_at_once(s: Serving) -> None:
+    await s.client.post("/runs", json={"flow": "plain", "inputs": {"x": 1}, "run_id": "A1"})
+    store = s.host.durability.checkpoint_store
+    assert store is not None
+    elsewhere = Process("another boot", "another namespace", 1, 1)
+    await store.lease("A1", owner="another", ttl=timedelta(hours=1), process=elsewhere)
+    before = s.clock.now()
+    async with asyncio.timeout(5):
+        response = await s.client.post("/runs/A1/resume")
+    assert code_of(response) == (409, "DAG-CKPT-007")
+    assert s.clock.now() == before
 
 
 @served()
