@@ -1,6 +1,6 @@
 """everstep: durable graph flows. Write functions, wire them into a graph, and every step lasts."""
 
-from everstep import notify, wait
+from everstep import migrate, notify, wait
 from everstep.client.diff import Diff
 from everstep.client.host import AsyncHost
 from everstep.client.sync import Host
@@ -59,6 +59,7 @@ __all__ = [
     "chain",
     "critical",
     "ifelse",
+    "migrate",
     "node",
     "notify",
     "parallel",

@@ -23,6 +23,7 @@ from everstep.client.views import (
 from everstep.codec.values import Values
 from everstep.errors import BadRequest
 from everstep.graph.flow import Flow
+from everstep.model.compat import Compat
 from everstep.model.durability import Durability
 from everstep.model.durations import span_of
 from everstep.model.enums import Mode, Status
@@ -40,6 +41,7 @@ from everstep.runtime.events import Event, Listener
 from everstep.runtime.forking import Edits, fork
 from everstep.runtime.housekeeping import clean_up
 from everstep.runtime.keeper import LeaseKeeper
+from everstep.runtime.migrating import judge_run
 from everstep.runtime.recall import recall
 from everstep.runtime.replay import replay
 from everstep.runtime.runs import Outcome, Runs
@@ -253,6 +255,17 @@ class AsyncHost:
         """
         async for event in follow(self._services, self._runs, run_id, after, live=live):
             yield event
+
+    async def compat(self, run_id: str, flow: Flow) -> Compat:
+        """Say whether a run can go on with this flow, and what stands in its way. Nothing is written."""
+        return await judge_run(self._runs, await self._runs.row(run_id), flow)
+
+    async def migrate(self, run_id: str, flow: Flow, *, dry_run: bool = False) -> Compat:
+        """Take a run over to this version of its flow without driving it, and say what changed.
+
+        With `dry_run` all of it is tried on a copy, up-casts too, and nothing is written.
+        """
+        return await self._runs.migrate(run_id, flow, dry_run=dry_run)
 
     async def deliver(self, message: Mapping[str, Any], flows: Iterable[Flow]) -> Delivery:
         """Take in a message that lets a run go on, as a queue, a timer or `POST /resume` brings it.

@@ -30,6 +30,7 @@ from everstep.client.views import (
 from everstep.codec.values import Values
 from everstep.errors import BadRequest
 from everstep.graph.flow import Flow
+from everstep.model.compat import Compat
 from everstep.model.enums import Mode, Status
 from everstep.model.records import CheckpointRecord
 from everstep.model.waits import WaitStatus
@@ -282,6 +283,17 @@ class Host:
             if event is None:
                 return
             yield event
+
+    def compat(self, run_id: str, flow: Flow) -> Compat:
+        """Say whether a run can go on with this flow, and what stands in its way. Nothing is written."""
+        return self._lanes.call(lambda host: host.compat(run_id, flow))
+
+    def migrate(self, run_id: str, flow: Flow, *, dry_run: bool = False) -> Compat:
+        """Take a run over to this version of its flow without driving it, and say what changed.
+
+        With `dry_run` all of it is tried on a copy, up-casts too, and nothing is written.
+        """
+        return self._lanes.call(lambda host: host.migrate(run_id, flow, dry_run=dry_run))
 
     def deliver(self, message: Mapping[str, Any], flows: Iterable[Flow]) -> Delivery:
         """Take in a message that lets a run go on, as a queue, a timer or `POST /resume` brings it.

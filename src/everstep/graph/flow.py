@@ -12,6 +12,7 @@ from everstep.errors import BadRequest, FlowError, InputError
 from everstep.graph.hints import UNKNOWN, accepts, fits, spell
 from everstep.graph.joins import JoinNode
 from everstep.graph.loops import UncutLoop, reachable
+from everstep.graph.migrations import Migration
 from everstep.graph.node import END, Gate, Node
 from everstep.graph.plan import Limits, Plan, deep_nodes
 from everstep.graph.subflow import Subflow
@@ -57,6 +58,7 @@ class Flow:
         max_visits: int | None = None,
         max_concurrency: int | None = None,
         auto_checkpoint: int | None = None,
+        migrations: Iterable[Migration] = (),
     ) -> None:
         self.name = name
         _check_shape(name, nodes, version)
@@ -67,6 +69,8 @@ class Flow:
         self.channel = None if channel is None else dict(channel)
         self.nodes = _all_nodes(layout, self.tasks, has_results=bool(layout.edges or self.tasks or channel))
         self.auto_checkpoint = auto_checkpoint
+        self.migrations = tuple(migrations)
+        """What runs that began with another version of this flow do, the oldest rule first."""
         self.durability = Durability.of(durability)
         self.version = version
         self.max_steps = max_steps

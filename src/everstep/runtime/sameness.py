@@ -6,15 +6,13 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from everstep.codec.records import check_values
-from everstep.engine.keyframe import snapshot
-from everstep.errors import FlowChanged, InputsDiffer, TaskGone
-from everstep.graph.blueprint import differences
+from everstep.errors import InputsDiffer
 from everstep.graph.flow import Flow
-from everstep.graph.plan import hash_of
 from everstep.model.durability import Durability
 from everstep.model.enums import Status
 from everstep.model.records import INPUTS, Written
 from everstep.ports.store import RunRow
+from everstep.runtime.migrating import check, is_other, judge_run
 from everstep.runtime.services import Services
 from everstep.runtime.values import Slot, ValueSpace
 
@@ -24,36 +22,15 @@ if TYPE_CHECKING:
 log = logging.getLogger("everstep")
 
 
-async def check_same_flow(services: Services, runs: Runs, row: RunRow, flow: Flow) -> None:
-    if row.flow_id != flow.name:
-        raise FlowChanged(
-            f"run {row.run_id!r} belongs to flow {row.flow_id!r}, not {flow.name!r}.",
-            fix="Use another run id, or the flow it began with.",
-        )
-    if row.flow_hash == flow.plan.hash:
+async def check_same_flow(runs: Runs, row: RunRow, flow: Flow) -> None:
+    """Raise unless a run goes by this flow or can go on with it; one that is completed needs neither."""
+    if row.flow_id == flow.name and not is_other(row, flow):
         return
-    stored = await services.store.blueprint(row.flow_hash)
-    is_known = stored is not None and hash_of(stored) == row.flow_hash
-    what = differences(stored, flow.plan.blueprint) if stored and is_known else "its structure is unknown"
-    if row.status is Status.COMPLETED:
-        log.warning("flow %r changed since run %r ended: %s.", flow.name, row.run_id, what)
+    if row.flow_id == flow.name and row.status is Status.COMPLETED:
+        if row.flow_hash != flow.plan.hash:
+            log.warning("flow %r has changed since run %r ended.", flow.name, row.run_id)
         return
-    await _check_tasks(runs, row, flow)
-    raise FlowChanged(
-        f"flow {flow.name!r} is not the one run {row.run_id!r} began with: {what}.",
-        fix="Finish the run with the code it began with, or start a new run.",
-    )
-
-
-async def _check_tasks(runs: Runs, row: RunRow, flow: Flow) -> None:
-    """Raise `TaskGone` if a queued task waits for a node that the flow no longer has."""
-    folded = await runs.rehydrate(row, await runs.plan(row), Durability())
-    for task in snapshot(folded.state, ()).tasks:
-        if "/" not in task.node and task.node not in flow.plan.index:
-            raise TaskGone(
-                f"run {row.run_id!r} has a task queued for {task.node!r}, which its flow no longer has.",
-                fix=f"Put it back: Flow(..., tasks=[{task.node}]), or fork the run before it was queued.",
-            )
+    check(row, flow, await judge_run(runs, row, flow))
 
 
 async def check_same_inputs(
