@@ -13,11 +13,13 @@ from everstep import Node, migrate
 from everstep.graph.plan import Plan
 from everstep.model.compat import Compatibility
 from everstep.testing.killing import Crashed, Killer, crash
-from tests.unit.random_flows import Built, Case, Log, cases
+from tests.unit.random_flows import PARTS, Built, Case, Log, cases
 from tests.unit.random_worlds import LEASE, RUN, World, around, seen
 from tests.unit.test_random_flows import every_put, examples
 
 TAG = "zz"
+RENAMEABLE = [kind for kind in PARTS if kind != "iterate"]
+"""A task brings its arguments by the names of parameters, and those no rule renames."""
 
 
 def renames(old: Plan, new: Plan, prefix: str = "") -> Iterator[migrate.Migration]:
@@ -46,7 +48,8 @@ def untagged(value: Any) -> Any:
     if isinstance(value, dict):
         return {untagged(k): untagged(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
-        return [untagged(v) for v in value]
+        told = [untagged(v) for v in value]
+        return sorted(told) if told and all(isinstance(v, str) for v in told) else told
     return value
 
 
@@ -63,9 +66,9 @@ def is_under_way(world: World) -> bool:
     return RUN in world.data.runs and not world.data.runs[RUN].row.status.is_final
 
 
-@examples(150)
+@examples(60)
 @given(
-    case=cases(),
+    case=cases(RENAMEABLE),
     first=st.integers(1, 25),
     second=st.integers(1, 25) | st.none(),
     keyframes=st.booleans(),
@@ -101,7 +104,7 @@ def test_a_run_whose_flow_got_other_names_ends_as_it_would_have(
     assert triggers.count("migration") == 1
 
 
-@examples(100)
+@examples(40)
 @given(case=cases(), first=st.integers(1, 25), keyframes=st.booleans())
 def test_a_run_whose_flow_got_a_node_more_ends_as_it_would_have_with_what_that_writes(
     case: Case, first: int, keyframes: bool

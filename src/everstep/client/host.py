@@ -38,6 +38,7 @@ from everstep.runtime.bisect import bisect
 from everstep.runtime.bundle import Bundle
 from everstep.runtime.delivery import Deliveries
 from everstep.runtime.events import Event, Listener
+from everstep.runtime.explain import Explanation, explain
 from everstep.runtime.forking import Edits, fork
 from everstep.runtime.housekeeping import clean_up
 from everstep.runtime.keeper import LeaseKeeper
@@ -259,6 +260,10 @@ class AsyncHost:
     async def compat(self, run_id: str, flow: Flow) -> Compat:
         """Say whether a run can go on with this flow, and what stands in its way. Nothing is written."""
         return await judge_run(self._runs, await self._runs.row(run_id), flow)
+
+    async def explain(self, run_id: str, flow: Flow) -> Explanation:
+        """Say what a resume would skip, start, repeat and miss. Nothing is called or written."""
+        return await explain(self._services, self._runs, run_id, flow)
 
     async def migrate(self, run_id: str, flow: Flow, *, dry_run: bool = False) -> Compat:
         """Take a run over to this version of its flow without driving it, and say what changed.

@@ -39,6 +39,7 @@ from everstep.ports.store import Counts
 from everstep.ports.system import Clock, Ids
 from everstep.registry import Opened
 from everstep.runtime.events import Event, Listener
+from everstep.runtime.explain import Explanation
 from everstep.runtime.worker import Stats
 
 T = TypeVar("T")
@@ -287,6 +288,10 @@ class Host:
     def compat(self, run_id: str, flow: Flow) -> Compat:
         """Say whether a run can go on with this flow, and what stands in its way. Nothing is written."""
         return self._lanes.call(lambda host: host.compat(run_id, flow))
+
+    def explain(self, run_id: str, flow: Flow) -> Explanation:
+        """Say what a resume would skip, start, repeat and miss. Nothing is called or written."""
+        return self._lanes.call(lambda host: host.explain(run_id, flow))
 
     def migrate(self, run_id: str, flow: Flow, *, dry_run: bool = False) -> Compat:
         """Take a run over to this version of its flow without driving it, and say what changed.

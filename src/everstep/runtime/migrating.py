@@ -7,7 +7,7 @@ that is written as a keyframe. Everything before it stays as it is.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from everstep.engine.keyframe import restore, snapshot
 from everstep.engine.state import RunState
@@ -92,15 +92,30 @@ async def migrated(
     return journal, state, folded.space
 
 
-async def rehearsed(services: Services, runs: Runs, row: RunRow, flow: Flow) -> Compat:
+class Rehearsal(NamedTuple):
+    """A run as it would go on with a flow."""
+
+    compat: Compat
+    state: RunState
+    """Under the flow's plan if it continues, else under its own."""
+    space: ValueSpace
+
+
+async def rehearse(services: Services, runs: Runs, row: RunRow, flow: Flow) -> Rehearsal:
     """Take a run over on a copy, up-casts and all, and say what would change. Nothing is written."""
     compat = await judge_run(runs, row, flow)
-    if compat.is_same or compat.verdict is not Compatibility.CONTINUES:
-        return compat
     folded = await runs.rehydrate(row, await runs.plan(row), flow.durability)
+    if compat.verdict is not Compatibility.CONTINUES:
+        return Rehearsal(compat, folded.state, folded.space)
+    if compat.is_same:
+        folded = await runs.rehydrate(row, flow.plan, flow.durability)
+        return Rehearsal(compat, folded.state, folded.space)
     names = _renaming(row, flow, folded)
-    _, cast = await _carry_over(services, folded, names, row.run_id, is_dry=True)
-    return Compat(verdict=compat.verdict, migrations=(*compat.migrations, *cast), starts=compat.starts)
+    key_run = await runs.key_run(row, folded.state)
+    state, cast = await _carry_over(services, folded, names, key_run, is_dry=True)
+    rules = (*compat.migrations, *cast)
+    told = Compat(verdict=compat.verdict, migrations=rules, starts=compat.starts)
+    return Rehearsal(told, state, folded.space)
 
 
 def _renaming(row: RunRow, flow: Flow, folded: Rehydrated) -> Renaming:

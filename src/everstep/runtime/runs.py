@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from datetime import timedelta
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -28,6 +27,7 @@ from everstep.model.records import CheckpointRecord, ErrorInfo, StepRecord
 from everstep.model.waits import WaitRow, WaitStatus
 from everstep.ports.store import RunRow, Signal, Verdict, WaitFilter
 from everstep.runtime.announce import announce
+from everstep.runtime.claiming import claim
 from everstep.runtime.desk import first_values
 from everstep.runtime.drive import Drive
 from everstep.runtime.events import Event, EventKind, tell
@@ -35,7 +35,7 @@ from everstep.runtime.history import views
 from everstep.runtime.journal import Identity, Journal
 from everstep.runtime.keeper import LeaseKeeper
 from everstep.runtime.lineage import Lineage, flows_met
-from everstep.runtime.migrating import check, is_other, migrated, rehearsed
+from everstep.runtime.migrating import check, is_other, migrated, rehearse
 from everstep.runtime.patience import patiently
 from everstep.runtime.preflight import preflight
 from everstep.runtime.rehydrate import Rehydrated
@@ -117,7 +117,7 @@ class Runs:
         row = await self.row(run_id)
         if verdict is Verdict.EXISTS:
             await check_same_flow(self, row, flow)
-            await check_same_inputs(self._services, self, row, drafts, given)
+            await check_same_inputs(self._services, self, row, flow, drafts, given)
         return row
 
     async def _run(
@@ -140,7 +140,7 @@ class Runs:
             row = await self._services.store.run(run_id)
             assert row is not None
             await check_same_flow(self, row, flow)
-            await check_same_inputs(self._services, self, row, started, given)
+            await check_same_inputs(self._services, self, row, flow, started, given)
         else:
             await check_same_flow(self, row, flow)
         if row.status.is_final:
@@ -168,6 +168,9 @@ class Runs:
 
     async def drive_claimed(self, row: RunRow, lease: Lease, flow: Flow) -> Outcome:
         """Continue a run that was claimed already, as a worker does."""
+        if row.signal is not None and is_other(row, flow):
+            await self._end_cancelled(row, lease)  # it would not be taken over to this flow any more
+            return await self.recorded(await self.row(row.run_id))
         async with self._services.turn():
             return await self._take_up(row, lease, flow)
 
@@ -195,10 +198,13 @@ class Runs:
             lease = await self._claim(run_id, Durability(), waits=False)
         except LeaseConflict:
             return Status.RUNNING
+        await self._end_cancelled(row, lease)
+        return Status.CANCELLED
+
+    async def _end_cancelled(self, row: RunRow, lease: Lease) -> None:
         plan = await self.plan(row)
         journal = await self._journal_of(row, await self.rehydrate(row, plan), plan, Durability(), lease)
         await journal.flush(Trigger.CANCELLED, status=Status.CANCELLED, changes_status=True)
-        return Status.CANCELLED
 
     async def migrate(self, run_id: str, flow: Flow, *, dry_run: bool) -> Compat:
         """Take a run over to another version of its flow and let it go again, or only rehearse that."""
@@ -208,7 +214,7 @@ class Runs:
             raise BadRequest(
                 f"run {run_id!r} is {row.status.value}.", fix="Only a run that goes on can migrate."
             )
-        compat = await rehearsed(self._services, self, row, flow)
+        compat = (await rehearse(self._services, self, row, flow)).compat
         if dry_run or compat.is_same:
             return compat
         check(row, flow, compat)
@@ -462,43 +468,7 @@ class Runs:
             self.keeper.left_behind[lease.run_id] = lease.epoch
 
     async def _claim(self, run_id: str, durability: Durability, *, waits: bool) -> Lease:
-        """Claim a run: at once if its owner is dead or gone, after its time-out if it lives elsewhere."""
-        services = self._services
-        claim = partial(
-            services.store.lease,
-            run_id,
-            owner=services.ids.new_id(),
-            ttl=durability.lease_ttl,
-            process=services.processes.me(),
-        )
-        void = self.keeper.left_behind.pop(run_id, None)
-        seen: Lease | None = None
-        tries = durability.retry_on_lease_conflict
-        while True:
-            try:
-                return await patiently(services.clock, partial(claim, void_epoch=void))
-            except LeaseConflict as conflict:
-                held = conflict.details["lease"]
-                assert isinstance(held, Lease)
-                if held.process is not None and services.processes.is_gone(held.process):
-                    if void == held.epoch:
-                        raise
-                    void = held.epoch
-                    continue
-                is_elsewhere = held.process is None or not services.processes.is_here(held.process)
-                may_be_dead = is_elsewhere and (seen is None or seen == held)
-                if not waits or not (may_be_dead or tries > 0):
-                    raise
-                tries -= 0 if may_be_dead else 1
-                seen = held
-                await self._wait_for(held, conflict, is_elsewhere=is_elsewhere)
-
-    async def _wait_for(self, held: Lease, conflict: LeaseConflict, *, is_elsewhere: bool) -> None:
-        clock = self._services.clock
-        until = held.expires_at if is_elsewhere else min(held.expires_at, clock.now() + timedelta(seconds=1))
-        self._emit("lease_wait", held.run_id, {"until": until.isoformat()})
-        log.warning("%s Waiting until %s.", conflict.message, until.strftime("%H:%M:%S UTC"))
-        await clock.sleep_until(until + timedelta(milliseconds=1))
+        return await claim(self._services, self.keeper, run_id, durability, self._emit, waits=waits)
 
     def _emit(self, kind: EventKind, run_id: str, data: dict[str, Any]) -> None:
         if self._services.listener is not None:

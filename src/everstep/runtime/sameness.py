@@ -34,11 +34,17 @@ async def check_same_flow(runs: Runs, row: RunRow, flow: Flow) -> None:
 
 
 async def check_same_inputs(
-    services: Services, runs: Runs, row: RunRow, drafts: tuple[Slot, ...], inputs: dict[str, Any]
+    services: Services, runs: Runs, row: RunRow, flow: Flow, drafts: tuple[Slot, ...], inputs: dict[str, Any]
 ) -> None:
-    """Refuse other inputs than the recorded ones."""
-    stored, space, is_complete = await _recorded_inputs(services, runs, row)
+    """Refuse other inputs than the recorded ones; of another version of the flow, those that both know."""
+    stored, space, began_with = await _recorded_inputs(services, runs, row)
+    is_complete = began_with is not None
     given = {d.written.name: d.written.digest for d in drafts}
+    if began_with not in (None, flow.plan.hash) or row.adopted_at is not None:
+        cast = {rule.name for rule in flow.migrations if rule.kind == "upcast"}
+        both = stored.keys() & given.keys() - cast
+        stored = {name: write for name, write in stored.items() if name in both}
+        given = {name: digest for name, digest in given.items() if name in both}
     if not is_complete:
         given = {name: digest for name, digest in given.items() if name in stored}
     canonical = services.values.canonical
@@ -64,21 +70,24 @@ async def check_same_inputs(
 
 async def _recorded_inputs(
     services: Services, runs: Runs, row: RunRow
-) -> tuple[dict[str, Written], ValueSpace, bool]:
+) -> tuple[dict[str, Written], ValueSpace, str | None]:
     """Return what a run was given: the inputs of the first of its family, and what forks edited since.
 
-    Where that was removed, what is left to compare are the inputs that no node writes.
+    With the structure it began with. Where that was removed, there is none, and what is left to compare are
+    the inputs that no node writes.
     """
     plan = await runs.plan(row)
     family = [run async for run in runs.lineage.back(row)]
     if any(run.trimmed_before for run in family):
         folded = await runs.rehydrate(row, plan, Durability())
         slots = {n: s for n, s in folded.space.slots.items() if n in plan.free_inputs}
-        return {name: slot.written for name, slot in slots.items()}, folded.space, False
+        return {name: slot.written for name, slot in slots.items()}, folded.space, None
     space = ValueSpace(services.values, services.blobs, 0)
     stored: dict[str, Written] = {}
+    began_with = ""
     for run in reversed(family):
         link, opened = await runs.lineage.read(run, run.first)
+        began_with = began_with or opened.record.flow_hash
         check_values(opened, link.where)
         payloads = iter(opened.payloads)
         for step in opened.record.steps:
@@ -87,4 +96,4 @@ async def _recorded_inputs(
                 if step.path == INPUTS or write.name in stored or write.name in plan.free_inputs:
                     space.place("", write.name, Slot(write, payload))
                     stored[write.name] = write
-    return stored, space, True
+    return stored, space, began_with
