@@ -25,6 +25,7 @@ from everstep.errors import RunNotFound
 from everstep.registry import open_store
 from everstep.runtime.system import SystemClock
 from everstep.testing.killing import Killer, die, killing, lose_reply, read_trace
+from tests.acceptance.crash_changed_flows import CHANGED
 from tests.acceptance.crash_dynamic_flows import DYNAMIC
 from tests.acceptance.crash_flows import PLAIN
 from tests.acceptance.crash_fork_flows import FORKED
@@ -33,7 +34,7 @@ from tests.acceptance.crash_map_flows import MAPPED
 from tests.acceptance.crash_nested_flows import NESTED
 from tests.acceptance.crash_scenarios import RUN, Bodies, Facts
 
-SCENARIOS = {**PLAIN, **NESTED, **MAPPED, **GROUPED, **DYNAMIC, **FORKED}
+SCENARIOS = {**PLAIN, **NESTED, **MAPPED, **GROUPED, **DYNAMIC, **FORKED, **CHANGED}
 
 
 class Hurry(SystemClock):

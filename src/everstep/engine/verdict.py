@@ -202,7 +202,7 @@ def _judge_wiring(
             by = next((e for e in sorted(news) if plan.index[e[1]] in may_run), None)
             if by is not None and not names.accepted.get(whole):
                 yield _again(scope.path_of(k), whole, by)
-        elif not scope.visits[k] or k in scope.due:
+        elif k not in scope.opened and (not scope.visits[k] or k in scope.due):
             yield from _lacking(scope, place, names, k, whole, may_run)
 
 
