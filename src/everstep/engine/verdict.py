@@ -237,7 +237,7 @@ def _lacking(
 ) -> Iterator[Finding]:
     plan = scope.plan
     fresh = is_fresh(place, plan, k)
-    starts_alone = fresh and not plan.is_led[k] and not plan.is_target[k] and whole not in names.skipped
+    starts_alone = not plan.is_led[k] and not plan.is_target[k] and whole not in names.skipped
     if k in plan.tasks or k in scope.queue or not (k in may_run or starts_alone):
         return
     for name in sorted(plan.required[k] - scope.versions.keys()):
