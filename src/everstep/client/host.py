@@ -12,8 +12,10 @@ from typing import Any, Literal, Self
 from everstep.client.diff import Diff, compare_states
 from everstep.client.views import (
     CheckpointInfo,
+    Compat,
     Delivery,
     Divergence,
+    Explanation,
     Replay,
     RunInfo,
     RunResult,
@@ -23,7 +25,6 @@ from everstep.client.views import (
 from everstep.codec.values import Values
 from everstep.errors import BadRequest
 from everstep.graph.flow import Flow
-from everstep.model.compat import Compat
 from everstep.model.durability import Durability
 from everstep.model.durations import span_of
 from everstep.model.enums import Mode, Status
@@ -38,7 +39,7 @@ from everstep.runtime.bisect import bisect
 from everstep.runtime.bundle import Bundle
 from everstep.runtime.delivery import Deliveries
 from everstep.runtime.events import Event, Listener
-from everstep.runtime.explain import Explanation, explain
+from everstep.runtime.explain import explain
 from everstep.runtime.forking import Edits, fork
 from everstep.runtime.housekeeping import clean_up
 from everstep.runtime.keeper import LeaseKeeper

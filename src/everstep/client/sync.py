@@ -19,8 +19,10 @@ from everstep.client.diff import Diff
 from everstep.client.host import AsyncHost
 from everstep.client.views import (
     CheckpointInfo,
+    Compat,
     Delivery,
     Divergence,
+    Explanation,
     Replay,
     RunInfo,
     RunResult,
@@ -30,7 +32,6 @@ from everstep.client.views import (
 from everstep.codec.values import Values
 from everstep.errors import BadRequest
 from everstep.graph.flow import Flow
-from everstep.model.compat import Compat
 from everstep.model.enums import Mode, Status
 from everstep.model.records import CheckpointRecord
 from everstep.model.waits import WaitStatus
@@ -39,7 +40,6 @@ from everstep.ports.store import Counts
 from everstep.ports.system import Clock, Ids
 from everstep.registry import Opened
 from everstep.runtime.events import Event, Listener
-from everstep.runtime.explain import Explanation
 from everstep.runtime.worker import Stats
 
 T = TypeVar("T")

@@ -17,7 +17,7 @@ from everstep.graph.flow import Flow
 from everstep.model.compat import Compat, Compatibility
 from everstep.model.durability import Durability
 from everstep.model.enums import Effects, Flush, Mode, Status
-from everstep.model.waits import WaitRow
+from everstep.model.waits import WaitRow, WaitStatus
 from everstep.ports.store import RunRow
 from everstep.runtime.drive import Drive
 from everstep.runtime.journal import Identity, Journal
@@ -58,6 +58,16 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
         return self.may_have_started and self.effects not in (Effects.PURE, Effects.READ_ONLY)
 
 
+class Awaited(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run waits for. Once it is settled, the resume takes its answer in."""
+
+    wait_id: str
+    path: str
+    kind: str
+    status: WaitStatus
+    due_at: datetime | None = None
+
+
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """What a resume would do with a run."""
 
@@ -75,7 +85,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """What is due, but comes after something else or after a pause."""
     remade: tuple[str, ...] = ()
     """Finished nodes that are called again because their outputs were not kept."""
-    waits: tuple[WaitRow, ...] = ()
+    waits: tuple[Awaited, ...] = ()
     missing: tuple[str, ...] = ()
     """Why it would not start at all."""
     can_lose: str = ""
@@ -124,7 +134,7 @@ async def explain(services: Services, runs: Runs, run_id: str, flow: Flow) -> Ex
         is_driven=_is_driven(services, row),
         compat=compat,
         recorded=recorded,
-        waits=() if over else tuple(await runs.open_waits(run_id)),
+        waits=() if over else tuple(map(_awaited, await runs.open_waits(run_id))),
         missing=tuple(missing),
         can_lose="" if over else _can_lose(flow.durability),
     )
@@ -132,6 +142,10 @@ async def explain(services: Services, runs: Runs, run_id: str, flow: Flow) -> Ex
         return explained
     starts, pending, remade = await _planned(services, runs, row, flow, state, space)
     return msgspec.structs.replace(explained, starts=starts, pending=pending, remade=remade)
+
+
+def _awaited(row: WaitRow) -> Awaited:
+    return Awaited(wait_id=row.wait_id, path=row.path, kind=row.kind, status=row.status, due_at=row.due_at)
 
 
 def _is_driven(services: Services, row: RunRow) -> bool:
