@@ -58,7 +58,11 @@ def test_an_effect_may_repeat_unless_its_owner_gave_the_run_back(host: Host) -> 
     assert told.is_driven
 
 
-async def test_a_pause_between_attempts_is_told() -> None:
+def test_a_pause_between_attempts_is_told() -> None:
+    asyncio.run(_explain_a_pause())
+
+
+async def _explain_a_pause() -> None:
     clock, failed = ManualClock(), asyncio.Event()
 
     @node(output="y", retry=Retry(3, first=60, jitter=0), effects="effectful")
