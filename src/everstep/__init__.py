@@ -1,15 +1,17 @@
 """everstep: durable graph flows. Write functions, wire them into a graph, and every step lasts."""
 
-from everstep import notify, wait
+from everstep import migrate, notify, wait
 from everstep.client.diff import Diff
 from everstep.client.host import AsyncHost
 from everstep.client.sync import Host
 from everstep.client.views import (
     Change,
     CheckpointInfo,
+    Compat,
     Delivery,
     Divergence,
     Event,
+    Explanation,
     Replay,
     RunInfo,
     RunResult,
@@ -39,6 +41,7 @@ __all__ = [
     "Change",
     "Channel",
     "CheckpointInfo",
+    "Compat",
     "Context",
     "Delivery",
     "Diagnostic",
@@ -51,6 +54,7 @@ __all__ = [
     "END",
     "Event",
     "EverstepError",
+    "Explanation",
     "Flow",
     "Gate",
     "Host",
@@ -72,6 +76,7 @@ __all__ = [
     "chain",
     "critical",
     "ifelse",
+    "migrate",
     "node",
     "notify",
     "parallel",

@@ -27,6 +27,7 @@ from everstep.registry import open_store
 from everstep.runtime import waiting
 from everstep.runtime.system import SystemClock
 from everstep.testing.killing import Killer, die, killing, lose_reply, read_trace
+from tests.acceptance.crash_changed_flows import CHANGED
 from tests.acceptance.crash_dynamic_flows import DYNAMIC
 from tests.acceptance.crash_flows import PLAIN
 from tests.acceptance.crash_fork_flows import FORKED
@@ -36,7 +37,7 @@ from tests.acceptance.crash_nested_flows import NESTED
 from tests.acceptance.crash_scenarios import RUN, Bodies, Facts
 from tests.acceptance.crash_wait_flows import MORE_WAITING, WAITING
 
-SCENARIOS = {**PLAIN, **NESTED, **MAPPED, **GROUPED, **DYNAMIC, **FORKED, **WAITING}
+SCENARIOS = {**PLAIN, **NESTED, **MAPPED, **GROUPED, **DYNAMIC, **FORKED, **WAITING, **CHANGED}
 if os.environ.get("EVERSTEP_SOAK") == "1":
     SCENARIOS |= MORE_WAITING
 CHANCE = re.compile(r"datetime\.datetime\([^()]*\)|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")

@@ -27,6 +27,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "client": {"errors", "model", "codec", "graph", "engine", "ports", "runtime", "registry"},
     # The modules that users import besides `everstep` itself only pass names on.
     "notify": {"ports", "runtime"},
+    "migrate": {"graph"},
     "wait": {"model", "graph"},
     "testing": {
         *("errors", "model", "codec", "graph", "engine", "ports", "runtime", "stores", "registry", "client"),
@@ -38,7 +39,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         *("errors", "model", "graph", "runtime.events", "runtime.worker", "ports.durability", "client"),
         *("server", "__init__"),
     },
-    "__init__": {"errors", "model", "graph", "client", "notify", "wait"},
+    "__init__": {"errors", "model", "graph", "client", "migrate", "notify", "wait"},
     "__main__": {"cli"},
 }
 

@@ -195,11 +195,11 @@ def test_a_task_whose_node_was_removed_since_is_named(host: Host) -> None:
     with pytest.raises(TaskGone, match=r"queued for 'extra'.*tasks=\[extra\]"):
         host.resume("r", Flow("f", [start], tasks=[], channel={"k": int}, durability="strong"))
 
-    @node
-    def other() -> None: ...
+    @node(name="extra")
+    def takes_more(more: int) -> None: ...
 
-    with pytest.raises(FlowChanged, match="added"):
-        host.resume("r", Flow("f", [start, other], tasks=[extra], durability="strong"))
+    with pytest.raises(FlowChanged, match="'extra' is pending, and has changed: it reads more now"):
+        host.resume("r", Flow("f", [start], tasks=[takes_more], durability="strong"))
 
 
 def test_a_task_is_not_wired_and_a_wired_node_is_no_task() -> None:

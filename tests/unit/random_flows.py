@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, cast
@@ -149,17 +149,34 @@ class Scene:
             self.given_lists.append(name)
 
 
-class Built:
-    """A flow made from a design."""
+class Tagged(int):
+    """A number that is written with a tag behind it, so that everything called after it has another name."""
 
-    def __init__(self, case: Case, log: Log | None = None) -> None:
+    tag = ""
+
+    def __format__(self, spec: str) -> str:
+        return int.__format__(self, spec) + self.tag
+
+
+class Built:
+    """A flow made from a design; with a tag, everything in it has another name, and does the same."""
+
+    def __init__(
+        self,
+        case: Case,
+        log: Log | None = None,
+        *,
+        tag: str = "",
+        more: Sequence[Node] = (),
+    ) -> None:
         self.log = log or Log()
         self.racy: set[str] = set()
         self._count = 0
+        self._tagged = type("Tagged", (Tagged,), {"tag": tag})
         self.fragile: list[int] = []
         """Numbers of nodes whose failure nothing bears."""
         self._is_borne = False
-        self.flow = self._flow(case.design, "x", DURABILITIES[case.durability]).flow
+        self.flow = self._flow(case.design, "x", DURABILITIES[case.durability], more=more).flow
 
     # -- flows --------------------------------------------------------------------------------------------
 
@@ -171,9 +188,10 @@ class Built:
         *,
         is_quiet: bool = False,
         fatal: int | None = None,
+        more: Sequence[Node] = (),
     ) -> Inner:
         always = fatal == ALWAYS
-        scene = Scene([given], [], is_quiet=is_quiet or always)
+        scene = Scene([given], [], list(more), is_quiet=is_quiet or always)
         scene.is_chain = design.is_chain or (fatal is not None and not always)
         before = self._count
         if always:
@@ -184,17 +202,19 @@ class Built:
             self._plain(scene, [scene.pick(-1)], Body(fatal=fatal))
         if always:
             self._leave_to_luck(before)
-        name = f"f{self._next()}"
+        name = f"f{int(self._next())}"
         flow = Flow(name, scene.wired, tasks=scene.tasks, durability=durability)
         return Inner(flow, scene.given, scene.given_lists)
 
     def _leave_to_luck(self, before: int) -> None:
         """How far the nodes made since then come is a matter of luck."""
-        self.racy |= {f"{c}{n}" for n in range(before + 1, self._count + 1) for c in "nvsgbhijftw"}
+        numbers = [self._tagged(n) for n in range(before + 1, self._count + 1)]
+        self.racy |= {f"{c}{n}" for n in numbers for c in "nvsgbhijftw"}
 
     def _next(self) -> int:
         self._count += 1
-        return self._count
+        made: int = self._tagged(self._count)
+        return made
 
     # -- nodes --------------------------------------------------------------------------------------------
 

@@ -13,8 +13,10 @@ from typing import Any, Literal, Self
 from everstep.client.diff import Diff, compare_states
 from everstep.client.views import (
     CheckpointInfo,
+    Compat,
     Delivery,
     Divergence,
+    Explanation,
     Replay,
     RunInfo,
     RunResult,
@@ -39,9 +41,11 @@ from everstep.runtime.bisect import bisect
 from everstep.runtime.bundle import Bundle
 from everstep.runtime.delivery import Deliveries
 from everstep.runtime.events import Event, Listener
+from everstep.runtime.explain import explain
 from everstep.runtime.forking import Edits, fork
 from everstep.runtime.housekeeping import clean_up
 from everstep.runtime.keeper import LeaseKeeper
+from everstep.runtime.migrating import judge_run
 from everstep.runtime.outbox import Drained, drain
 from everstep.runtime.recall import recall
 from everstep.runtime.replay import replay
@@ -274,6 +278,21 @@ class AsyncHost:
         """
         async for event in follow(self._services, self._runs, run_id, after, live=live):
             yield event
+
+    async def compat(self, run_id: str, flow: Flow) -> Compat:
+        """Say whether a run can go on with this flow, and what stands in its way. Nothing is written."""
+        return await judge_run(self._runs, await self._runs.row(run_id), flow)
+
+    async def explain(self, run_id: str, flow: Flow) -> Explanation:
+        """Say what a resume would skip, start, repeat and miss. Nothing is called or written."""
+        return await explain(self._services, self._runs, run_id, flow)
+
+    async def migrate(self, run_id: str, flow: Flow, *, dry_run: bool = False) -> Compat:
+        """Take a run over to this version of its flow without driving it, and say what changed.
+
+        With `dry_run` all of it is tried on a copy, up-casts too, and nothing is written.
+        """
+        return await self._runs.migrate(run_id, flow, dry_run=dry_run)
 
     async def deliver(self, message: Mapping[str, Any], flows: Iterable[Flow]) -> Delivery:
         """Take in a message that lets a run go on, as a queue, a timer or `POST /resume` brings it.

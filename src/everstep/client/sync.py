@@ -20,8 +20,10 @@ from everstep.client.diff import Diff
 from everstep.client.host import AsyncHost
 from everstep.client.views import (
     CheckpointInfo,
+    Compat,
     Delivery,
     Divergence,
+    Explanation,
     Replay,
     RunInfo,
     RunResult,
@@ -307,6 +309,21 @@ class Host:
             if event is None:
                 return
             yield event
+
+    def compat(self, run_id: str, flow: Flow) -> Compat:
+        """Say whether a run can go on with this flow, and what stands in its way. Nothing is written."""
+        return self._lanes.call(lambda host: host.compat(run_id, flow))
+
+    def explain(self, run_id: str, flow: Flow) -> Explanation:
+        """Say what a resume would skip, start, repeat and miss. Nothing is called or written."""
+        return self._lanes.call(lambda host: host.explain(run_id, flow))
+
+    def migrate(self, run_id: str, flow: Flow, *, dry_run: bool = False) -> Compat:
+        """Take a run over to this version of its flow without driving it, and say what changed.
+
+        With `dry_run` all of it is tried on a copy, up-casts too, and nothing is written.
+        """
+        return self._lanes.call(lambda host: host.migrate(run_id, flow, dry_run=dry_run))
 
     def deliver(self, message: Mapping[str, Any], flows: Iterable[Flow]) -> Delivery:
         """Take in a message that lets a run go on, as a queue, a timer or `POST /resume` brings it.

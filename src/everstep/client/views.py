@@ -17,6 +17,8 @@ from everstep.codec.records import OpenRecord
 from everstep.engine.keyframe import snapshot
 from everstep.errors import NodeFailed, RunCancelled, RunHalted
 from everstep.graph.plan import Plan
+from everstep.model.compat import Compat as Compat
+from everstep.model.compat import Compatibility as Compatibility
 from everstep.model.enums import Status, Trigger
 from everstep.model.records import (
     Counters,
@@ -32,6 +34,10 @@ from everstep.ports.store import RunRow
 from everstep.runtime.bisect import Divergence as Divergence
 from everstep.runtime.bisect import Visited as Visited
 from everstep.runtime.events import Event as Event
+from everstep.runtime.explain import Awaited as Awaited
+from everstep.runtime.explain import Explanation as Explanation
+from everstep.runtime.explain import Planned as Planned
+from everstep.runtime.explain import Recorded as Recorded
 from everstep.runtime.lineage import Link
 from everstep.runtime.rehydrate import Rehydrated
 from everstep.runtime.replay import Replay as Replay

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import cast
 
 import msgspec
 
@@ -99,25 +99,3 @@ def _spec_of(name: str, group: _Group) -> JoinSpec:
 
 def _no_body(**_: object) -> None:
     raise FlowError("this plan was read from a store and has no functions to call.")
-
-
-def differences(stored: bytes, present: bytes) -> str:
-    """Say which nodes came, went or changed between two blueprints."""
-    old, new = (_by_name(msgspec.json.decode(b, type=_Blueprint), "") for b in (stored, present))
-    changed = sorted(name for name in old.keys() & new.keys() if old[name] != new[name])
-    parts = [
-        f"added {sorted(new.keys() - old.keys())}" if new.keys() - old.keys() else "",
-        f"removed {sorted(old.keys() - new.keys())}" if old.keys() - new.keys() else "",
-        f"rewired {changed}" if changed else "",
-    ]
-    return ", ".join(p for p in parts if p) or "another order or entry"
-
-
-def _by_name(shape: _Blueprint, prefix: str) -> dict[str, Any]:
-    """Return every node of a flow and of the flows inside it, by path."""
-    found: dict[str, Any] = {}
-    for n in shape.nodes:
-        found[prefix + n.name] = msgspec.structs.replace(n, flow=None)
-        if n.flow is not None:
-            found.update(_by_name(n.flow, f"{prefix}{n.name}/"))
-    return found

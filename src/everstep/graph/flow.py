@@ -14,6 +14,7 @@ from everstep.graph.ir.registry import Registry as Names
 from everstep.graph.ir.write import ReadFrom, Writer
 from everstep.graph.joins import JoinNode
 from everstep.graph.loops import UncutLoop
+from everstep.graph.migrations import Migration
 from everstep.graph.node import Gate, Node
 from everstep.graph.plan import Limits, Plan
 from everstep.graph.profiles import Entry, Profile, Registry
@@ -54,6 +55,7 @@ class Flow:
         registry: Registry | None = None,
         profiles: Mapping[str, Mapping[str, Any] | Profile] | None = None,
         rules: Iterable[Callable[..., Iterable[Diagnostic]]] = (),
+        migrations: Iterable[Migration] = (),
     ) -> None:
         self.name = name
         _check_shape(name, nodes, version)
@@ -68,6 +70,8 @@ class Flow:
         self.nodes = tuple(_declared(given, registry, self.profiles))
         self.rules = tuple(rules)
         self.auto_checkpoint = auto_checkpoint
+        self.migrations = tuple(migrations)
+        """What runs that began with another version of this flow do, the oldest rule first."""
         self.durability = Durability.of(durability)
         self.version = version
         self.max_steps = max_steps

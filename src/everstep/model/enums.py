@@ -48,6 +48,8 @@ class Trigger(StrEnum):
     RESUME = "resume"
     FORK = "fork"
     """The first of a fork: it goes on from a checkpoint of another run."""
+    MIGRATION = "migration"
+    """The run goes on with another version of its flow."""
     COMPLETED = "completed"
     FAILED = "failed"
     CANCELLED = "cancelled"

@@ -35,6 +35,15 @@ class Admission(msgspec.Struct, frozen=True, kw_only=True):
     process: Process | None
 
 
+class Adoption(msgspec.Struct, frozen=True, kw_only=True):
+    """The version of its flow that a run goes by from a put on."""
+
+    flow_version: str
+    flow_hash: str
+    blueprint: bytes
+    """Its structure, kept once per hash."""
+
+
 class Commit(msgspec.Struct, frozen=True):
     """One put: an encoded record, and what must still hold for it to be accepted."""
 
@@ -55,6 +64,8 @@ class Commit(msgspec.Struct, frozen=True):
     """Waits that this put opens."""
     closed: tuple[str, ...] = ()
     """Waits whose run goes on with this put, or no longer wants an answer."""
+    adopts: Adoption | None = None
+    """The run goes on with another version of its flow."""
 
 
 class Verdict(StrEnum):
@@ -113,6 +124,8 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     """The sequence of the parent's checkpoint that this run goes on from, if it is a fork."""
     trimmed_before: int = 0
     """Records with a smaller sequence are stubs."""
+    adopted_at: int | None = None
+    """The sequence of the last put with which the run went over to another version of its flow."""
 
     @property
     def first(self) -> int:
@@ -220,6 +233,12 @@ class CheckpointStore(Protocol):
 
     async def blueprint(self, flow_hash: str) -> bytes | None:
         """Return the structure of a flow that some run began with."""
+
+    async def introduce(self, flow_id: str, flow_hash: str, blueprint: bytes) -> list[str]:
+        """Keep the structure of a flow, and return those it knew before that unfinished runs still have.
+
+        Only those of runs of this flow, by their hashes; one that became known later is newer, and left out.
+        """
 
     async def signal(self, run_id: str, signal: Signal) -> bool:
         """Leave a signal for the run's owner; false if the run has ended."""

@@ -18,9 +18,10 @@ from everstep.model.records import CHANNEL, FORK, CheckpointRecord, StepRecord
 from everstep.ports.store import Admission, Commit, RunRow, Verdict
 from everstep.runtime.aside import write_aside
 from everstep.runtime.inside import find_inside
-from everstep.runtime.lineage import Link
+from everstep.runtime.lineage import FlowAt, Link
 from everstep.runtime.patience import patiently
-from everstep.runtime.runs import Runs, check_run_id
+from everstep.runtime.run_ids import check_run_id
+from everstep.runtime.runs import Runs
 from everstep.runtime.services import Services
 from everstep.runtime.values import Slot, ValueSpace
 
@@ -58,13 +59,14 @@ async def fork(
     new_id = services.ids.new_id() if fork_id is None else check_run_id(fork_id)
     row, sequence = await runs.find(run_id, at)
     link, digest = await runs.lineage.digest(row, sequence)
-    plan = await runs.plan(link.row)
+    origin = await runs.lineage.flow_at(link.row, sequence)
+    plan = await runs.plan(link.row, origin.flow_hash)
     inner = [name for name in edits.state if isinstance(name, str) and "/" in name]
     # Only an edit inside an open flow needs to know what was open.
     folded = await runs.look_back(row.run_id, sequence) if inner else None
     inside = {} if folded is None else _inside(folded.state, inner, sequence)
     drafts = await _draft(services, plan, edits, inside)
-    commit = _commit(services, plan, new_id, link, digest, drafts, keep_keys=keep_keys)
+    commit = _commit(services, plan, origin, new_id, link, digest, drafts, keep_keys=keep_keys)
     verdict = await patiently(services.clock, partial(services.committer.put, commit))
     if verdict is Verdict.EXISTS:
         raise BadRequest(f"there is a run {new_id!r} already.", fix="Choose another id for the fork.")
@@ -126,6 +128,7 @@ def _check_names(
 def _commit(
     services: Services,
     plan: Plan,
+    origin: FlowAt,
     new_id: str,
     link: Link,
     base_digest: bytes,
@@ -145,14 +148,14 @@ def _commit(
         run_id=new_id,
         parent_run_id=parent.run_id,
         flow_id=parent.flow_id,
-        flow_version=parent.flow_version,
-        flow_hash=parent.flow_hash,
+        flow_version=origin.flow_version,
+        flow_hash=origin.flow_hash,
     )
     body, _ = seal(record, base_digest, [d.payload for d in drafts if d.payload is not None])
     admission = Admission(
         flow_id=parent.flow_id,
-        flow_version=parent.flow_version,
-        flow_hash=parent.flow_hash,
+        flow_version=origin.flow_version,
+        flow_hash=origin.flow_hash,
         blueprint=plan.blueprint,
         parent_run_id=parent.run_id,
         forked_at=link.sequence,

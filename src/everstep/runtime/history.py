@@ -15,9 +15,12 @@ def views(links: Iterable[Link]) -> list[CheckpointRecord]:
     found: list[CheckpointRecord] = []
     versions: dict[str, int] = {}
     base: str | None = None
+    flow = ("", "")
     for link, opened in verified(links):
         if opened is not None:
             record, row = opened.record, link.row
+            if record.flow_hash:
+                flow = (record.flow_version, record.flow_hash)
             if record.state is not None:
                 versions = {w.name: w.version for w in record.state.values}
             view = msgspec.structs.replace(
@@ -27,8 +30,8 @@ def views(links: Iterable[Link]) -> list[CheckpointRecord]:
                 run_id=row.run_id,
                 parent_run_id=row.parent_run_id,
                 flow_id=row.flow_id,
-                flow_version=row.flow_version,
-                flow_hash=row.flow_hash,
+                flow_version=flow[0] or row.flow_version,
+                flow_hash=flow[1] or row.flow_hash,
                 digest=opened.digest.hex(),
             )
             found.append(view)

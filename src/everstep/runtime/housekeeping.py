@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from everstep.errors import BadRequest
-from everstep.model.durability import Durability
 from everstep.ports.store import CheckpointStore, RunFilter, RunRow
 from everstep.runtime.runs import Runs
 
@@ -26,7 +25,7 @@ async def clean_up(store: CheckpointStore, runs: Runs, run_id: str, keep: int) -
         return 0
     before = own[0].sequence
     # What is to be read from now on must be readable, or the older ones are all there is.
-    await runs.rehydrate(row, await runs.plan(row), Durability(), at=before)
+    await runs.rehydrate(row, await runs.plan_at(row, before), at=before)
     return await store.trim(run_id, before=before)
 
 

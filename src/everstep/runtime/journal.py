@@ -23,7 +23,7 @@ from everstep.model.records import (
     StepRecord,
 )
 from everstep.model.waits import WaitRow
-from everstep.ports.store import Admission, Commit, Verdict
+from everstep.ports.store import Admission, Adoption, Commit, Verdict
 from everstep.runtime.events import Event, tell
 from everstep.runtime.nesting import apply
 from everstep.runtime.outbox import Outbox
@@ -197,6 +197,21 @@ class Journal:
         record = self._record(trigger, status, error, metadata, self._services.clock.now())
         self._judge(await self._put(record, status if changes_status or self.is_halted else None))
 
+    async def migrate(self, status: Status, error: ErrorInfo | None, metadata: dict[str, Any]) -> None:
+        """Write where the run stands as a keyframe; from here on it goes by this version of its flow."""
+        flow = self._identity
+        delta = CheckpointRecord(
+            checkpoint_id=self._services.ids.new_id(),
+            sequence=self.head.sequence + 1,
+            trigger=Trigger.MIGRATION,
+            created_at=self._services.clock.now(),
+            status=status,
+            error=error,
+            metadata=metadata,
+        )
+        adopts = Adoption(flow_version=flow.flow_version, flow_hash=flow.flow_hash, blueprint=flow.blueprint)
+        self._judge(await self._put(self._keyframe(delta), None, adopts=adopts))
+
     def flush_soon(
         self, trigger: Trigger, metadata: dict[str, Any] | None, now: datetime
     ) -> Coroutine[Any, Any, None] | None:
@@ -295,9 +310,15 @@ class Journal:
         )
 
     async def _put(
-        self, record: CheckpointRecord, status: Status | None, admission: Admission | None = None
+        self,
+        record: CheckpointRecord,
+        status: Status | None,
+        admission: Admission | None = None,
+        adopts: Adoption | None = None,
     ) -> Verdict:
         commit, digest = self._seal(record, status, admission)
+        if adopts is not None:
+            commit = msgspec.structs.replace(commit, adopts=adopts)
         verdict = await self._deliver(commit)
         if verdict is Verdict.ACCEPTED:
             self._advance(record, commit, digest)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from everstep.codec.records import OpenRecord, check_digest, check_values, digest_of, unseal
 from everstep.errors import EverstepError, RunNotFound, StateCorrupted
+from everstep.model.enums import Trigger
 from everstep.ports.store import CheckpointStore, RunRow, StoredRecord
 
 _PAGE = 256
@@ -25,6 +26,13 @@ class Link(NamedTuple):
     @property
     def where(self) -> str:
         return f"checkpoint {self.stored.sequence} of run {self.row.run_id!r}"
+
+
+class FlowAt(NamedTuple):
+    """The version of its flow that a run went by at a checkpoint."""
+
+    flow_version: str
+    flow_hash: str
 
 
 class Lineage:
@@ -59,6 +67,19 @@ class Lineage:
             if sequence >= row.first:
                 break
         return row
+
+    async def flow_at(self, row: RunRow, sequence: int) -> FlowAt:
+        """Return the version of its flow that a run went by at a checkpoint.
+
+        Only if it went over to another one later does this read anything but rows: the newest record up to
+        there that says so, with which a tail begins.
+        """
+        home = await self.home(row, sequence)
+        if home.adopted_at is None or sequence >= home.adopted_at:
+            return FlowAt(home.flow_version, home.flow_hash)
+        first = (await self.tail(home, sequence))[0]
+        record = unseal(first.stored.body, first.where, None).record
+        return FlowAt(record.flow_version, record.flow_hash)
 
     async def tail(self, row: RunRow, at: int | None = None) -> list[Link]:
         """Return the newest keyframe (not after `at`) and what follows it, in order."""
@@ -156,6 +177,12 @@ def _missing(row: RunRow) -> StateCorrupted:
 def claimed_digest(link: Link) -> bytes:
     """Return the digest that a record says it has; whether it is true shows in the record after it."""
     return digest_of(link.stored.body) if link.stored.digest is None else link.stored.digest
+
+
+def flows_met(links: Iterable[Link]) -> set[str]:
+    """Return the wirings that a run goes over to in these records."""
+    opened = (unseal(link.stored.body, link.where, None).record for link in links if link.stored.keyframe)
+    return {record.flow_hash for record in opened if record.trigger is Trigger.MIGRATION}
 
 
 def trimmed(row: RunRow, sequence: int) -> RunNotFound:

@@ -58,7 +58,7 @@ class Chain:
         folded = await self._runs.look_back(self.run_id, sequence if begins else sequence - 1)
         folded.watch(wanted)
         if not begins:
-            folded.fold(await self._runs.lineage.get(await self._runs.row(self.run_id), sequence, sequence))
+            await self._runs.go_on(folded, self.run_id, sequence, sequence)
         found = dict(folded.seen)
         for version in set(wanted) - found.keys():
             found[version] = await self._older(version, sequence)
@@ -111,7 +111,7 @@ async def recall(runs: Runs, run_id: str, wanted: Collection[Version]) -> dict[V
         folded.watch(wanted)
         first = folded.head.sequence + 1
         if first <= max(known):
-            folded.fold(await runs.lineage.get(await runs.row(run_id), first, max(known)))
+            await runs.go_on(folded, run_id, first, max(known))
         found.update(folded.seen)
     return {
         version: found.get(version, Unreadable(f"no checkpoint wrote version {version[1]} of {version[0]!r}"))

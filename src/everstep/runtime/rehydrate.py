@@ -42,6 +42,8 @@ class Rehydrated:
         self._places: frozenset[str] = frozenset()
         """What the names that are watched for begin with."""
         self._lists = Lists(self.space)
+        self.plans: dict[str, Plan] = {}
+        """Wirings that the run may go over to in what is folded, by their hashes."""
 
     def fold(self, links: Sequence[Link]) -> Rehydrated:
         """Take these records into account; they go on from the last one taken, else begin with a
@@ -101,7 +103,11 @@ class Rehydrated:
         payloads = iter(opened.payloads)
         if record.trigger is Trigger.RESUME:
             self.state.reopen()
-        if is_first and record.keyframe and record.state is not None:
+        is_over = record.trigger is Trigger.MIGRATION and not is_first
+        if is_over:
+            self.state = RunState(self.plans[record.flow_hash])
+            self.space.clear()
+        if (is_over or (is_first and record.keyframe)) and record.state is not None:
             for _ in range(sum(1 for step in record.steps for w in step.writes if w.is_inline)):
                 next(payloads)
             self.space.restore(record.state.values, payloads)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -20,6 +19,7 @@ from everstep.errors import (
 from everstep.graph.blueprint import plan_of
 from everstep.graph.flow import Flow
 from everstep.graph.plan import Plan, hash_of
+from everstep.model.compat import Compat
 from everstep.model.durability import Durability
 from everstep.model.enums import Mode, Status, Trigger
 from everstep.model.leases import Lease
@@ -35,18 +35,19 @@ from everstep.runtime.events import Event, EventKind, tell
 from everstep.runtime.history import views
 from everstep.runtime.journal import Identity, Journal
 from everstep.runtime.keeper import LeaseKeeper
-from everstep.runtime.lineage import Lineage
+from everstep.runtime.lineage import Lineage, flows_met
+from everstep.runtime.migrating import check, is_other, migrated, rehearse
 from everstep.runtime.outbox import drain
 from everstep.runtime.preflight import preflight
 from everstep.runtime.rehydrate import Rehydrated
 from everstep.runtime.resumed import Resumed
+from everstep.runtime.run_ids import check_run_id, split_address
 from everstep.runtime.sameness import check_same_flow, check_same_inputs
 from everstep.runtime.services import Services
 from everstep.runtime.staying import stay
 from everstep.runtime.values import Slot, ValueSpace
 
 log = logging.getLogger("everstep")
-RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _REOPENABLE = (Status.FAILED, Status.ABANDONED)
 
 
@@ -118,8 +119,8 @@ class Runs:
         verdict = await journal.admit(drafts, None)
         row = await self.row(run_id)
         if verdict is Verdict.EXISTS:
-            await check_same_flow(self._services, self, row, flow)
-            await check_same_inputs(self._services, self, row, drafts, given)
+            await check_same_flow(self, row, flow)
+            await check_same_inputs(self._services, self, row, flow, drafts, given)
         return row
 
     async def _run(
@@ -141,10 +142,10 @@ class Runs:
             assert run_id is not None
             row = await self._services.store.run(run_id)
             assert row is not None
-            await check_same_flow(self._services, self, row, flow)
-            await check_same_inputs(self._services, self, row, started, given)
+            await check_same_flow(self, row, flow)
+            await check_same_inputs(self._services, self, row, flow, started, given)
         else:
-            await check_same_flow(self._services, self, row, flow)
+            await check_same_flow(self, row, flow)
         if row.status.is_final:
             return await self.recorded(row)
         return await self._continue(row, flow, reopens=False)
@@ -171,6 +172,9 @@ class Runs:
 
     async def drive_claimed(self, row: RunRow, lease: Lease, flow: Flow) -> Outcome:
         """Continue a run that was claimed already, as a worker does."""
+        if row.signal is not None and is_other(row, flow):
+            await self._end_cancelled(row, lease)  # it would not be taken over to this flow any more
+            return await self.recorded(await self.row(row.run_id))
         async with self._services.turn():
             return await self._take_up(row, lease, flow)
 
@@ -178,7 +182,7 @@ class Runs:
         self, run_id: str, flow: Flow, start: str | None, *, is_patient: bool, reopens: bool
     ) -> Outcome:
         row = await self.row(run_id)
-        await check_same_flow(self._services, self, row, flow)
+        await check_same_flow(self, row, flow)
         if start is not None and start not in flow.plan.index:
             raise BadRequest(
                 f"flow {flow.name!r} has no node {start!r}.", fix=f"It has {sorted(flow.plan.index)}."
@@ -200,11 +204,33 @@ class Runs:
             lease = await self._claim(run_id, Durability(), waits=False)
         except LeaseConflict:
             return Status.RUNNING
-        plan = await self.plan(row)
-        journal, _, _ = await self._reopen_journal(row, plan, Durability(), lease)
-        await journal.flush(Trigger.CANCELLED, status=Status.CANCELLED, changes_status=True)
-        await call_off(self._services, run_id, journal.closed, is_over=True)
+        await self._end_cancelled(row, lease)
         return Status.CANCELLED
+
+    async def _end_cancelled(self, row: RunRow, lease: Lease) -> None:
+        plan = await self.plan(row)
+        journal = await self._journal_of(row, await self.rehydrate(row, plan), plan, Durability(), lease)
+        await journal.flush(Trigger.CANCELLED, status=Status.CANCELLED, changes_status=True)
+        await call_off(self._services, row.run_id, journal.closed, is_over=True)
+
+    async def migrate(self, run_id: str, flow: Flow, *, dry_run: bool) -> Compat:
+        """Take a run over to another version of its flow and let it go again, or only rehearse that."""
+        flow = preflight(flow, self._services)
+        row = await self.row(run_id)
+        if row.status in (Status.COMPLETED, Status.CANCELLED):
+            raise BadRequest(
+                f"run {run_id!r} is {row.status.value}.", fix="Only a run that goes on can migrate."
+            )
+        compat = (await rehearse(self._services, self, row, flow)).compat
+        if dry_run or compat.is_same:
+            return compat
+        check(row, flow, compat)
+        lease = await self._claim(run_id, flow.durability, waits=False)
+        try:
+            await migrated(self._services, self, await self.row(run_id), lease, flow)
+        finally:
+            await self._release(lease)
+        return compat
 
     async def row(self, run_id: str) -> RunRow:
         """Return what the store knows of a run."""
@@ -213,21 +239,23 @@ class Runs:
             raise RunNotFound(f"there is no run {run_id!r}.", fix="List them with: everstep runs")
         return row
 
-    async def plan(self, row: RunRow) -> Plan:
-        """Return the wiring a run began with, without its functions."""
-        blueprint = await self._services.store.blueprint(row.flow_hash)
+    async def plan(self, row: RunRow, flow_hash: str | None = None) -> Plan:
+        """Return the wiring a run goes by, or another one that it went by, without its functions."""
+        flow_hash = flow_hash or row.flow_hash
+        blueprint = await self._services.store.blueprint(flow_hash)
         if blueprint is None:
             raise StateCorrupted(f"the structure of flow {row.flow_id!r} is missing from the store.")
-        if hash_of(blueprint) != row.flow_hash:
+        if hash_of(blueprint) != flow_hash:
             raise StateCorrupted(f"the structure of flow {row.flow_id!r} was altered.")
         return plan_of(blueprint)
 
     async def rehydrate(
-        self, row: RunRow, plan: Plan, durability: Durability, *, at: int | None = None
+        self, row: RunRow, plan: Plan, durability: Durability | None = None, *, at: int | None = None
     ) -> Rehydrated:
-        """Fold a run's chain up to a checkpoint."""
+        """Fold a run's chain up to a checkpoint, with the wiring that was in force there."""
         links = await self.lineage.tail(row, at)
-        folded = Rehydrated(plan, self._services.values, self._services.blobs, durability.blob_threshold)
+        threshold = (durability or Durability()).blob_threshold
+        folded = Rehydrated(plan, self._services.values, self._services.blobs, threshold)
         try:
             return folded.fold(links)
         except StateCorrupted as error:
@@ -235,7 +263,7 @@ class Runs:
 
     async def recorded(self, row: RunRow) -> Outcome:
         """Return what a run came to, from its records alone."""
-        folded = await self.rehydrate(row, await self.plan(row), Durability())
+        folded = await self.rehydrate(row, await self.plan(row))
         if folded.status is not row.status:
             raise StateCorrupted(
                 f"run {row.run_id!r} is {row.status.value}, but its records end with {folded.status.value}.",
@@ -250,7 +278,19 @@ class Runs:
     async def look_back(self, run_id: str, at: int | str | None) -> Rehydrated:
         """Fold a run up to a checkpoint, given by sequence or id; by default the newest."""
         row, sequence = await self.find(run_id, at)
-        return await self.rehydrate(row, await self.plan(row), Durability(), at=sequence)
+        return await self.rehydrate(row, await self.plan_at(row, sequence), at=sequence)
+
+    async def plan_at(self, row: RunRow, sequence: int) -> Plan:
+        """Return the wiring that a run went by at a checkpoint."""
+        return await self.plan(row, (await self.lineage.flow_at(row, sequence)).flow_hash)
+
+    async def go_on(self, folded: Rehydrated, run_id: str, first: int, last: int) -> None:
+        """Fold further records of a run, also across places where it went over to another wiring."""
+        row = await self.row(run_id)
+        links = await self.lineage.get(row, first, last)
+        for flow_hash in flows_met(links):
+            folded.plans[flow_hash] = await self.plan(row, flow_hash)
+        folded.fold(links)
 
     async def find(self, run_id: str, at: int | str | None = None) -> tuple[RunRow, int]:
         """Return a run and the sequence of a checkpoint, given by sequence, id, or in the run id as RUN@N."""
@@ -326,7 +366,12 @@ class Runs:
 
     async def _take_up(self, row: RunRow, lease: Lease, flow: Flow, start: str | None = None) -> Outcome:
         try:
-            journal, state, space = await self._reopen_journal(row, flow.plan, flow.durability, lease)
+            if is_other(row, flow):
+                journal, state, space = await migrated(self._services, self, row, lease, flow)
+            else:
+                folded = await self.rehydrate(row, flow.plan, flow.durability)
+                journal = await self._journal_of(row, folded, flow.plan, flow.durability, lease)
+                state, space = folded.state, folded.space
             if row.signal is Signal.CANCEL:
                 return await self._call_off(journal, state, space)
             resumed = self._resumed(journal, state, lease)
@@ -369,10 +414,9 @@ class Runs:
         await journal.flush(Trigger.ABANDONED, status=Status.ABANDONED, error=error, changes_status=True)
         raise RunAbandoned(message, fix="Find out what kills its owners, then: everstep resume")
 
-    async def _reopen_journal(
-        self, row: RunRow, plan: Plan, durability: Durability, lease: Lease
-    ) -> tuple[Journal, RunState, ValueSpace]:
-        folded = await self.rehydrate(row, plan, durability)
+    async def _journal_of(
+        self, row: RunRow, folded: Rehydrated, plan: Plan, durability: Durability, lease: Lease
+    ) -> Journal:
         identity = Identity(
             row.run_id, row.flow_id, row.flow_version, row.flow_hash, plan.blueprint, row.parent_run_id
         )
@@ -381,10 +425,15 @@ class Runs:
         journal.lease = lease
         journal.is_halted = row.status is Status.HALTED
         folded.state.gone.clear()
-        if row.forked_at is not None:
-            # A fork that keeps its keys uses those of the run that its family began with.
-            journal.key_run = folded.state.key_run or (await self.lineage.root(row)).run_id
-        return journal, folded.state, folded.space
+        journal.key_run = await self.key_run(row, folded.state)
+        return journal
+
+    async def key_run(self, row: RunRow, state: RunState) -> str:
+        """Return the run whose id goes into idempotency keys."""
+        if row.forked_at is None:
+            return row.run_id
+        # A fork that keeps its keys uses those of the run that its family began with.
+        return state.key_run or (await self.lineage.root(row)).run_id
 
     async def _drive(self, flow: Flow, journal: Journal, state: RunState, space: ValueSpace) -> Outcome:
         drive = Drive(self._services, flow, journal, state, space)
@@ -481,26 +530,3 @@ def _ends_waits(status: Status) -> bool:
 def _identity(flow: Flow, run_id: str) -> Identity:
     plan = flow.plan
     return Identity(run_id, flow.name, flow.version, plan.hash, plan.blueprint, source=flow.source)
-
-
-def check_run_id(run_id: str) -> str:
-    """Return the id, or raise if no run can be called that."""
-    if not isinstance(run_id, str) or not RUN_ID.fullmatch(run_id):
-        raise BadRequest(
-            f"{run_id!r} is not a run id.", fix="Use letters, digits, '.', '_' and '-', at most 128 of them."
-        )
-    return run_id
-
-
-def split_address(run_id: str, at: int | str | None) -> tuple[str, int | str | None]:
-    """Take an address such as A17@3 apart: the run and the sequence of its checkpoint."""
-    name, sign, sequence = run_id.partition("@") if isinstance(run_id, str) else (run_id, "", "")
-    if not sign:
-        return run_id, at
-    if not sequence.isdecimal():
-        raise BadRequest(
-            f"{run_id!r} is not a checkpoint of a run.", fix="Write the run and a number: A17@3."
-        )
-    if at is not None:
-        raise BadRequest("the checkpoint is given twice.", fix=f"Write {run_id} alone, or {name} with `at`.")
-    return name, int(sequence)

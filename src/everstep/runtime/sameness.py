@@ -6,15 +6,13 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from everstep.codec.records import check_values
-from everstep.engine.keyframe import snapshot
-from everstep.errors import FlowChanged, InputsDiffer, TaskGone
-from everstep.graph.blueprint import differences
+from everstep.errors import InputsDiffer
 from everstep.graph.flow import Flow
-from everstep.graph.plan import hash_of
 from everstep.model.durability import Durability
 from everstep.model.enums import Status
 from everstep.model.records import INPUTS, Written
 from everstep.ports.store import RunRow
+from everstep.runtime.migrating import check, is_other, judge_run
 from everstep.runtime.services import Services
 from everstep.runtime.values import Slot, ValueSpace
 
@@ -24,44 +22,29 @@ if TYPE_CHECKING:
 log = logging.getLogger("everstep")
 
 
-async def check_same_flow(services: Services, runs: Runs, row: RunRow, flow: Flow) -> None:
-    if row.flow_id != flow.name:
-        raise FlowChanged(
-            f"run {row.run_id!r} belongs to flow {row.flow_id!r}, not {flow.name!r}.",
-            fix="Use another run id, or the flow it began with.",
-        )
-    if row.flow_hash == flow.plan.hash:
+async def check_same_flow(runs: Runs, row: RunRow, flow: Flow) -> None:
+    """Raise unless a run goes by this flow or can go on with it; one that is completed needs neither."""
+    if row.flow_id == flow.name and not is_other(row, flow):
         return
-    stored = await services.store.blueprint(row.flow_hash)
-    is_known = stored is not None and hash_of(stored) == row.flow_hash
-    what = differences(stored, flow.plan.blueprint) if stored and is_known else "its structure is unknown"
-    if row.status is Status.COMPLETED:
-        log.warning("flow %r changed since run %r ended: %s.", flow.name, row.run_id, what)
+    if row.flow_id == flow.name and row.status is Status.COMPLETED:
+        if row.flow_hash != flow.plan.hash:
+            log.warning("flow %r has changed since run %r ended.", flow.name, row.run_id)
         return
-    await _check_tasks(runs, row, flow)
-    raise FlowChanged(
-        f"flow {flow.name!r} is not the one run {row.run_id!r} began with: {what}.",
-        fix="Finish the run with the code it began with, or start a new run.",
-    )
-
-
-async def _check_tasks(runs: Runs, row: RunRow, flow: Flow) -> None:
-    """Raise `TaskGone` if a queued task waits for a node that the flow no longer has."""
-    folded = await runs.rehydrate(row, await runs.plan(row), Durability())
-    for task in snapshot(folded.state, ()).tasks:
-        if "/" not in task.node and task.node not in flow.plan.index:
-            raise TaskGone(
-                f"run {row.run_id!r} has a task queued for {task.node!r}, which its flow no longer has.",
-                fix=f"Put it back: Flow(..., tasks=[{task.node}]), or fork the run before it was queued.",
-            )
+    check(row, flow, await judge_run(runs, row, flow))
 
 
 async def check_same_inputs(
-    services: Services, runs: Runs, row: RunRow, drafts: tuple[Slot, ...], inputs: dict[str, Any]
+    services: Services, runs: Runs, row: RunRow, flow: Flow, drafts: tuple[Slot, ...], inputs: dict[str, Any]
 ) -> None:
-    """Refuse other inputs than the recorded ones."""
-    stored, space, is_complete = await _recorded_inputs(services, runs, row)
+    """Refuse other inputs than the recorded ones; of another version of the flow, those that both know."""
+    stored, space, began_with = await _recorded_inputs(services, runs, row)
+    is_complete = began_with is not None
     given = {d.written.name: d.written.digest for d in drafts}
+    if began_with not in (None, flow.plan.hash) or row.adopted_at is not None:
+        cast = {rule.name for rule in flow.migrations if rule.kind == "upcast"}
+        both = stored.keys() & given.keys() - cast
+        stored = {name: write for name, write in stored.items() if name in both}
+        given = {name: digest for name, digest in given.items() if name in both}
     if not is_complete:
         given = {name: digest for name, digest in given.items() if name in stored}
     canonical = services.values.canonical
@@ -87,21 +70,24 @@ async def check_same_inputs(
 
 async def _recorded_inputs(
     services: Services, runs: Runs, row: RunRow
-) -> tuple[dict[str, Written], ValueSpace, bool]:
+) -> tuple[dict[str, Written], ValueSpace, str | None]:
     """Return what a run was given: the inputs of the first of its family, and what forks edited since.
 
-    Where that was removed, what is left to compare are the inputs that no node writes.
+    With the structure it began with. Where that was removed, there is none, and what is left to compare are
+    the inputs that no node writes.
     """
     plan = await runs.plan(row)
     family = [run async for run in runs.lineage.back(row)]
     if any(run.trimmed_before for run in family):
         folded = await runs.rehydrate(row, plan, Durability())
         slots = {n: s for n, s in folded.space.slots.items() if n in plan.free_inputs}
-        return {name: slot.written for name, slot in slots.items()}, folded.space, False
+        return {name: slot.written for name, slot in slots.items()}, folded.space, None
     space = ValueSpace(services.values, services.blobs, 0)
     stored: dict[str, Written] = {}
+    began_with = ""
     for run in reversed(family):
         link, opened = await runs.lineage.read(run, run.first)
+        began_with = began_with or opened.record.flow_hash
         check_values(opened, link.where)
         payloads = iter(opened.payloads)
         for step in opened.record.steps:
@@ -110,4 +96,4 @@ async def _recorded_inputs(
                 if step.path == INPUTS or write.name in stored or write.name in plan.free_inputs:
                     space.place("", write.name, Slot(write, payload))
                     stored[write.name] = write
-    return stored, space, True
+    return stored, space, began_with

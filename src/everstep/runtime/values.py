@@ -7,7 +7,7 @@ value is large may its only reader take the live object, once.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -133,6 +133,12 @@ class ValueSpace:
             found = self.areas[prefix] = {}
         return found
 
+    def clear(self) -> None:
+        """Forget everything."""
+        self.slots = {}
+        self.areas, self.hidden, self.size = {"": self.slots}, set(), 0
+        self.lists.clear()
+
     def drop(self, prefix: str) -> None:
         """Forget the values of a flow that is done with."""
         for slot in self.areas.pop(prefix, {}).values():
@@ -144,6 +150,23 @@ class ValueSpace:
         slot = self.areas[prefix].pop(name, None)
         if slot is not None:
             self.size -= slot.cost
+
+    def rename(self, where: Callable[[str, str], tuple[str, str] | None]) -> None:
+        """Let values be called what `where` says of what their names begin with and their local names."""
+        moved: dict[str, Area] = {"": {}}
+        for prefix, area in self.areas.items():
+            for name, slot in area.items():
+                place = where(prefix, name)
+                if place is None:
+                    self.size -= slot.cost
+                    continue
+                slot.written = _renamed(slot.written, _like(slot.written.name, name, place[1]))
+                if slot.whole is not None:
+                    slot.whole = _renamed(slot.whole, _like(slot.whole.name, name, place[1]))
+                moved.setdefault(place[0], {})[place[1]] = slot
+        self.hidden = {p for p in self.hidden if p in moved}
+        self.areas, self.slots = moved, moved[""]
+        self.lists.clear()
 
     def draft(
         self, scope: Scope, name: str, value: Any, persist: Persist = Persist.AUTO, *, is_kept: bool = False
@@ -451,6 +474,11 @@ def split_name(full: str) -> tuple[str, str]:
         return CHANNEL, full[len(CHANNEL) :]
     cut = full.rfind("/") + 1
     return full[:cut], full[cut:]
+
+
+def _like(full: str, old: str, new: str) -> str:
+    """Return a name that ends in a local name, with that local name replaced."""
+    return full if old == new else full.removesuffix(old) + new
 
 
 def _renamed(written: Written, name: str) -> Written:

@@ -11,7 +11,15 @@ from functools import partial
 
 import msgspec
 
-from everstep.errors import BadRequest, EverstepError, LeaseConflict, RunAbandoned, StoreError
+from everstep.errors import (
+    BadRequest,
+    EverstepError,
+    FlowChanged,
+    LeaseConflict,
+    RunAbandoned,
+    StoreError,
+    TaskGone,
+)
 from everstep.graph.flow import Flow
 from everstep.model.enums import Status
 from everstep.model.leases import Lease
@@ -68,6 +76,8 @@ class Worker:
         for flow in flows:
             ready = preflight(flow, services)
             self._flows[ready.plan.hash] = ready
+        self._others: dict[str, Flow] = {}
+        """Structures that older versions of these flows had, and the flow that goes on with their runs."""
         if not self._flows:
             raise BadRequest("a worker needs a flow to drive.", fix="Give it at least one.")
         if not services.store.capabilities.single_writer:
@@ -82,6 +92,8 @@ class Worker:
         """Runs under way: their task, and their flow."""
         self._unfit: dict[str, tuple[float, float]] = {}
         """Runs that cannot be driven here: until when they are left alone, and how long the last rest was."""
+        self._refused: set[str] = set()
+        """Runs that cannot go on with what their flow is now, and of which that was said."""
         self._stopping = asyncio.Event()
         self._ended = asyncio.Event()
         self._looked_at = services.clock.now()
@@ -104,6 +116,7 @@ class Worker:
                 if sweeping is None or (sweeping.done() and now - swept >= SWEEP):
                     swept, sweeping = now, asyncio.ensure_future(self._sweep())
                     await self._drain()
+                    await self._look_for_older()
                     await self._succeed()
                 self._ended.clear()  # before the claim: what it begins may end before the rest begins
                 await self._claim()
@@ -125,7 +138,8 @@ class Worker:
             room, hashes = self._room()
             if not hashes:
                 return
-            ttl = min(self._flows[h].durability.lease_ttl for h in hashes)
+            flows = self._flows | self._others
+            ttl = min(flows[h].durability.lease_ttl for h in hashes)
             claim = partial(
                 self._services.store.claim_due,
                 flows=hashes,
@@ -150,14 +164,15 @@ class Worker:
         """Return how many runs may be claimed now, and of which flows."""
         room = self._concurrency - len(self._driving)
         busy = Counter(name for _, name in self._driving.values())
+        flows = self._flows | self._others
         free = {
             h: self._limits[flow.name] - busy[flow.name]
-            for h, flow in self._flows.items()
+            for h, flow in flows.items()
             if self._limits[flow.name] > busy[flow.name]
         }
         if room <= 0 or not free:
             return 0, []
-        if any(self._limits[self._flows[h].name] < self._concurrency for h in free):
+        if any(self._limits[flows[h].name] < self._concurrency for h in free):
             room = min(room, *free.values())
         return room, list(free)
 
@@ -167,7 +182,7 @@ class Worker:
 
     def _begin(self, row: RunRow, lease: Lease) -> None:
         self.stats.claimed += 1
-        flow = self._flows[row.flow_hash]
+        flow = self._flows.get(row.flow_hash) or self._others[row.flow_hash]
         task = asyncio.ensure_future(self._drive(row, lease, flow))
         self._driving[row.run_id] = (task, flow.name)
 
@@ -184,6 +199,9 @@ class Worker:
         except LeaseConflict as error:
             stats.handed_back += 1
             log.warning("%s", error)
+        except (FlowChanged, TaskGone) as error:
+            stats.handed_back += 1
+            self._refuse(row.run_id, error)
         except Exception as error:
             stats.handed_back += 1
             self._leave_alone(row.run_id, error)
@@ -196,6 +214,13 @@ class Worker:
         finally:
             self._driving.pop(row.run_id, None)
             self._ended.set()
+
+    def _refuse(self, run_id: str, error: EverstepError) -> None:
+        """Leave a run alone whose flow has changed too much; only other code can change that."""
+        self._unfit[run_id] = (self._services.clock.monotonic() + REST[1], REST[1])
+        if run_id not in self._refused:
+            self._refused.add(run_id)
+            log.error("run %r is left alone: %s", run_id, error)
 
     def _leave_alone(self, run_id: str, error: Exception) -> None:
         """Try a run that cannot be driven again later, less and less often."""
@@ -296,6 +321,19 @@ class Worker:
             await services.store.release_lease(lease)
         else:
             self._begin(now, lease)
+
+    async def _look_for_older(self) -> None:
+        """Find the older versions of these flows that unfinished runs still go by.
+
+        Newer ones are left to newer workers: while a deploy is under way, neither takes runs from the other.
+        """
+        for flow in self._flows.values():
+            try:
+                older = await self._services.store.introduce(flow.name, flow.plan.hash, flow.plan.blueprint)
+            except StoreError as error:
+                log.warning("the store cannot say what is older: %s", error)
+                return
+            self._others |= {found: flow for found in older if found not in self._flows}
 
     async def _let_end(self, seconds: float | None) -> None:
         tasks = [task for task, _ in self._driving.values()]

@@ -34,6 +34,7 @@ from everstep.ports.system import Clock
 from everstep.stores.memory_waits import EARLIEST, MemoryWaits
 
 Waits = list[WaitRow]
+Hashes = list[str]
 
 
 class _Run:
@@ -156,7 +157,15 @@ class MemoryStore:
 
     def _follow(self, run: _Run, commit: Commit) -> None:
         row = msgspec.structs.replace(run.row, checkpoints=commit.sequence)
-        data, status = self._data, commit.status
+        data, status, adopts = self._data, commit.status, commit.adopts
+        if adopts is not None:
+            data.blueprints.setdefault(adopts.flow_hash, adopts.blueprint)
+            row = msgspec.structs.replace(
+                row,
+                flow_version=adopts.flow_version,
+                flow_hash=adopts.flow_hash,
+                adopted_at=commit.sequence,
+            )
         if status is not None:
             gives_back = status.is_final or status is Status.HALTED
             row = msgspec.structs.replace(
@@ -331,6 +340,15 @@ class MemoryStore:
 
     async def blueprint(self, flow_hash: str) -> bytes | None:
         return self._data.blueprints.get(flow_hash)
+
+    async def introduce(self, flow_id: str, flow_hash: str, blueprint: bytes) -> Hashes:
+        with self._writing():
+            known = self._data.blueprints
+            known.setdefault(flow_hash, blueprint)
+            rows = [run.row for run in self._data.runs.values() if run.row.flow_id == flow_id]
+            wanted = {row.flow_hash for row in rows if not row.status.is_final}
+            older = list(known)[: list(known).index(flow_hash)]
+            return [found for found in older if found in wanted]
 
     async def signal(self, run_id: str, signal: Signal) -> bool:
         with self._writing():

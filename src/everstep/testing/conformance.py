@@ -19,11 +19,12 @@ import pytest
 
 _PARTS = [
     f"{__name__}_{part}"
-    for part in ("client", "clients", "crash", "due", "forks", "leases", "records", "waits")
+    for part in ("adoption", "client", "clients", "crash", "due", "forks", "leases", "records", "waits")
 ]
 # Before the imports below, or a failed assertion of the suite shows no values.
 pytest.register_assert_rewrite(*(part for part in _PARTS if part not in sys.modules))
 
+from everstep.testing.conformance_adoption import Adoptions  # noqa: E402
 from everstep.testing.conformance_client import StoreKit  # noqa: E402
 from everstep.testing.conformance_clients import Blobs, Listing, TwoClients  # noqa: E402
 from everstep.testing.conformance_crash import Crashes  # noqa: E402
@@ -54,6 +55,7 @@ GROUPS = (
     Due,
     Endings,
     Changes,
+    Adoptions,
     Crashes,
 )
 """The parts of the suite, to run one at a time while a store is being written."""
@@ -78,6 +80,7 @@ class StoreConformance(
     Due,
     Endings,
     Changes,
+    Adoptions,
     Crashes,
 ):
     """Everything a store promises, as tests."""

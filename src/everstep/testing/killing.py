@@ -264,6 +264,10 @@ class KillingStore:
     async def blueprint(self, flow_hash: str) -> bytes | None:
         return await self._store.blueprint(flow_hash)
 
+    async def introduce(self, flow_id: str, flow_hash: str, blueprint: bytes) -> list[str]:
+        with self._killer.write("introduce"):
+            return await self._store.introduce(flow_id, flow_hash, blueprint)
+
     async def waits(self, wanted: WaitFilter) -> list[WaitRow]:
         return await self._store.waits(wanted)
 

@@ -48,7 +48,8 @@ def run_row(row: tuple[Any, ...]) -> RunRow:
 
 def _read_run(row: tuple[Any, ...]) -> RunRow:
     key, run_id, flow_id, flow_version, flow_hash, parent, status, created, ended = row[:9]
-    epoch, owner, expires, process, takeovers, _, signal, acked, forked_at, trimmed_before, head = row[9:]
+    epoch, owner, expires, process, takeovers, _, signal, acked = row[9:17]
+    forked_at, trimmed_before, adopted_at, head = row[17:]
     lease = None
     if owner is not None:
         held_by = msgspec.json.decode(process, type=Process) if process is not None else None
@@ -68,6 +69,7 @@ def _read_run(row: tuple[Any, ...]) -> RunRow:
         acked_at=to_time(acked),
         forked_at=forked_at,
         trimmed_before=trimmed_before,
+        adopted_at=adopted_at,
     )
 
 

@@ -38,7 +38,22 @@ INSERT INTO checkpoints (position, checkpoint_id, keyframe, body) VALUES (?1, ?2
 SELECT checkpoint_id FROM checkpoints WHERE position = ?1;
 
 -- name: keep_blueprint
-INSERT INTO blueprints (flow_hash, structure) VALUES (?1, ?2) ON CONFLICT DO NOTHING;
+INSERT INTO blueprints (flow_hash, structure, number)
+VALUES (?1, ?2, (SELECT coalesce(max(number), 0) + 1 FROM blueprints)) ON CONFLICT DO NOTHING;
+
+-- name: adopt
+UPDATE runs SET flow_version = ?2, flow_hash = ?3, adopted_at = ?4 WHERE run_key = ?1;
+
+-- name: older_structures
+-- Running runs lie in an index, and halted ones have a wait that is not closed; no other run is looked at.
+SELECT flow_hash FROM blueprints
+WHERE number < (SELECT number FROM blueprints WHERE flow_hash = ?2)
+  AND flow_hash IN (
+    SELECT flow_hash FROM runs INDEXED BY runs_by_lease WHERE status = 'running' AND flow_id = ?1
+    UNION
+    SELECT flow_hash FROM waits CROSS JOIN runs USING (run_key)
+    WHERE waits.status IN ('open', 'settled') AND runs.flow_id = ?1 AND runs.status = 'halted')
+ORDER BY number;
 
 -- name: blueprint
 SELECT structure FROM blueprints WHERE flow_hash = ?1;
@@ -76,12 +91,14 @@ WHERE position BETWEEN ?1 AND ?2 AND keyframe ORDER BY position DESC LIMIT 1;
 -- name: run
 SELECT run_key, run_id, flow_id, flow_version, flow_hash, parent_run_id, status, created_at, ended_at,
        epoch, owner, expires_at, process, takeovers, claimed_sequence, signal, acked_at, forked_at, trimmed_before,
+       adopted_at,
        (SELECT max(position) FROM checkpoints WHERE position BETWEEN run_key << 32 AND (run_key + 1 << 32) - 1)
 FROM runs WHERE run_id = ?1;
 
 -- name: runs
 SELECT run_key, run_id, flow_id, flow_version, flow_hash, parent_run_id, status, created_at, ended_at,
        epoch, owner, expires_at, process, takeovers, claimed_sequence, signal, acked_at, forked_at, trimmed_before,
+       adopted_at,
        (SELECT max(position) FROM checkpoints WHERE position BETWEEN run_key << 32 AND (run_key + 1 << 32) - 1)
 FROM runs
 WHERE (?1 IS NULL OR flow_id = ?1) AND (?2 IS NULL OR run_id = ?2) AND (?3 IS NULL OR status = ?3)
@@ -92,6 +109,7 @@ ORDER BY run_key DESC LIMIT ?5;
 -- Apart from the above, so that the index on the parent is used.
 SELECT run_key, run_id, flow_id, flow_version, flow_hash, parent_run_id, status, created_at, ended_at,
        epoch, owner, expires_at, process, takeovers, claimed_sequence, signal, acked_at, forked_at, trimmed_before,
+       adopted_at,
        (SELECT max(position) FROM checkpoints WHERE position BETWEEN run_key << 32 AND (run_key + 1 << 32) - 1)
 FROM runs
 WHERE parent_run_id = ?6 AND (?1 IS NULL OR flow_id = ?1) AND (?2 IS NULL OR run_id = ?2) AND (?3 IS NULL OR status = ?3)

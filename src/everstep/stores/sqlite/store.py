@@ -20,6 +20,7 @@ from everstep.model.leases import Lease, Process
 from everstep.model.waits import SettledBy, WaitChange, WaitRow, WaitStatus
 from everstep.ports.store import (
     Admission,
+    Adoption,
     Capabilities,
     Commit,
     Counts,
@@ -38,6 +39,7 @@ from everstep.stores.sqlite.waits import WaitTable
 
 T = TypeVar("T")
 Rows = list[tuple[Any, ...]]
+Hashes = list[str]
 Claims = list[tuple[RunRow, Lease]]
 
 
@@ -137,7 +139,13 @@ class SqliteStore:
             self._waits.take(key, commit)
         if commit.status is not None:
             self._change_status(commit, key, commit.status)
+        if commit.adopts is not None:
+            self._adopt(key, sequence, commit.adopts)
         return Verdict.ACCEPTED
+
+    def _adopt(self, key: int, sequence: int, to: Adoption) -> None:
+        self._db.execute(self._sql["keep_blueprint"], (to.flow_hash, to.blueprint))
+        self._db.execute(self._sql["adopt"], (key, to.flow_version, to.flow_hash, sequence))
 
     def _change_status(self, commit: Commit, key: int, status: Status) -> None:
         gives_back = status.is_final or status is Status.HALTED
@@ -453,6 +461,11 @@ class SqliteStore:
                 self._watch = self._open_another()
             return int(rows(self._watch, "PRAGMA data_version")[0][0])
 
+    async def introduce(self, flow_id: str, flow_hash: str, blueprint: bytes) -> Hashes:
+        with self._lock, plainly(self.path):
+            self._db.execute(self._sql["keep_blueprint"], (flow_hash, blueprint))
+            return [h for (h,) in rows(self._db, self._sql["older_structures"], (flow_id, flow_hash))]
+
     async def counts(self) -> Counts:
         return Counts(
             runs=dict(self._execute("runs_by_status", ())),
@@ -495,4 +508,5 @@ def _unknown(run_id: str) -> RunNotFound:
 
 def _is_plain(commit: Commit) -> bool:
     """True if a put is one statement, and so needs no transaction around it."""
-    return commit.status is None and commit.admission is None and not commit.waits and not commit.closed
+    has_rows = commit.waits or commit.closed or commit.adopts is not None
+    return commit.status is None and commit.admission is None and not has_rows

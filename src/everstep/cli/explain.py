@@ -1,0 +1,144 @@
+"""`everstep explain`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from everstep import Explanation
+from everstep.cli.compat import COLOURS, LABELS, compat_json
+from everstep.cli.loading import load
+from everstep.cli.options import find_run, json_option, open_host, store_option
+from everstep.cli.plain import count, moment, one_line, write_json
+from everstep.cli.run import place_for, stdout_kept_clean
+from everstep.client.views import Compatibility, Planned, Recorded
+from everstep.model.address import Address
+from everstep.model.enums import Status
+
+
+@click.command()
+@click.argument("run_id", metavar="RUN")
+@click.argument("flow", metavar="[FILE.py[:FLOW]]", required=False)
+@store_option
+@json_option
+def explain(run_id: str, flow: str | None, store: str | None, as_json: bool) -> int:
+    """Say what a resume of a run would do: skip, start, try again, wait for, and miss. Nothing is run.
+
+    The file may be left out for a run that `everstep run` began. Exits with 1 if a resume would be refused.
+
+    \b
+    Examples:
+      everstep explain A17
+      everstep explain A17 orders.py:next_version --json
+    """
+    with open_host(store, create=False) as host:
+        run_id = find_run(host, run_id)
+        place = flow or place_for(host, run_id, ["explain", run_id], store)
+    with stdout_kept_clean(as_json):
+        definition, wired = load(place)
+        with open_host(store, create=False, wired=wired) as host:
+            told = host.explain(run_id, definition)
+    if as_json:
+        write_json(explanation_json(told))
+    else:
+        write(told)
+    return 1 if told.missing or told.compat.verdict is not Compatibility.CONTINUES else 0
+
+
+def write(told: Explanation) -> None:
+    """Write an explanation."""
+    click.echo(f"run {click.style(told.run_id, bold=True)} of flow {told.flow} is {told.status.value}")
+    verdict = told.compat.verdict.value
+    if told.compat.verdict is not Compatibility.CONTINUES:
+        click.secho(f"  {LABELS[verdict]}: {one_line(told.compat.reason)}", fg=COLOURS[verdict])
+        click.echo(f"  {one_line(told.compat.fix)}")
+    for text in told.missing:
+        click.secho(f"  missing: {one_line(text)}", fg="red")
+    if told.is_driven:
+        click.secho("  another process drives it now; a resume would wait for that", fg="yellow")
+    for rule in told.compat.migrations:
+        click.echo(f"  goes over by {rule}")
+    if told.status in (Status.COMPLETED, Status.CANCELLED):
+        click.echo("  nothing is left to do")
+    _section("skipped, as their outputs are recorded", [_skipped(step) for step in told.recorded])
+    _section("called again, as their outputs were not kept", list(told.remade))
+    _section("started at once", [_planned(step) for step in told.starts])
+    _section("due after that", [_planned(step) for step in told.pending])
+    _section("waits", [f"{w.path}  {w.kind}, {w.status.value}{_when(w.due_at)}" for w in told.waits])
+    if told.may_repeat:
+        click.secho(f"  {count(len(told.may_repeat), 'effect')} may happen a second time", fg="yellow")
+    if told.can_lose:
+        click.secho(f"  a crash may cost: {told.can_lose}", dim=True)
+
+
+def _section(title: str, lines: list[str]) -> None:
+    if lines:
+        click.echo(f"  {click.style(title, dim=True)}")
+    for line in lines:
+        click.echo(f"    {line}")
+
+
+def _skipped(step: Recorded) -> str:
+    visits = f" ({count(step.visits, 'visit')})" if step.visits > 1 else ""
+    wrote = f"  {click.style(', '.join(step.outputs), dim=True)}" if step.outputs else ""
+    status = "" if step.status is Status.COMPLETED else f"  {step.status.value}"
+    return f"{step.path}{visits}{status}{wrote}"
+
+
+def _planned(step: Planned) -> str:
+    parts = [str(Address.of(step.path, step.visit))]
+    if step.attempt > 1:
+        parts.append(f"attempt {step.attempt}")
+    if step.may_repeat:
+        parts.append(click.style(f"may repeat ({step.effects.value})", fg="yellow"))
+    if step.key is not None:
+        parts.append(click.style(f"key {step.key}", dim=True))
+    return "  ".join(parts) + _when(step.not_before)
+
+
+def _when(at: Any) -> str:
+    return "" if at is None else f", {moment(at)}"
+
+
+def explanation_json(told: Explanation) -> dict[str, Any]:
+    """Return an explanation as JSON shows it."""
+    return {
+        "run_id": told.run_id,
+        "flow": told.flow,
+        "status": told.status.value,
+        "is_driven": told.is_driven,
+        "compat": compat_json(told.compat),
+        "recorded": [
+            {"path": s.path, "visits": s.visits, "status": s.status.value, "outputs": list(s.outputs)}
+            for s in told.recorded
+        ],
+        "starts": [_planned_json(step) for step in told.starts],
+        "pending": [_planned_json(step) for step in told.pending],
+        "remade": list(told.remade),
+        "waits": [
+            {
+                "id": w.wait_id,
+                "path": w.path,
+                "kind": w.kind,
+                "status": w.status.value,
+                "due_at": w.due_at.isoformat() if w.due_at is not None else None,
+            }
+            for w in told.waits
+        ],
+        "missing": list(told.missing),
+        "can_lose": told.can_lose,
+    }
+
+
+def _planned_json(step: Planned) -> dict[str, Any]:
+    return {
+        "path": step.path,
+        "visit": step.visit,
+        "attempt": step.attempt,
+        "effects": step.effects.value,
+        "key": step.key,
+        "may_have_started": step.may_have_started,
+        "may_repeat": step.may_repeat,
+        "not_before": step.not_before.isoformat() if step.not_before is not None else None,
+    }

@@ -1,0 +1,38 @@
+"""Whether a run can go on with a flow that is not the one it began with."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+
+class Compatibility(StrEnum):
+    """What becomes of a run under way when its flow has changed."""
+
+    CONTINUES = "continues"
+    """It goes on, by the rules of the flow where it needs them."""
+    NEEDS_MIGRATION = "needs_migration"
+    """It goes on once the flow has rules for what changed."""
+    REFUSED = "refused"
+    """No rule would help."""
+
+
+class Compat(msgspec.Struct, frozen=True, kw_only=True):
+    """The verdict for one run and one flow, and what it rests on."""
+
+    verdict: Compatibility
+    nodes: tuple[str, ...] = ()
+    """Finished or pending nodes that are gone, changed, or would run again, by path."""
+    values: tuple[str, ...] = ()
+    """Values that are missing, or that nodes no longer write or read under that name."""
+    reason: str = ""
+    fix: str = ""
+    migrations: tuple[str, ...] = ()
+    """The rules of the flow that apply to the run."""
+    starts: tuple[str, ...] = ()
+    """Nodes that the new flow starts at once when the run goes on."""
+    is_same: bool = False
+    """True if the flow is the one that the run goes by already."""
+    code: str = ""
+    """The code of the error that a resume raises."""

@@ -1,0 +1,252 @@
+"""What a resume would do, before it does anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from copy import copy
+from datetime import datetime
+from typing import NamedTuple
+
+import msgspec
+
+from everstep.engine.keys import automatic_key
+from everstep.engine.scope import Scope
+from everstep.engine.state import RunState
+from everstep.errors import EverstepError
+from everstep.graph.flow import Flow
+from everstep.model.compat import Compat, Compatibility
+from everstep.model.durability import Durability
+from everstep.model.enums import Effects, Flush, Mode, Status
+from everstep.model.waits import WaitRow, WaitStatus
+from everstep.ports.store import RunRow
+from everstep.runtime.drive import Drive
+from everstep.runtime.journal import Identity, Journal
+from everstep.runtime.migrating import rehearse
+from everstep.runtime.preflight import preflight
+from everstep.runtime.runs import Runs
+from everstep.runtime.services import Services
+from everstep.runtime.values import ValueSpace
+
+
+class Recorded(msgspec.Struct, frozen=True, kw_only=True):
+    """A node whose visits are recorded, and will not run again."""
+
+    path: str
+    visits: int
+    status: Status
+    outputs: tuple[str, ...] = ()
+    """What it wrote; of values that were not kept, `Explanation.remade` says who makes them again."""
+
+
+class Planned(msgspec.Struct, frozen=True, kw_only=True):
+    """A visit that is still to come, or to be tried again."""
+
+    path: str
+    visit: int
+    attempt: int = 1
+    effects: Effects = Effects.UNDECLARED
+    key: str | None = None
+    """Its idempotency key, as far as it is known before the call."""
+    may_have_started: bool = False
+    """True if an owner before may have begun it: it failed, or that owner did not give the run back."""
+    not_before: datetime | None = None
+    """When the pause before its next attempt ends."""
+
+    @property
+    def may_repeat(self) -> bool:
+        """True if what it does to the world may be done twice."""
+        return self.may_have_started and self.effects not in (Effects.PURE, Effects.READ_ONLY)
+
+
+class Awaited(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run waits for. Once it is settled, the resume takes its answer in."""
+
+    wait_id: str
+    path: str
+    kind: str
+    status: WaitStatus
+    due_at: datetime | None = None
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """What a resume would do with a run."""
+
+    run_id: str
+    flow: str
+    status: Status
+    is_driven: bool
+    """True while another process has the run: then a resume waits for it."""
+    compat: Compat
+    recorded: tuple[Recorded, ...] = ()
+    """What is skipped: its outputs are durable."""
+    starts: tuple[Planned, ...] = ()
+    """What starts at once, in this order."""
+    pending: tuple[Planned, ...] = ()
+    """What is due, but comes after something else or after a pause."""
+    remade: tuple[str, ...] = ()
+    """Finished nodes that are called again because their outputs were not kept."""
+    waits: tuple[Awaited, ...] = ()
+    missing: tuple[str, ...] = ()
+    """Why it would not start at all."""
+    can_lose: str = ""
+    """What a crash of the owner before may have cost."""
+
+    @property
+    def may_repeat(self) -> tuple[Planned, ...]:
+        """The planned steps whose effects may happen a second time."""
+        return tuple(step for step in (*self.starts, *self.pending) if step.may_repeat)
+
+
+class _Due(NamedTuple):
+    scope: Scope
+    i: int
+
+
+class _Preview(Drive):
+    """A drive that goes as far as what it would start first."""
+
+    def first(self) -> list[_Due]:
+        """Return what would start. The state goes on as if flows had been opened; nothing is called."""
+        self._state.look_around()
+        if self._state.opened:
+            self._inner.take_up()
+        found = [_Due(scope, i) for scope, i in self._pick()]
+        self._late.close()
+        self._waiting.close()
+        return found
+
+
+async def explain(services: Services, runs: Runs, run_id: str, flow: Flow) -> Explanation:
+    """Say what a resume would skip, start, repeat and miss. Nothing is called or written."""
+    missing: list[str] = []
+    try:
+        flow = preflight(flow, services)
+    except EverstepError as error:
+        missing.append(str(error))
+    row = await runs.row(run_id)
+    compat, state, space = await rehearse(services, runs, row, flow)
+    over = row.status in (Status.COMPLETED, Status.CANCELLED)
+    recorded = tuple(_recorded(state))
+    explained = Explanation(
+        run_id=run_id,
+        flow=row.flow_id,
+        status=row.status,
+        is_driven=_is_driven(services, row),
+        compat=compat,
+        recorded=recorded,
+        waits=() if over else tuple(map(_awaited, await runs.open_waits(run_id))),
+        missing=tuple(missing),
+        can_lose="" if over else _can_lose(flow.durability),
+    )
+    if over or compat.verdict is not Compatibility.CONTINUES:
+        return explained
+    starts, pending, remade = await _planned(services, runs, row, flow, state, space)
+    return msgspec.structs.replace(explained, starts=starts, pending=pending, remade=remade)
+
+
+def _awaited(row: WaitRow) -> Awaited:
+    return Awaited(wait_id=row.wait_id, path=row.path, kind=row.kind, status=row.status, due_at=row.due_at)
+
+
+def _is_driven(services: Services, row: RunRow) -> bool:
+    lease = row.lease
+    if lease is None or lease.expires_at <= services.clock.now():
+        return False
+    return lease.process is None or not services.processes.is_gone(lease.process)
+
+
+def _recorded(state: RunState) -> Iterator[Recorded]:
+    for scope in state.scopes():
+        for i, visits in enumerate(scope.visits) if not scope.is_hidden else ():
+            done = visits - (scope.statuses[i] is Status.FAILED and i in scope.due)
+            if done:
+                status = scope.statuses[i] if done == visits else None
+                outputs = scope.plan.nodes[i].outputs
+                yield Recorded(
+                    path=scope.path_of(i),
+                    visits=done,
+                    status=status if status in _ENDED else Status.COMPLETED,
+                    outputs=tuple(name for name in outputs if name in scope.versions),
+                )
+
+
+_ENDED = (Status.COMPLETED, Status.FAILED, Status.CANCELLED)
+
+
+async def _planned(
+    services: Services, runs: Runs, row: RunRow, flow: Flow, state: RunState, space: ValueSpace
+) -> tuple[tuple[Planned, ...], tuple[Planned, ...], tuple[str, ...]]:
+    if row.status.is_final:
+        state.reopen()
+    is_taken_over = row.status is Status.RUNNING and row.lease is not None
+    key_run = await runs.key_run(row, state)
+    tried = {
+        (scope.prefix, i)
+        for scope in state.scopes()
+        for i in scope.due
+        if scope.attempts[i] or i in scope.keys
+    }
+    # The same code as a resume finds out what starts first, on a copy and with nobody listening.
+    quiet = copy(services)
+    quiet.listener = None
+    identity = Identity(row.run_id, row.flow_id, row.flow_version, row.flow_hash, b"")
+    journal = Journal(quiet, identity, Durability(Mode.OFF), state, space)
+    journal.key_run = key_run
+    first = _Preview(quiet, flow, journal, state, space).first()
+    known = {(due.scope.prefix, due.i) for due in first}
+    later = [
+        _Due(scope, i)
+        for scope in state.scopes()
+        for i in scope.due
+        if (scope.prefix, i) not in known and i not in scope.opened and i not in scope.waiting
+    ]
+    remade = dict.fromkeys(path for due in (*first, *later) for path in _remade(due, space))
+
+    def plan(due: _Due) -> Planned:
+        started = is_taken_over or row.status.is_final or (due.scope.prefix, due.i) in tried
+        return _plan(due, key_run, may_have_started=started)
+
+    return tuple(map(plan, first)), tuple(map(plan, later)), tuple(remade)
+
+
+def _plan(due: _Due, key_run: str, *, may_have_started: bool) -> Planned:
+    scope, i = due
+    node, path, visit = scope.plan.nodes[i], scope.path_of(i), scope.visits[i] + 1
+    key = scope.keys.get(i)
+    if key is None and node.idempotency_key == "auto":
+        key = automatic_key(key_run, path, visit)
+    return Planned(
+        path=path,
+        visit=visit,
+        attempt=scope.attempts[i] + 1,
+        effects=node.effects,
+        key=key or None,
+        may_have_started=may_have_started,
+        not_before=scope.retry_at.get(i),
+    )
+
+
+def _remade(due: _Due, space: ValueSpace) -> Iterator[str]:
+    """Yield the finished nodes that make what a node reads again."""
+    scope, i = due
+    area = space.areas.get(scope.prefix, {})
+    for source in scope.plan.sources[i]:
+        if source in area and space.is_missed(source, scope.prefix):
+            writers = [w for w in reversed(scope.plan.writers.get(source, ())) if scope.visits[w]]
+            for w in writers[:1]:
+                yield from _remade(_Due(scope, w), space)
+                yield scope.path_of(w)
+
+
+def _can_lose(durability: Durability) -> str:
+    if durability.mode is Mode.OFF:
+        return "everything: nothing is kept"
+    if durability.mode is Mode.PARTIAL:
+        return "steps since the last checkpoint, other than effectful ones; they run again"
+    if durability.flush is Flush.BEFORE_EFFECTS:
+        return "pure steps since the last checkpoint; they run again"
+    steps, span = durability.interval_parts()
+    if steps is None and span is None:
+        return "no finished step"
+    every = " or ".join([*([f"{steps} steps"] if steps else []), *([str(span)] if span else [])])
+    return f"steps since the last checkpoint, which is written every {every}; they run again"

@@ -1,0 +1,197 @@
+"""Going on with a run whose flow has changed.
+
+The chain is folded with the wiring it was written with, the state is told in the words of the new one, and
+that is written as a keyframe. Everything before it stays as it is.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from everstep.engine.keyframe import restore, snapshot
+from everstep.engine.state import RunState
+from everstep.engine.translate import translate, wake
+from everstep.engine.verdict import judge
+from everstep.errors import FlowChanged, TaskGone
+from everstep.graph.flow import Flow
+from everstep.graph.renaming import Renaming, plain_path
+from everstep.model.compat import Compat, Compatibility
+from everstep.model.enums import Status, ValueForm
+from everstep.model.leases import Lease
+from everstep.model.records import Counters
+from everstep.ports.store import RunRow
+from everstep.runtime.journal import Identity, Journal
+from everstep.runtime.nesting import Lists
+from everstep.runtime.patience import patiently
+from everstep.runtime.rehydrate import Rehydrated
+from everstep.runtime.services import Services
+from everstep.runtime.values import Slot, ValueSpace
+
+if TYPE_CHECKING:
+    from everstep.runtime.runs import Runs
+
+
+def is_other(row: RunRow, flow: Flow) -> bool:
+    """True if a run goes by another version of its flow, one that means something to it."""
+    return row.flow_hash != flow.plan.hash or (bool(flow.migrations) and row.flow_version != flow.version)
+
+
+async def judge_run(runs: Runs, row: RunRow, flow: Flow) -> Compat:
+    """Say whether a run can go on with a flow. Nothing is written."""
+    if row.flow_id != flow.name:
+        return Compat(
+            verdict=Compatibility.REFUSED,
+            reason=f"run {row.run_id!r} belongs to flow {row.flow_id!r}, not {flow.name!r}.",
+            fix="Use another run id, or the flow it began with.",
+            code=FlowChanged.code,
+        )
+    if not is_other(row, flow):
+        return Compat(verdict=Compatibility.CONTINUES, is_same=True)
+    folded = await runs.rehydrate(row, await runs.plan(row))
+    return judge(folded.state, _renaming(row, flow, folded))
+
+
+def check(row: RunRow, flow: Flow, compat: Compat) -> None:
+    """Raise unless a run goes on."""
+    if compat.verdict is Compatibility.CONTINUES:
+        return
+    if row.flow_id != flow.name:
+        raise FlowChanged(compat.reason, fix=compat.fix)
+    error = TaskGone if compat.code == TaskGone.code else FlowChanged
+    raise error(
+        f"flow {flow.name!r} has changed since run {row.run_id!r} was written: {compat.reason}",
+        fix=compat.fix,
+        verdict=compat.verdict.value,
+        nodes=list(compat.nodes),
+        values=list(compat.values),
+    )
+
+
+async def migrated(
+    services: Services, runs: Runs, row: RunRow, lease: Lease, flow: Flow
+) -> tuple[Journal, RunState, ValueSpace]:
+    """Take a run over to another version of its flow with one put, and return it as it goes on."""
+    folded = await runs.rehydrate(row, await runs.plan(row), flow.durability)
+    names = _renaming(row, flow, folded)
+    compat = judge(folded.state, names)
+    check(row, flow, compat)
+    key_run = await runs.key_run(row, folded.state)
+    state, cast = await _carry_over(services, folded, names, key_run, is_dry=False)
+    plan = flow.plan
+    identity = Identity(row.run_id, row.flow_id, flow.version, plan.hash, plan.blueprint, row.parent_run_id)
+    journal = Journal(services, identity, flow.durability, state, folded.space)
+    journal.head, journal.lease, journal.key_run = folded.head, lease, key_run
+    journal.is_halted = row.status is Status.HALTED
+    metadata: dict[str, Any] = {
+        "from": {"flow_version": row.flow_version, "flow_hash": row.flow_hash},
+        "migrations": [*compat.migrations, *cast],
+        "starts": list(compat.starts),
+    }
+    await journal.migrate(row.status, folded.error, metadata)
+    return journal, state, folded.space
+
+
+class Rehearsal(NamedTuple):
+    """A run as it would go on with a flow."""
+
+    compat: Compat
+    state: RunState
+    """Under the flow's plan if it continues, else under its own."""
+    space: ValueSpace
+
+
+async def rehearse(services: Services, runs: Runs, row: RunRow, flow: Flow) -> Rehearsal:
+    """Take a run over on a copy, up-casts and all, and say what would change. Nothing is written."""
+    compat = await judge_run(runs, row, flow)
+    folded = await runs.rehydrate(row, await runs.plan(row), flow.durability)
+    if compat.verdict is not Compatibility.CONTINUES:
+        return Rehearsal(compat, folded.state, folded.space)
+    if compat.is_same:
+        folded = await runs.rehydrate(row, flow.plan, flow.durability)
+        return Rehearsal(compat, folded.state, folded.space)
+    names = _renaming(row, flow, folded)
+    key_run = await runs.key_run(row, folded.state)
+    state, cast = await _carry_over(services, folded, names, key_run, is_dry=True)
+    rules = (*compat.migrations, *cast)
+    told = Compat(verdict=compat.verdict, migrations=rules, starts=compat.starts)
+    return Rehearsal(told, state, folded.space)
+
+
+def _renaming(row: RunRow, flow: Flow, folded: Rehydrated) -> Renaming:
+    return Renaming(folded.state.plan, flow.plan, flow.migrations, row.flow_version)
+
+
+async def _carry_over(
+    services: Services, folded: Rehydrated, names: Renaming, key_run: str, *, is_dry: bool
+) -> tuple[RunState, list[str]]:
+    """Return the state under the new plan and the rules that changed values; the values move along."""
+    space, old = folded.space, folded.state
+    lists = Lists(space)
+    for scope in tuple(old.scopes()):
+        if scope.parent is not None:
+            lists.fill(scope)
+    kept = snapshot(old, ())
+    prefixes = [p for s in old.scopes() if not s.is_hidden and (p := names.prefix(s.prefix)) is not None]
+    space.rename(names.value)
+    drafts, bumps, told = _cast(space, names)
+    given, gifts = _give(space, names, prefixes)
+    for draft in drafts + given:
+        if draft.spill is not None and not is_dry:
+            await patiently(services.clock, partial(_write_aside, space, draft))
+    versions = {
+        prefix + name: slot.written.version
+        for prefix, area in space.areas.items()
+        for name, slot in area.items()
+    }
+    state = RunState(names.new)
+    moved = translate(kept, names, key_run=key_run, bumps=bumps)
+    restore(state, versions, moved, Counters(old.total))
+    wake(state, names)
+    return state, told + gifts
+
+
+def _cast(space: ValueSpace, names: Renaming) -> tuple[list[Slot], dict[str, tuple[int, int]], list[str]]:
+    """Put values of the new form in the place of the old ones; each is a new version."""
+    drafts: list[Slot] = []
+    bumps: dict[str, tuple[int, int]] = {}
+    told: dict[str, None] = {}
+    for prefix, area in space.areas.items() if names.casts else ():
+        for name, slot in list(area.items()):
+            rule = None if prefix[:1] == "@" else names.casts.get(plain_path(prefix + name))
+            if rule is None or rule.fn is None or slot.is_transient:
+                continue
+            version = slot.written.version
+            try:
+                draft = space.change(name, version + 1, rule.fn(space.peek(name, prefix)), ValueForm.WHOLE)
+            except Exception as error:
+                raise FlowChanged(
+                    f"{rule} failed on {prefix + name!r}: {type(error).__name__}: {error}",
+                    fix="Mend the function; nothing was changed.",
+                ) from error
+            space.size += draft.cost - slot.cost
+            area[name] = draft
+            drafts.append(draft)
+            bumps[prefix + name] = (version, version + 1)
+            told[str(rule)] = None
+    return drafts, bumps, list(told)
+
+
+def _give(space: ValueSpace, names: Renaming, prefixes: list[str]) -> tuple[list[Slot], list[str]]:
+    """Give the flows that are open the values that they did not begin with."""
+    drafts: list[Slot] = []
+    told: dict[str, None] = {}
+    for prefix in prefixes:
+        area = space.area(prefix)
+        for name, value in names.gifts_at(prefix).items():
+            if name not in area:
+                draft = space.change(name, 1, value, ValueForm.WHOLE)
+                area[name] = draft
+                space.size += draft.cost
+                drafts.append(draft)
+                told[f"add_value({plain_path(prefix + name)!r})"] = None
+    return drafts, list(told)
+
+
+async def _write_aside(space: ValueSpace, draft: Slot) -> None:
+    space.write_aside(draft)

@@ -1,0 +1,32 @@
+"""What runs are called, and how a checkpoint of one is written."""
+
+from __future__ import annotations
+
+import re
+
+from everstep.errors import BadRequest
+
+RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+def check_run_id(run_id: str) -> str:
+    """Return the id, or raise if no run can be called that."""
+    if not isinstance(run_id, str) or not RUN_ID.fullmatch(run_id):
+        raise BadRequest(
+            f"{run_id!r} is not a run id.", fix="Use letters, digits, '.', '_' and '-', at most 128 of them."
+        )
+    return run_id
+
+
+def split_address(run_id: str, at: int | str | None) -> tuple[str, int | str | None]:
+    """Take an address such as A17@3 apart: the run and the sequence of its checkpoint."""
+    name, sign, sequence = run_id.partition("@") if isinstance(run_id, str) else (run_id, "", "")
+    if not sign:
+        return run_id, at
+    if not sequence.isdecimal():
+        raise BadRequest(
+            f"{run_id!r} is not a checkpoint of a run.", fix="Write the run and a number: A17@3."
+        )
+    if at is not None:
+        raise BadRequest("the checkpoint is given twice.", fix=f"Write {run_id} alone, or {name} with `at`.")
+    return name, int(sequence)

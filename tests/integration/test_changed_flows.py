@@ -1,0 +1,313 @@
+"""Runs that go on with another version of their flow, and what looking back sees of that."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from everstep import Flow, Host, migrate, node, wait
+from everstep.engine.keys import automatic_key
+from everstep.errors import BadRequest, FlowChanged, InputsDiffer
+from everstep.ports.store import Signal
+
+
+@node(output="total")
+def add(items: list[int]) -> int:
+    return sum(items)
+
+
+@node(output="paid", effects="effectful", idempotency_key="auto", name="pay")
+def interrupts(total: int) -> str:
+    raise KeyboardInterrupt
+
+
+@node(output="amount", name="add")
+def add_cents(items: list[int]) -> dict[str, int]:
+    return {"cents": sum(items) * 100}
+
+
+@node(output="paid", effects="effectful", idempotency_key="auto")
+def charge(amount: dict[str, int]) -> str:
+    return f"{amount['cents']} ct"
+
+
+@node(output="mail")
+def thank(paid: str, tone: str) -> str:
+    return f"{tone}: {paid}"
+
+
+@node(output="size")
+def count(items: list[int]) -> int:
+    return len(items)
+
+
+FIRST = Flow("shop", [add, interrupts], durability="strong")
+RULES = [
+    migrate.rename_node("pay", "charge"),
+    migrate.rename_value("total", "amount"),
+    migrate.upcast("amount", lambda euros: {"cents": euros * 100}, versions="1"),
+    migrate.add_value("tone", "thanks"),
+]
+SECOND = Flow(
+    "shop",
+    [add_cents, charge, thank, count],
+    durability="strong",
+    version="2",
+    migrations=RULES,
+)
+
+
+def begun(host: Host, flow: Flow = FIRST, run_id: str = "r") -> None:
+    with pytest.raises(KeyboardInterrupt):
+        host.run(flow, {"items": [1, 2]}, run_id=run_id)
+
+
+def test_a_run_is_begun_by_one_version_and_finished_by_the_next(host: Host) -> None:
+    begun(host)
+    result = host.resume("r", SECOND)
+    assert dict(result) == {"amount": {"cents": 300}, "paid": "300 ct", "size": 2, "mail": "thanks: 300 ct"}
+    history = host.history("r")
+    assert [c.trigger.value for c in history][:3] == ["admission", "step", "migration"]
+    assert [c.flow_version for c in history] == ["1", "1", *["2"] * (len(history) - 2)]
+    moved = history[2]
+    assert moved.keyframe and moved.steps == () and moved.metadata is not None
+    assert moved.metadata["from"] == {"flow_version": "1", "flow_hash": FIRST.plan.hash}
+    assert moved.metadata["migrations"] == [
+        "rename_node('pay', 'charge')",
+        "rename_value('total', 'amount')",
+        "upcast('amount')",
+        "add_value('tone')",
+    ]
+    assert moved.metadata["starts"] == ["count"]
+    assert host.info("r").flow_version == "2"
+    assert host.run(SECOND, run_id="r") == result
+
+
+def test_a_renamed_effect_keeps_the_key_it_may_have_been_tried_with(host: Host) -> None:
+    begun(host)
+    host.resume("r", SECOND)
+    paid = next(s for c in host.history("r") for s in c.steps if s.path == "charge")
+    assert paid.key == automatic_key("r", "pay", 1)
+
+
+def test_looking_back_sees_each_version_as_it_was(host: Host) -> None:
+    begun(host)
+    host.resume("r", SECOND)
+    assert dict(host.state("r", 2)) == {"items": [1, 2], "total": 3}
+    assert host.state("r", 3)["amount"] == {"cents": 300}
+    assert host.recall("r", [("total", 1), ("amount", 2), ("paid", 1)]) == {
+        ("total", 1): 3,
+        ("amount", 2): {"cents": 300},
+        ("paid", 1): "300 ct",
+    }
+    changes = {c.path: c.kind for c in host.diff("r", start=2).values}
+    assert changes["total"] == "removed" and changes["amount"] == "added"
+    assert host.replay("r", "charge", SECOND, allow_effects=True).is_equal
+    assert host.replay("r", "add", FIRST).is_equal
+
+
+def test_runs_that_went_over_are_compared_step_by_step(host: Host) -> None:
+    begun(host)
+    begun(host, run_id="s")
+    host.resume("r", SECOND)
+    host.resume("s", SECOND)
+    assert host.bisect("r", "s") is None
+
+
+def test_a_fork_from_before_a_migration_goes_by_the_version_of_that_time(host: Host) -> None:
+    begun(host)
+    host.resume("r", SECOND)
+    early = host.fork("r", at=2, inputs={"items": [5]})
+    late = host.fork("r", at=3)
+    assert (early.flow_version, late.flow_version) == ("1", "2")
+    assert host.resume(late.run_id, SECOND)["paid"] == "300 ct"
+    with pytest.raises(KeyboardInterrupt):
+        host.resume(early.run_id, FIRST)
+    assert host.resume(early.run_id, SECOND)["paid"] == "500 ct"
+    assert dict(host.state(early.run_id, 2)) == {"items": [1, 2], "total": 3}
+    assert host.state(early.run_id, 3)["items"] == [5]
+
+
+def test_a_run_can_go_over_more_than_once(host: Host) -> None:
+    begun(host)
+    host.migrate("r", SECOND)
+    third = Flow(
+        "shop",
+        [add_cents, charge.with_name("debit"), thank, count],
+        durability="strong",
+        version="3",
+        migrations=[*RULES, migrate.rename_node("charge", "debit")],
+    )
+    assert host.resume("r", third)["mail"] == "thanks: 300 ct"
+    assert [c.trigger.value for c in host.history("r")].count("migration") == 2
+    begun(host, run_id="s")
+    assert host.resume("s", third)["mail"] == "thanks: 300 ct"
+    assert {k: dict(host.state("r", k)) for k in (2, 3)} == {
+        2: {"items": [1, 2], "total": 3},
+        3: {"items": [1, 2], "amount": {"cents": 300}, "tone": "thanks"},
+    }
+
+
+def test_a_dry_run_tries_everything_and_writes_nothing(host: Host) -> None:
+    begun(host)
+    told = host.migrate("r", SECOND, dry_run=True)
+    assert told.verdict == "continues"
+    assert told.migrations[-2:] == ("upcast('amount')", "add_value('tone')")
+    assert (host.info("r").checkpoints, host.info("r").flow_version) == (2, "1")
+    broken = Flow(
+        "shop",
+        SECOND.nodes,
+        version="2",
+        migrations=[*RULES[:2], migrate.upcast("amount", lambda euros: euros["no"]), RULES[3]],
+    )
+    assert host.compat("r", broken).verdict == "continues"
+    for dry_run in (True, False):
+        with pytest.raises(FlowChanged, match=r"upcast\('amount'\) failed on 'amount': TypeError"):
+            host.migrate("r", broken, dry_run=dry_run)
+    with pytest.raises(FlowChanged, match="nothing was changed"):
+        host.resume("r", broken)
+    assert host.resume("r", SECOND).status == "completed"
+
+
+def test_to_migrate_writes_one_checkpoint_and_lets_the_run_go(host: Host) -> None:
+    begun(host)
+    assert host.migrate("r", SECOND).verdict == "continues"
+    info = host.info("r")
+    assert (info.checkpoints, info.flow_version, info.is_driven) == (3, "2", False)
+    assert host.migrate("r", SECOND).is_same
+    host.resume("r", SECOND)
+    with pytest.raises(BadRequest, match="'r' is completed"):
+        host.migrate("r", SECOND)
+
+
+def test_an_upcast_alone_is_made_when_the_version_is_another(host: Host) -> None:
+    @node(output="paid", name="pay")
+    def pays(total: Any) -> Any:
+        return total
+
+    begun(host)
+    next_ = Flow(
+        "shop",
+        [add, pays],
+        durability="strong",
+        version="1.1",
+        migrations=[migrate.upcast("total", str, versions=["1"])],
+    )
+    assert next_.plan.hash == FIRST.plan.hash
+    assert host.resume("r", next_)["paid"] == "3"
+    assert [c.trigger.value for c in host.history("r")].count("migration") == 1
+    without_rules = Flow("shop", [add, pays], durability="strong", version="9")
+    begun(host, run_id="s")
+    host.resume("s", without_rules)
+    assert "migration" not in [c.trigger.value for c in host.history("s")]
+
+
+def test_inputs_are_compared_as_far_as_both_versions_know_them(host: Host) -> None:
+    begun(host)
+    with pytest.raises(InputsDiffer, match="items"):
+        host.run(SECOND, {"items": [9], "tone": "dear"}, run_id="r")
+    assert host.run(SECOND, {"items": [1, 2], "tone": "dear"}, run_id="r")["mail"] == "thanks: 300 ct"
+    assert host.run(SECOND, {"items": [1, 2], "tone": "dear"}, run_id="r")["mail"] == "thanks: 300 ct"
+
+
+def test_a_failed_run_goes_over_and_is_reopened(host: Host) -> None:
+    @node(output="paid", name="pay")
+    def refuses(total: int) -> str:
+        raise ValueError("no")
+
+    first = Flow("shop", [add, refuses], durability="strong")
+    assert host.run(first, {"items": [1, 2]}, run_id="r").status == "failed"
+    assert host.resume("r", SECOND)["mail"] == "thanks: 300 ct"
+    assert [c.trigger.value for c in host.history("r")][3:5] == ["migration", "resume"]
+
+
+def test_a_completed_run_is_left_as_it_is(host: Host) -> None:
+    flow = Flow("shop", [add])
+    host.run(flow, {"items": [1]}, run_id="r")
+    assert host.resume("r", SECOND)["total"] == 1
+    assert host.history("r")[-1].flow_hash == flow.plan.hash
+
+
+def test_an_answer_finds_its_node_under_another_name(host: Host) -> None:
+    ask = wait.approval("ask")
+
+    @node(output="done")
+    def finish(ask: Any) -> bool:
+        return bool(ask.approved)
+
+    @node(output="done", name="finish")
+    def finish_later(sign: Any) -> bool:
+        return bool(sign.approved)
+
+    halted = host.run(Flow("f", [ask, finish], durability="strong"), run_id="r")
+    rules = [migrate.rename_node("ask", "sign"), migrate.rename_value("ask", "sign")]
+    renamed = ask.with_name("sign").with_outputs("sign")
+    after = Flow("f", [renamed, finish_later], durability="strong", migrations=rules)
+    host.migrate("r", after)
+    assert host.info("r").status == "halted"
+    again = host.resume("r", after)
+    assert [w.id for w in again.waits] == [w.id for w in halted.waits]
+    host.answer(halted.waits[0].id, {"approved": True})
+    assert host.resume("r", after)["done"] is True
+    assert host.waits("r") == []
+
+
+def test_clean_up_across_a_migration_leaves_what_a_resume_needs(host: Host) -> None:
+    begun(host)
+    host.resume("r", SECOND)
+    assert host.clean_up("r", keep=1) == 2
+    assert host.run(SECOND, run_id="r")["mail"] == "thanks: 300 ct"
+    assert host.state("r", 3)["amount"] == {"cents": 300}
+
+
+# -- workers ----------------------------------------------------------------------------------------------
+
+
+def works(host: Host, *flows: Flow) -> None:
+    host.work(flows, until_idle=True)
+
+
+def test_a_worker_goes_on_with_runs_of_older_versions(host: Host) -> None:
+    for k in range(3):
+        begun(host, run_id=f"r{k}")
+    works(host, SECOND)
+    assert {info.status.value for info in host.runs()} == {"completed"}
+    assert {info.flow_version for info in host.runs()} == {"2"}
+
+
+def test_a_worker_leaves_runs_of_newer_versions_to_newer_workers(host: Host) -> None:
+    begun(host)
+    works(host, SECOND)
+    more = add.with_name("more")
+    newer = Flow("shop", [add_cents, charge, thank, count, more], version="3")
+    host.start(newer, {"items": [1], "tone": "hi"}, run_id="new")
+    works(host, SECOND)
+    assert host.info("new").status == "running" and host.info("new").checkpoints == 1
+    works(host, newer)
+    assert host.info("new").status == "completed"
+
+
+def test_a_worker_leaves_a_refused_run_alone_and_says_why_once(
+    host: Host, caplog: pytest.LogCaptureFixture
+) -> None:
+    begun(host)
+    other = Flow("shop", [add.with_inputs(items="lines"), interrupts])
+    with caplog.at_level(logging.ERROR):
+        works(host, other)
+    [message] = [r.getMessage() for r in caplog.records]
+    assert "run 'r' is left alone" in message and "accept('add')" in message
+    info = host.info("r")
+    assert (info.checkpoints, info.flow_version, info.is_driven) == (2, "1", False)
+    works(host, SECOND)
+    assert host.info("r").status == "completed"
+
+
+def test_a_worker_ends_a_cancelled_run_of_an_older_version(host: Host) -> None:
+    halts = Flow("f", [wait.approval("ask")], durability="strong")
+    host.run(halts, run_id="r")
+    host._lanes.call(lambda opened: opened._services.store.signal("r", Signal.CANCEL))
+    works(host, Flow("f", [wait.approval("ask"), count], durability="strong"))
+    assert host.info("r").status == "cancelled"
+    assert host.history("r")[-1].flow_hash == halts.plan.hash

@@ -1,0 +1,126 @@
+"""What is said of a run before it is resumed."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from everstep import AsyncHost, Event, Flow, Host, Retry, node, wait
+from everstep.engine.keys import automatic_key
+from everstep.testing.clock import ManualClock
+
+
+@node(output="a", persist="no")
+def fleeting(x: int) -> int:
+    return x + 1
+
+
+@node(output="b")
+def kept(a: int) -> int:
+    return a * 2
+
+
+@node(output="c", effects="effectful", idempotency_key="auto")
+def send(b: int, a: int) -> int:
+    raise KeyboardInterrupt
+
+
+FLOW = Flow("f", [fleeting, kept, send], durability="strong")
+
+
+def begun(host: Host) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        host.run(FLOW, {"x": 1}, run_id="r")
+
+
+def test_what_is_recorded_is_skipped_and_what_was_not_kept_is_made_again(host: Host) -> None:
+    begun(host)
+    told = host.explain("r", FLOW)
+    assert [(s.path, s.visits, s.outputs) for s in told.recorded] == [
+        ("fleeting", 1, ("a",)),
+        ("kept", 1, ("b",)),
+    ]
+    assert told.remade == ("fleeting",)
+    [step] = told.starts
+    assert (step.path, step.visit, step.attempt, step.effects) == ("send", 1, 1, "effectful")
+    assert step.key == automatic_key("r", "send", 1)
+    assert told.can_lose == "no finished step"
+
+
+def test_an_effect_may_repeat_unless_its_owner_gave_the_run_back(host: Host) -> None:
+    begun(host)
+    assert host.explain("r", FLOW).may_repeat == ()
+    host._lanes.call(lambda opened: opened._runs._claim("r", FLOW.durability, waits=False))
+    told = host.explain("r", FLOW)
+    assert [step.path for step in told.may_repeat] == ["send"]
+    assert told.is_driven
+
+
+def test_a_pause_between_attempts_is_told() -> None:
+    asyncio.run(_explain_a_pause())
+
+
+async def _explain_a_pause() -> None:
+    clock, failed = ManualClock(), asyncio.Event()
+
+    @node(output="y", retry=Retry(3, first=60, jitter=0), effects="effectful")
+    async def flaky(x: int) -> int:
+        raise ConnectionError
+
+    flow = Flow("f", [flaky], durability="strong")
+    async with AsyncHost("memory:", clock=clock, on_event=lambda e: _note(e, failed)) as host:
+        driving = asyncio.create_task(host.run(flow, {"x": 1}, run_id="r"))
+        await failed.wait()
+        driving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await driving
+        told = await host.explain("r", flow)
+    [step] = told.pending
+    assert (step.path, step.attempt, step.may_repeat) == ("flaky", 2, True)
+    assert step.not_before == clock.now() + timedelta(seconds=60)
+    assert told.starts == ()
+
+
+def _note(event: Event, failed: asyncio.Event) -> None:
+    if event.kind == "checkpoint" and event.data["trigger"] == "retry":
+        failed.set()
+
+
+def test_a_failed_run_starts_again_where_it_failed(host: Host) -> None:
+    @node(output="y")
+    def bad(x: int) -> int:
+        raise ValueError
+
+    flow = Flow("f", [fleeting, bad], durability="strong")
+    host.run(flow, {"x": 1}, run_id="r")
+    told = host.explain("r", flow)
+    assert [step.path for step in told.recorded] == ["fleeting"]
+    assert [(s.path, s.visit, s.may_repeat) for s in told.starts] == [("bad", 1, True)]
+
+
+def test_what_is_waited_for_and_what_a_host_lacks_is_told(host: Host) -> None:
+    flow = Flow("f", [wait.approval("ask")], durability="strong")
+    host.run(flow, run_id="r")
+    told = host.explain("r", flow)
+    assert [(w.path, w.kind, w.status) for w in told.waits] == [("ask", "approval", "open")]
+    assert told.starts == told.pending == ()
+    notified = Flow("f", [wait.approval("ask", notify="finance")], durability="strong")
+    [missing] = host.explain("r", notified).missing
+    assert "finance" in missing
+
+
+def test_a_completed_run_has_nothing_left_to_do(host: Host) -> None:
+    flow = Flow("f", [fleeting, kept])
+    host.run(flow, {"x": 1}, run_id="r")
+    told = host.explain("r", flow)
+    assert (told.status, told.starts, told.pending, told.can_lose) == ("completed", (), (), "")
+
+
+def test_a_changed_flow_is_explained_as_it_would_go_on(host: Host) -> None:
+    begun(host)
+    changed = Flow("f", [fleeting, kept.with_inputs(a="x"), send])
+    told = host.explain("r", changed)
+    assert told.compat.verdict == "needs_migration" and told.compat.nodes == ("kept",)
+    assert told.starts == ()

@@ -1,0 +1,83 @@
+"""What is said before a resume is what the resume then does, for any flow and any crash."""
+
+from __future__ import annotations
+
+from hypothesis import assume, event, given
+from hypothesis import strategies as st
+
+from everstep import Event, Host
+from everstep.graph.plan import Plan
+from everstep.registry import Opened
+from everstep.stores.memory import MemoryStore
+from tests.unit.random_flows import Built, Case, Log, cases
+from tests.unit.random_worlds import RUN, World, around
+from tests.unit.test_random_flows import every_put, examples
+from tests.unit.test_random_migrations import RENAMEABLE, TAG, is_under_way, renames
+
+
+def check(world: World, built: Built, log: Log) -> tuple[int, int]:
+    """Resume, and compare with what was explained; returns how much was skipped and started."""
+    before = [record.body for record in world.data.runs[RUN].records]
+    events: list[Event] = []
+    store = MemoryStore(world.clock, world.data)
+    with Host(Opened(store, store, "memory:"), clock=world.clock, on_event=events.append) as host:
+        told = host.explain(RUN, built.flow)
+        assert host.explain(RUN, built.flow) == told
+        assert not events and not log.begun
+        assert [record.body for record in world.data.runs[RUN].records] == before
+        assert not told.missing and not told.waits and told.compat.verdict == "continues"
+        host.resume(RUN, built.flow)
+    told_of = [e for e in events if e.kind == "step_started" and not is_flow(built.flow.plan, e.node or "")]
+    started = [(e.node, e.visit, e.attempt) for e in told_of]
+    planned = [(step.path, step.visit, step.attempt) for step in told.starts]
+    assert started[: len(planned)] == planned
+    if not planned:
+        # Everything that is due pauses, or nothing is.
+        assert not started or started[0] in [(p.path, p.visit, p.attempt) for p in told.pending]
+    skipped = {(step.path, visit) for step in told.recorded for visit in range(1, step.visits + 1)}
+    for path, visit, _ in log.begun:
+        again = skipped.intersection(around(path, visit))
+        assert not again, f"{path} visit {visit} ran again"
+    visits = {(path, visit): attempt for path, visit, attempt in reversed(started)}
+    for step in told.pending:
+        if (step.path, step.visit) in visits:
+            assert visits[step.path, step.visit] == step.attempt
+    return len(skipped), len(planned)
+
+
+def is_flow(plan: Plan, path: str) -> bool:
+    """True if what is opened here is a flow or a map, which calls nothing by itself."""
+    *outer, last = path.split("/")
+    for segment in outer:
+        plan = plan.children[plan.index[segment.partition("#")[0].partition("@")[0]]].plan
+    return last in plan.index and plan.index[last] in plan.children
+
+
+@examples(100)
+@given(case=cases(), at=st.integers(1, 25), keyframes=st.booleans())
+def test_a_resume_does_what_was_explained(case: Case, at: int, keyframes: bool) -> None:
+    world, log = World(case), Log()
+    with every_put(keyframes=keyframes):
+        assume(world.live(at=at) is None and is_under_way(world))
+    skipped, planned = check(world, Built(case, log), log)
+    event(f"skipped {min(skipped, 5)}, started {min(planned, 3)}")
+
+
+@examples(40)
+@given(case=cases(RENAMEABLE), at=st.integers(1, 25))
+def test_a_resume_with_another_version_does_what_was_explained(case: Case, at: int) -> None:
+    world, log = World(case), Log()
+    assume(world.live(at=at) is None and is_under_way(world))
+    built = Built(case, log, tag=TAG)
+    built.flow.migrations = tuple(renames(Built(case).flow.plan, built.flow.plan))
+    check(world, built, log)
+
+
+@examples(40)
+@given(case=cases(), broken=st.integers(0, 30))
+def test_a_resume_of_a_failed_run_does_what_was_explained(case: Case, broken: int) -> None:
+    fragile = Built(case).fragile
+    world, log = World(case), Log()
+    failed = world.live(Log(broken=fragile[broken % len(fragile)]))
+    assume(failed is not None and failed["status"] == "failed")
+    check(world, Built(case, log), log)
