@@ -21,7 +21,7 @@ from everstep.errors import (
 )
 from everstep.graph.unknown import SETTLE
 from everstep.model.waits import SettledBy, TokenConfig, WaitChange, WaitRow, WaitStatus
-from everstep.ports.store import WaitFilter
+from everstep.ports.store import CheckpointStore, WaitFilter
 from everstep.runtime.announce import forget, handle_of
 from everstep.runtime.keeper import LeaseKeeper
 from everstep.runtime.patience import patiently
@@ -161,6 +161,17 @@ class Answers:
         """Make the token of a wait worthless; the wait stays open."""
         row, _ = await self.find(token_or_id)
         await self._services.store.change_wait(row.wait_id, WaitChange(token_hash=None))
+
+
+async def open_waits(store: CheckpointStore, run_id: str) -> list[WaitRow]:
+    """Return what a run waits for, settled or not."""
+    found: list[WaitRow] = []
+    while True:
+        after = found[-1].wait_id if found else None
+        page = await store.waits(WaitFilter(run_id=run_id, limit=1000, after=after))
+        found += page
+        if len(page) < 1000:
+            return [row for row in found if row.status is not WaitStatus.CLOSED]
 
 
 def checked(row: WaitRow, answer: Any) -> bytes:

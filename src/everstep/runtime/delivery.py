@@ -18,7 +18,7 @@ from everstep.errors import (
 from everstep.graph.flow import Flow
 from everstep.model.waits import WaitRow
 from everstep.ports.store import RunRow
-from everstep.runtime.answers import Answers
+from everstep.runtime.answers import Answers, open_waits
 from everstep.runtime.runs import Outcome, Runs
 from everstep.runtime.services import Services
 from everstep.runtime.tokens import looks_like_token
@@ -102,7 +102,7 @@ class Deliveries:
             except (LeaseConflict, FlowChanged):
                 outcome = None  # its owner, or whoever has the flow it began with, takes the answer in
         if outcome is None:
-            return Delivered(row.run_id, None, tuple(await self._runs.open_waits(row.run_id)))
+            return Delivered(row.run_id, None, tuple(await open_waits(self._services.store, row.run_id)))
         return self._done(row, outcome)
 
     def _done(self, row: RunRow, outcome: Outcome) -> Delivered:

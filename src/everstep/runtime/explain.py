@@ -19,6 +19,7 @@ from everstep.model.durability import Durability
 from everstep.model.enums import Effects, Flush, Mode, Status
 from everstep.model.waits import WaitRow, WaitStatus
 from everstep.ports.store import RunRow
+from everstep.runtime.answers import open_waits
 from everstep.runtime.drive import Drive
 from everstep.runtime.journal import Identity, Journal
 from everstep.runtime.migrating import rehearse
@@ -134,7 +135,7 @@ async def explain(services: Services, runs: Runs, run_id: str, flow: Flow) -> Ex
         is_driven=_is_driven(services, row),
         compat=compat,
         recorded=recorded,
-        waits=() if over else tuple(map(_awaited, await runs.open_waits(run_id))),
+        waits=() if over else tuple(map(_awaited, await open_waits(services.store, run_id))),
         missing=tuple(missing),
         can_lose="" if over else _can_lose(flow.durability),
     )

@@ -367,6 +367,13 @@ class Journal:
             event = Event(kind="checkpoint", run_id=self.run_id, at=record.created_at, data=data)
             tell(self._services.listener, event)
 
+    async def empty_outbox(self) -> int:
+        """Bring what waits on this machine to the store; returns how many checkpoints still wait."""
+        if self.outbox is None or not self.outbox.kept:
+            return 0
+        await self.outbox.drain()
+        return self.outbox.kept
+
     def _note_waits(self, commit: Commit) -> None:
         del self.waits[: len(commit.waits)]
         del self._state.gone[: len(commit.closed)]

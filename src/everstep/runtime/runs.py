@@ -24,9 +24,10 @@ from everstep.model.durability import Durability
 from everstep.model.enums import Mode, Status, Trigger
 from everstep.model.leases import Lease
 from everstep.model.records import CheckpointRecord, ErrorInfo, StepRecord
-from everstep.model.waits import WaitRow, WaitStatus
-from everstep.ports.store import RunRow, Signal, Verdict, WaitFilter
+from everstep.model.waits import WaitRow
+from everstep.ports.store import RunRow, Signal, Verdict
 from everstep.runtime.announce import announce, call_off
+from everstep.runtime.answers import open_waits
 from everstep.runtime.aside import write_aside
 from everstep.runtime.claiming import claim
 from everstep.runtime.desk import first_values
@@ -454,7 +455,7 @@ class Runs:
                     if status is None:
                         await self._release(lease)
         await call_off(self._services, journal.run_id, journal.closed, is_over=_ends_waits(status))
-        spooled = await self._last_try(journal)
+        spooled = await journal.empty_outbox()
         if status is Status.HALTED and not spooled:
             return await self._halted(flow, journal.run_id, drive, state, space)
         error = drive.failure
@@ -463,19 +464,12 @@ class Runs:
         )
         return Outcome(journal.run_id, status, state, space, error, drive.exception, spooled=spooled)
 
-    async def _last_try(self, journal: Journal) -> int:
-        """Bring what waits on this machine to the store; returns how many checkpoints still wait."""
-        if journal.outbox is None or not journal.outbox.kept:
-            return 0
-        await journal.outbox.drain()
-        return journal.outbox.kept
-
     async def _halted(
         self, flow: Flow, run_id: str, drive: Drive, state: RunState, space: ValueSpace
     ) -> Outcome:
         """Say what a run waits for. If an answer came while it halted, or it was cancelled, go on at once."""
         run = await self.row(run_id)
-        rows, now = await self.open_waits(run_id), self._services.clock.now()
+        rows, now = await open_waits(self._services.store, run_id), self._services.clock.now()
         if run.signal is not None or any(row.is_ripe(now) for row in rows):
             try:
                 outcome = await self._continue(run, flow, reopens=False)
@@ -487,16 +481,6 @@ class Runs:
                 await announce(self._services, row, None)
         self._emit("run_halted", run_id, {"waits": len(rows)})
         return Outcome(run_id, Status.HALTED, state, space, waits=tuple(rows), tokens=drive.tokens)
-
-    async def open_waits(self, run_id: str) -> list[WaitRow]:
-        """Return what a run waits for, settled or not."""
-        found: list[WaitRow] = []
-        while True:
-            after = found[-1].wait_id if found else None
-            page = await self._services.store.waits(WaitFilter(run_id=run_id, limit=1000, after=after))
-            found += page
-            if len(page) < 1000:
-                return [row for row in found if row.status is not WaitStatus.CLOSED]
 
     async def _release(self, lease: Lease) -> None:
         """Give the lease of an interrupted run back; if the store is in trouble it will expire by itself."""

@@ -11,6 +11,7 @@ from everstep.errors import LeaseConflict
 from everstep.graph.flow import Flow
 from everstep.model.enums import Status
 from everstep.model.waits import WaitRow
+from everstep.runtime.answers import open_waits
 from everstep.runtime.services import Services
 from everstep.runtime.system import pause
 
@@ -57,7 +58,7 @@ async def _something(services: Services, runs: Runs, outcome: Outcome) -> None:
 async def _has_moved(services: Services, runs: Runs, outcome: Outcome) -> bool:
     if (await runs.row(outcome.run_id)).status is not Status.HALTED:
         return True
-    now, rows = services.clock.now(), await runs.open_waits(outcome.run_id)
+    now, rows = services.clock.now(), await open_waits(services.store, outcome.run_id)
     # Between two looks others may have driven it to other waits, or set other times.
     return _times(rows) != _times(outcome.waits) or any(row.is_ripe(now) for row in rows)
 
