@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -40,7 +41,10 @@ from everstep import Flow, node
 @node
 def a(x): ...
 
-flow = Flow("broken", [a, a], entry="b")
+@node
+def b(x): ...
+
+flow = Flow("broken", [a, b.with_name("a")], entry="b")
 """
 
 
@@ -50,29 +54,35 @@ def files(tmp_path: Path) -> None:
         (tmp_path / f"{name}.py").write_text(text)
 
 
+def failing(done: subprocess.CompletedProcess[str], code: int) -> subprocess.CompletedProcess[str]:
+    assert done.returncode == code, done.stderr
+    return done
+
+
 def test_a_flow_with_warnings_passes_unless_they_count(everstep: Everstep) -> None:
     done = everstep("validate", "good.py")
     assert "good: 0 errors, 1 warning" in done.stdout
     assert "flow.unmade_choice" in done.stdout
     assert done.returncode == 0
-    assert everstep("validate", "good.py", "--strict", fails=1).returncode == 1
+    failing(everstep("validate", "good.py", "--strict"), 1)
 
 
 def test_a_flow_with_errors_fails_and_every_flow_of_a_file_is_looked_at(everstep: Everstep) -> None:
-    found = parsed(everstep("validate", "bad.py", "--json", fails=1))
+    found = parsed(failing(everstep("validate", "bad.py", "--json"), 1))
     assert (found["valid"], [f["flow"] for f in found["flows"]]) == (False, ["one", "two"])
     assert [[d["code"] for d in f["diagnostics"]] for f in found["flows"]] == [["DAG-CKPT-004"], []]
     assert parsed(everstep("validate", "bad.py:two", "--json"))["valid"] is True
 
 
 def test_a_file_whose_flow_cannot_be_built_is_told_everything(everstep: Everstep) -> None:
-    done = everstep("validate", "broken.py", fails=1)
+    done = failing(everstep("validate", "broken.py"), 1)
+    assert "broken: 2 errors" in done.stdout
     assert "flow.duplicate_name" in done.stdout
     assert "flow.unknown_entry" in done.stdout
 
 
 def test_a_flow_is_held_against_the_host_that_is_named(everstep: Everstep) -> None:
-    done = everstep("validate", "good.py", "--store", "none:", fails=1)
+    done = failing(everstep("validate", "good.py", "--store", "none:"), 1)
     assert "durability::checkpoint_store" in done.stdout
 
 
@@ -89,7 +99,7 @@ def test_the_report_draws_the_flow(everstep: Everstep, tmp_path: Path) -> None:
 
 
 def test_one_form_is_asked_for_at_a_time(everstep: Everstep) -> None:
-    assert "one of" in everstep("report", "good.py", "--dot", "--json", fails=2).stderr
+    assert "one of" in failing(everstep("report", "good.py", "--dot", "--mermaid"), 2).stderr
 
 
 def test_nothing_is_written_by_looking(everstep: Everstep, tmp_path: Path) -> None:

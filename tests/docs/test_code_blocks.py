@@ -41,7 +41,7 @@ from tests.architecture.sources import PACKAGE, ROOT
 NOT_RUN: dict[str, str] = {}
 """Pages with a block that cannot run here, and why."""
 
-NOT_FOR_USERS = {"alone", "spread", "decide", "describe", *dir(Mapping)}
+NOT_FOR_USERS = {"alone", "spread", "decide", "describe", "saying", *dir(Mapping)}
 """Methods of nodes that the graph and the runtime call, and those that every mapping has."""
 
 PAGES = {
@@ -250,10 +250,11 @@ def test_every_error_is_explained() -> None:
     assert len(rows) == len(raised)
 
 
-def test_every_problem_of_a_flow_is_explained() -> None:
-    found = set(re.findall(r'"(flow\.[a-z_]+)"', (PACKAGE / "graph/flow.py").read_text(encoding="utf-8")))
-    explained = re.findall(r"^\| `(flow\.[a-z_]+)` \|", PAGES["docs/reference/errors.md"], re.MULTILINE)
-    assert set(explained) == found
+def test_every_diagnostic_is_explained() -> None:
+    text = "".join((PACKAGE / f"graph/{name}.py").read_text() for name in ("structure", "validate"))
+    found = set(re.findall(r'"((?:flow|profile|durability)\.[a-z_]+)"', text))
+    page = PAGES["docs/reference/diagnostics.md"]
+    assert [code for code in sorted(found) if f"\n| `{code}` |" not in page] == []
 
 
 @pytest.mark.parametrize(

@@ -115,7 +115,7 @@ class Diagnostics(Sequence[Diagnostic]):
         if not found:
             return
         kind = _RAISED.get(found[0].code, FlowError)
-        details: dict[str, Any] = {"problems": [d.to_json() for d in found]}
+        details: dict[str, Any] = {"flow": self.flow, "problems": [d.to_json() for d in found]}
         services = sorted({name for d in found for name in d.services})
         if services:
             details["services"] = services
