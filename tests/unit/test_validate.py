@@ -278,7 +278,9 @@ def test_a_flow_is_examined_once_per_host_and_again_when_its_durability_changes(
 
 def needs_time_out(flow: Flow, host: Offers | None) -> list[Diagnostic]:
     nodes = [n.name for n in flow.nodes if n.timeout is None]
-    return [Diagnostic("house.timeout", "error", name, message=f"{name} may take for ever.") for name in nodes]
+    return [
+        Diagnostic("house.timeout", "error", name, message=f"{name} may take for ever.") for name in nodes
+    ]
 
 
 def test_rules_of_ones_own_are_checked_per_call_flow_and_host() -> None:
