@@ -443,6 +443,8 @@ class Built:
         kind = ("strict", "best_effort", "critical", "at_least", "any", "quorum", "first_success")[
             (part.variant + part.reads[-1]) % 7
         ]
+        if scene.is_chain:  # where nobody waits for the others, they run beside what follows
+            kind = {"any": "strict", "quorum": "best_effort"}.get(kind, kind)
         is_racy = kind == "first_success"
         bears = kind not in ("strict", "any")
         is_quiet, scene.is_quiet = scene.is_quiet, scene.is_quiet or is_racy
