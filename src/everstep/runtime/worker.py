@@ -82,6 +82,7 @@ class Worker:
         """Runs under way: their task, and their flow."""
         self._unfit: dict[str, tuple[float, float]] = {}
         """Runs that cannot be driven here: until when they are left alone, and how long the last rest was."""
+        self._turn = 0
         self._stopping = asyncio.Event()
         self._ended = asyncio.Event()
         self._looked_at = services.clock.now()
@@ -120,49 +121,68 @@ class Worker:
 
     async def _claim(self) -> None:
         """Claim as much as is due and there is room for, and begin to drive it."""
-        while not self._stopping.is_set():
+        may_be_more = True
+        while may_be_more and not self._stopping.is_set():
             self._looked_at, self._seen = self._services.clock.now(), self._services.store.changes()
-            room, hashes = self._room()
-            if not hashes:
-                return
-            ttl = min(self._flows[h].durability.lease_ttl for h in hashes)
-            claim = partial(
-                self._services.store.claim_due,
-                flows=hashes,
-                new_owner=self._services.ids.new_id,
-                ttl=ttl,
-                process=self._services.processes.me(),
-                limit=room,
-                apart_from=[*self._driving, *self._resting()],
-            )
-            try:
-                claimed = await patiently(self._services.clock, claim)
-            except StoreError as error:
-                log.warning("the store cannot say what is due: %s", error)
-                return
-            for row, lease in claimed:
-                self._begin(row, lease)
-            if len(claimed) < room:
-                return
+            may_be_more = False
+            for hashes in self._groups():
+                room = self._room(hashes)
+                claimed = await self._claim_of(hashes, room)
+                if claimed is None:
+                    return
+                may_be_more = may_be_more or 0 < room == claimed
             await asyncio.sleep(0)
 
-    def _room(self) -> tuple[int, list[str]]:
-        """Return how many runs may be claimed now, and of which flows."""
+    async def _claim_of(self, hashes: list[str], room: int) -> int | None:
+        """Claim up to so many runs of some flows; returns how many, or none if the store is in trouble."""
+        if room <= 0 or self._stopping.is_set():
+            return 0
+        claim = partial(
+            self._services.store.claim_due,
+            flows=hashes,
+            new_owner=self._services.ids.new_id,
+            ttl=min(self._flows[h].durability.lease_ttl for h in hashes),
+            process=self._services.processes.me(),
+            limit=room,
+            apart_from=[*self._driving, *self._resting()],
+        )
+        try:
+            claimed = await patiently(self._services.clock, claim)
+        except StoreError as error:
+            log.warning("the store cannot say what is due: %s", error)
+            return None
+        for row, lease in claimed:
+            self._begin(row, lease)
+        return len(claimed)
+
+    def _groups(self) -> list[list[str]]:
+        """Return the flows that are claimed together: those without a limit of their own, and each other.
+
+        Another group is the first each time, so that none keeps the others from free places.
+        """
+        groups: dict[str, list[str]] = {}
+        for h, flow in self._flows.items():
+            is_limited = self._limits[flow.name] < self._concurrency
+            groups.setdefault(flow.name if is_limited else "", []).append(h)
+        self._turn = (self._turn + 1) % len(groups)
+        found = list(groups.values())
+        return found[self._turn :] + found[: self._turn]
+
+    def _room(self, hashes: Iterable[str]) -> int:
+        """Return how many more runs of these flows, of which each has the same limit, may be driven."""
         room = self._concurrency - len(self._driving)
         busy = Counter(name for _, name in self._driving.values())
-        free = {
-            h: self._limits[flow.name] - busy[flow.name]
-            for h, flow in self._flows.items()
-            if self._limits[flow.name] > busy[flow.name]
-        }
-        if room <= 0 or not free:
-            return 0, []
-        if any(self._limits[self._flows[h].name] < self._concurrency for h in free):
-            room = min(room, *free.values())
-        return room, list(free)
+        names = {self._flows[h].name for h in hashes}
+        return min(room, max(self._limits[name] - busy[name] for name in names))
+
+    def _has_room(self) -> bool:
+        return any(self._room([h]) > 0 for h in self._flows)
 
     def _resting(self) -> list[str]:
         now = self._services.clock.monotonic()
+        # Others may have driven them since; who cannot be driven still is found again.
+        for run_id in [run_id for run_id, (until, _) in self._unfit.items() if now - until > REST[1]]:
+            del self._unfit[run_id]
         return [run_id for run_id, (until, _) in self._unfit.items() if until > now]
 
     def _begin(self, row: RunRow, lease: Lease) -> None:
@@ -211,7 +231,7 @@ class Worker:
         clock = services.clock
         due = await self._next_due()
         began = clock.monotonic()
-        has_room = bool(self._room()[1])
+        has_room = self._has_room()
         while not self._stopping.is_set():
             left = POLL - (clock.monotonic() - began)
             if due is not None:
@@ -276,7 +296,9 @@ class Worker:
     async def _succeed_in(self, row: RunRow) -> None:
         services, held = self._services, row.lease
         is_orphan = held is not None and held.process is not None and services.processes.is_gone(held.process)
-        if not is_orphan or row.run_id in self._driving or row.flow_hash not in self._room()[1]:
+        if not is_orphan or row.run_id in self._driving:
+            return
+        if row.flow_hash not in self._flows or self._room([row.flow_hash]) <= 0:
             return
         assert held is not None
         claim = partial(
