@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from everstep import Flow, node
+from everstep import Flow, Host, Node, node
 from everstep.client.host import AsyncHost
 from everstep.model.leases import Lease
 from everstep.ports.store import RunRow
@@ -112,3 +113,23 @@ def test_a_worker_forgets_runs_that_it_could_not_drive(monkeypatch: pytest.Monke
             assert worker._unfit == {}
 
     asyncio.run(work())
+
+
+@pytest.mark.parametrize("url", ["memory:", "sqlite:///{}/runs.db"], ids=["memory", "sqlite"])
+def test_two_flows_that_are_built_alike_are_not_taken_for_one_another(tmp_path: Path, url: str) -> None:
+    def returning(value: int) -> Node:
+        @node(output="b")
+        def give(a: int) -> int:
+            return value
+
+        return give
+
+    one, two = Flow("one", [returning(1)]), Flow("two", [returning(2)])
+    assert one.plan.hash == two.plan.hash
+    with Host(url.format(tmp_path)) as host:
+        host.start(one, {"a": 0}, run_id="1")
+        host.start(two, {"a": 0}, run_id="2")
+        assert host.work([two], until_idle=True).claimed == 1
+        host.start(two, {"a": 0}, run_id="3")
+        assert host.work([one, two], until_idle=True).completed == 2
+        assert [host.state(run_id)["b"] for run_id in "123"] == [1, 2, 2]

@@ -23,6 +23,8 @@ from everstep.runtime.preflight import preflight
 from everstep.runtime.runs import Runs
 from everstep.runtime.services import Services
 
+FlowKey = tuple[str, str]
+"""The name and the hash of a flow: two flows may be built alike and do different things."""
 log = logging.getLogger("everstep")
 TICK = 0.05
 """Seconds between two looks at whether somebody wrote to the store, which costs no query."""
@@ -64,10 +66,10 @@ class Worker:
     ) -> None:
         self._services = services
         self._runs = runs
-        self._flows: dict[str, Flow] = {}
+        self._flows: dict[FlowKey, Flow] = {}
         for flow in flows:
             ready = preflight(flow, services)
-            self._flows[ready.plan.hash] = ready
+            self._flows[ready.name, ready.plan.hash] = ready
         if not self._flows:
             raise BadRequest("a worker needs a flow to drive.", fix="Give it at least one.")
         if not services.store.capabilities.single_writer:
@@ -125,23 +127,23 @@ class Worker:
         while may_be_more and not self._stopping.is_set():
             self._looked_at, self._seen = self._services.clock.now(), self._services.store.changes()
             may_be_more = False
-            for hashes in self._groups():
-                room = self._room(hashes)
-                claimed = await self._claim_of(hashes, room)
+            for flows in self._groups():
+                room = self._room(flows)
+                claimed = await self._claim_of(flows, room)
                 if claimed is None:
                     return
                 may_be_more = may_be_more or 0 < room == claimed
             await asyncio.sleep(0)
 
-    async def _claim_of(self, hashes: list[str], room: int) -> int | None:
+    async def _claim_of(self, flows: list[FlowKey], room: int) -> int | None:
         """Claim up to so many runs of some flows; returns how many, or none if the store is in trouble."""
         if room <= 0 or self._stopping.is_set():
             return 0
         claim = partial(
             self._services.store.claim_due,
-            flows=hashes,
+            flows=flows,
             new_owner=self._services.ids.new_id,
-            ttl=min(self._flows[h].durability.lease_ttl for h in hashes),
+            ttl=min(self._flows[key].durability.lease_ttl for key in flows),
             process=self._services.processes.me(),
             limit=room,
             apart_from=[*self._driving, *self._resting()],
@@ -155,28 +157,28 @@ class Worker:
             self._begin(row, lease)
         return len(claimed)
 
-    def _groups(self) -> list[list[str]]:
+    def _groups(self) -> list[list[FlowKey]]:
         """Return the flows that are claimed together: those without a limit of their own, and each other.
 
         Another group is the first each time, so that none keeps the others from free places.
         """
-        groups: dict[str, list[str]] = {}
-        for h, flow in self._flows.items():
+        groups: dict[str, list[FlowKey]] = {}
+        for key, flow in self._flows.items():
             is_limited = self._limits[flow.name] < self._concurrency
-            groups.setdefault(flow.name if is_limited else "", []).append(h)
+            groups.setdefault(flow.name if is_limited else "", []).append(key)
         self._turn = (self._turn + 1) % len(groups)
         found = list(groups.values())
         return found[self._turn :] + found[: self._turn]
 
-    def _room(self, hashes: Iterable[str]) -> int:
+    def _room(self, flows: Iterable[FlowKey]) -> int:
         """Return how many more runs of these flows, of which each has the same limit, may be driven."""
         room = self._concurrency - len(self._driving)
         busy = Counter(name for _, name in self._driving.values())
-        names = {self._flows[h].name for h in hashes}
+        names = {name for name, _ in flows}
         return min(room, max(self._limits[name] - busy[name] for name in names))
 
     def _has_room(self) -> bool:
-        return any(self._room([h]) > 0 for h in self._flows)
+        return any(self._room([key]) > 0 for key in self._flows)
 
     def _resting(self) -> list[str]:
         now = self._services.clock.monotonic()
@@ -187,7 +189,7 @@ class Worker:
 
     def _begin(self, row: RunRow, lease: Lease) -> None:
         self.stats.claimed += 1
-        flow = self._flows[row.flow_hash]
+        flow = self._flows[row.flow_id, row.flow_hash]
         task = asyncio.ensure_future(self._drive(row, lease, flow))
         self._driving[row.run_id] = (task, flow.name)
 
@@ -298,14 +300,15 @@ class Worker:
         is_orphan = held is not None and held.process is not None and services.processes.is_gone(held.process)
         if not is_orphan or row.run_id in self._driving:
             return
-        if row.flow_hash not in self._flows or self._room([row.flow_hash]) <= 0:
+        key = (row.flow_id, row.flow_hash)
+        if key not in self._flows or self._room([key]) <= 0:
             return
         assert held is not None
         claim = partial(
             services.store.lease,
             row.run_id,
             owner=services.ids.new_id(),
-            ttl=self._flows[row.flow_hash].durability.lease_ttl,
+            ttl=self._flows[key].durability.lease_ttl,
             process=services.processes.me(),
             void_epoch=held.epoch,
         )
