@@ -269,17 +269,18 @@ class CheckpointStore(Protocol):
     async def claim_due(
         self,
         *,
-        flows: Collection[str],
+        flows: Collection[tuple[str, str]],
         new_owner: Callable[[], str],
         ttl: timedelta,
         process: Process | None,
         limit: int,
         apart_from: Collection[str] = (),
     ) -> list[tuple[RunRow, Lease]]:
-        """Claim runs of these flow hashes that somebody should drive, in one go, the longest due first.
+        """Claim runs of these flows that somebody should drive, in one go, the longest due first.
 
-        Those are: halted with a wait that is settled or due, running without a lease that holds, and
-        unfinished with a signal that nobody answers. Waits that are due are settled on the way.
+        A flow is named with its hash. Those runs are: halted with a wait that is settled or due, running
+        without a lease that holds, and unfinished with a signal that nobody answers. Waits that are due are
+        settled on the way.
         """
 
     async def next_due(self, *, after: datetime | None = None) -> datetime | None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -28,12 +30,7 @@ from everstep.runtime.beside import Beside
 from everstep.runtime.desk import ChannelDesk
 from everstep.runtime.events import Teller
 from everstep.runtime.inner import Inner
-from everstep.runtime.invoke import (
-    Call,
-    call_async,
-    call_here,
-    describe_error,
-)
+from everstep.runtime.invoke import Call, call_async, call_here, describe_error
 from everstep.runtime.journal import Journal
 from everstep.runtime.late import LateFlush
 from everstep.runtime.limits import Place, starving, within_limits
@@ -81,7 +78,7 @@ class Drive:
         self.threads = self._beside.left
         self._finished: deque[Call] = deque()
         self._waker: asyncio.Future[None] | None = None
-        self._loop: asyncio.AbstractEventLoop
+        self._loop = asyncio.get_running_loop()
         self._awaiting: asyncio.Task[Any] | None = None
         """The drive's own task while it awaits a lone node, and may be interrupted."""
         self._stop: BaseException | None = None
@@ -94,7 +91,6 @@ class Drive:
 
     async def run(self) -> Status:
         """Go on until the run has ended; returns its final status."""
-        self._loop = asyncio.get_running_loop()
         self._state.look_around()
         if self._state.opened:
             self._inner.take_up()
@@ -129,12 +125,16 @@ class Drive:
     def stop(self, reason: EverstepError) -> None:
         """Ask the drive to stop, from any thread: the lease is lost, or somebody cancelled the run."""
         self._stop = reason
-        self._loop.call_soon_threadsafe(self._interrupt)
+        self._from_anywhere(self._interrupt)
 
     def nudge(self) -> None:
         """Look for answers soon; may be called from any thread."""
         self._waiting.nudge()
-        self._loop.call_soon_threadsafe(self._wake)
+        self._from_anywhere(self._wake)
+
+    def _from_anywhere(self, act: Callable[[], None]) -> None:
+        with suppress(RuntimeError):  # the loop is closed, so the drive is over
+            self._loop.call_soon_threadsafe(act)
 
     @property
     def tokens(self) -> dict[str, str]:
@@ -347,7 +347,8 @@ class Drive:
 
     async def _wait(self, until: datetime | None) -> None:
         """Sleep until a node finishes, a pause ends, or buffered steps have waited long enough."""
-        if self._finished or self._stop is not None:
+        has_news = self.failure is None and self._state.waits and self._waiting.is_nudged
+        if self._finished or self._stop is not None or has_news:
             return
         self._waker = self._loop.create_future()
         sleeper: asyncio.Task[None] | None = None

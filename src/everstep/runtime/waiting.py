@@ -178,6 +178,11 @@ class Waiting:
         """An answer may have come."""
         self._looked = None
 
+    @property
+    def is_nudged(self) -> bool:
+        """True if an answer may have come since it last looked."""
+        return self._looked is None
+
     def is_time(self) -> bool:
         """True if it is time to look for answers."""
         if self._looked is None:
@@ -196,8 +201,8 @@ class Waiting:
     async def answers(self) -> list[Call]:
         """Return the visits whose waits are settled, as calls that have returned."""
         store = self._services.store
+        self._looked = self._services.clock.monotonic()  # before it looks: a nudge meanwhile counts
         rows = await patiently(self._services.clock, partial(store.fire, self._run_id))
-        self._looked = self._services.clock.monotonic()
         now = self._services.clock.now()
         rows = [row for row in rows if row.wait_id in self._state.waits and row.wait_id not in self._taken]
         self._taken.update(row.wait_id for row in rows)

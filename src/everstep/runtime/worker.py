@@ -31,6 +31,8 @@ from everstep.runtime.preflight import preflight
 from everstep.runtime.runs import Runs
 from everstep.runtime.services import Services
 
+FlowKey = tuple[str, str]
+"""The name and the hash of a flow: two flows may be built alike and do different things."""
 log = logging.getLogger("everstep")
 TICK = 0.05
 """Seconds between two looks at whether somebody wrote to the store, which costs no query."""
@@ -72,11 +74,11 @@ class Worker:
     ) -> None:
         self._services = services
         self._runs = runs
-        self._flows: dict[str, Flow] = {}
+        self._flows: dict[FlowKey, Flow] = {}
         for flow in flows:
             ready = preflight(flow, services)
-            self._flows[ready.plan.hash] = ready
-        self._others: dict[str, Flow] = {}
+            self._flows[ready.name, ready.plan.hash] = ready
+        self._others: dict[FlowKey, Flow] = {}
         """Structures that older versions of these flows had, and the flow that goes on with their runs."""
         if not self._flows:
             raise BadRequest("a worker needs a flow to drive.", fix="Give it at least one.")
@@ -94,6 +96,7 @@ class Worker:
         """Runs that cannot be driven here: until when they are left alone, and how long the last rest was."""
         self._refused: set[str] = set()
         """Runs that cannot go on with what their flow is now, and of which that was said."""
+        self._turn = 0
         self._stopping = asyncio.Event()
         self._ended = asyncio.Event()
         self._looked_at = services.clock.now()
@@ -133,56 +136,77 @@ class Worker:
 
     async def _claim(self) -> None:
         """Claim as much as is due and there is room for, and begin to drive it."""
-        while not self._stopping.is_set():
+        may_be_more = True
+        while may_be_more and not self._stopping.is_set():
             self._looked_at, self._seen = self._services.clock.now(), self._services.store.changes()
-            room, hashes = self._room()
-            if not hashes:
-                return
-            flows = self._flows | self._others
-            ttl = min(flows[h].durability.lease_ttl for h in hashes)
-            claim = partial(
-                self._services.store.claim_due,
-                flows=hashes,
-                new_owner=self._services.ids.new_id,
-                ttl=ttl,
-                process=self._services.processes.me(),
-                limit=room,
-                apart_from=[*self._driving, *self._resting()],
-            )
-            try:
-                claimed = await patiently(self._services.clock, claim)
-            except StoreError as error:
-                log.warning("the store cannot say what is due: %s", error)
-                return
-            for row, lease in claimed:
-                self._begin(row, lease)
-            if len(claimed) < room:
-                return
+            may_be_more = False
+            for flows in self._groups():
+                room = self._room(flows)
+                claimed = await self._claim_of(flows, room)
+                if claimed is None:
+                    return
+                may_be_more = may_be_more or 0 < room == claimed
             await asyncio.sleep(0)
 
-    def _room(self) -> tuple[int, list[str]]:
-        """Return how many runs may be claimed now, and of which flows."""
+    async def _claim_of(self, flows: list[FlowKey], room: int) -> int | None:
+        """Claim up to so many runs of some flows; returns how many, or none if the store is in trouble."""
+        if room <= 0 or self._stopping.is_set():
+            return 0
+        claim = partial(
+            self._services.store.claim_due,
+            flows=flows,
+            new_owner=self._services.ids.new_id,
+            ttl=min(self._known[key].durability.lease_ttl for key in flows),
+            process=self._services.processes.me(),
+            limit=room,
+            apart_from=[*self._driving, *self._resting()],
+        )
+        try:
+            claimed = await patiently(self._services.clock, claim)
+        except StoreError as error:
+            log.warning("the store cannot say what is due: %s", error)
+            return None
+        for row, lease in claimed:
+            self._begin(row, lease)
+        return len(claimed)
+
+    def _groups(self) -> list[list[FlowKey]]:
+        """Return the flows that are claimed together: those without a limit of their own, and each other.
+
+        Another group is the first each time, so that none keeps the others from free places.
+        """
+        groups: dict[str, list[FlowKey]] = {}
+        for key, flow in self._known.items():
+            is_limited = self._limits[flow.name] < self._concurrency
+            groups.setdefault(flow.name if is_limited else "", []).append(key)
+        self._turn = (self._turn + 1) % len(groups)
+        found = list(groups.values())
+        return found[self._turn :] + found[: self._turn]
+
+    def _room(self, flows: Iterable[FlowKey]) -> int:
+        """Return how many more runs of these flows, of which each has the same limit, may be driven."""
         room = self._concurrency - len(self._driving)
         busy = Counter(name for _, name in self._driving.values())
-        flows = self._flows | self._others
-        free = {
-            h: self._limits[flow.name] - busy[flow.name]
-            for h, flow in flows.items()
-            if self._limits[flow.name] > busy[flow.name]
-        }
-        if room <= 0 or not free:
-            return 0, []
-        if any(self._limits[flows[h].name] < self._concurrency for h in free):
-            room = min(room, *free.values())
-        return room, list(free)
+        names = {name for name, _ in flows}
+        return min(room, max(self._limits[name] - busy[name] for name in names))
+
+    @property
+    def _known(self) -> dict[FlowKey, Flow]:
+        return {**self._flows, **self._others} if self._others else self._flows
+
+    def _has_room(self) -> bool:
+        return any(self._room([key]) > 0 for key in self._known)
 
     def _resting(self) -> list[str]:
         now = self._services.clock.monotonic()
+        # Others may have driven them since; who cannot be driven still is found again.
+        for run_id in [run_id for run_id, (until, _) in self._unfit.items() if now - until > REST[1]]:
+            del self._unfit[run_id]
         return [run_id for run_id, (until, _) in self._unfit.items() if until > now]
 
     def _begin(self, row: RunRow, lease: Lease) -> None:
         self.stats.claimed += 1
-        flow = self._flows.get(row.flow_hash) or self._others[row.flow_hash]
+        flow = self._known[row.flow_id, row.flow_hash]
         task = asyncio.ensure_future(self._drive(row, lease, flow))
         self._driving[row.run_id] = (task, flow.name)
 
@@ -236,7 +260,7 @@ class Worker:
         clock = services.clock
         due = await self._next_due()
         began = clock.monotonic()
-        has_room = bool(self._room()[1])
+        has_room = self._has_room()
         while not self._stopping.is_set():
             left = POLL - (clock.monotonic() - began)
             if due is not None:
@@ -301,14 +325,17 @@ class Worker:
     async def _succeed_in(self, row: RunRow) -> None:
         services, held = self._services, row.lease
         is_orphan = held is not None and held.process is not None and services.processes.is_gone(held.process)
-        if not is_orphan or row.run_id in self._driving or row.flow_hash not in self._room()[1]:
+        if not is_orphan or row.run_id in self._driving:
+            return
+        key = (row.flow_id, row.flow_hash)
+        if key not in self._known or self._room([key]) <= 0:
             return
         assert held is not None
         claim = partial(
             services.store.lease,
             row.run_id,
             owner=services.ids.new_id(),
-            ttl=self._flows[row.flow_hash].durability.lease_ttl,
+            ttl=self._known[key].durability.lease_ttl,
             process=services.processes.me(),
             void_epoch=held.epoch,
         )
@@ -333,7 +360,8 @@ class Worker:
             except StoreError as error:
                 log.warning("the store cannot say what is older: %s", error)
                 return
-            self._others |= {found: flow for found in older if found not in self._flows}
+            keys = [(flow.name, found) for found in older]
+            self._others |= {key: flow for key in keys if key not in self._flows}
 
     async def _let_end(self, seconds: float | None) -> None:
         tasks = [task for task, _ in self._driving.values()]

@@ -259,7 +259,7 @@ class MemoryStore:
     async def claim_due(
         self,
         *,
-        flows: Collection[str],
+        flows: Collection[tuple[str, str]],
         new_owner: Callable[[], str],
         ttl: timedelta,
         process: Process | None,
@@ -272,7 +272,7 @@ class MemoryStore:
             for run_id, at in self._due(now):
                 row = self._data.runs[run_id].row
                 is_held = row.lease is not None and row.lease.expires_at > now
-                if row.flow_hash in flows and run_id not in apart_from and not is_held:
+                if (row.flow_id, row.flow_hash) in flows and run_id not in apart_from and not is_held:
                     since[run_id] = min(at, since.get(run_id, at))
             claimed = []
             for run_id in sorted(since, key=since.__getitem__)[: max(limit, 0)]:

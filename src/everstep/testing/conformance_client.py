@@ -227,12 +227,18 @@ class Client:
         limit: int = 100,
         *,
         flows: Collection[str] = ("0" * 64,),
+        flow_id: str = "flow",
         apart_from: Collection[str] = (),
         new_owner: Callable[[], str] = lambda: str(uuid4()),
         process: Process | None = None,
     ) -> list[tuple[RunRow, Lease]]:
         work = self.store.claim_due(
-            flows=flows, new_owner=new_owner, ttl=TTL, process=process, limit=limit, apart_from=apart_from
+            flows=[(flow_id, flow_hash) for flow_hash in flows],
+            new_owner=new_owner,
+            ttl=TTL,
+            process=process,
+            limit=limit,
+            apart_from=apart_from,
         )
         return self.call(work)
 

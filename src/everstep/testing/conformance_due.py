@@ -138,6 +138,7 @@ class Due(Suite):
             "run of c",
         ]
         assert client.wait("wait of b").status is WaitStatus.OPEN
+        assert client.due(flows=["b"], flow_id="another flow") == []
         assert sorted(client.due(flows=["b"])) == ["halted of b", "run of b"]
 
     def test_runs_to_be_left_alone_are_left_alone(self, client: Client) -> None:

@@ -227,7 +227,7 @@ class KillingStore:
     async def claim_due(
         self,
         *,
-        flows: Collection[str],
+        flows: Collection[tuple[str, str]],
         new_owner: Callable[[], str],
         ttl: timedelta,
         process: Process | None,

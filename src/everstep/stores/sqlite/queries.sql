@@ -225,31 +225,31 @@ WHERE wait_id = ?1 AND status = 'open';
 -- Each of these five finds runs that somebody should drive, the longest due first, and since when.
 SELECT run_id, 0 FROM runs INDEXED BY runs_signalled
 WHERE signal IS NOT NULL AND status = 'halted' AND (expires_at IS NULL OR expires_at <= ?1)
-  AND flow_hash IN (SELECT value FROM json_each(?2)) AND run_id NOT IN (SELECT value FROM json_each(?3));
+  AND runs.flow_id || ' ' || flow_hash IN (SELECT value FROM json_each(?2)) AND run_id NOT IN (SELECT value FROM json_each(?3));
 
 -- name: settled_runs
 SELECT run_id, settled_at FROM waits CROSS JOIN runs USING (run_key)
 WHERE wake_at = 0 AND (expires_at IS NULL OR expires_at <= ?1)
-  AND flow_hash IN (SELECT value FROM json_each(?2)) AND run_id NOT IN (SELECT value FROM json_each(?3))
+  AND runs.flow_id || ' ' || flow_hash IN (SELECT value FROM json_each(?2)) AND run_id NOT IN (SELECT value FROM json_each(?3))
 ORDER BY settled_at;
 
 -- name: due_runs
 SELECT run_id, wake_at FROM waits CROSS JOIN runs USING (run_key)
 WHERE wake_at > 0 AND wake_at <= ?1 AND (expires_at IS NULL OR expires_at <= ?1)
-  AND flow_hash IN (SELECT value FROM json_each(?2)) AND run_id NOT IN (SELECT value FROM json_each(?3))
+  AND runs.flow_id || ' ' || flow_hash IN (SELECT value FROM json_each(?2)) AND run_id NOT IN (SELECT value FROM json_each(?3))
 ORDER BY wake_at;
 
 -- name: expired_runs
 SELECT run_id, expires_at FROM runs
 WHERE status = 'running' AND expires_at <= ?1
-  AND flow_hash IN (SELECT value FROM json_each(?2)) AND run_id NOT IN (SELECT value FROM json_each(?3))
+  AND runs.flow_id || ' ' || flow_hash IN (SELECT value FROM json_each(?2)) AND run_id NOT IN (SELECT value FROM json_each(?3))
 ORDER BY expires_at;
 
 -- name: ownerless_runs
 -- When a lease was given back is not known; an old run is taken for one that has waited long.
 SELECT run_id, created_at FROM runs
 WHERE status = 'running' AND expires_at IS NULL
-  AND flow_hash IN (SELECT value FROM json_each(?2)) AND run_id NOT IN (SELECT value FROM json_each(?3))
+  AND runs.flow_id || ' ' || flow_hash IN (SELECT value FROM json_each(?2)) AND run_id NOT IN (SELECT value FROM json_each(?3))
 ORDER BY run_key;
 
 -- name: runs_by_status

@@ -351,7 +351,7 @@ class SqliteStore:
     async def claim_due(
         self,
         *,
-        flows: Collection[str],
+        flows: Collection[tuple[str, str]],
         new_owner: Callable[[], str],
         ttl: timedelta,
         process: Process | None,

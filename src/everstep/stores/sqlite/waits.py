@@ -91,14 +91,15 @@ class WaitTable:
         return self.get(wait_id)
 
     def due_runs(
-        self, now: datetime, flows: Collection[str], apart_from: Collection[str], limit: int
+        self, now: datetime, flows: Collection[tuple[str, str]], apart_from: Collection[str], limit: int
     ) -> list[str]:
         """Return runs that somebody should drive, the longest due first.
 
         Of each kind no more rows are read than it takes to find `limit` runs.
         """
         encode = msgspec.json.encode
-        bindings = (to_int(now), encode(list(flows)).decode(), encode(list(apart_from)).decode())
+        named = [f"{name} {flow_hash}" for name, flow_hash in flows]
+        bindings = (to_int(now), encode(named).decode(), encode(list(apart_from)).decode())
         since: dict[str, int] = {}
         for query in _DUE if limit > 0 else ():
             found: set[str] = set()
