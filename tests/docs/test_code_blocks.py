@@ -139,7 +139,8 @@ def flows_on(page: str, module: ModuleType) -> Iterator[everstep.Flow]:
     """Yield the flows that a page defines, in its module and in the files that it writes."""
     files = [b.note.removeprefix("file=") for b in blocks_of(PAGES[page]) if b.note.startswith("file=")]
     for home in (module, *(importlib.import_module(Path(file).stem) for file in files)):
-        yield from (found for found in vars(home).values() if isinstance(found, everstep.Flow))
+        found = (flow for flow in vars(home).values() if isinstance(flow, everstep.Flow))
+        yield from (flow for flow in found if not flow.problems)
 
 
 def check_command(command: str, expected: list[str], shell: dict[str, str], where: str) -> None:

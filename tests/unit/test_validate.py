@@ -110,6 +110,8 @@ def test_a_draft_without_problems_runs_and_one_with_problems_does_not() -> None:
             host.run(Flow.draft("f", []))
         with pytest.raises(FlowError, match=r"flow\.empty"):
             Flow.draft("f", []).as_node()
+        with pytest.raises(FlowError, match=r"flow\.empty"):
+            Flow.draft("f", []).to_ir()
 
 
 def test_what_a_flow_refuses_when_built_is_what_validate_says() -> None:

@@ -151,6 +151,7 @@ class Flow:
 
     def to_ir(self) -> dict[str, Any]:
         """Return the flow as JSON: all that it is but its functions, which are named."""
+        self.problems.raise_for_errors()
         return Writer(self).plain()
 
     def functions(self) -> dict[str, Any]:
