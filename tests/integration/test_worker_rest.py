@@ -50,7 +50,8 @@ def test_a_due_run_that_others_drive_keeps_no_worker_busy(tmp_path: Path, url: s
 
     async def work() -> None:
         opened = killing(open_store(url.format(tmp_path), clock), by=counting)
-        chain = Chain("run", clock, flow_id=FLOW.name, flow_hash=flow_hash)
+        name = FLOW.name if flow_hash == FLOW.plan.hash else "tripling"
+        chain = Chain("run", clock, flow_id=name, flow_hash=flow_hash)
         due = chain.wait("w", due_at=clock.now() + timedelta(seconds=1))
         await opened.store.put([chain.admission(status=Status.HALTED, waits=(due,))])
         clock.advance(2)
