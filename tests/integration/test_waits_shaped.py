@@ -24,7 +24,7 @@ from everstep import (
     parallel,
     wait,
 )
-from everstep.errors import FlowError, WaitClosed
+from everstep.errors import BadRequest, FlowError, InputError, WaitClosed
 from everstep.testing.clock import START, ManualClock
 
 YES, NO = {"approved": True}, {"approved": False}
@@ -396,3 +396,40 @@ def test_an_inner_flow_that_ends_early_closes_only_its_own_waits(host: Host) -> 
     assert host.wait(waits["inner/b"].id).status == "closed"
     host.answer(waits["c"].id, 3)
     assert host.resume("r", flow)["stopped"] == "enough"
+
+
+def test_a_missing_input_that_only_a_wait_names_may_have_been_meant_as_a_text(host: Host) -> None:
+    flow = Flow("f", [wait.timer("nap", duration="1h", payload="slept")])
+    with pytest.raises(InputError, match=r"wait\.literal\('slept'\)"):
+        host.run(flow)
+
+    @node(output="b")
+    def double(slept: int) -> int:
+        return 2 * slept
+
+    both = Flow("f", [wait.timer("nap", duration="1h", payload="slept"), double])
+    with pytest.raises(InputError, match="double") as refused:
+        host.run(both)
+    assert "literal" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["item", "context"])
+def test_a_wait_goes_over_a_list_by_the_name_of_the_value_or_of_its_argument(host: Host, name: str) -> None:
+    flow = Flow("f", [wait.question("ok", kind="text", context="item").map_over(name)])
+    waits = host.run(flow, {"item": [1, 2]}, run_id="r").waits
+    assert sorted(opened.context for opened in waits) == [1, 2]
+
+
+def test_a_wait_that_uses_a_value_twice_goes_over_it_side_by_side(host: Host) -> None:
+    asked = wait.question("ok", kind="choice", context="colours", options="colours")
+    flow = Flow("f", [asked.map_over("colours")])
+    waits = host.run(flow, {"colours": [["a", "b"], ["c"]]}, run_id="r").waits
+    assert sorted((opened.context, opened.options) for opened in waits) == [
+        (["a", "b"], ["a", "b"]),
+        (["c"], ["c"]),
+    ]
+
+
+def test_a_wait_without_such_a_value_cannot_go_over_it() -> None:
+    with pytest.raises(BadRequest, match="'ok' has no parameter 'things'"):
+        wait.question("ok", context="item").map_over("things")

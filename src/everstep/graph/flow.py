@@ -229,6 +229,9 @@ class Flow:
             hint = self._hint(name, names)
             if name in channel:
                 hint = f" To fill it from the channel, declare the key: Flow(..., channel={{{name!r}: ...}})."
+            waiting = {path for path, n in deep_nodes(self.plan) if n.halts and n.identifier}
+            if waiting.issuperset(readers):
+                hint += f" If the text itself is meant: wait.literal({name!r})."
             yield f"Input {name!r} is missing; {', '.join(readers)} {reads}.{hint}"
 
     def _hint(self, name: str, known: Sequence[str]) -> str:

@@ -210,6 +210,7 @@ class Node(Wired):
         or it is skipped.
         """
         known = {p.name: p for p in self.params}
+        params = tuple(name for given in params for name in self._called(given))
         if self.is_gate or self.over is not None or not self.outputs:
             why = (
                 "is a gate" if self.is_gate else "has no output" if self.over is None else "is a map already"
@@ -239,6 +240,10 @@ class Node(Wired):
         return self._copy(
             over=over, params=mapped, returns=UNKNOWN, inner_outputs=self.inner_outputs or self.outputs
         )
+
+    def _called(self, name: str) -> tuple[str, ...]:
+        """Return the parameters that a name means."""
+        return (name,)
 
     def alone(self) -> Node:
         """Return what a map calls for each item: the node itself, reading its parameters by their names."""

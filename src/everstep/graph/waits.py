@@ -132,6 +132,11 @@ class WaitNode(Node):
                 fix="Give their alias.",
             )
 
+    def _called(self, name: str) -> tuple[str, ...]:
+        # Whoever wrote context="order" knows of no parameter, only of the value.
+        found = tuple(p.name for p in self.params if p.source == name)
+        return found if found and all(p.name != name for p in self.params) else (name,)
+
     def _ask(self, **given: Any) -> Wait:
         arguments = {**self.arguments, **given}
         if self.kind == "timer":
