@@ -16,7 +16,7 @@ from everstep.graph.joins import JoinNode
 from everstep.graph.loops import UncutLoop
 from everstep.graph.migrations import Migration
 from everstep.graph.node import Gate, Node
-from everstep.graph.plan import Limits, Plan
+from everstep.graph.plan import Limits, Plan, deep_nodes
 from everstep.graph.profiles import Entry, Profile, Registry
 from everstep.graph.structure import did_you_mean, loop_problem, plan_problems, wiring_problems
 from everstep.graph.subflow import Subflow
