@@ -26,7 +26,12 @@ class Effect:
         self.live = 0
         self.most = 0
         self.node: Node = node(
-            name="charge", output="paid", effects="effectful", timeout=timeout, retry=retry
+            name="charge",
+            output="paid",
+            effects="effectful",
+            idempotency_key="auto",
+            timeout=timeout,
+            retry=retry,
         )(self._make)
 
     def _make(self, amount: int) -> int:
