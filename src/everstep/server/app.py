@@ -126,7 +126,8 @@ class _Resource:
         try:
             if endpoint.guard is Guard.BEARER:
                 check_bearer(request, self._service.token)
-            check_query(request, [query.name for query in endpoint.query])
+            if endpoint.errors_in == "application/json":  # a link may gain parameters on its way to a person
+                check_query(request, [query.name for query in endpoint.query])
             return await endpoint.handler(self._service, request)
         except EverstepError as error:
             if error.http_status >= 500:
