@@ -369,5 +369,6 @@ def test_task_whose_node_is_gone_is_refused(everstep: Everstep, tmp_path: Path) 
     (tmp_path / "gone").touch()
     done = everstep("resume", "R")
     assert done.returncode == 2
-    assert "error [task.gone]: run 'R' has a task queued for 'mail'" in done.stderr
+    assert "error [task.gone]: flow 'tasks' has changed since run 'R' was written" in done.stderr
+    assert "A task is queued for 'mail', which its flow no longer has." in done.stderr
     assert parsed(everstep("resume", "R", "--json"))["error"]["code"] == "task.gone"

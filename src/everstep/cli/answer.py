@@ -122,7 +122,7 @@ def _read_token(file: str | None) -> str:
 def _answer(host: Host, name: str, wait: WaitInfo, given: Given, store: str | None, *, as_json: bool) -> None:
     if given.ways and wait.kind == "timer" and wait.status is WaitStatus.OPEN:
         command, _ = how_to_answer(wait, store)
-        raise BadRequest(f"{wait.node!r} waits for a time, not for an answer.", fix=f"Let it fire: {command}")
+        raise BadRequest(f"{wait.node!r} waits for a time, not for an answer.", fix=f"Use --fire. {command}")
     if given.ways or wait.status is not WaitStatus.OPEN:
         value = answer_of(wait, given) if given.ways and wait.status is WaitStatus.OPEN else None
         _say_settled(host, host.answer(name, value), store, as_json=as_json)
