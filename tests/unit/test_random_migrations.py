@@ -13,12 +13,12 @@ from everstep import Node, migrate
 from everstep.graph.plan import Plan
 from everstep.model.compat import Compatibility
 from everstep.testing.killing import Crashed, Killer, crash
-from tests.unit.random_flows import PARTS, Built, Case, Log, cases
+from tests.unit.random_flows import AWAKE, Built, Case, Log, cases
 from tests.unit.random_worlds import LEASE, RUN, World, around, seen
 from tests.unit.test_random_flows import every_put, examples
 
 TAG = "zz"
-RENAMEABLE = [kind for kind in PARTS if kind != "iterate"]
+RENAMEABLE = [kind for kind in AWAKE if kind != "iterate"]
 """A task brings its arguments by the names of parameters, and those no rule renames."""
 
 
@@ -105,7 +105,7 @@ def test_a_run_whose_flow_got_other_names_ends_as_it_would_have(
 
 
 @examples(40)
-@given(case=cases(), first=st.integers(1, 25), keyframes=st.booleans())
+@given(case=cases(AWAKE), first=st.integers(1, 25), keyframes=st.booleans())
 def test_a_run_whose_flow_got_a_node_more_ends_as_it_would_have_with_what_that_writes(
     case: Case, first: int, keyframes: bool
 ) -> None:
