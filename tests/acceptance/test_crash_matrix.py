@@ -26,7 +26,7 @@ TWICE = (
 )
 DEEP = {"small": "every"} | dict.fromkeys(TWICE, "middle")
 WRITES = ("put", "blob", "lease", "renew", "release_lease", "signal")
-KINDS = {*WRITES, "settle", "fire", "change_wait", "claim_due"}
+KINDS = {*WRITES, "settle", "fire", "change_wait", "claim_due", "introduce"}
 
 
 def report(work: str, name: str, folder: Path, *options: str) -> list[Case]:
