@@ -65,7 +65,7 @@ def test_a_pause_between_attempts_is_told() -> None:
 async def _explain_a_pause() -> None:
     clock, failed = ManualClock(), asyncio.Event()
 
-    @node(output="y", retry=Retry(3, first=60, jitter=0), effects="effectful")
+    @node(output="y", retry=Retry(3, first=60, jitter=0), effects="effectful", idempotency_key="auto")
     async def flaky(x: int) -> int:
         raise ConnectionError
 

@@ -122,11 +122,15 @@ def read_key(file: str | None) -> str | None:
 
 def say_if_new(store: str | None) -> None:
     """Say so if there is no store yet where a command is to work: the path may be misspelt."""
-    if store is None:
-        return
-    path = Path(unquote(url_of(store).removeprefix("sqlite:///").partition("?")[0]))
-    if url_of(store).startswith("sqlite:") and not path.exists():
-        click.secho(f"there is no store at {path} yet: a new one is made", err=True, fg="yellow")
+    if is_new(store):
+        click.secho(f"there is no store at {store} yet: a new one is made", err=True, fg="yellow")
+
+
+def is_new(store: str | None) -> bool:
+    """True if a store is to be made."""
+    if store is None or not url_of(store).startswith("sqlite:"):
+        return False
+    return not Path(unquote(url_of(store).removeprefix("sqlite:///").partition("?")[0])).exists()
 
 
 def url_of(store: str) -> str:

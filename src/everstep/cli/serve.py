@@ -12,7 +12,7 @@ import click
 
 from everstep import AsyncHost, Flow
 from everstep.cli.loading import load_several
-from everstep.cli.options import host_options, read_key, say_if_new, store_option, url_of
+from everstep.cli.options import host_options, is_new, read_key, store_option, url_of
 from everstep.errors import BadRequest
 
 TOKEN_VARIABLE = "EVERSTEP_HTTP_TOKEN"
@@ -89,7 +89,7 @@ def serve(
     key = read_key(key_file)
     if base_url is not None and not base_url.startswith(("http://", "https://")):
         raise BadRequest(f"--base-url {base_url} is not a URL.", fix="Write https://flows.example.com.")
-    say_if_new(store)
+    makes_store = is_new(store)
     listener = serving.listen(host, port, has_token=token is not None)
     base_url = (base_url or serving.address_of(listener)).rstrip("/")
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -98,6 +98,8 @@ def serve(
     def ready() -> None:
         names = ", ".join(flow.name for flow in loaded) or "none"
         click.echo(f"listening at {serving.address_of(listener)}, flows: {names}", err=True)
+        if makes_store:
+            click.secho(f"there was no store at {store}: a new one was made", err=True, fg="yellow")
         if loaded and key is None and not os.environ.get("EVERSTEP_KEY"):
             hint = "no key: links are shown once, to notifiers; POST /waits/ID/reissue makes one"
             click.secho(hint, err=True, dim=True)
