@@ -96,13 +96,9 @@ def serve(
     logging.getLogger("everstep.access").setLevel(logging.WARNING if quiet else logging.INFO)
 
     def ready() -> None:
-        names = ", ".join(flow.name for flow in loaded) or "none"
-        click.echo(f"listening at {serving.address_of(listener)}, flows: {names}", err=True)
+        _say_ready(serving.address_of(listener), loaded, has_key=key is not None)
         if makes_store:
             click.secho(f"there was no store at {store}: a new one was made", err=True, fg="yellow")
-        if loaded and key is None and not os.environ.get("EVERSTEP_KEY"):
-            hint = "no key: links are shown once, to notifiers; POST /waits/ID/reissue makes one"
-            click.secho(hint, err=True, dim=True)
 
     async def main() -> None:
         async with AsyncHost(
@@ -120,6 +116,14 @@ def serve(
         asyncio.run(main())
     click.echo("stopped", err=True)
     os._exit(0)  # a node's thread may never end, and its run was handed back
+
+
+def _say_ready(address: str, loaded: list[Flow], *, has_key: bool) -> None:
+    names = ", ".join(flow.name for flow in loaded) or "none"
+    click.echo(f"listening at {address}, flows: {names}", err=True)
+    if loaded and not has_key and not os.environ.get("EVERSTEP_KEY"):
+        hint = "no key: links are shown once, to notifiers; POST /waits/ID/reissue makes one"
+        click.secho(hint, err=True, dim=True)
 
 
 def _read_token(file: str | None, *, no_auth: bool) -> str | None:
