@@ -304,10 +304,15 @@ def test_a_worker_leaves_a_refused_run_alone_and_says_why_once(
     assert host.info("r").status == "completed"
 
 
-def test_a_worker_ends_a_cancelled_run_of_an_older_version(host: Host) -> None:
+@pytest.mark.parametrize("by", ["worker", "resume"])
+def test_a_cancelled_run_of_an_older_version_ends_without_going_over(host: Host, by: str) -> None:
     halts = Flow("f", [wait.approval("ask")], durability="strong")
     host.run(halts, run_id="r")
     host._lanes.call(lambda opened: opened._services.store.signal("r", Signal.CANCEL))
-    works(host, Flow("f", [wait.approval("ask"), count], durability="strong"))
+    changed = Flow("f", [wait.approval("ask"), count], durability="strong")
+    if by == "worker":
+        works(host, changed)
+    else:
+        assert host.resume("r", changed).status == "cancelled"
     assert host.info("r").status == "cancelled"
     assert host.history("r")[-1].flow_hash == halts.plan.hash

@@ -97,7 +97,8 @@ async def _fork(services: Services, run_id: str, commits: Sequence[Commit]) -> s
         raise StoreError(f"run {run_id!r} is gone from the store.", fix="Its last steps stay in the spool.")
     fork = f"{run_id[:100]}-{first.checkpoint_id[:8]}"
     link, digest = await lineage.digest(row, first.sequence - 1)
-    blueprint = await services.store.blueprint(row.flow_hash) or b""
+    origin = await lineage.flow_at(row, first.sequence - 1)  # whoever took it over may have migrated it
+    blueprint = await services.store.blueprint(origin.flow_hash) or b""
     opening = CheckpointRecord(
         checkpoint_id=services.ids.new_id(),
         sequence=first.sequence,
@@ -108,8 +109,8 @@ async def _fork(services: Services, run_id: str, commits: Sequence[Commit]) -> s
         run_id=fork,
         parent_run_id=link.row.run_id,
         flow_id=row.flow_id,
-        flow_version=row.flow_version,
-        flow_hash=row.flow_hash,
+        flow_version=origin.flow_version,
+        flow_hash=origin.flow_hash,
     )
     body, newest = seal(opening, digest, ())
     made = [_admission(opening, link.row, first.sequence - 1, body, blueprint)]

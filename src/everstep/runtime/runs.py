@@ -173,9 +173,6 @@ class Runs:
 
     async def drive_claimed(self, row: RunRow, lease: Lease, flow: Flow) -> Outcome:
         """Continue a run that was claimed already, as a worker does."""
-        if row.signal is not None and is_other(row, flow):
-            await self._end_cancelled(row, lease)  # it would not be taken over to this flow any more
-            return await self.recorded(await self.row(row.run_id))
         async with self._services.turn():
             return await self._take_up(row, lease, flow)
 
@@ -367,6 +364,9 @@ class Runs:
 
     async def _take_up(self, row: RunRow, lease: Lease, flow: Flow, start: str | None = None) -> Outcome:
         try:
+            if row.signal is not None and is_other(row, flow):
+                await self._end_cancelled(row, lease)  # it would not be taken over to this flow any more
+                return await self.recorded(await self.row(row.run_id))
             if is_other(row, flow):
                 journal, state, space = await migrated(self._services, self, row, lease, flow)
             else:
