@@ -24,8 +24,8 @@ log = logging.getLogger("everstep")
 
 async def check_same_flow(runs: Runs, row: RunRow, flow: Flow) -> None:
     """Raise unless a run goes by this flow or can go on with it; one that is completed needs neither."""
-    if row.flow_id == flow.name and not is_other(row, flow):
-        return
+    if row.flow_id == flow.name and (row.signal is not None or not is_other(row, flow)):
+        return  # one that is being cancelled only ends
     if row.flow_id == flow.name and row.status is Status.COMPLETED:
         if row.flow_hash != flow.plan.hash:
             log.warning("flow %r has changed since run %r ended.", flow.name, row.run_id)

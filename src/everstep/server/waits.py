@@ -8,6 +8,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from everstep.client.views import WaitInfo
 from everstep.errors import BadRequest
 from everstep.model.waits import WaitStatus
 from everstep.server.bodies import expect_object, read_json
@@ -51,8 +52,13 @@ async def show(service: Service, request: Request) -> Response:
 async def settle(service: Service, request: Request) -> Response:
     """Answer a wait as its operator."""
     wait_id = wait_id_of(request)
-    given = await read_json(request, service.max_body, default=None)
+    given = await _given(service, request, await service.host.wait(wait_id))
     return answer(wait_wire(await service.host.answer(wait_id, given)))
+
+
+async def _given(service: Service, request: Request, wait: WaitInfo) -> Any:
+    """Read an answer. Only a timer may go without: nothing at all is nobody's answer."""
+    return await read_json(request, service.max_body, default=None if wait.kind == "timer" else ...)
 
 
 async def reissue(service: Service, request: Request) -> Response:
@@ -81,7 +87,7 @@ def _ttl(seconds: Any) -> timedelta | None:
 async def answer_by_token(service: Service, request: Request) -> Response:
     """Answer a wait with its token alone. Nothing more of the wait is told."""
     token = token_of(request)
-    await service.host.wait(token)  # whoever has no token is not listened to
-    given = await read_json(request, service.max_body, default=None)
+    # Whoever has no token is not listened to.
+    given = await _given(service, request, await service.host.wait(token))
     wait = await service.host.answer(token, given)
     return answer({"status": "settled", "settled_at": moment(wait.settled_at)})

@@ -258,3 +258,14 @@ async def test_health_tells_nothing_but_that_it_lives(s: Serving) -> None:
     assert (response.status_code, response.json()) == (200, {"status": "ok"})
     head = await s.client.head("/healthz")
     assert (head.status_code, head.content) == (200, b"")
+
+
+@served()
+async def test_nothing_at_all_is_nobodys_answer_but_lets_a_timer_fire(s: Serving) -> None:
+    waiting, nap = await s.halted(paid), await s.halted(cool_down)
+    for path in (f"/answers/{waiting.token}", f"/waits/{waiting.id}/answer"):
+        assert code_of(await s.client.post(path)) == (400, "request.invalid")
+        assert code_of(await s.client.post(path, content=b"  ")) == (400, "request.invalid")
+    assert await s.is_open(waiting)
+    assert (await s.client.post(f"/answers/{waiting.token}", content=b"null")).status_code == 200
+    assert (await s.client.post(f"/waits/{nap.id}/answer")).status_code == 200
