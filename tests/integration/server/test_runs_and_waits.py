@@ -269,3 +269,20 @@ async def test_nothing_at_all_is_nobodys_answer_but_lets_a_timer_fire(s: Serving
     assert await s.is_open(waiting)
     assert (await s.client.post(f"/answers/{waiting.token}", content=b"null")).status_code == 200
     assert (await s.client.post(f"/waits/{nap.id}/answer")).status_code == 200
+
+
+@served()
+async def test_a_filter_that_nobody_knows_is_refused_but_a_page_bears_it(s: Serving) -> None:
+    waiting = await s.halted(expense, amount=7)
+    for path in ("/waits?run=A1", "/runs?state=halted", f"/waits/{waiting.id}?x"):
+        assert code_of(await s.client.get(path)) == (400, "request.invalid")
+    assert (await s.client.get(f"/waits?run_id={waiting.run_id}")).status_code == 200
+    assert (await s.client.get(f"/w/{waiting.token}?utm_source=mail")).status_code == 200
+
+
+@served()
+async def test_the_state_of_a_run_shows_its_values_and_not_how_it_asks(s: Serving) -> None:
+    waiting = await s.halted(expense, amount=7)
+    state = (await s.client.get(f"/runs/{waiting.run_id}/state")).json()
+    assert "summary" in state["values"]
+    assert not [name for name in state["values"] if name.startswith("@wait/")]
