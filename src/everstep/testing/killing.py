@@ -308,6 +308,9 @@ class BlockingKillingStore(KillingStore):
             return self._blocking.put_blocking(commits)
 
     def renew_blocking(self, leases: Sequence[Lease], ttl: timedelta) -> list[Lease | Verdict]:
+        if getattr(self._killer, "_is_over", False):
+            # A thread that outlives a crash in this process: a dead one renews nothing.
+            return [Verdict.FENCED for _ in leases]
         with self._killer.write("renew"):
             return self._blocking.renew_blocking(leases, ttl)
 
