@@ -26,6 +26,7 @@ from everstep.graph.flow import Flow
 from everstep.graph.node import END, Gate, Node, ifelse, node, route
 from everstep.graph.profiles import Profile, Registry
 from everstep.graph.report import DurabilityReport, Segment, report
+from everstep.graph.streams import Chunk
 from everstep.graph.unknown import Done
 from everstep.graph.validate import Offers, validate
 from everstep.graph.wiring import at_least, chain, critical, parallel, quorum
@@ -41,6 +42,7 @@ __all__ = [
     "Change",
     "Channel",
     "CheckpointInfo",
+    "Chunk",
     "Compat",
     "Context",
     "Delivery",

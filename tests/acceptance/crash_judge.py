@@ -67,7 +67,7 @@ def judge_keys(case: Case, where: str) -> None:
 
 def judge_resume(scenario: Scenario, before: Life, after: Life, where: str) -> None:
     """What was recorded does not run again, nor anything inside it; failed attempts go on counting."""
-    ended = {(s[0], s[1]) for s in steps(after["recorded"]) if s[2] in scenario.final}
+    ended = {(s[0], s[1]) for s in steps(after["recorded"]) if s[2] in (*scenario.final, "kept")}
     again = {visit for line in bodies(after) for visit in around(*visit_of(line)) if visit in ended}
     assert not again, f"{where}: recorded steps ran again: {again}"
     failures: dict[Visit, int] = {}
@@ -158,4 +158,4 @@ def steps(chains: list[list[dict[str, Any]]]) -> list[list[Any]]:
 
 def ended_steps(chains: list[list[dict[str, Any]]]) -> list[list[Any]]:
     """Return every attempt that came to an end, in no particular order and without keys."""
-    return sorted(step[:4] for step in steps(chains) if step[2] != "running")
+    return sorted(step[:4] for step in steps(chains) if step[2] not in ("running", "kept"))

@@ -35,9 +35,11 @@ from tests.acceptance.crash_group_flows import GROUPED
 from tests.acceptance.crash_map_flows import MAPPED
 from tests.acceptance.crash_nested_flows import NESTED
 from tests.acceptance.crash_scenarios import RUN, Bodies, Facts
+from tests.acceptance.crash_stream_flows import STREAMING, chunk_path
 from tests.acceptance.crash_wait_flows import MORE_WAITING, WAITING
 
 SCENARIOS = {**PLAIN, **NESTED, **MAPPED, **GROUPED, **DYNAMIC, **FORKED, **WAITING, **CHANGED}
+SCENARIOS |= STREAMING
 if os.environ.get("EVERSTEP_SOAK") == "1":
     SCENARIOS |= MORE_WAITING
 CHANCE = re.compile(r"datetime\.datetime\([^()]*\)|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -82,6 +84,8 @@ def live(name: str, folder: Path, killer: Killer, *, is_first_life: bool) -> Fac
 def chain_of(host: Host, run: str) -> list[Facts]:
     """Return the checkpoints of a run, each with its steps as (path, visit, status, attempts, key).
 
+    The chunks that are kept of a stream are told of like steps.
+
     A fork shares the finished steps of its parent, not the keys and the failures.
     """
     try:
@@ -97,6 +101,11 @@ def chain_of(host: Host, run: str) -> list[Facts]:
                 [where + s.path, s.visit, s.status.value, s.attempts, s.key if is_own else None]
                 for s in record.steps
                 if is_own or s.status is Status.COMPLETED
+            ]
+            + [
+                [where + chunk_path(s.path, n), s.visit, "kept", 1, None]
+                for s in record.steps
+                for n in range(1, s.stream.chunks + 1 if s.stream is not None else 0)
             ],
         }
         for record in history

@@ -90,6 +90,9 @@ def _planned(step: Planned) -> str:
     parts = [str(Address.of(step.path, step.visit))]
     if step.attempt > 1:
         parts.append(f"attempt {step.attempt}")
+    if step.chunks:
+        at = f", from cursor {step.cursor}" if step.cursor is not None else ""
+        parts.append(f"goes on behind {count(step.chunks, 'chunk')}{at}")
     if step.may_repeat:
         parts.append(click.style(f"may repeat ({step.effects.value})", fg="yellow"))
     if step.key is not None:
@@ -141,4 +144,6 @@ def _planned_json(step: Planned) -> dict[str, Any]:
         "may_have_started": step.may_have_started,
         "may_repeat": step.may_repeat,
         "not_before": step.not_before.isoformat() if step.not_before is not None else None,
+        "chunks": step.chunks,
+        "cursor": step.cursor,
     }

@@ -274,7 +274,9 @@ def resumed_at(event: Event) -> str:
 def done_before(state: RunState) -> dict[str, int]:
     """Return the nodes whose last visit has ended well, each with how often it was visited."""
     names = dict.fromkeys(
-        entry.node_alias for entry in state.frontier.completed if map_of(entry.node_alias) is None
+        entry.node_alias
+        for entry in state.frontier.completed
+        if entry.cursor is None and map_of(entry.node_alias) is None
     )
     return {plain_of(name): state.counters.visits.get(name, 1) for name in names}
 

@@ -12,7 +12,7 @@ from everstep.cli.tree import Tally, base_of
 from everstep.cli.waiting import noun, settled
 from everstep.model.address import item_of
 from everstep.model.enums import Status, ValueForm
-from everstep.model.records import CHANNEL, WAIT, QueuedTask, StepRecord, Written
+from everstep.model.records import CHANNEL, WAIT, QueuedTask, StepRecord, StreamAt, Written
 from everstep.model.waits import WaitOpened
 
 WIDTH, WIDE = 40, 72
@@ -68,7 +68,14 @@ def request_of(step: StepRecord, lookup: Lookup) -> dict[str, Any]:
     return {}
 
 
+def so_far(stream: StreamAt) -> str:
+    """Say how far a stream has come."""
+    return f"{count(stream.chunks, 'chunk')} so far" + (f", cursor {stream.cursor}" if stream.cursor else "")
+
+
 def _begun(step: StepRecord) -> str:
+    if step.stream is not None:
+        return so_far(step.stream)
     if step.items is not None:
         return f"goes over {count(step.items, 'item')}"
     return f"announced, key {step.key}" if step.key is not None else "begins"

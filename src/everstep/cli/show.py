@@ -100,7 +100,7 @@ class NodeLine:
         self.status, self.last = step.status, step
         self._visits.add((step.path, step.visit))
         if step.status is Status.RUNNING:
-            self.was_opened = self.was_opened or step.key is None
+            self.was_opened = self.was_opened or (step.key is None and step.stream is None)
             if step.items is not None:
                 self.items = step.items
                 self.fold = Fold(record, base_of(step), 0, begins_record=False)

@@ -13,14 +13,17 @@ from everstep.cli.options import find_place, json_option, load_option, looking_a
 from everstep.cli.outline import gathered, split_pending
 from everstep.cli.plain import Unreadable, count, is_cut, moment, one_line, preview, write_json
 from everstep.cli.plain import full as whole
+from everstep.cli.said import so_far
 from everstep.cli.table import screen_width, wide
 from everstep.cli.waiting import noun
 from everstep.errors import BadRequest, RunNotFound
 from everstep.model.address import item_of, map_of, plain_of
 from everstep.model.items import ItemError
-from everstep.model.records import CHANNEL, WAIT, QueuedTask
+from everstep.model.records import CHANNEL, STREAM, WAIT, QueuedTask
 
 TASK = "@task/"
+UNSEEN = (WAIT, STREAM)
+"""What the names of values begin with that are shown in words."""
 ERROR = "@error"
 """The local name of what stands in the place of a failed item's outputs."""
 
@@ -57,7 +60,7 @@ def state(
     """
     with looking_at(store, modules, as_json=as_json) as host:
         found, name = _find(host, run_id, list(words), at)
-        names = [n for n in found if (name is None or is_within(n, name)) and not n.startswith(WAIT)]
+        names = [n for n in found if (name is None or is_within(n, name)) and not n.startswith(UNSEEN)]
         if name is not None and not names:
             _say_unknown(found, name)
         values = {n: read(found, n) for n in names if as_json or full or _is_shown(n, name)}
@@ -145,6 +148,11 @@ def state_json(found: RunState, values: Mapping[str, Any]) -> dict[str, Any]:
             for path, visit in found.opened.items()
         },
         "versions": found.versions,
+        "streams": {
+            path: {"chunks": node.stream.chunks, "cursor": node.stream.cursor}
+            for path, node in found.nodes.items()
+            if node.stream is not None
+        },
         "pending": list(found.frontier.pending),
         "next": coming,
         "steps": found.counters.steps,
@@ -156,6 +164,15 @@ def next_of(found: RunState) -> tuple[list[str], list[str]]:
     coming, behind = split_pending(found.plan, found.frontier.pending)
     asking = {path for path, node in found.nodes.items() if node.wait is not None}
     return [path for path in coming if path not in asking], behind
+
+
+def stream_lines(found: RunState) -> Iterator[str]:
+    """Write how far the streams under way had come at that checkpoint."""
+    coming = [(path, node.stream) for path, node in found.nodes.items() if node.stream is not None]
+    if coming:
+        yield click.style("streams", dim=True)
+    for path, stream in coming:
+        yield f"  {path}: {so_far(stream)}"
 
 
 def asking_lines(found: RunState) -> Iterator[str]:
@@ -238,7 +255,7 @@ def _write(found: RunState, values: dict[str, Any], *, full: bool, name: str | N
     if name is None:
         for text in task_lines(found):
             click.echo(text)
-        for text in asking_lines(found):
+        for text in (*stream_lines(found), *asking_lines(found)):
             click.echo(text)
         coming, waiting = next_of(found)
         for label, names in (("next", coming), ("waiting", waiting)):

@@ -36,6 +36,7 @@ from everstep.model.records import (
     CHANNEL,
     FORK,
     INPUTS,
+    STREAM,
     WAIT,
     CheckpointRecord,
     QueuedTask,
@@ -173,7 +174,7 @@ def _write_step(record: CheckpointRecord, step: StepRecord, lookup: Lookup, task
     for name, version in step.reads.items():
         write_value("read", name, version, lookup.read(step, name))
     for write in step.writes:
-        if not write.name.startswith(("@task/", WAIT)):
+        if not write.name.startswith(("@task/", WAIT, STREAM)):
             _write_written(step, write, lookup)
     if step.error is not None:
         write_error(step.error.code, f"{step.error.type}: {step.error.message}", step.error.traceback)

@@ -10,7 +10,7 @@ from everstep.codec.compare import Change, Unreadable, compare
 from everstep.codec.values import Values
 from everstep.model.address import unvisited
 from everstep.model.enums import Status
-from everstep.model.records import WAIT, ErrorInfo, NodeState
+from everstep.model.records import STREAM, WAIT, ErrorInfo, NodeState
 
 _UNTOUCHED = NodeState()
 
@@ -85,8 +85,8 @@ def _values(before: RunState, after: RunState, values: Values) -> Iterator[Chang
 def _names(state: RunState) -> dict[str, str]:
     """Return what there is, and what there was and was not kept, by the name it is compared under."""
     names = [*state, *(name for name in state.versions if name not in state)]
-    # What a wait asked for is kept under an id of its own, so it could never be equal.
-    return _by_last_visit(name for name in names if not name.startswith(WAIT))
+    # What a wait asked for, and a stream under way, are kept under ids of their own: never equal.
+    return _by_last_visit(name for name in names if not name.startswith((WAIT, STREAM)))
 
 
 def _by_last_visit(names: Iterable[str]) -> dict[str, str]:

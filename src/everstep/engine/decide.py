@@ -12,7 +12,7 @@ from everstep.engine.opened import Opened
 from everstep.engine.scope import Scope
 from everstep.errors import LimitExceeded
 from everstep.model.enums import Status
-from everstep.model.records import ErrorInfo, QueuedTask, StepRecord, Written
+from everstep.model.records import ErrorInfo, QueuedTask, StepRecord, StreamAt, Written
 from everstep.model.waits import WaitOpened
 
 
@@ -113,6 +113,22 @@ def failed(
         ended_at=ended_at,
         task=task,
         wait=wait,
+    )
+
+
+def streamed(
+    scope: Scope, i: int, *, at: StreamAt, writes: tuple[Written, ...], started_at: datetime, now: datetime
+) -> StepRecord:
+    """Return the record of how far a stream has come."""
+    return StepRecord(
+        path=scope.path_of(i),
+        visit=scope.visits[i] + 1,
+        status=Status.RUNNING,
+        attempts=scope.attempts[i] + 1,
+        writes=writes,
+        started_at=started_at,
+        ended_at=now,
+        stream=at,
     )
 
 

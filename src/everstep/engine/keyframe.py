@@ -93,6 +93,7 @@ def _nodes(scope: Scope) -> dict[str, NodeState]:
             has_fired=i in scope.fired,
             winners=scope.winners.get(i, 0),
             begun=i in scope.begun,
+            stream=scope.streams.get(i),
             **_wait_of(scope.waiting[i]) if i in scope.waiting else {},
         )
         for i in (*settled, *due)
@@ -177,6 +178,8 @@ def _restore_node(scope: Scope, i: int, node: NodeState) -> None:
         scope.fired.add(i)
     if node.begun:
         scope.begun.add(i)
+    if node.stream is not None:
+        scope.streams[i] = node.stream
     if node.winners:
         scope.winners[i] = node.winners
     if node.is_due:

@@ -14,7 +14,7 @@ from everstep.engine.opened import Opened
 from everstep.graph.loops import bits
 from everstep.graph.plan import Plan
 from everstep.model.enums import Status
-from everstep.model.records import ErrorInfo, QueuedTask, StepRecord
+from everstep.model.records import ErrorInfo, QueuedTask, StepRecord, StreamAt
 
 _NOTHING: dict[str, int] = {}
 
@@ -50,6 +50,7 @@ class Scope:
         "running",
         "statuses",
         "steps",
+        "streams",
         "versions",
         "visits",
         "waiting",
@@ -105,6 +106,8 @@ class Scope:
         """Nodes of which a call was recorded before it was made, and not yet what became of it."""
         self.waiting: dict[int, StepRecord] = {}
         """Nodes that halted, each with the step that says so; they count as running."""
+        self.streams: dict[int, StreamAt] = {}
+        """How far the streams under way have come."""
         self.steps = 0
         self.ended = False
         self.error: ErrorInfo | None = None
@@ -158,6 +161,8 @@ class Scope:
         if status is Status.RUNNING:
             if i in self.plan.children:
                 self._open(i, step)
+            elif step.stream is not None:
+                self.streams[i] = step.stream
             else:
                 self.keys[i] = step.key or ""
                 self.begun.add(i)
@@ -187,6 +192,8 @@ class Scope:
             self._fail(i, step)
             return
         self.running.discard(i)
+        if self.streams:
+            self.streams.pop(i, None)
         if self.opened:
             self.opened.pop(i, None)
         if step.key is not None:
@@ -260,6 +267,7 @@ class Scope:
         self.active &= ~(1 << i)
         self.running.discard(i)
         self.opened.pop(i, None)
+        self.streams.pop(i, None)
         self.keys.pop(i, None)
         if self.chosen[i] or i in self.queue:
             self.activate(i, round_)
@@ -347,6 +355,7 @@ class Scope:
         self.queue.clear()
         self.running -= self.waiting.keys()
         self.waiting.clear()
+        self.streams.clear()
 
     def _round_of_choice(self, gate: int, target: int, round_: int) -> int:
         """A gate that chooses the head of its own loop begins a new round; else the present one goes on.
@@ -429,7 +438,7 @@ class Scope:
             self.retry_at = {i: at for i, at in self.retry_at.items() if at > now}
         found = []
         for i, round_ in self.due.items():
-            if i in running or (missing[i] and not self._is_fed(i)):
+            if i in running or (missing[i] and not self.is_fed(i)):
                 continue
             conflict = active & blockers[i]
             if conflict and self.fired:
@@ -457,7 +466,7 @@ class Scope:
             for q in waiting
         )
 
-    def _is_fed(self, i: int) -> bool:
+    def is_fed(self, i: int) -> bool:
         """True if a queued task brings what is missing."""
         task = self.task_of(i)
         if task is None:
@@ -480,9 +489,7 @@ class Scope:
 
     def oldest(self) -> list[int]:
         """Return the node to run when every node waits for another, as in loops that overlap."""
-        able = [
-            i for i in self.due if not (self.missing[i] and not self._is_fed(i)) and i not in self.running
-        ]
+        able = [i for i in self.due if not (self.missing[i] and not self.is_fed(i)) and i not in self.running]
         if not able or self.running or self.error is not None:
             return []
         return [min(able, key=lambda i: (self.due[i], i not in self.plan.looping, i))]
@@ -491,14 +498,6 @@ class Scope:
     def is_at_rest(self) -> bool:
         """True if nothing more will happen in this flow."""
         return self.busy == 0 and (self.error is not None or not self.due)
-
-    def starved(self) -> list[tuple[str, list[str]]]:
-        """Return the chosen nodes that wait for values, with the names that are missing."""
-        return [
-            (self.path_of(i), sorted(self.plan.required[i] - self.versions.keys()))
-            for i in self.due
-            if self.missing[i] and not self._is_fed(i)
-        ]
 
     def reopen(self) -> None:
         """Forget the failure: its nodes are waiting again, with a fresh retry budget."""

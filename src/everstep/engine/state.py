@@ -150,6 +150,7 @@ class RunState(Scope):
         self.opened.clear()
         self.running.clear()
         self.begun.clear()
+        self.streams.clear()
         self.restless = {self: None}
         self.chosen, self.arrived = [0] * len(self.chosen), [0] * len(self.arrived)
         for outcomes in (self.won, self.lost, self.fired):
@@ -261,6 +262,11 @@ class RunState(Scope):
                 for i, status in enumerate(scope.statuses)
                 if status is Status.COMPLETED
                 for output in scope.plan.nodes[i].outputs or ("",)
+            ]
+            done += [
+                FrontierEntry(path_of(i), output, stream.cursor or str(stream.chunks))
+                for i, stream in scope.streams.items()
+                for output in scope.plan.nodes[i].outputs
             ]
             pending += [path_of(i) for i in scope.due]
         return FlowFrontier(tuple(done), tuple(pending))

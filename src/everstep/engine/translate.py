@@ -73,6 +73,10 @@ class _Translator:
                 "reads": self._reads(node.reads, within, new if is_item else scope),
                 "round": node.round if is_item else _round(node.round, place),
             }
+            if node.stream is not None:
+                changes["stream"] = _replace(
+                    node.stream, {"reads": self._reads(node.stream.reads, within, new if is_item else scope)}
+                )
             if node.key is None and node.is_due and new != path and now.idempotency_key == "auto":
                 # It may have been tried under its old name; another key would do it to the world twice.
                 changes["key"] = automatic_key(self._key_run, path, node.visits + 1)

@@ -48,6 +48,7 @@ class Context:
         "_neighbours",
         "_request",
         "attempt",
+        "cursor",
         "idempotency_key",
         "node",
         "path",
@@ -68,6 +69,7 @@ class Context:
         channel: Callable[[], Channel] | None = None,
         emit: Callable[[dict[str, Any]], None] | None = None,
         beat: Callable[[], None] | None = None,
+        cursor: str | None = None,
     ) -> None:
         self.run_id = run_id
         self.node = node
@@ -77,6 +79,8 @@ class Context:
         self.attempt = attempt
         self.idempotency_key = idempotency_key
         """The same on every attempt of this visit, also after a crash. Hand it to whatever you call."""
+        self.cursor = cursor
+        """Where a stream that is resumed goes on: the newest cursor it yielded that was kept."""
         self._neighbours = neighbours
         self._make_channel = channel
         self._emit = emit

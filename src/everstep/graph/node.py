@@ -12,6 +12,7 @@ from everstep.errors import BadRequest, GateError, OutputError
 from everstep.graph.hints import UNKNOWN, hints_of
 from everstep.graph.signatures import Param as Param
 from everstep.graph.signatures import accepted, is_async, read_signature, streams
+from everstep.graph.streams import collected
 from everstep.graph.wiring import Wired
 from everstep.model.enums import Determinism, Effects, OnError, Persist
 from everstep.model.retry import Retry
@@ -86,6 +87,7 @@ class Node(Wired):
         checkpointable: bool | None = None,
         replayable: bool | None = None,
         reason: str = "",
+        keep_every: int | None = None,
     ) -> None:
         if not callable(fn) or isinstance(fn, type):
             raise BadRequest(
@@ -105,8 +107,9 @@ class Node(Wired):
         self.streams = streams(fn)
         """True for a generator: what it yields is collected."""
         self._declare(checkpointable, replayable, reason)
-        self.is_simple = idempotency_key is None and self.effects is not Effects.EFFECTFUL
-        """True if nothing has to be written before it is called."""
+        self.keep_every = _count(keep_every, "keep_every", self.name)
+        self.is_simple = self._is_simple()
+        """True if there is nothing to do before it is called but to gather what it reads."""
         self.retry = Retry.of(retry)
         self.timeout = _seconds(timeout, self.name)
         self.max_visits = _count(max_visits, "max_visits", self.name)
@@ -120,6 +123,8 @@ class Node(Wired):
         self.is_async = is_async(fn)
         hints = hints_of(fn)
         self.returns = hints.get("return", UNKNOWN)
+        if self.streams:
+            self.returns = collected(self.returns)
         self.context_param, self.params, self.oddities = read_signature(fn, hints, tuple(inputs or ()))
         self.defaults = {
             p.name: p.default for p in inspect.signature(fn).parameters.values() if p.default is not p.empty
@@ -152,9 +157,18 @@ class Node(Wired):
     def saying(self, **said: Any) -> Self:
         """Return the node with other attributes, as a registry or a flow declares them."""
         twin = self._copy(**said)
-        twin.is_simple = twin.idempotency_key is None and twin.effects is not Effects.EFFECTFUL
+        twin.is_simple = twin._is_simple()
         twin.key_reads = None if "idempotency_key" in said else self.key_reads
         return twin
+
+    def _is_simple(self) -> bool:
+        is_effect = self.idempotency_key is not None or self.effects is Effects.EFFECTFUL
+        return not (is_effect or self.goes_on)
+
+    @property
+    def goes_on(self) -> bool:
+        """True for a stream of which chunks are kept as they come, so that it goes on where it stopped."""
+        return self.streams and self.replayable is True and self.persist is not Persist.NO
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.fn(*args, **kwargs)
@@ -365,6 +379,7 @@ def node(
     checkpointable: bool | None = None,
     replayable: bool | None = None,
     reason: str = "",
+    keep_every: int | None = None,
 ) -> Callable[[Callable[..., Any]], Node]: ...
 def node(fn: Callable[..., Any] | None = None, **options: Any) -> Any:
     """Turn a function into a node: its parameters are its inputs, `output=` names what it writes.
@@ -385,7 +400,9 @@ def node(fn: Callable[..., Any] | None = None, **options: Any) -> Any:
     answer_type      what the answer to its wait must be; by default what the function's annotation says
     identifier       what the Flow IR calls the function; by default `module:name`
     checkpointable   False, with a reason, if a run cannot be resumed behind it: it holds a connection, say
-    replayable       True for a generator that yields the same again
+    replayable       True for a generator that yields the same again, or goes on at `ctx.cursor`
+    keep_every       how many chunks of a replayable generator may go into one checkpoint; by default as many
+                     as come in a second, but at most 1,000 or about a MiB
     """
     _check_options("@node", options)
     return Node(fn, **options) if fn is not None else lambda f: Node(f, **options)

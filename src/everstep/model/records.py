@@ -28,6 +28,9 @@ the run whose id goes into idempotency keys from here on; none leaves them as th
 WAIT = "@wait/"
 """What the names of a wait's request begin with: `@wait/ID/request`."""
 
+STREAM = "@stream/"
+"""What the names of a stream's chunks begin with while it is under way: `@stream/ID/chunks`."""
+
 CHANNEL = "@channel/"
 """What the names of channel entries begin with among the writes of a step."""
 
@@ -91,10 +94,25 @@ class QueuedTask(msgspec.Struct, frozen=True, omit_defaults=True):
         return msgspec.structs.replace(self, node=node)
 
 
+class StreamAt(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How far a stream has come: how much of it is kept, and where it goes on."""
+
+    stream_id: str
+    """Its chunks are kept as `@stream/ID/chunks`."""
+    chunks: int
+    cursor: str | None = None
+    """The newest cursor that it yielded."""
+    since: int = 0
+    """Chunks that came after the cursor, or in all if there is none."""
+    reads: dict[str, int] = {}
+    """The version of each value that it streams from."""
+
+
 class StepRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """One visit of the run to a node, or what is known of one under way.
 
-    `running` announces an effect with its key before it is attempted, or opens an inner flow; `retrying` is a
+    `running` announces an effect with its key before it is attempted, opens an inner flow, or keeps what a
+    stream has yielded so far; `retrying` is a
     failed attempt after which the node will be tried again; `halted` waits for an answer; `completed`,
     `failed` and `cancelled` end the visit. The path of a node inside another is `outer@2#7/inner`: visit 2 of
     `outer`, its item 7.
@@ -126,6 +144,8 @@ class StepRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """True if it ended its flow."""
     wait: WaitOpened | None = None
     """What it waits for, if it halts."""
+    stream: StreamAt | None = None
+    """How far it has come, if it streams."""
 
     def whole_name(self, name: str) -> str:
         """Return the whole name of a value that this step reads or writes, as a run's state shows it."""
@@ -172,6 +192,8 @@ class NodeState(msgspec.Struct, frozen=True, omit_defaults=True):
     """When that visit began."""
     task: int | None = None
     """The queued task that it answers."""
+    stream: StreamAt | None = None
+    """How far the stream of the visit under way has come."""
 
 
 class OpenedState(msgspec.Struct, frozen=True, omit_defaults=True):

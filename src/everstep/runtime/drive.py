@@ -36,8 +36,10 @@ from everstep.runtime.late import LateFlush
 from everstep.runtime.limits import Place, starving, within_limits
 from everstep.runtime.patience import patiently
 from everstep.runtime.prepare import Preparer
+from everstep.runtime.rest import Rest
 from everstep.runtime.services import Services
 from everstep.runtime.settle import draft_asked, draft_outputs, plain_step, step_of
+from everstep.runtime.streams import Streams
 from everstep.runtime.values import Slot, ValueSpace
 from everstep.runtime.waiting import LOOK, Waiting
 
@@ -60,7 +62,10 @@ class Drive:
         self._late = LateFlush(journal, self._policy, services)
         self._teller = Teller(services.listener, services.clock, journal.run_id)
         self._desk = ChannelDesk(state, space, services.clock)
-        self._preparer = Preparer(services, flow, journal, state, space, self._desk, self._policy)
+        self._streams = Streams(services, space, self._note_chunks)
+        self._preparer = Preparer(
+            services, flow, journal, state, space, self._desk, self._policy, self._streams
+        )
         self._inner = Inner(
             journal, state, space, services.clock, self._teller, self._finish, self._fail_with
         )
@@ -68,17 +73,17 @@ class Drive:
         self._waiting = Waiting(services, state, space, journal.run_id, flow.name)
         journal.waits, journal.on_opened = self._waiting.opened, self._waiting.tell
         self._has_inner = bool(plan.children)
-        has_halts = any(n.halts or n.announces for n in plan.nodes)
+        has_halts = any(n.halts or n.announces or n.goes_on for n in plan.nodes)
         self._is_plain = not (plan.children or plan.meetings or has_halts or self._teller.is_heard)
         """True if a step that succeeds means nothing beyond itself."""
         self._is_unlimited = not (
             plan.children or plan.has_visit_limits or flow.max_visits or flow.max_concurrency
         )
-        self._beside = Beside(services, self._teller, self._finish, self._wake, self._break)
+        self._loop = asyncio.get_running_loop()
+        self._rest = Rest(services.clock, self._loop)
+        self._beside = Beside(services, self._teller, self._finish, self._rest.wake, self._break)
         self.threads = self._beside.left
         self._finished: deque[Call] = deque()
-        self._waker: asyncio.Future[None] | None = None
-        self._loop = asyncio.get_running_loop()
         self._awaiting: asyncio.Task[Any] | None = None
         """The drive's own task while it awaits a lone node, and may be interrupted."""
         self._stop: BaseException | None = None
@@ -130,7 +135,7 @@ class Drive:
     def nudge(self) -> None:
         """Look for answers soon; may be called from any thread."""
         self._waiting.nudge()
-        self._from_anywhere(self._wake)
+        self._from_anywhere(self._rest.wake)
 
     def _from_anywhere(self, act: Callable[[], None]) -> None:
         with suppress(RuntimeError):  # the loop is closed, so the drive is over
@@ -143,10 +148,10 @@ class Drive:
 
     def _break(self, error: BaseException) -> None:
         self._stop = error
-        self._wake()
+        self._rest.wake()
 
     def _interrupt(self) -> None:
-        self._wake()
+        self._rest.wake()
         if self._awaiting is not None:
             self._awaiting.cancel()
 
@@ -264,6 +269,8 @@ class Drive:
         while self._beside.calls or self._finished:
             if self._stop is not None:
                 raise self._stop
+            if self._owed is not None and self._beside.calls:
+                await self._flush(self._owed, None)
             await self._wait(None)
             await self._absorb()
         if self.failure is None and self._state.waits:
@@ -302,6 +309,8 @@ class Drive:
         on_chunk = self._teller.chunks(call) if self._teller.is_heard else None
         if call.error is not None or call.asks is not None:
             self._finish(call)
+        elif call.stream is not None:
+            await self._run_beside(call)
         elif node.is_async and not (self._policy.has_deadline and self._journal.steps):
             self._awaiting = asyncio.current_task()
             try:
@@ -310,9 +319,7 @@ class Drive:
                 self._awaiting = None
             self._finish(call)
         elif node.is_async or node.timeout or not services.owns_loop or services.committer.drives > 1:
-            self._beside.start(call)
-            self._beside.go()
-            await self._wait(None)
+            await self._run_beside(call)
         else:
             if self._policy.has_deadline and self._journal.steps:
                 with self._late:
@@ -320,6 +327,17 @@ class Drive:
             else:
                 call_here(call, on_chunk)
             self._finish(call)
+
+    async def _run_beside(self, call: Call) -> None:
+        self._beside.start(call)
+        self._beside.go()
+        await self._wait(None)
+
+    def _note_chunks(self, call: Call, step: StepRecord, drafts: tuple[Slot, ...]) -> None:
+        """Buffer what a stream has yielded, to be written soon."""
+        self._inner.note(call.scope, step, drafts)
+        self._owed = self._owed or Trigger.INTERVAL
+        self._rest.wake()
 
     async def _prepare(self, scope: Scope, i: int) -> Call:
         call = self._preparer.at_once(scope, i)
@@ -338,40 +356,21 @@ class Drive:
     def _finish(self, call: Call) -> None:
         call.ended_at = self._clock.now()
         self._finished.append(call)
-        if self._waker is not None:
-            self._wake()
-
-    def _wake(self) -> None:
-        if self._waker is not None and not self._waker.done():
-            self._waker.set_result(None)
+        self._rest.wake()
 
     async def _wait(self, until: datetime | None) -> None:
         """Sleep until a node finishes, a pause ends, or buffered steps have waited long enough."""
         has_news = self.failure is None and self._state.waits and self._waiting.is_nudged
-        if self._finished or self._stop is not None or has_news:
+        is_owed = self._owed is not None and self._beside.calls
+        if self._finished or self._stop is not None or has_news or is_owed:
             return
-        self._waker = self._loop.create_future()
-        sleeper: asyncio.Task[None] | None = None
-        try:
-            seconds, looks = self._late.seconds_left(), None
-            if self._state.waits:
-                due = self._waiting.next_due()
-                until = due if until is None or (due is not None and due < until) else until
-                looks = LOOK
-            if until is None and seconds is None and looks is None:
-                await self._waker
-                return
-            watched: set[asyncio.Future[None]] = {self._waker}
-            if until is not None:
-                sleeper = self._loop.create_task(self._clock.sleep_until(until))
-                watched.add(sleeper)
-            patience = min((s for s in (seconds, looks) if s is not None), default=None)
-            done, _ = await asyncio.wait(watched, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            self._waker = None
-            if sleeper is not None:
-                sleeper.cancel()
-        if not done and patience == seconds:
+        seconds, looks = self._late.seconds_left(), None
+        if self._state.waits:
+            due = self._waiting.next_due()
+            until = due if until is None or (due is not None and due < until) else until
+            looks = LOOK
+        patience = min((s for s in (seconds, looks) if s is not None), default=None)
+        if await self._rest.sleep(until, patience) and patience == seconds:
             await self._journal.flush(Trigger.INTERVAL)
 
     # -- recording ----------------------------------------------------------------------------------------
@@ -389,6 +388,8 @@ class Drive:
 
     async def _flush(self, trigger: Trigger, metadata: dict[str, Any] | None) -> None:
         self._owed = None
+        if trigger is Trigger.INTERVAL and not self._journal.steps:
+            return
         pending = self._journal.flush_soon(trigger, metadata, self._clock.now())
         if pending is not None:
             await pending
@@ -441,6 +442,8 @@ class Drive:
             return self._waiting.open(call, asked, self._desk)
         if call.is_again:
             return ()
+        if call.stream is not None and call.error is not None:
+            self._streams.keep_rest(call)
         drafts = draft_outputs(call, self._space)
         if call.context is not None:
             drafts += draft_asked(call, self._space, self._state, self._desk)

@@ -26,6 +26,7 @@ EventKind = Literal[
     "step_cancelled",
     "step_halted",
     "chunk",
+    "streamed",
     "emitted",
     "checkpoint",
     "lease_wait",
@@ -111,7 +112,7 @@ class Teller:
 def step_event(run_id: str, step: StepRecord, at: datetime) -> Event:
     """Return what a recorded step tells."""
     return Event(
-        kind=_KINDS[step.status],
+        kind="streamed" if step.stream is not None else _KINDS[step.status],
         run_id=run_id,
         at=at,
         node=step.path,
@@ -133,6 +134,8 @@ def _data_of(step: StepRecord) -> dict[str, Any]:
         data["decision"] = list(step.decision)
     if step.items is not None:
         data["items"] = step.items
+    if step.stream is not None:
+        data |= {"chunks": step.stream.chunks, "cursor": step.stream.cursor}
     if step.wait is not None:
         due = step.wait.due_at
         data["wait"] = {

@@ -52,6 +52,10 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
     """True if an owner before may have begun it: it failed, or that owner did not give the run back."""
     not_before: datetime | None = None
     """When the pause before its next attempt ends."""
+    chunks: int = 0
+    """How many chunks of its stream are kept; it goes on behind them."""
+    cursor: str | None = None
+    """The newest cursor of its stream."""
 
     @property
     def may_repeat(self) -> bool:
@@ -216,7 +220,10 @@ def _plan(due: _Due, key_run: str, *, may_have_started: bool) -> Planned:
     key = scope.keys.get(i)
     if key is None and node.idempotency_key == "auto":
         key = automatic_key(key_run, path, visit)
+    stream = scope.streams.get(i)
     return Planned(
+        chunks=stream.chunks if stream is not None else 0,
+        cursor=stream.cursor if stream is not None else None,
         path=path,
         visit=visit,
         attempt=scope.attempts[i] + 1,

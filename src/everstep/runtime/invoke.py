@@ -11,7 +11,7 @@ from concurrent.futures import Executor, Future
 from datetime import datetime
 from pathlib import Path
 from types import GeneratorType
-from typing import Any
+from typing import Any, Protocol
 
 from everstep.engine.keys import automatic_key
 from everstep.engine.scope import Scope
@@ -19,11 +19,25 @@ from everstep.errors import EverstepError, NodeTimeout
 from everstep.graph.channel import Channel
 from everstep.graph.context import Context
 from everstep.graph.node import Node
+from everstep.graph.streams import opened
 from everstep.graph.waits import Wait
 from everstep.model.records import ErrorInfo, QueuedTask
 from everstep.model.waits import WaitOpened
 
 OnChunk = Callable[[Any], None]
+
+
+class Stream(Protocol):
+    """Keeps what one attempt at a node yields."""
+
+    chunks: list[Any]
+    """Everything the stream has yielded, in this attempt and before."""
+
+    def take(self, chunk: Any, cursor: str | None) -> bool:
+        """Take what was yielded; false if it was kept before. Called wherever the node runs."""
+
+    def end(self) -> None:
+        """Note that the stream is over."""
 
 
 class Call:
@@ -68,6 +82,8 @@ class Call:
     """The wait that is settled with it."""
     prolong: Callable[[], None] | None = None
     """Lets its time limit begin anew, while it has one; may be called from any thread."""
+    stream: Stream | None = None
+    """What keeps its chunks as they come, if it goes on where it stopped."""
     given_up_on: Call | None = None
     """The call that this one reports as too late."""
 
@@ -125,6 +141,7 @@ def give_context(
     visit: int,
     channel: Callable[[], Channel] | None,
     emit: Callable[[dict[str, Any]], None] | None = None,
+    cursor: str | None = None,
 ) -> None:
     """Hand a node its context; a visit without a key of its own gets the automatic one.
 
@@ -142,8 +159,35 @@ def give_context(
         channel=channel,
         emit=emit,
         beat=call.beat,
+        cursor=cursor,
     )
     call.kwargs[call.node.context_param or ""] = call.context
+
+
+class Collected:
+    """What a generator has yielded."""
+
+    def __init__(self, call: Call, on_chunk: OnChunk | None) -> None:
+        self._stream = call.stream
+        self._on_chunk = on_chunk
+        self._chunks: list[Any] = []
+
+    def take(self, chunk: Any) -> None:
+        """Take the next one; whoever listens hears of it, unless it was kept before."""
+        value, cursor = opened(chunk)
+        if self._stream is None:
+            self._chunks.append(value)
+        elif not self._stream.take(value, cursor):
+            return
+        if self._on_chunk is not None:
+            self._on_chunk(value)
+
+    def end(self) -> list[Any]:
+        """Return all of them, once the generator has ended."""
+        if self._stream is None:
+            return self._chunks
+        self._stream.end()
+        return self._stream.chunks
 
 
 def call_here(call: Call, on_chunk: OnChunk | None) -> None:
@@ -151,7 +195,10 @@ def call_here(call: Call, on_chunk: OnChunk | None) -> None:
     try:
         returned = call.node.fn(**call.kwargs)
         if type(returned) is GeneratorType:
-            returned = _collect(returned, on_chunk)
+            collected = Collected(call, on_chunk)
+            for chunk in returned:
+                collected.take(chunk)
+            returned = collected.end()
         call.returned = returned
     except asyncio.CancelledError as error:  # out of a loop of its own; nobody cancelled us
         call.error = RuntimeError(f"node {call.node.name!r} was cancelled from within: {error!r}")
@@ -183,12 +230,10 @@ async def call_async(call: Call, on_chunk: OnChunk | None) -> None:
 async def _await(call: Call, on_chunk: OnChunk | None) -> Any:
     returned = call.node.fn(**call.kwargs)
     if inspect.isasyncgen(returned):
-        chunks = []
+        collected = Collected(call, on_chunk)
         async for chunk in returned:
-            chunks.append(chunk)
-            if on_chunk is not None:
-                on_chunk(chunk)
-        return chunks
+            collected.take(chunk)
+        return collected.end()
     return await returned if inspect.isawaitable(returned) else returned
 
 
@@ -272,15 +317,6 @@ def on_loop(loop: asyncio.AbstractEventLoop, on_chunk: OnChunk | None) -> OnChun
 
 def _tell(loop: asyncio.AbstractEventLoop, on_chunk: OnChunk, chunk: Any) -> None:
     loop.call_soon_threadsafe(on_chunk, chunk)
-
-
-def _collect(chunks: Any, on_chunk: OnChunk | None) -> list[Any]:
-    collected = []
-    for chunk in chunks:
-        collected.append(chunk)
-        if on_chunk is not None:
-            on_chunk(chunk)
-    return collected
 
 
 def too_late(node: Node) -> NodeTimeout:

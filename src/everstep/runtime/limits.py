@@ -39,7 +39,11 @@ def within_limits(
 def starving(state: RunState) -> tuple[Scope, EverstepError] | None:
     """Return a flow with a node that waits for a value in vain, and the error that says so."""
     for scope in state.scopes():
-        starved = scope.starved()
+        starved = [
+            (scope.path_of(i), sorted(scope.plan.required[i] - scope.versions.keys()))
+            for i in scope.due
+            if scope.missing[i] and not scope.is_fed(i)
+        ]
         if starved and scope.error is None:
             parts = "; ".join(f"{path!r} waits for {', '.join(names)}" for path, names in starved)
             return scope, InputNeverCame(

@@ -20,7 +20,7 @@ from everstep.errors import LiftError, MapInputError
 from everstep.graph.plan import Child
 from everstep.model.enums import OnError, Status, ValueForm
 from everstep.model.items import ItemError
-from everstep.model.records import FORK, WAIT, QueuedTask, StepRecord, Written
+from everstep.model.records import FORK, STREAM, WAIT, QueuedTask, StepRecord, StreamAt, Written
 from everstep.runtime.values import Slot, ValueSpace, split_name
 
 TASK = "@task/"
@@ -38,11 +38,16 @@ def apply(state: RunState, space: ValueSpace, step: StepRecord, slots: Sequence[
             space.drop(f"{TASK}{step.task}/")
         if step.ends:
             _drop_tasks(space, state, step.queued)
+        at = state.streams.get(i) if state.streams else None
         state.take(i, step)
+        if at is not None:
+            _follow_stream(state, space, i, at)
         if step.status is Status.COMPLETED and not step.queued:
             state.total += 1
         else:
             state.count(step)
+        if space.streaming and step.ends:
+            drop_streams(state, space)
         if state.waits or step.wait is not None:
             _follow_wait(state, space, i, step)
         return
@@ -56,11 +61,29 @@ def apply(state: RunState, space: ValueSpace, step: StepRecord, slots: Sequence[
         if step.path == START:
             _give_up(space, state)
         state.evolve(step)
+        if space.streaming and step.path == START:
+            drop_streams(state, space)
         return
     gone = len(state.gone)
     _apply_inside(state, space, step, slots)
     if len(state.gone) > gone:
         _drop_requests(space, state.gone[gone:])
+    if space.streaming and (step.ends or step.status in (Status.FAILED, Status.CANCELLED)):
+        drop_streams(state, space)
+
+
+def _follow_stream(scope: Scope, space: ValueSpace, i: int, at: StreamAt) -> None:
+    """Forget the chunks of a stream that has ended, or was begun anew."""
+    now = scope.streams.get(i)
+    if now is None or now.stream_id != at.stream_id:
+        space.drop(f"{STREAM}{at.stream_id}/")
+
+
+def drop_streams(state: RunState, space: ValueSpace) -> None:
+    """Forget the chunks of streams that nobody goes on with."""
+    going_on = {f"{STREAM}{at.stream_id}/" for scope in state.scopes() for at in scope.streams.values()}
+    for prefix in space.streaming - going_on:
+        space.drop(prefix)
 
 
 def _follow_wait(state: RunState, space: ValueSpace, i: int, step: StepRecord) -> None:
@@ -86,8 +109,10 @@ def _apply_inside(state: RunState, space: ValueSpace, step: StepRecord, slots: S
         space.drop(f"{TASK}{step.task}/")
     if step.ends:
         _drop_tasks(space, scope, step.queued)
-    visit = scope.opened.get(i)
+    visit, at = scope.opened.get(i), scope.streams.get(i)
     state.evolve_at(scope, i, None, step)
+    if at is not None:
+        _follow_stream(scope, space, i, at)
     if i in scope.plan.children:
         if step.status is Status.RUNNING:
             _fill(space, scope, i)

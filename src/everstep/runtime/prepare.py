@@ -24,6 +24,7 @@ from everstep.runtime.invoke import Call, call_anywhere, give_context, soon
 from everstep.runtime.journal import Journal
 from everstep.runtime.nesting import TASK
 from everstep.runtime.services import Services
+from everstep.runtime.streams import Streams
 from everstep.runtime.values import ValueSpace
 
 
@@ -104,8 +105,10 @@ class Preparer:
         space: ValueSpace,
         desk: ChannelDesk,
         policy: FlushPolicy,
+        streams: Streams,
     ) -> None:
         self._services = services
+        self._streams = streams
         self._flow = flow
         self._journal = journal
         self._state = state
@@ -146,8 +149,11 @@ class Preparer:
             await self._find_key(call)
         if node.announces and call.error is None and not scope.is_hidden:
             await self._announce(call, is_unknown=is_unknown)
+        cursor = None
+        if call.node.goes_on and call.error is None and self._policy.writes and not scope.is_hidden:
+            cursor = self._streams.begin(call)
         if node.context_param is not None:
-            self._give_context(call, call.visit)
+            self._give_context(call, call.visit, cursor)
         return call
 
     async def _announce(self, call: Call, *, is_unknown: bool) -> None:
@@ -202,12 +208,19 @@ class Preparer:
                 space.make_up(name, value, scope.prefix)
         return None
 
-    def _give_context(self, call: Call, visit: int) -> None:
+    def _give_context(self, call: Call, visit: int, cursor: str | None = None) -> None:
         view, types = self._desk.seen_from(call.scope), self._flow.channel
         journal = self._journal
         emit = self._emitting(call) if self._services.listener is not None else None
         give_context(
-            call, journal.run_id, journal.key_run, call.path, visit, lambda: Channel(view, call, types), emit
+            call,
+            journal.run_id,
+            journal.key_run,
+            call.path,
+            visit,
+            lambda: Channel(view, call, types),
+            emit,
+            cursor,
         )
 
     def _emitting(self, call: Call) -> Callable[[dict[str, Any]], None]:

@@ -18,7 +18,7 @@ from everstep.codec.values import Values, is_plain
 from everstep.engine.scope import Scope
 from everstep.errors import StateCorrupted, ValueUnreadable
 from everstep.model.enums import Persist, ValueForm
-from everstep.model.records import CHANNEL, ArtifactRef, Written
+from everstep.model.records import CHANNEL, STREAM, ArtifactRef, Written
 from everstep.ports.store import CheckpointBlobStore
 
 _GONE = object()
@@ -123,6 +123,8 @@ class ValueSpace:
         """The areas of atomic flows, of which nothing is kept."""
         self.size = 0
         """About how many bytes a keyframe of these values takes."""
+        self.streaming: set[str] = set()
+        """What the names of the chunks of streams under way begin with."""
         self.lists: dict[str, tuple[list[Any], ...]] = {}
         """What open maps go over, decoded once, by what the names of their values begin with."""
 
@@ -137,6 +139,7 @@ class ValueSpace:
         """Forget everything."""
         self.slots = {}
         self.areas, self.hidden, self.size = {"": self.slots}, set(), 0
+        self.streaming.clear()
         self.lists.clear()
 
     def drop(self, prefix: str) -> None:
@@ -144,6 +147,8 @@ class ValueSpace:
         for slot in self.areas.pop(prefix, {}).values():
             self.size -= slot.cost
         self.hidden.discard(prefix)
+        if self.streaming:
+            self.streaming.discard(prefix)
 
     def remove(self, prefix: str, name: str) -> None:
         """Forget one value."""
@@ -231,6 +236,12 @@ class ValueSpace:
         slot.live, slot.is_frozen = _GONE, False
         return slot
 
+    def part(self, name: str, version: int, items: list[Any]) -> Slot:
+        """Encode what is added to a list, or the list itself as its first version. Touches nothing here."""
+        data = self._values.encode(items, name)
+        form = ValueForm.WHOLE if version == 1 else ValueForm.APPEND
+        return Slot(Written(name, version, hashlib.sha256(data).digest(), len(data), form), HEADER + data)
+
     def unkept(self, name: str, version: int, value: Any) -> Slot:
         """Return a value of which no bytes are kept."""
         return Slot(Written(name, version, b"", 0, ValueForm.TRANSIENT), None, value)
@@ -283,6 +294,8 @@ class ValueSpace:
         if name[0] == "@" or "/" in name:
             prefix, name = split_name(name)
             slot.written = _renamed(slot.written, name if prefix != CHANNEL else CHANNEL + name)
+            if prefix.startswith(STREAM):
+                self.streaming.add(prefix)
         area = self.areas.get(prefix)
         if area is None:
             area = self.areas[prefix] = {}
@@ -453,6 +466,7 @@ class ValueSpace:
                 continue
             self.area(prefix)[name] = slot
             self.size += slot.cost
+        self.streaming = {prefix for prefix in self.areas if prefix.startswith(STREAM)}
 
     def _merge(self, name: str, slot: Slot) -> Written:
         """Write a grown value whole again."""
