@@ -62,10 +62,8 @@ class Drive:
         self._late = LateFlush(journal, self._policy, services)
         self._teller = Teller(services.listener, services.clock, journal.run_id)
         self._desk = ChannelDesk(state, space, services.clock)
-        self._streams = Streams(services, space, self._note_chunks)
-        self._preparer = Preparer(
-            services, flow, journal, state, space, self._desk, self._policy, self._streams
-        )
+        self._streams = streams = Streams(services, space, self._note_chunks)
+        self._preparer = Preparer(services, flow, journal, state, space, self._desk, self._policy, streams)
         self._inner = Inner(
             journal, state, space, services.clock, self._teller, self._finish, self._fail_with
         )

@@ -17,6 +17,7 @@ from everstep.model.retry import Retry
 
 FOR_FUNCTIONS: Final = (
     *("retry", "timeout_s", "max_visits", "persist", "skip_on_resume", "requires", "on_unknown", "probe"),
+    "keep_every",
 )
 """Fields of a node that only a function of one's own has."""
 
@@ -92,6 +93,7 @@ OPTIONS: Final[Mapping[str, tuple[str, Read]]] = {
     "persist": ("persist", lambda _, ir: ir),
     "skip_on_resume": ("skip_on_resume", lambda _, ir: ir),
     "requires": ("requires", lambda _, ir: ir),
+    "keep_every": ("keep_every", lambda _, ir: ir),
     "on_unknown": ("on_unknown", lambda _, ir: ir),
     "probe": ("probe", Options._probe),
     "answer_type": ("answer", Options.answer),

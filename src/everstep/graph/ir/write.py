@@ -161,6 +161,7 @@ class Writer:
             "max_visits": n.max_visits,
             "persist": n.persist.value,
             "skip_on_resume": n.skip_on_resume,
+            "keep_every": n.keep_every,
             "requires": list(n.requires),
             "on_unknown": n.on_unknown,
             "probe": None if n.probe is None else self._named(n.probe, f"{n.name}/probe"),
