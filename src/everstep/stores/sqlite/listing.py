@@ -25,7 +25,8 @@ def _query(wanted: RunFilter) -> str:
         return "forks"
     if wanted.needs_repair:
         return "damaged_runs"
-    # Most runs are completed, so that status narrows least.
-    if wanted.status is not None and (wanted.status is not Status.COMPLETED or wanted.flow_id is None):
+    if wanted.status is Status.RUNNING:
+        return "running_runs"
+    if wanted.status not in (None, Status.COMPLETED):
         return "runs_of_status"
     return "runs" if wanted.flow_id is None else "runs_of_flow"

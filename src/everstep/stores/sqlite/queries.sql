@@ -103,7 +103,7 @@ SELECT run_key, run_id, flow_id, flow_version, flow_hash, parent_run_id, status,
 FROM runs
 WHERE (?1 IS NULL OR flow_id = ?1) AND (?2 IS NULL OR run_id = ?2) AND (?3 IS NULL OR status = ?3)
   AND (?6 IS NULL OR parent_run_id = ?6) AND (NOT ?7 OR needs_repair IS NOT NULL)
-  AND (?4 IS NULL OR run_key < (SELECT run_key FROM runs WHERE run_id = ?4))
+  AND run_key < coalesce((SELECT run_key FROM runs WHERE run_id = ?4), CASE WHEN ?4 IS NULL THEN 1 << 62 END)
 ORDER BY run_key DESC LIMIT ?5;
 
 -- name: forks
@@ -115,7 +115,7 @@ SELECT run_key, run_id, flow_id, flow_version, flow_hash, parent_run_id, status,
 FROM runs
 WHERE parent_run_id = ?6 AND (?1 IS NULL OR flow_id = ?1) AND (?2 IS NULL OR run_id = ?2) AND (?3 IS NULL OR status = ?3)
   AND (?6 IS NULL OR parent_run_id = ?6) AND (NOT ?7 OR needs_repair IS NOT NULL)
-  AND (?4 IS NULL OR run_key < (SELECT run_key FROM runs WHERE run_id = ?4))
+  AND run_key < coalesce((SELECT run_key FROM runs WHERE run_id = ?4), CASE WHEN ?4 IS NULL THEN 1 << 62 END)
 ORDER BY run_key DESC LIMIT ?5;
 
 -- name: run_if
@@ -126,7 +126,7 @@ SELECT run_key, run_id, flow_id, flow_version, flow_hash, parent_run_id, status,
 FROM runs
 WHERE run_id = ?2 AND (?1 IS NULL OR flow_id = ?1) AND (?2 IS NULL OR run_id = ?2) AND (?3 IS NULL OR status = ?3)
   AND (?6 IS NULL OR parent_run_id = ?6) AND (NOT ?7 OR needs_repair IS NOT NULL)
-  AND (?4 IS NULL OR run_key < (SELECT run_key FROM runs WHERE run_id = ?4))
+  AND run_key < coalesce((SELECT run_key FROM runs WHERE run_id = ?4), CASE WHEN ?4 IS NULL THEN 1 << 62 END)
 ORDER BY run_key DESC LIMIT ?5;
 
 -- name: runs_of_flow
@@ -137,7 +137,7 @@ SELECT run_key, run_id, flow_id, flow_version, flow_hash, parent_run_id, status,
 FROM runs INDEXED BY runs_by_flow
 WHERE flow_id = ?1 AND (?1 IS NULL OR flow_id = ?1) AND (?2 IS NULL OR run_id = ?2) AND (?3 IS NULL OR status = ?3)
   AND (?6 IS NULL OR parent_run_id = ?6) AND (NOT ?7 OR needs_repair IS NOT NULL)
-  AND (?4 IS NULL OR run_key < (SELECT run_key FROM runs WHERE run_id = ?4))
+  AND run_key < coalesce((SELECT run_key FROM runs WHERE run_id = ?4), CASE WHEN ?4 IS NULL THEN 1 << 62 END)
 ORDER BY run_key DESC LIMIT ?5;
 
 -- name: runs_of_status
@@ -146,9 +146,20 @@ SELECT run_key, run_id, flow_id, flow_version, flow_hash, parent_run_id, status,
        adopted_at, priority, run_group, needs_repair,
        (SELECT max(position) FROM checkpoints WHERE position BETWEEN run_key << 32 AND (run_key + 1 << 32) - 1)
 FROM runs INDEXED BY runs_by_status
-WHERE status = ?3 AND (?1 IS NULL OR flow_id = ?1) AND (?2 IS NULL OR run_id = ?2) AND (?3 IS NULL OR status = ?3)
+WHERE status <> 'running' AND status <> 'completed' AND status = ?3 AND (?1 IS NULL OR flow_id = ?1) AND (?2 IS NULL OR run_id = ?2) AND (?3 IS NULL OR status = ?3)
   AND (?6 IS NULL OR parent_run_id = ?6) AND (NOT ?7 OR needs_repair IS NOT NULL)
-  AND (?4 IS NULL OR run_key < (SELECT run_key FROM runs WHERE run_id = ?4))
+  AND run_key < coalesce((SELECT run_key FROM runs WHERE run_id = ?4), CASE WHEN ?4 IS NULL THEN 1 << 62 END)
+ORDER BY run_key DESC LIMIT ?5;
+
+-- name: running_runs
+SELECT run_key, run_id, flow_id, flow_version, flow_hash, parent_run_id, status, created_at, ended_at,
+       epoch, owner, expires_at, process, takeovers, claimed_sequence, signal, acked_at, forked_at, trimmed_before,
+       adopted_at, priority, run_group, needs_repair,
+       (SELECT max(position) FROM checkpoints WHERE position BETWEEN run_key << 32 AND (run_key + 1 << 32) - 1)
+FROM runs INDEXED BY runs_by_lease
+WHERE status = 'running' AND (?1 IS NULL OR flow_id = ?1) AND (?2 IS NULL OR run_id = ?2) AND (?3 IS NULL OR status = ?3)
+  AND (?6 IS NULL OR parent_run_id = ?6) AND (NOT ?7 OR needs_repair IS NOT NULL)
+  AND run_key < coalesce((SELECT run_key FROM runs WHERE run_id = ?4), CASE WHEN ?4 IS NULL THEN 1 << 62 END)
 ORDER BY run_key DESC LIMIT ?5;
 
 -- name: damaged_runs
@@ -159,7 +170,7 @@ SELECT run_key, run_id, flow_id, flow_version, flow_hash, parent_run_id, status,
 FROM runs INDEXED BY runs_damaged
 WHERE needs_repair IS NOT NULL AND (?1 IS NULL OR flow_id = ?1) AND (?2 IS NULL OR run_id = ?2) AND (?3 IS NULL OR status = ?3)
   AND (?6 IS NULL OR parent_run_id = ?6) AND (NOT ?7 OR needs_repair IS NOT NULL)
-  AND (?4 IS NULL OR run_key < (SELECT run_key FROM runs WHERE run_id = ?4))
+  AND run_key < coalesce((SELECT run_key FROM runs WHERE run_id = ?4), CASE WHEN ?4 IS NULL THEN 1 << 62 END)
 ORDER BY run_key DESC LIMIT ?5;
 
 -- name: leased_runs

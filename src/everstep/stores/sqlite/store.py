@@ -333,15 +333,15 @@ class SqliteStore:
         def claim() -> Claims:
             now = self._clock.now()
             claimed: Claims = []
-            for run_id, lane in self._due.choose(now, flows, apart_from, limit, quotas or {}):
+            for run_id in self._due.choose(now, flows, apart_from, limit, quotas or {}):
                 claimed.append(self._claim(run_id, new_owner(), now, ttl, process))
                 self._waits.settle_due(run_id, now)
-                self._due.note(lane)
             return claimed
 
         with self._lock, plainly(self.path):
             # Looking needs no lock on the file, so workers with nothing to do disturb nobody.
-            if not self._due.choose(self._clock.now(), flows, apart_from, min(limit, 1), quotas or {}):
+            now = self._clock.now()
+            if not self._due.choose(now, flows, apart_from, min(limit, 1), quotas or {}, looks_only=True):
                 return []
             return self._in_transaction(claim)
 
