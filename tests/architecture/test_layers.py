@@ -21,8 +21,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "ports": {"errors", "model"},
     "engine": {"errors", "model", "graph"},
     "runtime": {"errors", "model", "codec", "graph", "engine", "ports"},
-    # Who gets a lease, what may be trimmed and what is left of it is decided once, for all stores.
-    "stores": {"errors", "model", "ports", "engine.leases", "engine.trimming", "codec.records"},
+    # Who gets a lease, whose turn it is, what may be trimmed and what is left of it is decided once.
+    "stores": {
+        *("errors", "model", "ports", "codec.records"),
+        *("engine.leases", "engine.claims", "engine.trimming"),
+    },
     "registry": {"errors", "ports", "stores"},
     "client": {"errors", "model", "codec", "graph", "engine", "ports", "runtime", "registry"},
     # The modules that users import besides `everstep` itself only pass names on.

@@ -27,7 +27,25 @@ POLLING = [
     "untold_waits",
     "has_due",
     "has_waits",
+    "ownerless_priority",
+    "ownerless_group",
+    "ownerless_lane",
+    "waking_priority",
+    "waking_group",
+    "settled_lane",
+    "due_lane",
+    "leased_runs",
+    "live_leases",
+    "set_aside",
 ]
+LISTINGS = {
+    "run_if": "sqlite_autoindex_runs_1",
+    "forks": "runs_by_parent",
+    "runs_of_flow": "runs_by_flow",
+    "runs_of_status": "runs_by_status",
+    "running_runs": "runs_by_lease",
+    "damaged_runs": "runs_damaged",
+}
 
 
 @pytest.fixture
@@ -62,6 +80,13 @@ def test_looking_for_work_reads_no_table_from_end_to_end(path: Path, query: str)
         assert re.search("USING (COVERING )?INDEX|USING INTEGER PRIMARY KEY", step), step
         assert step.startswith("SEARCH") or re.search("runs_signalled|waits_untold", step), step
     assert not [step for step in steps if "TEMP B-TREE" in step]
+
+
+@pytest.mark.parametrize("query", LISTINGS)
+def test_a_narrowed_listing_reads_what_it_is_narrowed_to(path: Path, query: str) -> None:
+    steps = plan_of(path, query)
+    assert LISTINGS[query] in steps[0]
+    assert query == "running_runs" or not [step for step in steps if "TEMP B-TREE" in step]
 
 
 def test_a_listing_of_everything_is_known_to_read_the_whole_table(path: Path) -> None:

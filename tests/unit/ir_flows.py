@@ -168,6 +168,8 @@ shop = Flow(
     max_steps=99,
     max_visits=9,
     max_concurrency=2,
+    max_running=4,
+    max_per_group=1,
 )
 loop = Flow("loop", [choose, again, done], entry="again", durability="off")
 tasks = Flow(

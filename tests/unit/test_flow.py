@@ -331,7 +331,9 @@ def test_inputs_must_be_a_mapping() -> None:
         Flow("f", [double]).check_inputs([1])  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("limit", ["max_steps", "max_visits", "max_concurrency"])
+@pytest.mark.parametrize(
+    "limit", ["max_steps", "max_visits", "max_concurrency", "max_running", "max_per_group"]
+)
 def test_limits_are_whole_numbers(limit: str) -> None:
     for wrong in ("a", 0, 1.5):
         with pytest.raises(BadRequest, match=limit):

@@ -16,6 +16,7 @@ import everstep
 from everstep import Durability, Flow, Host, Node, Profile, Registry, Retry, chain, node, parallel, wait
 from everstep.cli import bench_flows, demo_flow
 from everstep.errors import BadRequest, IrInvalid
+from everstep.graph.flow import COUNTS
 from everstep.graph.ir.check import schema
 from everstep.graph.joins import JoinNode
 from everstep.graph.subflow import Subflow
@@ -48,7 +49,7 @@ def assert_same(one: Flow, two: Flow) -> None:
     """Compare two flows as far as they say anything."""
     assert two.plan.hash == one.plan.hash
     assert two.plan.blueprint == one.plan.blueprint
-    for field in ("name", "version", "entry", "edges", "durability", "channel", "auto_checkpoint", "rules"):
+    for field in ("name", "version", "entry", "edges", "durability", "channel", "rules", *COUNTS):
         assert getattr(two, field) == getattr(one, field)
     assert two.plan.limits == one.plan.limits
     for a, b in zip(one.nodes, two.nodes, strict=True):

@@ -43,6 +43,7 @@ from everstep.runtime.delivery import Deliveries
 from everstep.runtime.events import Event, Listener
 from everstep.runtime.explain import explain
 from everstep.runtime.forking import Edits, fork
+from everstep.runtime.given import Given
 from everstep.runtime.housekeeping import clean_up
 from everstep.runtime.keeper import LeaseKeeper
 from everstep.runtime.migrating import judge_run
@@ -143,15 +144,20 @@ class AsyncHost:
         run_id: str | None = None,
         channel: Mapping[str, Any] | None = None,
         wait: bool = False,
+        priority: int = 0,
+        group: str | None = None,
     ) -> RunResult:
         """Run a flow to its end, or until it halts, with these values in its channel.
 
-        A run that halts waits for answers; `wait` stays with it through its waits.
+        A run that halts waits for answers; `wait` stays with it through its waits. `priority` and `group` are
+        for workers that go on with it.
 
         With the id of an unfinished run it continues that one; with the id of a finished one it returns the
         recorded result and runs nothing. Other inputs than the recorded ones are refused.
         """
-        return self._result(await self._runs.run(flow, inputs, run_id, channel, wait=wait))
+        return self._result(
+            await self._runs.run(flow, Given(inputs, channel, priority, group), run_id, wait=wait)
+        )
 
     async def start(
         self,
@@ -160,9 +166,15 @@ class AsyncHost:
         *,
         run_id: str | None = None,
         channel: Mapping[str, Any] | None = None,
+        priority: int = 0,
+        group: str | None = None,
     ) -> RunInfo:
-        """Accept a run durably and return at once; a worker drives it, or `resume`."""
-        return self._info(await self._runs.start(flow, inputs, run_id, channel))
+        """Accept a run durably and return at once; a worker drives it, or `resume`.
+
+        The higher its `priority`, the sooner. Runs of a flow with the same `group` take turns with those of
+        other groups, and `Flow(max_per_group=...)` says how many of them may be driven at once.
+        """
+        return self._info(await self._runs.start(flow, Given(inputs, channel, priority, group), run_id))
 
     async def resume(
         self, run_id: str, flow: Flow, *, start: str | None = None, wait: bool = False, at_once: bool = False

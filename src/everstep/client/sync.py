@@ -196,17 +196,19 @@ class Host:
         run_id: str | None = None,
         channel: Mapping[str, Any] | None = None,
         wait: bool = False,
+        priority: int = 0,
+        group: str | None = None,
     ) -> RunResult:
         """Run a flow to its end, or until it halts, with these values in its channel.
 
-        A run that halts waits for answers; `wait` stays with it through its waits.
+        A run that halts waits for answers; `wait` stays with it through its waits. `priority` and `group` are
+        for workers that go on with it.
 
         With the id of an unfinished run it continues that one; with the id of a finished one it returns the
         recorded result and runs nothing. Other inputs than the recorded ones are refused.
         """
-        return self._lanes.call(
-            lambda host: host.run(flow, inputs, run_id=run_id, channel=channel, wait=wait)
-        )
+        about: dict[str, Any] = {"channel": channel, "priority": priority, "group": group}
+        return self._lanes.call(lambda host: host.run(flow, inputs, run_id=run_id, wait=wait, **about))
 
     def start(
         self,
@@ -215,9 +217,16 @@ class Host:
         *,
         run_id: str | None = None,
         channel: Mapping[str, Any] | None = None,
+        priority: int = 0,
+        group: str | None = None,
     ) -> RunInfo:
-        """Accept a run durably and return at once; a worker drives it, or `resume`."""
-        return self._lanes.call(lambda host: host.start(flow, inputs, run_id=run_id, channel=channel))
+        """Accept a run durably and return at once; a worker drives it, or `resume`.
+
+        The higher its `priority`, the sooner. Runs of a flow with the same `group` take turns with those of
+        other groups, and `Flow(max_per_group=...)` says how many of them may be driven at once.
+        """
+        about: dict[str, Any] = {"channel": channel, "priority": priority, "group": group}
+        return self._lanes.call(lambda host: host.start(flow, inputs, run_id=run_id, **about))
 
     def resume(
         self, run_id: str, flow: Flow, *, start: str | None = None, wait: bool = False, at_once: bool = False

@@ -293,6 +293,12 @@ class RunInfo:
         self.is_driven = is_driven
         """True if a live process holds its lease."""
         self.is_cancelling = row.signal is not None
+        self.priority = row.priority
+        """The higher, the sooner workers take it."""
+        self.group: str | None = row.group
+        """With whom it takes turns."""
+        self.needs_repair: str | None = row.needs_repair
+        """Why workers leave it alone, if it was found damaged."""
 
     @property
     def duration(self) -> timedelta | None:

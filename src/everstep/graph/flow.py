@@ -23,6 +23,8 @@ from everstep.graph.subflow import Subflow
 from everstep.graph.wiring import Layout, Wired, flatten
 from everstep.model.durability import Durability
 
+COUNTS = ("max_steps", "max_visits", "max_concurrency", "max_running", "max_per_group", "auto_checkpoint")
+
 
 class Flow:
     """A definition: nodes, and edges inferred from the names they read and write, or drawn with `>>` and `|`.
@@ -51,6 +53,8 @@ class Flow:
         max_steps: int = 10_000,
         max_visits: int | None = None,
         max_concurrency: int | None = None,
+        max_running: int | None = None,
+        max_per_group: int | None = None,
         auto_checkpoint: int | None = None,
         registry: Registry | None = None,
         profiles: Mapping[str, Mapping[str, Any] | Profile] | None = None,
@@ -77,6 +81,10 @@ class Flow:
         self.max_steps = max_steps
         self.max_visits = max_visits
         self.max_concurrency = max_concurrency
+        self.max_running = max_running
+        """How many of its runs all workers together may drive at once."""
+        self.max_per_group = max_per_group
+        """The same for the runs of each group."""
         listed = (entry,) if isinstance(entry, (str, Node)) else tuple(entry)
         self.entry = tuple(e.name if isinstance(e, Node) else e for e in listed)
         self._check_numbers()
@@ -111,7 +119,7 @@ class Flow:
         return list(plan_problems(self.plan))
 
     def _check_numbers(self) -> None:
-        for field in ("max_steps", "max_visits", "max_concurrency", "auto_checkpoint"):
+        for field in COUNTS:
             limit = getattr(self, field)
             if limit is not None and (not isinstance(limit, int) or limit < 1):
                 raise BadRequest(

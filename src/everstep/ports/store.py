@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
@@ -10,6 +10,7 @@ from typing import Protocol, runtime_checkable
 import msgspec
 
 from everstep.model.enums import Status
+from everstep.model.fleet import Quota, WorkerRow
 from everstep.model.leases import Lease, Process
 from everstep.model.records import ArtifactRef
 from everstep.model.waits import SettledBy, WaitChange, WaitRow, WaitStatus
@@ -33,6 +34,10 @@ class Admission(msgspec.Struct, frozen=True, kw_only=True):
     """Who has the first lease; none admits the run without one, at epoch 0."""
     ttl: timedelta
     process: Process | None
+    priority: int = 0
+    """The higher, the sooner workers take it."""
+    group: str | None = None
+    """Runs of the flow with the same one take turns with the others, and may have a quota of their own."""
 
 
 class Adoption(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,6 +131,10 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     """Records with a smaller sequence are stubs."""
     adopted_at: int | None = None
     """The sequence of the last put with which the run went over to another version of its flow."""
+    priority: int = 0
+    group: str | None = None
+    needs_repair: str | None = None
+    """Why workers leave the run alone: it was found damaged."""
 
     @property
     def first(self) -> int:
@@ -141,6 +150,8 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
     status: Status | None = None
     parent_run_id: str | None = None
     """Only the forks of this run."""
+    needs_repair: bool = False
+    """Only runs that were found damaged."""
     limit: int = 100
     before: str | None = None
     """Continue a listing: only runs admitted before this one."""
@@ -219,7 +230,7 @@ class CheckpointStore(Protocol):
         """Claim the run, or raise `LeaseConflict` while another's lease holds.
 
         `void_epoch` names an epoch whose owner the claimant knows to be dead: that one may be taken over
-        before it expires.
+        before it expires. Who claims a run by name may drive it even if it was set aside; it no longer is.
         """
 
     async def renew(self, leases: Sequence[Lease], ttl: timedelta) -> list[Lease | Verdict]:
@@ -275,13 +286,42 @@ class CheckpointStore(Protocol):
         process: Process | None,
         limit: int,
         apart_from: Collection[str] = (),
+        quotas: Mapping[str, Quota] | None = None,
     ) -> list[tuple[RunRow, Lease]]:
-        """Claim runs of these flows that somebody should drive, in one go, the longest due first.
+        """Claim runs of these flows that somebody should drive, in one go.
 
         A flow is named with its hash. Those runs are: halted with a wait that is settled or due, running
-        without a lease that holds, and unfinished with a signal that nobody answers. Waits that are due are
-        settled on the way.
+        without a lease that holds, and unfinished with a signal that nobody answers; none that was set aside.
+        Waits that are due are settled on the way. `engine.claims` says which come first: the highest
+        priority, flows and groups in turn, the longest due.
+
+        `quotas` are by the name of a flow. No claim makes more leases hold than they allow, however many
+        clients claim at once: every lease of the flow counts that holds, whoever has it.
         """
+
+    async def leased(self, owners: Collection[str] | None = None) -> list[RunRow]:
+        """Return the runs whose lease holds; with `owners`, those that they hold.
+
+        Whoever lost the reply to a claim finds out like this what it got.
+        """
+
+    async def set_aside(self, run_id: str, *, epoch: int, reason: str) -> bool:
+        """Mark a damaged run, so that workers leave it alone until somebody claims it by name.
+
+        False if it was claimed since that epoch, or has ended. A lease of that epoch is given back.
+        """
+
+    async def report(self, worker: WorkerRow, ttl: timedelta) -> None:
+        """Keep what a worker says of itself until it says so again, leaves, or `ttl` is over.
+
+        That counts by the store's clock. It need not show in `changes`.
+        """
+
+    async def leave(self, worker_id: str) -> None:
+        """Forget a worker."""
+
+    async def workers(self) -> list[WorkerRow]:
+        """Return the workers that are alive, the longest serving first."""
 
     async def next_due(self, *, after: datetime | None = None) -> datetime | None:
         """Return when the next wait of a halted run is due by the store's own scheduler.
@@ -318,6 +358,9 @@ class BlockingStore(Protocol):
 
     def release_blocking(self, lease: Lease) -> None:
         """Give a lease back, from where leases are prolonged."""
+
+    def report_blocking(self, worker: WorkerRow, ttl: timedelta) -> None:
+        """Keep what a worker says of itself, from where leases are prolonged."""
 
 
 class CheckpointBlobStore(Protocol):

@@ -163,6 +163,8 @@ def _commit(
         owner=None,
         ttl=Durability().lease_ttl,
         process=None,
+        priority=parent.priority,
+        group=parent.group,
     )
     return Commit(
         run_id=new_id,

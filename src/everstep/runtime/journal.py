@@ -63,6 +63,8 @@ class Identity(NamedTuple):
     blueprint: bytes
     parent_run_id: str | None = None
     source: str | None = None
+    priority: int = 0
+    group: str | None = None
 
 
 class Journal:
@@ -174,6 +176,8 @@ class Journal:
             owner=owner,
             ttl=ttl,
             process=process if owner is not None else None,
+            priority=flow.priority,
+            group=flow.group,
         )
         self.lease = Lease(self.run_id, owner or "", 1 if owner else 0, now + ttl, process)
         return await self._put(record, Status.RUNNING, admission=admission)

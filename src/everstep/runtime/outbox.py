@@ -158,6 +158,8 @@ def _admission(
         owner=None,
         ttl=Durability().lease_ttl,
         process=None,
+        priority=parent.priority,
+        group=parent.group,
     )
     return Commit(
         run_id=opening.run_id,

@@ -28,11 +28,10 @@ from everstep.model.waits import WaitRow
 from everstep.ports.store import RunRow, Signal, Verdict
 from everstep.runtime.announce import announce, call_off
 from everstep.runtime.answers import open_waits
-from everstep.runtime.aside import write_aside
 from everstep.runtime.claiming import claim
-from everstep.runtime.desk import first_values
 from everstep.runtime.drive import Drive
 from everstep.runtime.events import Event, EventKind, tell
+from everstep.runtime.given import Given, draft_run
 from everstep.runtime.history import views
 from everstep.runtime.journal import Identity, Journal
 from everstep.runtime.keeper import LeaseKeeper
@@ -82,30 +81,16 @@ class Runs:
     def close(self) -> None:
         self.keeper.close()
 
-    async def run(
-        self,
-        flow: Flow,
-        inputs: Mapping[str, Any] | None,
-        run_id: str | None,
-        channel: Mapping[str, Any] | None = None,
-        *,
-        wait: bool = False,
-    ) -> Outcome:
+    async def run(self, flow: Flow, given: Given, run_id: str | None, *, wait: bool = False) -> Outcome:
         """Start a run, continue it if it is unfinished, or return what it came to if it has ended."""
         flow = preflight(flow, self._services)
         if run_id is not None:
             check_run_id(run_id)
         async with self._services.turn():
-            outcome = await self._run(flow, inputs, run_id, channel)
+            outcome = await self._run(flow, given, run_id)
         return await stay(self._services, self, outcome, flow) if wait else outcome
 
-    async def start(
-        self,
-        flow: Flow,
-        inputs: Mapping[str, Any] | None,
-        run_id: str | None,
-        channel: Mapping[str, Any] | None = None,
-    ) -> RunRow:
+    async def start(self, flow: Flow, given: Given, run_id: str | None) -> RunRow:
         """Accept a run durably, for others to drive. One that was accepted before is left as it is."""
         flow = preflight(flow, self._services)
         if flow.durability.mode is Mode.OFF:
@@ -114,37 +99,29 @@ class Runs:
                 fix="Use host.run, or another durability.",
             )
         run_id = self._services.ids.new_id() if run_id is None else check_run_id(run_id)
-        given = dict(inputs or {})
-        flow.check_inputs({} if inputs is None else inputs, channel)
-        journal, _, _, drafts = await self._draft_run(flow, given, channel, run_id)
+        inputs = given.check(flow)
+        journal, _, _, drafts = await draft_run(self._services, flow, given, run_id)
         verdict = await journal.admit(drafts, None)
         row = await self.row(run_id)
         if verdict is Verdict.EXISTS:
             await check_same_flow(self, row, flow)
-            await check_same_inputs(self._services, self, row, flow, drafts, given)
+            await check_same_inputs(self._services, self, row, flow, drafts, inputs)
         return row
 
-    async def _run(
-        self,
-        flow: Flow,
-        inputs: Mapping[str, Any] | None,
-        run_id: str | None,
-        channel: Mapping[str, Any] | None,
-    ) -> Outcome:
+    async def _run(self, flow: Flow, given: Given, run_id: str | None) -> Outcome:
         row = None
-        if inputs is None and run_id is not None and flow.durability.mode is not Mode.OFF:
+        if given.inputs is None and run_id is not None and flow.durability.mode is not Mode.OFF:
             row = await self._services.store.run(run_id)
         if row is None:
-            flow.check_inputs({} if inputs is None else inputs, channel)
-            given = dict(inputs or {})
-            started = await self._start(flow, given, channel, run_id or self._services.ids.new_id())
+            inputs = given.check(flow)
+            started = await self._start(flow, given, run_id or self._services.ids.new_id())
             if isinstance(started, Outcome):
                 return started
             assert run_id is not None
             row = await self._services.store.run(run_id)
             assert row is not None
             await check_same_flow(self, row, flow)
-            await check_same_inputs(self._services, self, row, flow, started, given)
+            await check_same_inputs(self._services, self, row, flow, started, inputs)
         else:
             await check_same_flow(self, row, flow)
         if row.status.is_final:
@@ -309,12 +286,10 @@ class Runs:
 
     # -- starting and continuing --------------------------------------------------------------------------
 
-    async def _start(
-        self, flow: Flow, inputs: dict[str, Any], channel: Mapping[str, Any] | None, run_id: str
-    ) -> Outcome | tuple[Slot, ...]:
+    async def _start(self, flow: Flow, given: Given, run_id: str) -> Outcome | tuple[Slot, ...]:
         """Admit and drive a run; if its id is taken, return the encoded inputs instead."""
         services = self._services
-        journal, state, space, drafts = await self._draft_run(flow, inputs, channel, run_id)
+        journal, state, space, drafts = await draft_run(services, flow, given, run_id)
         try:
             verdict = await journal.admit(drafts, services.ids.new_id())
         except BaseException:
@@ -326,23 +301,6 @@ class Runs:
             return drafts
         self._emit("run_started", run_id, {"flow": flow.name})
         return await self._drive(flow, journal, state, space)
-
-    async def _draft_run(
-        self, flow: Flow, inputs: dict[str, Any], channel: Mapping[str, Any] | None, run_id: str
-    ) -> tuple[Journal, RunState, ValueSpace, tuple[Slot, ...]]:
-        """Encode what a run begins with; large values are written aside."""
-        services = self._services
-        state = RunState(flow.plan)
-        blobs = services.blobs if flow.durability.mode is not Mode.OFF else None
-        space = ValueSpace(services.values, blobs, flow.durability.blob_threshold)
-        drafts = tuple(space.draft(state, name, value) for name, value in inputs.items())
-        if channel:
-            drafts += tuple(first_values(state, space, services.clock, channel, flow.channel))
-        for draft in drafts:
-            if draft.spill is not None:
-                await write_aside(services, space, draft)
-        journal = Journal(services, _identity(flow, run_id), flow.durability, state, space)
-        return journal, state, space, drafts
 
     async def _continue(
         self,
@@ -509,8 +467,3 @@ def _is_over(row: RunRow, start: str | None, *, reopens: bool) -> bool:
 
 def _ends_waits(status: Status) -> bool:
     return status in (Status.COMPLETED, Status.CANCELLED)
-
-
-def _identity(flow: Flow, run_id: str) -> Identity:
-    plan = flow.plan
-    return Identity(run_id, flow.name, flow.version, plan.hash, plan.blueprint, source=flow.source)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 
@@ -13,9 +13,11 @@ import msgspec
 
 from everstep.codec.records import digest_of
 from everstep.engine import leases
+from everstep.engine.claims import Lane, Room, Turns, choose
 from everstep.engine.trimming import check_trim
 from everstep.errors import RunNotFound, StateCorrupted
 from everstep.model.enums import Status
+from everstep.model.fleet import Quota, WorkerRow
 from everstep.model.leases import Lease, Process
 from everstep.model.records import ArtifactRef
 from everstep.model.waits import SettledBy, WaitChange, WaitRow, WaitStatus
@@ -35,6 +37,8 @@ from everstep.stores.memory_waits import EARLIEST, MemoryWaits
 
 Waits = list[WaitRow]
 Hashes = list[str]
+Runs = list[RunRow]
+Workers = list[WorkerRow]
 
 
 class _Run:
@@ -62,6 +66,8 @@ class MemoryData:
         self.running: dict[str, None] = {}
         """The runs that are running, in order of admission."""
         self.signalled: dict[str, None] = {}
+        self.workers: dict[str, tuple[WorkerRow, datetime]] = {}
+        """What they said of themselves, and until when that counts."""
         self.writes = 0
 
 
@@ -73,6 +79,7 @@ class MemoryStore:
     def __init__(self, clock: Clock, data: MemoryData | None = None) -> None:
         self._clock = clock
         self._data = data or MemoryData()
+        self._turns = Turns()
 
     async def put(self, commits: Sequence[Commit]) -> list[Verdict]:
         return self.put_blocking(commits)
@@ -153,6 +160,8 @@ class MemoryStore:
             checkpoints=0,
             lease=lease,
             forked_at=admission.forked_at,
+            priority=admission.priority,
+            group=admission.group,
         )
 
     def _follow(self, run: _Run, commit: Commit) -> None:
@@ -253,7 +262,7 @@ class MemoryStore:
         )
         run.epoch = granted.epoch
         run.claimed_at_sequence = run.row.checkpoints
-        run.row = msgspec.structs.replace(run.row, lease=granted)
+        run.row = msgspec.structs.replace(run.row, lease=granted, needs_repair=None)
         return granted
 
     async def claim_due(
@@ -265,23 +274,39 @@ class MemoryStore:
         process: Process | None,
         limit: int,
         apart_from: Collection[str] = (),
+        quotas: Mapping[str, Quota] | None = None,
     ) -> list[tuple[RunRow, Lease]]:
         with self._data.lock:
             now = self._clock.now()
             since: dict[str, datetime] = {}
             for run_id, at in self._due(now):
                 row = self._data.runs[run_id].row
-                is_held = row.lease is not None and row.lease.expires_at > now
-                if (row.flow_id, row.flow_hash) in flows and run_id not in apart_from and not is_held:
+                is_mine = (row.flow_id, row.flow_hash) in flows and run_id not in apart_from
+                if is_mine and not _is_held(row, now) and row.needs_repair is None:
                     since[run_id] = min(at, since.get(run_id, at))
             claimed = []
-            for run_id in sorted(since, key=since.__getitem__)[: max(limit, 0)]:
+            lanes, room = self._lanes(since), Room(quotas or {}, self._live(now) if quotas else {})
+            for run_id, lane in list(choose(lanes, limit=limit, room=room, turns=self._turns)):
+                self._turns.note(lane)
                 run = self._data.runs[run_id]
                 lease = self._claim(run, new_owner(), ttl, process)
                 self._data.waits.fire(run_id, now)
                 claimed.append((run.row, lease))
             self._data.writes += bool(claimed)
             return claimed
+
+    def _lanes(self, since: Mapping[str, datetime]) -> Iterator[Lane]:
+        lanes: dict[tuple[int, str, str], list[str]] = {}
+        for run_id in sorted(since, key=since.__getitem__):
+            row = self._data.runs[run_id].row
+            lanes.setdefault((row.priority, row.flow_id, row.group or ""), []).append(run_id)
+        return (Lane(*key, run_ids) for key, run_ids in lanes.items())
+
+    def _live(self, now: datetime) -> Counter[tuple[str, str]]:
+        return Counter((row.flow_id, row.group or "") for row in self._held(now))
+
+    def _held(self, now: datetime) -> Iterator[RunRow]:
+        return (run.row for run in self._data.runs.values() if _is_held(run.row, now))
 
     def _due(self, now: datetime) -> Iterator[tuple[str, datetime]]:
         """Yield runs that somebody should drive unless somebody does, and since when."""
@@ -318,6 +343,39 @@ class MemoryStore:
             if run is not None and run.row.lease is not None and run.row.lease.epoch == lease.epoch:
                 run.row = msgspec.structs.replace(run.row, lease=None)
 
+    async def leased(self, owners: Collection[str] | None = None) -> Runs:
+        with self._data.lock:
+            rows = list(self._held(self._clock.now()))
+        return [row for row in rows if owners is None or (row.lease and row.lease.owner in owners)]
+
+    async def set_aside(self, run_id: str, *, epoch: int, reason: str) -> bool:
+        with self._writing():
+            run = self._data.runs.get(run_id)
+            if run is None or run.epoch != epoch or run.row.status.is_final:
+                return False
+            run.row = msgspec.structs.replace(run.row, lease=None, needs_repair=reason)
+            return True
+
+    async def report(self, worker: WorkerRow, ttl: timedelta) -> None:
+        self.report_blocking(worker, ttl)
+
+    def report_blocking(self, worker: WorkerRow, ttl: timedelta) -> None:
+        with self._data.lock:
+            now, workers = self._clock.now(), self._data.workers
+            for gone in [worker_id for worker_id, (_, until) in workers.items() if until <= now]:
+                del workers[gone]
+            workers[worker.worker_id] = (msgspec.structs.replace(worker, seen_at=now), now + ttl)
+
+    async def leave(self, worker_id: str) -> None:
+        with self._data.lock:
+            self._data.workers.pop(worker_id, None)
+
+    async def workers(self) -> Workers:
+        with self._data.lock:
+            now = self._clock.now()
+            alive = [worker for worker, until in self._data.workers.values() if until > now]
+        return sorted(alive, key=lambda worker: (worker.started_at, worker.worker_id))
+
     async def run(self, run_id: str) -> RunRow | None:
         with self._data.lock:
             run = self._data.runs.get(run_id)
@@ -336,6 +394,7 @@ class MemoryStore:
             and wanted.run_id in (None, row.run_id)
             and wanted.status in (None, row.status)
             and wanted.parent_run_id in (None, row.parent_run_id)
+            and (row.needs_repair is not None or not wanted.needs_repair)
         ][: wanted.limit]
 
     async def blueprint(self, flow_hash: str) -> bytes | None:
@@ -428,6 +487,10 @@ class MemoryStore:
             return self._data.blobs[ref.key]
         except KeyError:
             raise StateCorrupted(f"artifact {ref.key} is missing from memory.") from None
+
+
+def _is_held(row: RunRow, now: datetime) -> bool:
+    return row.lease is not None and row.lease.expires_at > now
 
 
 def _unknown(run_id: str) -> RunNotFound:

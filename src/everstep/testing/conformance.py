@@ -19,7 +19,9 @@ import pytest
 
 _PARTS = [
     f"{__name__}_{part}"
-    for part in ("adoption", "client", "clients", "crash", "due", "forks", "leases", "records", "waits")
+    for part in (
+        *("adoption", "client", "clients", "crash", "due", "fleet", "forks", "leases", "records", "waits"),
+    )
 ]
 # Before the imports below, or a failed assertion of the suite shows no values.
 pytest.register_assert_rewrite(*(part for part in _PARTS if part not in sys.modules))
@@ -29,6 +31,7 @@ from everstep.testing.conformance_client import StoreKit  # noqa: E402
 from everstep.testing.conformance_clients import Blobs, Listing, TwoClients  # noqa: E402
 from everstep.testing.conformance_crash import Crashes  # noqa: E402
 from everstep.testing.conformance_due import Changes, Due, Endings  # noqa: E402
+from everstep.testing.conformance_fleet import Holding, Quotas, Repairs, Turns, Workers  # noqa: E402
 from everstep.testing.conformance_forks import Forks, Trimming  # noqa: E402
 from everstep.testing.conformance_leases import Fencing, Leases, Signals  # noqa: E402
 from everstep.testing.conformance_records import Atomicity, LostReplies, Records, UglyValues  # noqa: E402
@@ -55,6 +58,11 @@ GROUPS = (
     Due,
     Endings,
     Changes,
+    Turns,
+    Quotas,
+    Holding,
+    Repairs,
+    Workers,
     Adoptions,
     Crashes,
 )
@@ -80,6 +88,11 @@ class StoreConformance(
     Due,
     Endings,
     Changes,
+    Turns,
+    Quotas,
+    Holding,
+    Repairs,
+    Workers,
     Adoptions,
     Crashes,
 ):

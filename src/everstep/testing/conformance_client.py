@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
@@ -12,6 +12,7 @@ from uuid import uuid4
 import pytest
 
 from everstep.model.enums import Status
+from everstep.model.fleet import Quota, WorkerRow
 from everstep.model.leases import Lease, Process
 from everstep.model.waits import SettledBy, WaitChange, WaitRow
 from everstep.ports.store import (
@@ -59,6 +60,8 @@ class Chain:
     forked_at: int | None = None
     base: str | None = None
     has_lease: bool = True
+    priority: int = 0
+    group: str | None = None
     epoch: int = 1
     head: Commit | None = None
 
@@ -75,6 +78,8 @@ class Chain:
             owner=self.owner if self.has_lease else None,
             ttl=TTL,
             process=self.process,
+            priority=self.priority,
+            group=self.group,
         )
         fields: dict[str, Any] = {
             "run_id": self.run_id,
@@ -228,17 +233,21 @@ class Client:
         *,
         flows: Collection[str] = ("0" * 64,),
         flow_id: str = "flow",
+        names: Collection[str] = (),
         apart_from: Collection[str] = (),
         new_owner: Callable[[], str] = lambda: str(uuid4()),
         process: Process | None = None,
+        quotas: Mapping[str, Quota] | None = None,
     ) -> list[tuple[RunRow, Lease]]:
+        """Claim what is due of one flow by its hashes, or of several by their names."""
         work = self.store.claim_due(
-            flows=[(flow_id, flow_hash) for flow_hash in flows],
+            flows=[(name, flow_hash) for name in names or [flow_id] for flow_hash in flows],
             new_owner=new_owner,
             ttl=TTL,
             process=process,
             limit=limit,
             apart_from=apart_from,
+            quotas=quotas,
         )
         return self.call(work)
 
@@ -248,6 +257,18 @@ class Client:
 
     def next_due(self, after: datetime | None = None) -> datetime | None:
         return self.call(self.store.next_due(after=after))
+
+    def leased(self, owners: Collection[str] | None = None) -> list[str]:
+        return [row.run_id for row in self.call(self.store.leased(owners))]
+
+    def set_aside(self, run_id: str, epoch: int, reason: str = "a record is damaged") -> bool:
+        return self.call(self.store.set_aside(run_id, epoch=epoch, reason=reason))
+
+    def report(self, worker: WorkerRow, ttl: timedelta = TTL) -> None:
+        self.call(self.store.report(worker, ttl))
+
+    def workers(self) -> list[WorkerRow]:
+        return self.call(self.store.workers())
 
     def row(self, run_id: str) -> RunRow:
         found = self.call(self.store.run(run_id))

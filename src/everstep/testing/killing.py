@@ -18,13 +18,14 @@ import os
 import signal
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
 from everstep.errors import StoreUnavailable
+from everstep.model.fleet import Quota, WorkerRow
 from everstep.model.leases import Lease, Process
 from everstep.model.records import ArtifactRef
 from everstep.model.waits import SettledBy, WaitChange, WaitRow
@@ -170,7 +171,7 @@ def killing(opened: Opened, *, at: int | str | None = None, by: Points | None = 
 
 
 class KillingStore:
-    """A store whose every write is surrounded by points. Reads pass through."""
+    """A store whose every write is surrounded by points. Reads, and what workers report, pass through."""
 
     def __init__(self, store: CheckpointStore, killer: Points) -> None:
         self._store = store
@@ -233,6 +234,7 @@ class KillingStore:
         process: Process | None,
         limit: int,
         apart_from: Collection[str] = (),
+        quotas: Mapping[str, Quota] | None = None,
     ) -> list[tuple[RunRow, Lease]]:
         with self._killer.write("claim_due"):
             return await self._store.claim_due(
@@ -242,7 +244,24 @@ class KillingStore:
                 process=process,
                 limit=limit,
                 apart_from=apart_from,
+                quotas=quotas,
             )
+
+    async def set_aside(self, run_id: str, *, epoch: int, reason: str) -> bool:
+        with self._killer.write("set_aside"):
+            return await self._store.set_aside(run_id, epoch=epoch, reason=reason)
+
+    async def report(self, worker: WorkerRow, ttl: timedelta) -> None:
+        await self._store.report(worker, ttl)
+
+    async def leave(self, worker_id: str) -> None:
+        await self._store.leave(worker_id)
+
+    async def workers(self) -> list[WorkerRow]:
+        return await self._store.workers()
+
+    async def leased(self, owners: Collection[str] | None = None) -> list[RunRow]:
+        return await self._store.leased(owners)
 
     async def ack(self, run_id: str) -> None:
         with self._killer.write("ack"):
@@ -317,6 +336,9 @@ class BlockingKillingStore(KillingStore):
     def release_blocking(self, lease: Lease) -> None:
         with self._killer.write("release_lease"):
             self._blocking.release_blocking(lease)
+
+    def report_blocking(self, worker: WorkerRow, ttl: timedelta) -> None:
+        self._blocking.report_blocking(worker, ttl)
 
 
 class KillingBlobs:

@@ -106,6 +106,8 @@ class Reader(Generic[F]):
                 max_steps=limits.get("max_steps", 10_000),
                 max_visits=limits.get("max_visits"),
                 max_concurrency=limits.get("max_concurrency"),
+                max_running=limits.get("max_running"),
+                max_per_group=limits.get("max_per_group"),
                 auto_checkpoint=policies.get("auto_checkpoint"),
                 **options,
             )

@@ -103,6 +103,8 @@ class Writer:
                     "max_steps": flow.max_steps,
                     "max_visits": flow.max_visits,
                     "max_concurrency": flow.max_concurrency,
+                    "max_running": flow.max_running,
+                    "max_per_group": flow.max_per_group,
                 },
                 "auto_checkpoint": flow.auto_checkpoint,
                 "rules": [self._named(rule, f"@rules/{k}") for k, rule in enumerate(flow.rules)],

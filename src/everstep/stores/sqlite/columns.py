@@ -11,7 +11,7 @@ from everstep.errors import StateCorrupted
 from everstep.model.enums import Status
 from everstep.model.leases import Lease, Process
 from everstep.model.waits import SettledBy, WaitRow, WaitStatus
-from everstep.ports.store import RunRow, Signal, StoredRecord
+from everstep.ports.store import Admission, Commit, RunRow, Signal, StoredRecord
 
 SPAN = 1 << 32
 """How many positions each run has in the table of checkpoints."""
@@ -39,6 +39,27 @@ def process_text(process: Process | None) -> str | None:
     return None if process is None else msgspec.json.encode(process).decode()
 
 
+def admission_values(commit: Commit, admission: Admission, expires_at: datetime | None) -> tuple[Any, ...]:
+    """Return the row of a run that begins."""
+    return (
+        commit.run_id,
+        admission.flow_id,
+        admission.flow_version,
+        admission.flow_hash,
+        admission.parent_run_id,
+        Status.RUNNING.value,
+        to_int(admission.created_at),
+        commit.epoch,
+        admission.owner,
+        to_int(expires_at),
+        process_text(admission.process),
+        commit.sequence,
+        admission.forked_at,
+        admission.priority,
+        admission.group or "",
+    )
+
+
 def run_row(row: tuple[Any, ...]) -> RunRow:
     try:
         return _read_run(row)
@@ -49,7 +70,7 @@ def run_row(row: tuple[Any, ...]) -> RunRow:
 def _read_run(row: tuple[Any, ...]) -> RunRow:
     key, run_id, flow_id, flow_version, flow_hash, parent, status, created, ended = row[:9]
     epoch, owner, expires, process, takeovers, _, signal, acked = row[9:17]
-    forked_at, trimmed_before, adopted_at, head = row[17:]
+    forked_at, trimmed_before, adopted_at, priority, group, needs_repair, head = row[17:]
     lease = None
     if owner is not None:
         held_by = msgspec.json.decode(process, type=Process) if process is not None else None
@@ -70,6 +91,9 @@ def _read_run(row: tuple[Any, ...]) -> RunRow:
         forked_at=forked_at,
         trimmed_before=trimmed_before,
         adopted_at=adopted_at,
+        priority=priority,
+        group=group or None,
+        needs_repair=needs_repair,
     )
 
 

@@ -27,8 +27,8 @@ WHERE run_key = ?1;
 
 -- name: admit
 INSERT INTO runs (run_id, flow_id, flow_version, flow_hash, parent_run_id, status, created_at,
-                  epoch, owner, expires_at, process, claimed_sequence, forked_at)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)
+                  epoch, owner, expires_at, process, claimed_sequence, forked_at, priority, run_group)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)
 ON CONFLICT DO NOTHING;
 
 -- name: first_put
@@ -91,33 +91,115 @@ WHERE position BETWEEN ?1 AND ?2 AND keyframe ORDER BY position DESC LIMIT 1;
 -- name: run
 SELECT run_key, run_id, flow_id, flow_version, flow_hash, parent_run_id, status, created_at, ended_at,
        epoch, owner, expires_at, process, takeovers, claimed_sequence, signal, acked_at, forked_at, trimmed_before,
-       adopted_at,
+       adopted_at, priority, run_group, needs_repair,
        (SELECT max(position) FROM checkpoints WHERE position BETWEEN run_key << 32 AND (run_key + 1 << 32) - 1)
 FROM runs WHERE run_id = ?1;
 
 -- name: runs
 SELECT run_key, run_id, flow_id, flow_version, flow_hash, parent_run_id, status, created_at, ended_at,
        epoch, owner, expires_at, process, takeovers, claimed_sequence, signal, acked_at, forked_at, trimmed_before,
-       adopted_at,
+       adopted_at, priority, run_group, needs_repair,
        (SELECT max(position) FROM checkpoints WHERE position BETWEEN run_key << 32 AND (run_key + 1 << 32) - 1)
 FROM runs
 WHERE (?1 IS NULL OR flow_id = ?1) AND (?2 IS NULL OR run_id = ?2) AND (?3 IS NULL OR status = ?3)
-  AND (?4 IS NULL OR run_key < (SELECT run_key FROM runs WHERE run_id = ?4))
+  AND (?6 IS NULL OR parent_run_id = ?6) AND (NOT ?7 OR needs_repair IS NOT NULL)
+  AND run_key < coalesce((SELECT run_key FROM runs WHERE run_id = ?4), CASE WHEN ?4 IS NULL THEN 1 << 62 END)
 ORDER BY run_key DESC LIMIT ?5;
 
 -- name: forks
--- Apart from the above, so that the index on the parent is used.
+-- Apart from the above, as are the next, so that an index is used.
 SELECT run_key, run_id, flow_id, flow_version, flow_hash, parent_run_id, status, created_at, ended_at,
        epoch, owner, expires_at, process, takeovers, claimed_sequence, signal, acked_at, forked_at, trimmed_before,
-       adopted_at,
+       adopted_at, priority, run_group, needs_repair,
        (SELECT max(position) FROM checkpoints WHERE position BETWEEN run_key << 32 AND (run_key + 1 << 32) - 1)
 FROM runs
 WHERE parent_run_id = ?6 AND (?1 IS NULL OR flow_id = ?1) AND (?2 IS NULL OR run_id = ?2) AND (?3 IS NULL OR status = ?3)
-  AND (?4 IS NULL OR run_key < (SELECT run_key FROM runs WHERE run_id = ?4))
+  AND (?6 IS NULL OR parent_run_id = ?6) AND (NOT ?7 OR needs_repair IS NOT NULL)
+  AND run_key < coalesce((SELECT run_key FROM runs WHERE run_id = ?4), CASE WHEN ?4 IS NULL THEN 1 << 62 END)
 ORDER BY run_key DESC LIMIT ?5;
 
+-- name: run_if
+SELECT run_key, run_id, flow_id, flow_version, flow_hash, parent_run_id, status, created_at, ended_at,
+       epoch, owner, expires_at, process, takeovers, claimed_sequence, signal, acked_at, forked_at, trimmed_before,
+       adopted_at, priority, run_group, needs_repair,
+       (SELECT max(position) FROM checkpoints WHERE position BETWEEN run_key << 32 AND (run_key + 1 << 32) - 1)
+FROM runs
+WHERE run_id = ?2 AND (?1 IS NULL OR flow_id = ?1) AND (?2 IS NULL OR run_id = ?2) AND (?3 IS NULL OR status = ?3)
+  AND (?6 IS NULL OR parent_run_id = ?6) AND (NOT ?7 OR needs_repair IS NOT NULL)
+  AND run_key < coalesce((SELECT run_key FROM runs WHERE run_id = ?4), CASE WHEN ?4 IS NULL THEN 1 << 62 END)
+ORDER BY run_key DESC LIMIT ?5;
+
+-- name: runs_of_flow
+SELECT run_key, run_id, flow_id, flow_version, flow_hash, parent_run_id, status, created_at, ended_at,
+       epoch, owner, expires_at, process, takeovers, claimed_sequence, signal, acked_at, forked_at, trimmed_before,
+       adopted_at, priority, run_group, needs_repair,
+       (SELECT max(position) FROM checkpoints WHERE position BETWEEN run_key << 32 AND (run_key + 1 << 32) - 1)
+FROM runs INDEXED BY runs_by_flow
+WHERE flow_id = ?1 AND (?1 IS NULL OR flow_id = ?1) AND (?2 IS NULL OR run_id = ?2) AND (?3 IS NULL OR status = ?3)
+  AND (?6 IS NULL OR parent_run_id = ?6) AND (NOT ?7 OR needs_repair IS NOT NULL)
+  AND run_key < coalesce((SELECT run_key FROM runs WHERE run_id = ?4), CASE WHEN ?4 IS NULL THEN 1 << 62 END)
+ORDER BY run_key DESC LIMIT ?5;
+
+-- name: runs_of_status
+SELECT run_key, run_id, flow_id, flow_version, flow_hash, parent_run_id, status, created_at, ended_at,
+       epoch, owner, expires_at, process, takeovers, claimed_sequence, signal, acked_at, forked_at, trimmed_before,
+       adopted_at, priority, run_group, needs_repair,
+       (SELECT max(position) FROM checkpoints WHERE position BETWEEN run_key << 32 AND (run_key + 1 << 32) - 1)
+FROM runs INDEXED BY runs_by_status
+WHERE status <> 'running' AND status <> 'completed' AND status = ?3 AND (?1 IS NULL OR flow_id = ?1) AND (?2 IS NULL OR run_id = ?2) AND (?3 IS NULL OR status = ?3)
+  AND (?6 IS NULL OR parent_run_id = ?6) AND (NOT ?7 OR needs_repair IS NOT NULL)
+  AND run_key < coalesce((SELECT run_key FROM runs WHERE run_id = ?4), CASE WHEN ?4 IS NULL THEN 1 << 62 END)
+ORDER BY run_key DESC LIMIT ?5;
+
+-- name: running_runs
+SELECT run_key, run_id, flow_id, flow_version, flow_hash, parent_run_id, status, created_at, ended_at,
+       epoch, owner, expires_at, process, takeovers, claimed_sequence, signal, acked_at, forked_at, trimmed_before,
+       adopted_at, priority, run_group, needs_repair,
+       (SELECT max(position) FROM checkpoints WHERE position BETWEEN run_key << 32 AND (run_key + 1 << 32) - 1)
+FROM runs INDEXED BY runs_by_lease
+WHERE status = 'running' AND (?1 IS NULL OR flow_id = ?1) AND (?2 IS NULL OR run_id = ?2) AND (?3 IS NULL OR status = ?3)
+  AND (?6 IS NULL OR parent_run_id = ?6) AND (NOT ?7 OR needs_repair IS NOT NULL)
+  AND run_key < coalesce((SELECT run_key FROM runs WHERE run_id = ?4), CASE WHEN ?4 IS NULL THEN 1 << 62 END)
+ORDER BY run_key DESC LIMIT ?5;
+
+-- name: damaged_runs
+SELECT run_key, run_id, flow_id, flow_version, flow_hash, parent_run_id, status, created_at, ended_at,
+       epoch, owner, expires_at, process, takeovers, claimed_sequence, signal, acked_at, forked_at, trimmed_before,
+       adopted_at, priority, run_group, needs_repair,
+       (SELECT max(position) FROM checkpoints WHERE position BETWEEN run_key << 32 AND (run_key + 1 << 32) - 1)
+FROM runs INDEXED BY runs_damaged
+WHERE needs_repair IS NOT NULL AND (?1 IS NULL OR flow_id = ?1) AND (?2 IS NULL OR run_id = ?2) AND (?3 IS NULL OR status = ?3)
+  AND (?6 IS NULL OR parent_run_id = ?6) AND (NOT ?7 OR needs_repair IS NOT NULL)
+  AND run_key < coalesce((SELECT run_key FROM runs WHERE run_id = ?4), CASE WHEN ?4 IS NULL THEN 1 << 62 END)
+ORDER BY run_key DESC LIMIT ?5;
+
+-- name: leased_runs
+SELECT run_key, run_id, flow_id, flow_version, flow_hash, parent_run_id, status, created_at, ended_at,
+       epoch, owner, expires_at, process, takeovers, claimed_sequence, signal, acked_at, forked_at, trimmed_before,
+       adopted_at, priority, run_group, needs_repair,
+       (SELECT max(position) FROM checkpoints WHERE position BETWEEN run_key << 32 AND (run_key + 1 << 32) - 1)
+FROM runs
+WHERE status = 'running' AND expires_at > ?1
+UNION ALL
+SELECT run_key, run_id, flow_id, flow_version, flow_hash, parent_run_id, status, created_at, ended_at,
+       epoch, owner, expires_at, process, takeovers, claimed_sequence, signal, acked_at, forked_at, trimmed_before,
+       adopted_at, priority, run_group, needs_repair,
+       (SELECT max(position) FROM checkpoints WHERE position BETWEEN run_key << 32 AND (run_key + 1 << 32) - 1)
+FROM runs
+WHERE status <> 'running' AND expires_at > ?1;
+
+-- name: live_leases
+SELECT flow_id, run_group FROM runs WHERE status = 'running' AND expires_at > ?1
+UNION ALL
+SELECT flow_id, run_group FROM runs WHERE status <> 'running' AND expires_at > ?1;
+
+-- name: set_aside
+UPDATE runs SET needs_repair = ?3, owner = NULL, expires_at = NULL, process = NULL
+WHERE run_id = ?1 AND epoch = ?2 AND status IN ('running', 'halted');
+
 -- name: claim
-UPDATE runs SET epoch = ?2, owner = ?3, expires_at = ?4, process = ?5, takeovers = ?6, claimed_sequence = ?7
+UPDATE runs SET epoch = ?2, owner = ?3, expires_at = ?4, process = ?5, takeovers = ?6, claimed_sequence = ?7,
+                needs_repair = NULL
 WHERE run_key = ?1;
 
 -- name: renew
@@ -135,9 +217,10 @@ UPDATE runs SET acked_at = ?2 WHERE run_id = ?1 AND acked_at IS NULL;
 -- name: open_wait
 INSERT INTO waits (run_key, wait_id, flow_id, path, visit, kind, opened_at, details, due_at, scheduler, schedule_id,
                    notifies, notified_at, token_hash, token_expires_at, generation, single_use,
-                   status, settled_at, settled_by, answer, wake_at)
+                   status, settled_at, settled_by, answer, wake_at, priority, run_group)
 SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21,
-       CASE WHEN runs.status <> 'halted' THEN NULL WHEN ?18 = 'settled' THEN 0 WHEN ?10 = '' THEN max(?9, 1) END
+       CASE WHEN runs.status <> 'halted' THEN NULL WHEN ?18 = 'settled' THEN 0 WHEN ?10 = '' THEN max(?9, 1) END,
+       runs.priority, runs.run_group
 FROM runs WHERE run_key = ?1;
 
 -- name: has_waits
@@ -222,35 +305,82 @@ SET token_hash = ?2, token_expires_at = ?3, generation = ?4, single_use = ?5, sc
 WHERE wait_id = ?1 AND status = 'open';
 
 -- name: signalled_runs
--- Each of these five finds runs that somebody should drive, the longest due first, and since when.
-SELECT run_id, 0 FROM runs INDEXED BY runs_signalled
+-- Each of these five finds runs that somebody should drive, the longest due first: since when, and their lane.
+SELECT run_id, 0, runs.priority, runs.flow_id, runs.run_group FROM runs INDEXED BY runs_signalled
 WHERE signal IS NOT NULL AND status = 'halted' AND (expires_at IS NULL OR expires_at <= ?1)
-  AND runs.flow_id || ' ' || flow_hash IN (SELECT value FROM json_each(?2)) AND run_id NOT IN (SELECT value FROM json_each(?3));
+  AND needs_repair IS NULL AND runs.flow_id || ' ' || flow_hash IN (SELECT value FROM json_each(?2))
+  AND run_id NOT IN (SELECT value FROM json_each(?3));
 
 -- name: settled_runs
-SELECT run_id, settled_at FROM waits CROSS JOIN runs USING (run_key)
+SELECT run_id, settled_at, runs.priority, runs.flow_id, runs.run_group
+FROM waits INDEXED BY waits_by_wake CROSS JOIN runs USING (run_key)
 WHERE wake_at = 0 AND (expires_at IS NULL OR expires_at <= ?1)
-  AND runs.flow_id || ' ' || flow_hash IN (SELECT value FROM json_each(?2)) AND run_id NOT IN (SELECT value FROM json_each(?3))
+  AND needs_repair IS NULL AND runs.flow_id || ' ' || flow_hash IN (SELECT value FROM json_each(?2))
+  AND run_id NOT IN (SELECT value FROM json_each(?3))
 ORDER BY settled_at;
 
 -- name: due_runs
-SELECT run_id, wake_at FROM waits CROSS JOIN runs USING (run_key)
+SELECT run_id, wake_at, runs.priority, runs.flow_id, runs.run_group
+FROM waits INDEXED BY waits_by_wake CROSS JOIN runs USING (run_key)
 WHERE wake_at > 0 AND wake_at <= ?1 AND (expires_at IS NULL OR expires_at <= ?1)
-  AND runs.flow_id || ' ' || flow_hash IN (SELECT value FROM json_each(?2)) AND run_id NOT IN (SELECT value FROM json_each(?3))
+  AND needs_repair IS NULL AND runs.flow_id || ' ' || flow_hash IN (SELECT value FROM json_each(?2))
+  AND run_id NOT IN (SELECT value FROM json_each(?3))
 ORDER BY wake_at;
 
 -- name: expired_runs
-SELECT run_id, expires_at FROM runs
+SELECT run_id, expires_at, priority, flow_id, run_group FROM runs INDEXED BY runs_by_lease
 WHERE status = 'running' AND expires_at <= ?1
-  AND runs.flow_id || ' ' || flow_hash IN (SELECT value FROM json_each(?2)) AND run_id NOT IN (SELECT value FROM json_each(?3))
+  AND needs_repair IS NULL AND runs.flow_id || ' ' || flow_hash IN (SELECT value FROM json_each(?2))
+  AND run_id NOT IN (SELECT value FROM json_each(?3))
 ORDER BY expires_at;
 
 -- name: ownerless_runs
 -- When a lease was given back is not known; an old run is taken for one that has waited long.
-SELECT run_id, created_at FROM runs
+SELECT run_id, created_at, priority, flow_id, run_group FROM runs INDEXED BY runs_by_lease
 WHERE status = 'running' AND expires_at IS NULL
-  AND runs.flow_id || ' ' || flow_hash IN (SELECT value FROM json_each(?2)) AND run_id NOT IN (SELECT value FROM json_each(?3))
+  AND needs_repair IS NULL AND runs.flow_id || ' ' || flow_hash IN (SELECT value FROM json_each(?2))
+  AND run_id NOT IN (SELECT value FROM json_each(?3))
 ORDER BY run_key;
+
+-- name: ownerless_priority
+-- The next seven go from lane to lane, where there are more such runs than can be looked at.
+SELECT max(priority) FROM runs INDEXED BY runs_waiting
+WHERE status = 'running' AND expires_at IS NULL AND flow_id = ?1 AND priority < ?2;
+
+-- name: ownerless_group
+SELECT min(run_group) FROM runs INDEXED BY runs_waiting
+WHERE status = 'running' AND expires_at IS NULL AND flow_id = ?1 AND priority = ?2 AND run_group >= ?3;
+
+-- name: ownerless_lane
+SELECT created_at, run_id FROM runs INDEXED BY runs_waiting
+WHERE status = 'running' AND expires_at IS NULL AND runs.flow_id = ?4 AND priority = ?5 AND run_group = ?6
+  AND needs_repair IS NULL AND runs.flow_id || ' ' || flow_hash IN (SELECT value FROM json_each(?2))
+  AND run_id NOT IN (SELECT value FROM json_each(?3))
+ORDER BY run_key;
+
+-- name: waking_priority
+SELECT max(priority) FROM waits INDEXED BY waits_by_lane
+WHERE wake_at IS NOT NULL AND flow_id = ?1 AND priority < ?2;
+
+-- name: waking_group
+SELECT min(run_group) FROM waits INDEXED BY waits_by_lane
+WHERE wake_at IS NOT NULL AND flow_id = ?1 AND priority = ?2 AND run_group >= ?3;
+
+-- name: settled_lane
+SELECT settled_at, run_id FROM waits INDEXED BY waits_by_lane CROSS JOIN runs USING (run_key)
+WHERE wake_at = 0 AND waits.flow_id = ?4 AND waits.priority = ?5 AND waits.run_group = ?6
+  AND (expires_at IS NULL OR expires_at <= ?1)
+  AND needs_repair IS NULL AND runs.flow_id || ' ' || flow_hash IN (SELECT value FROM json_each(?2))
+  AND run_id NOT IN (SELECT value FROM json_each(?3))
+ORDER BY settled_at;
+
+-- name: due_lane
+SELECT wake_at, run_id FROM waits INDEXED BY waits_by_lane CROSS JOIN runs USING (run_key)
+WHERE wake_at > 0 AND wake_at <= ?1 AND waits.flow_id = ?4 AND waits.priority = ?5 AND waits.run_group = ?6
+  AND (expires_at IS NULL OR expires_at <= ?1)
+  AND needs_repair IS NULL AND runs.flow_id || ' ' || flow_hash IN (SELECT value FROM json_each(?2))
+  AND run_id NOT IN (SELECT value FROM json_each(?3))
+ORDER BY wake_at;
 
 -- name: runs_by_status
 SELECT status, count(*) FROM runs GROUP BY status;
@@ -267,3 +397,16 @@ WHERE status NOT IN ('completed', 'cancelled') AND ?1 = (
 
 -- name: next_due
 SELECT min(wake_at) FROM waits WHERE wake_at > max(?1, 0);
+
+-- name: report
+INSERT INTO workers (worker_id, started_at, seen_at, expires_at, details) VALUES (?1, ?2, ?3, ?4, ?5)
+ON CONFLICT (worker_id) DO UPDATE SET started_at = ?2, seen_at = ?3, expires_at = ?4, details = ?5;
+
+-- name: bury_workers
+DELETE FROM workers WHERE expires_at <= ?1;
+
+-- name: leave
+DELETE FROM workers WHERE worker_id = ?1;
+
+-- name: workers
+SELECT details, seen_at FROM workers WHERE expires_at > ?1 ORDER BY started_at, worker_id;

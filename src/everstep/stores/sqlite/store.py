@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,9 +13,9 @@ import msgspec
 
 from everstep.codec.records import digest_of
 from everstep.engine import leases
-from everstep.engine.trimming import check_trim
-from everstep.errors import RunNotFound, StateCorrupted
+from everstep.errors import RunNotFound
 from everstep.model.enums import Status
+from everstep.model.fleet import Quota, WorkerRow
 from everstep.model.leases import Lease, Process
 from everstep.model.waits import SettledBy, WaitChange, WaitRow, WaitStatus
 from everstep.ports.store import (
@@ -32,15 +32,21 @@ from everstep.ports.store import (
     WaitFilter,
 )
 from everstep.ports.system import Clock
-from everstep.stores.sqlite.columns import SPAN, process_text, run_row, stored, to_int
+from everstep.stores.sqlite.claims import DueRuns
+from everstep.stores.sqlite.columns import SPAN, admission_values, process_text, run_row, to_int
 from everstep.stores.sqlite.database import explain, open_database, page_size, plainly, read_queries, rows
+from everstep.stores.sqlite.listing import list_runs
+from everstep.stores.sqlite.records import RecordTable
 from everstep.stores.sqlite.room import LogRoom
 from everstep.stores.sqlite.waits import WaitTable
+from everstep.stores.sqlite.workers import report, worker_row
 
 T = TypeVar("T")
 Rows = list[tuple[Any, ...]]
 Hashes = list[str]
 Claims = list[tuple[RunRow, Lease]]
+Runs = list[RunRow]
+Workers = list[WorkerRow]
 
 
 class SqliteStore:
@@ -68,6 +74,8 @@ class SqliteStore:
         syncs_each_commit = synchronous in ("FULL", "EXTRA") and vfs is None
         self._room = LogRoom(self._db, path, page_size(self._db)) if syncs_each_commit else None
         self._waits = WaitTable(self._db, self._sql)
+        self._due = DueRuns(self._db, self._sql)
+        self._records = RecordTable(self._db, self._sql, path)
         self._keys: dict[str, int] = {}
         self._heads: dict[str, tuple[int, str]] = {}
         """The newest record this client wrote to each run, so that its base need not be looked up."""
@@ -190,24 +198,7 @@ class SqliteStore:
         if refused is not None:
             return refused
         expires = self._clock.now() + a.ttl if a.owner is not None else None
-        db.execute(
-            sql["admit"],
-            (
-                commit.run_id,
-                a.flow_id,
-                a.flow_version,
-                a.flow_hash,
-                a.parent_run_id,
-                Status.RUNNING.value,
-                to_int(a.created_at),
-                commit.epoch,
-                a.owner,
-                to_int(expires),
-                process_text(a.process),
-                commit.sequence,
-                a.forked_at,
-            ),
-        )
+        db.execute(sql["admit"], admission_values(commit, a, expires))
         if db.changes() != 1:
             return self._is_there(commit) or Verdict.EXISTS
         key = db.last_insert_rowid()
@@ -260,39 +251,19 @@ class SqliteStore:
     async def get(self, run_id: str, *, first: int = 1, last: int | None = None) -> list[StoredRecord]:
         with self._lock, plainly(self.path):
             key = self._key_of(run_id)
-            return [] if key is None else self._records(key, first, SPAN - 1 if last is None else last)
+            return [] if key is None else self._records.between(key, first, last)
 
     async def tail(self, run_id: str, *, at: int | None = None) -> list[StoredRecord]:
         with self._lock, plainly(self.path):
             key = self._key_of(run_id)
-            if key is None:
-                return []
-            last = SPAN - 1 if at is None else at
-            found = rows(self._db, self._sql["newest_keyframe"], (key * SPAN, key * SPAN + last))
-            return self._records(key, found[0][0] - key * SPAN if found else 1, last)
+            return [] if key is None else self._records.tail(key, at)
 
     async def trim(self, run_id: str, *, before: int) -> int:
         with self._lock, plainly(self.path):
-            return self._in_transaction(lambda: self._trim(run_id, before))
-
-    def _trim(self, run_id: str, before: int) -> int:
-        found = rows(self._db, self._sql["trimmable"], (run_id, before))
-        if not found:
+            trimmed = self._in_transaction(lambda: self._records.trim(run_id, before))
+        if trimmed is None:
             raise _unknown(run_id)
-        key, since, is_keyframe, oldest_fork = found[0]
-        check_trim(run_id, before=before, is_keyframe=bool(is_keyframe), oldest_fork=oldest_fork)
-        self._db.execute(self._sql["trim"], (key, since, before))
-        trimmed = self._db.changes()
-        if trimmed:
-            self._db.execute(self._sql["note_trim"], (key, before))
         return trimmed
-
-    def _records(self, key: int, first: int, last: int) -> list[StoredRecord]:
-        try:
-            found = rows(self._db, self._sql["records"], (key * SPAN, first, last))
-            return [stored(*row) for row in found]
-        except (UnicodeDecodeError, TypeError) as error:
-            raise StateCorrupted(f"{self.path} holds a record that is no bytes: {error}.") from error
 
     async def lease(
         self,
@@ -357,18 +328,20 @@ class SqliteStore:
         process: Process | None,
         limit: int,
         apart_from: Collection[str] = (),
+        quotas: Mapping[str, Quota] | None = None,
     ) -> Claims:
         def claim() -> Claims:
             now = self._clock.now()
             claimed: Claims = []
-            for run_id in self._waits.due_runs(now, flows, apart_from, limit):
+            for run_id in self._due.choose(now, flows, apart_from, limit, quotas or {}):
                 claimed.append(self._claim(run_id, new_owner(), now, ttl, process))
                 self._waits.settle_due(run_id, now)
             return claimed
 
         with self._lock, plainly(self.path):
             # Looking needs no lock on the file, so workers with nothing to do disturb nobody.
-            if not self._waits.due_runs(self._clock.now(), flows, apart_from, limit):
+            now = self._clock.now()
+            if not self._due.choose(now, flows, apart_from, min(limit, 1), quotas or {}, looks_only=True):
                 return []
             return self._in_transaction(claim)
 
@@ -405,6 +378,28 @@ class SqliteStore:
 
     async def release_lease(self, lease: Lease) -> None:
         self._execute("release", (lease.run_id, lease.epoch))
+
+    async def leased(self, owners: Collection[str] | None = None) -> Runs:
+        found = [run_row(row) for row in self._execute("leased_runs", (to_int(self._clock.now()),))]
+        return [row for row in found if owners is None or (row.lease and row.lease.owner in owners)]
+
+    async def set_aside(self, run_id: str, *, epoch: int, reason: str) -> bool:
+        with self._lock, plainly(self.path):
+            self._db.execute(self._sql["set_aside"], (run_id, epoch, reason))
+            return self._db.changes() == 1
+
+    async def report(self, worker: WorkerRow, ttl: timedelta) -> None:
+        self.report_blocking(worker, ttl)
+
+    def report_blocking(self, worker: WorkerRow, ttl: timedelta) -> None:
+        with self._renewing, plainly(self.path):
+            report(self._for_renewals(), self._sql, worker, self._clock.now(), ttl)
+
+    async def leave(self, worker_id: str) -> None:
+        self._execute("leave", (worker_id,))
+
+    async def workers(self) -> Workers:
+        return [worker_row(*row) for row in self._execute("workers", (to_int(self._clock.now()),))]
 
     async def run(self, run_id: str) -> RunRow | None:
         found = self._execute("run", (run_id,))
@@ -484,11 +479,8 @@ class SqliteStore:
             return rows(self._db, self._sql[query], bindings)
 
     async def list(self, wanted: RunFilter) -> list[RunRow]:
-        status = wanted.status.value if wanted.status is not None else None
-        bindings = (wanted.flow_id, wanted.run_id, status, wanted.before, wanted.limit)
-        if wanted.parent_run_id is not None:
-            return [run_row(row) for row in self._execute("forks", (*bindings, wanted.parent_run_id))]
-        return [run_row(row) for row in self._execute("runs", bindings)]
+        with self._lock, plainly(self.path):
+            return list_runs(self._db, self._sql, wanted)
 
     async def close(self) -> None:
         with self._lock, self._renewing:

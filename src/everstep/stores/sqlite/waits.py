@@ -1,21 +1,16 @@
-"""The table of waits, and which runs somebody should drive."""
+"""The table of waits."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from contextlib import closing
 from datetime import datetime
 
 import apsw
-import msgspec
 
 from everstep.model.enums import Status
 from everstep.model.waits import SettledBy, WaitChange, WaitRow, WaitStatus
 from everstep.ports.store import Commit, WaitFilter
 from everstep.stores.sqlite.columns import to_int, to_time, wait_row, wait_values
 from everstep.stores.sqlite.database import rows
-
-_DUE = ("signalled_runs", "settled_runs", "due_runs", "expired_runs", "ownerless_runs")
 
 
 class WaitTable:
@@ -89,27 +84,6 @@ class WaitTable:
             ),
         )
         return self.get(wait_id)
-
-    def due_runs(
-        self, now: datetime, flows: Collection[tuple[str, str]], apart_from: Collection[str], limit: int
-    ) -> list[str]:
-        """Return runs that somebody should drive, the longest due first.
-
-        Of each kind no more rows are read than it takes to find `limit` runs.
-        """
-        encode = msgspec.json.encode
-        named = [f"{name} {flow_hash}" for name, flow_hash in flows]
-        bindings = (to_int(now), encode(named).decode(), encode(list(apart_from)).decode())
-        since: dict[str, int] = {}
-        for query in _DUE if limit > 0 else ():
-            found: set[str] = set()
-            with closing(self._db.cursor()) as cursor:
-                for run_id, at in cursor.execute(self._sql[query], bindings):
-                    found.add(run_id)
-                    since[run_id] = min(at, since.get(run_id, at))
-                    if len(found) == limit:
-                        break
-        return sorted(since, key=since.__getitem__)[: max(limit, 0)]
 
     def next_due(self, after: datetime | None) -> datetime | None:
         """Return when the next open wait of a halted run is due."""

@@ -1,0 +1,71 @@
+"""What a run begins with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from everstep.engine.state import RunState
+from everstep.errors import BadRequest
+from everstep.graph.flow import Flow
+from everstep.model.enums import Mode
+from everstep.runtime.aside import write_aside
+from everstep.runtime.desk import first_values
+from everstep.runtime.journal import Identity, Journal
+from everstep.runtime.services import Services
+from everstep.runtime.values import Slot, ValueSpace
+
+PRIORITIES = range(-(1 << 31), 1 << 31)
+LONGEST_GROUP = 500
+
+
+class Given(NamedTuple):
+    """The values that a run is started with, and its place among those that wait for a worker."""
+
+    inputs: Mapping[str, Any] | None
+    channel: Mapping[str, Any] | None = None
+    priority: int = 0
+    group: str | None = None
+
+    def check(self, flow: Flow) -> dict[str, Any]:
+        """Return the inputs, or raise what is wrong with any of it."""
+        if type(self.priority) is not int or self.priority not in PRIORITIES:
+            raise BadRequest(
+                f"priority is {self.priority!r}.",
+                fix="Give a whole number; the higher, the sooner. 0 is usual.",
+            )
+        if self.group is not None:
+            is_text = isinstance(self.group, str) and 0 < len(self.group) <= LONGEST_GROUP
+            if not is_text or "\0" in self.group:
+                raise BadRequest(
+                    f"group is {self.group!r:.60}.", fix=f"Give a text of 1 to {LONGEST_GROUP} characters."
+                )
+        flow.check_inputs({} if self.inputs is None else self.inputs, self.channel)
+        return dict(self.inputs or {})
+
+
+async def draft_run(
+    services: Services, flow: Flow, given: Given, run_id: str
+) -> tuple[Journal, RunState, ValueSpace, tuple[Slot, ...]]:
+    """Encode what a run begins with; large values are written aside."""
+    state = RunState(flow.plan)
+    blobs = services.blobs if flow.durability.mode is not Mode.OFF else None
+    space = ValueSpace(services.values, blobs, flow.durability.blob_threshold)
+    drafts = tuple(space.draft(state, name, value) for name, value in (given.inputs or {}).items())
+    if given.channel:
+        drafts += tuple(first_values(state, space, services.clock, given.channel, flow.channel))
+    for draft in drafts:
+        if draft.spill is not None:
+            await write_aside(services, space, draft)
+    plan = flow.plan
+    identity = Identity(
+        run_id,
+        flow.name,
+        flow.version,
+        plan.hash,
+        plan.blueprint,
+        source=flow.source,
+        priority=given.priority,
+        group=given.group,
+    )
+    return Journal(services, identity, flow.durability, state, space), state, space, drafts

@@ -1,0 +1,196 @@
+"""Which runs somebody should drive, and whose turn it is."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import ExitStack, closing
+from datetime import datetime
+from itertools import chain, islice, product
+from typing import Any
+
+import apsw
+import msgspec
+
+from everstep.engine.claims import Lane, Room, Turns, choose
+from everstep.model.fleet import Quota
+from everstep.stores.sqlite.columns import to_int
+from everstep.stores.sqlite.database import rows
+
+_KINDS = {
+    "signalled_runs": None,
+    "settled_runs": "waking",
+    "due_runs": "waking",
+    "expired_runs": None,
+    "ownerless_runs": "ownerless",
+}
+"""Why a run may be due, and how to go from lane to lane where that makes a crowd."""
+_LANES = {"waking": ("settled_lane", "due_lane"), "ownerless": ("ownerless_lane",)}
+_LOOK = 200
+"""So many runs of a kind are looked at one by one; more are a crowd."""
+_DRY = 200
+"""So many lanes without a due run are passed in one go; the next claim goes on from there."""
+_TOP = 1 << 62
+
+Bindings = tuple[Any, ...]
+Found = Iterable[tuple[int, str]]
+LaneKey = tuple[int, str, str]
+Way = tuple[str, str, int]
+"""The name of a walk, a flow and a priority."""
+
+
+class DueRuns:
+    """Finds the runs to claim. Whoever calls it holds the connection.
+
+    As long as few runs are due, all of them are looked at. Where there is a crowd, an index leads from lane
+    to lane, so that a claim reads about as many rows as it claims runs.
+    """
+
+    def __init__(self, db: apsw.Connection, sql: dict[str, str]) -> None:
+        self._db = db
+        self._sql = sql
+        self._turns = Turns()
+        self._places: dict[Way, str] = {}
+        """The groups that walks passed last, where they met too few due runs to come to an end."""
+
+    def choose(
+        self,
+        now: datetime,
+        flows: Collection[tuple[str, str]],
+        apart_from: Collection[str],
+        limit: int,
+        quotas: Mapping[str, Quota],
+        *,
+        looks_only: bool = False,
+    ) -> list[str]:
+        """Return the runs to claim, in order. Whoever looks only takes no turn."""
+        if limit <= 0:
+            return []
+        encode = msgspec.json.encode
+        named = [f"{name} {flow_hash}" for name, flow_hash in flows]
+        bindings = (to_int(now), encode(named).decode(), encode(list(apart_from)).decode())
+        live = self._rows("live_leases", bindings[:1]) if quotas else []
+        room = Room(quotas, Counter((flow_id, group) for flow_id, group in live))
+        with ExitStack() as cursors:
+            walks: list[_Walk] = []
+            lanes = self._lanes(cursors, bindings, {name for name, _ in flows}, limit, room, walks)
+            chosen = list(choose(lanes, limit=limit, room=room, turns=self._turns))
+        if not looks_only:
+            for _, lane in chosen:
+                self._turns.note(lane)
+            served = {(lane.priority, lane.flow_id, lane.group) for _, lane in chosen}
+            for walk in walks:
+                self._keep_place(walk, served)
+        return [run_id for run_id, _ in chosen]
+
+    def _lanes(
+        self,
+        cursors: ExitStack,
+        bindings: Bindings,
+        flows: Collection[str],
+        limit: int,
+        room: Room,
+        walks: list[_Walk],
+    ) -> list[Lane]:
+        found: dict[LaneKey, list[Found]] = {}
+        crowds: set[str] = set()
+        for kind, way in _KINDS.items():
+            few: dict[LaneKey, list[tuple[int, str]]] = {}
+            first = self._first(kind, bindings, _LOOK + limit)
+            for run_id, since, priority, flow_id, group in first:
+                few.setdefault((priority, flow_id, group), []).append((since, run_id))
+            for key, runs in few.items():
+                found.setdefault(key, []).append(runs)
+            if way is not None and len(first) == _LOOK + limit:
+                crowds.add(way)
+        for way, flow_id in product(sorted(crowds), flows):
+            for priority in self._priorities(way, flow_id):
+                walk = _Walk((way, flow_id, priority), limit)
+                walks.append(walk)
+                for group, more in self._walk(walk, cursors, bindings, room):
+                    found.setdefault((priority, flow_id, group), []).extend(more)
+                if len(walk.met) == limit:
+                    break
+        return [Lane(*key, (run_id for _, run_id in heapq.merge(*parts))) for key, parts in found.items()]
+
+    def _first(self, kind: str, bindings: Bindings, most: int) -> list[tuple[Any, ...]]:
+        with closing(self._db.cursor()) as cursor:
+            return list(islice(cursor.execute(self._sql[kind], bindings), most))
+
+    def _priorities(self, way: str, flow_id: str) -> Iterator[int]:
+        priority = _TOP
+        while (priority := self._next(f"{way}_priority", flow_id, priority)) is not None:
+            yield priority
+
+    def _walk(
+        self, walk: _Walk, cursors: ExitStack, bindings: Bindings, room: Room
+    ) -> Iterator[tuple[str, list[Found]]]:
+        """Yield the lanes with due runs in turn, no more than a claim can use."""
+        way, flow_id, priority = walk.way
+        for group in self._groups(walk.way) if room.has(flow_id) else ():
+            walk.passed.append(group)
+            heads: list[Found] = []
+            for query in _LANES[way] if room.has(flow_id, group) else ():
+                cursor = self._db.cursor()
+                runs: Iterator[Any] = iter(
+                    cursor.execute(self._sql[query], (*bindings, flow_id, priority, group))
+                )
+                if (head := next(runs, None)) is not None:
+                    cursors.callback(cursor.close)
+                    heads.append(chain([head], runs))
+            if heads:
+                walk.met.append(group)
+                yield group, heads
+            if len(walk.met) == walk.limit or walk.is_dry:
+                return
+
+    def _groups(self, way: Way) -> Iterator[str]:
+        """Yield each group once, beginning after the one that was passed or served last."""
+        name, flow_id, priority = way
+        last = self._places.get(way, self._turns.last(flow_id))
+        after = "" if last is None else _next_text(last)
+        group = self._next(f"{name}_group", flow_id, priority, after)
+        while group is not None:
+            yield group
+            group = self._next(f"{name}_group", flow_id, priority, _next_text(group))
+        group = self._next(f"{name}_group", flow_id, priority, "") if after else None
+        while group is not None and group < after:
+            yield group
+            group = self._next(f"{name}_group", flow_id, priority, _next_text(group))
+
+    def _keep_place(self, walk: _Walk, served: Collection[LaneKey]) -> None:
+        """Let the next walk go on where this one gave up, or at what it met and could not serve."""
+        self._places.pop(walk.way, None)
+        if not walk.is_dry:
+            return
+        _, flow_id, priority = walk.way
+        kept = [group for group in walk.met if (priority, flow_id, group) not in served]
+        end = walk.passed.index(kept[0]) if kept else len(walk.passed)
+        if end:
+            self._places[walk.way] = walk.passed[end - 1]
+
+    def _next(self, query: str, *bindings: Any) -> Any:
+        return self._rows(query, bindings)[0][0]
+
+    def _rows(self, query: str, bindings: Bindings) -> list[tuple[Any, ...]]:
+        return rows(self._db, self._sql[query], bindings)
+
+
+class _Walk:
+    """One way from group to group: what it passed, and where it met due runs."""
+
+    def __init__(self, way: Way, limit: int) -> None:
+        self.way = way
+        self.limit = limit
+        self.passed: list[str] = []
+        self.met: list[str] = []
+
+    @property
+    def is_dry(self) -> bool:
+        return len(self.passed) - len(self.met) >= _DRY
+
+
+def _next_text(text: str) -> str:
+    """Return the smallest text that comes after this one."""
+    return text + "\0"

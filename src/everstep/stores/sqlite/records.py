@@ -1,0 +1,48 @@
+"""The table of checkpoints, apart from putting them."""
+
+from __future__ import annotations
+
+import apsw
+
+from everstep.engine.trimming import check_trim
+from everstep.errors import StateCorrupted
+from everstep.ports.store import StoredRecord
+from everstep.stores.sqlite.columns import SPAN, stored
+from everstep.stores.sqlite.database import rows
+
+
+class RecordTable:
+    """The records of every run, by the run's key. Whoever calls it holds the connection."""
+
+    def __init__(self, db: apsw.Connection, sql: dict[str, str], where: object) -> None:
+        self._db = db
+        self._sql = sql
+        self._where = where
+
+    def between(self, key: int, first: int, last: int | None) -> list[StoredRecord]:
+        """Return records between two sequences, in order."""
+        last = SPAN - 1 if last is None else last
+        try:
+            found = rows(self._db, self._sql["records"], (key * SPAN, first, last))
+            return [stored(*row) for row in found]
+        except (UnicodeDecodeError, TypeError) as error:
+            raise StateCorrupted(f"{self._where} holds a record that is no bytes: {error}.") from error
+
+    def tail(self, key: int, at: int | None) -> list[StoredRecord]:
+        """Return the newest keyframe not after `at` and what follows it, or everything."""
+        last = SPAN - 1 if at is None else at
+        found = rows(self._db, self._sql["newest_keyframe"], (key * SPAN, key * SPAN + last))
+        return self.between(key, found[0][0] - key * SPAN if found else 1, last)
+
+    def trim(self, run_id: str, before: int) -> int | None:
+        """Turn records into stubs and return how many; none if there is no such run."""
+        found = rows(self._db, self._sql["trimmable"], (run_id, before))
+        if not found:
+            return None
+        key, since, is_keyframe, oldest_fork = found[0]
+        check_trim(run_id, before=before, is_keyframe=bool(is_keyframe), oldest_fork=oldest_fork)
+        self._db.execute(self._sql["trim"], (key, since, before))
+        trimmed = self._db.changes()
+        if trimmed:
+            self._db.execute(self._sql["note_trim"], (key, before))
+        return trimmed

@@ -1,0 +1,398 @@
+"""What makes many workers a fleet: whose turn it is, how many may run, what is held, damaged, alive."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from everstep.errors import LeaseConflict
+from everstep.model.enums import Status
+from everstep.model.fleet import Driven, Quota, WorkerRow
+from everstep.model.leases import Lease, Process
+from everstep.ports.store import Signal, Verdict
+from everstep.testing.conformance_client import TTL, Chain, Client, StoreKit, Suite, fork_of
+
+CROWD = 10_000
+WORKERS = 4
+GROUPS = ["", "é", "a\nb", "a" * 500, "0", "None", "%", "漢字 🎈", "'; drop"]
+
+
+def accept(client: Client, names: Sequence[str], **about: Any) -> None:
+    """Accept runs for workers to drive, in one go."""
+    chains = [Chain(name, client.clock, has_lease=False, **about) for name in names]
+    assert set(client.put(*(chain.admission() for chain in chains))) <= {Verdict.ACCEPTED}
+
+
+def halt(client: Client, names: Sequence[str], **about: Any) -> None:
+    """Let runs halt for a time that has come, in one go."""
+    now, commits = client.clock.now(), []
+    for name in names:
+        chain = Chain(name, client.clock, **about)
+        commits.append(chain.admission(status=Status.HALTED, waits=(chain.wait(f"w {name}", due_at=now),)))
+    assert set(client.put(*commits)) <= {Verdict.ACCEPTED}
+
+
+def answer(client: Client, names: Sequence[str], **about: Any) -> None:
+    """Let runs halt for an answer that has come."""
+    halt(client, names, **about)
+    for name in names[:100]:
+        client.settle(f"w {name}")
+
+
+class Turns(Suite):
+    def test_priority_and_group_come_back_with_the_run(self, clients: Callable[[], Client]) -> None:
+        client, other = clients(), clients()
+        chain = client.admit("run", priority=-7, group="customer 7")
+        plain = client.admit("plain")
+        assert (other.row("run").priority, other.row("run").group) == (-7, "customer 7")
+        assert (other.row("plain").priority, other.row("plain").group) == (0, None)
+        client.extend(chain, [b"2"])
+        client.accept(plain, plain.final())
+        assert (client.row("run").priority, client.row("run").group) == (-7, "customer 7")
+        base = client.accept(chain, chain.following())
+        forked = fork_of(base, "fork", client.clock, priority=3, group="customer 7")
+        client.accept(forked, forked.admission())
+        assert (other.row("fork").priority, other.row("fork").group) == (3, "customer 7")
+
+    @pytest.mark.parametrize("group", GROUPS[1:])
+    def test_a_group_may_be_any_text(self, client: Client, group: str) -> None:
+        accept(client, ["run", "next"], group=group)
+        accept(client, ["other"], group="other")
+        assert client.row("run").group == group
+        quotas = {"flow": Quota(per_group=1)}
+        assert sorted(client.due(quotas=quotas)) == ["other", "run"]
+
+    def test_a_higher_priority_comes_first_whatever_it_is_due_for(self, client: Client) -> None:
+        accept(client, ["low"], priority=-1)
+        accept(client, ["plain"])
+        halt(client, ["halted"], priority=5)
+        answer(client, ["answered"], priority=6)
+        client.admit("expired", priority=7)
+        client.clock.advance(TTL)
+        accept(client, ["new"], priority=2_000_000_000)
+        order = ["new", "expired", "answered", "halted", "plain", "low"]
+        assert client.due(2) == order[:2]
+        assert client.due(3) == order[2:5]
+        assert client.due() == order[5:]
+
+    def test_within_a_group_the_longest_due_comes_first(self, client: Client) -> None:
+        for number in range(6):
+            accept(client, [f"{number}"], group="odd" if number % 2 else "even")
+            client.clock.advance(1)
+        claimed = client.due(6)
+        assert [name for name in claimed if int(name) % 2] == ["1", "3", "5"]
+        assert [name for name in claimed if int(name) % 2 == 0] == ["0", "2", "4"]
+
+    @pytest.mark.parametrize("crowd", [accept, halt])
+    @pytest.mark.parametrize("by", ["flow_id", "group"])
+    def test_a_crowd_keeps_nobody_else_waiting(
+        self, client: Client, crowd: Callable[..., None], by: str
+    ) -> None:
+        crowd(client, [f"crowd {number}" for number in range(CROWD)], **{by: "crowd"})
+        client.clock.advance(1)
+        crowd(client, ["rare 1"], **{by: "rare"})
+        names = ["crowd", "rare"] if by == "flow_id" else ["flow"]
+        assert "rare 1" in client.due(10, names=names)
+        crowd(client, ["rare 2"], **{by: "rare"})
+        one_by_one = [client.due(1, names=names)[0] for _ in range(4)]
+        assert "rare 2" in one_by_one
+        assert len(set(one_by_one)) == 4
+        assert [name for name in one_by_one if name.startswith("crowd")] != []
+
+    def test_a_flow_with_many_groups_keeps_no_other_flow_waiting(self, client: Client) -> None:
+        for number in range(300):
+            accept(client, [f"crowd {number}"], flow_id="crowd", group=f"g{number}")
+        accept(client, ["rare 1"], flow_id="rare")
+        names = ["crowd", "rare"]
+        assert "rare 1" in client.due(4, names=names)
+        accept(client, ["rare 2"], flow_id="rare")
+        assert "rare 2" in [client.due(1, names=names)[0] for _ in range(3)]
+        claimed = [run_id for _ in range(60) for run_id in client.due(5, names=names)]
+        assert len(set(claimed)) == len(claimed) >= 290
+
+    def test_groups_take_turns_until_none_is_left(self, client: Client) -> None:
+        for group in ("a", "b", "c"):
+            accept(client, [f"{group}{number}" for number in range(4)], group=group)
+        claimed = [client.due(1)[0] for _ in range(12)]
+        for number in range(4):
+            assert sorted(name[0] for name in claimed[3 * number : 3 * number + 3]) == ["a", "b", "c"]
+        assert client.due(1) == []
+
+    def test_runs_without_a_group_take_turns_with_groups(self, client: Client) -> None:
+        accept(client, ["plain 1", "plain 2"])
+        accept(client, ["grouped 1", "grouped 2"], group="g")
+        claimed = client.due(4)
+        assert {name.split()[0] for name in claimed[:2]} == {"plain", "grouped"}
+        assert sorted(claimed) == ["grouped 1", "grouped 2", "plain 1", "plain 2"]
+
+    def test_a_crowd_of_one_priority_hides_none_of_a_higher(self, client: Client) -> None:
+        accept(client, [f"crowd {number}" for number in range(500)])
+        accept(client, ["urgent 1", "urgent 2"], priority=1)
+        assert set(client.due(2)) == {"urgent 1", "urgent 2"}
+
+
+class Quotas(Suite):
+    def test_no_more_of_a_flow_are_claimed_than_its_quota_allows(self, clients: Callable[[], Client]) -> None:
+        client, other = clients(), clients()
+        quotas = {"flow": Quota(running=3)}
+        accept(client, [f"{number}" for number in range(6)])
+        assert len(client.due(2, quotas=quotas)) == 2
+        assert len(other.due(quotas=quotas)) == 1
+        assert client.due(quotas=quotas) == other.due(quotas=quotas) == []
+        [first, *_] = client.leased()
+        lease = client.row(first).lease
+        assert lease is not None
+        client.release(lease)
+        assert len(other.due(quotas=quotas)) == 1
+
+    def test_quotas_of_one_flow_bind_no_other(self, client: Client) -> None:
+        accept(client, ["a1", "a2"], flow_id="a")
+        accept(client, ["b1", "b2"], flow_id="b")
+        claimed = client.due(names=["a", "b"], quotas={"a": Quota(running=1)})
+        assert Counter(name[0] for name in claimed) == {"a": 1, "b": 2}
+
+    def test_each_group_has_a_quota_of_its_own(self, client: Client) -> None:
+        quotas = {"flow": Quota(running=4, per_group=1)}
+        for group in ("x", "y"):
+            accept(client, [f"{group}{number}" for number in range(3)], group=group)
+        accept(client, [f"plain {number}" for number in range(5)])
+        claimed = client.due(quotas=quotas)
+        assert Counter(name[0] for name in claimed) == {"x": 1, "y": 1, "p": 2}
+        assert client.due(quotas=quotas) == []
+
+    def test_a_group_that_is_full_hides_no_other(self, client: Client) -> None:
+        quotas = {"flow": Quota(per_group=2)}
+        accept(client, [f"full {number}" for number in range(1000)], group="full")
+        accept(client, ["other"], group="other")
+        assert len(client.due(3, quotas=quotas)) == 3
+        assert client.due(5, quotas=quotas) == []
+        accept(client, ["late"], group="other")
+        assert client.due(5, quotas=quotas) == ["late"]
+
+    def test_every_lease_that_holds_counts_whoever_has_it(self, client: Client) -> None:
+        quotas = {"flow": Quota(running=2)}
+        driven = client.admit("driven by whoever started it")
+        client.halted("answered", "w")
+        client.settle("w")
+        accept(client, ["waiting 1", "waiting 2"])
+        assert len(client.due(1, quotas=quotas)) == 1
+        assert client.due(quotas=quotas) == []
+        client.accept(driven, driven.final())
+        assert len(client.due(quotas=quotas)) == 1
+
+    def test_a_halted_run_that_was_claimed_counts(self, client: Client) -> None:
+        quotas = {"flow": Quota(running=1)}
+        halt(client, ["halted"])
+        assert client.due(quotas=quotas) == ["halted"]
+        accept(client, ["waiting"])
+        assert client.due(quotas=quotas) == []
+
+    def test_a_lease_that_ran_out_does_not_count(self, client: Client) -> None:
+        quotas = {"flow": Quota(running=1)}
+        client.admit("dead")
+        accept(client, ["waiting"])
+        assert client.due(quotas=quotas) == []
+        client.clock.advance(TTL)
+        assert len(client.due(quotas=quotas)) == 1
+        assert client.due(quotas=quotas) == []
+
+    def test_a_run_that_halts_makes_room(self, client: Client) -> None:
+        quotas = {"flow": Quota(running=1)}
+        chain = client.admit("run")
+        accept(client, ["waiting"])
+        client.halt(chain, chain.wait("w"))
+        assert client.due(quotas=quotas) == ["waiting"]
+
+    def test_of_clients_that_claim_at_once_none_exceeds_a_quota(
+        self, client: Client, store_kit: StoreKit
+    ) -> None:
+        quotas = {"flow": Quota(running=7, per_group=2)}
+        for group in range(6):
+            accept(client, [f"{group} {number}" for number in range(10)], group=f"{group}")
+        start = threading.Barrier(WORKERS)
+        claimed: list[str] = []
+        failures: list[BaseException] = []
+
+        def work() -> None:
+            try:
+                mine = Client(store_kit)
+                start.wait(30)
+                for _ in range(5):
+                    claimed.extend(mine.due(3, quotas=quotas))
+                mine.close()
+            except BaseException as error:
+                failures.append(error)
+                start.abort()
+
+        threads = [threading.Thread(target=work) for _ in range(WORKERS)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert failures == []
+        assert len(claimed) == len(set(claimed)) == 7
+        assert max(Counter(name.split()[0] for name in claimed).values()) <= 2
+
+
+class Holding(Suite):
+    def test_runs_whose_lease_holds_are_found_whatever_their_status(self, client: Client) -> None:
+        process = Process("boot", "pid:[1]", 7, 99)
+        client.admit("running", process=process)
+        client.halted("halted", "w")
+        client.claim("halted", process=process)
+        failed = client.admit("failed")
+        client.accept(failed, failed.final(Status.FAILED))
+        client.claim("failed")
+        client.halted("nobody's", "w2")
+        accept(client, ["accepted"])
+        ended = client.admit("ended")
+        client.accept(ended, ended.final())
+        assert sorted(client.leased()) == ["failed", "halted", "running"]
+        rows = client.call(client.store.leased())
+        assert all(row == client.row(row.run_id) for row in rows)
+        client.clock.advance(TTL)
+        assert client.leased() == []
+
+    def test_who_lost_the_reply_to_a_claim_finds_what_it_got(self, clients: Callable[[], Client]) -> None:
+        client, other = clients(), clients()
+        accept(client, ["a", "b", "c", "d"])
+        made: list[str] = []
+
+        def new_owner() -> str:
+            made.append(f"owner {len(made)}")
+            return made[-1]
+
+        claimed = client.claim_due(2, new_owner=new_owner)
+        other.claim_due()
+        found = client.call(client.store.leased(made))
+        assert {row.run_id: row.lease for row in found} == {row.run_id: lease for row, lease in claimed}
+        assert client.leased([]) == client.leased(["nobody"]) == []
+        [(row, lease), _] = claimed
+        client.release(lease)
+        assert row.run_id not in client.leased(made)
+
+
+class Repairs(Suite):
+    @pytest.mark.parametrize("status", [Status.RUNNING, Status.HALTED])
+    def test_a_run_that_was_set_aside_is_left_alone_until_somebody_claims_it(
+        self, clients: Callable[[], Client], status: Status
+    ) -> None:
+        client, other = clients(), clients()
+        (accept if status is Status.RUNNING else halt)(client, ["run"])
+        [(_, lease)] = client.claim_due()
+        assert client.set_aside("run", lease.epoch, "record 3 is damaged: 漢字") is True
+        row = other.row("run")
+        assert (row.needs_repair, row.lease, row.status) == ("record 3 is damaged: 漢字", None, status)
+        client.clock.advance(10 * TTL)
+        assert client.due() == other.due() == client.leased() == []
+        other.call(other.store.signal("run", Signal.CANCEL))
+        assert client.due() == []
+        claimed = other.claim("run")
+        assert other.row("run").needs_repair is None
+        other.release(claimed)
+        assert client.due() == ["run"]
+
+    def test_a_run_that_was_claimed_since_is_not_set_aside(self, client: Client) -> None:
+        chain = client.admit("run")
+        client.clock.advance(TTL)
+        lease = client.claim("run")
+        assert client.set_aside("run", chain.epoch) is False
+        assert client.row("run").needs_repair is None
+        assert client.row("run").lease == lease
+        assert client.set_aside("unknown", 1) is False
+
+    def test_a_lease_that_was_given_back_leaves_its_epoch(self, client: Client) -> None:
+        chain = client.admit("run")
+        client.release(chain.lease())
+        assert client.set_aside("run", chain.epoch) is True
+        assert client.put(chain.following()) == [Verdict.ACCEPTED]
+
+    @pytest.mark.parametrize("status", [s for s in Status if s.is_final])
+    def test_a_run_that_ended_is_not_set_aside(self, client: Client, status: Status) -> None:
+        chain = client.admit("run")
+        client.accept(chain, chain.final(status))
+        assert client.set_aside("run", chain.epoch) is False
+
+    def test_damaged_runs_can_be_listed(self, client: Client) -> None:
+        for number in range(6):
+            chain = client.admit(f"run-{number}", flow_id="odd" if number % 2 else "even")
+            if number < 4:
+                assert client.set_aside(chain.run_id, chain.epoch)
+        assert client.listing(needs_repair=True) == ["run-3", "run-2", "run-1", "run-0"]
+        assert client.listing(needs_repair=True, flow_id="odd", limit=1) == ["run-3"]
+        assert client.listing(needs_repair=True, before="run-2") == ["run-1", "run-0"]
+        assert len(client.listing()) == 6
+
+
+def worker(worker_id: str, client: Client, **about: Any) -> WorkerRow:
+    fields: dict[str, Any] = {
+        "worker_id": worker_id,
+        "host": "näme",
+        "pid": 7,
+        "flows": ("a", "b c"),
+        "concurrency": 32,
+        "started_at": client.clock.now(),
+    }
+    return WorkerRow(**(fields | about))
+
+
+class Workers(Suite):
+    def test_what_a_worker_says_of_itself_is_kept(self, clients: Callable[[], Client]) -> None:
+        client, other = clients(), clients()
+        assert other.workers() == []
+        since = client.clock.now() - timedelta(seconds=5, microseconds=1)
+        said = worker(
+            "w1",
+            client,
+            driving=2,
+            longest=(Driven(run_id="r", flow_id="a", since=since),),
+            is_stopping=True,
+            is_slowed=True,
+            process=Process("boot", "pid:[1]", 7, 99),
+            started_at=since,
+        )
+        client.report(said)
+        assert other.workers() == [msgspec.structs.replace(said, seen_at=client.clock.now())]
+
+    def test_the_last_report_counts(self, client: Client) -> None:
+        said = worker("w1", client)
+        client.report(said)
+        client.clock.advance(10)
+        client.report(msgspec.structs.replace(said, driving=3))
+        [row] = client.workers()
+        assert (row.driving, row.seen_at) == (3, client.clock.now())
+
+    def test_a_worker_that_says_nothing_disappears_by_the_clock_of_the_store(self, client: Client) -> None:
+        client.report(worker("w1", client))
+        client.clock.advance(10)
+        client.report(worker("w2", client))
+        client.clock.advance(TTL - timedelta(seconds=10, microseconds=1))
+        assert [row.worker_id for row in client.workers()] == ["w1", "w2"]
+        client.clock.advance(timedelta(microseconds=1))
+        assert [row.worker_id for row in client.workers()] == ["w2"]
+        client.report(worker("w1", client))
+        assert [row.worker_id for row in client.workers()] == ["w2", "w1"]
+
+    def test_a_worker_that_leaves_is_gone_at_once(self, clients: Callable[[], Client]) -> None:
+        client, other = clients(), clients()
+        for name in ("w1", "w2"):
+            client.report(worker(name, client))
+        other.call(other.store.leave("w1"))
+        other.call(other.store.leave("unknown"))
+        assert [row.worker_id for row in client.workers()] == ["w2"]
+
+    def test_workers_touch_no_lease(self, client: Client) -> None:
+        accept(client, ["run"])
+        [(_, lease)] = client.claim_due()
+        client.report(worker("w1", client))
+        client.call(client.store.leave("w1"))
+        assert client.row("run").lease == lease
+        with pytest.raises(LeaseConflict):
+            client.claim("run")
+        assert client.renew(lease) == [Lease("run", lease.owner, lease.epoch, client.clock.now() + TTL)]
