@@ -125,10 +125,11 @@ class Node(Wired):
         self.returns = hints.get("return", UNKNOWN)
         if self.streams:
             self.returns = collected(self.returns)
-        self.context_param, self.params, self.oddities = read_signature(fn, hints, tuple(inputs or ()))
-        self.defaults = {
-            p.name: p.default for p in inspect.signature(fn).parameters.values() if p.default is not p.empty
-        }
+        signature = inspect.signature(fn).parameters
+        self.context_param, self.params, self.oddities = read_signature(
+            fn, signature, hints, tuple(inputs or ())
+        )
+        self.defaults = {p.name: p.default for p in signature.values() if p.default is not p.empty}
         self.key_reads = accepted(idempotency_key) if callable(idempotency_key) else None
         """The inputs a key function asks for; none if it takes them all."""
         self.__doc__ = fn.__doc__
