@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any, Final, Literal, NamedTuple, Self, TypeVar, overload
 
 from everstep.errors import BadRequest, GateError, OutputError
-from everstep.graph.hints import UNKNOWN, hints_of
+from everstep.graph.hints import UNKNOWN, gone_over, hints_of
 from everstep.graph.signatures import Param as Param
 from everstep.graph.signatures import accepted, is_async, read_signature, streams
 from everstep.graph.streams import collected
@@ -250,7 +250,7 @@ class Node(Wired):
             _count(max_concurrency, "max_concurrency", self.name) or 32,
         )
         mapped = tuple(
-            p._replace(hint=UNKNOWN, required=True) if p.name in params else p for p in self.params
+            p._replace(hint=gone_over(p.hint), required=True) if p.name in params else p for p in self.params
         )
         return self._copy(
             over=over, params=mapped, returns=UNKNOWN, inner_outputs=self.inner_outputs or self.outputs

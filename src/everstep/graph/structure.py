@@ -6,10 +6,10 @@ import difflib
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from everstep.graph.diagnostics import Diagnostic, Severity
-from everstep.graph.hints import accepts, spell
+from everstep.graph.hints import UNKNOWN, accepts, collected, part_of, spell
 from everstep.graph.loops import bits, mask_of, reachable
 from everstep.graph.node import END, Gate, Node
 from everstep.graph.plan import Plan, deep_nodes
@@ -269,14 +269,26 @@ def _type_problems(plan: Plan) -> Iterator[Diagnostic]:
         for p in reader.params:
             for w in plan.writers.get(p.source, ()):
                 writer = plan.nodes[w]
-                given = answer_hint(writer)
-                if len(writer.outputs) == 1 and w != i and not accepts(p.hint, given):
+                given = _given(writer, p.source)
+                if w != i and not accepts(p.hint, given):
                     message = (
                         f"{writer.name!r} returns {spell(given)} as {p.source!r}, "
                         f"but {reader.name!r} wants {spell(p.hint)}."
                     )
                     edge = (writer.name, reader.name)
                     yield _error("flow.type_mismatch", reader.name, message, "Change one of the hints.", edge)
+
+
+def _given(writer: Node, output: str) -> Any:
+    """Return the hint of a value that a node writes."""
+    if writer.over is not None:
+        return list
+    if isinstance(writer.inner, Plan):
+        inside = [inner for inner, outer in writer.exports.items() if outer == output]
+        writers = [(w, name) for name in inside for w in writer.inner.writers.get(name, ())]
+        return _given(writer.inner.nodes[writers[0][0]], writers[0][1]) if len(writers) == 1 else UNKNOWN
+    hint = collected(writer.returns) if writer.streams else answer_hint(writer)
+    return hint if len(writer.outputs) == 1 else part_of(hint, writer.outputs.index(output), writer.outputs)
 
 
 def _atomic_problems(plan: Plan) -> Iterator[Diagnostic]:
