@@ -61,6 +61,8 @@ def _fits_class(value: object, cls: type) -> bool:
 
 def accepts(wanted: Any, given: Any) -> bool:
     """False only if a value hinted `given` can certainly never be what `wanted` says."""
+    if wanted is UNKNOWN or given is UNKNOWN:
+        return True
     wanted, given = _bare(wanted), _bare(given)
     if wanted is UNKNOWN or given is UNKNOWN or isinstance(wanted, TypeVar) or isinstance(given, TypeVar):
         return True

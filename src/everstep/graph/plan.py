@@ -240,10 +240,11 @@ class Plan:
         or by what they write for the nodes right behind it.
         """
         found: dict[int, dict[int, int]] = {}
+        early = {j: meeting for j, meeting in self.meetings.items() if meeting.need is not None}
+        if not early:
+            return found
         onward = {u: {v for v in vs if self.blockers[v] >> u & 1} for u, vs in self.graph.items()}
-        for j, meeting in self.meetings.items():
-            if meeting.need is None:
-                continue
+        for j, meeting in early.items():
             behind = {*self.follows.get(j, ()), j}
             members = set(bits(meeting.everyone))
             apart = {u: vs - behind if u in members else vs for u, vs in onward.items()}

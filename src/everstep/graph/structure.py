@@ -267,7 +267,7 @@ def _is_multi(gate: Node) -> bool:
 def _type_problems(plan: Plan) -> Iterator[Diagnostic]:
     for i, reader in enumerate(plan.nodes):
         for p in reader.params:
-            for w in plan.writers.get(p.source, ()):
+            for w in plan.writers.get(p.source, ()) if p.hint is not UNKNOWN else ():
                 writer = plan.nodes[w]
                 given = _given(writer, p.source)
                 if w != i and not accepts(p.hint, given):
