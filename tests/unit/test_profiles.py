@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -104,11 +105,30 @@ def test_a_registry_tells_of_a_node_that_is_registered_with_it() -> None:
     assert registry.find("external.feed") is made
 
 
-def test_a_registry_tells_of_a_function_by_its_module_and_name() -> None:
-    registry = Registry([{"id": f"{__name__}.plain", "durability": {"checkpointable": False, "reason": "r"}}])
+@pytest.mark.parametrize("id_", [f"{__name__}:plain", f"{__name__}.plain"])
+def test_a_registry_tells_of_a_function_by_its_module_and_name(id_: str) -> None:
+    registry = Registry([{"id": id_, "durability": {"checkpointable": False, "reason": "r"}}])
     flow = Flow("f", [plain], registry=registry, durability="strong")
     assert [d.code for d in validate(flow)] == ["DAG-CKPT-001"]
     assert plain.checkpointable is None
+
+
+def test_a_node_is_called_in_a_registry_as_in_the_ir() -> None:
+    registry = Registry()
+    made = registry.node("external.feed", lambda x: x, name="made")
+    for n in (plain, feed, made):
+        assert Flow("f", [n]).to_ir()["nodes"][0]["identifier"] == n.id
+    assert plain.id == f"{__name__}:plain"
+
+
+def test_a_function_of_a_script_is_called_by_the_name_of_its_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    def script(x: int) -> int:
+        return x
+
+    script.__module__, script.__qualname__ = "__main__", "script"
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", "orders.py", raising=False)
+    monkeypatch.setattr(sys.modules["__main__"], "__spec__", None)
+    assert Node(script).id == "orders:script"
 
 
 def test_the_flow_has_the_last_word() -> None:
@@ -146,10 +166,23 @@ def test_a_registry_is_read_from_json_and_keeps_what_it_does_not_know() -> None:
     assert registry["a.b"]["kind"] == "activity"
 
 
-@pytest.mark.parametrize("text", ["{", "{}", "[1]", '[{"id": ""}]', '[{"durability": {}}]'])
-def test_what_is_no_registry_is_refused(text: str) -> None:
+@pytest.mark.parametrize(
+    "text", ["{", "{}", "[1]", '[{"id": ""}]', '[{"durability": {}}]', "[" * 100_000, b"\xff", 3]
+)
+def test_what_is_no_registry_is_refused(text: Any) -> None:
     with pytest.raises(BadRequest):
         Registry.from_json(text)
+
+
+def test_two_entries_for_one_node_are_refused() -> None:
+    with pytest.raises(BadRequest, match=r"two entries for 'a\.b'"):
+        Registry.from_json('[{"id": "a.b"}, {"id": "a.c"}, {"id": "a.b", "effects": "pure"}]')
+
+
+@pytest.mark.parametrize("id_", ["std.timer.wait", "std.mine", 3])
+def test_nobody_registers_what_comes_with_everstep(id_: Any) -> None:
+    with pytest.raises(BadRequest, match="identifier"):
+        Registry().node(id_, lambda: 1, name="mine")
 
 
 @pytest.mark.parametrize(
@@ -174,6 +207,18 @@ def test_an_entry_that_means_nothing_is_refused_by_name(entry: dict[str, Any]) -
 def test_a_flows_own_profile_has_no_other_fields() -> None:
     with pytest.raises(BadRequest, match="chekpointable"):
         Flow("f", [plain], profiles={"plain": {"chekpointable": False}})
+
+
+@pytest.mark.parametrize("section", ["durability", "idempotency"])
+def test_nor_have_its_sections(section: str) -> None:
+    with pytest.raises(BadRequest, match=rf"{section}\.chekpointable"):
+        Flow("f", [plain], profiles={"plain": {section: {"chekpointable": False}}})
+
+
+def test_no_profile_makes_nonsense_of_what_is_asked_after_a_crash() -> None:
+    careful = Node(lambda x: x, name="n", effects="effectful", idempotency_key="auto", on_unknown="stop")
+    with pytest.raises(BadRequest, match="unknown effect"):
+        Flow("f", [careful], profiles={"n": {"effects": "pure"}})
 
 
 def test_no_profile_takes_a_halt_away() -> None:

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, NamedTuple, Self, TypeVar, overload
 
 from everstep.errors import BadRequest, GateError, OutputError
 from everstep.graph.hints import UNKNOWN, gone_over, hints_of
+from everstep.graph.ir.names import home_of
 from everstep.graph.signatures import Param as Param
 from everstep.graph.signatures import accepted, is_async, read_signature, streams
 from everstep.graph.streams import collected
@@ -151,15 +152,15 @@ class Node(Wired):
 
     @property
     def id(self) -> str:
-        """What a registry knows it by: its identifier, or the module and name of its function."""
-        name = getattr(self.fn, "__qualname__", type(self.fn).__qualname__)
-        return self.identifier or f"{self.fn.__module__}.{name}"
+        """What registries and the Flow IR know it by: its identifier, or `module:name` of its function."""
+        return self.identifier or ":".join(home_of(self.fn))
 
     def saying(self, **said: Any) -> Self:
         """Return the node with other attributes, as a registry or a flow declares them."""
         twin = self._copy(**said)
         twin.is_simple = twin._is_simple()
         twin.key_reads = None if "idempotency_key" in said else self.key_reads
+        twin.announces = _check_unknown(twin)
         return twin
 
     def _is_simple(self) -> bool:
@@ -477,7 +478,7 @@ def _seconds(timeout: Any, name: str) -> float | None:
     if timeout is None:
         return None
     seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or seconds <= 0:
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds > 0:
         raise BadRequest(
             f"node {name!r}: timeout is {timeout!r}.", fix="Give seconds or a timedelta above 0."
         )

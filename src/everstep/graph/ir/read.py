@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from everstep.errors import EverstepError
+from everstep.errors import BadRequest, EverstepError
 from everstep.graph.ir.check import DEEPEST, Checker, Faults
 from everstep.graph.ir.names import Json
 from everstep.graph.ir.nodes import Nodes, Surfaces
@@ -27,6 +27,8 @@ F = TypeVar("F", bound="Flow")
 
 def read(make: type[F], ir: object, registry: Registry) -> F:
     """Return the flow that an IR describes, or raise `IrInvalid` with everything that is wrong."""
+    if not callable(getattr(registry, "get", None)):
+        raise BadRequest(f"{registry!r:.60} is no registry.", fix="Give a mapping from identifiers.")
     faults = Faults()
     plain = _as_json(ir, faults)
     name = plain.get("name") if isinstance(plain, dict) else None
