@@ -235,3 +235,76 @@ def test_a_node_says_plainly_what_it_is(said: dict[str, Any]) -> None:
 def test_what_is_said_of_a_node_does_not_change_the_structure() -> None:
     bare, told = Flow("f", [plain]), Flow("f", [plain], profiles={"plain": {"effects": "read_only"}})
     assert bare.plan.hash == told.plan.hash
+
+
+# -- inside flows -----------------------------------------------------------------------------------------
+
+
+@node(output="sent", effects="effectful")
+def send(x: int) -> int:
+    return x
+
+
+@node
+def last(sent: int) -> None: ...
+
+
+BILLING = Flow("billing", [send, last])
+KEYED = {"idempotency": {"key": "k-{x}"}}
+
+
+def missing_keys(flow: Flow) -> list[str]:
+    return [d.node for d in validate(flow) if d.code == "DAG-CKPT-004"]
+
+
+@pytest.mark.parametrize("durability", ["nested", "atomic"])
+def test_a_flow_has_the_last_word_on_nodes_of_the_flows_inside_it(durability: Any) -> None:
+    inner = Flow("inner", [send, last], profiles={"send": {"checkpointable": False, "reason": "r"}})
+    around = Flow("around", [inner.as_node(durability=durability).lift("sent")])
+    outer = [around.as_node(), around.as_node(name="other").with_outputs("other")]
+    assert missing_keys(Flow("f", outer, durability="strong")) == ["around/inner/send", "other/inner/send"]
+    said = {"around/inner/send": {"checkpointable": True, **KEYED}}
+    told = Flow("f", outer, durability="strong", profiles=said)
+    assert missing_keys(told) == ["other/inner/send"]
+    assert [Profile.of(n).checkpointable for n in told.nodes] == [True, False]
+    assert told.plan.hash == Flow("f", outer).plan.hash
+    assert missing_keys(Flow("f", outer, durability="strong")) == ["around/inner/send", "other/inner/send"]
+
+
+def test_what_a_flow_says_of_inner_effects_holds_when_it_runs_and_in_the_ir() -> None:
+    flow = Flow("f", [BILLING.as_node()], durability="strong", profiles={"billing/send": KEYED})
+    again = Flow.from_ir(flow.to_ir(), flow.functions())
+    with Host("memory:") as host:
+        for k, told in enumerate((flow, again)):
+            host.run(told, {"x": 5}, run_id=f"r{k}")
+            [step] = [s for r in host.history(f"r{k}") for s in r.steps if s.path == "billing/send"]
+            assert step.key == "k-5"
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("billing/sent", "'sent', which is not a node"),
+        ("billing/send/x", "'send' is no flow"),
+        ("billin/send", "Did you mean 'billing'"),
+        ("billing", "is a flow"),
+        ("plain/x", "'plain' is no flow"),
+        ("billing/", "is not a node"),
+    ],
+)
+def test_a_path_that_leads_nowhere_is_refused(path: str, says: str) -> None:
+    draft = Flow.draft("f", [plain, BILLING.as_node()], profiles={path: {"replayable": True}})
+    [found] = validate(draft).errors
+    assert (found.code, found.node) == ("flow.unknown_profile", path.rstrip("/"))
+    assert says in str(found)
+
+
+def test_what_a_profile_breaks_inside_is_said_with_its_path() -> None:
+    inner = Flow("inner", [Node(lambda x: x, name="make", output="sent", persist="no"), last])
+    draft = Flow.draft(
+        "f", [inner.as_node(durability="atomic")], profiles={"inner/make": {"effects": "effectful"}}
+    )
+    assert [(d.code, d.node) for d in validate(draft).errors] == [("flow.not_durable", "inner/make")]
+    with pytest.raises(BadRequest, match="halts"):
+        pause = Flow("pause", [wait.timer("nap", duration="1s")])
+        Flow("f", [pause.as_node()], profiles={"pause/nap": {"halts": False}})

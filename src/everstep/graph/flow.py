@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, Self
@@ -31,7 +32,7 @@ class Flow:
     target runs only when it is chosen, one of `tasks` only when a node asks for it with `ctx.next_task`.
     `channel` names the keys of the run's channel with their types; without it any key may be used.
     `registry` tells of nodes that are defined elsewhere, `profiles` has the last word on each node of this
-    flow, and `rules` are checks of your own that `validate` makes too.
+    flow, and of those inside it, by path; and `rules` are checks of your own that `validate` makes too.
     """
 
     plan: Plan
@@ -66,7 +67,7 @@ class Flow:
         self.channel = None if channel is None else dict(channel)
         given = _all_nodes(layout, self.tasks, has_results=bool(layout.edges or self.tasks or channel))
         self.profiles = {name: Entry.own(said, name) for name, said in (profiles or {}).items()}
-        """What this flow says of its nodes, by name."""
+        """What this flow says of its nodes, by name; of those of inner flows by path, as `rag/embed`."""
         self.nodes = tuple(_declared(given, registry, self.profiles))
         self.rules = tuple(rules)
         self.auto_checkpoint = auto_checkpoint
@@ -109,6 +110,14 @@ class Flow:
         except UncutLoop as loop:
             return [loop_problem([self.nodes[i] for i in loop.members])]
         return list(plan_problems(self.plan))
+
+    def _told(self, profiles: Mapping[str, Entry]) -> Flow:
+        """Return the flow with what a flow around it says of its nodes; its problems are told there."""
+        twin = copy.copy(self)
+        twin.nodes = tuple(_declared(self.nodes, None, profiles))
+        twin.profiles = {**self.profiles, **profiles}
+        twin.problems = Diagnostics(self.name, twin._compile())
+        return twin
 
     def _check_numbers(self) -> None:
         for field in ("max_steps", "max_visits", "max_concurrency", "auto_checkpoint"):
@@ -261,8 +270,17 @@ def _declared(
     nodes: Iterable[Any], registry: Registry | None, profiles: Mapping[str, Entry]
 ) -> Iterable[Any]:
     """Yield the nodes with what a registry, and then the flow itself, says of them."""
+    inside: dict[str, dict[str, Entry]] = {}
+    for path, said in profiles.items():
+        name, slash, rest = path.partition("/")
+        if slash:
+            inside.setdefault(name, {})[rest] = said
     for n in nodes:
-        if isinstance(n, Node) and n.inner is None:
+        if isinstance(n, Subflow):
+            if n.name in inside:
+                flow = n.flow._told(inside[n.name])
+                n = n._copy(flow=flow, inner=flow.plan)
+        elif isinstance(n, Node):
             if registry is not None:
                 n = registry.known(n)
             if n.name in profiles:

@@ -13,6 +13,7 @@ from everstep.graph.hints import UNKNOWN, accepts, collected, part_of, spell
 from everstep.graph.loops import bits, mask_of, reachable
 from everstep.graph.node import END, Gate, Node
 from everstep.graph.plan import Plan, deep_nodes
+from everstep.graph.subflow import Subflow
 from everstep.graph.waits import answer_hint
 from everstep.model.enums import Effects, Persist
 
@@ -73,16 +74,26 @@ def wiring_problems(flow: Flow) -> Iterator[Diagnostic]:
 
 
 def _profile_problems(flow: Flow, names: Collection[str]) -> Iterator[Diagnostic]:
-    flows = {n.name for n in flow.nodes if isinstance(n, Node) and n.inner is not None}
-    for name in flow.profiles:
-        if name in flows:
-            message = f"{name!r} is a flow; its profile is the worst of its nodes'."
-            fix = "Give the profiles of its nodes to that flow."
-            yield _error("flow.unknown_profile", name, message, fix)
+    flows = {n.name: n for n in flow.nodes if isinstance(n, Node) and n.inner is not None}
+    for path in flow.profiles:
+        name, slash, _ = path.partition("/")
+        if slash and name in flows:
+            continue
+        if path in flows:
+            message = f"{path!r} is a flow; its profile is the worst of its nodes'."
+            fix = f"Give profiles of its nodes, by path: {path + '/...'!r}."
+        elif slash and name in names:
+            message, fix = f"There is a profile of {path!r}, but {name!r} is no flow.", "Name the node alone."
         elif name not in names:
-            message = f"There is a profile of {name!r}, which is not a node."
+            message = f"There is a profile of {path!r}, which is not a node."
             fix = f"Name one of the nodes.{did_you_mean(name, names)}"
-            yield _error("flow.unknown_profile", name, message, fix)
+        else:
+            continue
+        yield _error("flow.unknown_profile", path, message, fix)
+    for n in flows.values():
+        for problem in n.flow.problems if isinstance(n, Subflow) else ():
+            path = f"{n.name}/{problem.node}".rstrip("/")
+            yield problem._replace(node=path, message=f"In {n.name!r}: {problem.message}")
 
 
 def _task_problems(flow: Flow) -> Iterator[Diagnostic]:
