@@ -110,6 +110,14 @@ CASES: dict[str, Case] = {
         lambda: check(stream, durability="strong"),
         lambda: check(of(stream.fn, output="parts", replayable=True), durability="strong"),
     ),
+    "flow.bad_key": Case(
+        lambda: check(send_once.saying(idempotency_key="sent-{b}")),
+        lambda: check(send_once.saying(idempotency_key="sent-{a}")),
+    ),
+    "flow.bad_probe": Case(
+        lambda: check(of(send.fn, output="sent", effects="effectful", probe=lambda b: None)),
+        lambda: check(of(send.fn, output="sent", effects="effectful", probe=lambda a: None)),
+    ),
     "scheduler.unknown": Case(
         lambda: check(wait.timer("nap", duration="1s", scheduler="crom")),
         lambda: check(wait.timer("nap", duration="1s", scheduler="cron")),

@@ -7,7 +7,19 @@ from typing import Any
 
 import pytest
 
-from everstep import END, Diagnostic, Diagnostics, Durability, Flow, Host, Offers, node, validate, wait
+from everstep import (
+    END,
+    Context,
+    Diagnostic,
+    Diagnostics,
+    Durability,
+    Flow,
+    Host,
+    Offers,
+    node,
+    validate,
+    wait,
+)
 from everstep.errors import (
     BadRequest,
     FlowError,
@@ -210,6 +222,47 @@ def test_the_resume_path_follows_gates_edges_and_tasks() -> None:
 
 def test_an_undeclared_node_counts_as_pure() -> None:
     assert codes(check(first, second, durability="strong")) == []
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        *("{nope}", "{x", "x}", "{}", "{0}", "{x!z}", "{x:{nope}}", "{x.__class__}", "{x.a._b}", "{ctx}"),
+        *(lambda nope: "", lambda x, /: "", lambda run_id: ""),
+    ],
+)
+def test_a_key_that_can_never_be_made_is_found_before_the_run(key: Any) -> None:
+    def send(x: int, ctx: Context, y: int = 1) -> int:
+        return x
+
+    found = check(of(send, effects="effectful", idempotency_key=key), durability="strong")
+    assert codes(found) == ["flow.bad_key"]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        *("plain", "{x}-{y}", "{x.id}{x[0]}{x!r:>{y}}", "{{}}", "{run_id}{visit}{node}{path}"),
+        *(lambda x: "", lambda **given: "", lambda x, nope=1: "", lambda: ""),
+    ],
+)
+def test_a_key_that_may_be_made_is_let_through(key: Any) -> None:
+    def send(x: int, y: int = 1) -> int:
+        return x
+
+    assert codes(check(of(send, effects="effectful", idempotency_key=key), durability="strong")) == []
+
+
+def test_a_probe_may_ask_for_the_inputs_and_the_key() -> None:
+    def send(x: int) -> int:
+        return x
+
+    def probed(probe: Any) -> list[str]:
+        return codes(check(of(send, effects="effectful", idempotency_key="auto", probe=probe)))
+
+    assert probed(lambda x, idempotency_key: None) == []
+    assert probed(lambda **given: None) == []
+    assert probed(lambda key: None) == ["flow.bad_probe"]
 
 
 # -- hosts ------------------------------------------------------------------------------------------------

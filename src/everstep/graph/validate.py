@@ -17,6 +17,7 @@ from everstep.errors import (
     UnknownNotifier,
     UnknownScheduler,
 )
+from everstep.graph.asked import key_problem, probe_problem
 from everstep.graph.diagnostics import Diagnostic, Diagnostics, Severity
 from everstep.graph.flow import Flow
 from everstep.graph.leaves import Leaves
@@ -250,6 +251,18 @@ def _not_strong(code: str, path: str, reason: str) -> Diagnostic:
     return Diagnostic(code, node=path, message=message, fix=fix)
 
 
+def _asked(it: Subject) -> Iterator[Diagnostic]:
+    for path, n in it.nodes:
+        for code, what, said in (
+            ("flow.bad_key", f"The idempotency key of {path!r} cannot be made", key_problem(n)),
+            ("flow.bad_probe", f"The probe of {path!r} cannot be called", probe_problem(n)),
+        ):
+            if said:
+                yield Diagnostic(
+                    code, node=path, message=f"{what}: {said}.", fix="Ask for inputs of the node."
+                )
+
+
 def _choices(it: Subject) -> Iterator[Diagnostic]:
     for path, n in it.nodes:
         is_open = n.persist is Persist.AUTO and not n.skip_on_resume and n.inner is None
@@ -314,5 +327,5 @@ def _unread(it: Subject) -> Iterator[Diagnostic]:
 
 
 CHECKS: tuple[Callable[[Subject], Iterable[Diagnostic]], ...] = (
-    *(_halts, _services, _aliases, _profiles, _reach, _exits, _choices, _unread),
+    *(_halts, _services, _aliases, _profiles, _asked, _reach, _exits, _choices, _unread),
 )
