@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import xml.etree.ElementTree as ET
+from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from everstep import Durability, DurabilityReport, Flow, Host, Segment, ifelse, node, parallel, report, wait
+from everstep.cli.main import cli
 from everstep.cli.rails import rails
 from everstep.errors import FlowError, NotCheckpointable
 from everstep.graph.drawing import to_dot, to_mermaid, to_svg
@@ -148,6 +151,37 @@ def test_names_are_escaped_in_pictures() -> None:
     found = report(Flow("f", [of(lambda: 1, name="n", checkpointable=False, reason='<b> & "c"')]))
     ET.fromstring(to_svg(found))
     assert '\\"c\\"' in to_dot(found)
+
+
+@pytest.mark.parametrize("reason", ["a\x1b[31mred", "\x00", "one\ntwo", "\ud800", "\ufffe", "\\"])
+def test_what_no_document_may_have_is_left_out_of_pictures(reason: str) -> None:
+    found = report(Flow("f", [of(lambda: 1, name="n", checkpointable=False, reason=reason)]))
+    ET.fromstring(to_svg(found).encode())
+    [line] = [line for line in to_dot(found).splitlines() if line.startswith("  n0 [")]
+    assert line.endswith("];")
+    assert line.isprintable()
+    assert to_mermaid(found).replace("\n", "").isprintable()
+
+
+@pytest.mark.parametrize("command", ["report", "validate"])
+def test_a_terminal_is_told_nothing_that_it_would_obey(command: str, tmp_path: Path) -> None:
+    file = tmp_path / f"obeyed_{command}.py"
+    file.write_text("""
+from everstep import Diagnostic, Flow, node
+
+@node(checkpointable=False, reason="a\\x1b]0;owned\\x07\\nb")
+def n(): ...
+
+def rule(flow, host):
+    yield Diagnostic("house.\\x1b]0;", "warning", "n", message="a\\x1b]0;owned\\x07", fix="\\x1b]0;")
+
+flow = Flow("f", [n], rules=[rule])
+""")
+    done = CliRunner().invoke(cli, [command, str(file)], color=True)
+    assert done.exit_code == 0
+    assert "owned" in done.output
+    assert "\x1b]" not in done.output
+    assert "\x07" not in done.output
 
 
 def test_graphviz_and_mermaid_get_segments_colours_and_edges(drawn: DurabilityReport) -> None:

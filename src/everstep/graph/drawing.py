@@ -62,7 +62,16 @@ def to_dot(report: DurabilityReport) -> str:
 
 
 def _quoted(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return '"' + _shown(text).replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _shown(text: str) -> str:
+    """Return the text on one line, without what no XML document may have."""
+    return "".join(c if c.isprintable() else " " for c in text)
+
+
+def _escaped(text: str) -> str:
+    return escape(_shown(text))
 
 
 def to_mermaid(report: DurabilityReport) -> str:
@@ -74,10 +83,10 @@ def to_mermaid(report: DurabilityReport) -> str:
         lines.append(f"  subgraph s{s} [segment {s}]")
         for name in segment.nodes:
             boxed.add(number[name])
-            lines.append(f'    n{number[name]}["{escape(name)}"]')
+            lines.append(f'    n{number[name]}["{_escaped(name)}"]')
         lines.append("  end")
     rest = [k for k in range(len(report.leaves.nodes)) if k not in boxed]
-    lines += [f'  n{k}["{escape(report.leaves.nodes[k].path)}"]' for k in rest]
+    lines += [f'  n{k}["{_escaped(report.leaves.nodes[k].path)}"]' for k in rest]
     lines += [f"  n{u} --> n{v}" for u, v in report.leaves.edges()]
     kinds: dict[str, list[str]] = {}
     for k in range(len(report.leaves.nodes)):
@@ -160,12 +169,12 @@ def _head(report: DurabilityReport, wide: float, high: float) -> str:
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{wide:.0f}" height="{high:.0f}" '
             f'viewBox="0 0 {wide:.0f} {high:.0f}" font-family="system-ui, sans-serif" font-size="13">',
-            f"<title>{escape(report.headline)}</title>",
+            f"<title>{_escaped(report.headline)}</title>",
             '<defs><marker id="tip" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="7" markerHeight="7" '
             'orient="auto"><path d="M0 0L8 4L0 8z" fill="#868e96"/></marker></defs>',
             '<rect width="100%" height="100%" fill="#ffffff"/>',
             f'<text x="{_EDGE}" y="32" font-size="16" font-weight="600" fill="#212529">'
-            f"{escape(report.headline)}</text>",
+            f"{_escaped(report.headline)}</text>",
             f'<rect x="{_EDGE}" y="44" width="200" height="6" rx="3" fill="{LOOKS["incompatible"].fill}"/>',
             f'<rect x="{_EDGE}" y="44" width="{200 * report.coverage:.0f}" height="6" rx="3" '
             f'fill="{LOOKS["durable"].line}"/>',
@@ -205,11 +214,11 @@ def _box(report: DurabilityReport, k: int, x: float, y: float, wide: float) -> s
             f'fill="{"#ffffff" if is_point else look.line}">{segment}</text>'
         )
     return (
-        f"<g><title>{escape(f'{leaf.path}: {reason}')}</title>"
+        f"<g><title>{_escaped(f'{leaf.path}: {reason}')}</title>"
         f'<rect x="{x - wide / 2:.1f}" y="{y:.1f}" width="{wide:.1f}" height="{_HIGH}" rx="7" '
         f'fill="{look.fill}" stroke="{look.line}"/>'
         f'<text x="{x:.1f}" y="{y + _HIGH / 2 + 4.5:.1f}" text-anchor="middle" fill="#212529">'
-        f"{escape(leaf.path)}</text>{mark}</g>"
+        f"{_escaped(leaf.path)}</text>{mark}</g>"
     )
 
 
