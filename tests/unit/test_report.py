@@ -9,7 +9,19 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from everstep import Durability, DurabilityReport, Flow, Host, Segment, ifelse, node, parallel, report, wait
+from everstep import (
+    Durability,
+    DurabilityReport,
+    Flow,
+    Host,
+    Segment,
+    chain,
+    ifelse,
+    node,
+    parallel,
+    report,
+    wait,
+)
 from everstep.cli.main import cli
 from everstep.cli.rails import rails
 from everstep.errors import FlowError, NotCheckpointable
@@ -145,6 +157,18 @@ def test_no_two_boxes_of_a_picture_overlap(drawn: DurabilityReport) -> None:
         assert 0 <= y < y + h <= high
         for x2, y2, w2, h2 in boxes[:k]:
             assert x + w < x2 or x2 + w2 < x or y + h < y2 or y2 + h2 < y
+
+
+def test_all_that_is_written_in_a_picture_is_in_its_frame() -> None:
+    a, b, c = (of(lambda: 1, name=n) for n in "abc")
+    race = chain(parallel(a, b, policy="first_success", name="race"), c)
+    for flow in (Flow("f", [first, feed, NAP, race]), Flow("f", [of(lambda: 1, name="n" * 100)])):
+        root = ET.fromstring(to_svg(report(flow)))
+        for text in root.iter("{http://www.w3.org/2000/svg}text"):
+            room = 5.6 * len(text.text or "")
+            begin = float(text.attrib["x"]) - (room / 2 if "text-anchor" in text.attrib else 0)
+            assert begin >= 0
+            assert begin + room <= float(root.attrib["width"])
 
 
 def test_names_are_escaped_in_pictures() -> None:

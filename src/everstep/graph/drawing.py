@@ -98,6 +98,8 @@ def to_mermaid(report: DurabilityReport) -> str:
 
 
 _HIGH, _DOWN, _APART, _EDGE = 34, 44, 26, 30
+_KEY, _LETTER = 34, 6.2
+"""The room that a line of the legend takes before its text, and for each letter of it."""
 
 
 def to_svg(report: DurabilityReport) -> str:
@@ -108,7 +110,9 @@ def to_svg(report: DurabilityReport) -> str:
     top = 74
     row_of = {n: r for r, row in enumerate(places.rows) for n in row}
     right = max((x + (widths[n] if n < places.nodes else 0) / 2 for n, x in centres.items()), default=0)
-    wide = max(right + _EDGE + 22 * min(len(places.back), 6), 7.6 * len(report.headline) + 2 * _EDGE, 520)
+    legend = _EDGE + sum(_KEY + _LETTER * len(LOOKS[kind].said) for kind in _kinds(report))
+    title = 2 * _EDGE + 7.6 * len(report.headline)
+    wide = max(right + _EDGE + 22 * min(len(places.back), 6), title, legend, 520)
     high = top + len(places.rows) * (_HIGH + _DOWN) + 30
 
     def y_of(n: int) -> float:
@@ -222,17 +226,20 @@ def _box(report: DurabilityReport, k: int, x: float, y: float, wide: float) -> s
     )
 
 
+def _kinds(report: DurabilityReport) -> dict[str, None]:
+    return dict.fromkeys(kind_of(report, k) for k in range(len(report.leaves.nodes)))
+
+
 def _legend(report: DurabilityReport, high: float) -> str:
-    kinds = dict.fromkeys(kind_of(report, k) for k in range(len(report.leaves.nodes)))
     parts, x = [], float(_EDGE)
-    for kind in kinds:
+    for kind in _kinds(report):
         look = LOOKS[kind]
         parts.append(
             f'<rect x="{x:.0f}" y="{high - 44:.0f}" width="12" height="12" rx="3" fill="{look.fill}" '
             f'stroke="{look.line}"/><text x="{x + 18:.0f}" y="{high - 34:.0f}" font-size="11" '
             f'fill="#495057">{look.said}</text>'
         )
-        x += 34 + 6.2 * len(look.said)
+        x += _KEY + _LETTER * len(look.said)
     if report.resumable_segments:
         said = "A number is a segment; where it is filled, a checkpoint is certainly written."
         parts.append(f'<text x="{_EDGE}" y="{high - 14:.0f}" font-size="11" fill="#495057">{said}</text>')
