@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -159,11 +160,20 @@ def test_no_two_boxes_of_a_picture_overlap(drawn: DurabilityReport) -> None:
             assert x + w < x2 or x2 + w2 < x or y + h < y2 or y2 + h2 < y
 
 
+def test_who_stands_alone_stands_beside_the_others() -> None:
+    alone = [of(lambda: 1, name=f"n{i}") for i in range(6)]
+    root = ET.fromstring(to_svg(report(Flow("f", [*alone[:3], first, second, *alone[3:]]))))
+    boxes = [r for g in root.iter("{http://www.w3.org/2000/svg}g") for r in g if r.tag.endswith("rect")]
+    top = sorted(float(r.attrib["x"]) for r in boxes if r.attrib["y"] == "74.0")
+    assert [round(b - a) for a, b in itertools.pairwise(top)] == [90] * 6
+
+
 def test_all_that_is_written_in_a_picture_is_in_its_frame() -> None:
     a, b, c = (of(lambda: 1, name=n) for n in "abc")
     race = chain(parallel(a, b, policy="first_success", name="race"), c)
     for flow in (Flow("f", [first, feed, NAP, race]), Flow("f", [of(lambda: 1, name="n" * 100)])):
         root = ET.fromstring(to_svg(report(flow)))
+        assert float(root.attrib["width"]) < 900
         for text in root.iter("{http://www.w3.org/2000/svg}text"):
             room = 5.6 * len(text.text or "")
             begin = float(text.attrib["x"]) - (room / 2 if "text-anchor" in text.attrib else 0)

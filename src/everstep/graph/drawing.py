@@ -139,11 +139,13 @@ def _centres(places: Layered, widths: list[float]) -> dict[int, float]:
         near.setdefault(u, []).append(v)
         near.setdefault(v, []).append(u)
     x: dict[int, float] = {}
-    for row in places.rows:
+    # Ways back lead round on the right, so who stands alone stands on the left.
+    rows = [sorted(row, key=lambda n: n in near) for row in places.rows]
+    for row in rows:
         _pack(row, widths, places.nodes, x, dict.fromkeys(row, 0.0))
     for sweep in range(6):
-        for row in places.rows if sweep % 2 == 0 else reversed(places.rows):
-            wish = {n: sum(x[m] for m in near[n]) / len(near[n]) if n in near else x[n] for n in row}
+        for row in rows if sweep % 2 == 0 else reversed(rows):
+            wish = {n: sum(x[m] for m in near[n]) / len(near[n]) for n in row if n in near}
             _pack(row, widths, places.nodes, x, wish)
     left = min((x[n] - _half(n, widths, places.nodes) for n in x), default=0.0)
     return {n: value - left + _EDGE for n, value in x.items()}
@@ -156,16 +158,20 @@ def _half(n: int, widths: list[float], count: int) -> float:
 def _pack(
     row: list[int], widths: list[float], count: int, x: dict[int, float], wish: dict[int, float]
 ) -> None:
-    """Place a layer as near to its wishes as its order and the room allow."""
+    """Place a layer as near to its wishes as its order and the room allow; before it who has none."""
+    placed: dict[int, float] = {}
     edge = float("-inf")
-    placed: list[float] = []
-    for n in row:
+    for n in (n for n in row if n in wish):
         half = _half(n, widths, count)
-        at = max(wish[n], edge + half)
-        placed.append(at)
-        edge = at + half + _APART
-    shift = sum(wish[n] - at for n, at in zip(row, placed, strict=True)) / max(1, len(row))
-    x.update((n, at + shift) for n, at in zip(row, placed, strict=True))
+        placed[n] = max(wish[n], edge + half)
+        edge = placed[n] + half + _APART
+    edge = min((at - _half(n, widths, count) - _APART for n, at in placed.items()), default=0.0)
+    for n in (n for n in reversed(row) if n not in wish):
+        half = _half(n, widths, count)
+        placed[n] = edge - half
+        edge -= 2 * half + _APART
+    shift = sum(at - placed[n] for n, at in wish.items()) / max(1, len(wish))
+    x.update((n, at + shift) for n, at in placed.items())
 
 
 def _head(report: DurabilityReport, wide: float, high: float) -> str:
