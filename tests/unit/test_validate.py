@@ -371,3 +371,48 @@ def test_what_only_an_unreachable_gate_leads_to_is_unreachable() -> None:
 def test_the_last_nodes_and_halt_nodes_may_write_what_nobody_reads() -> None:
     act = of(lambda a: a, name="act")
     assert codes(check(first >> NAP >> act)) == []
+
+
+# -- what is something else altogether --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        *({"entry": 3}, {"entry": [3]}, {"tasks": first}, {"channel": ["x"]}, {"profiles": ["x"]}),
+        *({"profiles": {3: {}}}, {"registry": {}}, {"rules": len}, {"version": 2}, {"max_steps": 0}),
+    ],
+)
+def test_an_option_of_another_kind_is_refused_by_name(options: dict[str, Any]) -> None:
+    with pytest.raises(BadRequest) as refused:
+        Flow.draft("f", [first], **options)
+    assert refused.value.fix
+
+
+@pytest.mark.parametrize("nodes", [None, 3, first])
+def test_nodes_are_a_list(nodes: Any) -> None:
+    with pytest.raises(BadRequest, match="'f' got"):
+        Flow.draft("f", nodes)
+
+
+def test_the_name_of_a_node_is_text() -> None:
+    with pytest.raises(BadRequest, match="not 3"):
+        of(first.fn, name=3)
+
+
+@pytest.mark.parametrize("host", [3, "memory:", first])
+def test_only_a_host_can_be_validated_against(host: Any) -> None:
+    with pytest.raises(BadRequest, match="no host"):
+        validate(Flow("f", [first]), host)
+
+
+@pytest.mark.parametrize(
+    "rule", [3, lambda flow, host: ["x"], lambda flow, host: [Diagnostic("x", severity="fatal")]]
+)
+def test_a_rule_that_finds_something_else_is_named(rule: Any) -> None:
+    with pytest.raises(BadRequest, match="rule"):
+        validate(Flow("f", [first]), rules=[rule])
+
+
+def test_a_rule_that_returns_nothing_has_found_nothing() -> None:
+    assert not validate(Flow("f", [first]), rules=[lambda flow, host: None])  # type: ignore[list-item,return-value]

@@ -60,6 +60,7 @@ class Flow:
     ) -> None:
         self.name = name
         _check_shape(name, nodes, version)
+        _check_kinds(name, tasks=tasks, channel=channel, registry=registry, profiles=profiles, rules=rules)
         layout = flatten(nodes)
         self.tasks = tuple(tasks)
         self.edges = layout.edges
@@ -78,8 +79,7 @@ class Flow:
         self.max_steps = max_steps
         self.max_visits = max_visits
         self.max_concurrency = max_concurrency
-        listed = (entry,) if isinstance(entry, (str, Node)) else tuple(entry)
-        self.entry = tuple(e.name if isinstance(e, Node) else e for e in listed)
+        self.entry = _entry_names(name, entry)
         self._check_numbers()
         self.problems = Diagnostics(name, self._compile())
         """What is wrong with it; none unless it is a draft."""
@@ -288,6 +288,15 @@ def _declared(
         yield n
 
 
+def _entry_names(flow: str, entry: Any) -> tuple[str, ...]:
+    listed = (entry,) if isinstance(entry, (str, Node)) or not isinstance(entry, Iterable) else tuple(entry)
+    names = tuple(e.name if isinstance(e, Node) else e for e in listed)
+    for name in names:
+        if not isinstance(name, str):
+            raise BadRequest(f"flow {flow!r}: entry is {name!r:.60}.", fix="Name a node.")
+    return names
+
+
 def _check_shape(name: object, nodes: object, version: object) -> None:
     if not isinstance(version, str):
         raise BadRequest(f"flow {name!r}: version is {version!r}.", fix="Give text.")
@@ -297,6 +306,28 @@ def _check_shape(name: object, nodes: object, version: object) -> None:
         raise BadRequest(
             f"flow {name!r} got one node, not a list.", fix=f"Write Flow({name!r}, [{nodes.name}])."
         )
+    if not isinstance(nodes, (Iterable, Wired, Layout)):
+        raise BadRequest(f"flow {name!r} got {nodes!r:.60} as nodes.", fix="Give a list of nodes.")
+
+
+def _check_kinds(name: str, **options: Any) -> None:
+    """Refuse options that are something else altogether."""
+    for option, given in options.items():
+        kind, words = _KINDS[option]
+        if given is not None and not isinstance(given, kind):
+            raise BadRequest(f"flow {name!r}: {option} is {given!r:.60}.", fix=f"Give {words}.")
+    for path in options["profiles"] or ():
+        if not isinstance(path, str):
+            raise BadRequest(f"flow {name!r} has a profile of {path!r:.60}.", fix="Name a node, or a path.")
+
+
+_KINDS: dict[str, tuple[type, str]] = {
+    "tasks": (Iterable, "a list of nodes"),
+    "channel": (Mapping, "a dict of keys and types"),
+    "registry": (Registry, "a Registry"),
+    "profiles": (Mapping, "a dict of names and profiles"),
+    "rules": (Iterable, "a list of functions"),
+}
 
 
 def _all_nodes(layout: Layout, tasks: Sequence[Node], *, has_results: bool) -> tuple[Any, ...]:

@@ -94,6 +94,8 @@ class Node(Wired):
             raise BadRequest(
                 f"@node needs a function, not {fn!r}.", fix="Write @node(output=...) for its output."
             )
+        if not isinstance(name, (str, type(None))):
+            raise BadRequest(f"a node's name is text, not {name!r:.60}.", fix='Write @node(name="...").')
         self.fn = fn
         self.name = name or str(getattr(fn, "__name__", type(fn).__name__))
         self.outputs = (output,) if isinstance(output, str) else _names(output, self.name)

@@ -59,7 +59,12 @@ class HasOffers(Protocol):
 
 def offers_of(host: HasOffers | Offers | None) -> Offers | None:
     """Return what a host has; what is no host says so itself."""
-    return host if host is None or isinstance(host, Offers) else host.offers
+    if host is None or isinstance(host, Offers):
+        return host
+    offers = getattr(host, "offers", None)
+    if not isinstance(offers, Offers):
+        raise BadRequest(f"{host!r:.60} is no host.", fix="Give a Host, an AsyncHost or Offers.")
+    return offers
 
 
 def mode_on(flow: Flow, host: HasOffers | Offers | None) -> Mode:
@@ -81,8 +86,21 @@ def validate(flow: Flow, host: HasOffers | Offers | None = None, rules: Iterable
     for check in CHECKS:
         found += check(subject)
     for rule in (*flow.rules, *(offers.rules if offers is not None else ()), *rules):
-        found += rule(flow, offers)
+        found += _ruled(rule, flow, offers)
     return Diagnostics(flow.name, found)
+
+
+def _ruled(rule: Rule, flow: Flow, offers: Offers | None) -> Iterator[Diagnostic]:
+    """Yield what a rule of the user's finds; one that returns nothing has found nothing."""
+    if not callable(rule):
+        raise BadRequest(f"{rule!r:.60} is no rule.", fix="Give a function of the flow and the host.")
+    severities = [str(severity) for severity in Severity]
+    for found in rule(flow, offers) or ():
+        if not isinstance(found, Diagnostic) or found.severity not in severities:
+            name = getattr(rule, "__name__", repr(rule))
+            fix = f"Yield Diagnostic(code, severity, ...) with {' or '.join(map(repr, severities))}."
+            raise BadRequest(f"rule {name} found {found!r:.80}.", fix=fix)
+        yield found
 
 
 class Subject:
