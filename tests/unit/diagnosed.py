@@ -84,6 +84,14 @@ def loop(*targets: str) -> tuple[Node, ...]:
     return more, gate(*targets, source="n")
 
 
+def nested(times: int) -> Node:
+    """Return a node with so many flows inside it."""
+    flow = Flow("inner", [first])
+    for _ in range(times - 1):
+        flow = Flow("inner", [flow.as_node()])
+    return flow.as_node()
+
+
 NAP = wait.timer("nap", duration="1s")
 ASKING = of(lambda: wait.Wait(), name="asking", halts=True)
 ASK = Flow("inner", [wait.approval("ok")])
@@ -193,6 +201,7 @@ CASES: dict[str, Case] = {
         lambda: check(first, Flow("inner", [first]).as_node()),
         lambda: check(first, Flow("inner", [first]).as_node().with_outputs("c")),
     ),
+    "flow.too_deep": Case(lambda: check(nested(51)), lambda: check(nested(50))),
     "flow.wired_task": Case(
         lambda: check(first >> second, tasks=[second]),
         lambda: check(first >> second),

@@ -12,7 +12,7 @@ from everstep.graph.diagnostics import Diagnostic, Severity
 from everstep.graph.hints import UNKNOWN, accepts, collected, part_of, spell
 from everstep.graph.loops import bits, mask_of, reachable
 from everstep.graph.node import END, Gate, Node
-from everstep.graph.plan import Plan, deep_nodes
+from everstep.graph.plan import DEEPEST, Plan, deep_nodes
 from everstep.graph.subflow import Subflow
 from everstep.graph.waits import answer_hint
 from everstep.model.enums import Effects, Persist
@@ -25,6 +25,9 @@ NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 
 def plan_problems(plan: Plan) -> Iterator[Diagnostic]:
     """Yield what is wrong with a flow whose names and edges are sound."""
+    if plan.depth > DEEPEST:
+        message = f"More than {DEEPEST} flows are inside each other."
+        yield _error("flow.too_deep", "", message, "Put nodes of the innermost side by side.")
     yield from _writer_problems(plan)
     yield from _type_problems(plan)
     yield from _durability_problems(plan)

@@ -13,8 +13,6 @@ from everstep.errors import EverstepError, IrInvalid
 from everstep.graph.ir.names import Json
 
 SCHEMA_FILE: Final = "flow-ir.schema.json"
-DEEPEST: Final = 50
-"""How many flows may be inside each other."""
 _PARTS: Final = {"nodes": "node", "edges": "edge", "control_surfaces": "control_surface"}
 
 
