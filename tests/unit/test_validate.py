@@ -153,10 +153,32 @@ def test_diagnostics_are_plain_data_too() -> None:
         "severity": "error",
         "node": "nap",
         "edge": None,
-        "message": "'nap' halts, and this host has no durability::checkpoint_store.",
+        "message": "Halt node 'nap' requires CheckpointStore capability: durability::checkpoint_store.",
         "fix": "Open the host on a store, such as sqlite:///runs.db.",
         "services": ["durability::checkpoint_store"],
     }
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("DAG-CKPT-001", "Node 'feed' is not checkpointable; cannot use durability=strong"),
+        ("DAG-CKPT-002", "Halt node 'nap' requires durability != off"),
+        ("DAG-CKPT-003", "Halt node 'asking' requires CheckpointStore capability"),
+        ("DAG-CKPT-004", "Effectful node 'send' on resume path must declare idempotency"),
+        ("DAG-CKPT-005", "Streaming node 'stream' is not replayable; cannot checkpoint mid-stream"),
+    ],
+)
+def test_the_rules_of_the_specification_have_its_words(code: str, words: str) -> None:
+    assert CASES[code].bad()[0].message.startswith(words)
+
+
+def test_a_value_that_a_flow_gives_but_does_not_keep_is_named_by_its_path() -> None:
+    inner = Flow("inner", [of(first.fn, name="first", output="a", persist="no"), second])
+    [found] = check(inner.as_node())
+    assert (found.code, found.node) == ("flow.not_durable", "inner/first")
+    assert ".lift(...)" in found.fix
+    assert not check(inner.as_node().lift("b"))
 
 
 # -- the resume path --------------------------------------------------------------------------------------

@@ -184,10 +184,10 @@ def _nesting_problems(plan: Plan) -> Iterator[Diagnostic]:
         for inner in () if child.is_atomic else child.exports:
             for w in child.plan.writers[inner]:
                 if child.plan.nodes[w].persist is Persist.NO:
-                    message = (
-                        f"{name}/{child.plan.paths[w]} does not keep {inner!r}, but flow {name!r} gives it."
-                    )
-                    yield _error("flow.not_durable", name, message, fix)
+                    path = f"{name}/{child.plan.paths[w]}"
+                    message = f"{path!r} does not keep {inner!r}, but flow {name!r} gives it."
+                    leave = "Leave it inside with .lift(...) of the others, drop persist='no', "
+                    yield _error("flow.not_durable", path, message, f"{leave}or make the flow atomic.")
 
 
 def loop_problem(nodes: list[Node]) -> Diagnostic:

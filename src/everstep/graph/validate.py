@@ -161,14 +161,14 @@ def _halts(it: Subject) -> Iterator[Diagnostic]:
             yield Diagnostic(
                 HaltNeedsDurability.code,
                 node=path,
-                message=f"{path!r} halts, but flow {it.flow.name!r} is kept nowhere (durability off).",
+                message=f"Halt node {path!r} requires durability != off.",
                 fix="Use durability 'partial' or 'strong'.",
             )
         elif it.offers is not None and STORE not in it.offers.services:
             yield Diagnostic(
                 ServiceMissing.code,
                 node=path,
-                message=f"{path!r} halts, and this host has no durability::{STORE}.",
+                message=f"Halt node {path!r} requires CheckpointStore capability: durability::{STORE}.",
                 fix="Open the host on a store, such as sqlite:///runs.db.",
                 services=(f"durability::{STORE}",),
             )
