@@ -126,6 +126,20 @@ def test_a_draft_without_problems_runs_and_one_with_problems_does_not() -> None:
             Flow.draft("f", []).to_ir()
 
 
+def test_whatever_else_is_asked_of_a_draft_with_problems_says_what_they_are() -> None:
+    draft = Flow.draft("f", [first], entry="fist")
+    for ask in (
+        lambda: draft.inputs,
+        lambda: draft["first"],
+        draft.functions,
+        lambda: draft.check_inputs({}),
+    ):
+        with pytest.raises(FlowError, match="Did you mean 'first'"):
+            ask()
+    assert "first" in repr(draft)
+    assert not hasattr(draft, "plam")
+
+
 def test_what_a_flow_refuses_when_built_is_what_validate_says() -> None:
     with pytest.raises(FlowError) as raised:
         Flow("f", [first, gate("secund"), second.with_name("first")], entry="fist")

@@ -88,6 +88,8 @@ class Flow:
         self._complete_inputs: dict[frozenset[str], bool] = {}
         self.read_from: ReadFrom | None = None
         """The IR that it was read from."""
+        self.original: Flow | None = None
+        """The flow that it is but for what a flow around it says of its nodes."""
         self.source: str | None = None
         """Where to find this flow again, as `FILE.py:FLOW`; kept with its runs if it is set."""
 
@@ -114,6 +116,7 @@ class Flow:
     def _told(self, profiles: Mapping[str, Entry]) -> Flow:
         """Return the flow with what a flow around it says of its nodes; its problems are told there."""
         twin = copy.copy(self)
+        twin.original = self.original or self
         twin.nodes = tuple(_declared(self.nodes, None, profiles))
         twin.profiles = {**self.profiles, **profiles}
         twin.problems = Diagnostics(self.name, twin._compile())
@@ -264,6 +267,11 @@ class Flow:
 
 class _Draft(Flow):
     _raises = False
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "plan" and "problems" in vars(self):
+            self.problems.raise_for_errors()
+        raise AttributeError(f"a flow has no {name!r}", name=name, obj=self)
 
 
 def _declared(

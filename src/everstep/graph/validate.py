@@ -109,7 +109,7 @@ class Subject:
     def __init__(self, flow: Flow, offers: Offers | None) -> None:
         self.flow = flow
         self.offers = offers
-        self.plan: Plan | None = getattr(flow, "plan", None)
+        self.plan: Plan | None = vars(flow).get("plan")
         self.mode = mode_on(flow, offers)
 
     @cached_property
