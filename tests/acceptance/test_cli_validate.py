@@ -11,6 +11,16 @@ import pytest
 from tests.acceptance.test_cli import Everstep, parsed
 from tests.acceptance.test_cli import everstep as everstep  # the fixture
 
+DRAFT = """
+from everstep import Flow, node
+
+@node(output="a")
+def one(x): ...
+
+inner = Flow("inner", [one])
+flow = Flow.draft("draft", [one], entry="two", profiles={"two": {"replayable": True}})
+told = Flow("told", [inner.as_node()], profiles={"inner/one": {"effects": "pure"}})
+"""
 GOOD = """
 from everstep import Flow, node, wait
 
@@ -50,7 +60,7 @@ flow = Flow("broken", [a, b.with_name("a")], entry="b")
 
 @pytest.fixture(autouse=True)
 def files(tmp_path: Path) -> None:
-    for name, text in (("good", GOOD), ("bad", BAD), ("broken", BROKEN)):
+    for name, text in (("good", GOOD), ("bad", BAD), ("broken", BROKEN), ("drafts", DRAFT)):
         (tmp_path / f"{name}.py").write_text(text)
 
 
@@ -79,6 +89,14 @@ def test_a_file_whose_flow_cannot_be_built_is_told_everything(everstep: Everstep
     assert "broken: 2 errors" in done.stdout
     assert "flow.duplicate_name" in done.stdout
     assert "flow.unknown_entry" in done.stdout
+
+
+def test_a_draft_with_problems_is_looked_at_like_any_flow(everstep: Everstep) -> None:
+    found = parsed(failing(everstep("validate", "drafts.py", "--json"), 1))
+    codes = {f["flow"]: [d["code"] for d in f["diagnostics"]] for f in found["flows"]}
+    assert codes == {"draft": ["flow.unknown_profile", "flow.unknown_entry"], "told": []}
+    for command in ("report", "ir", "run"):
+        assert "flow.unknown_entry" in failing(everstep(command, "drafts.py:flow"), 2).stderr
 
 
 def test_a_flow_is_held_against_the_host_that_is_named(everstep: Everstep) -> None:

@@ -17,7 +17,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "model": {"errors"},
     "codec": {"errors", "model"},
     # A flow read from JSON is checked as answers are, and finds classes by name as stored values do.
-    "graph": {"errors", "model", "codec.classes", "codec.complaints"},
+    "graph": {"errors", "model", "codec.classes", "codec.complaints", "codec.quick"},
     "ports": {"errors", "model"},
     "engine": {"errors", "model", "graph"},
     "runtime": {"errors", "model", "codec", "graph", "engine", "ports"},

@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 
-from everstep import END, AsyncHost, Context, Durability, Flow, Host, Retry, Status, ifelse, node, route
+from everstep import END, AsyncHost, Context, Durability, Flow, Host, Node, Retry, Status, ifelse, node, route
 from everstep.errors import (
     BadRequest,
     FlowChanged,
+    FlowError,
     InputError,
     InputsDiffer,
     NodeFailed,
@@ -502,12 +503,16 @@ def test_keys_are_stable_templated_or_of_the_users_making(host: Host) -> None:
 
 
 def test_a_key_template_that_cannot_be_filled_fails_its_node(host: Host) -> None:
-    @node(output="a", effects="effectful", idempotency_key="{nope}")
+    @node(output="a", effects="effectful", idempotency_key="{x.nope}")
     def effect(x: int) -> int:
         return x
 
     result = host.run(Flow("f", [effect]), {"x": 1})
     assert result.status == "failed" and result.error is not None and "'nope'" in result.error.message
+    with pytest.raises(FlowError, match=r"flow\.bad_key"):
+        host.run(
+            Flow("f", [Node(effect.fn, output="a", effects="effectful", idempotency_key="{nope}")]), {"x": 1}
+        )
 
 
 # -- values ---------------------------------------------------------------------------------------------

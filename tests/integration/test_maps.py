@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from everstep import Flow, Host, ItemError, node
-from everstep.errors import BadRequest, FlowError
+from everstep import Flow, Host, ItemError, Node, node
+from everstep.errors import BadRequest, FlowError, InputError
 from everstep.testing import ManualClock
 
 
@@ -75,8 +75,11 @@ def test_lists_of_different_lengths_are_refused_by_name(host: Host) -> None:
     error = host.run(flow, {"a": [1, 2], "b": [1]}).error
     assert error is not None and error.code == "map.bad_input"
     assert "a has 2, b has 1" in error.message and 'mode="product"' in error.message
-    wrong = host.run(Flow("s", [square.map_over("x")], durability="strong"), {"x": 5}).error
+    five = Node(lambda seed: seed, name="five", output="x")
+    wrong = host.run(Flow("s", [five, square.map_over("x")], durability="strong"), {"seed": 5}).error
     assert wrong is not None and wrong.code == "map.bad_input" and "which is int" in wrong.message
+    with pytest.raises(InputError, match="square wants list"):
+        host.run(Flow("s", [square.map_over("x")]), {"x": 5})
 
 
 def test_what_cannot_be_mapped_is_refused_when_it_is_said() -> None:

@@ -84,6 +84,14 @@ def loop(*targets: str) -> tuple[Node, ...]:
     return more, gate(*targets, source="n")
 
 
+def nested(times: int) -> Node:
+    """Return a node with so many flows inside it."""
+    flow = Flow("inner", [first])
+    for _ in range(times - 1):
+        flow = Flow("inner", [flow.as_node()])
+    return flow.as_node()
+
+
 NAP = wait.timer("nap", duration="1s")
 ASKING = of(lambda: wait.Wait(), name="asking", halts=True)
 ASK = Flow("inner", [wait.approval("ok")])
@@ -109,6 +117,14 @@ CASES: dict[str, Case] = {
     "DAG-CKPT-005": Case(
         lambda: check(stream, durability="strong"),
         lambda: check(of(stream.fn, output="parts", replayable=True), durability="strong"),
+    ),
+    "flow.bad_key": Case(
+        lambda: check(send_once.saying(idempotency_key="sent-{b}")),
+        lambda: check(send_once.saying(idempotency_key="sent-{a}")),
+    ),
+    "flow.bad_probe": Case(
+        lambda: check(of(send.fn, output="sent", effects="effectful", probe=lambda b: None)),
+        lambda: check(of(send.fn, output="sent", effects="effectful", probe=lambda a: None)),
     ),
     "scheduler.unknown": Case(
         lambda: check(wait.timer("nap", duration="1s", scheduler="crom")),
@@ -185,6 +201,7 @@ CASES: dict[str, Case] = {
         lambda: check(first, Flow("inner", [first]).as_node()),
         lambda: check(first, Flow("inner", [first]).as_node().with_outputs("c")),
     ),
+    "flow.too_deep": Case(lambda: check(nested(51)), lambda: check(nested(50))),
     "flow.wired_task": Case(
         lambda: check(first >> second, tasks=[second]),
         lambda: check(first >> second),

@@ -19,6 +19,7 @@ from everstep.errors import BadRequest, IrInvalid
 from everstep.graph.flow import COUNTS
 from everstep.graph.ir.check import schema
 from everstep.graph.joins import JoinNode
+from everstep.graph.plan import DEEPEST
 from everstep.graph.subflow import Subflow
 from everstep.testing import ManualClock
 from tests.unit import ir_flows
@@ -386,3 +387,10 @@ def test_an_answer_may_be_described_by_a_json_schema() -> None:
             host.answer(halted.waits[0].id, "much too long")
         host.answer(halted.waits[0].id, "round")
         assert host.resume("r", back)["shape"] == "round"
+
+
+def test_the_deepest_flow_that_can_be_built_can_be_written_and_read() -> None:
+    flow = plain
+    for _ in range(DEEPEST):
+        flow = Flow("around", [flow.as_node(name="inside").lift("both")])
+    assert_round_trip(flow)

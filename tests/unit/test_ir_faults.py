@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from everstep import Flow
-from everstep.errors import IrInvalid
+from everstep.errors import BadRequest, IrInvalid
 from everstep.graph.ir.check import schema
 from tests.unit import ir_flows
 from tests.unit.ir_flows import EXAMPLES, add, plain
@@ -278,6 +279,56 @@ def test_an_ir_that_is_too_deep_is_refused() -> None:
 @pytest.mark.parametrize("thing", [int, 3, "add", plain.as_node(), max, ir_flows.waits["pause"]])
 def test_a_registry_that_has_no_function_is_told_so(thing: Any) -> None:
     assert faults_of(plain.to_ir(), plain.functions() | {"tests.unit.ir_flows:add": thing})
+
+
+@pytest.mark.parametrize("registry", [None, [], 3, "add"])
+def test_what_is_no_registry_is_refused(registry: Any) -> None:
+    with pytest.raises(BadRequest, match="no registry"):
+        Flow.from_ir(plain.to_ir(), registry)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("timeout_s", "nan"), ("retry", {"times": 1, "first_s": "nan"}), ("timeout_s", 0)]
+)
+def test_a_span_that_is_none_is_refused(field: str, value: Any) -> None:
+    [(code, path)] = faults_of(changed(plain, f"nodes.0.{field}", value), plain.functions())
+    assert (code, path.removesuffix(f".{field}")) == ("ir.bad_value", "$.nodes[0]")
+
+
+# -- from somebody who means ill --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("field", ["identifier", "probe"])
+def test_no_function_is_found_by_its_name_and_no_module_is_loaded(field: str) -> None:
+    assert "colorsys" not in sys.modules
+    for name in ("os:system", "colorsys:rgb_to_hsv", "builtins:eval"):
+        ir = changed(plain, f"nodes.0.{field}", name)
+        ir["nodes"][0]["effects"] = "effectful"
+        assert faults_of(ir, plain.functions()) == [("ir.missing", f"$.nodes[0].{field}")]
+    assert faults_of(changed(plain, "channel", {"a": "colorsys:X"}), plain.functions())
+    assert "colorsys" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    "hint",
+    [
+        {"generic": "enum:Enum", "args": ["int"]},
+        {"generic": "signal:Signals", "args": ["any"]},
+        {"generic": "int", "args": ["int"]},
+        {"generic": "...", "args": ["int"]},
+        {"generic": "builtins:dict", "args": [{"generic": "int", "args": ["int"]}]},
+        "builtins:eval",
+    ],
+)
+def test_only_types_are_types(hint: Any) -> None:
+    [(_, path)] = faults_of(changed(plain, "channel", {"a": hint}), plain.functions())
+    assert path == "$.channel.a"
+
+
+def test_a_circle_is_no_ir() -> None:
+    ir: dict[str, Any] = {"name": "x", "nodes": []}
+    ir["nodes"].append({"alias": "a", "kind": "subflow", "flow": ir})
+    assert faults_of(ir, {}) == [("ir.shape", "$")]
 
 
 def places_in(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -104,11 +105,30 @@ def test_a_registry_tells_of_a_node_that_is_registered_with_it() -> None:
     assert registry.find("external.feed") is made
 
 
-def test_a_registry_tells_of_a_function_by_its_module_and_name() -> None:
-    registry = Registry([{"id": f"{__name__}.plain", "durability": {"checkpointable": False, "reason": "r"}}])
+@pytest.mark.parametrize("id_", [f"{__name__}:plain", f"{__name__}.plain"])
+def test_a_registry_tells_of_a_function_by_its_module_and_name(id_: str) -> None:
+    registry = Registry([{"id": id_, "durability": {"checkpointable": False, "reason": "r"}}])
     flow = Flow("f", [plain], registry=registry, durability="strong")
     assert [d.code for d in validate(flow)] == ["DAG-CKPT-001"]
     assert plain.checkpointable is None
+
+
+def test_a_node_is_called_in_a_registry_as_in_the_ir() -> None:
+    registry = Registry()
+    made = registry.node("external.feed", lambda x: x, name="made")
+    for n in (plain, feed, made):
+        assert Flow("f", [n]).to_ir()["nodes"][0]["identifier"] == n.id
+    assert plain.id == f"{__name__}:plain"
+
+
+def test_a_function_of_a_script_is_called_by_the_name_of_its_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    def script(x: int) -> int:
+        return x
+
+    script.__module__, script.__qualname__ = "__main__", "script"
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", "orders.py", raising=False)
+    monkeypatch.setattr(sys.modules["__main__"], "__spec__", None)
+    assert Node(script).id == "orders:script"
 
 
 def test_the_flow_has_the_last_word() -> None:
@@ -146,10 +166,23 @@ def test_a_registry_is_read_from_json_and_keeps_what_it_does_not_know() -> None:
     assert registry["a.b"]["kind"] == "activity"
 
 
-@pytest.mark.parametrize("text", ["{", "{}", "[1]", '[{"id": ""}]', '[{"durability": {}}]'])
-def test_what_is_no_registry_is_refused(text: str) -> None:
+@pytest.mark.parametrize(
+    "text", ["{", "{}", "[1]", '[{"id": ""}]', '[{"durability": {}}]', "[" * 100_000, b"\xff", 3]
+)
+def test_what_is_no_registry_is_refused(text: Any) -> None:
     with pytest.raises(BadRequest):
         Registry.from_json(text)
+
+
+def test_two_entries_for_one_node_are_refused() -> None:
+    with pytest.raises(BadRequest, match=r"two entries for 'a\.b'"):
+        Registry.from_json('[{"id": "a.b"}, {"id": "a.c"}, {"id": "a.b", "effects": "pure"}]')
+
+
+@pytest.mark.parametrize("id_", ["std.timer.wait", "std.mine", 3])
+def test_nobody_registers_what_comes_with_everstep(id_: Any) -> None:
+    with pytest.raises(BadRequest, match="identifier"):
+        Registry().node(id_, lambda: 1, name="mine")
 
 
 @pytest.mark.parametrize(
@@ -176,6 +209,18 @@ def test_a_flows_own_profile_has_no_other_fields() -> None:
         Flow("f", [plain], profiles={"plain": {"chekpointable": False}})
 
 
+@pytest.mark.parametrize("section", ["durability", "idempotency"])
+def test_nor_have_its_sections(section: str) -> None:
+    with pytest.raises(BadRequest, match=rf"{section}\.chekpointable"):
+        Flow("f", [plain], profiles={"plain": {section: {"chekpointable": False}}})
+
+
+def test_no_profile_makes_nonsense_of_what_is_asked_after_a_crash() -> None:
+    careful = Node(lambda x: x, name="n", effects="effectful", idempotency_key="auto", on_unknown="stop")
+    with pytest.raises(BadRequest, match="unknown effect"):
+        Flow("f", [careful], profiles={"n": {"effects": "pure"}})
+
+
 def test_no_profile_takes_a_halt_away() -> None:
     with pytest.raises(BadRequest, match="halts"):
         Flow("f", [wait.timer("nap", duration="1s")], profiles={"nap": {"halts": False}})
@@ -190,3 +235,76 @@ def test_a_node_says_plainly_what_it_is(said: dict[str, Any]) -> None:
 def test_what_is_said_of_a_node_does_not_change_the_structure() -> None:
     bare, told = Flow("f", [plain]), Flow("f", [plain], profiles={"plain": {"effects": "read_only"}})
     assert bare.plan.hash == told.plan.hash
+
+
+# -- inside flows -----------------------------------------------------------------------------------------
+
+
+@node(output="sent", effects="effectful")
+def send(x: int) -> int:
+    return x
+
+
+@node
+def last(sent: int) -> None: ...
+
+
+BILLING = Flow("billing", [send, last])
+KEYED = {"idempotency": {"key": "k-{x}"}}
+
+
+def missing_keys(flow: Flow) -> list[str]:
+    return [d.node for d in validate(flow) if d.code == "DAG-CKPT-004"]
+
+
+@pytest.mark.parametrize("durability", ["nested", "atomic"])
+def test_a_flow_has_the_last_word_on_nodes_of_the_flows_inside_it(durability: Any) -> None:
+    inner = Flow("inner", [send, last], profiles={"send": {"checkpointable": False, "reason": "r"}})
+    around = Flow("around", [inner.as_node(durability=durability).lift("sent")])
+    outer = [around.as_node(), around.as_node(name="other").with_outputs("other")]
+    assert missing_keys(Flow("f", outer, durability="strong")) == ["around/inner/send", "other/inner/send"]
+    said = {"around/inner/send": {"checkpointable": True, **KEYED}}
+    told = Flow("f", outer, durability="strong", profiles=said)
+    assert missing_keys(told) == ["other/inner/send"]
+    assert [Profile.of(n).checkpointable for n in told.nodes] == [True, False]
+    assert told.plan.hash == Flow("f", outer).plan.hash
+    assert missing_keys(Flow("f", outer, durability="strong")) == ["around/inner/send", "other/inner/send"]
+
+
+def test_what_a_flow_says_of_inner_effects_holds_when_it_runs_and_in_the_ir() -> None:
+    flow = Flow("f", [BILLING.as_node()], durability="strong", profiles={"billing/send": KEYED})
+    again = Flow.from_ir(flow.to_ir(), flow.functions())
+    with Host("memory:") as host:
+        for k, told in enumerate((flow, again)):
+            host.run(told, {"x": 5}, run_id=f"r{k}")
+            [step] = [s for r in host.history(f"r{k}") for s in r.steps if s.path == "billing/send"]
+            assert step.key == "k-5"
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("billing/sent", "'sent', which is not a node"),
+        ("billing/send/x", "'send' is no flow"),
+        ("billin/send", "Did you mean 'billing'"),
+        ("billing", "is a flow"),
+        ("plain/x", "'plain' is no flow"),
+        ("billing/", "is not a node"),
+    ],
+)
+def test_a_path_that_leads_nowhere_is_refused(path: str, says: str) -> None:
+    draft = Flow.draft("f", [plain, BILLING.as_node()], profiles={path: {"replayable": True}})
+    [found] = validate(draft).errors
+    assert (found.code, found.node) == ("flow.unknown_profile", path.rstrip("/"))
+    assert says in str(found)
+
+
+def test_what_a_profile_breaks_inside_is_said_with_its_path() -> None:
+    inner = Flow("inner", [Node(lambda x: x, name="make", output="sent", persist="no"), last])
+    draft = Flow.draft(
+        "f", [inner.as_node(durability="atomic")], profiles={"inner/make": {"effects": "effectful"}}
+    )
+    assert [(d.code, d.node) for d in validate(draft).errors] == [("flow.not_durable", "inner/make")]
+    with pytest.raises(BadRequest, match="halts"):
+        pause = Flow("pause", [wait.timer("nap", duration="1s")])
+        Flow("f", [pause.as_node()], profiles={"pause/nap": {"halts": False}})

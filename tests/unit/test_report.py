@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import xml.etree.ElementTree as ET
+from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
-from everstep import Durability, DurabilityReport, Flow, Host, Segment, ifelse, node, parallel, report, wait
+from everstep import (
+    Durability,
+    DurabilityReport,
+    Flow,
+    Host,
+    Segment,
+    chain,
+    ifelse,
+    node,
+    parallel,
+    report,
+    wait,
+)
+from everstep.cli.main import cli
 from everstep.cli.rails import rails
 from everstep.errors import FlowError, NotCheckpointable
 from everstep.graph.drawing import to_dot, to_mermaid, to_svg
@@ -144,10 +160,62 @@ def test_no_two_boxes_of_a_picture_overlap(drawn: DurabilityReport) -> None:
             assert x + w < x2 or x2 + w2 < x or y + h < y2 or y2 + h2 < y
 
 
+def test_who_stands_alone_stands_beside_the_others() -> None:
+    alone = [of(lambda: 1, name=f"n{i}") for i in range(6)]
+    root = ET.fromstring(to_svg(report(Flow("f", [*alone[:3], first, second, *alone[3:]]))))
+    boxes = [r for g in root.iter("{http://www.w3.org/2000/svg}g") for r in g if r.tag.endswith("rect")]
+    top = sorted(float(r.attrib["x"]) for r in boxes if r.attrib["y"] == "74.0")
+    assert [round(b - a) for a, b in itertools.pairwise(top)] == [90] * 6
+
+
+def test_all_that_is_written_in_a_picture_is_in_its_frame() -> None:
+    a, b, c = (of(lambda: 1, name=n) for n in "abc")
+    race = chain(parallel(a, b, policy="first_success", name="race"), c)
+    for flow in (Flow("f", [first, feed, NAP, race]), Flow("f", [of(lambda: 1, name="n" * 100)])):
+        root = ET.fromstring(to_svg(report(flow)))
+        assert float(root.attrib["width"]) < 900
+        for text in root.iter("{http://www.w3.org/2000/svg}text"):
+            room = 5.6 * len(text.text or "")
+            begin = float(text.attrib["x"]) - (room / 2 if "text-anchor" in text.attrib else 0)
+            assert begin >= 0
+            assert begin + room <= float(root.attrib["width"])
+
+
 def test_names_are_escaped_in_pictures() -> None:
     found = report(Flow("f", [of(lambda: 1, name="n", checkpointable=False, reason='<b> & "c"')]))
     ET.fromstring(to_svg(found))
     assert '\\"c\\"' in to_dot(found)
+
+
+@pytest.mark.parametrize("reason", ["a\x1b[31mred", "\x00", "one\ntwo", "\ud800", "\ufffe", "\\"])
+def test_what_no_document_may_have_is_left_out_of_pictures(reason: str) -> None:
+    found = report(Flow("f", [of(lambda: 1, name="n", checkpointable=False, reason=reason)]))
+    ET.fromstring(to_svg(found).encode())
+    [line] = [line for line in to_dot(found).splitlines() if line.startswith("  n0 [")]
+    assert line.endswith("];")
+    assert line.isprintable()
+    assert to_mermaid(found).replace("\n", "").isprintable()
+
+
+@pytest.mark.parametrize("command", ["report", "validate"])
+def test_a_terminal_is_told_nothing_that_it_would_obey(command: str, tmp_path: Path) -> None:
+    file = tmp_path / f"obeyed_{command}.py"
+    file.write_text("""
+from everstep import Diagnostic, Flow, node
+
+@node(checkpointable=False, reason="a\\x1b]0;owned\\x07\\nb")
+def n(): ...
+
+def rule(flow, host):
+    yield Diagnostic("house.\\x1b]0;", "warning", "n", message="a\\x1b]0;owned\\x07", fix="\\x1b]0;")
+
+flow = Flow("f", [n], rules=[rule])
+""")
+    done = CliRunner().invoke(cli, [command, str(file)], color=True)
+    assert done.exit_code == 0
+    assert "owned" in done.output
+    assert "\x1b]" not in done.output
+    assert "\x07" not in done.output
 
 
 def test_graphviz_and_mermaid_get_segments_colours_and_edges(drawn: DurabilityReport) -> None:

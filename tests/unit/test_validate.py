@@ -7,7 +7,19 @@ from typing import Any
 
 import pytest
 
-from everstep import END, Diagnostic, Diagnostics, Durability, Flow, Host, Offers, node, validate, wait
+from everstep import (
+    END,
+    Context,
+    Diagnostic,
+    Diagnostics,
+    Durability,
+    Flow,
+    Host,
+    Offers,
+    node,
+    validate,
+    wait,
+)
 from everstep.errors import (
     BadRequest,
     FlowError,
@@ -114,6 +126,20 @@ def test_a_draft_without_problems_runs_and_one_with_problems_does_not() -> None:
             Flow.draft("f", []).to_ir()
 
 
+def test_whatever_else_is_asked_of_a_draft_with_problems_says_what_they_are() -> None:
+    draft = Flow.draft("f", [first], entry="fist")
+    for ask in (
+        lambda: draft.inputs,
+        lambda: draft["first"],
+        draft.functions,
+        lambda: draft.check_inputs({}),
+    ):
+        with pytest.raises(FlowError, match="Did you mean 'first'"):
+            ask()
+    assert "first" in repr(draft)
+    assert not hasattr(draft, "plam")
+
+
 def test_what_a_flow_refuses_when_built_is_what_validate_says() -> None:
     with pytest.raises(FlowError) as raised:
         Flow("f", [first, gate("secund"), second.with_name("first")], entry="fist")
@@ -141,10 +167,32 @@ def test_diagnostics_are_plain_data_too() -> None:
         "severity": "error",
         "node": "nap",
         "edge": None,
-        "message": "'nap' halts, and this host has no durability::checkpoint_store.",
+        "message": "Halt node 'nap' requires CheckpointStore capability: durability::checkpoint_store.",
         "fix": "Open the host on a store, such as sqlite:///runs.db.",
         "services": ["durability::checkpoint_store"],
     }
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("DAG-CKPT-001", "Node 'feed' is not checkpointable; cannot use durability=strong"),
+        ("DAG-CKPT-002", "Halt node 'nap' requires durability != off"),
+        ("DAG-CKPT-003", "Halt node 'asking' requires CheckpointStore capability"),
+        ("DAG-CKPT-004", "Effectful node 'send' on resume path must declare idempotency"),
+        ("DAG-CKPT-005", "Streaming node 'stream' is not replayable; cannot checkpoint mid-stream"),
+    ],
+)
+def test_the_rules_of_the_specification_have_its_words(code: str, words: str) -> None:
+    assert CASES[code].bad()[0].message.startswith(words)
+
+
+def test_a_value_that_a_flow_gives_but_does_not_keep_is_named_by_its_path() -> None:
+    inner = Flow("inner", [of(first.fn, name="first", output="a", persist="no"), second])
+    [found] = check(inner.as_node())
+    assert (found.code, found.node) == ("flow.not_durable", "inner/first")
+    assert ".lift(...)" in found.fix
+    assert not check(inner.as_node().lift("b"))
 
 
 # -- the resume path --------------------------------------------------------------------------------------
@@ -210,6 +258,47 @@ def test_the_resume_path_follows_gates_edges_and_tasks() -> None:
 
 def test_an_undeclared_node_counts_as_pure() -> None:
     assert codes(check(first, second, durability="strong")) == []
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        *("{nope}", "{x", "x}", "{}", "{0}", "{x!z}", "{x:{nope}}", "{x.__class__}", "{x.a._b}", "{ctx}"),
+        *(lambda nope: "", lambda x, /: "", lambda run_id: ""),
+    ],
+)
+def test_a_key_that_can_never_be_made_is_found_before_the_run(key: Any) -> None:
+    def send(x: int, ctx: Context, y: int = 1) -> int:
+        return x
+
+    found = check(of(send, effects="effectful", idempotency_key=key), durability="strong")
+    assert codes(found) == ["flow.bad_key"]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        *("plain", "{x}-{y}", "{x.id}{x[0]}{x!r:>{y}}", "{{}}", "{run_id}{visit}{node}{path}"),
+        *(lambda x: "", lambda **given: "", lambda x, nope=1: "", lambda: ""),
+    ],
+)
+def test_a_key_that_may_be_made_is_let_through(key: Any) -> None:
+    def send(x: int, y: int = 1) -> int:
+        return x
+
+    assert codes(check(of(send, effects="effectful", idempotency_key=key), durability="strong")) == []
+
+
+def test_a_probe_may_ask_for_the_inputs_and_the_key() -> None:
+    def send(x: int) -> int:
+        return x
+
+    def probed(probe: Any) -> list[str]:
+        return codes(check(of(send, effects="effectful", idempotency_key="auto", probe=probe)))
+
+    assert probed(lambda x, idempotency_key: None) == []
+    assert probed(lambda **given: None) == []
+    assert probed(lambda key: None) == ["flow.bad_probe"]
 
 
 # -- hosts ------------------------------------------------------------------------------------------------
@@ -318,3 +407,48 @@ def test_what_only_an_unreachable_gate_leads_to_is_unreachable() -> None:
 def test_the_last_nodes_and_halt_nodes_may_write_what_nobody_reads() -> None:
     act = of(lambda a: a, name="act")
     assert codes(check(first >> NAP >> act)) == []
+
+
+# -- what is something else altogether --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        *({"entry": 3}, {"entry": [3]}, {"tasks": first}, {"channel": ["x"]}, {"profiles": ["x"]}),
+        *({"profiles": {3: {}}}, {"registry": {}}, {"rules": len}, {"version": 2}, {"max_steps": 0}),
+    ],
+)
+def test_an_option_of_another_kind_is_refused_by_name(options: dict[str, Any]) -> None:
+    with pytest.raises(BadRequest) as refused:
+        Flow.draft("f", [first], **options)
+    assert refused.value.fix
+
+
+@pytest.mark.parametrize("nodes", [None, 3, first])
+def test_nodes_are_a_list(nodes: Any) -> None:
+    with pytest.raises(BadRequest, match="'f' got"):
+        Flow.draft("f", nodes)
+
+
+def test_the_name_of_a_node_is_text() -> None:
+    with pytest.raises(BadRequest, match="not 3"):
+        of(first.fn, name=3)
+
+
+@pytest.mark.parametrize("host", [3, "memory:", first])
+def test_only_a_host_can_be_validated_against(host: Any) -> None:
+    with pytest.raises(BadRequest, match="no host"):
+        validate(Flow("f", [first]), host)
+
+
+@pytest.mark.parametrize(
+    "rule", [3, lambda flow, host: ["x"], lambda flow, host: [Diagnostic("x", severity="fatal")]]
+)
+def test_a_rule_that_finds_something_else_is_named(rule: Any) -> None:
+    with pytest.raises(BadRequest, match="rule"):
+        validate(Flow("f", [first]), rules=[rule])
+
+
+def test_a_rule_that_returns_nothing_has_found_nothing() -> None:
+    assert not validate(Flow("f", [first]), rules=[lambda flow, host: None])  # type: ignore[list-item,return-value]

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from everstep import Flow
 from everstep.errors import BadRequest, EverstepError, FlowError
+from everstep.graph.subflow import Subflow
 from everstep.ports.durability import Notifier, ResumeScheduler
 
 T = TypeVar("T")
@@ -207,8 +208,9 @@ def _nearby(path: Path) -> str:
 def outermost(module: ModuleType) -> list[Flow]:
     """Return the flows of a module that are not inside another of them."""
     distinct = {id(flow): flow for flow in vars(module).values() if isinstance(flow, Flow)}
-    inner = {id(node.inner) for flow in distinct.values() for node in flow.plan.nodes if node.inner}
-    return [flow for flow in distinct.values() if id(flow.plan) not in inner]
+    inside = [n.flow for flow in distinct.values() for n in flow.nodes if isinstance(n, Subflow)]
+    inner = {id(flow.original or flow) for flow in inside}
+    return [flow for flow in distinct.values() if id(flow) not in inner]
 
 
 def find_flow(module: ModuleType, spec: Spec) -> Flow:

@@ -9,7 +9,7 @@ import click
 from everstep import DurabilityReport, report
 from everstep.cli.loading import load
 from everstep.cli.options import json_option, store_option
-from everstep.cli.plain import count, write_json
+from everstep.cli.plain import count, one_line, write_json
 from everstep.cli.rails import rails
 from everstep.cli.validate import host_for
 from everstep.errors import BadRequest
@@ -84,7 +84,7 @@ def _draw(found: DurabilityReport) -> None:
         segment = str(found.segment_of.get(path, "")).rjust(wide)
         mark = "*" if path in found.points else " "
         name = click.style(f"{SIGNS[kind]}{row.right[1:]}{path}", fg=COLOURS[kind])
-        more = [found.reasons[path]] if path in found.reasons else []
+        more = [one_line(found.reasons[path])] if path in found.reasons else []
         more += [f"↺ {', '.join(back[row.node])}"] if row.node in back else []
         said = click.style(f"  {'; '.join(more)}", dim=True) if more else ""
         click.echo(f"  {segment}{mark} {row.left}{name}{said}")

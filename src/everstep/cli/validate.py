@@ -10,7 +10,7 @@ import click
 from everstep import Diagnostic, Diagnostics, Host, validate
 from everstep.cli.loading import UNWIRED, Wired, load_all
 from everstep.cli.options import json_option, store_option, url_of
-from everstep.cli.plain import count, write_json
+from everstep.cli.plain import count, one_line, write_json
 from everstep.errors import FlowError
 from everstep.graph.diagnostics import Severity
 
@@ -74,11 +74,12 @@ def _write(diagnostics: Diagnostics) -> None:
     for d in diagnostics:
         click.echo(_line(d))
         if d.fix:
-            click.echo(click.style(f"      {d.fix}", dim=True))
+            click.echo(click.style(f"      {one_line(d.fix)}", dim=True))
 
 
 def _line(d: Diagnostic) -> str:
     severity = Severity(d.severity)
     where = " -> ".join(d.edge) if d.edge is not None else d.node
     place = f"{where}: " if where and repr(where) not in d.message else ""
-    return f"  {click.style(severity.value, fg=COLOURS[severity])} {d.code}  {place}{d.message}"
+    said = one_line(f"{place}{d.message}")
+    return f"  {click.style(severity.value, fg=COLOURS[severity])} {one_line(d.code)}  {said}"

@@ -62,7 +62,16 @@ def to_dot(report: DurabilityReport) -> str:
 
 
 def _quoted(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return '"' + _shown(text).replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _shown(text: str) -> str:
+    """Return the text on one line, without what no XML document may have."""
+    return "".join(c if c.isprintable() else " " for c in text)
+
+
+def _escaped(text: str) -> str:
+    return escape(_shown(text))
 
 
 def to_mermaid(report: DurabilityReport) -> str:
@@ -74,10 +83,10 @@ def to_mermaid(report: DurabilityReport) -> str:
         lines.append(f"  subgraph s{s} [segment {s}]")
         for name in segment.nodes:
             boxed.add(number[name])
-            lines.append(f'    n{number[name]}["{escape(name)}"]')
+            lines.append(f'    n{number[name]}["{_escaped(name)}"]')
         lines.append("  end")
     rest = [k for k in range(len(report.leaves.nodes)) if k not in boxed]
-    lines += [f'  n{k}["{escape(report.leaves.nodes[k].path)}"]' for k in rest]
+    lines += [f'  n{k}["{_escaped(report.leaves.nodes[k].path)}"]' for k in rest]
     lines += [f"  n{u} --> n{v}" for u, v in report.leaves.edges()]
     kinds: dict[str, list[str]] = {}
     for k in range(len(report.leaves.nodes)):
@@ -89,6 +98,8 @@ def to_mermaid(report: DurabilityReport) -> str:
 
 
 _HIGH, _DOWN, _APART, _EDGE = 34, 44, 26, 30
+_KEY, _LETTER = 34, 6.2
+"""The room that a line of the legend takes before its text, and for each letter of it."""
 
 
 def to_svg(report: DurabilityReport) -> str:
@@ -99,7 +110,9 @@ def to_svg(report: DurabilityReport) -> str:
     top = 74
     row_of = {n: r for r, row in enumerate(places.rows) for n in row}
     right = max((x + (widths[n] if n < places.nodes else 0) / 2 for n, x in centres.items()), default=0)
-    wide = max(right + _EDGE + 22 * min(len(places.back), 6), 7.6 * len(report.headline) + 2 * _EDGE, 520)
+    legend = _EDGE + sum(_KEY + _LETTER * len(LOOKS[kind].said) for kind in _kinds(report))
+    title = 2 * _EDGE + 7.6 * len(report.headline)
+    wide = max(right + _EDGE + 22 * min(len(places.back), 6), title, legend, 520)
     high = top + len(places.rows) * (_HIGH + _DOWN) + 30
 
     def y_of(n: int) -> float:
@@ -126,11 +139,13 @@ def _centres(places: Layered, widths: list[float]) -> dict[int, float]:
         near.setdefault(u, []).append(v)
         near.setdefault(v, []).append(u)
     x: dict[int, float] = {}
-    for row in places.rows:
+    # Ways back lead round on the right, so who stands alone stands on the left.
+    rows = [sorted(row, key=lambda n: n in near) for row in places.rows]
+    for row in rows:
         _pack(row, widths, places.nodes, x, dict.fromkeys(row, 0.0))
     for sweep in range(6):
-        for row in places.rows if sweep % 2 == 0 else reversed(places.rows):
-            wish = {n: sum(x[m] for m in near[n]) / len(near[n]) if n in near else x[n] for n in row}
+        for row in rows if sweep % 2 == 0 else reversed(rows):
+            wish = {n: sum(x[m] for m in near[n]) / len(near[n]) for n in row if n in near}
             _pack(row, widths, places.nodes, x, wish)
     left = min((x[n] - _half(n, widths, places.nodes) for n in x), default=0.0)
     return {n: value - left + _EDGE for n, value in x.items()}
@@ -143,16 +158,20 @@ def _half(n: int, widths: list[float], count: int) -> float:
 def _pack(
     row: list[int], widths: list[float], count: int, x: dict[int, float], wish: dict[int, float]
 ) -> None:
-    """Place a layer as near to its wishes as its order and the room allow."""
+    """Place a layer as near to its wishes as its order and the room allow; before it who has none."""
+    placed: dict[int, float] = {}
     edge = float("-inf")
-    placed: list[float] = []
-    for n in row:
+    for n in (n for n in row if n in wish):
         half = _half(n, widths, count)
-        at = max(wish[n], edge + half)
-        placed.append(at)
-        edge = at + half + _APART
-    shift = sum(wish[n] - at for n, at in zip(row, placed, strict=True)) / max(1, len(row))
-    x.update((n, at + shift) for n, at in zip(row, placed, strict=True))
+        placed[n] = max(wish[n], edge + half)
+        edge = placed[n] + half + _APART
+    edge = min((at - _half(n, widths, count) - _APART for n, at in placed.items()), default=0.0)
+    for n in (n for n in reversed(row) if n not in wish):
+        half = _half(n, widths, count)
+        placed[n] = edge - half
+        edge -= 2 * half + _APART
+    shift = sum(at - placed[n] for n, at in wish.items()) / max(1, len(wish))
+    x.update((n, at + shift) for n, at in placed.items())
 
 
 def _head(report: DurabilityReport, wide: float, high: float) -> str:
@@ -160,12 +179,12 @@ def _head(report: DurabilityReport, wide: float, high: float) -> str:
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{wide:.0f}" height="{high:.0f}" '
             f'viewBox="0 0 {wide:.0f} {high:.0f}" font-family="system-ui, sans-serif" font-size="13">',
-            f"<title>{escape(report.headline)}</title>",
+            f"<title>{_escaped(report.headline)}</title>",
             '<defs><marker id="tip" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="7" markerHeight="7" '
             'orient="auto"><path d="M0 0L8 4L0 8z" fill="#868e96"/></marker></defs>',
             '<rect width="100%" height="100%" fill="#ffffff"/>',
             f'<text x="{_EDGE}" y="32" font-size="16" font-weight="600" fill="#212529">'
-            f"{escape(report.headline)}</text>",
+            f"{_escaped(report.headline)}</text>",
             f'<rect x="{_EDGE}" y="44" width="200" height="6" rx="3" fill="{LOOKS["incompatible"].fill}"/>',
             f'<rect x="{_EDGE}" y="44" width="{200 * report.coverage:.0f}" height="6" rx="3" '
             f'fill="{LOOKS["durable"].line}"/>',
@@ -205,25 +224,28 @@ def _box(report: DurabilityReport, k: int, x: float, y: float, wide: float) -> s
             f'fill="{"#ffffff" if is_point else look.line}">{segment}</text>'
         )
     return (
-        f"<g><title>{escape(f'{leaf.path}: {reason}')}</title>"
+        f"<g><title>{_escaped(f'{leaf.path}: {reason}')}</title>"
         f'<rect x="{x - wide / 2:.1f}" y="{y:.1f}" width="{wide:.1f}" height="{_HIGH}" rx="7" '
         f'fill="{look.fill}" stroke="{look.line}"/>'
         f'<text x="{x:.1f}" y="{y + _HIGH / 2 + 4.5:.1f}" text-anchor="middle" fill="#212529">'
-        f"{escape(leaf.path)}</text>{mark}</g>"
+        f"{_escaped(leaf.path)}</text>{mark}</g>"
     )
 
 
+def _kinds(report: DurabilityReport) -> dict[str, None]:
+    return dict.fromkeys(kind_of(report, k) for k in range(len(report.leaves.nodes)))
+
+
 def _legend(report: DurabilityReport, high: float) -> str:
-    kinds = dict.fromkeys(kind_of(report, k) for k in range(len(report.leaves.nodes)))
     parts, x = [], float(_EDGE)
-    for kind in kinds:
+    for kind in _kinds(report):
         look = LOOKS[kind]
         parts.append(
             f'<rect x="{x:.0f}" y="{high - 44:.0f}" width="12" height="12" rx="3" fill="{look.fill}" '
             f'stroke="{look.line}"/><text x="{x + 18:.0f}" y="{high - 34:.0f}" font-size="11" '
             f'fill="#495057">{look.said}</text>'
         )
-        x += 34 + 6.2 * len(look.said)
+        x += _KEY + _LETTER * len(look.said)
     if report.resumable_segments:
         said = "A number is a segment; where it is filled, a checkpoint is certainly written."
         parts.append(f'<text x="{_EDGE}" y="{high - 14:.0f}" font-size="11" fill="#495057">{said}</text>')

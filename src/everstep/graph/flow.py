@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, Self
@@ -33,7 +34,7 @@ class Flow:
     target runs only when it is chosen, one of `tasks` only when a node asks for it with `ctx.next_task`.
     `channel` names the keys of the run's channel with their types; without it any key may be used.
     `registry` tells of nodes that are defined elsewhere, `profiles` has the last word on each node of this
-    flow, and `rules` are checks of your own that `validate` makes too.
+    flow, and of those inside it, by path; and `rules` are checks of your own that `validate` makes too.
     """
 
     plan: Plan
@@ -63,6 +64,7 @@ class Flow:
     ) -> None:
         self.name = name
         _check_shape(name, nodes, version)
+        _check_kinds(name, tasks=tasks, channel=channel, registry=registry, profiles=profiles, rules=rules)
         layout = flatten(nodes)
         self.tasks = tuple(tasks)
         self.edges = layout.edges
@@ -70,7 +72,7 @@ class Flow:
         self.channel = None if channel is None else dict(channel)
         given = _all_nodes(layout, self.tasks, has_results=bool(layout.edges or self.tasks or channel))
         self.profiles = {name: Entry.own(said, name) for name, said in (profiles or {}).items()}
-        """What this flow says of its nodes, by name."""
+        """What this flow says of its nodes, by name; of those of inner flows by path, as `rag/embed`."""
         self.nodes = tuple(_declared(given, registry, self.profiles))
         self.rules = tuple(rules)
         self.auto_checkpoint = auto_checkpoint
@@ -85,8 +87,7 @@ class Flow:
         """How many of its runs all workers together may drive at once."""
         self.max_per_group = max_per_group
         """The same for the runs of each group."""
-        listed = (entry,) if isinstance(entry, (str, Node)) else tuple(entry)
-        self.entry = tuple(e.name if isinstance(e, Node) else e for e in listed)
+        self.entry = _entry_names(name, entry)
         self._check_numbers()
         self.problems = Diagnostics(name, self._compile())
         """What is wrong with it; none unless it is a draft."""
@@ -95,6 +96,8 @@ class Flow:
         self._complete_inputs: dict[frozenset[str], bool] = {}
         self.read_from: ReadFrom | None = None
         """The IR that it was read from."""
+        self.original: Flow | None = None
+        """The flow that it is but for what a flow around it says of its nodes."""
         self.source: str | None = None
         """Where to find this flow again, as `FILE.py:FLOW`; kept with its runs if it is set."""
 
@@ -117,6 +120,15 @@ class Flow:
         except UncutLoop as loop:
             return [loop_problem([self.nodes[i] for i in loop.members])]
         return list(plan_problems(self.plan))
+
+    def _told(self, profiles: Mapping[str, Entry]) -> Flow:
+        """Return the flow with what a flow around it says of its nodes; its problems are told there."""
+        twin = copy.copy(self)
+        twin.original = self.original or self
+        twin.nodes = tuple(_declared(self.nodes, None, profiles))
+        twin.profiles = {**self.profiles, **profiles}
+        twin.problems = Diagnostics(self.name, twin._compile())
+        return twin
 
     def _check_numbers(self) -> None:
         for field in COUNTS:
@@ -264,18 +276,41 @@ class Flow:
 class _Draft(Flow):
     _raises = False
 
+    def __getattr__(self, name: str) -> Any:
+        if name == "plan" and "problems" in vars(self):
+            self.problems.raise_for_errors()
+        raise AttributeError(f"a flow has no {name!r}", name=name, obj=self)
+
 
 def _declared(
     nodes: Iterable[Any], registry: Registry | None, profiles: Mapping[str, Entry]
 ) -> Iterable[Any]:
     """Yield the nodes with what a registry, and then the flow itself, says of them."""
+    inside: dict[str, dict[str, Entry]] = {}
+    for path, said in profiles.items():
+        name, slash, rest = path.partition("/")
+        if slash:
+            inside.setdefault(name, {})[rest] = said
     for n in nodes:
-        if isinstance(n, Node) and n.inner is None:
+        if isinstance(n, Subflow):
+            if n.name in inside:
+                flow = n.flow._told(inside[n.name])
+                n = n._copy(flow=flow, inner=flow.plan)
+        elif isinstance(n, Node):
             if registry is not None:
                 n = registry.known(n)
             if n.name in profiles:
                 n = profiles[n.name].on(n)
         yield n
+
+
+def _entry_names(flow: str, entry: Any) -> tuple[str, ...]:
+    listed = (entry,) if isinstance(entry, (str, Node)) or not isinstance(entry, Iterable) else tuple(entry)
+    names = tuple(e.name if isinstance(e, Node) else e for e in listed)
+    for name in names:
+        if not isinstance(name, str):
+            raise BadRequest(f"flow {flow!r}: entry is {name!r:.60}.", fix="Name a node.")
+    return names
 
 
 def _check_shape(name: object, nodes: object, version: object) -> None:
@@ -287,6 +322,28 @@ def _check_shape(name: object, nodes: object, version: object) -> None:
         raise BadRequest(
             f"flow {name!r} got one node, not a list.", fix=f"Write Flow({name!r}, [{nodes.name}])."
         )
+    if not isinstance(nodes, (Iterable, Wired, Layout)):
+        raise BadRequest(f"flow {name!r} got {nodes!r:.60} as nodes.", fix="Give a list of nodes.")
+
+
+def _check_kinds(name: str, **options: Any) -> None:
+    """Refuse options that are something else altogether."""
+    for option, given in options.items():
+        kind, words = _KINDS[option]
+        if given is not None and not isinstance(given, kind):
+            raise BadRequest(f"flow {name!r}: {option} is {given!r:.60}.", fix=f"Give {words}.")
+    for path in options["profiles"] or ():
+        if not isinstance(path, str):
+            raise BadRequest(f"flow {name!r} has a profile of {path!r:.60}.", fix="Name a node, or a path.")
+
+
+_KINDS: dict[str, tuple[type, str]] = {
+    "tasks": (Iterable, "a list of nodes"),
+    "channel": (Mapping, "a dict of keys and types"),
+    "registry": (Registry, "a Registry"),
+    "profiles": (Mapping, "a dict of names and profiles"),
+    "rules": (Iterable, "a list of functions"),
+}
 
 
 def _all_nodes(layout: Layout, tasks: Sequence[Node], *, has_results: bool) -> tuple[Any, ...]:

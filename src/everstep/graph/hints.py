@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+    Sequence,
+)
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 UNKNOWN = Any
+_STREAMS = (Generator, Iterator, Iterable, AsyncGenerator, AsyncIterator, AsyncIterable)
 
 
 def hints_of(fn: Callable[..., Any]) -> dict[str, Any]:
@@ -51,6 +61,9 @@ def _fits_class(value: object, cls: type) -> bool:
 
 def accepts(wanted: Any, given: Any) -> bool:
     """False only if a value hinted `given` can certainly never be what `wanted` says."""
+    if wanted is UNKNOWN or given is UNKNOWN:
+        return True
+    wanted, given = _bare(wanted), _bare(given)
     if wanted is UNKNOWN or given is UNKNOWN or isinstance(wanted, TypeVar) or isinstance(given, TypeVar):
         return True
     if get_origin(given) in (Union, types.UnionType):
@@ -60,7 +73,7 @@ def accepts(wanted: Any, given: Any) -> bool:
     want, give = _class_of(wanted), _class_of(given)
     if want is None or give is None or want is object:
         return True
-    if want in (float, complex) and give in (int, float):
+    if want in (float, complex) and give in (bool, int, float):
         return True
     try:
         if not (issubclass(give, want) or issubclass(want, give)):
@@ -79,13 +92,34 @@ def _accepts_arguments(wanted: Any, given: Any) -> bool:
     return all(accepts(w, g) for w, g in zip(wants, gives, strict=True))
 
 
+def _bare(hint: Any) -> Any:
+    return _bare(get_args(hint)[0]) if get_origin(hint) is typing.Annotated else hint
+
+
 def _class_of(hint: Any) -> type | None:
     if hint is None:
         return type(None)
-    if get_origin(hint) is typing.Annotated:
-        return _class_of(get_args(hint)[0])
     origin = get_origin(hint) or hint
     return origin if isinstance(origin, type) else None
+
+
+def collected(hint: Any) -> Any:
+    """Return the hint of what a generator yields, in a list."""
+    args = get_args(hint)
+    return list[args[0]] if args and get_origin(hint) in _STREAMS else list  # type: ignore[valid-type]
+
+
+def gone_over(hint: Any) -> Any:
+    """Return the hint of what a map goes over, given that of an item."""
+    if hint is UNKNOWN:
+        return list | tuple
+    return list[hint] | tuple[hint, ...]
+
+
+def part_of(hint: Any, at: int, parts: Sequence[str]) -> Any:
+    """Return the hint of one of several outputs, if the hint of all says as much."""
+    args = get_args(hint)
+    return args[at] if get_origin(hint) is tuple and len(args) == len(parts) and ... not in args else UNKNOWN
 
 
 def spell(hint: Any) -> str:

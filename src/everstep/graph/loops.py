@@ -95,12 +95,14 @@ def _order(graph: Graph, choose_heads: Callable[[Sequence[int]], Sequence[int]],
     for members in reversed(components(graph)):
         inherited = 0
         for m in members:
-            inherited |= above[m]
+            inherited |= above.pop(m)
         own = mask_of(members)
+        passed = inherited | own
         for m in members:
             found.blockers[m] |= inherited
             for nxt in graph[m]:
-                above[nxt] |= inherited | own
+                if nxt in above:
+                    above[nxt] |= passed
         if len(members) > 1 or members[0] in graph[members[0]]:
             found.looping.update(members)
             heads = set(choose_heads(members))

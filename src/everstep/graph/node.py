@@ -9,7 +9,8 @@ from datetime import timedelta
 from typing import Any, Final, Literal, NamedTuple, Self, TypeVar, overload
 
 from everstep.errors import BadRequest, GateError, OutputError
-from everstep.graph.hints import UNKNOWN, hints_of
+from everstep.graph.hints import UNKNOWN, gone_over, hints_of
+from everstep.graph.ir.names import home_of
 from everstep.graph.signatures import Param as Param
 from everstep.graph.signatures import accepted, is_async, read_signature, streams
 from everstep.graph.streams import collected
@@ -93,6 +94,8 @@ class Node(Wired):
             raise BadRequest(
                 f"@node needs a function, not {fn!r}.", fix="Write @node(output=...) for its output."
             )
+        if not isinstance(name, (str, type(None))):
+            raise BadRequest(f"a node's name is text, not {name!r:.60}.", fix='Write @node(name="...").')
         self.fn = fn
         self.name = name or str(getattr(fn, "__name__", type(fn).__name__))
         self.outputs = (output,) if isinstance(output, str) else _names(output, self.name)
@@ -125,10 +128,11 @@ class Node(Wired):
         self.returns = hints.get("return", UNKNOWN)
         if self.streams:
             self.returns = collected(self.returns)
-        self.context_param, self.params, self.oddities = read_signature(fn, hints, tuple(inputs or ()))
-        self.defaults = {
-            p.name: p.default for p in inspect.signature(fn).parameters.values() if p.default is not p.empty
-        }
+        signature = inspect.signature(fn).parameters
+        self.context_param, self.params, self.oddities = read_signature(
+            fn, signature, hints, tuple(inputs or ())
+        )
+        self.defaults = {p.name: p.default for p in signature.values() if p.default is not p.empty}
         self.key_reads = accepted(idempotency_key) if callable(idempotency_key) else None
         """The inputs a key function asks for; none if it takes them all."""
         self.__doc__ = fn.__doc__
@@ -150,15 +154,15 @@ class Node(Wired):
 
     @property
     def id(self) -> str:
-        """What a registry knows it by: its identifier, or the module and name of its function."""
-        name = getattr(self.fn, "__qualname__", type(self.fn).__qualname__)
-        return self.identifier or f"{self.fn.__module__}.{name}"
+        """What registries and the Flow IR know it by: its identifier, or `module:name` of its function."""
+        return self.identifier or ":".join(home_of(self.fn))
 
     def saying(self, **said: Any) -> Self:
         """Return the node with other attributes, as a registry or a flow declares them."""
         twin = self._copy(**said)
         twin.is_simple = twin._is_simple()
         twin.key_reads = None if "idempotency_key" in said else self.key_reads
+        twin.announces = _check_unknown(twin)
         return twin
 
     def _is_simple(self) -> bool:
@@ -249,7 +253,7 @@ class Node(Wired):
             _count(max_concurrency, "max_concurrency", self.name) or 32,
         )
         mapped = tuple(
-            p._replace(hint=UNKNOWN, required=True) if p.name in params else p for p in self.params
+            p._replace(hint=gone_over(p.hint), required=True) if p.name in params else p for p in self.params
         )
         return self._copy(
             over=over, params=mapped, returns=UNKNOWN, inner_outputs=self.inner_outputs or self.outputs
@@ -476,7 +480,7 @@ def _seconds(timeout: Any, name: str) -> float | None:
     if timeout is None:
         return None
     seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or seconds <= 0:
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds > 0:
         raise BadRequest(
             f"node {name!r}: timeout is {timeout!r}.", fix="Give seconds or a timedelta above 0."
         )

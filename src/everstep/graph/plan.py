@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
 from everstep.graph.joins import JoinNode
 from everstep.graph.loops import Graph, bits, mask_of, order, reachable
 from everstep.graph.node import END, Gate, MapSpec, Node
+
+DEEPEST: Final = 50
+"""How many flows may be inside each other."""
 
 
 class Limits(NamedTuple):
@@ -84,6 +87,9 @@ class Plan:
         self._read_inputs(frozenset(channel))
         self.entry = tuple(self.index[name] for name in entry)
         self.children = {i: _child_of(n) for i, n in enumerate(self.nodes) if n.inner or n.over}
+        inner = (child.plan.depth for child in self.children.values() if not child.is_leaf)
+        self.depth: int = 1 + max(inner, default=-1)
+        """How many flows are inside each other."""
         self._read_meetings()
         self._read_fed()
         self.is_wired = bool(self.follows)
@@ -240,10 +246,11 @@ class Plan:
         or by what they write for the nodes right behind it.
         """
         found: dict[int, dict[int, int]] = {}
+        early = {j: meeting for j, meeting in self.meetings.items() if meeting.need is not None}
+        if not early:
+            return found
         onward = {u: {v for v in vs if self.blockers[v] >> u & 1} for u, vs in self.graph.items()}
-        for j, meeting in self.meetings.items():
-            if meeting.need is None:
-                continue
+        for j, meeting in early.items():
             behind = {*self.follows.get(j, ()), j}
             members = set(bits(meeting.everyone))
             apart = {u: vs - behind if u in members else vs for u, vs in onward.items()}

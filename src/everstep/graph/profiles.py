@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -62,11 +63,12 @@ def objections(node: Node) -> Iterator[tuple[str, str]]:
         yield NotReplayable.code, "it is a stream that cannot be replayed"
 
 
-KNOWN = frozenset({"checkpointable", "replayable", "halts", "reason", "effects", "determinism"}) | {
-    "durability",
-    "idempotency",
+KNOWN = {
+    "": frozenset({*_FLAGS, "reason", "effects", "determinism", "durability", "idempotency"}),
+    "durability": frozenset({*_FLAGS, "reason"}),
+    "idempotency": frozenset({"key", "scope"}),
 }
-"""What a flow's own profile of a node may say."""
+"""What a flow's own profile of a node may say, at the top and in its sections."""
 
 
 class Entry(NamedTuple):
@@ -111,12 +113,16 @@ class Entry(NamedTuple):
     @classmethod
     def own(cls, given: Mapping[str, Any] | Profile, of: str) -> Entry:
         """Read what a flow says of one of its nodes; nothing else may stand in it."""
-        for field in () if isinstance(given, Profile) or not isinstance(given, Mapping) else given:
-            if field not in KNOWN:
-                raise BadRequest(
-                    f"the profile of {of!r} has no {field!r}.", fix=f"It has {', '.join(sorted(KNOWN))}."
-                )
-        return cls.read(given, of)
+        entry = cls.read(given, of)
+        if isinstance(given, Profile):
+            return entry
+        for section, known in KNOWN.items():
+            for field in given.get(section, ()) if section else given:
+                if field not in known:
+                    name = f"{section}.{field}" if section else field
+                    fix = f"It has {', '.join(sorted(known))}."
+                    raise BadRequest(f"the profile of {of!r} has no {name!r}.", fix=fix)
+        return entry
 
     def on(self, node: Node) -> Node:
         """Return the node with what is said here in place of what it said itself."""
@@ -151,22 +157,26 @@ class Registry:
 
     An entry is JSON: `{"id": "external.feed", "durability": {"checkpointable": false, "reason": "..."}}`,
     with `effects`, `determinism` and `idempotency` if they are known. Fields that mean nothing here are kept.
-    A node's id is the one it was registered with, or the module and the name of its function.
+    A node's id is the one it was registered with, or `module:name` of its function; `module.name` will do.
     """
 
     def __init__(self, entries: Iterable[Mapping[str, Any]] = ()) -> None:
         self._raw: dict[str, dict[str, Any]] = {}
         self._entries: dict[str, Entry] = {}
         self._nodes: dict[str, Node] = {}
-        for entry in entries:
+        listed = list(entries)
+        for entry in listed:
             self.add(entry)
+        if len(self._raw) < len(listed):
+            twice = next(name for name, times in Counter(e["id"] for e in listed).items() if times > 1)
+            raise BadRequest(f"the registry has two entries for {twice!r}.", fix="Drop one.")
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Registry:
         """Read a registry from JSON: a list of entries."""
         try:
             entries = msgspec.json.decode(text)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, TypeError, RecursionError) as error:
             raise BadRequest(f"the registry is no JSON: {error}.", fix="Give a list of entries.") from None
         if not isinstance(entries, list):
             raise BadRequest(f"the registry is {type(entries).__name__}.", fix="Give a list of entries.")
@@ -188,7 +198,7 @@ class Registry:
         """Turn a function into the node with this id, as `@node` does; what the entry says holds for it."""
 
         def make(f: Callable[..., Any]) -> Node:
-            made = self.known(Node(f, **options).saying(identifier=id_))
+            made = self.known(Node(f, identifier=id_, **options))
             self._nodes[id_] = made
             return made
 
@@ -196,7 +206,8 @@ class Registry:
 
     def known(self, node: Node) -> Node:
         """Return the node with what its entry says, or as it is if there is none."""
-        entry = self._entries.get(node.id)
+        dotted = node.identifier or node.id.replace(":", ".", 1)
+        entry = self._entries.get(node.id) or self._entries.get(dotted)
         return node if entry is None else entry.on(node)
 
     def find(self, name: str) -> Node | None:

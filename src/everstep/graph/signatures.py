@@ -30,17 +30,20 @@ def accepted(fn: Callable[..., Any]) -> frozenset[str] | None:
 def is_async(fn: Callable[..., Any]) -> bool:
     """True for coroutine functions, async generators, and objects whose call is one."""
     return any(
-        inspect.iscoroutinefunction(called) or inspect.isasyncgenfunction(called)
-        for called in (fn, getattr(type(fn), "__call__", None))  # noqa: B004  an object may be a node too
+        inspect.iscoroutinefunction(called) or inspect.isasyncgenfunction(called) for called in _called(fn)
     )
 
 
 def streams(fn: Callable[..., Any]) -> bool:
     """True for generators, async ones too, and for objects whose call is one."""
     return any(
-        inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called)
-        for called in (fn, getattr(type(fn), "__call__", None))  # noqa: B004  an object may be a node too
+        inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called) for called in _called(fn)
     )
+
+
+def _called(fn: Callable[..., Any]) -> tuple[Any, ...]:
+    """Return what runs when it is called: an object may be a node too."""
+    return (fn,) if inspect.isfunction(fn) else (fn, getattr(type(fn), "__call__", None))  # noqa: B004
 
 
 def _wants_context(hint: object, fn: Callable[..., Any], param: str) -> bool:
@@ -52,14 +55,16 @@ def _wants_context(hint: object, fn: Callable[..., Any], param: str) -> bool:
 
 
 def read_signature(
-    fn: Callable[..., Any], hints: Mapping[str, Any], extra: tuple[str, ...]
+    fn: Callable[..., Any],
+    signature: Mapping[str, inspect.Parameter],
+    hints: Mapping[str, Any],
+    extra: tuple[str, ...],
 ) -> tuple[str | None, tuple[Param, ...], tuple[str, ...]]:
     """Return the context parameter, the inputs, and what cannot be an input."""
     context: str | None = None
     params: list[Param] = []
     oddities: list[str] = []
     takes_any = False
-    signature = inspect.signature(fn).parameters
     for p in signature.values():
         hint = hints.get(p.name, UNKNOWN)
         if _wants_context(hint, fn, p.name):

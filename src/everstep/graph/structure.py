@@ -6,13 +6,14 @@ import difflib
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from everstep.graph.diagnostics import Diagnostic, Severity
-from everstep.graph.hints import accepts, spell
+from everstep.graph.hints import UNKNOWN, accepts, collected, part_of, spell
 from everstep.graph.loops import bits, mask_of, reachable
 from everstep.graph.node import END, Gate, Node
-from everstep.graph.plan import Plan, deep_nodes
+from everstep.graph.plan import DEEPEST, Plan, deep_nodes
+from everstep.graph.subflow import Subflow
 from everstep.graph.waits import answer_hint
 from everstep.model.enums import Effects, Persist
 
@@ -24,6 +25,9 @@ NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 
 def plan_problems(plan: Plan) -> Iterator[Diagnostic]:
     """Yield what is wrong with a flow whose names and edges are sound."""
+    if plan.depth > DEEPEST:
+        message = f"More than {DEEPEST} flows are inside each other."
+        yield _error("flow.too_deep", "", message, "Put nodes of the innermost side by side.")
     yield from _writer_problems(plan)
     yield from _type_problems(plan)
     yield from _durability_problems(plan)
@@ -73,16 +77,26 @@ def wiring_problems(flow: Flow) -> Iterator[Diagnostic]:
 
 
 def _profile_problems(flow: Flow, names: Collection[str]) -> Iterator[Diagnostic]:
-    flows = {n.name for n in flow.nodes if isinstance(n, Node) and n.inner is not None}
-    for name in flow.profiles:
-        if name in flows:
-            message = f"{name!r} is a flow; its profile is the worst of its nodes'."
-            fix = "Give the profiles of its nodes to that flow."
-            yield _error("flow.unknown_profile", name, message, fix)
+    flows = {n.name: n for n in flow.nodes if isinstance(n, Node) and n.inner is not None}
+    for path in flow.profiles:
+        name, slash, _ = path.partition("/")
+        if slash and name in flows:
+            continue
+        if path in flows:
+            message = f"{path!r} is a flow; its profile is the worst of its nodes'."
+            fix = f"Give profiles of its nodes, by path: {path + '/...'!r}."
+        elif slash and name in names:
+            message, fix = f"There is a profile of {path!r}, but {name!r} is no flow.", "Name the node alone."
         elif name not in names:
-            message = f"There is a profile of {name!r}, which is not a node."
+            message = f"There is a profile of {path!r}, which is not a node."
             fix = f"Name one of the nodes.{did_you_mean(name, names)}"
-            yield _error("flow.unknown_profile", name, message, fix)
+        else:
+            continue
+        yield _error("flow.unknown_profile", path, message, fix)
+    for n in flows.values():
+        for problem in n.flow.problems if isinstance(n, Subflow) else ():
+            path = f"{n.name}/{problem.node}".rstrip("/")
+            yield problem._replace(node=path, message=f"In {n.name!r}: {problem.message}")
 
 
 def _task_problems(flow: Flow) -> Iterator[Diagnostic]:
@@ -170,10 +184,10 @@ def _nesting_problems(plan: Plan) -> Iterator[Diagnostic]:
         for inner in () if child.is_atomic else child.exports:
             for w in child.plan.writers[inner]:
                 if child.plan.nodes[w].persist is Persist.NO:
-                    message = (
-                        f"{name}/{child.plan.paths[w]} does not keep {inner!r}, but flow {name!r} gives it."
-                    )
-                    yield _error("flow.not_durable", name, message, fix)
+                    path = f"{name}/{child.plan.paths[w]}"
+                    message = f"{path!r} does not keep {inner!r}, but flow {name!r} gives it."
+                    leave = "Leave it inside with .lift(...) of the others, drop persist='no', "
+                    yield _error("flow.not_durable", path, message, f"{leave}or make the flow atomic.")
 
 
 def loop_problem(nodes: list[Node]) -> Diagnostic:
@@ -267,16 +281,28 @@ def _is_multi(gate: Node) -> bool:
 def _type_problems(plan: Plan) -> Iterator[Diagnostic]:
     for i, reader in enumerate(plan.nodes):
         for p in reader.params:
-            for w in plan.writers.get(p.source, ()):
+            for w in plan.writers.get(p.source, ()) if p.hint is not UNKNOWN else ():
                 writer = plan.nodes[w]
-                given = answer_hint(writer)
-                if len(writer.outputs) == 1 and w != i and not accepts(p.hint, given):
+                given = _given(writer, p.source)
+                if w != i and not accepts(p.hint, given):
                     message = (
                         f"{writer.name!r} returns {spell(given)} as {p.source!r}, "
                         f"but {reader.name!r} wants {spell(p.hint)}."
                     )
                     edge = (writer.name, reader.name)
                     yield _error("flow.type_mismatch", reader.name, message, "Change one of the hints.", edge)
+
+
+def _given(writer: Node, output: str) -> Any:
+    """Return the hint of a value that a node writes."""
+    if writer.over is not None:
+        return list
+    if isinstance(writer.inner, Plan):
+        inside = [inner for inner, outer in writer.exports.items() if outer == output]
+        writers = [(w, name) for name in inside for w in writer.inner.writers.get(name, ())]
+        return _given(writer.inner.nodes[writers[0][0]], writers[0][1]) if len(writers) == 1 else UNKNOWN
+    hint = collected(writer.returns) if writer.streams else answer_hint(writer)
+    return hint if len(writer.outputs) == 1 else part_of(hint, writer.outputs.index(output), writer.outputs)
 
 
 def _atomic_problems(plan: Plan) -> Iterator[Diagnostic]:

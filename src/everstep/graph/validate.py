@@ -17,6 +17,7 @@ from everstep.errors import (
     UnknownNotifier,
     UnknownScheduler,
 )
+from everstep.graph.asked import key_problem, probe_problem
 from everstep.graph.diagnostics import Diagnostic, Diagnostics, Severity
 from everstep.graph.flow import Flow
 from everstep.graph.leaves import Leaves
@@ -58,7 +59,12 @@ class HasOffers(Protocol):
 
 def offers_of(host: HasOffers | Offers | None) -> Offers | None:
     """Return what a host has; what is no host says so itself."""
-    return host if host is None or isinstance(host, Offers) else host.offers
+    if host is None or isinstance(host, Offers):
+        return host
+    offers = getattr(host, "offers", None)
+    if not isinstance(offers, Offers):
+        raise BadRequest(f"{host!r:.60} is no host.", fix="Give a Host, an AsyncHost or Offers.")
+    return offers
 
 
 def mode_on(flow: Flow, host: HasOffers | Offers | None) -> Mode:
@@ -80,8 +86,21 @@ def validate(flow: Flow, host: HasOffers | Offers | None = None, rules: Iterable
     for check in CHECKS:
         found += check(subject)
     for rule in (*flow.rules, *(offers.rules if offers is not None else ()), *rules):
-        found += rule(flow, offers)
+        found += _ruled(rule, flow, offers)
     return Diagnostics(flow.name, found)
+
+
+def _ruled(rule: Rule, flow: Flow, offers: Offers | None) -> Iterator[Diagnostic]:
+    """Yield what a rule of the user's finds; one that returns nothing has found nothing."""
+    if not callable(rule):
+        raise BadRequest(f"{rule!r:.60} is no rule.", fix="Give a function of the flow and the host.")
+    severities = [str(severity) for severity in Severity]
+    for found in rule(flow, offers) or ():
+        if not isinstance(found, Diagnostic) or found.severity not in severities:
+            name = getattr(rule, "__name__", repr(rule))
+            fix = f"Yield Diagnostic(code, severity, ...) with {' or '.join(map(repr, severities))}."
+            raise BadRequest(f"rule {name} found {found!r:.80}.", fix=fix)
+        yield found
 
 
 class Subject:
@@ -90,7 +109,7 @@ class Subject:
     def __init__(self, flow: Flow, offers: Offers | None) -> None:
         self.flow = flow
         self.offers = offers
-        self.plan: Plan | None = getattr(flow, "plan", None)
+        self.plan: Plan | None = vars(flow).get("plan")
         self.mode = mode_on(flow, offers)
 
     @cached_property
@@ -142,14 +161,14 @@ def _halts(it: Subject) -> Iterator[Diagnostic]:
             yield Diagnostic(
                 HaltNeedsDurability.code,
                 node=path,
-                message=f"{path!r} halts, but flow {it.flow.name!r} is kept nowhere (durability off).",
+                message=f"Halt node {path!r} requires durability != off.",
                 fix="Use durability 'partial' or 'strong'.",
             )
         elif it.offers is not None and STORE not in it.offers.services:
             yield Diagnostic(
                 ServiceMissing.code,
                 node=path,
-                message=f"{path!r} halts, and this host has no durability::{STORE}.",
+                message=f"Halt node {path!r} requires CheckpointStore capability: durability::{STORE}.",
                 fix="Open the host on a store, such as sqlite:///runs.db.",
                 services=(f"durability::{STORE}",),
             )
@@ -250,6 +269,18 @@ def _not_strong(code: str, path: str, reason: str) -> Diagnostic:
     return Diagnostic(code, node=path, message=message, fix=fix)
 
 
+def _asked(it: Subject) -> Iterator[Diagnostic]:
+    for path, n in it.nodes:
+        for code, what, said in (
+            ("flow.bad_key", f"The idempotency key of {path!r} cannot be made", key_problem(n)),
+            ("flow.bad_probe", f"The probe of {path!r} cannot be called", probe_problem(n)),
+        ):
+            if said:
+                yield Diagnostic(
+                    code, node=path, message=f"{what}: {said}.", fix="Ask for inputs of the node."
+                )
+
+
 def _choices(it: Subject) -> Iterator[Diagnostic]:
     for path, n in it.nodes:
         is_open = n.persist is Persist.AUTO and not n.skip_on_resume and n.inner is None
@@ -314,5 +345,5 @@ def _unread(it: Subject) -> Iterator[Diagnostic]:
 
 
 CHECKS: tuple[Callable[[Subject], Iterable[Diagnostic]], ...] = (
-    *(_halts, _services, _aliases, _profiles, _reach, _exits, _choices, _unread),
+    *(_halts, _services, _aliases, _profiles, _asked, _reach, _exits, _choices, _unread),
 )

@@ -42,7 +42,9 @@ class Retry:
             raise BadRequest(
                 f"the first pause ({self.first:g} s) is longer than the longest ({self.most:g} s)."
             )
-        if self.first < 0 or self.most < 0 or factor <= 0 or not 0 <= jitter <= 1:
+        if not (
+            self.first >= 0 and self.most >= 0 and factor > 0 and 0 <= jitter <= 1
+        ):  # NaN is none of them
             raise BadRequest("a retry policy has a negative pause or a jitter outside 0..1.")
 
     def __repr__(self) -> str:

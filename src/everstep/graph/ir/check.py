@@ -8,12 +8,11 @@ from importlib.resources import files
 from typing import Any, Final, NamedTuple
 
 from everstep.codec.complaints import complaints
+from everstep.codec.quick import quick_test
 from everstep.errors import EverstepError, IrInvalid
 from everstep.graph.ir.names import Json
 
 SCHEMA_FILE: Final = "flow-ir.schema.json"
-DEEPEST: Final = 50
-"""How many flows may be inside each other."""
 _PARTS: Final = {"nodes": "node", "edges": "edge", "control_surfaces": "control_surface"}
 
 
@@ -70,7 +69,9 @@ class Checker:
         bare = {name: {"type": "array"} for name in _PARTS}
         self._header = {**whole, "properties": {**whole["properties"], **bare}}
         node = {**parts["node"], "properties": {**parts["node"]["properties"], "flow": {"type": "object"}}}
-        self._defs = {**parts, "node": node}
+        defs = {**parts, "node": node}
+        self._wanted = {part: {"$ref": f"#/$defs/{of}", "$defs": defs} for part, of in _PARTS.items()}
+        self._fits = {part: quick_test(wanted) for part, wanted in self._wanted.items()}
 
     def header(self, ir: Json, path: str) -> bool:
         """Check a flow without its parts; true if nothing is wrong."""
@@ -79,8 +80,8 @@ class Checker:
     def sound(self, ir: Mapping[str, Json], part: str, path: str) -> list[tuple[str, dict[str, Json]]]:
         """Return the sound entries of a list, each with its path, and note what is wrong with the others."""
         listed = [(f"{path}.{part}[{k}]", entry) for k, entry in enumerate(ir.get(part, ()))]
-        wanted = {"$ref": f"#/$defs/{_PARTS[part]}", "$defs": self._defs}
-        return [(at, entry) for at, entry in listed if self._note(entry, wanted, at)]
+        fits, wanted = self._fits[part], self._wanted[part]
+        return [(at, entry) for at, entry in listed if fits(entry) or self._note(entry, wanted, at)]
 
     def _note(self, value: Json, wanted: Json, path: str) -> bool:
         found = complaints(value, wanted, where=path)

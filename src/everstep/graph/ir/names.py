@@ -30,14 +30,20 @@ class Unspeakable(Exception):
     """A hint that has no name of its own and no parts that have."""
 
 
-def name_of(thing: Any, place: str) -> str:
-    """Return what a function, or anything else that only Python can hold, is called in the IR."""
+def home_of(thing: Any) -> tuple[str, str]:
+    """Return the module of a function and its name there, the same in every process."""
     module = getattr(thing, "__module__", None) or type(thing).__module__
     qualname = getattr(thing, "__qualname__", None)
     if qualname is None:
         module, qualname = type(thing).__module__, type(thing).__qualname__
     if module in ("__main__", "__mp_main__"):  # it differs by process
         module = script_name()
+    return module, qualname
+
+
+def name_of(thing: Any, place: str) -> str:
+    """Return what a function, or anything else that only Python can hold, is called in the IR."""
+    module, qualname = home_of(thing)
     name = f"{module}:{qualname}"
     return name if _leads_to(module, qualname, thing) else f"{name}#{place}"
 
@@ -94,7 +100,18 @@ def type_from_ir(ir: Json, look_up: Callable[[str], Any]) -> Any:
     if "literal" in ir:
         return Literal[tuple(ir["literal"])]
     args = tuple(type_from_ir(part, look_up) for part in ir["args"])
-    return type_from_ir(ir["generic"], look_up)[args]
+    return _of(type_from_ir(ir["generic"], look_up), args)
+
+
+def _of(generic: Any, args: tuple[Any, ...]) -> Any:
+    """Return a generic class of these types. `Enum["RED"]` is written alike, and is no type."""
+    try:
+        found = generic[args] if generic is type or hasattr(generic, "__class_getitem__") else None
+    except Exception as error:  # a class may do with its arguments what it likes
+        raise TypeError(f"{generic!r} cannot be made of {args!r:.60}") from error
+    if found is None:
+        raise TypeError(f"{generic!r} takes no other types")
+    return found
 
 
 def names_in(ir: Json) -> Iterator[str]:

@@ -6,14 +6,15 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from everstep.errors import EverstepError
-from everstep.graph.ir.check import DEEPEST, Checker, Faults
+from everstep.errors import BadRequest, EverstepError
+from everstep.graph.ir.check import Checker, Faults
 from everstep.graph.ir.names import Json
 from everstep.graph.ir.nodes import Nodes, Surfaces
 from everstep.graph.ir.options import durability_from_ir
 from everstep.graph.ir.registry import LookUp, Registry
 from everstep.graph.ir.write import JOIN, KEYS, ReadFrom, edges_of
 from everstep.graph.node import Node
+from everstep.graph.plan import DEEPEST
 from everstep.graph.wiring import JoinSpec, Layout
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ F = TypeVar("F", bound="Flow")
 
 def read(make: type[F], ir: object, registry: Registry) -> F:
     """Return the flow that an IR describes, or raise `IrInvalid` with everything that is wrong."""
+    if not callable(getattr(registry, "get", None)):
+        raise BadRequest(f"{registry!r:.60} is no registry.", fix="Give a mapping from identifiers.")
     faults = Faults()
     plain = _as_json(ir, faults)
     name = plain.get("name") if isinstance(plain, dict) else None
