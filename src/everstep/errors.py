@@ -8,6 +8,7 @@ EverstepError
 ├── BadRequest                request.invalid          an argument that cannot mean anything
 ├── NodeFailed                node.failed              a node used up its attempts
 ├── NodeTimeout               node.timeout             one attempt took longer than the node allows
+├── ProbeFailed               node.probe_failed        nobody could say whether an effect happened
 ├── OutputError               node.bad_output          a node returned other than its outputs
 ├── GateError                 gate.bad_decision        a gate chose something it did not declare
 ├── GroupFailed               group.failed             too few members of a group succeeded
@@ -120,6 +121,10 @@ class NodeFailed(EverstepError):
 
 class NodeTimeout(EverstepError, TimeoutError):
     code = "node.timeout"
+
+
+class ProbeFailed(EverstepError):
+    code = "node.probe_failed"
 
 
 class OutputError(EverstepError):

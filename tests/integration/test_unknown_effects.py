@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from everstep import Context, Done, Flow, Host, node
+from everstep import Context, Done, Flow, Host, Retry, node
 from everstep.cli.settle import settle
 from everstep.errors import AnswerInvalid, BadRequest, WaitNotFound
 from everstep.graph.node import Node
@@ -169,6 +170,113 @@ def test_a_call_that_failed_has_reported(world: World, url: str) -> None:
     with Host(url) as host:
         assert host.run(flow_of(charge), {"amount": 1}, run_id="A")["receipt"] == "paid"
     assert len(world.calls) == 3
+
+
+@pytest.mark.parametrize("asks_async", [False, True])
+@pytest.mark.parametrize("retry", [0, 2])
+def test_a_probe_that_fails_says_nothing_and_is_asked_again(
+    world: World, url: str, retry: int, asks_async: bool
+) -> None:
+    def ask(idempotency_key: str) -> Done | None:
+        world.probes.append(idempotency_key)
+        if len(world.probes) == 1:
+            raise ConnectionError("the service is down")
+        return Done(world.charged[idempotency_key])
+
+    async def ask_async(idempotency_key: str) -> Done | None:
+        return ask(idempotency_key)
+
+    policy = Retry(retry, first=0, on=ConnectionError)
+    flow = flow_of(charge(world, probe=ask_async if asks_async else ask, retry=policy))
+    die(world, url, flow, "after")
+    with Host(url) as host:
+        result = host.resume("A", flow)
+        if not retry:
+            assert result.status == "failed"
+            assert result.error is not None and result.error.code == "node.probe_failed"
+            assert "the service is down" in result.error.message
+            result = host.resume("A", flow)
+        assert result["letter"] == "thanks for receipt-7"
+    assert (len(world.calls), len(world.probes)) == (1, 2)
+
+
+@pytest.mark.parametrize("keyframes", [False, True])
+@pytest.mark.parametrize("how", ["stop", "probe"])
+def test_a_call_that_took_too_long_has_not_reported(
+    world: World, url: str, how: str, keyframes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if keyframes:
+        monkeypatch.setattr("everstep.runtime.journal.KEYFRAME_BYTES", 1)
+
+    async def work(amount: int, ctx: Context) -> str:
+        world.calls.append(ctx.idempotency_key)
+        await asyncio.Event().wait()
+        return "never"
+
+    def ask(idempotency_key: str) -> Done:
+        world.probes.append(idempotency_key)
+        return Done("found")
+
+    options: dict[str, Any] = {"on_unknown": "stop"} if how == "stop" else {"probe": ask}
+    slow = node(
+        name="charge",
+        output="receipt",
+        effects="effectful",
+        idempotency_key="auto",
+        timeout=0.02,
+        retry=Retry(1, first=0),
+        **options,
+    )(work)
+    with Host(url) as host:
+        result = host.run(flow_of(slow), {"amount": 7}, run_id="A")
+        if how == "stop":
+            assert result.status == "halted"
+            host.settle("A", "charge", done="found")
+            result = host.resume("A", flow_of(slow))
+        assert result["receipt"] == "found"
+    assert len(world.calls) == 1
+
+
+def test_an_effect_stays_unknown_while_what_it_reads_cannot_be_made(world: World, url: str) -> None:
+    @node(output="rate", persist="no")
+    def look_up(amount: int) -> int:
+        if world.calls and not world.probes:
+            world.probes.append("")
+            raise ConnectionError("no rates")
+        return amount
+
+    @node(output="receipt", effects="effectful", idempotency_key="auto", on_unknown="stop")
+    def charge(rate: int) -> str:
+        world.calls.append("")
+        raise KeyboardInterrupt
+
+    flow = Flow("order", [look_up, charge])
+    with Host(url) as host, pytest.raises(KeyboardInterrupt):
+        host.run(flow, {"amount": 7}, run_id="A")
+    with Host(url) as host:
+        assert host.resume("A", flow).status == "failed"
+        assert host.resume("A", flow).status == "halted"
+    assert len(world.calls) == 1
+
+
+@pytest.mark.parametrize("asks", ["probe", "operator"])
+def test_explain_says_who_is_asked_first_and_that_nothing_is_repeated(
+    world: World, url: str, asks: str
+) -> None:
+    options: dict[str, Any] = {"on_unknown": "stop"} if asks == "operator" else {"probe": lambda: Done("x")}
+    flow = flow_of(charge(world, **options))
+    with Host(url) as host:
+        host.start(flow, {"amount": 7}, run_id="B")
+        [step] = host.explain("B", flow).starts
+        assert (step.asks, step.may_have_started) == (None, False)
+    die(world, url, flow, "after")
+    with Host(url) as host:
+        told = host.explain("A", flow)
+        [step] = told.starts
+        assert (step.asks, step.may_have_started) == (asks, True)
+        assert told.may_repeat == ()
+        assert host.resume("A", flow).status == ("halted" if asks == "operator" else "completed")
+    assert len(world.calls) == 1
 
 
 @pytest.mark.parametrize("keeps_keys", [False, True])

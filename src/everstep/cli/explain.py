@@ -92,6 +92,10 @@ def _planned(step: Planned) -> str:
         parts.append(f"attempt {step.attempt}")
     if step.may_repeat:
         parts.append(click.style(f"may repeat ({step.effects.value})", fg="yellow"))
+    if step.asks == "probe":
+        parts.append(click.style("its probe is asked first whether it happened", fg="yellow"))
+    elif step.asks == "operator":
+        parts.append(click.style("stops: an operator is to say whether it happened", fg="yellow"))
     if step.key is not None:
         parts.append(click.style(f"key {step.key}", dim=True))
     return "  ".join(parts) + _when(step.not_before)
@@ -141,4 +145,5 @@ def _planned_json(step: Planned) -> dict[str, Any]:
         "may_have_started": step.may_have_started,
         "may_repeat": step.may_repeat,
         "not_before": step.not_before.isoformat() if step.not_before is not None else None,
+        "asks": step.asks,
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from copy import copy
 from datetime import datetime
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -14,6 +14,7 @@ from everstep.engine.scope import Scope
 from everstep.engine.state import RunState
 from everstep.errors import EverstepError
 from everstep.graph.flow import Flow
+from everstep.graph.node import Node
 from everstep.model.compat import Compat, Compatibility
 from everstep.model.durability import Durability
 from everstep.model.enums import Effects, Flush, Mode, Status
@@ -52,11 +53,14 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
     """True if an owner before may have begun it: it failed, or that owner did not give the run back."""
     not_before: datetime | None = None
     """When the pause before its next attempt ends."""
+    asks: Literal["probe", "operator"] | None = None
+    """Who is asked first what became of the call that was begun and never reported."""
 
     @property
     def may_repeat(self) -> bool:
         """True if what it does to the world may be done twice."""
-        return self.may_have_started and self.effects not in (Effects.PURE, Effects.READ_ONLY)
+        is_harmless = self.effects in (Effects.PURE, Effects.READ_ONLY) or self.asks is not None
+        return self.may_have_started and not is_harmless
 
 
 class Awaited(msgspec.Struct, frozen=True, kw_only=True):
@@ -204,7 +208,11 @@ async def _planned(
     remade = dict.fromkeys(path for due in (*first, *later) for path in _remade(due, space))
 
     def plan(due: _Due) -> Planned:
-        started = is_taken_over or row.status.is_final or (due.scope.prefix, due.i) in tried
+        # A node that announces its calls was not called if none is recorded.
+        is_announced = due.scope.plan.nodes[due.i].announces and not due.scope.is_hidden
+        started = (due.scope.prefix, due.i) in tried
+        if not is_announced:
+            started = started or is_taken_over or row.status.is_final
         return _plan(due, key_run, may_have_started=started)
 
     return tuple(map(plan, first)), tuple(map(plan, later)), tuple(remade)
@@ -224,7 +232,14 @@ def _plan(due: _Due, key_run: str, *, may_have_started: bool) -> Planned:
         key=key or None,
         may_have_started=may_have_started,
         not_before=scope.retry_at.get(i),
+        asks=_asked(node) if i in scope.begun and not scope.is_hidden else None,
     )
+
+
+def _asked(node: Node) -> Literal["probe", "operator"] | None:
+    if node.probe is not None:
+        return "probe"
+    return "operator" if node.on_unknown == "stop" else None
 
 
 def _remade(due: _Due, space: ValueSpace) -> Iterator[str]:

@@ -146,6 +146,7 @@ class Preparer:
             await self._find_key(call)
         if node.announces and call.error is None and not scope.is_hidden:
             await self._announce(call, is_unknown=is_unknown)
+        call.is_made = call.error is None
         if node.context_param is not None:
             self._give_context(call, call.visit)
         return call

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from everstep.engine import decide
 from everstep.engine.state import RunState
-from everstep.errors import BadRequest, EverstepError, GateError, NodeTimeout, OutputError, ValueNotStorable
+from everstep.errors import (
+    BadRequest,
+    EverstepError,
+    GateError,
+    NodeTimeout,
+    OutputError,
+    ProbeFailed,
+    ValueNotStorable,
+)
 from everstep.graph.waits import Wait
 from everstep.model.enums import Persist, ValueForm
 from everstep.model.records import QueuedTask, StepRecord
@@ -158,12 +166,15 @@ def step_of(call: Call, drafts: tuple[Slot, ...], chance: float) -> StepRecord:
         ended_at=call.ended_at,
         task=call.task,
         wait=call.answers,
+        has_reported=call.is_made and not isinstance(call.error, (NodeTimeout, ProbeFailed)),
     )
 
 
 def _can_retry(call: Call) -> bool:
     """True if the policy covers this error. Our own would only come again, but for a time-out."""
-    error = call.error
+    error: BaseException | None = call.error
+    if isinstance(error, ProbeFailed):
+        error = error.__cause__
     if isinstance(error, EverstepError) and not isinstance(error, NodeTimeout):
         return False
     return isinstance(error, call.node.retry.on)
