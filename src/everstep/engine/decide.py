@@ -114,7 +114,7 @@ def failed(
         ended_at=ended_at,
         task=task,
         wait=wait,
-        unknown=i in scope.begun and not has_reported,
+        unknown=not has_reported,
     )
 
 

@@ -162,7 +162,9 @@ class Scope:
                 self.keys[i] = step.key or ""
                 self.begun.add(i)
             return
-        if self.begun and not step.unknown:
+        if step.unknown:
+            self.begun.add(i)
+        elif self.begun:
             self.begun.discard(i)
         if status is Status.RETRYING:
             self.attempts[i] = step.attempts

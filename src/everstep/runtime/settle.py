@@ -13,6 +13,7 @@ from everstep.errors import (
     ProbeFailed,
     ValueNotStorable,
 )
+from everstep.graph.unknown import SETTLE
 from everstep.graph.waits import Wait
 from everstep.model.enums import Persist, ValueForm
 from everstep.model.records import QueuedTask, StepRecord
@@ -166,8 +167,16 @@ def step_of(call: Call, drafts: tuple[Slot, ...], chance: float) -> StepRecord:
         ended_at=call.ended_at,
         task=call.task,
         wait=call.answers,
-        has_reported=call.is_made and not isinstance(call.error, (NodeTimeout, ProbeFailed)),
+        has_reported=_has_reported(call),
     )
+
+
+def _has_reported(call: Call) -> bool:
+    """False if what a failed call did to the world is as unknown as it was before."""
+    if call.answers is not None and call.answers.kind == SETTLE:
+        return False  # what an operator said could not be used
+    is_known = call.is_made and not isinstance(call.error, (NodeTimeout, ProbeFailed))
+    return is_known or call.index not in call.scope.begun
 
 
 def _can_retry(call: Call) -> bool:
