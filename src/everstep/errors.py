@@ -58,6 +58,7 @@ EverstepError
 ├── IncompatibleVersion       DAG-CKPT-009             written by a newer everstep
 ├── FlowChanged               run.flow_changed         the flow is not the one the run began with
 └── StoreError                store.failed             the store could not do it (disk full, read-only, ...)
+    ├── SpoolLost             store.spool_lost         checkpoints that waited on this machine are gone
     └── StoreUnavailable      store.unavailable        the store is busy or out of reach; try again
 """
 
@@ -386,6 +387,10 @@ class FlowChanged(EverstepError):
 class StoreError(EverstepError):
     code = "store.failed"
     http_status = 503
+
+
+class SpoolLost(StoreError):
+    code = "store.spool_lost"
 
 
 class StoreUnavailable(StoreError):

@@ -35,7 +35,7 @@ from everstep.model.waits import WaitRow, WaitStatus
 from everstep.ports.durability import HostDurability, Notifier, ResumeScheduler
 from everstep.ports.store import Counts, RunFilter, RunRow, WaitFilter
 from everstep.ports.system import Clock, Ids
-from everstep.registry import DEFAULT_URL, NO_STORE, Opened, open_store
+from everstep.registry import DEFAULT_URL, NO_STORE, Opened, open_store, place_of
 from everstep.runtime.answers import UNSAID, Answers
 from everstep.runtime.bisect import bisect
 from everstep.runtime.bundle import Bundle
@@ -45,8 +45,8 @@ from everstep.runtime.explain import explain
 from everstep.runtime.forking import Edits, fork
 from everstep.runtime.housekeeping import clean_up
 from everstep.runtime.keeper import LeaseKeeper
-from everstep.runtime.migrating import judge_run
-from everstep.runtime.outbox import Drained, drain
+from everstep.runtime.migrating import judge_run, migrate
+from everstep.runtime.outbox import Drained, drain_all
 from everstep.runtime.recall import recall
 from everstep.runtime.replay import replay
 from everstep.runtime.runs import Outcome, Runs
@@ -292,7 +292,7 @@ class AsyncHost:
 
         With `dry_run` all of it is tried on a copy, up-casts too, and nothing is written.
         """
-        return await self._runs.migrate(run_id, flow, dry_run=dry_run)
+        return await migrate(self._services, self._runs, run_id, flow, dry_run=dry_run)
 
     async def deliver(self, message: Mapping[str, Any], flows: Iterable[Flow]) -> Delivery:
         """Take in a message that lets a run go on, as a queue, a timer or `POST /resume` brings it.
@@ -317,7 +317,10 @@ class AsyncHost:
 
         Those of a run that has gone on without them become a fork of it.
         """
-        return [await drain(self._services, run_id) for run_id in self._services.spool.runs()]
+        drained, errors = await drain_all(self._services)
+        if errors:
+            raise errors[0]
+        return drained
 
     async def cancel(self, run_id: str) -> Status:
         """Cancel a run; `running` means that its owner was told and will stop at its next write."""
@@ -464,7 +467,7 @@ class AsyncHost:
 def spool_folder(url: str, given: str | Path | None) -> Path:
     """Return where commits wait on this machine: a folder of its own for each store."""
     root = given or os.environ.get("EVERSTEP_SPOOL") or Path(".everstep") / "spool"
-    return Path(root) / hashlib.sha256(url.encode()).hexdigest()[:16]
+    return Path(root) / hashlib.sha256(place_of(url).encode()).hexdigest()[:16]
 
 
 def check_limit(limit: int) -> None:

@@ -13,7 +13,7 @@ from everstep.engine.keyframe import restore, snapshot
 from everstep.engine.state import RunState
 from everstep.engine.translate import translate, wake
 from everstep.engine.verdict import judge
-from everstep.errors import FlowChanged, TaskGone
+from everstep.errors import BadRequest, FlowChanged, TaskGone
 from everstep.graph.flow import Flow
 from everstep.graph.renaming import Renaming, plain_path
 from everstep.model.compat import Compat, Compatibility
@@ -23,8 +23,11 @@ from everstep.model.records import Counters
 from everstep.ports.store import RunRow
 from everstep.runtime.journal import Identity, Journal
 from everstep.runtime.nesting import Lists
+from everstep.runtime.outbox import drain
 from everstep.runtime.patience import patiently
+from everstep.runtime.preflight import preflight
 from everstep.runtime.rehydrate import Rehydrated
+from everstep.runtime.run_ids import check_run_id
 from everstep.runtime.services import Services
 from everstep.runtime.values import Slot, ValueSpace
 
@@ -66,6 +69,26 @@ def check(row: RunRow, flow: Flow, compat: Compat) -> None:
         nodes=list(compat.nodes),
         values=list(compat.values),
     )
+
+
+async def migrate(services: Services, runs: Runs, run_id: str, flow: Flow, *, dry_run: bool) -> Compat:
+    """Take a run over to another version of its flow and let it go again, or only rehearse that."""
+    flow = preflight(flow, services)
+    if not dry_run and services.spool.has(check_run_id(run_id)):
+        await drain(services, run_id)
+    row = await runs.row(run_id)
+    if row.status in (Status.COMPLETED, Status.CANCELLED):
+        raise BadRequest(f"run {run_id!r} is {row.status.value}.", fix="Only a run that goes on can migrate.")
+    compat = (await rehearse(services, runs, row, flow)).compat
+    if dry_run or compat.is_same:
+        return compat
+    check(row, flow, compat)
+    lease = await runs.claim(run_id, flow.durability, waits=False)
+    try:
+        await migrated(services, runs, await runs.row(run_id), lease, flow)
+    finally:
+        await runs.release(lease)
+    return compat
 
 
 async def migrated(
