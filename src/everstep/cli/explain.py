@@ -57,6 +57,10 @@ def write(told: Explanation) -> None:
         click.secho(f"  missing: {one_line(text)}", fg="red")
     if told.is_driven:
         click.secho("  another process drives it now; a resume would wait for that", fg="yellow")
+    if told.spooled:
+        what = "they become a fork" if told.becomes_fork else "a resume here writes them first"
+        waits = count(told.spooled, "checkpoint")
+        click.secho(f"  {waits} of it on this machine, not yet in the store; {what}", fg="yellow")
     for rule in told.compat.migrations:
         click.echo(f"  goes over by {rule}")
     if told.status in (Status.COMPLETED, Status.CANCELLED):
@@ -132,6 +136,8 @@ def explanation_json(told: Explanation) -> dict[str, Any]:
         ],
         "missing": list(told.missing),
         "can_lose": told.can_lose,
+        "spooled": told.spooled,
+        "becomes_fork": told.becomes_fork,
     }
 
 

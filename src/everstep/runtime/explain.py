@@ -20,6 +20,7 @@ from everstep.model.durability import Durability
 from everstep.model.enums import Effects, Flush, Mode, Status
 from everstep.model.waits import WaitRow, WaitStatus
 from everstep.ports.store import RunRow
+from everstep.runtime.ahead import ahead, waiting_for
 from everstep.runtime.answers import open_waits
 from everstep.runtime.drive import Drive
 from everstep.runtime.journal import Identity, Journal
@@ -95,6 +96,10 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """Why it would not start at all."""
     can_lose: str = ""
     """What a crash of the owner before may have cost."""
+    spooled: int = 0
+    """Checkpoints that wait on this machine. A resume here writes them first, so they count as recorded."""
+    becomes_fork: bool = False
+    """True if the run has gone on without those: then they become a fork of it."""
 
     @property
     def may_repeat(self) -> tuple[Planned, ...]:
@@ -128,6 +133,8 @@ async def explain(services: Services, runs: Runs, run_id: str, flow: Flow) -> Ex
         flow = preflight(flow, services)
     except EverstepError as error:
         missing.append(str(error))
+    waiting = await waiting_for(services, await runs.row(run_id))
+    services, runs = await ahead(services, runs, run_id)
     row = await runs.row(run_id)
     compat, state, space = await rehearse(services, runs, row, flow)
     over = row.status in (Status.COMPLETED, Status.CANCELLED)
@@ -142,6 +149,8 @@ async def explain(services: Services, runs: Runs, run_id: str, flow: Flow) -> Ex
         waits=() if over else tuple(map(_awaited, await open_waits(services.store, run_id))),
         missing=tuple(missing),
         can_lose="" if over else _can_lose(flow.durability),
+        spooled=len(waiting.commits),
+        becomes_fork=not waiting.goes_on,
     )
     if over or compat.verdict is not Compatibility.CONTINUES:
         return explained

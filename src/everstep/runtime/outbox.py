@@ -145,10 +145,10 @@ async def _fork(services: Services, run_id: str, commits: Sequence[Commit]) -> s
     lineage, first = Lineage(services.store), commits[0]
     row = await services.store.run(run_id)
     if row is None or row.checkpoints < first.sequence - 1:
-        raise _foreign(services, run_id)
+        raise foreign(services, run_id)
     link, digest = await lineage.digest(row, first.sequence - 1)
     if link.stored.checkpoint_id != first.base:
-        raise _foreign(services, run_id)
+        raise foreign(services, run_id)
     fork = f"{run_id[:100]}-{first.checkpoint_id[:8]}"
     origin = await lineage.flow_at(row, first.sequence - 1)  # whoever took it over may have migrated it
     blueprint = await services.store.blueprint(origin.flow_hash) or b""
@@ -157,7 +157,7 @@ async def _fork(services: Services, run_id: str, commits: Sequence[Commit]) -> s
         sequence=first.sequence,
         base=link.stored.checkpoint_id,
         trigger=Trigger.FORK,
-        created_at=unseal(first.body, _where(run_id), digest).record.created_at,
+        created_at=unseal(first.body, where(run_id), digest).record.created_at,
         steps=(StepRecord(path=FORK),),  # its effects have happened, with the keys of the run
         run_id=fork,
         parent_run_id=link.row.run_id,
@@ -169,7 +169,7 @@ async def _fork(services: Services, run_id: str, commits: Sequence[Commit]) -> s
     made = [_admission(opening, link.row, first.sequence - 1, body, blueprint)]
     before = digest
     for commit in commits:
-        opened = unseal(commit.body, _where(run_id), before)
+        opened = unseal(commit.body, where(run_id), before)
         before = opened.digest
         record = msgspec.structs.replace(
             opened.record,
@@ -186,11 +186,13 @@ async def _fork(services: Services, run_id: str, commits: Sequence[Commit]) -> s
     return fork
 
 
-def _where(run_id: str) -> str:
+def where(run_id: str) -> str:
+    """Name a commit that waits on this machine."""
     return f"a spooled checkpoint of run {run_id!r}"
 
 
-def _foreign(services: Services, run_id: str) -> StoreError:
+def foreign(services: Services, run_id: str) -> StoreError:
+    """Say that what waits for a run has no place in this store."""
     return StoreError(
         f"what waits on this machine for run {run_id!r} does not go on from anything in this store.",
         fix=f"It may belong to another one, or the run was removed. It is in {services.spool.path(run_id)}.",
