@@ -288,7 +288,7 @@ class AsyncHost:
     async def compat(self, run_id: str, flow: Flow) -> Compat:
         """Say whether a run can go on with this flow, and what stands in its way. Nothing is written."""
         _, runs = await ahead(self._services, self._runs, check_run_id(run_id))
-        return await judge_run(runs, await runs.row(run_id), flow)
+        return await judge_run(runs, await runs.row(run_id), flow, casts=True)
 
     async def explain(self, run_id: str, flow: Flow) -> Explanation:
         """Say what a resume would skip, start, repeat and miss. Nothing is called or written."""

@@ -36,7 +36,7 @@ from everstep.runtime.history import views
 from everstep.runtime.journal import Identity, Journal
 from everstep.runtime.keeper import LeaseKeeper
 from everstep.runtime.lineage import Lineage, flows_met
-from everstep.runtime.migrating import is_other, migrated
+from everstep.runtime.migrating import Judges, is_other, migrated
 from everstep.runtime.outbox import drain
 from everstep.runtime.preflight import preflight
 from everstep.runtime.rehydrate import Rehydrated
@@ -48,6 +48,8 @@ from everstep.runtime.staying import stay
 from everstep.runtime.values import Slot, ValueSpace
 
 log = logging.getLogger("everstep")
+_PLANS = 16
+"""How many wirings a host keeps in mind."""
 _REOPENABLE = (Status.FAILED, Status.ABANDONED)
 
 
@@ -77,6 +79,9 @@ class Runs:
         self._services = services
         self.keeper = keeper
         self.lineage = Lineage(services.store)
+        self.judges = Judges()
+        self._plans: dict[str, Plan] = {}
+        """Wirings that were read back lately, by hash."""
 
     def close(self) -> None:
         self.keeper.close()
@@ -224,12 +229,17 @@ class Runs:
     async def plan(self, row: RunRow, flow_hash: str | None = None) -> Plan:
         """Return the wiring a run goes by, or another one that it went by, without its functions."""
         flow_hash = flow_hash or row.flow_hash
+        if flow_hash in self._plans:
+            return self._plans[flow_hash]
         blueprint = await self._services.store.blueprint(flow_hash)
         if blueprint is None:
             raise StateCorrupted(f"the structure of flow {row.flow_id!r} is missing from the store.")
         if hash_of(blueprint) != flow_hash:
             raise StateCorrupted(f"the structure of flow {row.flow_id!r} was altered.")
-        return plan_of(blueprint)
+        if len(self._plans) >= _PLANS:
+            self._plans.clear()
+        plan = self._plans[flow_hash] = plan_of(blueprint)
+        return plan
 
     async def rehydrate(
         self, row: RunRow, plan: Plan, durability: Durability | None = None, *, at: int | None = None
