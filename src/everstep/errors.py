@@ -8,6 +8,7 @@ EverstepError
 ├── BadRequest                request.invalid          an argument that cannot mean anything
 ├── NodeFailed                node.failed              a node used up its attempts
 ├── NodeTimeout               node.timeout             one attempt took longer than the node allows
+├── ProbeFailed               node.probe_failed        nobody could say whether an effect happened
 ├── OutputError               node.bad_output          a node returned other than its outputs
 ├── GateError                 gate.bad_decision        a gate chose something it did not declare
 ├── GroupFailed               group.failed             too few members of a group succeeded
@@ -57,6 +58,7 @@ EverstepError
 ├── IncompatibleVersion       DAG-CKPT-009             written by a newer everstep
 ├── FlowChanged               run.flow_changed         the flow is not the one the run began with
 └── StoreError                store.failed             the store could not do it (disk full, read-only, ...)
+    ├── SpoolLost             store.spool_lost         checkpoints that waited on this machine are gone
     └── StoreUnavailable      store.unavailable        the store is busy or out of reach; try again
 """
 
@@ -120,6 +122,10 @@ class NodeFailed(EverstepError):
 
 class NodeTimeout(EverstepError, TimeoutError):
     code = "node.timeout"
+
+
+class ProbeFailed(EverstepError):
+    code = "node.probe_failed"
 
 
 class OutputError(EverstepError):
@@ -381,6 +387,10 @@ class FlowChanged(EverstepError):
 class StoreError(EverstepError):
     code = "store.failed"
     http_status = 503
+
+
+class SpoolLost(StoreError):
+    code = "store.spool_lost"
 
 
 class StoreUnavailable(StoreError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -36,6 +37,14 @@ def open_store(url: str, clock: Clock, *, create: bool = True) -> Opened:
     if scheme == "sqlite":
         return _open_sqlite(url, clock, create)
     raise BadRequest(f"{url!r} is not a store.", fix="Use sqlite:///path/to/runs.db, memory: or none:")
+
+
+def place_of(url: str) -> str:
+    """Return the same text for every way in which the URL of one store can be written on this machine."""
+    parts = urlsplit(url)
+    if parts.scheme != "sqlite":
+        return url
+    return f"sqlite:///{os.path.realpath(unquote(parts.path.removeprefix('/')))}"
 
 
 def _open_memory(clock: Clock) -> Opened:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from typing import Any
 
 import pytest
 
 from everstep import Flow, Host, migrate, node, wait
+from everstep.engine import verdict
 from everstep.engine.keys import automatic_key
 from everstep.errors import BadRequest, FlowChanged, InputsDiffer
 from everstep.ports.store import Signal
@@ -162,10 +164,11 @@ def test_a_dry_run_tries_everything_and_writes_nothing(host: Host) -> None:
         version="2",
         migrations=[*RULES[:2], migrate.upcast("amount", lambda euros: euros["no"]), RULES[3]],
     )
-    assert host.compat("r", broken).verdict == "continues"
-    for dry_run in (True, False):
-        with pytest.raises(FlowChanged, match=r"upcast\('amount'\) failed on 'amount': TypeError"):
-            host.migrate("r", broken, dry_run=dry_run)
+    for told in (host.compat("r", broken), host.migrate("r", broken, dry_run=True)):
+        assert told.verdict == "needs_migration"
+        assert "upcast('amount') failed on 'amount': TypeError" in told.reason
+    with pytest.raises(FlowChanged, match=r"upcast\('amount'\) failed on 'amount': TypeError"):
+        host.migrate("r", broken)
     with pytest.raises(FlowChanged, match="nothing was changed"):
         host.resume("r", broken)
     assert host.resume("r", SECOND).status == "completed"
@@ -316,3 +319,89 @@ def test_a_cancelled_run_of_an_older_version_ends_without_going_over(host: Host,
         assert host.resume("r", changed).status == "cancelled"
     assert host.info("r").status == "cancelled"
     assert host.history("r")[-1].flow_hash == halts.plan.hash
+
+
+@pytest.mark.parametrize("is_wrong", ["raises", "not storable"])
+def test_an_upcast_that_fails_fails_the_deploy_and_is_explained(host: Host, is_wrong: str) -> None:
+    class Odd: ...
+
+    def cast(value: int) -> Any:
+        if is_wrong == "raises":
+            raise RuntimeError("no such form")
+        return Odd()
+
+    @node(output="a")
+    def one(x: int) -> int:
+        return x + 1
+
+    nodes = [one, wait.approval("ok", context="a")]
+    host.run(Flow("f", nodes), {"x": 1}, run_id="r")
+    rules = [migrate.upcast("a", cast, versions=["1"])]
+    changed = Flow("f", nodes, version="2", migrations=rules)
+    reason = "no such form" if is_wrong == "raises" else "Odd"
+    for told in (
+        host.compat("r", changed),
+        host.explain("r", changed).compat,
+        host.migrate("r", changed, dry_run=True),
+    ):
+        assert (told.verdict, told.values) == ("needs_migration", ("a",))
+        assert reason in told.reason and "upcast('a')" in told.reason
+    for go_over in (host.migrate, host.resume):
+        with pytest.raises(FlowChanged, match=reason):
+            go_over("r", changed)
+    assert (host.info("r").flow_version, host.info("r").is_driven) == ("1", False)
+
+
+def test_an_added_value_that_cannot_be_stored_is_told(host: Host) -> None:
+    nodes = [wait.approval("ok")]
+    host.run(Flow("f", nodes), run_id="r")
+
+    @node(output="b")
+    def more(ok: Any, lock: object) -> int:
+        return 1
+
+    changed = Flow("f", [*nodes, more], migrations=[migrate.add_value("lock", object())])
+    told = host.migrate("r", changed, dry_run=True)
+    assert (told.verdict, told.values) == ("needs_migration", ("lock",))
+    with pytest.raises(FlowChanged, match="lock"):
+        host.resume("r", changed)
+
+
+def test_what_is_no_rule_is_refused_when_the_flow_is_made() -> None:
+    async def cast(value: int) -> int:
+        return value
+
+    for wrong in (["rename"], "rename", [None], 5):
+        with pytest.raises(BadRequest, match="no migration"):
+            Flow("f", [], migrations=wrong)  # type: ignore[arg-type]
+    with pytest.raises(BadRequest, match="plain function"):
+        migrate.upcast("a", cast)
+
+
+def test_runs_that_stand_alike_are_judged_once(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    judged: list[object] = []
+    judge = verdict._judge
+
+    def counting(*given: Any) -> Any:
+        judged.append(given)
+        return judge(*given)
+
+    monkeypatch.setattr(verdict, "_judge", counting)
+
+    @node(output="a")
+    def one(x: int) -> int:
+        if x > 7:
+            raise KeyboardInterrupt
+        return x + 1
+
+    flow = Flow("f", [one, wait.approval("ok", context="a")], durability="strong")
+    for x in range(10):
+        with contextlib.suppress(KeyboardInterrupt):
+            host.run(flow, {"x": x}, run_id=f"r{x}")
+    changed = Flow("f", [one.with_name("first"), wait.approval("ok", context="a")], durability="strong")
+    told = [host.compat(f"r{x}", changed) for x in range(10)]
+    assert [t.reason for t in told[:8]] == ["'one' is finished, and is gone from the flow."] * 8
+    assert [t.reason for t in told[8:]] == ["'one' is pending, and is gone from the flow."] * 2
+    assert len(judged) == 2
+    changed.migrations = (migrate.rename_node("one", "first"),)
+    assert {host.compat(f"r{x}", changed).verdict for x in range(10)} == {"continues"}

@@ -52,7 +52,7 @@ def test_what_is_recorded_is_skipped_and_what_was_not_kept_is_made_again(host: H
 def test_an_effect_may_repeat_unless_its_owner_gave_the_run_back(host: Host) -> None:
     begun(host)
     assert host.explain("r", FLOW).may_repeat == ()
-    host._lanes.call(lambda opened: opened._runs._claim("r", FLOW.durability, waits=False))
+    host._lanes.call(lambda opened: opened._runs.claim("r", FLOW.durability, waits=False))
     told = host.explain("r", FLOW)
     assert [step.path for step in told.may_repeat] == ["send"]
     assert told.is_driven

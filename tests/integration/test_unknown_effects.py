@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
-from everstep import Context, Done, Flow, Host, node
+from everstep import END, Context, Done, Flow, Host, Retry, ifelse, node
 from everstep.cli.settle import settle
-from everstep.errors import AnswerInvalid, BadRequest, WaitNotFound
+from everstep.errors import AnswerInvalid, BadRequest, RunNotFound, WaitNotFound, WaitSettled
 from everstep.graph.node import Node
 
 
@@ -122,7 +124,11 @@ def test_it_stops_for_an_operator_who_knows_the_value(world: World, url: str) ->
             host.settle("A", "charge", done="x", rerun=True)
         with pytest.raises(WaitNotFound, match="charge"):
             host.settle("A", "thank", rerun=True)
+        with pytest.raises(RunNotFound, match="'B'"):
+            host.settle("B", "charge", rerun=True)
         host.settle("A", "charge", done="receipt-by-hand")
+        with pytest.raises(WaitSettled):
+            host.settle("A", "charge", done="another")
         assert host.resume("A", flow)["letter"] == "thanks for receipt-by-hand"
         with pytest.raises(WaitNotFound):
             host.settle("A", "charge", rerun=True)
@@ -169,6 +175,193 @@ def test_a_call_that_failed_has_reported(world: World, url: str) -> None:
     with Host(url) as host:
         assert host.run(flow_of(charge), {"amount": 1}, run_id="A")["receipt"] == "paid"
     assert len(world.calls) == 3
+
+
+@pytest.mark.parametrize("asks_async", [False, True])
+@pytest.mark.parametrize("retry", [0, 2])
+def test_a_probe_that_fails_says_nothing_and_is_asked_again(
+    world: World, url: str, retry: int, asks_async: bool
+) -> None:
+    def ask(idempotency_key: str) -> Done | None:
+        world.probes.append(idempotency_key)
+        if len(world.probes) == 1:
+            raise ConnectionError("the service is down")
+        return Done(world.charged[idempotency_key])
+
+    async def ask_async(idempotency_key: str) -> Done | None:
+        return ask(idempotency_key)
+
+    policy = Retry(retry, first=0, on=ConnectionError)
+    flow = flow_of(charge(world, probe=ask_async if asks_async else ask, retry=policy))
+    die(world, url, flow, "after")
+    with Host(url) as host:
+        result = host.resume("A", flow)
+        if not retry:
+            assert result.status == "failed"
+            assert result.error is not None and result.error.code == "node.probe_failed"
+            assert "the service is down" in result.error.message
+            result = host.resume("A", flow)
+        assert result["letter"] == "thanks for receipt-7"
+    assert (len(world.calls), len(world.probes)) == (1, 2)
+
+
+@pytest.mark.parametrize("keyframes", [False, True])
+@pytest.mark.parametrize("how", ["stop", "probe"])
+def test_a_call_that_took_too_long_has_not_reported(
+    world: World, url: str, how: str, keyframes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if keyframes:
+        monkeypatch.setattr("everstep.runtime.journal.KEYFRAME_BYTES", 1)
+
+    async def work(amount: int, ctx: Context) -> str:
+        world.calls.append(ctx.idempotency_key)
+        await asyncio.Event().wait()
+        return "never"
+
+    def ask(idempotency_key: str) -> Done:
+        world.probes.append(idempotency_key)
+        return Done("found")
+
+    options: dict[str, Any] = {"on_unknown": "stop"} if how == "stop" else {"probe": ask}
+    slow = node(
+        name="charge",
+        output="receipt",
+        effects="effectful",
+        idempotency_key="auto",
+        timeout=0.02,
+        retry=Retry(1, first=0),
+        **options,
+    )(work)
+    with Host(url) as host:
+        result = host.run(flow_of(slow), {"amount": 7}, run_id="A")
+        if how == "stop":
+            assert result.status == "halted"
+            host.settle("A", "charge", done="found")
+            result = host.resume("A", flow_of(slow))
+        assert result["receipt"] == "found"
+    assert len(world.calls) == 1
+
+
+def test_an_effect_stays_unknown_while_what_it_reads_cannot_be_made(world: World, url: str) -> None:
+    @node(output="rate", persist="no")
+    def look_up(amount: int) -> int:
+        if world.calls and not world.probes:
+            world.probes.append("")
+            raise ConnectionError("no rates")
+        return amount
+
+    @node(output="receipt", effects="effectful", idempotency_key="auto", on_unknown="stop")
+    def charge(rate: int) -> str:
+        world.calls.append("")
+        raise KeyboardInterrupt
+
+    flow = Flow("order", [look_up, charge])
+    with Host(url) as host, pytest.raises(KeyboardInterrupt):
+        host.run(flow, {"amount": 7}, run_id="A")
+    with Host(url) as host:
+        assert host.resume("A", flow).status == "failed"
+        assert host.resume("A", flow).status == "halted"
+    assert len(world.calls) == 1
+
+
+@dataclass
+class Receipt:
+    number: str
+    sum: int
+
+
+@pytest.mark.parametrize(
+    ("returns", "output", "wrong", "right"),
+    [
+        (Receipt, "receipt", [{"number": "a"}, {"number": 1, "sum": 2}, None], {"number": "a", "sum": 2}),
+        (list[Receipt], "receipt", [[1], {}], [{"number": "a", "sum": 2}]),
+        (tuple[int, str], ("fee", "receipt"), [["a", 1], [1], {"fee": 1}, 5], [1, "a"]),
+        (None, ("fee", "receipt"), [[1], [1, 2, 3], {"fee": 1}, 5], [1, "a"]),
+    ],
+)
+def test_a_value_of_the_wrong_form_is_refused_before_it_settles_anything(
+    url: str, returns: Any, output: Any, wrong: list[Any], right: Any
+) -> None:
+    def charge(amount: int) -> Any:
+        raise KeyboardInterrupt
+
+    charge.__annotations__["return"] = returns
+    if returns is None:
+        del charge.__annotations__["return"]
+    asking = node(output=output, effects="effectful", idempotency_key="auto", on_unknown="stop")(charge)
+    flow = Flow("order", [asking])
+    with Host(url) as host:
+        with pytest.raises(KeyboardInterrupt):
+            host.run(flow, {"amount": 7}, run_id="A")
+        host.resume("A", flow)
+        for value in wrong:
+            with pytest.raises(AnswerInvalid):
+                host.settle("A", "charge", done=value)
+        host.settle("A", "charge", done=right)
+        assert host.resume("A", flow)["receipt"] in ("a", Receipt("a", 2), [Receipt("a", 2)])
+
+
+def test_an_effect_stays_unknown_if_what_the_operator_said_cannot_be_used(world: World, url: str) -> None:
+    flow = Flow("order", [charge(world, on_unknown="stop")])
+    die(world, url, flow, "after")
+
+    @node(output="receipt", effects="effectful", idempotency_key="auto", on_unknown="stop")
+    def other(amount: int) -> list[int]:
+        raise AssertionError("it was called again")
+
+    changed = Flow("order", [other.with_name("charge")])
+    with Host(url) as host:
+        host.resume("A", flow)
+        host.settle("A", "charge", done="text")
+        assert host.resume("A", changed).status == "failed"
+        assert host.resume("A", changed).status == "halted"
+
+
+def test_a_visit_of_a_loop_is_settled_by_its_address(url: str) -> None:
+    calls: list[int] = []
+
+    @node(output="x", effects="effectful", idempotency_key="auto", on_unknown="stop")
+    def send(seed: int, ctx: Context) -> int:
+        calls.append(ctx.visit)
+        if calls == [1, 2]:
+            raise KeyboardInterrupt
+        return ctx.visit
+
+    @ifelse(when_true=END, when_false="send")
+    def is_enough(x: int) -> bool:
+        return x >= 3
+
+    flow = Flow("loop", [send, is_enough], entry="send")
+    with Host(url) as host:
+        with pytest.raises(KeyboardInterrupt):
+            host.run(flow, {"seed": 1}, run_id="A")
+        assert host.resume("A", flow).status == "halted"
+        for wrong in ("send@1", "send@3", "send#2", "nowhere"):
+            with pytest.raises(WaitNotFound):
+                host.settle("A", wrong, done=2)
+        host.settle("A", "send@2", done=2)
+        assert host.resume("A", flow)["x"] == 3
+    assert calls == [1, 2, 3]
+
+
+@pytest.mark.parametrize("asks", ["probe", "operator"])
+def test_explain_says_who_is_asked_first_and_that_nothing_is_repeated(
+    world: World, url: str, asks: str
+) -> None:
+    options: dict[str, Any] = {"on_unknown": "stop"} if asks == "operator" else {"probe": lambda: Done("x")}
+    flow = flow_of(charge(world, **options))
+    with Host(url) as host:
+        host.start(flow, {"amount": 7}, run_id="B")
+        [step] = host.explain("B", flow).starts
+        assert (step.asks, step.may_have_started) == (None, False)
+    die(world, url, flow, "after")
+    with Host(url) as host:
+        told = host.explain("A", flow)
+        [step] = told.starts
+        assert (step.asks, step.may_have_started) == (asks, True)
+        assert told.may_repeat == ()
+        assert host.resume("A", flow).status == ("halted" if asks == "operator" else "completed")
+    assert len(world.calls) == 1
 
 
 @pytest.mark.parametrize("keeps_keys", [False, True])

@@ -57,6 +57,10 @@ def write(told: Explanation) -> None:
         click.secho(f"  missing: {one_line(text)}", fg="red")
     if told.is_driven:
         click.secho("  another process drives it now; a resume would wait for that", fg="yellow")
+    if told.spooled:
+        what = "they become a fork" if told.becomes_fork else "a resume here writes them first"
+        waits = count(told.spooled, "checkpoint")
+        click.secho(f"  {waits} of it on this machine, not yet in the store; {what}", fg="yellow")
     for rule in told.compat.migrations:
         click.echo(f"  goes over by {rule}")
     if told.status in (Status.COMPLETED, Status.CANCELLED):
@@ -95,6 +99,10 @@ def _planned(step: Planned) -> str:
         parts.append(f"goes on behind {count(step.chunks, 'chunk')}{at}")
     if step.may_repeat:
         parts.append(click.style(f"may repeat ({step.effects.value})", fg="yellow"))
+    if step.asks == "probe":
+        parts.append(click.style("its probe is asked first whether it happened", fg="yellow"))
+    elif step.asks == "operator":
+        parts.append(click.style("stops: an operator is to say whether it happened", fg="yellow"))
     if step.key is not None:
         parts.append(click.style(f"key {step.key}", dim=True))
     return "  ".join(parts) + _when(step.not_before)
@@ -131,6 +139,8 @@ def explanation_json(told: Explanation) -> dict[str, Any]:
         ],
         "missing": list(told.missing),
         "can_lose": told.can_lose,
+        "spooled": told.spooled,
+        "becomes_fork": told.becomes_fork,
     }
 
 
@@ -146,4 +156,5 @@ def _planned_json(step: Planned) -> dict[str, Any]:
         "not_before": step.not_before.isoformat() if step.not_before is not None else None,
         "chunks": step.chunks,
         "cursor": step.cursor,
+        "asks": step.asks,
     }

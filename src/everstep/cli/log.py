@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -13,11 +14,12 @@ from everstep.cli.groups import Groups
 from everstep.cli.listing import STATUS_COLOURS
 from everstep.cli.lookup import Lookup
 from everstep.cli.options import find_run, json_option, load_option, looking_at, store_option
-from everstep.cli.plain import clock_time, count, duration, error_json, write_json
+from everstep.cli.plain import clock_time, count, duration, error_json, one_line, write_json
 from everstep.cli.said import said
+from everstep.cli.spooled import say_waiting, waiting_json, waiting_rows
 from everstep.cli.table import Cell, screen_width, write_table
 from everstep.cli.tree import Fold, Line, Tally, lines, name_of
-from everstep.errors import BadRequest
+from everstep.errors import BadRequest, EverstepError
 from everstep.graph.plan import Plan
 from everstep.model.enums import Status, Trigger, ValueForm
 from everstep.model.records import CheckpointRecord, StepRecord
@@ -67,9 +69,12 @@ def log(
         chosen: Sequence[CheckpointRecord] = records[-last:] if last is not None else records
         if as_json:
             lookup = Lookup(host, run_id, (step for record in chosen for step in record.steps))
-            write_json({"run_id": run_id, "checkpoints": [record_json(r, lookup) for r in chosen]})
+            told = {"run_id": run_id, "checkpoints": [record_json(r, lookup) for r in chosen]}
+            write_json({**told, **waiting_json(host, run_id)})
             return
         _write(host, run_id, records, chosen, full=full)
+        with contextlib.suppress(EverstepError):  # said above
+            say_waiting(host, run_id, store)
 
 
 def _write(
@@ -95,6 +100,10 @@ def _write(
             rows.append([*[Cell("")] * 5, Cell(shared, dim=True)])
         rows += teller.rows(line, is_new=record is not before)
         before = line.last if isinstance(line, Fold) else record
+    try:
+        rows += waiting_rows(host, run_id)
+    except EverstepError as error:
+        click.secho(f"what waits on this machine cannot be read: {one_line(str(error))}", err=True, fg="red")
     width = screen_width()
     head = ["#", "time", "trigger", "step", "took", "result"]
     if width is not None and width < NARROW:

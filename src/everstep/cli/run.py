@@ -257,6 +257,7 @@ class Executed:
         self.error = result.error
         self.steps = result.steps
         self.waits = result.waits
+        self.spooled = result.spooled
         self.values: dict[str, Any] = {name: _value(result, name) for name in result}
         self.seconds = seconds
         self.read = {name for name in self.values if name in read}
@@ -346,10 +347,15 @@ def show_result(
                 "error": error_json(error),
                 "steps": outcome.steps,
                 "waits": [wait_json(wait, with_token=tokens) for wait in outcome.waits],
+                "spooled": outcome.spooled,
             }
         )
     if not quiet and (outcome.was_driven or error is None):
         click.echo(summary(outcome), err=True)
+    if outcome.spooled and not quiet:
+        waiting = count(outcome.spooled, "checkpoint")
+        said = f"{waiting} on this machine, not yet in the store: {command_line('drain', store=store)}"
+        click.secho(said, err=True, fg="yellow")
     if outcome.status is Status.COMPLETED and not as_json:
         write_values(outcome, show_all=show_all, quiet=quiet)
     if outcome.status is Status.HALTED and not as_json:

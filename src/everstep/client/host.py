@@ -10,6 +10,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
+import msgspec
+
 from everstep.client.diff import Diff, compare_states
 from everstep.client.views import (
     CheckpointInfo,
@@ -21,6 +23,7 @@ from everstep.client.views import (
     RunInfo,
     RunResult,
     RunState,
+    Verified,
     WaitInfo,
 )
 from everstep.codec.values import Values
@@ -35,7 +38,8 @@ from everstep.model.waits import WaitRow, WaitStatus
 from everstep.ports.durability import HostDurability, Notifier, ResumeScheduler
 from everstep.ports.store import Counts, RunFilter, RunRow, WaitFilter
 from everstep.ports.system import Clock, Ids
-from everstep.registry import DEFAULT_URL, NO_STORE, Opened, open_store
+from everstep.registry import DEFAULT_URL, NO_STORE, Opened, open_store, place_of
+from everstep.runtime.ahead import ahead, read_waiting
 from everstep.runtime.answers import UNSAID, Answers
 from everstep.runtime.bisect import bisect
 from everstep.runtime.bundle import Bundle
@@ -46,15 +50,17 @@ from everstep.runtime.forking import Edits, fork
 from everstep.runtime.given import Given
 from everstep.runtime.housekeeping import clean_up
 from everstep.runtime.keeper import LeaseKeeper
-from everstep.runtime.migrating import judge_run
-from everstep.runtime.outbox import Drained, drain
+from everstep.runtime.migrating import judge_run, migrate
+from everstep.runtime.outbox import Drained, drain_all
 from everstep.runtime.recall import recall
 from everstep.runtime.replay import replay
+from everstep.runtime.run_ids import check_run_id
 from everstep.runtime.runs import Outcome, Runs
 from everstep.runtime.services import Services
 from everstep.runtime.spool import Spool
 from everstep.runtime.system import ProcFs, SystemClock, SystemIds
 from everstep.runtime.tailing import follow
+from everstep.runtime.verifying import verify
 from everstep.runtime.worker import GRACE, Stats, Worker
 
 
@@ -293,7 +299,8 @@ class AsyncHost:
 
     async def compat(self, run_id: str, flow: Flow) -> Compat:
         """Say whether a run can go on with this flow, and what stands in its way. Nothing is written."""
-        return await judge_run(self._runs, await self._runs.row(run_id), flow)
+        _, runs = await ahead(self._services, self._runs, check_run_id(run_id))
+        return await judge_run(runs, await runs.row(run_id), flow, casts=True)
 
     async def explain(self, run_id: str, flow: Flow) -> Explanation:
         """Say what a resume would skip, start, repeat and miss. Nothing is called or written."""
@@ -304,7 +311,10 @@ class AsyncHost:
 
         With `dry_run` all of it is tried on a copy, up-casts too, and nothing is written.
         """
-        return await self._runs.migrate(run_id, flow, dry_run=dry_run)
+        services, runs = self._services, self._runs
+        if dry_run:
+            services, runs = await ahead(services, runs, check_run_id(run_id))
+        return await migrate(services, runs, run_id, flow, dry_run=dry_run)
 
     async def deliver(self, message: Mapping[str, Any], flows: Iterable[Flow]) -> Delivery:
         """Take in a message that lets a run go on, as a queue, a timer or `POST /resume` brings it.
@@ -324,12 +334,24 @@ class AsyncHost:
         """Count runs by status and open waits by kind."""
         return await self._services.store.counts()
 
+    async def spooled(self, run_id: str) -> list[CheckpointRecord]:
+        """Return the checkpoints of a run that wait on this machine for its store, oldest first."""
+        found = await read_waiting(self._services, await self._runs.row(run_id))
+        return [msgspec.structs.replace(one.record, digest=one.digest.hex()) for one in found]
+
     async def drain(self) -> list[Drained]:
         """Bring checkpoints that wait on this machine to the store; says what became of each run's.
 
         Those of a run that has gone on without them become a fork of it.
         """
-        return [await drain(self._services, run_id) for run_id in self._services.spool.runs()]
+        drained, errors = await drain_all(self._services)
+        if errors:
+            raise errors[0]
+        return drained
+
+    async def verify(self, run_id: str | None = None) -> list[Verified]:
+        """Check that what is kept of a run, or of every run, is as it was written; nothing is changed."""
+        return await verify(self._services, self._runs, run_id)
 
     async def cancel(self, run_id: str) -> Status:
         """Cancel a run; `running` means that its owner was told and will stop at its next write."""
@@ -476,7 +498,7 @@ class AsyncHost:
 def spool_folder(url: str, given: str | Path | None) -> Path:
     """Return where commits wait on this machine: a folder of its own for each store."""
     root = given or os.environ.get("EVERSTEP_SPOOL") or Path(".everstep") / "spool"
-    return Path(root) / hashlib.sha256(url.encode()).hexdigest()[:16]
+    return Path(root) / hashlib.sha256(place_of(url).encode()).hexdigest()[:16]
 
 
 def check_limit(limit: int) -> None:

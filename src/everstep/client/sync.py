@@ -28,6 +28,7 @@ from everstep.client.views import (
     RunInfo,
     RunResult,
     RunState,
+    Verified,
     WaitInfo,
 )
 from everstep.codec.values import Values
@@ -347,12 +348,20 @@ class Host:
         """Count runs by status and open waits by kind."""
         return self._lanes.call(lambda host: host.counts())
 
+    def spooled(self, run_id: str) -> list[CheckpointRecord]:
+        """Return the checkpoints of a run that wait on this machine for its store, oldest first."""
+        return self._lanes.call(lambda host: host.spooled(run_id))
+
     def drain(self) -> list[Drained]:
         """Bring checkpoints that wait on this machine to the store; says what became of each run's.
 
         Those of a run that has gone on without them become a fork of it.
         """
         return self._lanes.call(lambda host: host.drain())
+
+    def verify(self, run_id: str | None = None) -> list[Verified]:
+        """Check that what is kept of a run, or of every run, is as it was written; nothing is changed."""
+        return self._lanes.call(lambda host: host.verify(run_id))
 
     def cancel(self, run_id: str) -> Status:
         """Cancel a run; `running` means that its owner was told and will stop at its next write."""

@@ -44,6 +44,7 @@ from everstep.runtime.replay import Replay as Replay
 from everstep.runtime.resumed import Resumed as Resumed
 from everstep.runtime.runs import Outcome
 from everstep.runtime.values import ValueSpace
+from everstep.runtime.verifying import Verified as Verified
 
 
 class Values(Mapping[str, Any]):

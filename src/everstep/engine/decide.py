@@ -95,6 +95,7 @@ def failed(
     ended_at: datetime,
     task: int | None = None,
     wait: WaitOpened | None = None,
+    has_reported: bool = True,
 ) -> StepRecord:
     """Return the record of a failed attempt: to be tried again after a pause, or the end of the visit."""
     failures = scope.attempts[i] + 1
@@ -113,6 +114,7 @@ def failed(
         ended_at=ended_at,
         task=task,
         wait=wait,
+        unknown=not has_reported,
     )
 
 

@@ -167,7 +167,9 @@ class Scope:
                 self.keys[i] = step.key or ""
                 self.begun.add(i)
             return
-        if self.begun:
+        if step.unknown:
+            self.begun.add(i)
+        elif self.begun:
             self.begun.discard(i)
         if status is Status.RETRYING:
             self.attempts[i] = step.attempts
@@ -258,6 +260,7 @@ class Scope:
 
     def _leave(self, i: int, step: StepRecord) -> None:
         """A node is done without having arrived: it failed and that is borne, or it was cancelled."""
+        self.begun.discard(i)
         if step.task is not None:
             self._dequeue(i, step.task)
         elif self.plan.is_target[i] and self.chosen[i]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+import msgspec
+
 from everstep.engine.keyframe import restore, snapshot
 from everstep.engine.scope import Scope
 from everstep.engine.state import RunState
@@ -17,6 +19,9 @@ from everstep.model.enums import Status
 from everstep.model.records import Counters, NodeState, SerializedState
 
 _SHOWN = 5
+_KNOWN = 1000
+"""How many verdicts are kept, for runs that stand alike."""
+_encoder = msgspec.msgpack.Encoder()
 
 
 class Finding(NamedTuple):
@@ -31,9 +36,51 @@ class Finding(NamedTuple):
     code: str = FlowChanged.code
 
 
+class Judge:
+    """Judges runs that go by one plan for another; those that stand alike are judged once."""
+
+    def __init__(self, names: Renaming) -> None:
+        self.names = names
+        self._known: dict[bytes, Compat] = {}
+
+    def __call__(self, state: RunState) -> Compat:
+        """Say whether a run goes on with the new plan, needs rules first, or cannot go on."""
+        kept = snapshot(state, ())
+        place = _place_of(kept, state)
+        told = self._known.get(place)
+        if told is None:
+            if len(self._known) >= _KNOWN:
+                self._known.clear()
+            told = self._known[place] = _judge(state, kept, self.names)
+        return told
+
+
+def _place_of(kept: SerializedState, state: RunState) -> bytes:
+    """Return the same bytes for runs that stand alike: without times, keys and ids."""
+    nodes = [
+        (
+            (path, n.visits, n.status, n.attempts, n.reads, n.chosen, n.is_due, n.round, n.arrived),
+            (n.won, n.lost, n.has_fired, n.winners, n.begun, n.wait is not None, n.task is not None),
+        )
+        for path, n in kept.nodes.items()
+    ]
+    opened = [
+        (path, v.visit, v.reads, v.items, v.done, v.failed, v.task is not None)
+        for path, v in kept.opened.items()
+    ]
+    scopes = [(path, scope.ended, scope.error is not None) for path, scope in kept.scopes.items()]
+    tasks = [(task.node, task.arguments, task.asked_by) for task in kept.tasks]
+    versions = [(scope.prefix, scope.versions) for scope in state.scopes()]
+    rest = (kept.has_ended, kept.error is not None)
+    return _encoder.encode((nodes, opened, scopes, tasks, versions, rest))
+
+
 def judge(state: RunState, names: Renaming) -> Compat:
     """Say whether a run goes on with the new plan, needs rules first, or cannot go on."""
-    kept = snapshot(state, ())
+    return _judge(state, snapshot(state, ()), names)
+
+
+def _judge(state: RunState, kept: SerializedState, names: Renaming) -> Compat:
     findings = [
         Finding("", f"{clash}.", "Drop the rule, or drop the other name.", is_final=True)
         for clash in names.clashes

@@ -15,7 +15,7 @@ from everstep.graph.ir.registry import Registry as Names
 from everstep.graph.ir.write import ReadFrom, Writer
 from everstep.graph.joins import JoinNode
 from everstep.graph.loops import UncutLoop
-from everstep.graph.migrations import Migration
+from everstep.graph.migrations import Migration, checked_rules
 from everstep.graph.node import Gate, Node
 from everstep.graph.plan import Limits, Plan, deep_nodes
 from everstep.graph.profiles import Entry, Profile, Registry
@@ -76,7 +76,7 @@ class Flow:
         self.nodes = tuple(_declared(given, registry, self.profiles))
         self.rules = tuple(rules)
         self.auto_checkpoint = auto_checkpoint
-        self.migrations = tuple(migrations)
+        self.migrations = checked_rules(name, migrations)
         """What runs that began with another version of this flow do, the oldest rule first."""
         self.durability = Durability.of(durability)
         self.version = version

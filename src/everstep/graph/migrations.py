@@ -6,6 +6,7 @@ nodes around them, `rag/draft`, without visits or items.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -43,6 +44,18 @@ class Migration:
         return f"{self.kind}({self.name!r}{more})"
 
 
+def checked_rules(flow: str, rules: object) -> tuple[Migration, ...]:
+    """Return the rules of a flow, or raise `BadRequest` if something else is among them."""
+    listed = tuple(rules) if isinstance(rules, Iterable) and not isinstance(rules, str) else (rules,)
+    for rule in listed:
+        if not isinstance(rule, Migration):
+            raise BadRequest(
+                f"{rule!r} is no migration of flow {flow!r}.",
+                fix="Write migrations=[migrate.rename_node(...), ...].",
+            )
+    return listed
+
+
 def rename_node(old: str, new: str) -> Migration:
     """A node has another name now; what is recorded of it counts for the new one."""
     return _renaming("rename_node", old, new)
@@ -59,8 +72,10 @@ def upcast(name: str, fn: Callable[[Any], Any], *, versions: Iterable[str] | Non
     `versions` are the versions of the flow whose runs still have the old form. Without them it is called for
     every run that is migrated, so it must leave a value alone that is of the new form already.
     """
-    if not callable(fn):
-        raise BadRequest(f"upcast({name!r}) needs a function, not {fn!r}.", fix="Write upcast(name, fn).")
+    if not callable(fn) or inspect.iscoroutinefunction(fn):
+        raise BadRequest(
+            f"upcast({name!r}) needs a plain function, not {fn!r}.", fix="Write upcast(name, fn)."
+        )
     listed = None if versions is None else frozenset([versions] if isinstance(versions, str) else versions)
     return Migration("upcast", _name(name), fn=fn, versions=listed)
 

@@ -6,6 +6,7 @@ import inspect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from everstep.errors import ProbeFailed
 from everstep.graph.waits import Wait
 
 if TYPE_CHECKING:
@@ -36,16 +37,29 @@ def probing(node: Node, key: str) -> Node:
     if node.is_async or inspect.iscoroutinefunction(probe):
 
         async def ask_async(**kwargs: Any) -> Any:
-            found = await _settled(probe(**given(kwargs)))
+            try:
+                found = await _settled(probe(**given(kwargs)))
+            except Exception as error:
+                raise _unanswered(node, error) from error
             return found.value if isinstance(found, Done) else await _settled(fn(**kwargs))
 
         return node._copy(fn=ask_async, is_async=True)
 
     def ask(**kwargs: Any) -> Any:
-        found = probe(**given(kwargs))
+        try:
+            found = probe(**given(kwargs))
+        except Exception as error:
+            raise _unanswered(node, error) from error
         return found.value if isinstance(found, Done) else fn(**kwargs)
 
     return node._copy(fn=ask)
+
+
+def _unanswered(node: Node, error: Exception) -> ProbeFailed:
+    return ProbeFailed(
+        f"the probe of {node.name!r} failed: {type(error).__name__}: {error}",
+        fix="The node was not called. It is asked again before the next attempt.",
+    )
 
 
 async def _settled(returned: Any) -> Any:

@@ -146,6 +146,8 @@ class StepRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """What it waits for, if it halts."""
     stream: StreamAt | None = None
     """How far it has come, if it streams."""
+    unknown: bool = False
+    """True if an announced effect failed without saying what it did to the world."""
 
     def whole_name(self, name: str) -> str:
         """Return the whole name of a value that this step reads or writes, as a run's state shows it."""

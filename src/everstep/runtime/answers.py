@@ -12,6 +12,7 @@ from everstep.codec.schema import complaints
 from everstep.errors import (
     AnswerInvalid,
     BadRequest,
+    RunNotFound,
     StoreUnavailable,
     TokenInvalid,
     TokenUsed,
@@ -20,11 +21,13 @@ from everstep.errors import (
     WaitSettled,
 )
 from everstep.graph.unknown import SETTLE
+from everstep.model.address import find as find_address
 from everstep.model.waits import SettledBy, TokenConfig, WaitChange, WaitRow, WaitStatus
 from everstep.ports.store import CheckpointStore, WaitFilter
 from everstep.runtime.announce import forget, handle_of
 from everstep.runtime.keeper import LeaseKeeper
 from everstep.runtime.patience import patiently
+from everstep.runtime.run_ids import check_run_id
 from everstep.runtime.services import Services
 from everstep.runtime.tokens import hash_of, looks_like_token
 
@@ -80,8 +83,11 @@ class Answers:
             raise BadRequest(
                 f"{step!r} is settled with a value, or called again.", fix="Give `done` or `rerun`."
             )
-        asked = await self._services.store.waits(WaitFilter(run_id=run_id, kind=SETTLE, limit=1000))
-        found = [row for row in asked if row.path == step and row.status is WaitStatus.OPEN]
+        if await self._services.store.run(check_run_id(run_id)) is None:
+            raise RunNotFound(f"there is no run {run_id!r}.", fix="List them with: everstep runs")
+        asked = [row for row in await open_waits(self._services.store, run_id) if row.kind == SETTLE]
+        place = find_address([(row.path, row.visit) for row in asked], step)
+        found = [row for row in asked if (row.path, row.visit) == place]
         if not found:
             known = sorted({row.path for row in asked if row.status is WaitStatus.OPEN})
             raise WaitNotFound(

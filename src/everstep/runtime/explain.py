@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from copy import copy
 from datetime import datetime
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -14,11 +14,13 @@ from everstep.engine.scope import Scope
 from everstep.engine.state import RunState
 from everstep.errors import EverstepError
 from everstep.graph.flow import Flow
+from everstep.graph.node import Node
 from everstep.model.compat import Compat, Compatibility
 from everstep.model.durability import Durability
 from everstep.model.enums import Effects, Flush, Mode, Status
 from everstep.model.waits import WaitRow, WaitStatus
 from everstep.ports.store import RunRow
+from everstep.runtime.ahead import ahead, waiting_for
 from everstep.runtime.answers import open_waits
 from everstep.runtime.drive import Drive
 from everstep.runtime.journal import Identity, Journal
@@ -56,11 +58,14 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
     """How many chunks of its stream are kept; it goes on behind them."""
     cursor: str | None = None
     """The newest cursor of its stream."""
+    asks: Literal["probe", "operator"] | None = None
+    """Who is asked first what became of the call that was begun and never reported."""
 
     @property
     def may_repeat(self) -> bool:
         """True if what it does to the world may be done twice."""
-        return self.may_have_started and self.effects not in (Effects.PURE, Effects.READ_ONLY)
+        is_harmless = self.effects in (Effects.PURE, Effects.READ_ONLY) or self.asks is not None
+        return self.may_have_started and not is_harmless
 
 
 class Awaited(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,6 +100,10 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """Why it would not start at all."""
     can_lose: str = ""
     """What a crash of the owner before may have cost."""
+    spooled: int = 0
+    """Checkpoints that wait on this machine. A resume here writes them first, so they count as recorded."""
+    becomes_fork: bool = False
+    """True if the run has gone on without those: then they become a fork of it."""
 
     @property
     def may_repeat(self) -> tuple[Planned, ...]:
@@ -128,6 +137,8 @@ async def explain(services: Services, runs: Runs, run_id: str, flow: Flow) -> Ex
         flow = preflight(flow, services)
     except EverstepError as error:
         missing.append(str(error))
+    waiting = await waiting_for(services, await runs.row(run_id))
+    services, runs = await ahead(services, runs, run_id)
     row = await runs.row(run_id)
     compat, state, space = await rehearse(services, runs, row, flow)
     over = row.status in (Status.COMPLETED, Status.CANCELLED)
@@ -142,6 +153,8 @@ async def explain(services: Services, runs: Runs, run_id: str, flow: Flow) -> Ex
         waits=() if over else tuple(map(_awaited, await open_waits(services.store, run_id))),
         missing=tuple(missing),
         can_lose="" if over else _can_lose(flow.durability),
+        spooled=len(waiting.commits),
+        becomes_fork=not waiting.goes_on,
     )
     if over or compat.verdict is not Compatibility.CONTINUES:
         return explained
@@ -208,7 +221,11 @@ async def _planned(
     remade = dict.fromkeys(path for due in (*first, *later) for path in _remade(due, space))
 
     def plan(due: _Due) -> Planned:
-        started = is_taken_over or row.status.is_final or (due.scope.prefix, due.i) in tried
+        # A node that announces its calls was not called if none is recorded.
+        is_announced = due.scope.plan.nodes[due.i].announces and not due.scope.is_hidden
+        started = (due.scope.prefix, due.i) in tried
+        if not is_announced:
+            started = started or is_taken_over or row.status.is_final
         return _plan(due, key_run, may_have_started=started)
 
     return tuple(map(plan, first)), tuple(map(plan, later)), tuple(remade)
@@ -231,7 +248,14 @@ def _plan(due: _Due, key_run: str, *, may_have_started: bool) -> Planned:
         key=key or None,
         may_have_started=may_have_started,
         not_before=scope.retry_at.get(i),
+        asks=_asked(node) if i in scope.begun and not scope.is_hidden else None,
     )
+
+
+def _asked(node: Node) -> Literal["probe", "operator"] | None:
+    if node.probe is not None:
+        return "probe"
+    return "operator" if node.on_unknown == "stop" else None
 
 
 def _remade(due: _Due, space: ValueSpace) -> Iterator[str]:

@@ -76,6 +76,8 @@ class Call:
     """What it waits for, if it returned that."""
     asks: Wait | None = None
     """What it waits for without having been made."""
+    is_made = True
+    """False if it failed before the node was called."""
     is_again = False
     """True if it is to be made once more."""
     answers: WaitOpened | None = None

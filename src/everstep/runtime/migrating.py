@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 from everstep.engine.keyframe import restore, snapshot
 from everstep.engine.state import RunState
 from everstep.engine.translate import translate, wake
-from everstep.engine.verdict import judge
-from everstep.errors import FlowChanged, TaskGone
+from everstep.engine.verdict import Judge, judge
+from everstep.errors import BadRequest, FlowChanged, TaskGone, ValueNotStorable
 from everstep.graph.flow import Flow
+from everstep.graph.migrations import Migration
+from everstep.graph.plan import Plan
 from everstep.graph.renaming import Renaming, plain_path
 from everstep.model.compat import Compat, Compatibility
 from everstep.model.enums import Status, ValueForm
@@ -23,8 +26,11 @@ from everstep.model.records import Counters
 from everstep.ports.store import RunRow
 from everstep.runtime.journal import Identity, Journal
 from everstep.runtime.nesting import Lists
+from everstep.runtime.outbox import drain
 from everstep.runtime.patience import patiently
+from everstep.runtime.preflight import preflight
 from everstep.runtime.rehydrate import Rehydrated
+from everstep.runtime.run_ids import check_run_id
 from everstep.runtime.services import Services
 from everstep.runtime.values import Slot, ValueSpace
 
@@ -37,8 +43,31 @@ def is_other(row: RunRow, flow: Flow) -> bool:
     return row.flow_hash != flow.plan.hash or (bool(flow.migrations) and row.flow_version != flow.version)
 
 
-async def judge_run(runs: Runs, row: RunRow, flow: Flow) -> Compat:
-    """Say whether a run can go on with a flow. Nothing is written."""
+class Judges:
+    """One judge for each version of a flow that runs still go by, and each flow that they may go over to."""
+
+    def __init__(self) -> None:
+        self._flows: WeakKeyDictionary[Flow, _Bench] = WeakKeyDictionary()
+
+    def of(self, row: RunRow, flow: Flow, old: Plan) -> Judge:
+        """Return who judges runs that go by this version."""
+        bench = self._flows.get(flow)
+        if bench is None or bench.plan is not flow.plan or bench.rules is not flow.migrations:
+            bench = self._flows[flow] = _Bench(flow.plan, flow.migrations, {})
+        key = (row.flow_hash, row.flow_version)
+        if key not in bench.judges:
+            bench.judges[key] = Judge(Renaming(old, flow.plan, flow.migrations, row.flow_version))
+        return bench.judges[key]
+
+
+class _Bench(NamedTuple):
+    plan: Plan
+    rules: tuple[Migration, ...]
+    judges: dict[tuple[str, str], Judge]
+
+
+async def judge_run(runs: Runs, row: RunRow, flow: Flow, *, casts: bool = False) -> Compat:
+    """Say whether a run can go on with a flow, its up-casts included if they are to be tried."""
     if row.flow_id != flow.name:
         return Compat(
             verdict=Compatibility.REFUSED,
@@ -49,7 +78,27 @@ async def judge_run(runs: Runs, row: RunRow, flow: Flow) -> Compat:
     if not is_other(row, flow):
         return Compat(verdict=Compatibility.CONTINUES, is_same=True)
     folded = await runs.rehydrate(row, await runs.plan(row))
-    return judge(folded.state, _renaming(row, flow, folded))
+    judge = runs.judges.of(row, flow, folded.state.plan)
+    compat = judge(folded.state)
+    if casts and compat.verdict is Compatibility.CONTINUES and judge.names.casts:
+        folded.space.rename(judge.names.value)
+        try:
+            _cast(folded.space, judge.names)
+        except FlowChanged as error:
+            return _unfit(compat, error)
+    return compat
+
+
+def _unfit(compat: Compat, error: FlowChanged) -> Compat:
+    """Return the verdict for a run whose values the rules of a flow cannot take over."""
+    return Compat(
+        verdict=Compatibility.NEEDS_MIGRATION,
+        values=(str(error.details["value"]),),
+        reason=error.message,
+        fix=error.fix,
+        migrations=compat.migrations,
+        code=error.code,
+    )
 
 
 def check(row: RunRow, flow: Flow, compat: Compat) -> None:
@@ -66,6 +115,26 @@ def check(row: RunRow, flow: Flow, compat: Compat) -> None:
         nodes=list(compat.nodes),
         values=list(compat.values),
     )
+
+
+async def migrate(services: Services, runs: Runs, run_id: str, flow: Flow, *, dry_run: bool) -> Compat:
+    """Take a run over to another version of its flow and let it go again, or only rehearse that."""
+    flow = preflight(flow, services)
+    if not dry_run and services.spool.has(check_run_id(run_id)):
+        await drain(services, run_id)
+    row = await runs.row(run_id)
+    if row.status in (Status.COMPLETED, Status.CANCELLED):
+        raise BadRequest(f"run {run_id!r} is {row.status.value}.", fix="Only a run that goes on can migrate.")
+    compat = (await rehearse(services, runs, row, flow)).compat
+    if dry_run or compat.is_same:
+        return compat
+    check(row, flow, compat)
+    lease = await runs.claim(run_id, flow.durability, waits=False)
+    try:
+        await migrated(services, runs, await runs.row(run_id), lease, flow)
+    finally:
+        await runs.release(lease)
+    return compat
 
 
 async def migrated(
@@ -112,7 +181,10 @@ async def rehearse(services: Services, runs: Runs, row: RunRow, flow: Flow) -> R
         return Rehearsal(compat, folded.state, folded.space)
     names = _renaming(row, flow, folded)
     key_run = await runs.key_run(row, folded.state)
-    state, cast = await _carry_over(services, folded, names, key_run, is_dry=True)
+    try:
+        state, cast = await _carry_over(services, folded, names, key_run, is_dry=True)
+    except FlowChanged as error:
+        return Rehearsal(_unfit(compat, error), folded.state, folded.space)
     rules = (*compat.migrations, *cast)
     told = Compat(verdict=compat.verdict, migrations=rules, starts=compat.starts)
     return Rehearsal(told, state, folded.space)
@@ -168,6 +240,7 @@ def _cast(space: ValueSpace, names: Renaming) -> tuple[list[Slot], dict[str, tup
                 raise FlowChanged(
                     f"{rule} failed on {prefix + name!r}: {type(error).__name__}: {error}",
                     fix="Mend the function; nothing was changed.",
+                    value=prefix + name,
                 ) from error
             space.size += draft.cost - slot.cost
             area[name] = draft
@@ -185,7 +258,14 @@ def _give(space: ValueSpace, names: Renaming, prefixes: list[str]) -> tuple[list
         area = space.area(prefix)
         for name, value in names.gifts_at(prefix).items():
             if name not in area:
-                draft = space.change(name, 1, value, ValueForm.WHOLE)
+                try:
+                    draft = space.change(name, 1, value, ValueForm.WHOLE)
+                except ValueNotStorable as error:
+                    raise FlowChanged(
+                        f"add_value({plain_path(prefix + name)!r}) gives what cannot be stored: {error}",
+                        fix="Give a value that can; nothing was changed.",
+                        value=prefix + name,
+                    ) from error
                 area[name] = draft
                 space.size += draft.cost
                 drafts.append(draft)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from itertools import islice
 from typing import NamedTuple
+from uuid import NAMESPACE_OID, uuid5
 
 import msgspec
 
 from everstep.codec.records import seal, unseal
-from everstep.errors import LeaseLost, StoreError
+from everstep.errors import EverstepError, LeaseLost, SpoolLost, StoreError, StoreUnavailable
 from everstep.model.durability import Durability
 from everstep.model.enums import Status, Trigger
 from everstep.model.records import FORK, CheckpointRecord, StepRecord
@@ -19,6 +21,8 @@ from everstep.runtime.patience import patiently
 from everstep.runtime.services import Services
 
 log = logging.getLogger("everstep")
+BATCH = 64
+"""How many commits are read and put at once."""
 
 
 class Outbox:
@@ -27,30 +31,43 @@ class Outbox:
     def __init__(self, services: Services, run_id: str) -> None:
         self._services = services
         self._run_id = run_id
-        self.kept = len(services.spool.of(run_id))
+        kept = services.spool.of(run_id)
+        self.kept = len(kept)
         """How many commits wait on this machine."""
+        self._newest = kept[-1].sequence if kept else 0
 
     async def deliver(self, commit: Commit, attempt: Callable[[], Awaitable[Verdict]]) -> Verdict:
         """Bring a commit to the store, after those that wait; if that fails, let it wait too."""
-        if self.kept and not await self.drain():
-            return self._keep(commit)
+        if self.kept and commit.admission is not None:
+            await drain(self._services, self._run_id)  # a run that begins has nothing here
+            self.kept = 0
+        elif self.kept and not await self.drain():
+            return await self._keep(commit)
         try:
             return await patiently(self._services.clock, attempt)
         except StoreError as error:
             if commit.admission is not None:
                 raise
             log.warning("run %r goes on, its checkpoints are kept here for now: %s", self._run_id, error)
-            return self._keep(commit)
+            return await self._keep(commit)
 
-    def _keep(self, commit: Commit) -> Verdict:
-        self._services.spool.add(commit)
-        self.kept += 1
+    async def _keep(self, commit: Commit) -> Verdict:
+        spool = self._services.spool
+        if self.kept and not spool.has(self._run_id):
+            self.kept = 0
+            await self._check_written()  # somebody else emptied it, or took it away
+        spool.add(commit)
+        self.kept, self._newest = self.kept + 1, commit.sequence
         return Verdict.ACCEPTED
 
     async def drain(self) -> bool:
         """Bring what waits to the store; false while it cannot take it."""
         try:
             drained = await drain(self._services, self._run_id)
+            if drained.checkpoints < self.kept:
+                await self._check_written()
+        except SpoolLost:
+            raise
         except StoreError:
             return False
         self.kept = 0
@@ -62,6 +79,17 @@ class Outbox:
                 fork=drained.fork,
             )
         return True
+
+    async def _check_written(self) -> None:
+        """Raise if what this process kept is neither here nor in the store."""
+        row = await self._services.store.run(self._run_id)
+        if row is None or row.checkpoints < self._newest:
+            there = 0 if row is None else row.checkpoints
+            raise SpoolLost(
+                f"checkpoints {there + 1} to {self._newest} of run {self._run_id!r} are gone from "
+                f"{self._services.spool.path(self._run_id)}, and were never written to the store.",
+                fix=f"Resume the run: it goes on from checkpoint {there}, and what came after runs again.",
+            )
 
 
 class Drained(NamedTuple):
@@ -75,36 +103,61 @@ class Drained(NamedTuple):
 
 async def drain(services: Services, run_id: str) -> Drained:
     """Bring the commits of a run that wait on this machine to the store. Raises `StoreError` if it cannot."""
-    commits = services.spool.of(run_id)
+    waiting = services.spool.each(run_id)
+    done: list[str] = []
     fork: str | None = None
-    if not commits:
-        return Drained(run_id, 0)
-    # Whoever asks the run to stop is answered by the next put; this is work that was done before.
-    verdicts = await services.store.put(
-        [msgspec.structs.replace(commit, ignores_signal=True) for commit in commits]
-    )
-    if any(verdict is not Verdict.ACCEPTED for verdict in verdicts):
-        fork = await _fork(services, run_id, commits[verdicts.count(Verdict.ACCEPTED) :])
-    services.spool.drop(run_id)
-    return Drained(run_id, len(commits), fork)
+    while fork is None and (batch := list(islice(waiting, BATCH))):
+        # Whoever asks the run to stop is answered by the next put; this is work that was done before.
+        verdicts = await services.store.put(
+            [msgspec.structs.replace(commit, ignores_signal=True) for commit in batch]
+        )
+        if any(verdict is not Verdict.ACCEPTED for verdict in verdicts):
+            batch += waiting
+            fork = await _fork(services, run_id, batch[verdicts.count(Verdict.ACCEPTED) :])
+        done += [commit.checkpoint_id for commit in batch]
+    services.spool.drop(run_id, done)
+    return Drained(run_id, len(done), fork)
+
+
+async def drain_all(
+    services: Services, apart_from: Collection[str] = ()
+) -> tuple[list[Drained], list[EverstepError]]:
+    """Bring what waits on this machine to the store; one run whose commits cannot be taken stops no other."""
+    drained: list[Drained] = []
+    errors: list[EverstepError] = []
+    for run_id in services.spool.runs():
+        if run_id in apart_from:
+            continue
+        try:
+            drained.append(await drain(services, run_id))
+        except EverstepError as error:
+            errors.append(error)
+            if isinstance(error, StoreUnavailable):
+                break
+    return [one for one in drained if one.checkpoints], errors
 
 
 async def _fork(services: Services, run_id: str, commits: Sequence[Commit]) -> str:
-    """Keep commits whose place was taken as another run, which goes on from where they began."""
+    """Keep commits whose place was taken as another run, which goes on from where they began.
+
+    Made of the same commits it is the same fork, so it may be put again after a crash.
+    """
     lineage, first = Lineage(services.store), commits[0]
     row = await services.store.run(run_id)
-    if row is None:
-        raise StoreError(f"run {run_id!r} is gone from the store.", fix="Its last steps stay in the spool.")
-    fork = f"{run_id[:100]}-{first.checkpoint_id[:8]}"
+    if row is None or row.checkpoints < first.sequence - 1:
+        raise foreign(services, run_id)
     link, digest = await lineage.digest(row, first.sequence - 1)
+    if link.stored.checkpoint_id != first.base:
+        raise foreign(services, run_id)
+    fork = f"{run_id[:100]}-{first.checkpoint_id[:8]}"
     origin = await lineage.flow_at(row, first.sequence - 1)  # whoever took it over may have migrated it
     blueprint = await services.store.blueprint(origin.flow_hash) or b""
     opening = CheckpointRecord(
-        checkpoint_id=services.ids.new_id(),
+        checkpoint_id=str(uuid5(NAMESPACE_OID, first.checkpoint_id)),
         sequence=first.sequence,
         base=link.stored.checkpoint_id,
         trigger=Trigger.FORK,
-        created_at=services.clock.now(),
+        created_at=unseal(first.body, where(run_id), digest).record.created_at,
         steps=(StepRecord(path=FORK),),  # its effects have happened, with the keys of the run
         run_id=fork,
         parent_run_id=link.row.run_id,
@@ -116,7 +169,7 @@ async def _fork(services: Services, run_id: str, commits: Sequence[Commit]) -> s
     made = [_admission(opening, link.row, first.sequence - 1, body, blueprint)]
     before = digest
     for commit in commits:
-        opened = unseal(commit.body, f"a spooled checkpoint of run {run_id!r}", before)
+        opened = unseal(commit.body, where(run_id), before)
         before = opened.digest
         record = msgspec.structs.replace(
             opened.record,
@@ -125,23 +178,42 @@ async def _fork(services: Services, run_id: str, commits: Sequence[Commit]) -> s
             parent_run_id=link.row.run_id if opened.record.keyframe else None,
         )
         body, newest = seal(record, newest, opened.payloads)
-        made.append(
-            msgspec.structs.replace(
-                commit,
-                run_id=fork,
-                sequence=record.sequence,
-                base=made[-1].checkpoint_id,
-                epoch=0,
-                body=body,
-                ignores_signal=False,
-                waits=tuple(msgspec.structs.replace(wait, run_id=fork) for wait in commit.waits),
-            )
-        )
+        made.append(_moved(commit, fork, record.sequence, made[-1].checkpoint_id, body))
     verdicts = await services.store.put(made)
     if any(verdict is not Verdict.ACCEPTED for verdict in verdicts):
         raise StoreError(f"the last steps of run {run_id!r} stay in the spool: {verdicts[-1].value}.")
     log.warning("run %r had gone on without its last steps from here; they are kept as run %r", run_id, fork)
     return fork
+
+
+def where(run_id: str) -> str:
+    """Name a commit that waits on this machine."""
+    return f"a spooled checkpoint of run {run_id!r}"
+
+
+def foreign(services: Services, run_id: str) -> StoreError:
+    """Say that what waits for a run has no place in this store."""
+    return StoreError(
+        f"what waits on this machine for run {run_id!r} does not go on from anything in this store.",
+        fix=f"It may belong to another one, or the run was removed. It is in {services.spool.path(run_id)}.",
+    )
+
+
+def _moved(commit: Commit, fork: str, sequence: int, base: str, body: bytes) -> Commit:
+    """Return a commit as one of the fork."""
+    # What waited where it was forked is asked again, so whoever drives it must find it.
+    status = Status.RUNNING if commit.status is Status.HALTED else commit.status
+    return msgspec.structs.replace(
+        commit,
+        run_id=fork,
+        sequence=sequence,
+        base=base,
+        epoch=0,
+        body=body,
+        status=status,
+        ignores_signal=False,
+        waits=tuple(msgspec.structs.replace(wait, run_id=fork) for wait in commit.waits),
+    )
 
 
 def _admission(

@@ -152,6 +152,7 @@ class Preparer:
         cursor = None
         if call.node.goes_on and call.error is None and self._policy.writes and not scope.is_hidden:
             cursor = self._streams.begin(call)
+        call.is_made = call.error is None
         if node.context_param is not None:
             self._give_context(call, call.visit, cursor)
         return call

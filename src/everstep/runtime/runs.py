@@ -19,7 +19,6 @@ from everstep.errors import (
 from everstep.graph.blueprint import plan_of
 from everstep.graph.flow import Flow
 from everstep.graph.plan import Plan, hash_of
-from everstep.model.compat import Compat
 from everstep.model.durability import Durability
 from everstep.model.enums import Mode, Status, Trigger
 from everstep.model.leases import Lease
@@ -36,7 +35,7 @@ from everstep.runtime.history import views
 from everstep.runtime.journal import Identity, Journal
 from everstep.runtime.keeper import LeaseKeeper
 from everstep.runtime.lineage import Lineage, flows_met
-from everstep.runtime.migrating import check, is_other, migrated, rehearse
+from everstep.runtime.migrating import Judges, is_other, migrated
 from everstep.runtime.outbox import drain
 from everstep.runtime.preflight import preflight
 from everstep.runtime.rehydrate import Rehydrated
@@ -48,6 +47,8 @@ from everstep.runtime.staying import stay
 from everstep.runtime.values import Slot, ValueSpace
 
 log = logging.getLogger("everstep")
+_PLANS = 16
+"""How many wirings a host keeps in mind."""
 _REOPENABLE = (Status.FAILED, Status.ABANDONED)
 
 
@@ -77,6 +78,9 @@ class Runs:
         self._services = services
         self.keeper = keeper
         self.lineage = Lineage(services.store)
+        self.judges = Judges()
+        self._plans: dict[str, Plan] = {}
+        """Wirings that were read back lately, by hash."""
 
     def close(self) -> None:
         self.keeper.close()
@@ -176,36 +180,21 @@ class Runs:
             drive.stop(RunCancelled(f"run {run_id!r} was cancelled."))
             return Status.RUNNING
         try:
-            lease = await self._claim(run_id, Durability(), waits=False)
+            lease = await self.claim(run_id, Durability(), waits=False)
         except LeaseConflict:
             return Status.RUNNING
-        await self._end_cancelled(row, lease)
-        return Status.CANCELLED
+        row = await self.row(run_id)
+        if row.status.is_final:
+            await self.release(lease)  # it had ended, and what said so waited on this machine
+        else:
+            await self._end_cancelled(row, lease)
+        return (await self.row(run_id)).status
 
     async def _end_cancelled(self, row: RunRow, lease: Lease) -> None:
         plan = await self.plan(row)
         journal = await self._journal_of(row, await self.rehydrate(row, plan), plan, Durability(), lease)
         await journal.flush(Trigger.CANCELLED, status=Status.CANCELLED, changes_status=True)
         await call_off(self._services, row.run_id, journal.closed, is_over=True)
-
-    async def migrate(self, run_id: str, flow: Flow, *, dry_run: bool) -> Compat:
-        """Take a run over to another version of its flow and let it go again, or only rehearse that."""
-        flow = preflight(flow, self._services)
-        row = await self.row(run_id)
-        if row.status in (Status.COMPLETED, Status.CANCELLED):
-            raise BadRequest(
-                f"run {run_id!r} is {row.status.value}.", fix="Only a run that goes on can migrate."
-            )
-        compat = (await rehearse(self._services, self, row, flow)).compat
-        if dry_run or compat.is_same:
-            return compat
-        check(row, flow, compat)
-        lease = await self._claim(run_id, flow.durability, waits=False)
-        try:
-            await migrated(self._services, self, await self.row(run_id), lease, flow)
-        finally:
-            await self._release(lease)
-        return compat
 
     async def row(self, run_id: str) -> RunRow:
         """Return what the store knows of a run."""
@@ -217,12 +206,17 @@ class Runs:
     async def plan(self, row: RunRow, flow_hash: str | None = None) -> Plan:
         """Return the wiring a run goes by, or another one that it went by, without its functions."""
         flow_hash = flow_hash or row.flow_hash
+        if flow_hash in self._plans:
+            return self._plans[flow_hash]
         blueprint = await self._services.store.blueprint(flow_hash)
         if blueprint is None:
             raise StateCorrupted(f"the structure of flow {row.flow_id!r} is missing from the store.")
         if hash_of(blueprint) != flow_hash:
             raise StateCorrupted(f"the structure of flow {row.flow_id!r} was altered.")
-        return plan_of(blueprint)
+        if len(self._plans) >= _PLANS:
+            self._plans.clear()
+        plan = self._plans[flow_hash] = plan_of(blueprint)
+        return plan
 
     async def rehydrate(
         self, row: RunRow, plan: Plan, durability: Durability | None = None, *, at: int | None = None
@@ -295,7 +289,7 @@ class Runs:
         except BaseException:
             # It may have been admitted all the same; nobody drives it then.
             if journal.lease is not None:
-                await self._release(journal.lease)
+                await self.release(journal.lease)
             raise
         if verdict is Verdict.EXISTS:
             return drafts
@@ -311,12 +305,10 @@ class Runs:
         is_patient: bool = True,
         reopens: bool,
     ) -> Outcome:
-        if flow.durability.on_store_failure == "best_effort":
-            await drain(self._services, row.run_id)  # before a claim makes them stale
-        lease = await self._claim(row.run_id, flow.durability, waits=is_patient)
+        lease = await self.claim(row.run_id, flow.durability, waits=is_patient)
         row = await self.row(row.run_id)
         if _is_over(row, start, reopens=reopens):
-            await self._release(lease)  # its owner ended it while we waited
+            await self.release(lease)  # its owner ended it while we waited
             return await self.recorded(row)
         return await self._take_up(row, lease, flow, start)
 
@@ -411,7 +403,7 @@ class Runs:
                 else:
                     self.keeper.drop(lease.run_id)
                     if status is None:
-                        await self._release(lease)
+                        await self.release(lease)
         await call_off(self._services, journal.run_id, journal.closed, is_over=_ends_waits(status))
         spooled = await journal.empty_outbox()
         if status is Status.HALTED and not spooled:
@@ -440,7 +432,7 @@ class Runs:
         self._emit("run_halted", run_id, {"waits": len(rows)})
         return Outcome(run_id, Status.HALTED, state, space, waits=tuple(rows), tokens=drive.tokens)
 
-    async def _release(self, lease: Lease) -> None:
+    async def release(self, lease: Lease) -> None:
         """Give the lease of an interrupted run back; if the store is in trouble it will expire by itself."""
         try:
             await self._services.store.release_lease(lease)
@@ -448,10 +440,14 @@ class Runs:
             log.warning("the lease of run %r was not given back: %s", lease.run_id, error)
             self.keeper.left_behind[lease.run_id] = lease.epoch
 
-    async def _claim(self, run_id: str, durability: Durability, *, waits: bool) -> Lease:
+    async def claim(self, run_id: str, durability: Durability, *, waits: bool) -> Lease:
+        """Get the right to drive a run, after what waits for it on this machine was written."""
+
         def tell(until: datetime) -> None:
             self._emit("lease_wait", run_id, {"until": until.isoformat()})
 
+        if self._services.spool.has(run_id):
+            await drain(self._services, run_id)  # before a claim makes it stale
         return await claim(self._services, self.keeper, run_id, durability, waits=waits, on_wait=tell)
 
     def _emit(self, kind: EventKind, run_id: str, data: dict[str, Any]) -> None:

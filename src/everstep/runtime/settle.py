@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from everstep.engine import decide
 from everstep.engine.state import RunState
-from everstep.errors import BadRequest, EverstepError, GateError, NodeTimeout, OutputError, ValueNotStorable
+from everstep.errors import (
+    BadRequest,
+    EverstepError,
+    GateError,
+    NodeTimeout,
+    OutputError,
+    ProbeFailed,
+    ValueNotStorable,
+)
+from everstep.graph.unknown import SETTLE
 from everstep.graph.waits import Wait
 from everstep.model.enums import Persist, ValueForm
 from everstep.model.records import QueuedTask, StepRecord
@@ -158,12 +167,23 @@ def step_of(call: Call, drafts: tuple[Slot, ...], chance: float) -> StepRecord:
         ended_at=call.ended_at,
         task=call.task,
         wait=call.answers,
+        has_reported=_has_reported(call),
     )
+
+
+def _has_reported(call: Call) -> bool:
+    """False if what a failed call did to the world is as unknown as it was before."""
+    if call.answers is not None and call.answers.kind == SETTLE:
+        return False  # what an operator said could not be used
+    is_known = call.is_made and not isinstance(call.error, (NodeTimeout, ProbeFailed))
+    return is_known or call.index not in call.scope.begun
 
 
 def _can_retry(call: Call) -> bool:
     """True if the policy covers this error. Our own would only come again, but for a time-out."""
-    error = call.error
+    error: BaseException | None = call.error
+    if isinstance(error, ProbeFailed):
+        error = error.__cause__
     if isinstance(error, EverstepError) and not isinstance(error, NodeTimeout):
         return False
     return isinstance(error, call.node.retry.on)

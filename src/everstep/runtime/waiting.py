@@ -7,7 +7,7 @@ import logging
 from datetime import datetime
 from functools import partial, reduce
 from operator import or_
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 import msgspec
 
@@ -289,7 +289,9 @@ def schema_for(node: Node, wait: Wait) -> dict[str, Any] | None:
     if wait.kind == "approval":
         return APPROVAL
     if wait.kind == SETTLE:
-        return {"oneOf": [_one("done", _schema_of_result(node)), _one("rerun", {"const": True})]}
+        result = dict(_schema_of_result(node))
+        parts = {"$defs": result.pop("$defs")} if "$defs" in result else {}
+        return {"oneOf": [_one("done", result), _one("rerun", {"const": True})], **parts}
     if wait.options is not None:
         return {"enum": _plain(list(wait.options))}
     kind = answer_type_of(node)
@@ -307,11 +309,17 @@ def _one(name: str, schema: dict[str, Any]) -> dict[str, Any]:
 
 def _schema_of_result(node: Node) -> dict[str, Any]:
     known = schema_of(node.returns) if _has_known_result(node) else None
-    return known if known is not None and "$defs" not in known else {}
+    if known is None and len(node.outputs) > 1:
+        return {"type": "array", "minItems": len(node.outputs), "maxItems": len(node.outputs)}
+    return known or {}
 
 
 def _has_known_result(node: Node) -> bool:
-    return len(node.outputs) == 1 and not node.is_gate and node.returns is not UNKNOWN
+    if node.is_gate or node.returns is UNKNOWN or not node.outputs:
+        return False
+    return len(node.outputs) == 1 or (
+        get_origin(node.returns) is tuple and len(get_args(node.returns)) == len(node.outputs)
+    )
 
 
 def details_of(node: Node, wait: Wait) -> bytes:

@@ -25,7 +25,7 @@ from everstep.model.enums import Status
 from everstep.model.leases import Lease
 from everstep.ports.store import RunFilter, RunRow, WaitFilter
 from everstep.runtime.announce import announce
-from everstep.runtime.outbox import drain
+from everstep.runtime.outbox import drain_all
 from everstep.runtime.patience import patiently
 from everstep.runtime.preflight import preflight
 from everstep.runtime.runs import Runs
@@ -159,7 +159,8 @@ class Worker:
             ttl=min(self._known[key].durability.lease_ttl for key in flows),
             process=self._services.processes.me(),
             limit=room,
-            apart_from=[*self._driving, *self._resting()],
+            # To claim a run would make stale what waits for it on this machine.
+            apart_from=[*self._driving, *self._resting(), *self._services.spool.runs()],
         )
         try:
             claimed = await patiently(self._services.clock, claim)
@@ -300,11 +301,8 @@ class Worker:
 
     async def _drain(self) -> None:
         """Bring what waits on this machine to the store, before a claim makes it stale."""
-        try:
-            for run_id in self._services.spool.runs():
-                if run_id not in self._driving:
-                    await drain(self._services, run_id)
-        except StoreError as error:
+        _, errors = await drain_all(self._services, apart_from=self._driving)
+        for error in errors:
             log.warning("the store cannot take what waits on this machine: %s", error)
 
     async def _succeed(self) -> None:
@@ -325,7 +323,7 @@ class Worker:
     async def _succeed_in(self, row: RunRow) -> None:
         services, held = self._services, row.lease
         is_orphan = held is not None and held.process is not None and services.processes.is_gone(held.process)
-        if not is_orphan or row.run_id in self._driving:
+        if not is_orphan or row.run_id in self._driving or services.spool.has(row.run_id):
             return
         key = (row.flow_id, row.flow_hash)
         if key not in self._known or self._room([key]) <= 0:

@@ -89,7 +89,13 @@ SCHEMAS: dict[str, Schema] = {
     "Cancelled": exactly({"run_id": TEXT, "status": RUN_STATUS}),
     "Resume": exactly({"start": or_null(TEXT)}, optional=("start",)),
     "Result": exactly(
-        {"run_id": TEXT, "status": RUN_STATUS, "result": OBJECT, "error": or_null(ref("RunError"))}
+        {
+            "run_id": TEXT,
+            "status": RUN_STATUS,
+            "result": OBJECT,
+            "error": or_null(ref("RunError")),
+            "spooled": COUNT,
+        }
     ),
     "Halted": exactly({"halted": {"const": True}, "run_id": TEXT, "waits": list_of(ref("Wait"))}),
     "Wait": exactly(

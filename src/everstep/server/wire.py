@@ -71,6 +71,7 @@ def result_wire(result: RunResult) -> dict[str, Any]:
         "status": result.status.value,
         "result": readable(result),
         "error": error_wire(result.error),
+        "spooled": result.spooled,
     }
 
 
