@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-import msgspec
-
 from everstep.engine.keyframe import restore, snapshot
 from everstep.engine.scope import Scope
 from everstep.engine.state import RunState
@@ -21,7 +19,6 @@ from everstep.model.records import Counters, NodeState, SerializedState
 _SHOWN = 5
 _KNOWN = 1000
 """How many verdicts are kept, for runs that stand alike."""
-_encoder = msgspec.msgpack.Encoder()
 
 
 class Finding(NamedTuple):
@@ -41,7 +38,7 @@ class Judge:
 
     def __init__(self, names: Renaming) -> None:
         self.names = names
-        self._known: dict[bytes, Compat] = {}
+        self._known: dict[str, Compat] = {}
 
     def __call__(self, state: RunState) -> Compat:
         """Say whether a run goes on with the new plan, needs rules first, or cannot go on."""
@@ -55,8 +52,8 @@ class Judge:
         return told
 
 
-def _place_of(kept: SerializedState, state: RunState) -> bytes:
-    """Return the same bytes for runs that stand alike: without times, keys and ids."""
+def _place_of(kept: SerializedState, state: RunState) -> str:
+    """Return the same text for runs that stand alike: without times, keys and ids."""
     nodes = [
         (
             (path, n.visits, n.status, n.attempts, n.reads, n.chosen, n.is_due, n.round, n.arrived),
@@ -72,7 +69,7 @@ def _place_of(kept: SerializedState, state: RunState) -> bytes:
     tasks = [(task.node, task.arguments, task.asked_by) for task in kept.tasks]
     versions = [(scope.prefix, scope.versions) for scope in state.scopes()]
     rest = (kept.has_ended, kept.error is not None)
-    return _encoder.encode((nodes, opened, scopes, tasks, versions, rest))
+    return repr((nodes, opened, scopes, tasks, versions, rest))
 
 
 def judge(state: RunState, names: Renaming) -> Compat:

@@ -124,19 +124,19 @@ class Node(Wired):
         """True if a call is recorded before it is made, so that one that never reported is known of."""
         self.identifier = _identifier(identifier, self.name)
         self.is_async = is_async(fn)
-        hints = hints_of(fn)
-        self.returns = hints.get("return", UNKNOWN)
-        if self.streams:
-            self.returns = collected(self.returns)
-        signature = inspect.signature(fn).parameters
-        self.context_param, self.params, self.oddities = read_signature(
-            fn, signature, hints, tuple(inputs or ())
-        )
-        self.defaults = {p.name: p.default for p in signature.values() if p.default is not p.empty}
+        self._read(fn, tuple(inputs or ()))
         self.key_reads = accepted(idempotency_key) if callable(idempotency_key) else None
         """The inputs a key function asks for; none if it takes them all."""
         self.__doc__ = fn.__doc__
         self.__name__ = self.name
+
+    def _read(self, fn: Callable[..., Any], inputs: tuple[str, ...]) -> None:
+        """Read the function's signature and hints."""
+        hints, signature = hints_of(fn), inspect.signature(fn).parameters
+        returns = hints.get("return", UNKNOWN)
+        self.returns = collected(returns) if self.streams else returns
+        self.context_param, self.params, self.oddities = read_signature(fn, signature, hints, inputs)
+        self.defaults = {p.name: p.default for p in signature.values() if p.default is not p.empty}
 
     def _declare(self, checkpointable: bool | None, replayable: bool | None, reason: str) -> None:
         self.checkpointable = checkpointable
