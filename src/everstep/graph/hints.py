@@ -4,20 +4,10 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import (
-    AsyncGenerator,
-    AsyncIterable,
-    AsyncIterator,
-    Callable,
-    Generator,
-    Iterable,
-    Iterator,
-    Sequence,
-)
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 UNKNOWN = Any
-_STREAMS = (Generator, Iterator, Iterable, AsyncGenerator, AsyncIterator, AsyncIterable)
 
 
 def hints_of(fn: Callable[..., Any]) -> dict[str, Any]:
@@ -101,12 +91,6 @@ def _class_of(hint: Any) -> type | None:
         return type(None)
     origin = get_origin(hint) or hint
     return origin if isinstance(origin, type) else None
-
-
-def collected(hint: Any) -> Any:
-    """Return the hint of what a generator yields, in a list."""
-    args = get_args(hint)
-    return list[args[0]] if args and get_origin(hint) in _STREAMS else list  # type: ignore[valid-type]
 
 
 def gone_over(hint: Any) -> Any:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
 from everstep.graph.diagnostics import Diagnostic, Severity
-from everstep.graph.hints import UNKNOWN, accepts, collected, part_of, spell
+from everstep.graph.hints import UNKNOWN, accepts, part_of, spell
 from everstep.graph.loops import bits, mask_of, reachable
 from everstep.graph.node import END, Gate, Node
 from everstep.graph.plan import DEEPEST, Plan, deep_nodes
@@ -301,7 +301,7 @@ def _given(writer: Node, output: str) -> Any:
         inside = [inner for inner, outer in writer.exports.items() if outer == output]
         writers = [(w, name) for name in inside for w in writer.inner.writers.get(name, ())]
         return _given(writer.inner.nodes[writers[0][0]], writers[0][1]) if len(writers) == 1 else UNKNOWN
-    hint = collected(writer.returns) if writer.streams else answer_hint(writer)
+    hint = answer_hint(writer)
     return hint if len(writer.outputs) == 1 else part_of(hint, writer.outputs.index(output), writer.outputs)
 
 
