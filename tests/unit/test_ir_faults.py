@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import jsonschema_rs
@@ -299,14 +300,17 @@ def test_a_span_that_is_none_is_refused(field: str, value: Any) -> None:
 
 
 @pytest.mark.parametrize("field", ["identifier", "probe"])
-def test_no_function_is_found_by_its_name_and_no_module_is_loaded(field: str) -> None:
-    assert "colorsys" not in sys.modules
-    for name in ("os:system", "colorsys:rgb_to_hsv", "builtins:eval"):
+def test_no_function_is_found_by_its_name_and_no_module_is_loaded(
+    field: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "never_loaded.py").write_text("class X: ...")
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("os:system", "never_loaded:X", "builtins:eval"):
         ir = changed(plain, f"nodes.0.{field}", name)
         ir["nodes"][0]["effects"] = "effectful"
         assert faults_of(ir, plain.functions()) == [("ir.missing", f"$.nodes[0].{field}")]
-    assert faults_of(changed(plain, "channel", {"a": "colorsys:X"}), plain.functions())
-    assert "colorsys" not in sys.modules
+    assert faults_of(changed(plain, "channel", {"a": "never_loaded:X"}), plain.functions())
+    assert "never_loaded" not in sys.modules
 
 
 @pytest.mark.parametrize(
