@@ -1,4 +1,4 @@
-"""What it costs to build, validate and report a flow, by its size.
+"""What it costs to build, validate and report a flow, and to read it from its IR, by its size.
 
     python benchmarks/validating.py [--sizes 200,2000,20000] [--shape all] [--json]
 
@@ -101,6 +101,7 @@ def effects(count: int) -> list[Any]:
     return nodes
 
 
+KINDS = ("build", "validate", "report", "read")
 SHAPES = {shape.__name__: shape for shape in (chain, fan, gates, loops, nested, effects)}
 
 
@@ -120,10 +121,12 @@ def measure(shape: str, count: int) -> dict[str, Any]:
     parts = len(leaves.nodes) + sum(1 for _ in leaves.edges())
     times = max(1, min(5, 20_000 // count))
     assert not validate(flow, HOST).errors
+    ir, functions = flow.to_ir(), flow.functions()
     seconds = {
         "build": best(lambda: Flow(shape, nodes), times),
         "validate": best(lambda: validate(flow, HOST), times),
         "report": best(lambda: report(flow, HOST), times),
+        "read": best(lambda: Flow.from_ir(ir, functions), times),
     }
     return {
         "shape": shape,
@@ -146,10 +149,12 @@ def main() -> None:
     if given.json:
         print(json.dumps(found, indent=2))
         return
-    print(f"{'shape':8} {'nodes':>7} {'parts':>8}  {'build':>8} {'validate':>8} {'report':>8}   us per part")
+    print(
+        f"{'shape':8} {'nodes':>7} {'parts':>8}  {'build':>8} {'validate':>8} {'report':>8} {'read':>8}   us per part"
+    )
     for row in found:
-        seconds = " ".join(f"{row[f'{what} s']:8.3f}" for what in ("build", "validate", "report"))
-        each = " ".join(f"{row[f'{what} us per part']:7.1f}" for what in ("build", "validate", "report"))
+        seconds = " ".join(f"{row[f'{what} s']:8.3f}" for what in KINDS)
+        each = " ".join(f"{row[f'{what} us per part']:7.1f}" for what in KINDS)
         print(f"{row['shape']:8} {row['nodes']:7} {row['parts']:8}  {seconds}   {each}")
 
 
