@@ -149,9 +149,8 @@ def main() -> None:
     if given.json:
         print(json.dumps(found, indent=2))
         return
-    print(
-        f"{'shape':8} {'nodes':>7} {'parts':>8}  {'build':>8} {'validate':>8} {'report':>8} {'read':>8}   us per part"
-    )
+    kinds = " ".join(f"{kind:>8}" for kind in KINDS)
+    print(f"{'shape':8} {'nodes':>7} {'parts':>8}  {kinds}   us per part")
     for row in found:
         seconds = " ".join(f"{row[f'{what} s']:8.3f}" for what in KINDS)
         each = " ".join(f"{row[f'{what} us per part']:7.1f}" for what in KINDS)
