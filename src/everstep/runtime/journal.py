@@ -27,9 +27,10 @@ from everstep.ports.store import Admission, Adoption, Commit, Verdict
 from everstep.runtime.events import Event, tell
 from everstep.runtime.nesting import apply
 from everstep.runtime.outbox import Outbox
-from everstep.runtime.patience import enduringly, patiently
+from everstep.runtime.patience import patiently
 from everstep.runtime.services import Services
 from everstep.runtime.values import Slot, ValueSpace
+from everstep.runtime.weather import enduringly
 
 KEYFRAME_BYTES = 64 * 1024
 _NODE_COST = 64
@@ -396,7 +397,8 @@ class Journal:
         if self.outbox is not None:
             return await self.outbox.deliver(commit, lambda: self._try(commit))
         if self.endures:
-            return await enduringly(self._services.clock, self._services.ids, lambda: self._try(commit))
+            services = self._services
+            return await enduringly(services.clock, services.ids, services.weather, lambda: self._try(commit))
         return await patiently(self._services.clock, lambda: self._try(commit))
 
     async def _try(self, commit: Commit) -> Verdict:

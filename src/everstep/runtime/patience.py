@@ -7,12 +7,10 @@ from datetime import timedelta
 from typing import TypeVar
 
 from everstep.errors import StoreUnavailable
-from everstep.ports.system import Clock, Ids
+from everstep.ports.system import Clock
 
 T = TypeVar("T")
 PAUSES = tuple(timedelta(seconds=s) for s in (0.05, 0.2, 1.0))
-MOST = 5.0
-"""The longest pause of who does not give up, in seconds."""
 
 
 async def patiently(clock: Clock, ask: Callable[[], Awaitable[T]]) -> T:
@@ -23,14 +21,3 @@ async def patiently(clock: Clock, ask: Callable[[], Awaitable[T]]) -> T:
         except StoreUnavailable:
             await clock.sleep_until(clock.now() + pause)
     return await ask()
-
-
-async def enduringly(clock: Clock, ids: Ids, ask: Callable[[], Awaitable[T]]) -> T:
-    """Return what `ask` gives, however long the store is unavailable; less and less often, up to a point."""
-    pause = PAUSES[0].total_seconds()
-    while True:
-        try:
-            return await ask()
-        except StoreUnavailable:
-            await clock.sleep_until(clock.now() + timedelta(seconds=pause * (0.5 + ids.chance() / 2)))
-            pause = min(2 * pause, MOST)

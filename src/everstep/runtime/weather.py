@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import TypeVar
 
-from everstep.errors import EverstepError
+from everstep.errors import EverstepError, StoreUnavailable
 from everstep.ports.system import Clock, Ids
 
+T = TypeVar("T")
 log = logging.getLogger("everstep")
-FIRST, LONGEST = 0.1, 10.0
+FIRST, LONGEST = 0.1, 5.0
 """Seconds before a store that failed is asked again: after the first failure, and at most."""
 TOO_SLOW = 0.25
 """Seconds from handing a commit over until it is durable, on average, from which on a worker claims less."""
@@ -18,36 +21,51 @@ ADJUST = 1.0
 
 
 class Weather:
-    """Says once that the store does not answer, has it asked less and less often, and says when it does."""
+    """Says once that the store does not answer, and once that it does again. One for all runs of a host."""
 
-    def __init__(self, clock: Clock, ids: Ids) -> None:
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._ids = ids
         self._since = 0.0
-        self.failures = 0
-        """How often in a row it did not answer."""
         self.error: EverstepError | None = None
+        """Why it does not answer."""
+        self.outages = 0
+        """How often it answered again."""
 
     def broke(self, what: str, error: EverstepError) -> None:
         """Take note that it did not answer."""
-        if not self.failures:
+        if self.error is None:
             self._since = self._clock.monotonic()
-            log.warning("the store cannot say %s, and is asked again until it can: %s", what, error)
-        self.failures += 1
+            log.warning("the store cannot %s, and is asked again until it can: %s", what, error)
         self.error = error
 
-    def cleared(self) -> bool:
-        """Take note that it answered; true if it had not before."""
-        if not self.failures:
-            return False
-        log.warning("the store answers again after %.1f s", self._clock.monotonic() - self._since)
-        self.failures, self.error = 0, None
-        return True
+    def cleared(self) -> None:
+        """Take note that it answered."""
+        if self.error is not None:
+            log.warning("the store answers again after %.1f s", self._clock.monotonic() - self._since)
+            self.error = None
+            self.outages += 1
 
-    def pause(self) -> float:
-        """Return how many seconds to leave it alone; workers that failed together come back apart."""
-        longest = min(LONGEST, FIRST * float(2 ** min(self.failures, 20)) / 2)
-        return longest * (0.5 + self._ids.chance() / 2)
+
+def pause(failures: int, chance: float) -> float:
+    """Return how many seconds to leave it alone; those that failed together come back apart."""
+    longest = min(LONGEST, FIRST * float(2 ** min(failures, 20)) / 2)
+    return longest * (0.5 + chance / 2)
+
+
+async def enduringly(clock: Clock, ids: Ids, weather: Weather, ask: Callable[[], Awaitable[T]]) -> T:
+    """Return what `ask` gives, however long the store is unavailable. It must be safe to ask twice."""
+    failures = 0
+    while True:
+        try:
+            answer = await ask()
+        except StoreUnavailable as error:
+            failures += 1
+            weather.broke("take a checkpoint", error)
+            await clock.sleep_until(clock.now() + timedelta(seconds=pause(failures, ids.chance())))
+        else:
+            if failures:
+                weather.cleared()
+            return answer
 
 
 class Pressure:

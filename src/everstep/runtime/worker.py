@@ -32,7 +32,7 @@ from everstep.runtime.presence import Presence
 from everstep.runtime.runs import Runs
 from everstep.runtime.services import Services
 from everstep.runtime.takeover import Takeover
-from everstep.runtime.weather import Pressure, Weather
+from everstep.runtime.weather import Pressure, pause
 
 FlowKey = tuple[str, str]
 """The name and the hash of a flow: two flows may be built alike and do different things."""
@@ -125,7 +125,9 @@ class Worker:
         """When it last looked for work, and what the store's changes were then."""
         self.stats = Stats()
         clock, committer = services.clock, services.committer
-        self._weather = Weather(clock, services.ids)
+        self._weather = services.weather
+        self._failures = 0
+        """How often in a row the store did not say what is due."""
         self._pressure = Pressure(clock, concurrency, lambda: committer.lag)
         self._takeover = Takeover(services, runs.keeper)
         self._presence = Presence(services, runs.keeper, self.describe)
@@ -158,20 +160,21 @@ class Worker:
 
     async def run(self, *, until_idle: bool = False) -> Stats:
         """Work until stopped, or until nothing is due and nothing runs."""
-        swept = 0.0
+        swept, outages = 0.0, self._weather.outages
         sweeping: asyncio.Task[None] | None = None
         await self._presence.begin()
         try:
             while not self._stopping.is_set():
                 now = self._services.clock.monotonic()
+                if self._weather.outages > outages:  # what could not be given back meanwhile is found at once
+                    outages, swept = self._weather.outages, now - SWEEP
                 if sweeping is None or (sweeping.done() and now - swept >= SWEEP):
                     swept, sweeping = now, asyncio.ensure_future(self._sweep())
                     await self._drain()
                     await self._look_for_older()
                     await self._succeed()
                 self._ended.clear()  # before the claim: what it begins may end before the rest begins
-                if await self._claim() and self._weather.cleared():
-                    swept = now - SWEEP  # what could not be given back meanwhile is found at once
+                await self._claim()
                 if until_idle and not self._driving and not self._is_worth_asking():
                     await sweeping
                     break
@@ -187,12 +190,12 @@ class Worker:
 
     def _is_worth_asking(self) -> bool:
         """True while a store that did not answer is to be asked again; raises once that was often enough."""
-        if self._weather.error is not None and self._weather.failures >= PATIENCE:
+        if self._weather.error is not None and self._failures >= PATIENCE:
             raise self._weather.error
-        return self._weather.error is not None
+        return self._failures > 0
 
-    async def _claim(self) -> bool:
-        """Claim as much as is due and there is room for, and begin to drive it; false if that failed."""
+    async def _claim(self) -> None:
+        """Claim as much as is due and there is room for, and begin to drive it."""
         may_be_more = True
         while may_be_more and not self._stopping.is_set():
             self._looked_at, self._seen = self._services.clock.now(), self._changes()
@@ -202,10 +205,13 @@ class Worker:
                 room = self._room(flows)
                 claimed = await self._claim_of(flows, room)
                 if claimed is None:
-                    return False
+                    self._failures += 1
+                    return
                 may_be_more = may_be_more or 0 < room == claimed
+                if room > 0:
+                    self._failures = 0
+                    self._weather.cleared()
             await asyncio.sleep(0)
-        return True
 
     async def _claim_of(self, flows: list[FlowKey], room: int) -> int | None:
         """Claim up to so many runs of some flows; returns how many, or none if the store is in trouble."""
@@ -231,7 +237,7 @@ class Worker:
             )
         except StoreError as error:
             self._takeover.lost(made, ttl)
-            self._weather.broke("what is due", error)
+            self._weather.broke("say what is due", error)
             return None
         for row, lease in claimed:
             self._begin(row, lease)
@@ -241,7 +247,7 @@ class Worker:
         try:
             return self._services.store.changes()
         except StoreError as error:
-            self._weather.broke("whether anything changed", error)
+            self._weather.broke("say whether anything changed", error)
             return self._seen
 
     def _groups(self) -> list[list[FlowKey]]:
@@ -342,8 +348,8 @@ class Worker:
     async def _rest(self) -> None:
         """Return when a run has ended, somebody wrote, a wait is due, or it is time to look again."""
         clock = self._services.clock
-        if self._weather.error is not None:
-            await self._wait(self._stopping, self._weather.pause())
+        if self._failures:
+            await self._wait(self._stopping, pause(self._failures, self._services.ids.chance()))
             return
         due = await self._next_due()
         began = clock.monotonic()
@@ -373,7 +379,7 @@ class Worker:
         try:
             return await self._services.store.next_due(after=self._looked_at)
         except StoreError as error:
-            self._weather.broke("what is due next", error)
+            self._weather.broke("say what is due next", error)
             return None
 
     async def _sweep(self) -> None:
@@ -385,7 +391,7 @@ class Worker:
                     if row.is_forgotten(services.clock.now()):
                         await announce(services, row, None)
         except StoreError as error:
-            self._weather.broke("of which waits nobody was told", error)
+            self._weather.broke("say of which waits nobody was told", error)
 
     async def _drain(self) -> None:
         """Bring what waits on this machine to the store, before a claim makes it stale."""
@@ -407,7 +413,7 @@ class Worker:
                     if taken is not None:
                         self._begin(*taken)
         except StoreError as error:
-            self._weather.broke("whose owners are dead", error)
+            self._weather.broke("say whose owners are dead", error)
 
     async def _look_for_older(self) -> None:
         """Find the older versions of these flows that unfinished runs still go by.
@@ -418,7 +424,7 @@ class Worker:
             try:
                 older = await self._services.store.introduce(flow.name, flow.plan.hash, flow.plan.blueprint)
             except StoreError as error:
-                self._weather.broke("which flows are older", error)
+                self._weather.broke("say which flows are older", error)
                 return
             keys = [(flow.name, found) for found in older]
             self._others |= {key: flow for key in keys if key not in self._flows}
