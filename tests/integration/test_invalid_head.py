@@ -82,7 +82,7 @@ def test_a_worker_leaves_such_a_run_alone_and_drives_the_others(tmp_path: Path) 
     with Host(url) as host:
         host.start(FLOW, {"x": 1}, run_id="B")
         stats = host.work([FLOW], until_idle=True)
-        assert (stats.completed, stats.handed_back) == (1, 1)
+        assert (stats.completed, stats.set_aside) == (1, 1)
         assert [(r.run_id, r.status.value, r.is_driven) for r in host.runs()] == [
             ("B", "completed", False),
             ("A", "running", False),

@@ -25,6 +25,7 @@ from everstep.client.views import (
     RunState,
     Verified,
     WaitInfo,
+    WorkerInfo,
 )
 from everstep.codec.values import Values
 from everstep.errors import BadRequest
@@ -330,6 +331,10 @@ class AsyncHost:
         result = self._result(outcome)
         return Delivery(delivered.run_id, result, result.waits, outcome.resumed)
 
+    async def workers(self) -> list[WorkerInfo]:
+        """List the workers that are alive, the longest serving first, with what they drive."""
+        return [WorkerInfo(row) for row in await self._services.store.workers()]
+
     async def counts(self) -> Counts:
         """Count runs by status and open waits by kind."""
         return await self._services.store.counts()
@@ -454,20 +459,29 @@ class AsyncHost:
         flow: str | None = None,
         status: Status | str | None = None,
         parent: str | None = None,
+        needs_repair: bool = False,
         limit: int = 100,
         before: str | None = None,
     ) -> list[RunInfo]:
-        """List runs, newest first; with `parent`, the forks of that run."""
+        """List runs, newest first; with `parent`, the forks of that run.
+
+        With `needs_repair`, those that workers leave alone because they are damaged.
+        """
         check_limit(limit)
         try:
             wanted = Status(status) if status is not None else None
         except ValueError:
             known = ", ".join(s.value for s in Status if s is not Status.RETRYING)
             raise BadRequest(f"{status!r} is not a status of runs.", fix=f"Use one of {known}.") from None
-        rows = await self._services.store.list(
-            RunFilter(flow_id=flow, status=wanted, parent_run_id=parent, limit=limit, before=before)
+        narrowed = RunFilter(
+            flow_id=flow,
+            status=wanted,
+            parent_run_id=parent,
+            needs_repair=needs_repair,
+            limit=limit,
+            before=before,
         )
-        return [self._info(row) for row in rows]
+        return [self._info(row) for row in await self._services.store.list(narrowed)]
 
     async def info(self, run_id: str) -> RunInfo:
         """Return one run's line."""

@@ -30,6 +30,7 @@ from everstep.client.views import (
     RunState,
     Verified,
     WaitInfo,
+    WorkerInfo,
 )
 from everstep.codec.values import Values
 from everstep.errors import BadRequest
@@ -344,6 +345,10 @@ class Host:
         """
         return self._lanes.call(lambda host: host.deliver(message, flows))
 
+    def workers(self) -> list[WorkerInfo]:
+        """List the workers that are alive, the longest serving first, with what they drive."""
+        return self._lanes.call(lambda host: host.workers())
+
     def counts(self) -> Counts:
         """Count runs by status and open waits by kind."""
         return self._lanes.call(lambda host: host.counts())
@@ -465,13 +470,16 @@ class Host:
         flow: str | None = None,
         status: Status | str | None = None,
         parent: str | None = None,
+        needs_repair: bool = False,
         limit: int = 100,
         before: str | None = None,
     ) -> list[RunInfo]:
-        """List runs, newest first; with `parent`, the forks of that run."""
-        return self._lanes.call(
-            lambda host: host.runs(flow=flow, status=status, parent=parent, limit=limit, before=before)
-        )
+        """List runs, newest first; with `parent`, the forks of that run.
+
+        With `needs_repair`, those that workers leave alone because they are damaged.
+        """
+        wanted: dict[str, Any] = {"status": status, "parent": parent, "needs_repair": needs_repair}
+        return self._lanes.call(lambda host: host.runs(flow=flow, limit=limit, before=before, **wanted))
 
     def info(self, run_id: str) -> RunInfo:
         """Return one run's line."""

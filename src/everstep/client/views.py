@@ -20,6 +20,7 @@ from everstep.graph.plan import Plan
 from everstep.model.compat import Compat as Compat
 from everstep.model.compat import Compatibility as Compatibility
 from everstep.model.enums import Status, Trigger
+from everstep.model.fleet import Driven, WorkerRow
 from everstep.model.records import (
     Counters,
     ErrorInfo,
@@ -307,6 +308,33 @@ class RunInfo:
 
     def __repr__(self) -> str:
         return f"<run {self.run_id} of {self.flow}: {self.status.value}>"
+
+
+class WorkerInfo:
+    """One worker that is alive."""
+
+    def __init__(self, row: WorkerRow) -> None:
+        self.id = row.worker_id
+        self.host = row.host
+        """The name of its machine."""
+        self.pid = row.pid
+        self.flows = list(row.flows)
+        self.concurrency = row.concurrency
+        """How many runs it drives at once at most."""
+        self.driving = row.driving
+        """How many it drives."""
+        self.longest: list[Driven] = list(row.longest)
+        """Those that it has driven for the longest, at most a hundred: `run_id`, `flow_id`, `since`."""
+        self.started_at: datetime = row.started_at
+        self.seen_at: datetime = row.seen_at or row.started_at
+        """When it last reported itself, by the store's clock."""
+        self.is_stopping = row.is_stopping
+        """It claims nothing more."""
+        self.is_slowed = row.is_slowed
+        """It claims less than it could, as the store is slow."""
+
+    def __repr__(self) -> str:
+        return f"<worker {self.pid} on {self.host}: {self.driving} of {self.concurrency}>"
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,9 @@ class Ids(Protocol):
 
 
 class Processes(Protocol):
+    def here(self) -> tuple[str, int]:
+        """Return the name of this machine and the pid of this process, as a person would look for them."""
+
     def me(self) -> Process | None:
         """Identify this process, or none where the system cannot tell."""
 

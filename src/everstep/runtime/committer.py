@@ -26,6 +26,9 @@ class Committer:
         self._is_scheduled = False
         self._writer: ThreadPoolExecutor | None = None
         self._latency = 0.0
+        self._queued_at = 0.0
+        self.lag = 0.0
+        """Seconds from handing a commit over until it is durable, on average; of lone runs, until written."""
         self._count = 0
         self.drives = 0
         """How many runs are being driven."""
@@ -51,12 +54,16 @@ class Committer:
         before = self._clock.monotonic()
         verdicts = self._blocking.put_blocking(commits)
         self._latency += 0.3 * (self._clock.monotonic() - before - self._latency)
+        if not self._is_writing:
+            self.lag = self._latency
         return verdicts
 
     async def put(self, commit: Commit) -> Verdict:
         """Commit together with whatever else is ready by the time the store is free."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[Verdict] = loop.create_future()
+        if not self._queue:
+            self._queued_at = self._clock.monotonic()
         self._queue.append((commit, done))
         if not self._is_writing and not self._is_scheduled:
             # One turn of the loop later every run that was about to commit has queued up too.
@@ -69,17 +76,18 @@ class Committer:
         if self._is_writing or not self._queue:
             return
         batch, self._queue = self._queue, []
+        since = self._queued_at
         if self._blocking is None:
             self._is_writing = True
             task = loop.create_task(self._put_async([c for c, _ in batch]))
-            task.add_done_callback(lambda t: self._answer(loop, batch, _outcome(t)))
+            task.add_done_callback(lambda t: self._answer(loop, batch, _outcome(t), since))
         elif len(batch) >= self.drives and not self.tasks and self._latency <= SLOW:
-            self._answer(loop, batch, self._attempt(batch))
+            self._answer(loop, batch, self._attempt(batch), since)
         else:
             self._is_writing = True
             if self._writer is None:
                 self._writer = ThreadPoolExecutor(1, thread_name_prefix="everstep-writer")
-            self._writer.submit(self._write_there, loop, batch)
+            self._writer.submit(self._write_there, loop, batch, since)
 
     async def _put_async(self, commits: list[Commit]) -> list[Verdict]:
         return await self._store.put(commits)
@@ -93,18 +101,23 @@ class Committer:
             return error
 
     def _write_there(
-        self, loop: asyncio.AbstractEventLoop, batch: list[tuple[Commit, asyncio.Future[Verdict]]]
+        self,
+        loop: asyncio.AbstractEventLoop,
+        batch: list[tuple[Commit, asyncio.Future[Verdict]]],
+        since: float,
     ) -> None:
         outcome = self._attempt(batch)
-        loop.call_soon_threadsafe(self._answer, loop, batch, outcome)
+        loop.call_soon_threadsafe(self._answer, loop, batch, outcome, since)
 
     def _answer(
         self,
         loop: asyncio.AbstractEventLoop,
         batch: Sequence[tuple[Commit, asyncio.Future[Verdict]]],
         outcome: list[Verdict] | BaseException,
+        since: float,
     ) -> None:
         self._is_writing = False
+        self.lag += 0.3 * (self._clock.monotonic() - since - self.lag)
         for k, (_, done) in enumerate(batch):
             if done.done():
                 continue

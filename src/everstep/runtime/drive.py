@@ -289,6 +289,7 @@ class Drive:
     async def _keep_finished(self) -> None:
         """Write what has finished before an interrupted process lets go of the run, if the store lets us."""
         await self._beside.stop()
+        self._journal.endures = False  # whoever interrupts does not wait for the store
         try:
             await self._take_in()
             if self._journal.steps:

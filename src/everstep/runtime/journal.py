@@ -30,6 +30,7 @@ from everstep.runtime.outbox import Outbox
 from everstep.runtime.patience import patiently
 from everstep.runtime.services import Services
 from everstep.runtime.values import Slot, ValueSpace
+from everstep.runtime.weather import enduringly
 
 KEYFRAME_BYTES = 64 * 1024
 _NODE_COST = 64
@@ -106,6 +107,8 @@ class Journal:
         self._oldest = 0.0
         self._is_timed = durability.interval is not None or durability.flush is not Flush.EVERY_STEP
         self.writes = durability.mode is not Mode.OFF
+        self.endures = False
+        """True if a commit is put again for as long as the store is out of reach."""
         self.outbox: Outbox | None = None
         """Where commits wait if the store cannot take them, for a flow that bears that."""
         if self.writes and durability.on_store_failure == "best_effort":
@@ -393,6 +396,9 @@ class Journal:
         """
         if self.outbox is not None:
             return await self.outbox.deliver(commit, lambda: self._try(commit))
+        if self.endures:
+            services = self._services
+            return await enduringly(services.clock, services.ids, services.weather, lambda: self._try(commit))
         return await patiently(self._services.clock, lambda: self._try(commit))
 
     async def _try(self, commit: Commit) -> Verdict:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
 from typing import Any, Protocol, TypeVar
@@ -48,6 +48,13 @@ class _Held:
         return self.drive is None and all(thread.done() for thread in self.threads)
 
 
+class _Beat:
+    def __init__(self, every: float, work: Callable[[], None], now: float) -> None:
+        self.every = every
+        self.work = work
+        self.due = now + every
+
+
 class LeaseKeeper:
     """Renews every lease at half its time, and stops the drive of one that is lost."""
 
@@ -57,6 +64,8 @@ class LeaseKeeper:
         self._held: dict[str, _Held] = {}
         self.left_behind: dict[str, int] = {}
         """Epochs of leases that could not be given back: nobody drives those runs any more."""
+        self._beats: list[_Beat] = []
+        self._is_troubled = False
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._wakes_at = 0.0
@@ -69,12 +78,29 @@ class LeaseKeeper:
             held = self._held[lease.run_id] = _Held(
                 lease, ttl, drive, self._clock.monotonic(), outlives_store=outlives_store
             )
-            if self._thread is None:
-                self._loop = asyncio.get_running_loop()
-                self._thread = threading.Thread(target=self._work, name="everstep-leases", daemon=True)
-                self._thread.start()
-            elif held.due < self._wakes_at:
-                self._changed.notify()
+            self._awake(held.due)
+
+    def _awake(self, due: float) -> None:
+        if self._thread is None:
+            self._loop = asyncio.get_running_loop()
+            self._thread = threading.Thread(target=self._work, name="everstep-leases", daemon=True)
+            self._thread.start()
+        elif due < self._wakes_at:
+            self._changed.notify()
+
+    def beat(self, every: float, work: Callable[[], None]) -> Callable[[], None]:
+        """Do something every so many seconds on this thread; returns what ends that."""
+        with self._changed:
+            beat = _Beat(every, work, self._clock.monotonic())
+            self._beats.append(beat)
+            self._awake(beat.due)
+
+        def end() -> None:
+            with self._changed:
+                if beat in self._beats:
+                    self._beats.remove(beat)
+
+        return end
 
     def drop(self, run_id: str) -> None:
         """Stop renewing."""
@@ -126,15 +152,20 @@ class LeaseKeeper:
                 now = self._clock.monotonic()
                 over = [h for h in self._held.values() if h.is_over]
                 due = [h for h in self._held.values() if h.due <= now and h not in over]
-                if not due and not over:
+                beats = [b for b in self._beats if b.due <= now]
+                if not due and not over and not beats:
                     # To be woken for every run would cost each of them a switch, so it looks by itself.
-                    self._wakes_at = min((h.due for h in self._held.values()), default=now + IDLE)
+                    moments = [h.due for h in self._held.values()] + [b.due for b in self._beats]
+                    self._wakes_at = min(moments, default=now + IDLE)
                     self._changed.wait(self._wakes_at - now)
                     continue
             for held in over:
                 self._give_back(held)
             for held in due:
                 self._renew(held)
+            for beat in beats:
+                beat.due = now + beat.every
+                beat.work()
 
     def _give_back(self, held: _Held) -> None:
         self.drop(held.lease.run_id)
@@ -154,10 +185,13 @@ class LeaseKeeper:
             outcome = self._ask(held)
         except EverstepError as error:
             held.due = self._clock.monotonic() + min(span / 10, 5.0)
-            log.warning("the lease of run %r could not be renewed: %s", held.lease.run_id, error)
+            if not self._is_troubled:
+                self._is_troubled = True
+                log.warning("the lease of run %r could not be renewed: %s", held.lease.run_id, error)
             if self._clock.monotonic() - held.renewed > span and not held.outlives_store:
                 self._stop(held, LeaseLost(f"the lease of run {held.lease.run_id!r} ran out: {error}"))
             return
+        self._is_troubled = False
         if isinstance(outcome, Lease):
             held.lease, held.renewed, held.due = outcome, started, started + span / 2
         elif outcome is Verdict.SIGNALLED:

@@ -153,9 +153,9 @@ class Runs:
         return await stay(self._services, self, outcome, flow) if wait else outcome
 
     async def drive_claimed(self, row: RunRow, lease: Lease, flow: Flow) -> Outcome:
-        """Continue a run that was claimed already, as a worker does."""
+        """Continue a run that was claimed already, as a worker does: what has finished outlasts an outage."""
         async with self._services.turn():
-            return await self._take_up(row, lease, flow)
+            return await self._take_up(row, lease, flow, endures=True)
 
     async def _resume(
         self, run_id: str, flow: Flow, start: str | None, *, is_patient: bool, reopens: bool
@@ -312,7 +312,9 @@ class Runs:
             return await self.recorded(row)
         return await self._take_up(row, lease, flow, start)
 
-    async def _take_up(self, row: RunRow, lease: Lease, flow: Flow, start: str | None = None) -> Outcome:
+    async def _take_up(
+        self, row: RunRow, lease: Lease, flow: Flow, start: str | None = None, *, endures: bool = False
+    ) -> Outcome:
         try:
             if row.signal is not None and is_other(row, flow):
                 await self._end_cancelled(row, lease)  # it would not be taken over to this flow any more
@@ -323,6 +325,7 @@ class Runs:
                 folded = await self.rehydrate(row, flow.plan, flow.durability)
                 journal = await self._journal_of(row, folded, flow.plan, flow.durability, lease)
                 state, space = folded.state, folded.space
+            journal.endures = endures
             if row.signal is Signal.CANCEL:
                 return await self._call_off(journal, state, space)
             resumed = self._resumed(journal, state, lease)

@@ -25,6 +25,7 @@ from everstep.runtime.notifiers import Notifiers
 from everstep.runtime.scheduling import Schedulers
 from everstep.runtime.spool import Spool
 from everstep.runtime.tokens import Tokens
+from everstep.runtime.weather import Weather
 
 
 class Cleared(NamedTuple):
@@ -66,6 +67,8 @@ class Services:
         self.blobs = blobs
         self.clock = clock
         self.ids = ids
+        self.weather = Weather(clock)
+        """Whether the store answers, as workers and the runs they drive find it."""
         self.processes = processes
         self.values = values
         self.listener = listener

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import socket
 import time
 import weakref
 from datetime import UTC, datetime
@@ -71,6 +72,9 @@ def _forget(ids: SystemIds | None) -> None:
 
 class ProcFs:
     """Processes as Linux shows them; elsewhere it knows nothing, and leases are waited out."""
+
+    def here(self) -> tuple[str, int]:
+        return socket.gethostname(), os.getpid()
 
     def me(self) -> Process | None:
         return _identify(os.getpid())

@@ -7,7 +7,6 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from functools import partial
 
 import msgspec
 
@@ -17,19 +16,23 @@ from everstep.errors import (
     FlowChanged,
     LeaseConflict,
     RunAbandoned,
+    StateCorrupted,
     StoreError,
     TaskGone,
 )
 from everstep.graph.flow import Flow
 from everstep.model.enums import Status
+from everstep.model.fleet import Driven, Quota, WorkerRow
 from everstep.model.leases import Lease
-from everstep.ports.store import RunFilter, RunRow, WaitFilter
+from everstep.ports.store import RunRow, WaitFilter
 from everstep.runtime.announce import announce
 from everstep.runtime.outbox import drain_all
-from everstep.runtime.patience import patiently
 from everstep.runtime.preflight import preflight
+from everstep.runtime.presence import Presence
 from everstep.runtime.runs import Runs
 from everstep.runtime.services import Services
+from everstep.runtime.takeover import Takeover
+from everstep.runtime.weather import Pressure, pause
 
 FlowKey = tuple[str, str]
 """The name and the hash of a flow: two flows may be built alike and do different things."""
@@ -42,7 +45,10 @@ SWEEP = 60.0
 """Seconds between two looks for waits that nobody was told of, and for runs whose owners died."""
 REST = (1.0, 300.0)
 """The shortest and the longest pause before a run that cannot be driven is tried again, in seconds."""
-_PAGE = 1000
+PATIENCE = 5
+"""How often a worker that is to end when nothing is due asks a store that does not answer."""
+SHOWN = 100
+"""Of the runs that it drives, a worker names so many."""
 GRACE = 30.0
 """Seconds that runs under way have to end or halt when the worker is stopped."""
 
@@ -57,6 +63,17 @@ class Stats(msgspec.Struct):
     cancelled: int = 0
     handed_back: int = 0
     """Runs that it let go of before they ended or halted: stopped, taken over, or not drivable here."""
+    set_aside: int = 0
+    """Runs that were found damaged; workers leave them alone until somebody resumes them."""
+
+
+class _Driving:
+    """A run under way."""
+
+    def __init__(self, task: asyncio.Task[None], flow: str, since: datetime) -> None:
+        self.task = task
+        self.flow = flow
+        self.since = since
 
 
 class Worker:
@@ -88,10 +105,14 @@ class Worker:
                 fix="Use a store such as sqlite:///runs.db, or drive its runs with host.run.",
             )
         self._limits = _limits(self._flows.values(), per_flow or {}, concurrency)
+        self._quotas = {
+            flow.name: Quota(running=flow.max_running, per_group=flow.max_per_group)
+            for flow in self._flows.values()
+            if flow.max_running is not None or flow.max_per_group is not None
+        }
         self._concurrency = concurrency
         self._grace = grace
-        self._driving: dict[str, tuple[asyncio.Task[None], str]] = {}
-        """Runs under way: their task, and their flow."""
+        self._driving: dict[str, _Driving] = {}
         self._unfit: dict[str, tuple[float, float]] = {}
         """Runs that cannot be driven here: until when they are left alone, and how long the last rest was."""
         self._refused: set[str] = set()
@@ -103,6 +124,34 @@ class Worker:
         self._seen = 0
         """When it last looked for work, and what the store's changes were then."""
         self.stats = Stats()
+        clock, committer = services.clock, services.committer
+        self._weather = services.weather
+        self._failures = 0
+        """How often in a row the store did not say what is due."""
+        self._pressure = Pressure(clock, concurrency, lambda: committer.lag)
+        self._takeover = Takeover(services, runs.keeper)
+        self._presence = Presence(services, runs.keeper, self.describe)
+        self._id, self._started_at = services.ids.new_id(), clock.now()
+
+    def describe(self) -> WorkerRow:
+        """Say what this worker is and does. May be called from any thread."""
+        host, pid = self._services.processes.here()
+        driving = sorted(self._driving.items(), key=lambda item: item[1].since)
+        return WorkerRow(
+            worker_id=self._id,
+            host=host,
+            pid=pid,
+            flows=tuple(sorted(self._limits)),
+            concurrency=self._concurrency,
+            started_at=self._started_at,
+            driving=len(driving),
+            longest=tuple(
+                Driven(run_id=run_id, flow_id=it.flow, since=it.since) for run_id, it in driving[:SHOWN]
+            ),
+            is_stopping=self._stopping.is_set(),
+            is_slowed=self._pressure.is_on,
+            process=self._services.processes.me(),
+        )
 
     def stop(self) -> None:
         """Claim nothing more; runs under way end, halt, or are handed back after a while."""
@@ -111,11 +160,14 @@ class Worker:
 
     async def run(self, *, until_idle: bool = False) -> Stats:
         """Work until stopped, or until nothing is due and nothing runs."""
-        swept = 0.0
+        swept, outages = 0.0, self._weather.outages
         sweeping: asyncio.Task[None] | None = None
+        await self._presence.begin()
         try:
             while not self._stopping.is_set():
                 now = self._services.clock.monotonic()
+                if self._weather.outages > outages:  # what could not be given back meanwhile is found at once
+                    outages, swept = self._weather.outages, now - SWEEP
                 if sweeping is None or (sweeping.done() and now - swept >= SWEEP):
                     swept, sweeping = now, asyncio.ensure_future(self._sweep())
                     await self._drain()
@@ -123,53 +175,81 @@ class Worker:
                     await self._succeed()
                 self._ended.clear()  # before the claim: what it begins may end before the rest begins
                 await self._claim()
-                if until_idle and not self._driving:
+                if until_idle and not self._driving and not self._is_worth_asking():
                     await sweeping
                     break
                 await self._rest()
+            await self._presence.tell()
             await self._let_end(None if until_idle else self._grace)
         finally:
             if sweeping is not None:
                 sweeping.cancel()
             await self._hand_back()
+            await self._presence.end()
         return self.stats
+
+    def _is_worth_asking(self) -> bool:
+        """True while a store that did not answer is to be asked again; raises once that was often enough."""
+        if self._weather.error is not None and self._failures >= PATIENCE:
+            raise self._weather.error
+        return self._failures > 0
 
     async def _claim(self) -> None:
         """Claim as much as is due and there is room for, and begin to drive it."""
         may_be_more = True
         while may_be_more and not self._stopping.is_set():
-            self._looked_at, self._seen = self._services.clock.now(), self._services.store.changes()
+            self._looked_at, self._seen = self._services.clock.now(), self._changes()
+            self._pressure.adjust(len(self._driving))
             may_be_more = False
             for flows in self._groups():
                 room = self._room(flows)
                 claimed = await self._claim_of(flows, room)
                 if claimed is None:
+                    self._failures += 1
                     return
                 may_be_more = may_be_more or 0 < room == claimed
+                if room > 0:
+                    self._failures = 0
+                    self._weather.cleared()
             await asyncio.sleep(0)
 
     async def _claim_of(self, flows: list[FlowKey], room: int) -> int | None:
         """Claim up to so many runs of some flows; returns how many, or none if the store is in trouble."""
         if room <= 0 or self._stopping.is_set():
             return 0
-        claim = partial(
-            self._services.store.claim_due,
-            flows=flows,
-            new_owner=self._services.ids.new_id,
-            ttl=min(self._known[key].durability.lease_ttl for key in flows),
-            process=self._services.processes.me(),
-            limit=room,
-            # To claim a run would make stale what waits for it on this machine.
-            apart_from=[*self._driving, *self._resting(), *self._services.spool.runs()],
-        )
+        ttl, made = min(self._known[key].durability.lease_ttl for key in flows), list[str]()
+
+        def new_owner() -> str:
+            made.append(self._services.ids.new_id())
+            return made[-1]
+
         try:
-            claimed = await patiently(self._services.clock, claim)
+            for row, lease in await self._takeover.found(ttl):
+                self._begin(row, lease)
+            claimed = await self._services.store.claim_due(
+                flows=flows,
+                new_owner=new_owner,
+                ttl=ttl,
+                process=self._services.processes.me(),
+                limit=room,
+                # To claim a run would make stale what waits for it on this machine.
+                apart_from=[*self._driving, *self._resting(), *self._services.spool.runs()],
+                quotas=self._quotas,
+            )
         except StoreError as error:
-            log.warning("the store cannot say what is due: %s", error)
+            self._takeover.lost(made, ttl)
+            self._weather.broke("say what is due", error)
             return None
         for row, lease in claimed:
             self._begin(row, lease)
         return len(claimed)
+
+    def _changes(self) -> int:
+        try:
+            return self._services.store.changes()
+        except StoreError as error:
+            self._weather.broke("say whether anything changed", error)
+            return self._seen
 
     def _groups(self) -> list[list[FlowKey]]:
         """Return the flows that are claimed together: those without a limit of their own, and each other.
@@ -186,8 +266,8 @@ class Worker:
 
     def _room(self, flows: Iterable[FlowKey]) -> int:
         """Return how many more runs of these flows, of which each has the same limit, may be driven."""
-        room = self._concurrency - len(self._driving)
-        busy = Counter(name for _, name in self._driving.values())
+        room = min(self._concurrency, self._pressure.allowed) - len(self._driving)
+        busy = Counter(it.flow for it in self._driving.values())
         names = {name for name, _ in flows}
         return min(room, max(self._limits[name] - busy[name] for name in names))
 
@@ -209,7 +289,7 @@ class Worker:
         self.stats.claimed += 1
         flow = self._known[row.flow_id, row.flow_hash]
         task = asyncio.ensure_future(self._drive(row, lease, flow))
-        self._driving[row.run_id] = (task, flow.name)
+        self._driving[row.run_id] = _Driving(task, flow.name, self._services.clock.now())
 
     async def _drive(self, row: RunRow, lease: Lease, flow: Flow) -> None:
         stats = self.stats
@@ -227,6 +307,9 @@ class Worker:
         except (FlowChanged, TaskGone) as error:
             stats.handed_back += 1
             self._refuse(row.run_id, error)
+        except StateCorrupted as error:
+            stats.set_aside += 1
+            await self._set_aside(row.run_id, lease.epoch, error)
         except Exception as error:
             stats.handed_back += 1
             self._leave_alone(row.run_id, error)
@@ -247,6 +330,14 @@ class Worker:
             self._refused.add(run_id)
             log.error("run %r is left alone: %s", run_id, error)
 
+    async def _set_aside(self, run_id: str, epoch: int, error: StateCorrupted) -> None:
+        """Mark a damaged run, so that no worker takes it up again before somebody has looked at it."""
+        try:
+            await self._services.store.set_aside(run_id, epoch=epoch, reason=error.message)
+            log.error("run %r needs repair and is left alone until it is resumed: %s", run_id, error)
+        except StoreError:
+            self._leave_alone(run_id, error)
+
     def _leave_alone(self, run_id: str, error: Exception) -> None:
         """Try a run that cannot be driven again later, less and less often."""
         _, last = self._unfit.get(run_id, (0.0, 0.0))
@@ -257,8 +348,10 @@ class Worker:
 
     async def _rest(self) -> None:
         """Return when a run has ended, somebody wrote, a wait is due, or it is time to look again."""
-        services = self._services
-        clock = services.clock
+        clock = self._services.clock
+        if self._failures:
+            await self._wait(self._stopping, pause(self._failures, self._services.ids.chance()))
+            return
         due = await self._next_due()
         began = clock.monotonic()
         has_room = self._has_room()
@@ -269,23 +362,25 @@ class Worker:
             if has_room and left <= 0:
                 return
             tick = max(min(TICK, left), 0.001) if has_room else POLL
-            try:
-                # Not `wait_for`: it may swallow that the worker is cancelled in the moment it is stopped.
-                async with asyncio.timeout(tick):
-                    await self._ended.wait()
-            except TimeoutError:
-                pass
-            else:
+            if await self._wait(self._ended, tick) or (has_room and self._changes() != self._seen):
                 return
-            if has_room and services.store.changes() != self._seen:
-                return
+
+    async def _wait(self, event: asyncio.Event, seconds: float) -> bool:
+        """Wait for an event for so long; true if it came."""
+        try:
+            # Not `wait_for`: it may swallow that the worker is cancelled in the moment it is stopped.
+            async with asyncio.timeout(seconds):
+                await event.wait()
+        except TimeoutError:
+            return False
+        return True
 
     async def _next_due(self) -> datetime | None:
         # What was due when it looked, and was not claimed, is for others; to wake for it would never end.
         try:
             return await self._services.store.next_due(after=self._looked_at)
         except StoreError as error:
-            log.warning("the store cannot say what is due next: %s", error)
+            self._weather.broke("say what is due next", error)
             return None
 
     async def _sweep(self) -> None:
@@ -297,7 +392,7 @@ class Worker:
                     if row.is_forgotten(services.clock.now()):
                         await announce(services, row, None)
         except StoreError as error:
-            log.warning("the store cannot say what is untold: %s", error)
+            self._weather.broke("say of which waits nobody was told", error)
 
     async def _drain(self) -> None:
         """Bring what waits on this machine to the store, before a claim makes it stale."""
@@ -307,45 +402,17 @@ class Worker:
 
     async def _succeed(self) -> None:
         """Take up the runs whose owners died on this machine; their leases need not run out first."""
-        services, before = self._services, None
         try:
-            while not self._stopping.is_set():
-                wanted = RunFilter(status=Status.RUNNING, limit=_PAGE, before=before)
-                rows = await services.store.list(wanted)
-                for row in rows:
-                    await self._succeed_in(row)
-                if len(rows) < _PAGE:
-                    return
-                before = rows[-1].run_id
+            for row in await self._takeover.orphans():
+                key = (row.flow_id, row.flow_hash)
+                is_mine = key in self._known and row.run_id not in self._driving and self._room([key]) > 0
+                is_mine = is_mine and not self._services.spool.has(row.run_id)
+                if is_mine and not self._stopping.is_set():
+                    taken = await self._takeover.succeed(row, self._known[key].durability.lease_ttl)
+                    if taken is not None:
+                        self._begin(*taken)
         except StoreError as error:
-            log.warning("the store cannot say whose owners are dead: %s", error)
-
-    async def _succeed_in(self, row: RunRow) -> None:
-        services, held = self._services, row.lease
-        is_orphan = held is not None and held.process is not None and services.processes.is_gone(held.process)
-        if not is_orphan or row.run_id in self._driving or services.spool.has(row.run_id):
-            return
-        key = (row.flow_id, row.flow_hash)
-        if key not in self._known or self._room([key]) <= 0:
-            return
-        assert held is not None
-        claim = partial(
-            services.store.lease,
-            row.run_id,
-            owner=services.ids.new_id(),
-            ttl=self._known[key].durability.lease_ttl,
-            process=services.processes.me(),
-            void_epoch=held.epoch,
-        )
-        try:
-            lease = await patiently(services.clock, claim)
-        except LeaseConflict:
-            return  # another worker was quicker
-        now = await services.store.run(row.run_id)
-        if now is None or now.status is not Status.RUNNING:
-            await services.store.release_lease(lease)
-        else:
-            self._begin(now, lease)
+            self._weather.broke("say whose owners are dead", error)
 
     async def _look_for_older(self) -> None:
         """Find the older versions of these flows that unfinished runs still go by.
@@ -356,19 +423,19 @@ class Worker:
             try:
                 older = await self._services.store.introduce(flow.name, flow.plan.hash, flow.plan.blueprint)
             except StoreError as error:
-                log.warning("the store cannot say what is older: %s", error)
+                self._weather.broke("say which flows are older", error)
                 return
             keys = [(flow.name, found) for found in older]
             self._others |= {key: flow for key in keys if key not in self._flows}
 
     async def _let_end(self, seconds: float | None) -> None:
-        tasks = [task for task, _ in self._driving.values()]
+        tasks = [it.task for it in self._driving.values()]
         if tasks:
             await asyncio.wait(tasks, timeout=seconds)
 
     async def _hand_back(self) -> None:
         """Stop what still runs: what has finished is kept, and the leases are given back."""
-        tasks = [task for task, _ in self._driving.values()]
+        tasks = [it.task for it in self._driving.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -197,6 +197,9 @@ SELECT flow_id, run_group FROM runs WHERE status <> 'running' AND expires_at > ?
 UPDATE runs SET needs_repair = ?3, owner = NULL, expires_at = NULL, process = NULL
 WHERE run_id = ?1 AND epoch = ?2 AND status IN ('running', 'halted');
 
+-- name: spoil
+UPDATE runs SET needs_repair = ?2 WHERE run_id = ?1;
+
 -- name: claim
 UPDATE runs SET epoch = ?2, owner = ?3, expires_at = ?4, process = ?5, takeovers = ?6, claimed_sequence = ?7,
                 needs_repair = NULL

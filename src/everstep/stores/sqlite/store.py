@@ -13,7 +13,7 @@ import msgspec
 
 from everstep.codec.records import digest_of
 from everstep.engine import leases
-from everstep.errors import RunNotFound
+from everstep.errors import RunNotFound, StateCorrupted
 from everstep.model.enums import Status
 from everstep.model.fleet import Quota, WorkerRow
 from everstep.model.leases import Lease, Process
@@ -334,7 +334,11 @@ class SqliteStore:
             now = self._clock.now()
             claimed: Claims = []
             for run_id in self._due.choose(now, flows, apart_from, limit, quotas or {}):
-                claimed.append(self._claim(run_id, new_owner(), now, ttl, process))
+                try:
+                    claimed.append(self._claim(run_id, new_owner(), now, ttl, process))
+                except StateCorrupted as error:  # one altered row keeps no others from being driven
+                    self._db.execute(self._sql["spoil"], (run_id, error.message))
+                    continue
                 self._waits.settle_due(run_id, now)
             return claimed
 
