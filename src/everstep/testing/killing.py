@@ -44,6 +44,7 @@ from everstep.ports.store import (
     WaitFilter,
 )
 from everstep.registry import Opened
+from everstep.runtime.spool import Spool
 
 
 class Points(Protocol):
@@ -354,3 +355,19 @@ class KillingBlobs:
 
     def get_checkpoint_blob(self, ref: ArtifactRef) -> bytes:
         return self._blobs.get_checkpoint_blob(ref)
+
+
+class KillingSpool(Spool):
+    """A spool whose every write is surrounded by points: `Host(..., spool=KillingSpool(folder, killer))`."""
+
+    def __init__(self, folder: Path, killer: Points) -> None:
+        super().__init__(folder)
+        self._killer = killer
+
+    def add(self, commit: Commit) -> None:
+        with self._killer.write("spool"):
+            super().add(commit)
+
+    def drop(self, run_id: str, checkpoint_ids: Collection[str]) -> None:
+        with self._killer.write("unspool"):
+            super().drop(run_id, checkpoint_ids)
