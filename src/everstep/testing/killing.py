@@ -331,8 +331,12 @@ class BlockingKillingStore(KillingStore):
         if getattr(self._killer, "_is_over", False):
             # A thread that outlives a crash in this process: a dead one renews nothing.
             return [Verdict.FENCED for _ in leases]
-        with self._killer.write("renew"):
-            return self._blocking.renew_blocking(leases, ttl)
+        try:
+            with self._killer.write("renew"):
+                return self._blocking.renew_blocking(leases, ttl)
+        except Crashed as crashed:
+            # It is the drive that is to crash, at its next write, and not the thread that keeps its lease.
+            raise StoreUnavailable(f"the process died: {crashed}.") from crashed
 
     def release_blocking(self, lease: Lease) -> None:
         with self._killer.write("release_lease"):
