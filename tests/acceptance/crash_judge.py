@@ -24,7 +24,7 @@ def judge(name: str, cases: list[Case]) -> None:
     for case in cases[1:]:
         where = f"{name}, killed " + ", then ".join(life["at"] for life in case[:-1])
         judge_deaths(case, where)
-        judge_end(case[-1], whole, where)
+        judge_end(case[-1], whole, where, stops=scenario.stops)
         judge_keys(case, where)
         for before, after in pairwise(case):
             judge_resume(scenario, before, after, where)
@@ -38,9 +38,11 @@ def judge_deaths(case: Case, where: str) -> None:
         assert life["at"] in [line["point"] for line in life["trace"]], where
 
 
-def judge_end(last: Life, whole: Life, where: str) -> None:
+def judge_end(last: Life, whole: Life, where: str, *, stops: bool = False) -> None:
     """The run ends as if nothing had happened, once, and nobody holds it."""
     assert last["exit"] == 0, f"{where}: {last['error']}"
+    if stops:
+        last, whole = asked_once(last), asked_once(whole)
     for field in ("status", "result", "states", "waits"):
         assert last[field] == whole[field], f"{where}: another {field}"
     assert last["again"] == whole["result"], f"{where}: the recorded result is another"
@@ -49,6 +51,20 @@ def judge_end(last: Life, whole: Life, where: str) -> None:
     for chain in last["chains"]:
         assert [c["sequence"] for c in chain] == list(range(1, len(chain) + 1)), where
     assert ended_steps(last["chains"]) == ended_steps(whole["chains"]), f"{where}: other steps"
+
+
+def asked_once(life: Life) -> Life:
+    """Return a life as if its operator had been asked once about each effect."""
+    chains = [
+        [
+            {**checkpoint, "steps": [s for s in checkpoint["steps"] if s[2] not in ("halted", "retrying")]}
+            for checkpoint in chain
+        ]
+        for chain in life["chains"]
+    ]
+    waits = sorted(map(list, {tuple(wait) for wait in life["waits"]}))
+    states = [{k: v for k, v in state.items() if not k.startswith("@wait")} for state in life["states"]]
+    return {**life, "chains": chains, "waits": waits, "states": states}
 
 
 def judge_keys(case: Case, where: str) -> None:

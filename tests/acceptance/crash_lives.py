@@ -26,7 +26,7 @@ from everstep.errors import RunNotFound
 from everstep.registry import open_store
 from everstep.runtime import waiting
 from everstep.runtime.system import SystemClock
-from everstep.testing.killing import Killer, die, killing, lose_reply, read_trace
+from everstep.testing.killing import Killer, KillingSpool, die, killing, lose_reply, read_trace
 from tests.acceptance.crash_changed_flows import CHANGED
 from tests.acceptance.crash_dynamic_flows import DYNAMIC
 from tests.acceptance.crash_flows import PLAIN
@@ -34,14 +34,16 @@ from tests.acceptance.crash_fork_flows import FORKED
 from tests.acceptance.crash_group_flows import GROUPED
 from tests.acceptance.crash_map_flows import MAPPED
 from tests.acceptance.crash_nested_flows import NESTED
+from tests.acceptance.crash_outage_flows import CUT_OFF, MORE_CUT_OFF, Line
 from tests.acceptance.crash_scenarios import RUN, Bodies, Facts
 from tests.acceptance.crash_stream_flows import STREAMING, chunk_path
+from tests.acceptance.crash_unknown_flows import MORE_UNKNOWN, UNKNOWN
 from tests.acceptance.crash_wait_flows import MORE_WAITING, WAITING
 
 SCENARIOS = {**PLAIN, **NESTED, **MAPPED, **GROUPED, **DYNAMIC, **FORKED, **WAITING, **CHANGED}
-SCENARIOS |= STREAMING
+SCENARIOS |= {**STREAMING, **UNKNOWN, **CUT_OFF}
 if os.environ.get("EVERSTEP_SOAK") == "1":
-    SCENARIOS |= MORE_WAITING
+    SCENARIOS |= {**MORE_WAITING, **MORE_UNKNOWN, **MORE_CUT_OFF}
 CHANCE = re.compile(r"datetime\.datetime\([^()]*\)|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 """Times and fresh ids, which are others in every life."""
 
@@ -57,17 +59,21 @@ def live(name: str, folder: Path, killer: Killer, *, is_first_life: bool) -> Fac
     """Run or resume the scenario in this process and tell how it ended."""
     flush.MAX_LAG = timedelta(hours=1)  # a machine that is slow for a second writes no more than another
     scenario = SCENARIOS[name]
-    flow = scenario.flow(name, Bodies(killer, is_first_life=is_first_life))
+    flow = scenario.flow(name, Bodies(killer, is_first_life=is_first_life, folder=folder))
     clock = Hurry()
-    store = killing(open_store(f"sqlite:///{folder}/runs.db", clock), by=killer)
+    line = Line(folder)
+    line.mend()
+    store = killing(line.to(open_store(f"sqlite:///{folder}/runs.db", clock)), by=killer)
+    spool = KillingSpool(folder / "spool", killer)
     waiting.LOOK = 3600.0  # how often a slow machine looks for answers by itself is chance
-    with Host(store, clock=clock, notifiers={"nobody": lambda notice: None}) as host:
-        (folder / "recorded.json").write_text(json.dumps([chain_of(host, run) for run in scenario.runs]))
+    with Host(store, clock=clock, notifiers={"nobody": lambda notice: None}, spool=spool) as host:
+        recorded_before = [chain_of(host, run, spooled=True) for run in scenario.runs]
+        (folder / "recorded.json").write_text(json.dumps(recorded_before))
         result = scenario.program(host, flow, scenario.inputs)
         given = scenario.inputs if result.run_id == RUN else None
         # A flow of its own: a loser's thread that nobody waits for may begin or end as late as now.
         unused = Killer()
-        recorded = scenario.flow(name, Bodies(unused, is_first_life=False))
+        recorded = scenario.flow(name, Bodies(unused, is_first_life=False, folder=folder))
         again = host.run(recorded, given, run_id=result.run_id)
         return {
             "status": result.status,
@@ -81,15 +87,17 @@ def live(name: str, folder: Path, killer: Killer, *, is_first_life: bool) -> Fac
         }
 
 
-def chain_of(host: Host, run: str) -> list[Facts]:
+def chain_of(host: Host, run: str, *, spooled: bool = False) -> list[Facts]:
     """Return the checkpoints of a run, each with its steps as (path, visit, status, attempts, key).
 
     The chunks that are kept of a stream are told of like steps.
 
-    A fork shares the finished steps of its parent, not the keys and the failures.
+    A fork shares the finished steps of its parent, not the keys and the failures. What is `spooled` counts
+    as recorded.
     """
     try:
         history, forked_at = host.history(run), host.info(run).forked_at or 0
+        history += host.spooled(run) if spooled else []
     except RunNotFound:
         return []
     where = "" if run == RUN else f"{run}:"
@@ -213,7 +221,8 @@ def matrix(name: str, folder: Path, *, deep: str) -> list[list[Facts]]:
 def lost_replies(name: str, folder: Path) -> list[list[Facts]]:
     """Lose the reply of every write, one at a time."""
     [whole] = lives("run", name, folder, None)
-    writes = [p for p in points_of(whole) if p.startswith("after") and "body" not in p]
+    own = ("body", "spool", "unspool")  # what no store replies to
+    writes = [p for p in points_of(whole) if p.startswith("after") and p.split()[1] not in own]
     return [[whole], *(lives("lost", name, folder, at) for at in writes)]
 
 

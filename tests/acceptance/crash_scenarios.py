@@ -7,6 +7,7 @@ import copy
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
 from everstep import Context, Durability, Flow, Host, Node, Retry, RunResult
@@ -24,9 +25,11 @@ Parts = Sequence[Node | Chain | Group] | Facts
 class Bodies:
     """What the nodes of these flows do besides their work: tell the killer where they are."""
 
-    def __init__(self, killer: Killer, *, is_first_life: bool) -> None:
+    def __init__(self, killer: Killer, *, is_first_life: bool, folder: Path) -> None:
         self.killer = killer
         self.is_first_life = is_first_life
+        self.folder = folder
+        """What the effects of nodes change, and outlives every process."""
         self._both = threading.Barrier(2)
 
     def __call__(self, path: str, ctx: Context | None = None) -> AbstractContextManager[None]:
@@ -75,7 +78,8 @@ class Scenario:
     """A flow, what it is given, and how it is run.
 
     `atomic` are the names of its atomic flows, whose bodies run again until the flow's own step is recorded.
-    `runs` are all the runs that the program makes; if it reopens failed ones, failed steps run again.
+    `runs` are all the runs that the program makes; if it reopens failed ones, failed steps run again. If it
+    `stops` for an operator whenever a process died in an effect, it does so more often the more it is killed.
     """
 
     def __init__(
@@ -88,6 +92,7 @@ class Scenario:
         atomic: tuple[str, ...] = (),
         runs: tuple[str, ...] = (RUN,),
         reopens: bool = False,
+        stops: bool = False,
         **options: Any,
     ) -> None:
         self._parts = parts
@@ -97,6 +102,7 @@ class Scenario:
         self.atomic = atomic
         self.runs = runs
         self.reopens = reopens
+        self.stops = stops
         self._options = options
 
     @property

@@ -26,7 +26,7 @@ TWICE = (
 )
 DEEP = {"small": "every"} | dict.fromkeys(TWICE, "middle")
 WRITES = ("put", "blob", "lease", "renew", "release_lease", "signal")
-KINDS = {*WRITES, "settle", "fire", "change_wait", "claim_due", "introduce"}
+KINDS = {*WRITES, "settle", "fire", "change_wait", "claim_due", "introduce", "spool", "unspool"}
 
 
 def report(work: str, name: str, folder: Path, *options: str) -> list[Case]:
@@ -162,7 +162,24 @@ def halt_twice(cases: list[Case]) -> None:
     next(c for c in chain if any(s[2] == "halted" for s in c["steps"]))["steps"] *= 2
 
 
+def run_a_spooled_step_again(cases: list[Case]) -> None:
+    begin_again(case_at(cases, "after spool 2"), "third")
+
+
+def make_an_effect_twice(cases: list[Case]) -> None:
+    letter = case_at(cases, "after body charge 2")[1]["result"]["letter"]
+    assert letter == "['found 1', 1]"
+    case_at(cases, "after body charge 2")[1]["result"]["letter"] = "['found 1', 2]"
+
+
+def make_what_was_settled(cases: list[Case]) -> None:
+    begin_again(case_at(cases, "after put 6"), "send")
+
+
 LIES: dict[str, list[Lie]] = {
+    "cut-off": [run_a_spooled_step_again],
+    "probed": [make_an_effect_twice],
+    "settled-as-done": [make_what_was_settled],
     "waits": [settle_a_wait_otherwise, open_a_wait_twice, halt_twice],
     "retry": [
         *(leave_a_point_out, let_it_live, change_the_result, change_the_state, change_a_key),
@@ -199,7 +216,7 @@ def test_a_run_killed_at_any_point_ends_as_if_it_had_not_been(name: str, tmp_pat
 def test_no_kind_of_write_is_left_out(tmp_path: Path) -> None:
     """Each scenario is killed at all of its writes; together they make every write that the runtime knows."""
     kinds = set()
-    for name in ("large", "interrupted", "cancelled", "renewed", "worked", "notified"):
+    for name in ("large", "interrupted", "cancelled", "renewed", "worked", "notified", "cut-off"):
         (tmp_path / name).mkdir()
         [[whole]] = report("whole", name, tmp_path / name)
         kinds |= {p.split()[1] for p in points_of(whole) if " body " not in p}
@@ -251,6 +268,14 @@ def test_the_changed_flow_goes_over_inside_an_inner_flow(tmp_path: Path) -> None
     assert whole["result"]["receipt"] == "[17, 3]"
 
 
+def test_effects_are_made_once_and_asked_about_or_settled(tmp_path: Path) -> None:
+    asked = recorded("settled-as-done", tmp_path / "done")
+    assert {("send", "running"), ("send", "halted"), ("send", "completed")} <= asked
+    rerun = recorded("settled-by-rerun", tmp_path / "rerun")
+    assert {("send", "halted"), ("send", "retrying"), ("send", "completed")} <= rerun
+    assert {("charge", "running"), ("charge", "retrying")} <= recorded("probed", tmp_path / "probed")
+
+
 def test_items_of_a_map_overlap(tmp_path: Path) -> None:
     [[whole]] = report("whole", "map", tmp_path)
     points = points_of(whole)
@@ -270,7 +295,7 @@ def test_a_write_whose_reply_was_lost_is_not_taken_for_a_conflict(name: str, tmp
     for [life] in cases:
         where = f"{name}, reply lost {life['at']}"
         assert life["at"] in points_of(life), where
-        judge_end(life, whole, where)
+        judge_end(life, whole, where, stops=SCENARIOS[name].stops)
         judge_keys([life], where)
 
 

@@ -11,7 +11,7 @@ import pytest
 from everstep import Flow, Host, migrate, node, wait
 from everstep.engine import verdict
 from everstep.engine.keys import automatic_key
-from everstep.errors import BadRequest, FlowChanged, InputsDiffer
+from everstep.errors import BadRequest, FlowChanged, InputsDiffer, LeaseConflict
 from everstep.ports.store import Signal
 
 
@@ -405,3 +405,29 @@ def test_runs_that_stand_alike_are_judged_once(host: Host, monkeypatch: pytest.M
     assert len(judged) == 2
     changed.migrations = (migrate.rename_node("one", "first"),)
     assert {host.compat(f"r{x}", changed).verdict for x in range(10)} == {"continues"}
+
+
+@pytest.mark.parametrize("is_newer_first", [False, True])
+def test_two_versions_of_the_code_do_not_drive_a_run_at_once(host: Host, is_newer_first: bool) -> None:
+    refused: list[str] = []
+
+    def version(number: str) -> Flow:
+        other = "2" if number == "1" else "1"
+
+        def work(x: int) -> int:
+            for drive in (host.resume, host.migrate):
+                try:
+                    drive("r", version(other))
+                except LeaseConflict as conflict:
+                    refused.append(conflict.code)
+            return x
+
+        nodes = [node(name=f"work_{number}", output="y")(work)]
+        rules = [migrate.rename_node(f"work_{other}", f"work_{number}")]
+        return Flow("f", nodes, version=number, durability="strong", migrations=rules)
+
+    first = version("2" if is_newer_first else "1")
+    assert host.run(first, {"x": 1}, run_id="r")["y"] == 1
+    assert refused == [LeaseConflict.code] * 2
+    assert [c.trigger for c in host.history("r")] == ["admission", "completed"]
+    assert host.info("r").flow_version == first.version

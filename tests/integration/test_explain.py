@@ -9,6 +9,7 @@ import pytest
 
 from everstep import AsyncHost, Event, Flow, Host, Retry, node, wait
 from everstep.engine.keys import automatic_key
+from everstep.ports.store import Signal
 from everstep.testing.clock import ManualClock
 
 
@@ -124,3 +125,11 @@ def test_a_changed_flow_is_explained_as_it_would_go_on(host: Host) -> None:
     told = host.explain("r", changed)
     assert told.compat.verdict == "needs_migration" and told.compat.nodes == ("kept",)
     assert told.starts == ()
+
+
+def test_a_run_that_is_being_cancelled_only_ends(host: Host) -> None:
+    begun(host)
+    host._lanes.call(lambda opened: opened._services.store.signal("r", Signal.CANCEL))
+    told = host.explain("r", FLOW)
+    assert (told.is_cancelling, told.starts, told.pending, told.may_repeat) == (True, (), (), ())
+    assert host.resume("r", FLOW).status == "cancelled"

@@ -8,6 +8,7 @@ import apsw
 import pytest
 
 from everstep import Flow, Host, node
+from everstep.cli.compat import judged
 from everstep.errors import StateCorrupted
 
 
@@ -87,3 +88,20 @@ def test_a_worker_leaves_such_a_run_alone_and_drives_the_others(tmp_path: Path) 
             ("B", "completed", False),
             ("A", "running", False),
         ]
+
+
+def test_compat_tells_of_such_a_run_and_judges_the_others(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/runs.db"
+    with Host(url) as host:
+        host.start(FLOW, {"x": 1}, run_id="A")
+        host.start(FLOW, {"x": 1}, run_id="B")
+    alter(tmp_path / "runs.db", 0)
+    changed = Flow("f", [first, second], durability="strong")
+    with Host(url) as host:
+        told = {
+            run: compat
+            for (_, compat), runs in judged(host, changed, None, quiet=True).items()
+            for run in runs
+        }
+    assert (told["A"].verdict, told["B"].verdict) == ("continues", "refused")
+    assert told["B"].code == StateCorrupted.code and "'B'" in told["B"].reason

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +21,21 @@ class Flaky(BlockingKillingStore):
     """A real store that can be out of reach."""
 
     fails_with: StoreError | None = None
+    on_put: Callable[[Sequence[Commit]], None] | None = None
 
     def _reach(self) -> None:
         if self.fails_with is not None:
             raise self.fails_with
 
     async def put(self, commits: Sequence[Commit]) -> list[Verdict]:
+        if self.on_put is not None:
+            self.on_put(commits)
         self._reach()
         return await super().put(commits)
 
     def put_blocking(self, commits: Sequence[Commit]) -> list[Verdict]:
+        if self.on_put is not None:
+            self.on_put(commits)
         self._reach()
         return super().put_blocking(commits)
 
@@ -227,6 +232,24 @@ def test_a_wait_opened_while_the_store_was_away_can_be_answered_once_it_is_writt
         (asked,) = host.waits("A")
         host.answer(asked.id, {"approved": True})
         assert host.resume("A", flow)["ok"].approved
+
+
+def test_whoever_stays_with_a_run_stays_while_the_store_is_away(place: Place) -> None:
+    place.breaks = DOWN
+    flow = place.flow("best_effort", wait.timer("nap", duration="1h", payload="c"))
+    seen: list[int] = []
+
+    def look(commits: Sequence[Commit]) -> None:
+        seen.append(len(commits))
+        if len(seen) == 12:
+            place.store.fails_with = None
+
+    place.store.on_put = look
+    with place.host() as host:
+        result = host.run(flow, {"x": 1}, run_id="A", wait=True)
+        assert (result.status, result.spooled) == ("completed", 0)
+        assert result["nap"].payload == result["c"]
+    assert place.ran == ["first", "second", "third"]
 
 
 def test_a_run_that_cannot_be_accepted_is_not_begun(place: Place) -> None:

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 from everstep import END, Context, Done, Flow, Host, Retry, ifelse, node
 from everstep.cli.settle import settle
+from everstep.cli.waiting import how_to_answer
 from everstep.errors import AnswerInvalid, BadRequest, RunNotFound, WaitNotFound, WaitSettled
 from everstep.graph.node import Node
 
@@ -404,13 +405,17 @@ def test_an_operator_settles_it_at_the_shell(world: World, url: str, said: list[
     flow = flow_of(charge(world, on_unknown="stop"))
     die(world, url, flow, "before")
     with Host(url) as host:
-        host.resume("A", flow)
+        [asked] = host.resume("A", flow).waits
+        how = f"everstep settle A charge@1 --done JSON --store {url}"
+        assert how_to_answer(asked, url) == (how, "or --rerun")
     shell = CliRunner()
     wrong = shell.invoke(settle, ["A", "charge", "--store", url])
     assert wrong.exit_code != 0
     done = shell.invoke(settle, ["A", "charge", *said, "--store", url, "--json"])
     assert done.exit_code == 0, done.output
     assert json.loads(done.output)["status"] == "settled"
+    twice = shell.invoke(settle, ["A", "charge@1", *said, "--store", url])
+    assert isinstance(twice.exception, WaitSettled)
     with Host(url) as host:
         expected = "receipt-7" if said == ["--rerun"] else "receipt-x"
         assert host.resume("A", flow)["receipt"] == expected

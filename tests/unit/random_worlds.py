@@ -19,6 +19,8 @@ from tests.unit.random_flows import Built, Case, Log, number_in
 
 RUN = "run-1"
 LEASE = timedelta(seconds=30)
+TAG = "zz"
+"""What the names of a flow's next version end with."""
 
 
 class World:
@@ -75,7 +77,8 @@ class World:
 
 def answer_to(opened: WaitInfo) -> Any:
     """Return what this wait is answered with in every life."""
-    number = zlib.crc32(f"{opened.node} {opened.visit} {opened.context}".encode()) % 97
+    node = opened.node.replace(TAG, "")
+    number = zlib.crc32(f"{node} {opened.visit} {opened.context}".encode()) % 97
     return {"approved": bool(number % 2)} if opened.kind == "approval" else number
 
 

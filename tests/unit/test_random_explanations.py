@@ -10,13 +10,14 @@ from everstep.graph.plan import Plan
 from everstep.registry import Opened
 from everstep.stores.memory import MemoryStore
 from tests.unit.random_flows import Built, Case, Log, cases
-from tests.unit.random_worlds import RUN, World, around
+from tests.unit.random_worlds import RUN, TAG, World, around
 from tests.unit.test_random_flows import every_put, examples
-from tests.unit.test_random_migrations import RENAMEABLE, TAG, is_under_way, renames
+from tests.unit.test_random_migrations import RENAMEABLE, is_under_way, renames
+from tests.unit.test_random_waits import SOME_WAITING, WHIMS
 
 
-def check(world: World, built: Built, log: Log) -> tuple[int, int]:
-    """Resume, and compare with what was explained; returns how much was skipped and started."""
+def check(world: World, built: Built, log: Log) -> tuple[int, int, int]:
+    """Resume, and compare with what was explained; returns how much was skipped, started, waited for."""
     before = [record.body for record in world.data.runs[RUN].records]
     events: list[Event] = []
     store = MemoryStore(world.clock, world.data)
@@ -25,14 +26,19 @@ def check(world: World, built: Built, log: Log) -> tuple[int, int]:
         assert host.explain(RUN, built.flow) == told
         assert not events and not log.begun
         assert [record.body for record in world.data.runs[RUN].records] == before
-        assume(not told.waits)  # what an open wait comes to is up to others
         assert not told.missing and told.compat.verdict == "continues"
+        now = world.clock.now()
         host.resume(RUN, built.flow)
+        waits = {w.id: w.status.value for w in host.waits(RUN, status=None, limit=1000)}
     told_of = [e for e in events if e.kind == "step_started" and not is_flow(built.flow.plan, e.node or "")]
     started = [(e.node, e.visit, e.attempt) for e in told_of]
     planned = [(step.path, step.visit, step.attempt) for step in told.starts]
     assert started[: len(planned)] == planned
-    if not planned:
+    ripe = [w for w in told.waits if w.status == "settled" or (w.due_at is not None and w.due_at <= now)]
+    for wait in told.waits:
+        # An answer is taken in; what nobody has answered is waited for still, or was called off.
+        assert waits[wait.wait_id] == "closed" if wait in ripe else waits[wait.wait_id] != "settled"
+    if not planned and not told.waits:
         # Everything that is due pauses, or nothing is.
         assert not started or started[0] in [(p.path, p.visit, p.attempt) for p in told.pending]
     skipped = {(step.path, visit) for step in told.recorded for visit in range(1, step.visits + 1)}
@@ -43,7 +49,7 @@ def check(world: World, built: Built, log: Log) -> tuple[int, int]:
     for step in told.pending:
         if (step.path, step.visit) in visits:
             assert visits[step.path, step.visit] == step.attempt
-    return len(skipped), len(planned)
+    return len(skipped), len(planned), len(told.waits)
 
 
 def is_flow(plan: Plan, path: str) -> bool:
@@ -55,19 +61,19 @@ def is_flow(plan: Plan, path: str) -> bool:
 
 
 @examples(100)
-@given(case=cases(), at=st.integers(1, 25), keyframes=st.booleans())
-def test_a_resume_does_what_was_explained(case: Case, at: int, keyframes: bool) -> None:
-    world, log = World(case), Log()
+@given(case=cases(SOME_WAITING), at=st.integers(1, 25), whim=WHIMS, keyframes=st.booleans())
+def test_a_resume_does_what_was_explained(case: Case, at: int, whim: int, keyframes: bool) -> None:
+    world, log = World(case, whim), Log()
     with every_put(keyframes=keyframes):
         assume(world.live(at=at) is None and is_under_way(world))
-    skipped, planned = check(world, Built(case, log), log)
-    event(f"skipped {min(skipped, 5)}, started {min(planned, 3)}")
+    skipped, planned, waits = check(world, Built(case, log), log)
+    event(f"skipped {min(skipped, 5)}, started {min(planned, 3)}, {min(waits, 2)} waits")
 
 
 @examples(40)
-@given(case=cases(RENAMEABLE), at=st.integers(1, 25))
-def test_a_resume_with_another_version_does_what_was_explained(case: Case, at: int) -> None:
-    world, log = World(case), Log()
+@given(case=cases(RENAMEABLE), at=st.integers(1, 25), whim=WHIMS)
+def test_a_resume_with_another_version_does_what_was_explained(case: Case, at: int, whim: int) -> None:
+    world, log = World(case, whim), Log()
     assume(world.live(at=at) is None and is_under_way(world))
     built = Built(case, log, tag=TAG)
     built.flow.migrations = tuple(renames(Built(case).flow.plan, built.flow.plan))
@@ -75,10 +81,10 @@ def test_a_resume_with_another_version_does_what_was_explained(case: Case, at: i
 
 
 @examples(40)
-@given(case=cases(), broken=st.integers(0, 30))
-def test_a_resume_of_a_failed_run_does_what_was_explained(case: Case, broken: int) -> None:
+@given(case=cases(SOME_WAITING), broken=st.integers(0, 30), whim=WHIMS)
+def test_a_resume_of_a_failed_run_does_what_was_explained(case: Case, broken: int, whim: int) -> None:
     fragile = Built(case).fragile
-    world, log = World(case), Log()
+    world, log = World(case, whim), Log()
     failed = world.live(Log(broken=fragile[broken % len(fragile)]))
     assume(failed is not None and failed["status"] == "failed")
     check(world, Built(case, log), log)

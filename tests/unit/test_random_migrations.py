@@ -13,12 +13,12 @@ from everstep import Node, migrate
 from everstep.graph.plan import Plan
 from everstep.model.compat import Compatibility
 from everstep.testing.killing import Crashed, Killer, crash
-from tests.unit.random_flows import AWAKE, Built, Case, Log, cases
-from tests.unit.random_worlds import LEASE, RUN, World, around, seen
+from tests.unit.random_flows import Built, Case, Log, cases
+from tests.unit.random_worlds import LEASE, RUN, TAG, World, around, seen
 from tests.unit.test_random_flows import every_put, examples
+from tests.unit.test_random_waits import SOME_WAITING, WHIMS
 
-TAG = "zz"
-RENAMEABLE = [kind for kind in AWAKE if kind != "iterate"]
+RENAMEABLE = [kind for kind in SOME_WAITING if kind != "iterate"]
 """A task brings its arguments by the names of parameters, and those no rule renames."""
 
 
@@ -56,7 +56,7 @@ def untagged(value: Any) -> Any:
 def resumed(world: World, built: Built, at: int | None = None) -> dict[str, Any] | None:
     with world.host(Killer(at, act=crash)) as host:
         try:
-            return seen(host, RUN, host.resume(RUN, built.flow), built)
+            return seen(host, RUN, world.answer(host, host.resume(RUN, built.flow), built), built)
         except Crashed:
             world.clock.advance(LEASE * 2)
             return None
@@ -71,13 +71,14 @@ def is_under_way(world: World) -> bool:
     case=cases(RENAMEABLE),
     first=st.integers(1, 25),
     second=st.integers(1, 25) | st.none(),
+    whim=WHIMS,
     keyframes=st.booleans(),
 )
 def test_a_run_whose_flow_got_other_names_ends_as_it_would_have(
-    case: Case, first: int, second: int | None, keyframes: bool
+    case: Case, first: int, second: int | None, whim: int, keyframes: bool
 ) -> None:
     expected = World(case).live()
-    world = World(case)
+    world = World(case, whim)
     with every_put(keyframes=keyframes):
         assume(world.live(at=first) is None and is_under_way(world))
     for at in (second, None):
@@ -105,12 +106,12 @@ def test_a_run_whose_flow_got_other_names_ends_as_it_would_have(
 
 
 @examples(40)
-@given(case=cases(AWAKE), first=st.integers(1, 25), keyframes=st.booleans())
+@given(case=cases(SOME_WAITING), first=st.integers(1, 25), whim=WHIMS, keyframes=st.booleans())
 def test_a_run_whose_flow_got_a_node_more_ends_as_it_would_have_with_what_that_writes(
-    case: Case, first: int, keyframes: bool
+    case: Case, first: int, whim: int, keyframes: bool
 ) -> None:
     expected = World(case).live()
-    world = World(case)
+    world = World(case, whim)
     assert expected is not None
     with every_put(keyframes=keyframes):
         assume(world.live(at=first) is None and is_under_way(world))

@@ -14,6 +14,8 @@ from tests.unit.test_random_flows import check_folds, every_put, examples
 
 WAITING = [*AWAKE, *["wait"] * 2 * len(AWAKE)]
 """Two of three parts halt."""
+SOME_WAITING = [*AWAKE, *["wait"] * (len(AWAKE) // 3)]
+"""One of four does."""
 WHIMS = st.integers(0, 10_000)
 DEATHS = st.lists(st.integers(1, 40), min_size=1, max_size=5)
 

@@ -14,7 +14,7 @@ from everstep.cli.options import find_run, json_option, open_host, store_option
 from everstep.cli.plain import count, one_line, write_json
 from everstep.cli.run import stdout_kept_clean
 from everstep.client.views import Compatibility
-from everstep.errors import BadRequest
+from everstep.errors import BadRequest, IncompatibleVersion, StateCorrupted, ValueUnreadable
 
 PAGE = 500
 SHOWN = 3
@@ -60,12 +60,22 @@ def judged(host: Host, flow: Flow, limit: int | None, *, quiet: bool) -> Groups:
     for number, info in enumerate(unfinished(host, flow.name), 1):
         if limit is not None and number > limit:
             break
-        groups.setdefault((info.flow_version, host.compat(info.run_id, flow)), []).append(info.run_id)
+        groups.setdefault((info.flow_version, _told(host, info.run_id, flow)), []).append(info.run_id)
         if shows and number % 100 == 0:
             click.echo(f"\r{number:,} runs", err=True, nl=False)
     if shows:
         click.echo("\r" + " " * 20 + "\r", err=True, nl=False)
     return groups
+
+
+def _told(host: Host, run_id: str, flow: Flow) -> Compat:
+    """Judge a run; one that is damaged cannot go on either, and keeps no other from being judged."""
+    try:
+        return host.compat(run_id, flow)
+    except (StateCorrupted, IncompatibleVersion, ValueUnreadable) as error:
+        return Compat(
+            verdict=Compatibility.REFUSED, reason=error.message, fix=error.fix, code=type(error).code
+        )
 
 
 def unfinished(host: Host, flow: str) -> Iterator[RunInfo]:

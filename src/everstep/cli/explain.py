@@ -63,6 +63,8 @@ def write(told: Explanation) -> None:
         click.secho(f"  {waits} of it on this machine, not yet in the store; {what}", fg="yellow")
     for rule in told.compat.migrations:
         click.echo(f"  goes over by {rule}")
+    if told.is_cancelling:
+        click.secho("  it was cancelled; a resume only ends it", fg="yellow")
     if told.status in (Status.COMPLETED, Status.CANCELLED):
         click.echo("  nothing is left to do")
     _section("skipped, as their outputs are recorded", [_skipped(step) for step in told.recorded])
@@ -119,6 +121,7 @@ def explanation_json(told: Explanation) -> dict[str, Any]:
         "flow": told.flow,
         "status": told.status.value,
         "is_driven": told.is_driven,
+        "is_cancelling": told.is_cancelling,
         "compat": compat_json(told.compat),
         "recorded": [
             {"path": s.path, "visits": s.visits, "status": s.status.value, "outputs": list(s.outputs)}

@@ -6,7 +6,7 @@ import json
 
 import click
 
-from everstep.cli.options import find_run, json_option, open_host, store_option
+from everstep.cli.options import command_line, find_run, json_option, open_host, store_option
 from everstep.cli.plain import write_json
 from everstep.cli.waiting import wait_json
 from everstep.errors import BadRequest
@@ -42,7 +42,8 @@ def settle(run_id: str, step: str, done: str | None, rerun: bool, store: str | N
         write_json(wait_json(found))
     else:
         what = "will be called again" if rerun else "counts as done"
-        click.echo(f"{step} of run {run_id} {what}; go on with: everstep resume {run_id}")
+        again = command_line("resume", run_id, store=store)
+        click.echo(f"{step} of run {run_id} {what}; a worker goes on with it, or: {again}")
 
 
 def _value(text: str) -> object:

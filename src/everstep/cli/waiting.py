@@ -16,7 +16,7 @@ from everstep.cli.plain import count, cut, one_line, preview
 from everstep.cli.table import screen_width
 from everstep.client.views import WaitInfo
 from everstep.errors import BadRequest, RunNotFound, WaitNotFound
-from everstep.model.address import plain_of, unvisited
+from everstep.model.address import Address, plain_of, unvisited
 from everstep.model.waits import SettledBy, WaitStatus
 
 SHORTEST_PREFIX, SHORT = 6, 8
@@ -186,6 +186,9 @@ def standing_of(wait: WaitInfo, now: datetime) -> str:
 
 def how_to_answer(wait: WaitInfo, store: str | None) -> tuple[str, str]:
     """Return the command that answers a wait, and what may stand in its place."""
+    if wait.kind == "settle":
+        step = str(Address.of(wait.node, wait.visit))
+        return command_line("settle", wait.run_id, step, "--done", "JSON", store=store), "or --rerun"
     words, other = _flags(wait)
     return command_line("answer", short(wait.id), *words, store=store), other
 

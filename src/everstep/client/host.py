@@ -84,7 +84,7 @@ class AsyncHost:
         notifiers: Mapping[str, Notifier] | None = None,
         max_durability_mode: Mode | Literal["off", "partial", "strong"] = Mode.STRONG,
         provides: Iterable[str] = (),
-        spool: str | Path | None = None,
+        spool: str | Path | Spool | None = None,
         rules: Iterable[Rule] = (),
     ) -> None:
         clock = clock or SystemClock()
@@ -108,7 +108,7 @@ class AsyncHost:
             notifiers=notifiers,
             max_mode=Mode.OFF if opened.url == NO_STORE else Durability(max_durability_mode).mode,
             provides=provides,
-            spool=Spool(spool_folder(opened.url, spool)),
+            spool=spool if isinstance(spool, Spool) else Spool(spool_folder(opened.url, spool)),
             rules=rules,
         )
         self._runs = Runs(self._services, LeaseKeeper(opened.store, clock))

@@ -46,6 +46,7 @@ from everstep.registry import Opened
 from everstep.runtime.answers import UNSAID
 from everstep.runtime.events import Event, Listener
 from everstep.runtime.outbox import Drained
+from everstep.runtime.spool import Spool
 from everstep.runtime.worker import Stats
 
 T = TypeVar("T")
@@ -144,7 +145,7 @@ class Host:
         notifiers: Mapping[str, Notifier] | None = None,
         max_durability_mode: Mode | Literal["off", "partial", "strong"] = Mode.STRONG,
         provides: Iterable[str] = (),
-        spool: str | Path | None = None,
+        spool: str | Path | Spool | None = None,
         rules: Iterable[Rule] = (),
     ) -> None:
         self._host = AsyncHost(

@@ -87,6 +87,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     is_driven: bool
     """True while another process has the run: then a resume waits for it."""
     compat: Compat
+    is_cancelling: bool = False
+    """True if somebody cancelled the run and it has not ended yet: a resume only ends it."""
     recorded: tuple[Recorded, ...] = ()
     """What is skipped: its outputs are durable."""
     starts: tuple[Planned, ...] = ()
@@ -141,7 +143,7 @@ async def explain(services: Services, runs: Runs, run_id: str, flow: Flow) -> Ex
     services, runs = await ahead(services, runs, run_id)
     row = await runs.row(run_id)
     compat, state, space = await rehearse(services, runs, row, flow)
-    over = row.status in (Status.COMPLETED, Status.CANCELLED)
+    over = row.status in (Status.COMPLETED, Status.CANCELLED) or row.signal is not None
     recorded = tuple(_recorded(state))
     explained = Explanation(
         run_id=run_id,
@@ -149,6 +151,7 @@ async def explain(services: Services, runs: Runs, run_id: str, flow: Flow) -> Ex
         status=row.status,
         is_driven=_is_driven(services, row),
         compat=compat,
+        is_cancelling=row.signal is not None,
         recorded=recorded,
         waits=() if over else tuple(map(_awaited, await open_waits(services.store, run_id))),
         missing=tuple(missing),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from functools import partial
 from itertools import islice
 from typing import NamedTuple
 from uuid import NAMESPACE_OID, uuid5
@@ -63,7 +64,7 @@ class Outbox:
     async def drain(self) -> bool:
         """Bring what waits to the store; false while it cannot take it."""
         try:
-            drained = await drain(self._services, self._run_id)
+            drained = await drain(self._services, self._run_id, is_patient=False)
             if drained.checkpoints < self.kept:
                 await self._check_written()
         except SpoolLost:
@@ -101,16 +102,19 @@ class Drained(NamedTuple):
     """The run that they became, if the run itself had gone on without them."""
 
 
-async def drain(services: Services, run_id: str) -> Drained:
-    """Bring the commits of a run that wait on this machine to the store. Raises `StoreError` if it cannot."""
+async def drain(services: Services, run_id: str, *, is_patient: bool = True) -> Drained:
+    """Bring the commits of a run that wait on this machine to the store. Raises `StoreError` if it cannot.
+
+    Whoever is not patient asks a store that is out of reach once.
+    """
     waiting = services.spool.each(run_id)
     done: list[str] = []
     fork: str | None = None
     while fork is None and (batch := list(islice(waiting, BATCH))):
         # Whoever asks the run to stop is answered by the next put; this is work that was done before.
-        verdicts = await services.store.put(
-            [msgspec.structs.replace(commit, ignores_signal=True) for commit in batch]
-        )
+        commits = [msgspec.structs.replace(commit, ignores_signal=True) for commit in batch]
+        put = partial(services.store.put, commits)
+        verdicts = await (patiently(services.clock, put) if is_patient else put())
         if any(verdict is not Verdict.ACCEPTED for verdict in verdicts):
             batch += waiting
             fork = await _fork(services, run_id, batch[verdicts.count(Verdict.ACCEPTED) :])
@@ -179,7 +183,7 @@ async def _fork(services: Services, run_id: str, commits: Sequence[Commit]) -> s
         )
         body, newest = seal(record, newest, opened.payloads)
         made.append(_moved(commit, fork, record.sequence, made[-1].checkpoint_id, body))
-    verdicts = await services.store.put(made)
+    verdicts = await patiently(services.clock, partial(services.store.put, made))
     if any(verdict is not Verdict.ACCEPTED for verdict in verdicts):
         raise StoreError(f"the last steps of run {run_id!r} stay in the spool: {verdicts[-1].value}.")
     log.warning("run %r had gone on without its last steps from here; they are kept as run %r", run_id, fork)

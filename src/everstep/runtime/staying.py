@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from everstep.errors import LeaseConflict
+from everstep.errors import LeaseConflict, StoreError
 from everstep.graph.flow import Flow
 from everstep.model.enums import Status
 from everstep.model.waits import WaitRow
@@ -25,11 +25,15 @@ LOOK = 0.1
 async def stay(services: Services, runs: Runs, outcome: Outcome, flow: Flow) -> Outcome:
     """Go on whenever an answer comes or a time is over, until the run has ended."""
     while outcome.status is Status.HALTED:
-        await _something(services, runs, outcome)
         try:
+            await _something(services, runs, outcome)
             outcome = await runs.resume(outcome.run_id, flow, reopens=False)
         except LeaseConflict:
             await pause(LOOK)  # a worker was quicker; it will end or halt
+        except StoreError:
+            if not outcome.spooled:
+                raise
+            await pause(LOOK)  # the store is out of reach still
     return outcome
 
 

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from everstep.registry import Opened, open_store
 from everstep.testing.clock import ManualClock
-from everstep.testing.killing import KillingStore, killing
+from everstep.testing.killing import KillingSpool, KillingStore, killing
 from everstep.testing.playing import NOBODY, play
 
 if TYPE_CHECKING:
     from everstep.testing.conformance import StoreConformance, StoreKit
 
 __all__ = [
+    "KillingSpool",
     "KillingStore",
     "ManualClock",
     "NOBODY",

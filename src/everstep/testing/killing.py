@@ -44,6 +44,7 @@ from everstep.ports.store import (
     WaitFilter,
 )
 from everstep.registry import Opened
+from everstep.runtime.spool import Spool
 
 
 class Points(Protocol):
@@ -330,8 +331,12 @@ class BlockingKillingStore(KillingStore):
         if getattr(self._killer, "_is_over", False):
             # A thread that outlives a crash in this process: a dead one renews nothing.
             return [Verdict.FENCED for _ in leases]
-        with self._killer.write("renew"):
-            return self._blocking.renew_blocking(leases, ttl)
+        try:
+            with self._killer.write("renew"):
+                return self._blocking.renew_blocking(leases, ttl)
+        except Crashed as crashed:
+            # It is the drive that is to crash, at its next write, and not the thread that keeps its lease.
+            raise StoreUnavailable(f"the process died: {crashed}.") from crashed
 
     def release_blocking(self, lease: Lease) -> None:
         with self._killer.write("release_lease"):
@@ -354,3 +359,19 @@ class KillingBlobs:
 
     def get_checkpoint_blob(self, ref: ArtifactRef) -> bytes:
         return self._blobs.get_checkpoint_blob(ref)
+
+
+class KillingSpool(Spool):
+    """A spool whose every write is surrounded by points: `Host(..., spool=KillingSpool(folder, killer))`."""
+
+    def __init__(self, folder: Path, killer: Points) -> None:
+        super().__init__(folder)
+        self._killer = killer
+
+    def add(self, commit: Commit) -> None:
+        with self._killer.write("spool"):
+            super().add(commit)
+
+    def drop(self, run_id: str, checkpoint_ids: Collection[str]) -> None:
+        with self._killer.write("unspool"):
+            super().drop(run_id, checkpoint_ids)

@@ -1,0 +1,33 @@
+"""The killer kills the drive, on whichever thread a point is reached."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from everstep import Flow, Host, node
+from everstep.errors import StoreUnavailable
+from everstep.registry import Opened
+from everstep.stores.memory import MemoryStore
+from everstep.testing import ManualClock
+from everstep.testing.killing import BlockingKillingStore, Crashed, Killer, crash, killing
+
+
+@pytest.mark.parametrize("at", ["before renew 1", "after renew 1"])
+def test_a_crash_while_a_lease_is_renewed_is_one_of_the_drive(at: str) -> None:
+    clock, killer = ManualClock(auto=True), Killer(at, act=crash)
+    memory = MemoryStore(clock)
+    opened = killing(Opened(memory, memory, "memory:"), by=killer)
+    store = opened.store
+    assert isinstance(store, BlockingKillingStore)
+
+    @node(output="y")
+    def work(x: int) -> int:
+        with pytest.raises(StoreUnavailable, match=at):
+            store.renew_blocking([], timedelta(seconds=30))
+        return x
+
+    with Host(opened, clock=clock) as host, pytest.raises(Crashed):
+        host.run(Flow("f", [work], durability="strong"), {"x": 1}, run_id="r")
+    assert killer.points[-1] == at
