@@ -1,0 +1,61 @@
+"""What a `postgresql://` URL says: whom to connect to, and which schema to use."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+from everstep.errors import BadRequest
+
+DEFAULT_SCHEMA = "everstep"
+DEFAULT_POOL = 8
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
+
+
+class Address(NamedTuple):
+    """Where the tables are."""
+
+    url: str
+    """What the driver gets. It may hold a password, so it is shown to nobody."""
+    schema: str
+    shown: str
+    """The same for people."""
+    pool: int = DEFAULT_POOL
+    """How many connections may be open at once, besides one for leases and one that listens."""
+    prepares: bool = False
+    """True if statements may be prepared, which a pooler in transaction mode may not bear."""
+
+    @property
+    def quoted_schema(self) -> str:
+        return f'"{self.schema}"'
+
+
+def read_address(url: str) -> Address:
+    """Take our own options out of a URL; the rest is the driver's."""
+    try:
+        parts = urlsplit(url)
+        host, port, user = parts.hostname or "", parts.port, parts.username
+    except ValueError:
+        raise BadRequest("the URL of the database cannot be read.", fix=_FORM) from None
+    options = parse_qsl(parts.query, keep_blank_values=True)
+    ours = {name: value for name, value in options if name in ("schema", "pool", "prepare")}
+    theirs = [(name, value) for name, value in options if name not in ours]
+    schema = ours.get("schema", DEFAULT_SCHEMA)
+    if not _NAME.fullmatch(schema):
+        raise BadRequest(
+            f"{schema!r} is not the name of a schema.", fix="Use letters, digits and underscores, at most 63."
+        )
+    pool = ours.get("pool", str(DEFAULT_POOL))
+    if not pool.isdecimal() or not 1 <= int(pool) <= 1000:
+        raise BadRequest(f"pool={pool} is no number of connections.", fix="Use ?pool=8.")
+    prepare = ours.get("prepare", "off")
+    if prepare not in ("on", "off"):
+        raise BadRequest(f"prepare={prepare} means nothing.", fix="Use ?prepare=on or ?prepare=off.")
+    driver = urlunsplit(("postgresql", parts.netloc, parts.path, urlencode(theirs), ""))
+    who = f"{user}@" if user else ""
+    where = f"{who}{host}{f':{port}' if port else ''}{parts.path}"
+    return Address(driver, schema, f"postgresql://{where}?schema={schema}", int(pool), prepare == "on")
+
+
+_FORM = "Write postgresql://user@host:5432/database?schema=everstep"
