@@ -17,4 +17,5 @@ class TestPostgres(StoreConformance):
             lambda: open_store(postgres_url, clock),
             clock,
             Capabilities(durable=True, single_writer=True, remote=True),
+            open_at=lambda other: open_store(postgres_url, other),
         )

@@ -27,7 +27,7 @@ from everstep.ports.store import Admission, Adoption, Commit, Verdict
 from everstep.runtime.events import Event, tell
 from everstep.runtime.nesting import apply
 from everstep.runtime.outbox import Outbox
-from everstep.runtime.patience import patiently
+from everstep.runtime.patience import outage, patiently
 from everstep.runtime.services import Services
 from everstep.runtime.values import Slot, ValueSpace
 
@@ -393,7 +393,8 @@ class Journal:
         """
         if self.outbox is not None:
             return await self.outbox.deliver(commit, lambda: self._try(commit))
-        return await patiently(self._services.clock, lambda: self._try(commit))
+        services = self._services
+        return await patiently(services.clock, lambda: self._try(commit), outage(services.store))
 
     async def _try(self, commit: Commit) -> Verdict:
         services = self._services

@@ -23,8 +23,8 @@ class Address(NamedTuple):
     """The same for people."""
     pool: int = DEFAULT_POOL
     """How many connections may be open at once, besides one for leases and one that listens."""
-    prepares: bool = False
-    """True if statements may be prepared, which a pooler in transaction mode may not bear."""
+    prepares: bool = True
+    """False if no statement may be prepared, not even where no pooler seems to stand before the server."""
 
     @property
     def quoted_schema(self) -> str:
@@ -49,13 +49,13 @@ def read_address(url: str) -> Address:
     pool = ours.get("pool", str(DEFAULT_POOL))
     if not pool.isdecimal() or not 1 <= int(pool) <= 1000:
         raise BadRequest(f"pool={pool} is no number of connections.", fix="Use ?pool=8.")
-    prepare = ours.get("prepare", "off")
-    if prepare not in ("on", "off"):
-        raise BadRequest(f"prepare={prepare} means nothing.", fix="Use ?prepare=on or ?prepare=off.")
+    prepare = ours.get("prepare", "auto")
+    if prepare not in ("auto", "off"):
+        raise BadRequest(f"prepare={prepare} means nothing.", fix="Use ?prepare=auto or ?prepare=off.")
     driver = urlunsplit(("postgresql", parts.netloc, parts.path, urlencode(theirs), ""))
     who = f"{user}@" if user else ""
     where = f"{who}{host}{f':{port}' if port else ''}{parts.path}"
-    return Address(driver, schema, f"postgresql://{where}?schema={schema}", int(pool), prepare == "on")
+    return Address(driver, schema, f"postgresql://{where}?schema={schema}", int(pool), prepare == "auto")
 
 
 _FORM = "Write postgresql://user@host:5432/database?schema=everstep"

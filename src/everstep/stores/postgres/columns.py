@@ -41,10 +41,10 @@ def _some_read(value: str | None) -> str | None:
     return None if value is None else read_text(value)
 
 
-def group(commits: Sequence[Commit], known_flows: Container[str]) -> tuple[str, bytes]:
+def group(commits: Sequence[Commit], known_flows: Container[str]) -> tuple[bytes, bytes]:
     """Return many commits as `put_1` takes them: what they say, and their bodies in one string."""
     said = [_commit(commit, known_flows) for commit in commits]
-    return _encoder.encode(said).decode(), b"".join(commit.body for commit in commits)
+    return _encoder.encode(said), b"".join(commit.body for commit in commits)
 
 
 def _commit(commit: Commit, known_flows: Container[str]) -> dict[str, Any]:

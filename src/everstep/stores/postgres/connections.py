@@ -17,10 +17,10 @@ from everstep.stores.postgres.address import Address
 from everstep.stores.postgres.failures import explain, is_broken
 
 T = TypeVar("T")
-Connection = psycopg.Connection[tuple[Any, ...]]
 PATIENCE = 30.0
 """Seconds to wait for a connection that others have."""
 DEFAULTS = {
+    "client_encoding": "UTF8",
     "connect_timeout": "10",
     "application_name": "everstep",
     "keepalives_idle": "30",
@@ -29,6 +29,18 @@ DEFAULTS = {
     "tcp_user_timeout": "30000",
 }
 """A server that vanished is found out; whatever the URL says instead counts."""
+
+
+class Connection(psycopg.Connection[tuple[Any, ...]]):
+    """One session with the server, or with a pooler that stands before it."""
+
+    prepares = False
+    """True if statements may be prepared: what answers is the server itself."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.prepared: set[bytes] = set()
+        """The names of statements that the server knows."""
 
 
 def connect(at: Address) -> Connection:
@@ -42,12 +54,18 @@ def connect(at: Address) -> Connection:
             fix="Check its options; special characters in a password are written as %40.",
         ) from None
     try:
-        return psycopg.connect(
+        connection = Connection.connect(
             **(DEFAULTS | {name: str(value) for name, value in told.items()}),  # type: ignore[arg-type]  # libpq's options are text
             autocommit=True,
             cursor_factory=psycopg.RawCursor,
-            prepare_threshold=5 if at.prepares else None,
+            prepare_threshold=None,
         )
+        if at.prepares:
+            # A pooler gives the next statement to any session; it shows another process than the one at work.
+            serving = connection.execute("SELECT pg_backend_pid()").fetchone()
+            connection.prepares = serving == (connection.info.backend_pid,)
+            connection.prepare_threshold = 5 if connection.prepares else None
+        return connection
     except psycopg.Error as error:
         raise explain(error, at) from None
 

@@ -1,18 +1,9 @@
 -- name: put_step
 SELECT {schema}.put_step_1($1, $2, $3, $4, $5, $6, $7, $8);
 
--- name: put
-SELECT {schema}.put_1($1, $2, $3);
-
--- name: put_and_tell
--- Whoever waits for work hears of it when the transaction is committed.
-SELECT {schema}.put_1($1, $2, $3), pg_notify($4, '');
-
--- name: tell
-SELECT pg_notify($1, '');
-
--- name: now
-SELECT {schema}.now_1();
+-- name: put_group
+-- Whoever waits for work hears of it when the transaction is committed, if the fourth names where to tell.
+SELECT {schema}.put_1($1, $2, $3, $4);
 
 -- name: records
 SELECT sequence, checkpoint_id, keyframe, body, sequence < trimmed_before

@@ -31,6 +31,7 @@ from everstep.ports.system import Clock, time_for_store
 from everstep.stores.columns import span_to_int, to_int, to_time
 from everstep.stores.postgres.address import Address
 from everstep.stores.postgres.artifacts import ArtifactTable
+from everstep.stores.postgres.calls import BINARY, TEXT, Call, flag, number
 from everstep.stores.postgres.claims import Claims, DueRuns, claim_values, judge
 from everstep.stores.postgres.columns import group, read_text, run_row, some_text, stored, text
 from everstep.stores.postgres.connections import Connection, Connections, rows
@@ -40,7 +41,7 @@ from everstep.stores.postgres.watch import Watch, channel_of
 
 T = TypeVar("T")
 Hashes = list[str]
-_VERDICTS = {verdict.value: verdict for verdict in Verdict} | {"new": Verdict.ACCEPTED}
+_VERDICTS = {verdict.value.encode(): verdict for verdict in Verdict} | {b"new": Verdict.ACCEPTED}
 
 
 class PostgresStore:
@@ -52,7 +53,8 @@ class PostgresStore:
         self._at = at
         self._clock = clock
         self._sql = read_queries(at)
-        self._put_step = self._sql["put_step"]
+        self._put_step = Call("everstep_step", self._sql["put_step"], [*[TEXT] * 6, BINARY, TEXT])
+        self._put_group = Call("everstep_group", self._sql["put_group"], [TEXT, BINARY, TEXT, TEXT])
         self._channel = channel_of(at)
         self._connections = Connections(at, at.pool)
         self._renewals = Connections(at, 1)
@@ -88,25 +90,23 @@ class PostgresStore:
 
     def _put_one(self, commit: Commit) -> Verdict:
         values = (
-            text(commit.run_id),
-            commit.sequence,
-            commit.checkpoint_id,
-            commit.base,
-            commit.epoch,
-            commit.keyframe,
+            text(commit.run_id).encode(),
+            number(commit.sequence),
+            commit.checkpoint_id.encode(),
+            commit.base.encode() if commit.base is not None else None,
+            number(commit.epoch),
+            flag(commit.keyframe),
             commit.body,
-            commit.ignores_signal,
+            flag(commit.ignores_signal),
         )
-        found = self._connections.use(lambda db: rows(db, self._put_step, values))
-        return _VERDICTS[found[0][0]]
+        return _VERDICTS[self._connections.use(lambda db: self._put_step(db, values))]
 
     def _put_many(self, commits: Sequence[Commit]) -> list[Verdict]:
         said, bodies = group(commits, self._known_flows)
-        query, values = self._sql["put"], [said, bodies, self._now()]
-        if any(map(_makes_due, commits)):
-            query, values = self._sql["put_and_tell"], [*values, self._channel]
-        found = self._connections.use(lambda db: rows(db, query, values))
-        verdicts = [_VERDICTS[verdict] for verdict in found[0][0]]
+        channel = self._channel.encode() if any(map(_makes_due, commits)) else None
+        values = (said, bodies, number(self._now()), channel)
+        found = self._connections.use(lambda db: self._put_group(db, values))
+        verdicts = [_VERDICTS[verdict] for verdict in found[1:-1].split(b",")]
         for commit, verdict in zip(commits, verdicts, strict=True):
             if commit.admission is not None and verdict is Verdict.ACCEPTED:
                 self._known_flows.add(commit.admission.flow_hash)

@@ -110,20 +110,21 @@ $$;
 
 -- Why a put was refused. One that is already there was accepted; its reply was lost.
 CREATE FUNCTION {schema}.refusal_1(
-    the_run bigint, the_sequence bigint, the_checkpoint text, the_base text, the_epoch bigint
+    the_run text, the_sequence bigint, the_checkpoint text, the_base text, the_epoch bigint
 ) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
-    found record;
+    seen record;
 BEGIN
-    SELECT runs.epoch, runs.signal, here.checkpoint_id AS here, base.checkpoint_id AS base INTO found
+    SELECT runs.epoch, runs.signal, here.checkpoint_id AS here, base.checkpoint_id AS base INTO seen
     FROM {schema}.runs
     LEFT JOIN {schema}.checkpoints AS here ON here.run_key = runs.run_key AND here.sequence = the_sequence
     LEFT JOIN {schema}.checkpoints AS base ON base.run_key = runs.run_key AND base.sequence = the_sequence - 1
-    WHERE runs.run_key = the_run;
-    IF found.here = the_checkpoint THEN RETURN 'accepted'; END IF;
-    IF found.epoch <> the_epoch THEN RETURN 'fenced'; END IF;
-    IF found.here IS NOT NULL OR found.base IS DISTINCT FROM the_base THEN RETURN 'moved'; END IF;
-    RETURN CASE WHEN found.signal IS NOT NULL THEN 'signalled' ELSE 'moved' END;
+    WHERE runs.run_id = the_run;
+    IF NOT FOUND THEN RETURN 'unknown_run'; END IF;
+    IF seen.here = the_checkpoint THEN RETURN 'accepted'; END IF;
+    IF seen.epoch <> the_epoch THEN RETURN 'fenced'; END IF;
+    IF seen.here IS NOT NULL OR seen.base IS DISTINCT FROM the_base THEN RETURN 'moved'; END IF;
+    RETURN CASE WHEN seen.signal IS NOT NULL THEN 'signalled' ELSE 'moved' END;
 END $$;
 
 -- One step of a run: accepted only if the writer's epoch is the newest, nobody asked the run to stop, and the
@@ -133,23 +134,20 @@ CREATE FUNCTION {schema}.put_step_1(
     the_run text, the_sequence bigint, the_checkpoint text, the_base text, the_epoch bigint, is_keyframe boolean,
     the_body bytea, ignores_signal boolean
 ) RETURNS text LANGUAGE plpgsql AS $$
-DECLARE
-    run record;
 BEGIN
-    SELECT runs.run_key, runs.epoch, runs.signal, base.checkpoint_id AS base INTO run
-    FROM {schema}.runs
-    LEFT JOIN {schema}.checkpoints AS base ON base.run_key = runs.run_key AND base.sequence = the_sequence - 1
-    WHERE runs.run_id = the_run FOR NO KEY UPDATE OF runs;
-    IF NOT FOUND THEN RETURN 'unknown_run'; END IF;
-    IF run.epoch = the_epoch AND run.base = the_base AND (run.signal IS NULL OR ignores_signal) THEN
-        INSERT INTO {schema}.checkpoints (run_key, sequence, checkpoint_id, keyframe, body)
-        VALUES (run.run_key, the_sequence, the_checkpoint, is_keyframe, the_body) ON CONFLICT DO NOTHING;
-        IF FOUND THEN
-            PERFORM nextval('{schema}.changes');
-            RETURN 'new';
-        END IF;
+    INSERT INTO {schema}.checkpoints (run_key, sequence, checkpoint_id, keyframe, body)
+    SELECT run.run_key, the_sequence, the_checkpoint, is_keyframe, the_body
+    FROM (SELECT run_key FROM {schema}.runs
+          WHERE run_id = the_run AND epoch = the_epoch AND (signal IS NULL OR ignores_signal)
+          FOR NO KEY UPDATE) AS run
+    WHERE the_base = (SELECT checkpoint_id FROM {schema}.checkpoints AS base
+                      WHERE base.run_key = run.run_key AND base.sequence = the_sequence - 1)
+    ON CONFLICT DO NOTHING;
+    IF FOUND THEN
+        PERFORM nextval('{schema}.changes');
+        RETURN 'new';
     END IF;
-    RETURN {schema}.refusal_1(run.run_key, the_sequence, the_checkpoint, the_base, the_epoch);
+    RETURN {schema}.refusal_1(the_run, the_sequence, the_checkpoint, the_base, the_epoch);
 END $$;
 
 -- The first put of a run. A fork's base must be there, whole.
@@ -262,7 +260,8 @@ BEGIN
 END $$;
 
 -- Many commits of many runs in one transaction, each judged alone. The bodies lie in one string, in order.
-CREATE FUNCTION {schema}.put_1(given json, bodies bytea, the_time bigint) RETURNS text[] LANGUAGE plpgsql AS $$
+CREATE FUNCTION {schema}.put_1(given json, bodies bytea, the_time bigint, channel text) RETURNS text[]
+LANGUAGE plpgsql AS $$
 DECLARE
     c record;
     place integer := 1;
@@ -300,5 +299,8 @@ BEGIN
         END IF;
         verdicts := verdicts || verdict;
     END LOOP;
+    IF channel IS NOT NULL THEN
+        PERFORM pg_notify(channel, '');
+    END IF;
     RETURN verdicts;
 END $$;
