@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.servers.postgres import PostgresServer, fresh_schema
+from tests.servers.postgres import PostgresServer, empty, fresh_schema
 from tests.servers.running import NOT_HERE, shared
 
 
@@ -27,9 +27,22 @@ def postgres_server(server_session: Path) -> Iterator[str]:
         yield url
 
 
+@pytest.fixture(scope="session")
+def postgres_schema(postgres_server: str) -> Iterator[str]:
+    with fresh_schema(postgres_server) as url:
+        yield url
+
+
 @pytest.fixture
-def postgres_url(postgres_server: str) -> Iterator[str]:
-    """The URL of a schema that only this test uses."""
+def postgres_url(postgres_schema: str) -> str:
+    """The URL of a schema that is empty, and that only this test uses until it ends."""
+    empty(postgres_schema)
+    return postgres_schema
+
+
+@pytest.fixture
+def new_postgres_url(postgres_server: str) -> Iterator[str]:
+    """The URL of a schema that is not there yet."""
     with fresh_schema(postgres_server) as url:
         yield url
 

@@ -19,7 +19,7 @@ import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import ClassVar
 
@@ -102,21 +102,37 @@ class Server(ABC):
 
     def stop(self) -> None:
         """Stop the server in an orderly way."""
-        self._end(self.stop_signal)
+        if self._process is not None:
+            self._process.send_signal(self.stop_signal)
+            self._reap()
 
     def kill(self) -> None:
         """End the server as a crash would."""
-        self._end(signal.SIGKILL)
-
-    def _end(self, how: signal.Signals) -> None:
         if self._process is not None:
-            self._process.send_signal(how)
+            # Its children would live on for a moment, and finish what they are at.
+            for pid in (self._process.pid, *_children(self._process.pid)):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            self._reap()
+
+    def _reap(self) -> None:
+        if self._process is not None:
             self._process.wait(PATIENCE)
             self._process = None
 
     def log(self) -> str:
         file = self.folder / "log"
         return file.read_text(errors="replace") if file.exists() else ""
+
+
+def _children(pid: int) -> list[int]:
+    """Return the processes that a process started, as far as the system tells."""
+    found: list[int] = []
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            parent = int(file.read_text().rpartition(")")[2].split()[1])
+            found += [int(file.parent.name)] if parent == pid else []
+    return found
 
 
 def free_port() -> int:
