@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from typing import NamedTuple
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 from everstep.errors import BadRequest
 
+OPTIONS = ("schema", "pool", "prepare")
+"""What is ours in the query of a URL."""
 DEFAULT_SCHEMA = "everstep"
 DEFAULT_POOL = 8
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
@@ -26,6 +28,9 @@ class Address(NamedTuple):
     prepares: bool = True
     """False if no statement may be prepared, not even where no pooler seems to stand before the server."""
 
+    def __repr__(self) -> str:
+        return f"Address({self.shown!r})"
+
     @property
     def quoted_schema(self) -> str:
         return f'"{self.schema}"'
@@ -38,9 +43,10 @@ def read_address(url: str) -> Address:
         host, port, user = parts.hostname or "", parts.port, parts.username
     except ValueError:
         raise BadRequest("the URL of the database cannot be read.", fix=_FORM) from None
-    options = parse_qsl(parts.query, keep_blank_values=True)
-    ours = {name: value for name, value in options if name in ("schema", "pool", "prepare")}
-    theirs = [(name, value) for name, value in options if name not in ours]
+    options = [part for part in parts.query.split("&") if part]
+    ours = {name: unquote(value) for name, _, value in (part.partition("=") for part in options)}
+    # As they were written: to the driver a plus is no space.
+    theirs = "&".join(part for part in options if part.partition("=")[0] not in OPTIONS)
     schema = ours.get("schema", DEFAULT_SCHEMA)
     if not _NAME.fullmatch(schema):
         raise BadRequest(
@@ -52,7 +58,7 @@ def read_address(url: str) -> Address:
     prepare = ours.get("prepare", "auto")
     if prepare not in ("auto", "off"):
         raise BadRequest(f"prepare={prepare} means nothing.", fix="Use ?prepare=auto or ?prepare=off.")
-    driver = urlunsplit(("postgresql", parts.netloc, parts.path, urlencode(theirs), ""))
+    driver = urlunsplit(("postgresql", parts.netloc, parts.path, theirs, ""))
     who = f"{user}@" if user else ""
     where = f"{who}{host}{f':{port}' if port else ''}{parts.path}"
     return Address(driver, schema, f"postgresql://{where}?schema={schema}", int(pool), prepare == "auto")

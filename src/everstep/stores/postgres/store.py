@@ -58,7 +58,11 @@ class PostgresStore:
         self._channel = channel_of(at)
         self._connections = Connections(at, at.pool)
         self._renewals = Connections(at, 1)
-        self._connections.use(lambda db: prepare(db, at, create=create))
+        try:
+            self._connections.use(lambda db: prepare(db, at, create=create))
+        except BaseException:
+            self._connections.close()
+            raise
         self._waits = WaitTable(self._sql, self._channel)
         self._due = DueRuns(self._sql, self._waits)
         self._watch = Watch(at, self._sql)
