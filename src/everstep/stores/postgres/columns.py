@@ -10,6 +10,7 @@ import msgspec
 
 from everstep.errors import StateCorrupted
 from everstep.model.enums import Status
+from everstep.model.fleet import WorkerRow
 from everstep.model.leases import Lease, Process
 from everstep.model.waits import SettledBy, WaitRow, WaitStatus
 from everstep.ports.store import Admission, Commit, RunRow, Signal, StoredRecord
@@ -42,7 +43,7 @@ def _some_read(value: str | None) -> str | None:
 
 
 def group(commits: Sequence[Commit], known_flows: Container[str]) -> tuple[bytes, bytes]:
-    """Return many commits as `put_1` takes them: what they say, and their bodies in one string."""
+    """Return many commits as `put_2` takes them: what they say, and their bodies in one string."""
     said = [_commit(commit, known_flows) for commit in commits]
     return _encoder.encode(said), b"".join(commit.body for commit in commits)
 
@@ -88,6 +89,8 @@ def _admission(admission: Admission, known_flows: Container[str]) -> dict[str, A
         "owner": some_text(admission.owner),
         "ttl": span_to_int(admission.ttl),
         "process": process_text(admission.process),
+        "priority": admission.priority,
+        "run_group": text(admission.group or ""),
     }
 
 
@@ -137,7 +140,7 @@ def run_row(row: tuple[Any, ...]) -> RunRow:
 def _read_run(row: tuple[Any, ...]) -> RunRow:
     _, run_id, flow_id, flow_version, flow_hash, parent, status, created, ended = row[:9]
     epoch, owner, expires, process, takeovers, _, signal, acked = row[9:17]
-    forked_at, trimmed_before, adopted_at, head = row[17:21]
+    forked_at, trimmed_before, adopted_at, priority, group, needs_repair, head = row[17:24]
     lease = None
     if owner is not None:
         held_by = msgspec.json.decode(process, type=Process) if process is not None else None
@@ -160,6 +163,9 @@ def _read_run(row: tuple[Any, ...]) -> RunRow:
         forked_at=forked_at,
         trimmed_before=trimmed_before,
         adopted_at=adopted_at,
+        priority=priority,
+        group=read_text(group) or None,
+        needs_repair=_some_read(needs_repair),
     )
 
 
@@ -198,3 +204,12 @@ def _read_wait(row: tuple[Any, ...]) -> WaitRow:
         settled_by=SettledBy(settled_by) if settled_by is not None else None,
         answer=answer,
     )
+
+
+def worker_row(details: bytes, seen_at: int) -> WorkerRow:
+    """Read what a worker said of itself."""
+    try:
+        worker = msgspec.json.decode(details, type=WorkerRow)
+        return msgspec.structs.replace(worker, seen_at=to_time(seen_at))
+    except (msgspec.DecodeError, TypeError, OverflowError) as error:
+        raise StateCorrupted(f"the row of a worker was altered: {error}.") from error

@@ -3,7 +3,7 @@ SELECT {schema}.put_step_1($1, $2, $3, $4, $5, $6, $7, $8);
 
 -- name: put_group
 -- Whoever waits for work hears of it when the transaction is committed, if the fourth names where to tell.
-SELECT {schema}.put_1($1, $2, $3, $4);
+SELECT {schema}.put_2($1, $2, $3, $4);
 
 -- name: records
 SELECT sequence, checkpoint_id, keyframe, body, sequence < trimmed_before
@@ -47,14 +47,15 @@ SELECT {run}, coalesce($2::bigint, {schema}.now_1()) FROM {schema}.runs WHERE ru
 SELECT {run} FROM {schema}.runs
 WHERE ($1::text IS NULL OR flow_id = $1) AND ($2::text IS NULL OR run_id = $2) AND ($3::text IS NULL OR status = $3)
   AND ($4::text IS NULL OR run_key < (SELECT run_key FROM {schema}.runs WHERE run_id = $4))
-  AND ($6::text IS NULL OR parent_run_id = $6)
+  AND ($6::text IS NULL OR parent_run_id = $6) AND (NOT $7 OR needs_repair IS NOT NULL)
 ORDER BY run_key DESC LIMIT $5;
 
 -- name: claim
 -- Only if the lease is still the one that was judged.
 WITH done AS (
     UPDATE {schema}.runs
-    SET epoch = $2, owner = $3, expires_at = $4, process = $5, takeovers = $6, claimed_sequence = $7
+    SET epoch = $2, owner = $3, expires_at = $4, process = $5, takeovers = $6, claimed_sequence = $7,
+        needs_repair = NULL
     WHERE run_key = $1 AND epoch = $8 AND owner IS NOT DISTINCT FROM $9 AND expires_at IS NOT DISTINCT FROM $10
     RETURNING run_key
 )
@@ -212,46 +213,91 @@ SELECT wait_key, nextval('{schema}.changes'), pg_notify($11, '') FROM done;
 SELECT min(wake_at) FROM {schema}.waits WHERE wake_at > greatest($1::bigint, 0);
 
 -- name: due
--- Runs that somebody should drive, the longest due first. Of each kind no more rows are read than it takes.
-WITH wanted AS (
-    SELECT * FROM unnest($2::text[], $3::text[]) AS flows (flow_id, flow_hash)
-), candidates AS (
-    (SELECT run_key, 0::bigint AS since FROM {schema}.runs
-     WHERE signal IS NOT NULL AND status = 'halted' AND (expires_at IS NULL OR expires_at <= {now})
-       AND (flow_id, flow_hash) IN (TABLE wanted) AND run_id <> ALL ($4::text[])
-     ORDER BY run_key LIMIT $5)
-    UNION ALL
-    (SELECT run_key, min(settled_at) FROM (
-         SELECT waits.run_key, settled_at FROM {schema}.waits JOIN {schema}.runs USING (run_key)
-         WHERE wake_at = 0 AND (expires_at IS NULL OR expires_at <= {now})
-           AND (runs.flow_id, flow_hash) IN (TABLE wanted) AND run_id <> ALL ($4::text[])
-         ORDER BY settled_at LIMIT $6) AS settled
-     GROUP BY run_key)
-    UNION ALL
-    (SELECT run_key, min(wake_at) FROM (
-         SELECT waits.run_key, wake_at FROM {schema}.waits JOIN {schema}.runs USING (run_key)
-         WHERE wake_at > 0 AND wake_at <= {now} AND (expires_at IS NULL OR expires_at <= {now})
-           AND (runs.flow_id, flow_hash) IN (TABLE wanted) AND run_id <> ALL ($4::text[])
-         ORDER BY wake_at LIMIT $6) AS due
-     GROUP BY run_key)
-    UNION ALL
-    (SELECT run_key, expires_at FROM {schema}.runs
-     WHERE status = 'running' AND expires_at <= {now}
-       AND (flow_id, flow_hash) IN (TABLE wanted) AND run_id <> ALL ($4::text[])
-     ORDER BY expires_at LIMIT $5)
-    UNION ALL
-    -- When a lease was given back is not known; an old run is taken for one that has waited long.
-    (SELECT run_key, created_at FROM {schema}.runs
-     WHERE status = 'running' AND expires_at IS NULL
-       AND (flow_id, flow_hash) IN (TABLE wanted) AND run_id <> ALL ($4::text[])
-     ORDER BY run_key LIMIT $5)
+-- Runs that somebody should drive, of each kind the longest due first: the kind, since when, and their lane.
+-- Each part reads the index made for it, in order; the conditions on the run are written so that no other index
+-- is tempting, whatever the statistics of the day are.
+(SELECT 0, run_key, run_id, 0::bigint, priority, flow_id, run_group FROM {schema}.runs
+ WHERE signal IS NOT NULL AND (status = 'halted') IS TRUE AND (expires_at IS NULL OR expires_at <= {now})
+   AND needs_repair IS NULL AND flow_id || ' ' || flow_hash = ANY ($2::text[]) AND run_id <> ALL ($3::text[])
+ ORDER BY run_key LIMIT $4)
+UNION ALL
+(SELECT 1, run_key, run_id, settled_at, priority, flow_id, run_group
+ FROM (SELECT run_key, settled_at FROM {schema}.waits WHERE wake_at = 0 ORDER BY settled_at OFFSET 0) AS settled,
+      LATERAL (SELECT run_id, priority, flow_id, run_group FROM {schema}.runs
+               WHERE runs.run_key = settled.run_key AND (expires_at IS NULL OR expires_at <= {now})
+                 AND needs_repair IS NULL AND flow_id || ' ' || flow_hash = ANY ($2)
+                 AND run_id <> ALL ($3) OFFSET 0) AS run
+ ORDER BY settled_at LIMIT $4)
+UNION ALL
+(SELECT 1, run_key, run_id, wake_at, priority, flow_id, run_group
+ FROM (SELECT run_key, wake_at FROM {schema}.waits
+       WHERE wake_at > 0 AND wake_at <= {now} ORDER BY wake_at OFFSET 0) AS due,
+      LATERAL (SELECT run_id, priority, flow_id, run_group FROM {schema}.runs
+               WHERE runs.run_key = due.run_key AND (expires_at IS NULL OR expires_at <= {now})
+                 AND needs_repair IS NULL AND flow_id || ' ' || flow_hash = ANY ($2)
+                 AND run_id <> ALL ($3) OFFSET 0) AS run
+ ORDER BY wake_at LIMIT $4)
+UNION ALL
+(SELECT 3, run_key, run_id, expires_at, priority, flow_id, run_group FROM {schema}.runs
+ WHERE (status = 'running') IS TRUE AND expires_at <= {now}
+   AND needs_repair IS NULL AND flow_id || ' ' || flow_hash = ANY ($2) AND run_id <> ALL ($3)
+ ORDER BY expires_at LIMIT $4)
+UNION ALL
+-- When a lease was given back is not known; an old run is taken for one that has waited long.
+(SELECT 2, run_key, run_id, created_at, priority, flow_id, run_group FROM {schema}.runs
+ WHERE status = 'running' AND expires_at IS NULL
+   AND needs_repair IS NULL AND flow_id || ' ' || flow_hash = ANY ($2) AND run_id <> ALL ($3)
+ ORDER BY run_key LIMIT $4);
+
+-- name: waking_lanes
+-- This and the next go from lane to lane, where there are more such runs than can be looked at.
+SELECT run_key, run_id, since, priority, flow_id, run_group
+FROM {schema}.waking_lanes_2($2::text[], $3::text[], $4::text[], $5::text[], $6, {now});
+
+-- name: waiting_lanes
+SELECT run_key, run_id, since, priority, flow_id, run_group
+FROM {schema}.waiting_lanes_2($2::text[], $3::text[], $4::text[], $5::text[], $6)
+WHERE $1::bigint IS NULL OR $1 IS NOT NULL;
+
+-- name: live_leases
+SELECT flow_id, run_group, count(*) FROM {schema}.runs
+WHERE expires_at > {now} AND flow_id = ANY ($2::text[]) GROUP BY flow_id, run_group;
+
+-- name: lock_quota
+-- Who claims runs of a flow with a quota does so alone.
+SELECT pg_advisory_xact_lock($1, hashtext(name)) FROM unnest($2::text[]) AS name;
+
+-- name: leased
+SELECT {run} FROM {schema}.runs WHERE expires_at > {now} AND ($2::text[] IS NULL OR owner = ANY ($2));
+
+-- name: set_aside
+WITH done AS (
+    UPDATE {schema}.runs SET needs_repair = $3, owner = NULL, expires_at = NULL, process = NULL
+    WHERE run_id = $1 AND epoch = $2 AND status IN ('running', 'halted') RETURNING run_key
 )
-SELECT run_key FROM candidates GROUP BY run_key ORDER BY min(since), run_key LIMIT $5;
+SELECT run_key, nextval('{schema}.changes') FROM done;
+
+-- name: report
+-- Those that said nothing for too long are forgotten on the way.
+WITH gone AS (
+    DELETE FROM {schema}.workers WHERE expires_at <= {now} AND worker_id <> $2
+)
+INSERT INTO {schema}.workers (worker_id, started_at, seen_at, expires_at, details)
+SELECT $2, $3, now, now + $4, $5 FROM (SELECT {now} AS now) AS clock
+ON CONFLICT (worker_id) DO UPDATE
+SET started_at = excluded.started_at, seen_at = excluded.seen_at, expires_at = excluded.expires_at,
+    details = excluded.details;
+
+-- name: leave
+DELETE FROM {schema}.workers WHERE worker_id = $1;
+
+-- name: workers
+SELECT details, seen_at FROM {schema}.workers WHERE expires_at > {now} ORDER BY started_at, worker_id;
 
 -- name: lock_due
 -- What another worker is about to take is passed over.
 SELECT {run}, {now} FROM {schema}.runs JOIN unnest($2::bigint[]) WITH ORDINALITY AS due (run_key, place) USING (run_key)
-WHERE (expires_at IS NULL OR expires_at <= {now}) AND status IN ('running', 'halted')
+WHERE (expires_at IS NULL OR expires_at <= {now}) AND needs_repair IS NULL AND status IN ('running', 'halted')
 ORDER BY place LIMIT $3 FOR NO KEY UPDATE OF runs SKIP LOCKED;
 
 -- name: put_artifact

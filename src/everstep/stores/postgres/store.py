@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
@@ -14,6 +14,7 @@ from everstep.codec.records import digest_of
 from everstep.engine.trimming import check_trim
 from everstep.errors import RunNotFound
 from everstep.model.enums import Status
+from everstep.model.fleet import Quota, WorkerRow
 from everstep.model.leases import Lease, Process
 from everstep.model.waits import SettledBy, WaitChange, WaitRow
 from everstep.ports.store import (
@@ -32,8 +33,8 @@ from everstep.stores.columns import span_to_int, to_int, to_time
 from everstep.stores.postgres.address import Address
 from everstep.stores.postgres.artifacts import ArtifactTable
 from everstep.stores.postgres.calls import BINARY, TEXT, Call, flag, number
-from everstep.stores.postgres.claims import Claims, DueRuns, claim_values, judge
-from everstep.stores.postgres.columns import group, read_text, run_row, some_text, stored, text
+from everstep.stores.postgres.claims import Claims, DueRuns, Row, Wish, claim_values, judge
+from everstep.stores.postgres.columns import group, read_text, run_row, some_text, stored, text, worker_row
 from everstep.stores.postgres.connections import Connection, Connections, rows
 from everstep.stores.postgres.schema import prepare, read_queries
 from everstep.stores.postgres.waits import WaitTable
@@ -41,6 +42,8 @@ from everstep.stores.postgres.watch import Watch, channel_of
 
 T = TypeVar("T")
 Hashes = list[str]
+Runs = list[RunRow]
+Workers = list[WorkerRow]
 _VERDICTS = {verdict.value.encode(): verdict for verdict in Verdict} | {b"new": Verdict.ACCEPTED}
 
 
@@ -64,7 +67,7 @@ class PostgresStore:
             self._connections.close()
             raise
         self._waits = WaitTable(self._sql, self._channel)
-        self._due = DueRuns(self._sql, self._waits)
+        self._due = DueRuns(self._sql, self._waits, at.schema)
         self._watch = Watch(at, self._sql)
         self._threads = ThreadPoolExecutor(at.pool, thread_name_prefix="everstep-postgres")
         self._known_flows: set[str] = set()
@@ -169,11 +172,14 @@ class PostgresStore:
         process: Process | None,
         limit: int,
         apart_from: Collection[str] = (),
+        quotas: Mapping[str, Quota] | None = None,
     ) -> Claims:
-        now = self._now()
-        return await self._aside(
-            lambda db: self._due.claim(db, now, flows, new_owner, ttl, process, limit, apart_from)
-        )
+        wish = Wish(self._now(), tuple(flows), tuple(apart_from), limit, quotas or {})
+
+        def grant(row: Row) -> Lease:
+            return judge(row, new_owner(), ttl, process, None)
+
+        return await self._aside(lambda db: self._due.claim(db, wish, grant))
 
     async def renew(self, held: Sequence[Lease], ttl: timedelta) -> list[Lease | Verdict]:
         loop = asyncio.get_running_loop()
@@ -200,6 +206,28 @@ class PostgresStore:
 
     def _release(self, db: Connection, lease: Lease) -> None:
         db.execute(self._sql["release"], (text(lease.run_id), lease.epoch, self._channel))
+
+    async def leased(self, owners: Collection[str] | None = None) -> Runs:
+        wanted = None if owners is None else [text(owner) for owner in owners]
+        return [run_row(row) for row in await self._rows("leased", self._now(), wanted)]
+
+    async def set_aside(self, run_id: str, *, epoch: int, reason: str) -> bool:
+        return bool(await self._rows("set_aside", text(run_id), epoch, text(reason)))
+
+    async def report(self, worker: WorkerRow, ttl: timedelta) -> None:
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._threads, self.report_blocking, worker, ttl)
+
+    def report_blocking(self, worker: WorkerRow, ttl: timedelta) -> None:
+        started, details = to_int(worker.started_at), msgspec.json.encode(worker)
+        said = (self._now(), text(worker.worker_id), started, span_to_int(ttl), details)
+        self._renewals.use(lambda db: db.execute(self._sql["report"], said))
+
+    async def leave(self, worker_id: str) -> None:
+        await self._aside(lambda db: db.execute(self._sql["leave"], (text(worker_id),)))
+
+    async def workers(self) -> Workers:
+        return [worker_row(*row) for row in await self._rows("workers", self._now())]
 
     async def run(self, run_id: str) -> RunRow | None:
         found = await self._rows("run", text(run_id))
@@ -273,6 +301,7 @@ class PostgresStore:
             some_text(wanted.before),
             wanted.limit,
             some_text(wanted.parent_run_id),
+            wanted.needs_repair,
         )
         return [run_row(row) for row in found]
 
