@@ -35,6 +35,8 @@ EFFECTS = Durability("strong", flush="before_effects")
 
 
 def url(a: Any) -> str:
+    if a.store == "postgres":
+        return str(a.dsn)
     level = {"default": "full"}.get(a.sync, a.sync)
     return f"sqlite:///{a.dbfile}?synchronous={level}"
 

@@ -36,7 +36,21 @@ def open_store(url: str, clock: Clock, *, create: bool = True) -> Opened:
         return Opened(_open_memory(clock).store, None, NO_STORE)
     if scheme == "sqlite":
         return _open_sqlite(url, clock, create)
-    raise BadRequest(f"{url!r} is not a store.", fix="Use sqlite:///path/to/runs.db, memory: or none:")
+    if scheme in ("postgresql", "postgres"):
+        return _open_postgres(url, clock, create)
+    raise BadRequest(
+        f"{without_secrets(url)!r} is not a store.",
+        fix="Use sqlite:///path/to/runs.db, postgresql://user@host/database, memory: or none:",
+    )
+
+
+def without_secrets(url: str) -> str:
+    """Return a URL as it may be shown: without password and options, which may hold one."""
+    head, at, tail = url.rpartition("@")
+    if not at or "//" not in head:
+        return url
+    scheme, _, login = head.partition("//")
+    return f"{scheme}//{login.partition(':')[0]}@{tail.partition('?')[0]}"
 
 
 def place_of(url: str) -> str:
@@ -52,6 +66,24 @@ def _open_memory(clock: Clock) -> Opened:
 
     store = MemoryStore(clock)
     return Opened(store, store, "memory:")
+
+
+def _open_postgres(url: str, clock: Clock, create: bool) -> Opened:
+    try:
+        from everstep.stores.postgres.address import read_address
+        from everstep.stores.postgres.store import PostgresStore
+    except ModuleNotFoundError as missing:
+        raise _needs("postgres", missing) from missing
+    address = read_address(url)
+    store = PostgresStore(address, clock, create=create)
+    return Opened(store, store.artifacts, address.shown)
+
+
+def _needs(extra: str, missing: ModuleNotFoundError) -> BadRequest:
+    return BadRequest(
+        f"this store needs the package {missing.name}.",
+        fix=f"Install it with: pip install 'everstep[{extra}]'",
+    )
 
 
 def _open_sqlite(url: str, clock: Clock, create: bool) -> Opened:

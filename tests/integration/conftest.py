@@ -10,8 +10,10 @@ import pytest
 from everstep import Host
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "postgres":
+        return str(request.getfixturevalue("postgres_url"))
     return "memory:" if request.param == "memory" else f"sqlite:///{tmp_path}/runs.db"
 
 

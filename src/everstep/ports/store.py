@@ -187,6 +187,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """Survives the end of the process."""
     single_writer: bool
     """Refuses stale owners inside the write, so that many workers may share it."""
+    remote: bool = False
+    """May be on another machine: leases run by its own clock, and a call may take long."""
 
 
 @runtime_checkable
@@ -330,7 +332,7 @@ class CheckpointStore(Protocol):
         """
 
     def changes(self) -> int:
-        """Return a number that is another one once somebody else wrote. It costs next to nothing."""
+        """Return a number that is another one soon after somebody else wrote. It costs next to nothing."""
 
     async def counts(self) -> Counts:
         """Count runs by status and open waits by kind."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from everstep.runtime.patience import patiently
+from everstep.runtime.patience import outage, patiently
 from everstep.runtime.services import Services
 from everstep.runtime.values import Slot, ValueSpace
 
@@ -18,4 +18,4 @@ async def write_aside(services: Services, space: ValueSpace, draft: Slot, *, is_
         else:
             await asyncio.get_running_loop().run_in_executor(services.pool, space.write_aside, draft)
 
-    await patiently(services.clock, write)
+    await patiently(services.clock, write, outage(services.store))

@@ -53,8 +53,10 @@ async def claim(
             if not waits or not (may_be_dead or tries > 0):
                 raise
             tries -= 0 if may_be_dead else 1
+            # How long it lasts is said by the store's clock, which need not be ours.
+            left = timedelta(seconds=float(str(conflict.details["seconds_left"])))
             seen, now = held, services.clock.now()
-            until = held.expires_at if is_elsewhere else min(held.expires_at, now + timedelta(seconds=1))
+            until = now + (left if is_elsewhere else min(left, timedelta(seconds=1)))
             on_wait(until)
             log.warning("%s Waiting until %s.", conflict.message, until.strftime("%H:%M:%S UTC"))
             await services.clock.sleep_until(until + timedelta(milliseconds=1))

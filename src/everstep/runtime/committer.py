@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from everstep.errors import StoreUnavailable
 from everstep.ports.store import BlockingStore, CheckpointStore, Commit, Verdict
 from everstep.ports.system import Clock
 
@@ -17,8 +18,12 @@ SAMPLE = 8
 class Committer:
     """One per host. Many runs share one transaction; a lone run pays for no thread hop."""
 
-    def __init__(self, store: CheckpointStore, blocking: BlockingStore | None, clock: Clock) -> None:
+    def __init__(
+        self, store: CheckpointStore, blocking: BlockingStore | None, clock: Clock, *, owns_loop: bool = True
+    ) -> None:
         self._store = store
+        self._may_wait = owns_loop or not store.capabilities.remote
+        """False if others run on this loop, whom a network that hangs would stop."""
         self._blocking = blocking
         self._clock = clock
         self._queue: list[tuple[Commit, asyncio.Future[Verdict]]] = []
@@ -39,6 +44,7 @@ class Committer:
         """True if a commit may be written on the spot: nothing else could be waiting for this thread."""
         return (
             self._blocking is not None
+            and self._may_wait
             and self.drives <= 1
             and not self.tasks
             and not self._is_writing
@@ -46,17 +52,25 @@ class Committer:
         )
 
     def write_here(self, commits: Sequence[Commit]) -> list[Verdict]:
-        """Commit on this thread. Now and then the time it takes is measured."""
-        assert self._blocking is not None
+        """Commit on this thread. Now and then, and while it is slow, the time it takes is measured."""
         self._count += 1
-        if self._count % SAMPLE:
-            return self._blocking.put_blocking(commits)
+        if self._count % SAMPLE and self._latency <= SLOW:
+            return self._write(commits)
         before = self._clock.monotonic()
-        verdicts = self._blocking.put_blocking(commits)
+        verdicts = self._write(commits)
         self._latency += 0.3 * (self._clock.monotonic() - before - self._latency)
         if not self._is_writing:
             self.lag = self._latency
         return verdicts
+
+    def _write(self, commits: Sequence[Commit]) -> list[Verdict]:
+        assert self._blocking is not None
+        try:
+            return self._blocking.put_blocking(commits)
+        except StoreUnavailable:
+            # Whether it is back is found out on the writer's thread.
+            self._latency = max(self._latency, 2 * SLOW)
+            raise
 
     async def put(self, commit: Commit) -> Verdict:
         """Commit together with whatever else is ready by the time the store is free."""
@@ -81,7 +95,7 @@ class Committer:
             self._is_writing = True
             task = loop.create_task(self._put_async([c for c, _ in batch]))
             task.add_done_callback(lambda t: self._answer(loop, batch, _outcome(t), since))
-        elif len(batch) >= self.drives and not self.tasks and self._latency <= SLOW:
+        elif len(batch) >= self.drives and self._may_wait and not self.tasks and self._latency <= SLOW:
             self._answer(loop, batch, self._attempt(batch), since)
         else:
             self._is_writing = True

@@ -19,7 +19,7 @@ from everstep.ports.store import Admission, Commit, RunRow, Verdict
 from everstep.runtime.aside import write_aside
 from everstep.runtime.inside import find_inside
 from everstep.runtime.lineage import FlowAt, Link
-from everstep.runtime.patience import patiently
+from everstep.runtime.patience import outage, patiently
 from everstep.runtime.run_ids import check_run_id
 from everstep.runtime.runs import Runs
 from everstep.runtime.services import Services
@@ -67,7 +67,8 @@ async def fork(
     inside = {} if folded is None else _inside(folded.state, inner, sequence)
     drafts = await _draft(services, plan, edits, inside)
     commit = _commit(services, plan, origin, new_id, link, digest, drafts, keep_keys=keep_keys)
-    verdict = await patiently(services.clock, partial(services.committer.put, commit))
+    put = partial(services.committer.put, commit)
+    verdict = await patiently(services.clock, put, outage(services.store))
     if verdict is Verdict.EXISTS:
         raise BadRequest(f"there is a run {new_id!r} already.", fix="Choose another id for the fork.")
     if verdict is not Verdict.ACCEPTED:

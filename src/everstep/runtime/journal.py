@@ -27,7 +27,7 @@ from everstep.ports.store import Admission, Adoption, Commit, Verdict
 from everstep.runtime.events import Event, tell
 from everstep.runtime.nesting import apply
 from everstep.runtime.outbox import Outbox
-from everstep.runtime.patience import patiently
+from everstep.runtime.patience import outage, patiently
 from everstep.runtime.services import Services
 from everstep.runtime.values import Slot, ValueSpace
 from everstep.runtime.weather import enduringly
@@ -396,10 +396,10 @@ class Journal:
         """
         if self.outbox is not None:
             return await self.outbox.deliver(commit, lambda: self._try(commit))
+        services = self._services
         if self.endures:
-            services = self._services
             return await enduringly(services.clock, services.ids, services.weather, lambda: self._try(commit))
-        return await patiently(self._services.clock, lambda: self._try(commit))
+        return await patiently(services.clock, lambda: self._try(commit), outage(services.store))
 
     async def _try(self, commit: Commit) -> Verdict:
         services = self._services

@@ -7,15 +7,25 @@ from datetime import timedelta
 from typing import TypeVar
 
 from everstep.errors import StoreUnavailable
+from everstep.ports.store import CheckpointStore
 from everstep.ports.system import Clock
 
 T = TypeVar("T")
 PAUSES = tuple(timedelta(seconds=s) for s in (0.05, 0.2, 1.0))
+OUTAGE = (*PAUSES, *(timedelta(seconds=2) for _ in range(14)))
+"""Half a minute, in which a server restarts or another takes its place, and nobody can take our runs over."""
 
 
-async def patiently(clock: Clock, ask: Callable[[], Awaitable[T]]) -> T:
+def outage(store: CheckpointStore) -> tuple[timedelta, ...]:
+    """Return how long what was done is held for a store to come back."""
+    return OUTAGE if store.capabilities.remote else PAUSES
+
+
+async def patiently(
+    clock: Clock, ask: Callable[[], Awaitable[T]], pauses: tuple[timedelta, ...] = PAUSES
+) -> T:
     """Return what `ask` gives, asking a few times more while the store is unavailable."""
-    for pause in PAUSES:
+    for pause in pauses:
         try:
             return await ask()
         except StoreUnavailable:

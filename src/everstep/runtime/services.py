@@ -93,7 +93,7 @@ class Services:
         )
         self.cleared: WeakKeyDictionary[Flow, Cleared] = WeakKeyDictionary()
         """Flows that may start here, as they were when that was found out."""
-        self.committer = Committer(store, self.blocking, clock)
+        self.committer = Committer(store, self.blocking, clock, owns_loop=owns_loop)
         self.max_threads = max_threads
         self._threads = _Threads(max_threads)
 
@@ -115,7 +115,7 @@ class Services:
     def twin(self) -> Services:
         """Return the same services for another event loop, with commits of its own."""
         twin = copy(self)
-        twin.committer = Committer(self.store, self.blocking, self.clock)
+        twin.committer = Committer(self.store, self.blocking, self.clock, owns_loop=self.owns_loop)
         return twin
 
     @property

@@ -26,7 +26,7 @@ from everstep.model.waits import SettledBy, WaitOpened, WaitRow
 from everstep.runtime.announce import announce
 from everstep.runtime.desk import ChannelDesk
 from everstep.runtime.invoke import Call
-from everstep.runtime.patience import patiently
+from everstep.runtime.patience import outage, patiently
 from everstep.runtime.services import Services
 from everstep.runtime.settle import draft_asked
 from everstep.runtime.tokens import hash_of
@@ -202,7 +202,8 @@ class Waiting:
         """Return the visits whose waits are settled, as calls that have returned."""
         store = self._services.store
         self._looked = self._services.clock.monotonic()  # before it looks: a nudge meanwhile counts
-        rows = await patiently(self._services.clock, partial(store.fire, self._run_id))
+        fire = partial(store.fire, self._run_id)
+        rows = await patiently(self._services.clock, fire, outage(store))
         now = self._services.clock.now()
         rows = [row for row in rows if row.wait_id in self._state.waits and row.wait_id not in self._taken]
         self._taken.update(row.wait_id for row in rows)

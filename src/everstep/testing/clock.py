@@ -18,6 +18,9 @@ class ManualClock:
     runs in no time.
     """
 
+    is_manual = True
+    """Stores go by this clock too, even those that have their own."""
+
     def __init__(self, start: datetime = START, *, auto: bool = False) -> None:
         if start.tzinfo is None:
             raise BadRequest(f"{start} has no time zone.", fix="Give an aware datetime.")

@@ -20,7 +20,8 @@ import pytest
 _PARTS = [
     f"{__name__}_{part}"
     for part in (
-        *("adoption", "client", "clients", "crash", "due", "fleet", "forks", "leases", "records", "waits"),
+        *("adoption", "client", "clients", "crash", "due", "fleet", "forks", "leases", "records", "skew"),
+        "waits",
     )
 ]
 # Before the imports below, or a failed assertion of the suite shows no values.
@@ -35,6 +36,7 @@ from everstep.testing.conformance_fleet import Holding, Quotas, Repairs, Turns, 
 from everstep.testing.conformance_forks import Forks, Trimming  # noqa: E402
 from everstep.testing.conformance_leases import Fencing, Leases, Signals  # noqa: E402
 from everstep.testing.conformance_records import Atomicity, LostReplies, Records, UglyValues  # noqa: E402
+from everstep.testing.conformance_skew import ClockSkew  # noqa: E402
 from everstep.testing.conformance_waits import Settling, WaitListing, Waits  # noqa: E402
 
 __all__ = ["GROUPS", "StoreConformance", "StoreKit"]
@@ -64,6 +66,7 @@ GROUPS = (
     Repairs,
     Workers,
     Adoptions,
+    ClockSkew,
     Crashes,
 )
 """The parts of the suite, to run one at a time while a store is being written."""
@@ -94,6 +97,7 @@ class StoreConformance(
     Repairs,
     Workers,
     Adoptions,
+    ClockSkew,
     Crashes,
 ):
     """Everything a store promises, as tests."""

@@ -25,6 +25,7 @@ from everstep.ports.store import (
     Verdict,
     WaitFilter,
 )
+from everstep.ports.system import Clock
 from everstep.registry import Opened
 from everstep.testing.clock import ManualClock
 
@@ -42,6 +43,8 @@ class StoreKit:
     """The clock that every client was given."""
     capabilities: Capabilities
     """What the store is meant to promise."""
+    open_at: Callable[[Clock], Opened] | None = None
+    """Return a client with another clock. Wanted of a remote store, which goes by its own."""
 
 
 @dataclass

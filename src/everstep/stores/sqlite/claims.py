@@ -15,7 +15,7 @@ import msgspec
 
 from everstep.engine.claims import Lane, Room, Turns, choose
 from everstep.model.fleet import Quota
-from everstep.stores.sqlite.columns import to_int
+from everstep.stores.columns import to_int
 from everstep.stores.sqlite.database import rows
 
 _KINDS = {

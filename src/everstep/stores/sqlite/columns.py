@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -12,11 +12,10 @@ from everstep.model.enums import Status
 from everstep.model.leases import Lease, Process
 from everstep.model.waits import SettledBy, WaitRow, WaitStatus
 from everstep.ports.store import Admission, Commit, RunRow, Signal, StoredRecord
+from everstep.stores.columns import EPOCH, process_text, to_int, to_time
 
 SPAN = 1 << 32
 """How many positions each run has in the table of checkpoints."""
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 _WAIT_COLUMNS = 23
 
 
@@ -25,18 +24,6 @@ def stored(sequence: int, checkpoint_id: str, keyframe: int, body: bytes, is_stu
     if is_stub:
         return StoredRecord(sequence, str(checkpoint_id), False, b"", whole)
     return StoredRecord(sequence, str(checkpoint_id), bool(keyframe), whole)
-
-
-def to_int(at: datetime | None) -> int | None:
-    return None if at is None else (at - _EPOCH) // _MICROSECOND
-
-
-def to_time(at: int | None) -> datetime | None:
-    return None if at is None else _EPOCH + timedelta(microseconds=at)
-
-
-def process_text(process: Process | None) -> str | None:
-    return None if process is None else msgspec.json.encode(process).decode()
 
 
 def admission_values(commit: Commit, admission: Admission, expires_at: datetime | None) -> tuple[Any, ...]:
@@ -74,7 +61,7 @@ def _read_run(row: tuple[Any, ...]) -> RunRow:
     lease = None
     if owner is not None:
         held_by = msgspec.json.decode(process, type=Process) if process is not None else None
-        lease = Lease(run_id, owner, epoch, to_time(expires) or _EPOCH, held_by, takeovers)
+        lease = Lease(run_id, owner, epoch, to_time(expires) or EPOCH, held_by, takeovers)
     return RunRow(
         run_id=run_id,
         flow_id=flow_id,
@@ -82,7 +69,7 @@ def _read_run(row: tuple[Any, ...]) -> RunRow:
         flow_hash=flow_hash,
         parent_run_id=parent,
         status=Status(status),
-        created_at=to_time(created) or _EPOCH,
+        created_at=to_time(created) or EPOCH,
         ended_at=to_time(ended),
         checkpoints=(head or key * SPAN) - key * SPAN,
         lease=lease,
@@ -142,7 +129,7 @@ def _read_wait(row: tuple[Any, ...]) -> WaitRow:
         path=path,
         visit=visit,
         kind=kind,
-        opened_at=to_time(opened) or _EPOCH,
+        opened_at=to_time(opened) or EPOCH,
         details=_bytes(details) or b"",
         due_at=to_time(due),
         scheduler=scheduler,

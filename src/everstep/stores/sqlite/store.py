@@ -32,8 +32,9 @@ from everstep.ports.store import (
     WaitFilter,
 )
 from everstep.ports.system import Clock
+from everstep.stores.columns import process_text, to_int
 from everstep.stores.sqlite.claims import DueRuns
-from everstep.stores.sqlite.columns import SPAN, admission_values, process_text, run_row, to_int
+from everstep.stores.sqlite.columns import SPAN, admission_values, run_row
 from everstep.stores.sqlite.database import explain, open_database, page_size, plainly, read_queries, rows
 from everstep.stores.sqlite.listing import list_runs
 from everstep.stores.sqlite.records import RecordTable

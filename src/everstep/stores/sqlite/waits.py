@@ -9,7 +9,8 @@ import apsw
 from everstep.model.enums import Status
 from everstep.model.waits import SettledBy, WaitChange, WaitRow, WaitStatus
 from everstep.ports.store import Commit, WaitFilter
-from everstep.stores.sqlite.columns import to_int, to_time, wait_row, wait_values
+from everstep.stores.columns import to_int, to_time
+from everstep.stores.sqlite.columns import wait_row, wait_values
 from everstep.stores.sqlite.database import rows
 
 

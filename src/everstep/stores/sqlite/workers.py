@@ -9,7 +9,7 @@ import msgspec
 
 from everstep.errors import StateCorrupted
 from everstep.model.fleet import WorkerRow
-from everstep.stores.sqlite.columns import to_int, to_time
+from everstep.stores.columns import to_int, to_time
 
 
 def report(

@@ -1,0 +1,33 @@
+"""Artifacts as rows of a table, each named by the SHA-256 of its data."""
+
+from __future__ import annotations
+
+import hashlib
+
+from everstep.errors import StateCorrupted
+from everstep.model.records import ArtifactRef
+from everstep.stores.postgres.address import Address
+from everstep.stores.postgres.connections import Connections, rows
+
+
+class ArtifactTable:
+    """Keeps each artifact once, in the database that keeps the runs."""
+
+    def __init__(self, at: Address, connections: Connections, queries: dict[str, str]) -> None:
+        self._at = at
+        self._connections = connections
+        self._put, self._get = queries["put_artifact"], queries["artifact"]
+
+    def put_checkpoint_blob(self, header: bytes, data: bytes, *, content_type: str) -> ArtifactRef:
+        digest = hashlib.sha256(data).hexdigest()
+        self._connections.use(lambda c: c.execute(self._put, (digest, header + data)))
+        return ArtifactRef("postgres", digest, len(data), content_type, digest)
+
+    def get_checkpoint_blob(self, ref: ArtifactRef) -> bytes:
+        found = self._connections.use(lambda c: rows(c, self._get, (ref.key,)))
+        if not found:
+            raise StateCorrupted(
+                f"artifact {ref.key} is missing from {self._at.shown}.",
+                fix="Restore the table of artifacts that belongs to these runs.",
+            )
+        return bytes(found[0][0])

@@ -1,0 +1,171 @@
+"""Claiming runs: one that is named, or those whose turn it is."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Collection, Iterable, Mapping
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+import msgspec
+
+from everstep.engine import leases
+from everstep.engine.claims import Lane, Room, Turns, choose
+from everstep.model.fleet import Quota
+from everstep.model.leases import Lease, Process
+from everstep.ports.store import RunRow
+from everstep.stores.columns import EPOCH, process_text, to_int, to_time
+from everstep.stores.postgres.columns import read_text, run_row, text
+from everstep.stores.postgres.connections import Connection, rows
+from everstep.stores.postgres.waits import WaitTable
+
+Claims = list[tuple[RunRow, Lease]]
+Row = tuple[Any, ...]
+LaneKey = tuple[int, str, str]
+Found = tuple[int, int, str]
+"""Since when a run is due, its key and its id."""
+_EPOCH_AT, _OWNER, _EXPIRES, _CLAIMED_AT, _HEAD, _NOW = 9, 10, 11, 14, 23, 24
+"""Where these stand in a row of runs that the store's time follows."""
+SPARE = 32
+"""How many more runs are chosen than are wanted: other workers may be about to take the first ones."""
+_LOOK = 200
+"""So many runs of a kind are looked at one by one; more are a crowd."""
+_WAKING, _WAITING = 1, 2
+"""The kinds of due runs that can be crowds, as the query numbers them."""
+_QUOTA_LOCK = 0x65766573
+
+
+class Wish(NamedTuple):
+    """What a worker would like to drive."""
+
+    now: int | None
+    flows: Collection[tuple[str, str]]
+    apart_from: Collection[str]
+    limit: int
+    quotas: Mapping[str, Quota]
+
+
+def judge(row: Row, owner: str, ttl: timedelta, process: Process | None, void_epoch: int | None) -> Lease:
+    """Return the lease that a claimant gets, or raise `LeaseConflict`."""
+    run = run_row(row)
+    return leases.claim(
+        run.lease,
+        run_id=run.run_id,
+        owner=owner,
+        process=process,
+        now=to_time(row[_NOW]) or EPOCH,
+        ttl=ttl,
+        newest_epoch=row[_EPOCH_AT],
+        has_progressed=run.checkpoints > row[_CLAIMED_AT],
+        void_epoch=void_epoch,
+    )
+
+
+def claim_values(row: Row, granted: Lease) -> Row:
+    """Return what the query `claim` takes to grant a lease on the run as it was judged."""
+    lease = (granted.epoch, text(granted.owner), to_int(granted.expires_at), process_text(granted.process))
+    return (row[0], *lease, granted.takeovers, row[_HEAD], row[_EPOCH_AT], row[_OWNER], row[_EXPIRES])
+
+
+class DueRuns:
+    """The runs that somebody should drive, and whose turn it is.
+
+    As long as few runs are due, all of them are looked at. Where there is a crowd, an index leads from lane
+    to lane, so that a claim reads about as many rows as it can use.
+    """
+
+    def __init__(self, sql: dict[str, str], waits: WaitTable, schema: str) -> None:
+        self._sql = sql
+        self._waits = waits
+        self._schema = schema
+        self._turns = Turns()
+
+    def claim(self, db: Connection, wish: Wish, grant: Callable[[Row], Lease]) -> Claims:
+        """Claim up to so many; those that others are about to take are passed over."""
+        if wish.limit <= 0 or not wish.flows:
+            return []
+        # Looking locks nothing, so workers with nothing to do disturb nobody.
+        chosen = self._choose(db, wish)
+        if not chosen:
+            return []
+        with db.transaction():
+            if wish.quotas:
+                names = [f"{self._schema} {flow_id}" for flow_id in sorted(wish.quotas)]
+                rows(db, self._sql["lock_quota"], (_QUOTA_LOCK, names))
+                chosen = self._choose(db, wish)
+            found = rows(db, self._sql["lock_due"], (wish.now, list(chosen), wish.limit))
+            claimed = [(row, grant(row)) for row in found]
+            if claimed:
+                self._grant(db, claimed)
+                self._waits.settle_due(db, [lease.run_id for _, lease in claimed], wish.now)
+        for row, _ in claimed:
+            self._turns.note(chosen[row[0]])
+        return [
+            (msgspec.structs.replace(run_row(row), lease=lease, needs_repair=None), lease)
+            for row, lease in claimed
+        ]
+
+    def _choose(self, db: Connection, wish: Wish) -> dict[int, Lane]:
+        """Return the keys of the runs whose turn it is, in order, with their lanes."""
+        names = sorted({flow_id for flow_id, _ in wish.flows} & wish.quotas.keys())
+        live = rows(db, self._sql["live_leases"], (wish.now, list(map(text, names)))) if names else []
+        room = Room(
+            wish.quotas,
+            {(read_text(flow_id), read_text(group)): count for flow_id, group, count in live},
+        )
+        keys: dict[str, int] = {}
+        lanes = [Lane(*key, _ids(heapq.merge(*parts), keys)) for key, parts in self._lanes(db, wish).items()]
+        most = wish.limit + SPARE
+        return {
+            keys[run_id]: lane for run_id, lane in choose(lanes, limit=most, room=room, turns=self._turns)
+        }
+
+    def _lanes(self, db: Connection, wish: Wish) -> dict[LaneKey, list[list[Found]]]:
+        names = [text(name) for name, _ in wish.flows]
+        hashes = [text(flow_hash) for _, flow_hash in wish.flows]
+        apart = [text(run_id) for run_id in wish.apart_from]
+        most = _LOOK + wish.limit + SPARE
+        kinds: dict[int, list[Row]] = {}
+        named = [f"{name} {flow_hash}" for name, flow_hash in zip(names, hashes, strict=True)]
+        for kind, *row in rows(db, self._sql["due"], (wish.now, named, apart, most)):
+            kinds.setdefault(kind, []).append(tuple(row))
+        parts = list(kinds.values())
+        for kind, query in ((_WAKING, "waking_lanes"), (_WAITING, "waiting_lanes")):
+            if len(kinds.get(kind, ())) >= most:
+                last = [self._last(name) for name, _ in wish.flows]
+                asked = (wish.now, names, hashes, last, apart, wish.limit + SPARE)
+                parts.append(rows(db, self._sql[query], asked))
+        lanes: dict[LaneKey, list[list[Found]]] = {}
+        for part in parts:
+            split: dict[LaneKey, list[Found]] = {}
+            for key, run_id, since, priority, flow_id, group in part:
+                lane = (priority, read_text(flow_id), read_text(group))
+                split.setdefault(lane, []).append((since, key, read_text(run_id)))
+            for lane, runs in split.items():
+                lanes.setdefault(lane, []).append(sorted(runs))
+        return lanes
+
+    def _last(self, flow_id: str) -> str | None:
+        last = self._turns.last(flow_id)
+        return None if last is None else text(last)
+
+    def _grant(self, db: Connection, claimed: list[tuple[Row, Lease]]) -> None:
+        db.execute(
+            self._sql["claim_many"],
+            (
+                [row[0] for row, _ in claimed],
+                [lease.epoch for _, lease in claimed],
+                [text(lease.owner) for _, lease in claimed],
+                [to_int(lease.expires_at) for _, lease in claimed],
+                [lease.takeovers for _, lease in claimed],
+                process_text(claimed[0][1].process),
+                [row[_HEAD] for row, _ in claimed],
+            ),
+        )
+
+
+def _ids(runs: Iterable[Found], keys: dict[str, int]) -> Iterable[str]:
+    """Yield the ids of runs, and note their keys."""
+    for _, key, run_id in runs:
+        keys[run_id] = key
+        yield run_id

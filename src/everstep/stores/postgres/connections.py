@@ -1,0 +1,137 @@
+"""Connections to one database: opened when they are wanted, used again, and dropped when they break.
+
+None of them carries anything from one statement to the next, so a pooler in transaction mode may stand
+between.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import psycopg
+
+from everstep.errors import BadRequest, StoreUnavailable
+from everstep.stores.postgres.address import Address
+from everstep.stores.postgres.failures import explain, is_broken
+
+T = TypeVar("T")
+PATIENCE = 30.0
+"""Seconds to wait for a connection that others have."""
+DEFAULTS = {
+    "client_encoding": "UTF8",
+    "connect_timeout": "10",
+    "application_name": "everstep",
+    "keepalives_idle": "30",
+    "keepalives_interval": "10",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "30000",
+}
+"""A server that vanished is found out; whatever the URL says instead counts."""
+
+
+class Connection(psycopg.Connection[tuple[Any, ...]]):
+    """One session with the server, or with a pooler that stands before it."""
+
+    prepares = False
+    """True if statements may be prepared: what answers is the server itself."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.prepared: set[bytes] = set()
+        """The names of statements that the server knows."""
+
+
+def connect(at: Address) -> Connection:
+    """Open one connection, or raise one of our errors."""
+    try:
+        told = psycopg.conninfo.conninfo_to_dict(at.url)
+    except psycopg.Error:
+        # What the driver says may quote the URL, and with it the password.
+        raise BadRequest(
+            "the driver cannot read the URL of the database.",
+            fix="Check its options; special characters in a password are written as %40.",
+        ) from None
+    try:
+        connection = Connection.connect(
+            **(DEFAULTS | {name: str(value) for name, value in told.items()}),  # type: ignore[arg-type]  # libpq's options are text
+            autocommit=True,
+            cursor_factory=psycopg.RawCursor,
+            prepare_threshold=None,
+        )
+        if at.prepares:
+            # A pooler gives the next statement to any session; it shows another process than the one at work.
+            serving = connection.execute("SELECT pg_backend_pid()").fetchone()
+            connection.prepares = serving == (connection.info.backend_pid,)
+            connection.prepare_threshold = 5 if connection.prepares else None
+        return connection
+    except psycopg.Error as error:
+        raise explain(error, at) from None
+
+
+class Connections:
+    """A few connections that threads take turns with."""
+
+    def __init__(self, at: Address, size: int) -> None:
+        self._at = at
+        self._idle: list[Connection] = []
+        self._free = threading.BoundedSemaphore(size)
+        self._is_closed = False
+
+    def use(self, work: Callable[[Connection], T]) -> T:
+        """Do some work on a connection. What is done must be safe to do twice.
+
+        A connection that broke since it was last used is replaced, once; a server that is gone is an error.
+        """
+        if not self._free.acquire(timeout=PATIENCE):
+            raise StoreUnavailable(
+                f"all connections to {self._at.shown} are in use.", fix="Raise ?pool= in its URL."
+            )
+        try:
+            while self._idle:
+                connection = self._idle.pop()
+                try:
+                    return self._attempt(connection, work)
+                except psycopg.Error as error:
+                    if not is_broken(error):
+                        raise explain(error, self._at) from error
+            try:
+                return self._attempt(connect(self._at), work)
+            except psycopg.Error as error:
+                raise explain(error, self._at) from error
+        finally:
+            self._free.release()
+
+    def _attempt(self, connection: Connection, work: Callable[[Connection], T]) -> T:
+        try:
+            result = work(connection)
+        except BaseException:
+            if _is_at_rest(connection):
+                self._give_back(connection)
+            else:
+                connection.close()
+            raise
+        self._give_back(connection)
+        return result
+
+    def _give_back(self, connection: Connection) -> None:
+        if self._is_closed:
+            connection.close()
+        else:
+            self._idle.append(connection)
+
+    def close(self) -> None:
+        """Close what is idle; what is in use is closed when it is given back."""
+        self._is_closed = True
+        while self._idle:
+            self._idle.pop().close()
+
+
+def _is_at_rest(connection: Connection) -> bool:
+    return connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+
+
+def rows(connection: Connection, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    """Run a query and return everything it gives."""
+    return connection.execute(query, values, binary=True).fetchall()

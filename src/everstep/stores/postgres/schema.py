@@ -1,0 +1,129 @@
+"""The tables: making them, bringing them up to date, and refusing those we cannot use.
+
+A migration only adds, so that workers of the version before go on while newer ones are started. Functions
+carry a number and are never changed. A migration that older clients cannot live with says so in a line
+`-- clients from: N`.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import psycopg
+
+from everstep.errors import IncompatibleVersion, StoreError
+from everstep.stores.postgres.address import Address
+from everstep.stores.postgres.connections import Connection, rows
+from everstep.stores.postgres.failures import explain
+
+_HERE = Path(__file__).parent
+_LOCK = 0x65766572
+"""'ever': who migrates holds this advisory lock."""
+_RUN = """run_key, run_id, runs.flow_id, flow_version, flow_hash, parent_run_id, runs.status, created_at,
+ended_at, epoch, owner, expires_at, process, takeovers, claimed_sequence, signal, acked_at, forked_at,
+trimmed_before, adopted_at, runs.priority, runs.run_group, needs_repair,
+(SELECT max(sequence) FROM {schema}.checkpoints WHERE checkpoints.run_key = runs.run_key)"""
+_WAIT = """run_id, wait_id, waits.flow_id, path, visit, kind, opened_at, details, due_at, scheduler,
+schedule_id, notifies, notified_at, token_hash, token_expires_at, generation, single_use, waits.status,
+settled_at, settled_by, answer"""
+_NOW = "(SELECT coalesce($1::bigint, {schema}.now_1()))"
+
+
+class Migration(NamedTuple):
+    number: int
+    script: str
+    clients_from: int
+    """The oldest client that can live with it, by the last migration it knows."""
+
+
+def read_queries(at: Address) -> dict[str, str]:
+    """Return the named queries of `queries.sql` for one schema."""
+    text = (_HERE / "queries.sql").read_text()
+    parts = re.split(r"^-- name: (\w+)\n", text, flags=re.MULTILINE)[1:]
+    bodies = (re.sub(r"--.*", "", body) for body in parts[1::2])
+    return {
+        name: " ".join(_filled(body, at).split()).rstrip(";")
+        for name, body in zip(parts[::2], bodies, strict=True)
+    }
+
+
+def _filled(text: str, at: Address) -> str:
+    for name, meaning in (("{run}", _RUN), ("{wait}", _WAIT), ("{now}", _NOW)):
+        text = text.replace(name, meaning)
+    return text.replace("{schema}", at.quoted_schema)
+
+
+def migrations(folder: Path = _HERE / "migrations") -> list[Migration]:
+    """Return the schema's steps by number."""
+    found: list[Migration] = []
+    for file in sorted(folder.glob("[0-9]*.sql")):
+        script = file.read_text()
+        told = re.search(r"^-- clients from: (\d+)$", script, flags=re.MULTILINE)
+        found.append(Migration(int(file.name[:4]), script, int(told[1]) if told else 0))
+    return found
+
+
+def prepare(connection: Connection, at: Address, *, create: bool) -> None:
+    """Make or upgrade the schema if that is needed, and refuse one that we cannot use."""
+    steps = migrations()
+    try:
+        known = _version(connection, at)
+        if known is None and not create:
+            raise StoreError(
+                f"there are no runs at {at.shown}.", fix="Check the URL, or start a run to make the tables."
+            )
+        if known is None or known < steps[-1].number:
+            migrate(connection, at, steps)
+    except psycopg.Error as error:
+        raise explain(error, at) from error
+
+
+def _version(connection: Connection, at: Address) -> int | None:
+    """Return the number of the last migration; none if there is nothing yet."""
+    found = rows(
+        connection,
+        "SELECT to_regclass($1) IS NOT NULL, "
+        "exists(SELECT FROM pg_class WHERE relnamespace = to_regnamespace($2)::oid)",
+        (f"{at.quoted_schema}.everstep_schema", at.quoted_schema),
+    )
+    is_ours, is_used = found[0]
+    if not is_ours:
+        if is_used:
+            raise StoreError(
+                f"schema {at.schema} of {at.shown} holds the tables of another program.",
+                fix="Name another with ?schema= in the URL.",
+            )
+        return None
+    query = f"SELECT max(number), max(clients_from) FROM {at.quoted_schema}.everstep_schema"
+    version, clients_from = rows(connection, query)[0]
+    newest = migrations()[-1].number
+    if clients_from > newest:
+        raise IncompatibleVersion(
+            f"{at.shown} has schema {version}; this everstep knows up to {newest}.",
+            fix=f"Use an everstep that knows schema {clients_from} or a newer one.",
+        )
+    return int(version)
+
+
+def migrate(connection: Connection, at: Address, steps: list[Migration]) -> None:
+    """Bring the schema up to date in one transaction; another process may be doing the same."""
+    with connection.transaction():
+        connection.execute("SELECT pg_advisory_xact_lock($1, hashtext($2))", (_LOCK, at.schema))
+        # Whoever waits for a lock on a table makes all others wait behind it.
+        connection.execute("SET LOCAL lock_timeout = '5s'")
+        known = _version(connection, at)
+        if known is None:
+            connection.execute(f"CREATE SCHEMA IF NOT EXISTS {at.quoted_schema}")
+            connection.execute(
+                f"CREATE TABLE {at.quoted_schema}.everstep_schema (number integer PRIMARY KEY, "
+                "clients_from integer NOT NULL, applied_at timestamptz NOT NULL DEFAULT now())"
+            )
+        for step in steps:
+            if step.number > (known or 0):
+                connection.execute(step.script.replace("{schema}", at.quoted_schema))
+                connection.execute(
+                    f"INSERT INTO {at.quoted_schema}.everstep_schema (number, clients_from) VALUES ($1, $2)",
+                    (step.number, step.clients_from),
+                )

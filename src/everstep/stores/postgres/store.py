@@ -1,0 +1,327 @@
+"""The store on PostgreSQL. A put is one round trip, of one run or of many."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+import msgspec
+
+from everstep.codec.records import digest_of
+from everstep.engine.trimming import check_trim
+from everstep.errors import RunNotFound
+from everstep.model.enums import Status
+from everstep.model.fleet import Quota, WorkerRow
+from everstep.model.leases import Lease, Process
+from everstep.model.waits import SettledBy, WaitChange, WaitRow
+from everstep.ports.store import (
+    Capabilities,
+    Commit,
+    Counts,
+    RunFilter,
+    RunRow,
+    Signal,
+    StoredRecord,
+    Verdict,
+    WaitFilter,
+)
+from everstep.ports.system import Clock, time_for_store
+from everstep.stores.columns import span_to_int, to_int, to_time
+from everstep.stores.postgres.address import Address
+from everstep.stores.postgres.artifacts import ArtifactTable
+from everstep.stores.postgres.calls import BINARY, TEXT, Call, flag, number
+from everstep.stores.postgres.claims import Claims, DueRuns, Row, Wish, claim_values, judge
+from everstep.stores.postgres.columns import group, read_text, run_row, some_text, stored, text, worker_row
+from everstep.stores.postgres.connections import Connection, Connections, rows
+from everstep.stores.postgres.schema import prepare, read_queries
+from everstep.stores.postgres.waits import WaitTable
+from everstep.stores.postgres.watch import Watch, channel_of
+
+T = TypeVar("T")
+Hashes = list[str]
+Runs = list[RunRow]
+Workers = list[WorkerRow]
+_VERDICTS = {verdict.value.encode(): verdict for verdict in Verdict} | {b"new": Verdict.ACCEPTED}
+
+
+class PostgresStore:
+    """Many clients on many machines may use one schema; leases run by the server's clock."""
+
+    capabilities = Capabilities(durable=True, single_writer=True, remote=True)
+
+    def __init__(self, at: Address, clock: Clock, *, create: bool = True) -> None:
+        self._at = at
+        self._clock = clock
+        self._sql = read_queries(at)
+        self._put_step = Call("everstep_step", self._sql["put_step"], [*[TEXT] * 6, BINARY, TEXT])
+        self._put_group = Call("everstep_group", self._sql["put_group"], [TEXT, BINARY, TEXT, TEXT])
+        self._channel = channel_of(at)
+        self._connections = Connections(at, at.pool)
+        self._renewals = Connections(at, 1)
+        try:
+            self._connections.use(lambda db: prepare(db, at, create=create))
+        except BaseException:
+            self._connections.close()
+            raise
+        self._waits = WaitTable(self._sql, self._channel)
+        self._due = DueRuns(self._sql, self._waits, at.schema)
+        self._watch = Watch(at, self._sql)
+        self._threads = ThreadPoolExecutor(at.pool, thread_name_prefix="everstep-postgres")
+        self._known_flows: set[str] = set()
+        """Structures that this client brought to the database."""
+        self.artifacts = ArtifactTable(at, self._connections, self._sql)
+
+    def _now(self) -> int | None:
+        """Return the time that a test has set; none lets the server's clock count."""
+        return to_int(time_for_store(self._clock))
+
+    async def _aside(self, work: Callable[[Connection], T]) -> T:
+        """Do some work on a thread, so that nobody else's tasks wait for the network."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, self._connections.use, work)
+
+    async def _rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
+        return await self._aside(lambda db: rows(db, self._sql[query], values))
+
+    async def put(self, commits: Sequence[Commit]) -> list[Verdict]:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, self.put_blocking, commits)
+
+    def put_blocking(self, commits: Sequence[Commit]) -> list[Verdict]:
+        if len(commits) == 1 and _is_plain(commits[0]):
+            return [self._put_one(commits[0])]
+        return self._put_many(commits) if commits else []
+
+    def _put_one(self, commit: Commit) -> Verdict:
+        values = (
+            text(commit.run_id).encode(),
+            number(commit.sequence),
+            commit.checkpoint_id.encode(),
+            commit.base.encode() if commit.base is not None else None,
+            number(commit.epoch),
+            flag(commit.keyframe),
+            commit.body,
+            flag(commit.ignores_signal),
+        )
+        return _VERDICTS[self._connections.use(lambda db: self._put_step(db, values))]
+
+    def _put_many(self, commits: Sequence[Commit]) -> list[Verdict]:
+        said, bodies = group(commits, self._known_flows)
+        channel = self._channel.encode() if any(map(_makes_due, commits)) else None
+        values = (said, bodies, number(self._now()), channel)
+        found = self._connections.use(lambda db: self._put_group(db, values))
+        verdicts = [_VERDICTS[verdict] for verdict in found[1:-1].split(b",")]
+        for commit, verdict in zip(commits, verdicts, strict=True):
+            if commit.admission is not None and verdict is Verdict.ACCEPTED:
+                self._known_flows.add(commit.admission.flow_hash)
+        return verdicts
+
+    async def get(self, run_id: str, *, first: int = 1, last: int | None = None) -> list[StoredRecord]:
+        return [stored(*row) for row in await self._rows("records", text(run_id), first, last)]
+
+    async def tail(self, run_id: str, *, at: int | None = None) -> list[StoredRecord]:
+        return [stored(*row) for row in await self._rows("tail", text(run_id), at)]
+
+    async def trim(self, run_id: str, *, before: int) -> int:
+        return await self._aside(lambda db: self._trim(db, run_id, before))
+
+    def _trim(self, db: Connection, run_id: str, before: int) -> int:
+        with db.transaction():
+            found = rows(db, self._sql["lock_run"], (text(run_id),))
+            if not found:
+                raise _unknown(run_id)
+            key, since = found[0]
+            is_keyframe, oldest_fork = rows(db, self._sql["trimmable"], (key, text(run_id), before))[0]
+            check_trim(run_id, before=before, is_keyframe=is_keyframe, oldest_fork=oldest_fork)
+            whole = rows(db, self._sql["to_trim"], (key, since, before))
+            if whole:
+                digests = [digest_of(body) for _, body in whole]
+                db.execute(self._sql["trim"], (key, [sequence for sequence, _ in whole], digests))
+                db.execute(self._sql["note_trim"], (key, before))
+            return len(whole)
+
+    async def lease(
+        self,
+        run_id: str,
+        *,
+        owner: str,
+        ttl: timedelta,
+        process: Process | None,
+        void_epoch: int | None = None,
+    ) -> Lease:
+        def claim(db: Connection) -> Lease:
+            while True:
+                found = rows(db, self._sql["run_now"], (text(run_id), self._now()))
+                if not found:
+                    raise _unknown(run_id)
+                granted = judge(found[0], owner, ttl, process, void_epoch)
+                if rows(db, self._sql["claim"], claim_values(found[0], granted)):
+                    return granted
+
+        return await self._aside(claim)
+
+    async def claim_due(
+        self,
+        *,
+        flows: Collection[tuple[str, str]],
+        new_owner: Callable[[], str],
+        ttl: timedelta,
+        process: Process | None,
+        limit: int,
+        apart_from: Collection[str] = (),
+        quotas: Mapping[str, Quota] | None = None,
+    ) -> Claims:
+        wish = Wish(self._now(), tuple(flows), tuple(apart_from), limit, quotas or {})
+
+        def grant(row: Row) -> Lease:
+            return judge(row, new_owner(), ttl, process, None)
+
+        return await self._aside(lambda db: self._due.claim(db, wish, grant))
+
+    async def renew(self, held: Sequence[Lease], ttl: timedelta) -> list[Lease | Verdict]:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, self.renew_blocking, held, ttl)
+
+    def renew_blocking(self, held: Sequence[Lease], ttl: timedelta) -> list[Lease | Verdict]:
+        """Prolong leases on a connection of their own, so that a busy writer does not delay them."""
+        return self._renewals.use(lambda db: [self._renew_one(db, lease, ttl) for lease in held])
+
+    def release_blocking(self, lease: Lease) -> None:
+        self._renewals.use(lambda db: self._release(db, lease))
+
+    def _renew_one(self, db: Connection, lease: Lease, ttl: timedelta) -> Lease | Verdict:
+        values = (text(lease.run_id), lease.epoch, text(lease.owner), span_to_int(ttl), self._now())
+        for (expires_at,) in rows(db, self._sql["renew"], values):
+            return msgspec.structs.replace(lease, expires_at=to_time(expires_at))
+        found = rows(db, self._sql["run"], (text(lease.run_id),))
+        held = run_row(found[0]) if found else None
+        is_ours = held is not None and held.lease is not None and held.lease.epoch == lease.epoch
+        return Verdict.SIGNALLED if is_ours else Verdict.FENCED
+
+    async def release_lease(self, lease: Lease) -> None:
+        await self._aside(lambda db: self._release(db, lease))
+
+    def _release(self, db: Connection, lease: Lease) -> None:
+        db.execute(self._sql["release"], (text(lease.run_id), lease.epoch, self._channel))
+
+    async def leased(self, owners: Collection[str] | None = None) -> Runs:
+        wanted = None if owners is None else [text(owner) for owner in owners]
+        return [run_row(row) for row in await self._rows("leased", self._now(), wanted)]
+
+    async def set_aside(self, run_id: str, *, epoch: int, reason: str) -> bool:
+        return bool(await self._rows("set_aside", text(run_id), epoch, text(reason)))
+
+    async def report(self, worker: WorkerRow, ttl: timedelta) -> None:
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._threads, self.report_blocking, worker, ttl)
+
+    def report_blocking(self, worker: WorkerRow, ttl: timedelta) -> None:
+        started, details = to_int(worker.started_at), msgspec.json.encode(worker)
+        said = (self._now(), text(worker.worker_id), started, span_to_int(ttl), details)
+        self._renewals.use(lambda db: db.execute(self._sql["report"], said))
+
+    async def leave(self, worker_id: str) -> None:
+        await self._aside(lambda db: db.execute(self._sql["leave"], (text(worker_id),)))
+
+    async def workers(self) -> Workers:
+        return [worker_row(*row) for row in await self._rows("workers", self._now())]
+
+    async def run(self, run_id: str) -> RunRow | None:
+        found = await self._rows("run", text(run_id))
+        return run_row(found[0]) if found else None
+
+    async def blueprint(self, flow_hash: str) -> bytes | None:
+        found = await self._rows("blueprint", text(flow_hash))
+        return found[0][0] if found else None
+
+    async def introduce(self, flow_id: str, flow_hash: str, blueprint: bytes) -> Hashes:
+        def introduce(db: Connection) -> Hashes:
+            if flow_hash not in self._known_flows:
+                db.execute(self._sql["keep_blueprint"], (text(flow_hash), blueprint))
+                self._known_flows.add(flow_hash)
+            older = rows(db, self._sql["older_structures"], (text(flow_id), text(flow_hash)))
+            return [read_text(found) for (found,) in older]
+
+        return await self._aside(introduce)
+
+    async def signal(self, run_id: str, signal: Signal) -> bool:
+        return bool(await self._rows("signal", text(run_id), signal.value, self._channel))
+
+    async def waits(self, wanted: WaitFilter) -> list[WaitRow]:
+        return await self._aside(lambda db: self._waits.list(db, wanted))
+
+    async def wait(self, wait_id: str) -> WaitRow | None:
+        return await self._aside(lambda db: self._waits.get(db, wait_id))
+
+    async def wait_of_token(self, token_hash: bytes) -> WaitRow | None:
+        return await self._aside(lambda db: self._waits.of_token(db, token_hash))
+
+    async def settle(
+        self, wait_id: str, *, by: SettledBy, answer: bytes | None, token_hash: bytes | None = None
+    ) -> tuple[bool, WaitRow | None]:
+        now = self._now()
+        return await self._aside(lambda db: self._waits.settle(db, wait_id, by, answer, token_hash, now))
+
+    async def fire(self, run_id: str) -> list[WaitRow]:
+        now = self._now()
+        return await self._aside(lambda db: self._waits.fire(db, run_id, now))
+
+    async def change_wait(self, wait_id: str, change: WaitChange) -> WaitRow | None:
+        return await self._aside(lambda db: self._waits.change(db, wait_id, change))
+
+    async def next_due(self, *, after: datetime | None = None) -> datetime | None:
+        return to_time((await self._rows("next_due", to_int(after) or 0))[0][0])
+
+    def changes(self) -> int:
+        return self._watch.count()
+
+    async def counts(self) -> Counts:
+        return Counts(
+            runs=dict(await self._rows("runs_by_status")),
+            waits={read_text(kind): many for kind, many in await self._rows("open_waits_by_kind")},
+        )
+
+    async def run_at(self, checkpoint_id: str) -> str | None:
+        found = await self._rows("run_at", checkpoint_id)
+        return read_text(found[0][0]) if found else None
+
+    async def ack(self, run_id: str) -> None:
+        now = self._now()
+        await self._aside(lambda db: db.execute(self._sql["ack"], (text(run_id), now)))
+
+    async def list(self, wanted: RunFilter) -> list[RunRow]:
+        found = await self._rows(
+            "runs",
+            some_text(wanted.flow_id),
+            some_text(wanted.run_id),
+            wanted.status.value if wanted.status is not None else None,
+            some_text(wanted.before),
+            wanted.limit,
+            some_text(wanted.parent_run_id),
+            wanted.needs_repair,
+        )
+        return [run_row(row) for row in found]
+
+    async def close(self) -> None:
+        self._threads.shutdown()
+        self._watch.close()
+        self._connections.close()
+        self._renewals.close()
+
+
+def _unknown(run_id: str) -> RunNotFound:
+    return RunNotFound(f"there is no run {run_id!r}.", fix="Look with: everstep runs")
+
+
+def _is_plain(commit: Commit) -> bool:
+    """True if a put brings a record and nothing else."""
+    has_rows = commit.waits or commit.closed or commit.adopts is not None
+    return commit.status is None and commit.admission is None and not has_rows
+
+
+def _makes_due(commit: Commit) -> bool:
+    """True if somebody may have to drive the run, now or at a time it names."""
+    return commit.status is Status.HALTED or (commit.admission is not None and commit.admission.owner is None)

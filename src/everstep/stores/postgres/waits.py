@@ -1,0 +1,99 @@
+"""The table of waits. Whoever calls it holds the connection."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from everstep.model.waits import SettledBy, WaitChange, WaitRow, WaitStatus
+from everstep.ports.store import WaitFilter
+from everstep.stores.columns import to_int
+from everstep.stores.postgres.columns import some_text, text, wait_row
+from everstep.stores.postgres.connections import Connection, rows
+
+
+class WaitTable:
+    """The waits of every run."""
+
+    def __init__(self, sql: dict[str, str], channel: str) -> None:
+        self._sql = sql
+        self._channel = channel
+
+    def get(self, db: Connection, wait_id: str) -> WaitRow | None:
+        """Return one wait."""
+        found = rows(db, self._sql["wait"], (text(wait_id),))
+        return wait_row(found[0]) if found else None
+
+    def of_token(self, db: Connection, token_hash: bytes) -> WaitRow | None:
+        """Return the wait that a token belongs to."""
+        found = rows(db, self._sql["wait_of_token"], (token_hash,))
+        return wait_row(found[0]) if found else None
+
+    def settle(
+        self,
+        db: Connection,
+        wait_id: str,
+        by: SettledBy,
+        answer: bytes | None,
+        token_hash: bytes | None,
+        now: int | None,
+    ) -> tuple[bool, WaitRow | None]:
+        """Give an open wait its answer; says whether this did it, and how the wait is now."""
+        given = (text(wait_id), now, by.value, answer, token_hash, self._channel)
+        done = bool(rows(db, self._sql["settle"], given))
+        return done, self.get(db, wait_id)
+
+    def fire(self, db: Connection, run_id: str, now: int | None) -> list[WaitRow]:
+        """Settle what is due of a run, and return what is settled."""
+        if rows(db, self._sql["has_due"], (text(run_id), now)):
+            self.settle_due(db, [run_id], now)
+        return self.list(db, WaitFilter(run_id=run_id, status=WaitStatus.SETTLED, limit=-1))
+
+    def settle_due(self, db: Connection, run_ids: Sequence[str], now: int | None) -> None:
+        """Settle what is due of some runs."""
+        db.execute(self._sql["settle_due"], ([text(run_id) for run_id in run_ids], now))
+
+    def change(self, db: Connection, wait_id: str, change: WaitChange) -> WaitRow | None:
+        """Change an open wait and return it as it is now."""
+        with db.transaction():
+            run = rows(db, self._sql["lock_run_of_wait"], (text(wait_id),))
+            old = self.get(db, wait_id)
+            if old is None or old.status is not WaitStatus.OPEN:
+                return old
+            new = old.changed(change)
+            db.execute(
+                self._sql["change_wait"],
+                (
+                    text(wait_id),
+                    new.token_hash,
+                    to_int(new.token_expires_at),
+                    new.generation,
+                    new.single_use,
+                    some_text(new.schedule_id),
+                    to_int(new.notified_at),
+                    to_int(new.due_at),
+                    new.details,
+                    run[0][1],
+                    self._channel,
+                ),
+            )
+            return self.get(db, wait_id)
+
+    def list(self, db: Connection, wanted: WaitFilter) -> list[WaitRow]:
+        """Return the waits that match, the oldest first."""
+        if wanted.is_untold:
+            query = "untold_waits"
+        elif wanted.run_id is not None:
+            query = "waits_of_run"
+        elif wanted.status in (WaitStatus.OPEN, WaitStatus.SETTLED):
+            query = "unclosed_waits"
+        else:
+            query = "waits"
+        bindings = (
+            some_text(wanted.run_id),
+            some_text(wanted.flow_id),
+            some_text(wanted.kind),
+            wanted.status.value if wanted.status is not None else None,
+            some_text(wanted.after),
+            wanted.limit if wanted.limit >= 0 else None,
+        )
+        return [wait_row(row) for row in rows(db, self._sql[query], bindings)]

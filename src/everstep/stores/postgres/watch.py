@@ -1,0 +1,108 @@
+"""Hearing that somebody wrote: LISTEN on a connection of its own, and a slow look for what no one tells of.
+
+Only what makes a run due is told of with NOTIFY, whose commits wait for each other; a step only takes a
+number from a sequence. It is taken before the step can be seen, so it counts once more when every transaction
+of that moment has ended.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import threading
+
+import psycopg
+
+from everstep.errors import EverstepError
+from everstep.stores.postgres.address import Address
+from everstep.stores.postgres.connections import Connection, connect, rows
+
+log = logging.getLogger("everstep")
+LOOK = 0.2
+"""Seconds between two looks, as long as somebody asks."""
+IDLE = 10.0
+"""Seconds after which nobody is taken to ask any more."""
+AGAIN = 1.0
+"""Seconds before a connection that failed is tried again."""
+
+
+def channel_of(at: Address) -> str:
+    """Return the name under which writers of this schema tell of work; it has to be short."""
+    return "everstep_" + hashlib.sha256(at.schema.encode()).hexdigest()[:16]
+
+
+class Watch:
+    """Counts what others wrote, on a thread that starts when somebody first asks."""
+
+    def __init__(self, at: Address, queries: dict[str, str]) -> None:
+        self._at = at
+        self._written = queries["written"]
+        self._running = queries["running_writers"]
+        self._count = 0
+        self._seen: int | None = None
+        self._until: int | None = None
+        """Transactions before this one may still have to end before what was counted can be seen."""
+        self._asked = threading.Event()
+        self._is_closed = False
+        self._thread: threading.Thread | None = None
+        self._ready = threading.Event()
+        self._lock = threading.Lock()
+
+    def count(self) -> int:
+        """Return a number that rises when somebody writes. The first call waits until it listens."""
+        self._asked.set()
+        if self._thread is None:
+            with self._lock:
+                if self._thread is None and not self._is_closed:
+                    self._thread = threading.Thread(target=self._work, name="everstep-watch", daemon=True)
+                    self._thread.start()
+            self._ready.wait(AGAIN)
+        return self._count
+
+    def close(self) -> None:
+        self._is_closed = True
+        self._asked.set()
+        if self._thread is not None:
+            self._thread.join(5 * AGAIN)
+
+    def _work(self) -> None:
+        pause, is_well = threading.Event(), True
+        while not self._is_closed:
+            try:
+                with connect(self._at) as connection:
+                    is_well = True
+                    self._listen(connection)
+            except (EverstepError, psycopg.Error) as error:
+                if is_well and not self._is_closed:
+                    log.warning("waiting to hear of changes again: %s", type(error).__name__)
+                is_well = False
+                self._ready.set()
+                pause.wait(AGAIN)
+                self._count += 1  # whatever was written meanwhile was not heard of
+
+    def _listen(self, connection: Connection) -> None:
+        connection.execute(f"LISTEN {channel_of(self._at)}")
+        self._look(connection)
+        self._ready.set()
+        quiet = 0.0
+        while not self._is_closed:
+            heard = list(connection.notifies(timeout=LOOK, stop_after=1))
+            self._count += len(heard)
+            self._look(connection)
+            quiet = 0.0 if self._asked.is_set() else quiet + LOOK
+            self._asked.clear()
+            if quiet > IDLE:
+                # An open connection that waits costs the server nothing; asking it five times a second would.
+                self._asked.wait()
+                self._count += 1
+                quiet = 0.0
+
+    def _look(self, connection: Connection) -> None:
+        written = int(rows(connection, self._written)[0][0])
+        oldest, next_one = rows(connection, self._running)[0]
+        if written != self._seen:
+            self._count += self._seen is not None
+            self._seen, self._until = written, int(next_one)
+        elif self._until is not None and oldest >= self._until:
+            self._count += 1
+            self._until = None

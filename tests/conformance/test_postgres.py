@@ -1,0 +1,21 @@
+"""`postgresql:` passes the whole suite."""
+
+from __future__ import annotations
+
+import pytest
+
+from everstep.ports.store import Capabilities
+from everstep.registry import open_store
+from everstep.testing import ManualClock, StoreConformance, StoreKit
+
+
+class TestPostgres(StoreConformance):
+    @pytest.fixture
+    def store_kit(self, postgres_url: str) -> StoreKit:
+        clock = ManualClock()
+        return StoreKit(
+            lambda: open_store(postgres_url, clock),
+            clock,
+            Capabilities(durable=True, single_writer=True, remote=True),
+            open_at=lambda other: open_store(postgres_url, other),
+        )

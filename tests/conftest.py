@@ -1,0 +1,54 @@
+"""Real servers for whoever asks for one, and a loud word about those that were missing."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.servers.postgres import PostgresServer, empty, fresh_schema
+from tests.servers.running import NOT_HERE, shared
+
+
+@pytest.fixture(scope="session")
+def server_session(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that all processes of this test session share."""
+    base = tmp_path_factory.getbasetemp()
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+
+@pytest.fixture(scope="session")
+def postgres_server(server_session: Path) -> Iterator[str]:
+    """The URL of the session's PostgreSQL."""
+    with shared(PostgresServer, server_session) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def postgres_schema(postgres_server: str) -> Iterator[str]:
+    with fresh_schema(postgres_server) as url:
+        yield url
+
+
+@pytest.fixture
+def postgres_url(postgres_schema: str) -> str:
+    """The URL of a schema that is empty, and that only this test uses until it ends."""
+    empty(postgres_schema)
+    return postgres_schema
+
+
+@pytest.fixture
+def new_postgres_url(postgres_server: str) -> Iterator[str]:
+    """The URL of a schema that is not there yet."""
+    with fresh_schema(postgres_server) as url:
+        yield url
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    texts = [str(report.longrepr) for report in terminalreporter.stats.get("skipped", [])]
+    missing = Counter(text[text.index(NOT_HERE) :].rstrip("')\"") for text in texts if NOT_HERE in text)
+    for reason, many in missing.items():
+        terminalreporter.write_line(f"{many} tests did NOT run. {reason}", red=True, bold=True)

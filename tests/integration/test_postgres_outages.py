@@ -1,0 +1,190 @@
+"""A PostgreSQL that restarts, dies, or loses a reply: no step is lost, and none runs twice."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import pytest
+
+from everstep import AsyncHost, Durability, Flow, Host, Status, node
+from everstep.errors import StoreUnavailable
+from everstep.ports.store import Commit, Verdict
+from everstep.runtime.patience import OUTAGE
+from everstep.stores.postgres.store import PostgresStore
+from tests.servers.chaos import ChaosProxy, chaos_before
+from tests.servers.postgres import PostgresServer
+from tests.servers.running import Server, private
+
+STEPS = 6
+PUTS = STEPS + 1
+"""What a run of the flow puts: its admission, and each step; the last brings its end."""
+PUT = b"\0everstep_"
+"""What only the request of a put contains: the name of its prepared statement, after that of no portal."""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with private(PostgresServer) as running:
+        yield running
+
+
+@pytest.fixture
+def url(server: Server, request: pytest.FixtureRequest) -> str:
+    """A schema of the test's own on the server that it may stop."""
+    return f"{server.url}?schema=t{zlib.crc32(request.node.name.encode())}"
+
+
+@pytest.fixture
+def proxy(postgres_url: str) -> Iterator[ChaosProxy]:
+    with chaos_before(postgres_url) as between:
+        yield between
+
+
+class Chain:
+    """A flow of some steps that notes what ran, and lets the test do something inside a step."""
+
+    def __init__(self, **inside: Callable[[], object]) -> None:
+        self.ran: Counter[str] = Counter()
+        nodes = [self._step(k, inside.get(f"s{k}")) for k in range(STEPS)]
+        self.flow = Flow("chain", nodes, durability="strong")
+
+    def _step(self, k: int, inside: Callable[[], object] | None) -> Any:
+        def step(previous: int) -> int:
+            self.ran[f"s{k}"] += 1
+            if inside is not None:
+                inside()
+            return previous + 1
+
+        return node(output="out", name=f"s{k}")(step).with_inputs(previous=f"v{k}").with_outputs(f"v{k + 1}")
+
+    def check(self, result: Any) -> None:
+        assert result.status is Status.COMPLETED, result.error
+        assert result[f"v{STEPS}"] == STEPS
+        assert self.ran == {f"s{k}": 1 for k in range(STEPS)}
+
+
+def restart(server: Server, end: Callable[[], object] | None = None) -> None:
+    (end or server.stop)()
+    server.start()
+
+
+def test_a_run_goes_on_through_a_restart_of_its_server(server: Server, url: str) -> None:
+    chain = Chain(s2=partial(restart, server), s4=partial(restart, server, server.kill))
+    with Host(url) as host:
+        chain.check(host.run(chain.flow, {"v0": 0}, run_id="r"))
+        assert [info.status for info in host.runs()] == [Status.COMPLETED]
+        assert len(host.history("r")) == PUTS
+
+
+def test_what_was_done_while_the_server_was_away_is_kept_when_it_returns(server: Server, url: str) -> None:
+    back = threading.Timer(1.5, server.start)
+
+    def go_away() -> None:
+        server.kill()
+        back.start()
+
+    chain = Chain(s3=go_away)
+    with Host(url) as host:
+        chain.check(host.run(chain.flow, {"v0": 0}))
+    back.join()
+
+
+def test_a_run_whose_server_stays_away_stops_and_goes_on_later(
+    server: Server, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("everstep.runtime.patience.OUTAGE", (timedelta(milliseconds=10),))
+    once = [server.kill]
+    chain = Chain(s3=lambda: once and once.pop()())
+    with Host(url) as host:
+        with pytest.raises(StoreUnavailable, match="out of reach"):
+            host.run(chain.flow, {"v0": 0}, run_id="r")
+        server.start()
+        assert len(host.history("r")) == 4
+        assert host.run(chain.flow, run_id="r").status is Status.COMPLETED
+    assert chain.ran == {f"s{k}": 2 if k == 3 else 1 for k in range(STEPS)}, "only s3 was never recorded"
+
+
+@pytest.mark.parametrize("nth", range(1, PUTS + 1))
+def test_a_reply_to_a_commit_that_is_lost_costs_no_step(proxy: ChaosProxy, nth: int) -> None:
+    chain = Chain()
+    with Host(proxy.url) as host:
+        proxy.cut_reply(PUT, nth)
+        chain.check(host.run(chain.flow, {"v0": 0}, run_id="r"))
+        assert (proxy.cuts, proxy.seen) == (1, PUTS + 1)
+        assert len(host.history("r")) == PUTS
+
+
+def test_lost_replies_of_many_runs_at_once_cost_no_step(proxy: ChaosProxy) -> None:
+    chains = [Chain() for _ in range(20)]
+
+    async def drive() -> list[Any]:
+        async with AsyncHost(proxy.url) as host:
+            proxy.cut_reply(PUT + b"group", 4)
+            return await asyncio.gather(
+                *(host.run(chain.flow, {"v0": 0}, run_id=f"r{k}") for k, chain in enumerate(chains))
+            )
+
+    for chain, result in zip(chains, asyncio.run(drive()), strict=True):
+        chain.check(result)
+    assert proxy.cuts == 1
+
+
+def test_connections_that_broke_while_idle_are_replaced(proxy: ChaosProxy) -> None:
+    chain = Chain()
+    with Host(proxy.url) as host:
+        chain.check(host.run(chain.flow, {"v0": 0}, run_id="r"))
+        proxy.drop_all()
+        assert host.info("r").status is Status.COMPLETED
+        assert len(host.runs()) == 1
+
+
+def test_a_worker_lives_through_an_outage(server: Server, url: str) -> None:
+    chain = Chain()
+
+    async def work() -> None:
+        async with AsyncHost(url) as host:
+            working = asyncio.ensure_future(host.work([chain.flow]))
+            for k in range(6):
+                await host.start(chain.flow, {"v0": 0}, run_id=f"r{k}")
+                if k == 2:
+                    await asyncio.to_thread(restart, server)
+            async with asyncio.timeout(60):
+                while any(info.status is not Status.COMPLETED for info in await host.runs()):
+                    await asyncio.sleep(0.05)
+            working.cancel()
+            await asyncio.gather(working, return_exceptions=True)
+
+    asyncio.run(work())
+    assert chain.ran == {f"s{k}": 6 for k in range(STEPS)}
+
+
+def test_a_put_that_waits_for_the_network_stops_no_other_task(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: set[str] = set()
+    put = PostgresStore.put_blocking
+
+    def noting(store: PostgresStore, commits: Sequence[Commit]) -> list[Verdict]:
+        threads.add(threading.current_thread().name.partition("_")[0])
+        return put(store, commits)
+
+    monkeypatch.setattr(PostgresStore, "put_blocking", noting)
+    chain = Chain()
+
+    async def drive() -> Any:
+        async with AsyncHost(postgres_url) as host:
+            return await host.run(chain.flow, {"v0": 0})
+
+    chain.check(asyncio.run(drive()))
+    assert threads == {"everstep-writer"}
+
+
+def test_patience_ends_before_a_lease_that_was_just_renewed() -> None:
+    assert sum(OUTAGE, timedelta()) < Durability().lease_ttl
