@@ -17,6 +17,7 @@ from everstep.errors import IncompatibleVersion, RunNotFound, StoreError
 from everstep.model.enums import Status
 from everstep.model.leases import Lease, Process
 from everstep.model.waits import SettledBy, WaitChange, WaitRow, WaitStatus
+from everstep.ports.health import Health
 from everstep.ports.store import (
     Capabilities,
     Commit,
@@ -45,6 +46,7 @@ from everstep.stores.redis.fields import (
     wait_changes,
     wait_row,
 )
+from everstep.stores.redis.health import look_at
 from everstep.stores.redis.link import Links
 from everstep.stores.redis.watch import Watch
 from everstep.stores.redis.wire import Argument
@@ -315,6 +317,12 @@ class RedisStore:
             and wanted.status in (None, row.status)
             and wanted.parent_run_id in (None, row.parent_run_id)
         )
+
+    async def health(self) -> Health:
+        return await self._on_thread(partial(look_at, self._links))
+
+    async def write_probe(self) -> None:
+        await self._aside("probe")
 
     async def close(self) -> None:
         self._watch.close()

@@ -10,7 +10,7 @@ from everstep.stores.redis.address import Address
 
 def explain(error: Exception, address: Address) -> EverstepError:
     """Say in one line what Redis means, and what to do."""
-    at, said = address.shown, str(error).split("\n")[0]
+    at, said = address.shown, str(error).split("\n")[0].rstrip(".")
     if isinstance(error, redis.AuthenticationError) or said.startswith(("WRONGPASS", "NOAUTH", "NOPERM")):
         if said.startswith("NOPERM"):
             return StoreError(
