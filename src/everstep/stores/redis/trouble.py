@@ -11,12 +11,12 @@ from everstep.stores.redis.address import Address
 def explain(error: Exception, address: Address) -> EverstepError:
     """Say in one line what Redis means, and what to do."""
     at, said = address.shown, str(error).split("\n")[0].rstrip(".")
-    if isinstance(error, redis.AuthenticationError) or said.startswith(("WRONGPASS", "NOAUTH", "NOPERM")):
-        if said.startswith("NOPERM"):
-            return StoreError(
-                f"the user of the Redis at {at} may not do this: {said}.",
-                fix=f"Allow it by ACL: ~{address.keys}* &{address.keys}* +@all -@dangerous +info",
-            )
+    if isinstance(error, redis.exceptions.NoPermissionError):
+        return StoreError(
+            f"the user of the Redis at {at} may not do this: {said}.",
+            fix=f"Allow it by ACL: ~{address.keys}* &{address.keys}* +@all -@dangerous +info",
+        )
+    if isinstance(error, redis.AuthenticationError) or said.startswith(("WRONGPASS", "NOAUTH")):
         return StoreError(
             f"the Redis at {at} refused the login.", fix="Check the user and the password in the URL."
         )
