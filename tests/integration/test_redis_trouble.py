@@ -330,11 +330,12 @@ def test_a_put_whose_connection_is_cut_is_there_once(
 
 def cut_at_put(number: int) -> Any:
     """Pick the n-th put among the requests."""
-    sha, seen = script("put").sha.encode(), [0]
+    names, seen = [script(name).sha.encode() for name in ("put", "step")], [0]
 
     def is_chosen(request: bytes) -> bool:
-        seen[0] += sha in request
-        return sha in request and seen[0] == number
+        is_put = any(name in request for name in names)
+        seen[0] += is_put
+        return is_put and seen[0] == number
 
     return is_chosen
 

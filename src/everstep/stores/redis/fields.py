@@ -73,6 +73,21 @@ def commit_arguments(commit: Commit) -> tuple[str | bytes | int, ...]:
     )
 
 
+def plain_arguments(commit: Commit) -> tuple[str | bytes | int, ...] | None:
+    """Return what the script for a mere step is told; none if the commit is more than that."""
+    has_more = commit.status is not None or commit.admission is not None or commit.adopts is not None
+    if has_more or commit.keyframe or commit.waits or commit.closed or commit.base is None:
+        return None
+    return (
+        commit.run_id,
+        commit.sequence,
+        commit.checkpoint_id,
+        commit.base,
+        commit.epoch,
+        packed(WHOLE, commit.checkpoint_id, commit.body),
+    )
+
+
 def _brings(commit: Commit) -> bytes:
     """Return what a commit changes besides adding a record; nothing for most."""
     more: dict[str, Any] = {}

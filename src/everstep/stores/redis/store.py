@@ -39,6 +39,7 @@ from everstep.stores.redis.fields import (
     micros,
     moment,
     packed,
+    plain_arguments,
     process_text,
     run_row,
     span,
@@ -115,10 +116,10 @@ class RedisStore:
         return await self._on_thread(partial(self.put_blocking, commits))
 
     def put_blocking(self, commits: Sequence[Commit]) -> list[Verdict]:
-        if len(commits) == 1:
-            arguments = commit_arguments(commits[0])
-        else:
-            arguments = tuple(part for commit in commits for part in commit_arguments(commit))
+        plain = plain_arguments(commits[0]) if len(commits) == 1 else None
+        if plain is not None and self._links.call("step", self._client, *plain):
+            return [Verdict.ACCEPTED]
+        arguments = [part for commit in commits for part in commit_arguments(commit)]
         return [_VERDICTS[verdict] for verdict in self._call("put", *arguments)]
 
     async def get(self, run_id: str, *, first: int = 1, last: int | None = None) -> list[StoredRecord]:
