@@ -67,6 +67,7 @@ def fresh_prefix(url: str) -> Iterator[str]:
     """Give the URL of a prefix that nobody else uses, and remove its keys in the end."""
     name = f"test-{os.getpid()}-{next(_numbers)}"
     yield f"{url}{'&' if '?' in url else '?'}prefix={name}"
-    with redis.Redis.from_url(url) as client:
-        for key in client.scan_iter(f"{{{name}}}:*", count=1000):
-            client.delete(key)
+    with redis.Redis.from_url(url, socket_timeout=60) as client:
+        keys = list(client.scan_iter(f"{{{name}}}:*", count=10_000))
+        for first in range(0, len(keys), 10_000):
+            client.unlink(*keys[first : first + 10_000])

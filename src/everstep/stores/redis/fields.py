@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,6 +10,7 @@ import msgspec
 
 from everstep.errors import StateCorrupted
 from everstep.model.enums import Status
+from everstep.model.fleet import Quota, WorkerRow
 from everstep.model.leases import Lease, Process
 from everstep.model.waits import SettledBy, WaitChange, WaitRow, WaitStatus
 from everstep.ports.store import Admission, Commit, RunRow, Signal, StoredRecord
@@ -124,6 +125,8 @@ def _admission(a: Admission) -> dict[str, Any]:
         "owner": a.owner,
         "ttl": span(a.ttl),
         "process": _raw(process_text(a.process)) if a.process is not None else None,
+        "priority": a.priority,
+        "group": a.group,
     }
     return {name: value for name, value in told.items() if value is not None}
 
@@ -163,7 +166,27 @@ def _read_run(run_id: str, row: Hash) -> RunRow:
         forked_at=int(row[b"forked"]) if b"forked" in row else None,
         trimmed_before=int(row.get(b"trimmed", 0)),
         adopted_at=int(row[b"adopted"]) if b"adopted" in row else None,
+        priority=int(row.get(b"priority", 0)),
+        group=row[b"group"].decode() if b"group" in row else None,
+        needs_repair=row[b"repair"].decode() if b"repair" in row else None,
     )
+
+
+def worker_row(said: bytes) -> WorkerRow:
+    """Read what a worker said of itself, and when."""
+    seen, _, told = said.partition(b" ")
+    return msgspec.structs.replace(msgspec.json.decode(told, type=WorkerRow), seen_at=moment(seen))
+
+
+def quota_text(quotas: Mapping[str, Quota]) -> bytes:
+    """Return quotas as the script that gives leases reads them; nothing for none."""
+    told = {
+        flow_id: {
+            name: most for name in ("running", "per_group") if (most := getattr(quota, name)) is not None
+        }
+        for flow_id, quota in quotas.items()
+    }
+    return _encode(told) if told else b""
 
 
 def _time(row: Hash, name: bytes) -> datetime | None:

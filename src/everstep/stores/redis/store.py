@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, TypeVar
 
+import msgspec
+
 from everstep.codec.records import digest_of
-from everstep.engine import leases
+from everstep.engine.claims import Turns
 from everstep.engine.trimming import check_trim
 from everstep.errors import IncompatibleVersion, RunNotFound, StoreError
 from everstep.model.enums import Status
+from everstep.model.fleet import Quota, WorkerRow
 from everstep.model.leases import Lease, Process
 from everstep.model.waits import SettledBy, WaitChange, WaitRow, WaitStatus
 from everstep.ports.health import Health
@@ -30,9 +33,9 @@ from everstep.ports.store import (
     WaitFilter,
 )
 from everstep.ports.system import Clock, time_for_store
+from everstep.stores.redis.claims import TRIES, chosen, decide, is_free, lease_arguments, longer
 from everstep.stores.redis.fields import (
     STUB,
-    Hash,
     commit_arguments,
     hash_of,
     marked,
@@ -40,12 +43,13 @@ from everstep.stores.redis.fields import (
     moment,
     packed,
     plain_arguments,
-    process_text,
+    quota_text,
     run_row,
     span,
     unpacked,
     wait_changes,
     wait_row,
+    worker_row,
 )
 from everstep.stores.redis.health import look_at
 from everstep.stores.redis.link import Links
@@ -55,7 +59,9 @@ from everstep.stores.redis.wire import Argument
 T = TypeVar("T")
 Claims = list[tuple[RunRow, Lease]]
 Hashes = list[str]
+Runs = list[RunRow]
 Waits = list[WaitRow]
+Workers = list[WorkerRow]
 FORMAT = 1
 OLDEST_SERVER = 0x070000
 NEWEST = 1 << 53
@@ -76,6 +82,7 @@ class RedisStore:
         self._client = ""
         self._check_format(create)
         self._watch = Watch(links, self._client, clock)
+        self._turns = Turns()
         self._threads: ThreadPoolExecutor | None = None
 
     def _check_format(self, create: bool) -> None:
@@ -164,9 +171,17 @@ class RedisStore:
             if not flat:
                 raise _unknown(run_id)
             row = hash_of(flat)
-            granted = _claimed(run_id, row, owner, moment(now), ttl, process, void_epoch)
+            granted = decide(
+                run_id,
+                row,
+                owner=owner,
+                now=moment(now),
+                ttl=ttl,
+                process=process,
+                void_epoch=void_epoch,
+            )
             # Decided on what the row said; if it says something else by now, it is decided again.
-            [given] = await self._aside("claim", 0, *_claim_arguments(row, granted))
+            [given] = await self._aside("claim", 0, b"", *lease_arguments(row, granted))
             if given is not None:
                 return granted
 
@@ -179,24 +194,36 @@ class RedisStore:
         process: Process | None,
         limit: int,
         apart_from: Collection[str] = (),
+        quotas: Mapping[str, Quota] | None = None,
     ) -> Claims:
-        if limit <= 0 or not flows:
-            return []
+        quotas = quotas or {}
         named = [part for flow in flows for part in flow]
-        now, found = await self._aside("due", limit, len(flows), *named, *apart_from)
-        if not found:
-            return []
-        decided = []
-        for name, flat in found:
-            row, run_id = hash_of(flat), name.decode()
-            granted = _claimed(run_id, row, new_owner(), moment(now), ttl, process, None)
-            decided.append((granted, _claim_arguments(row, granted)))
-        given = await self._aside("claim", 1, *(part for _, arguments in decided for part in arguments))
-        return [
-            (run_row(granted.run_id, hash_of(flat)), granted)
-            for (granted, _), flat in zip(decided, given, strict=True)
-            if flat is not None
-        ]
+        asked: list[Argument] = [limit, len(flows), *named, len(quotas), *quotas, *apart_from]
+        for _ in range(TRIES if limit > 0 and flows else 0):
+            now, found, live = await self._aside("due", *asked)
+            wanted = chosen(found, live, quotas, limit, self._turns) if found else []
+            if not wanted:
+                return []
+            rows = await self._aside("rows", *(run_id for run_id, _ in wanted))
+            leases: list[Lease] = []
+            told: list[Argument] = []
+            for (run_id, _), row in zip(wanted, map(hash_of, rows), strict=True):
+                if is_free(row, moment(now)):
+                    lease = decide(run_id, row, owner=new_owner(), now=moment(now), ttl=ttl, process=process)
+                    leases.append(lease)
+                    told += lease_arguments(row, lease)
+            given = await self._aside("claim", 1, quota_text(quotas), *told)
+            lanes = dict(wanted)
+            claimed = [
+                (run_row(lease.run_id, hash_of(flat)), lease)
+                for lease, flat in zip(leases, given, strict=True)
+                if flat is not None
+            ]
+            for _, lease in claimed:
+                self._turns.note(lanes[lease.run_id])
+            if claimed:
+                return claimed
+        return []
 
     async def renew(self, held: Sequence[Lease], ttl: timedelta) -> list[Lease | Verdict]:
         return await self._on_thread(partial(self.renew_blocking, held, ttl))
@@ -205,7 +232,7 @@ class RedisStore:
         told = [part for lease in held for part in (lease.run_id, lease.epoch, lease.owner)]
         now, verdicts = self._call("renew", span(ttl), *told)
         return [
-            _longer(lease, moment(now), ttl) if verdict == b"accepted" else _VERDICTS[verdict]
+            longer(lease, moment(now), ttl) if verdict == b"accepted" else _VERDICTS[verdict]
             for lease, verdict in zip(held, verdicts, strict=True)
         ]
 
@@ -214,6 +241,26 @@ class RedisStore:
 
     def release_blocking(self, lease: Lease) -> None:
         self._call("release", lease.run_id, lease.epoch)
+
+    async def leased(self, owners: Collection[str] | None = None) -> Runs:
+        rows = [run_row(name.decode(), hash_of(flat)) for name, flat in await self._aside("leased")]
+        return [row for row in rows if owners is None or (row.lease and row.lease.owner in owners)]
+
+    async def set_aside(self, run_id: str, *, epoch: int, reason: str) -> bool:
+        return bool(await self._aside("set_aside", run_id, epoch, reason))
+
+    async def report(self, worker: WorkerRow, ttl: timedelta) -> None:
+        await self._on_thread(partial(self.report_blocking, worker, ttl))
+
+    def report_blocking(self, worker: WorkerRow, ttl: timedelta) -> None:
+        self._call("report", worker.worker_id, span(ttl), msgspec.json.encode(worker))
+
+    async def leave(self, worker_id: str) -> None:
+        await self._aside("leave", worker_id)
+
+    async def workers(self) -> Workers:
+        alive = [worker_row(said) for said in await self._aside("workers")]
+        return sorted(alive, key=lambda worker: (worker.started_at, worker.worker_id))
 
     async def run(self, run_id: str) -> RunRow | None:
         _, flat = await self._aside("run", run_id)
@@ -297,7 +344,9 @@ class RedisStore:
         if wanted.run_id is not None:
             row = await self.run(wanted.run_id)
             return [row] if row is not None and await self._matches(row, wanted) else []
-        if wanted.parent_run_id is not None:
+        if wanted.needs_repair and wanted.parent_run_id is None:
+            narrowed = ("repair", marked(wanted.flow_id), status)
+        elif wanted.parent_run_id is not None:
             narrowed = (f"forks:{wanted.parent_run_id}", marked(wanted.flow_id), status)
         elif wanted.flow_id is not None:
             narrowed = (f"status:{status}:{wanted.flow_id}" if status else f"flow:{wanted.flow_id}", b"", "")
@@ -305,7 +354,8 @@ class RedisStore:
             narrowed = (f"status:{status}" if status else "runs", b"", "")
         index, flow, of_status = narrowed
         found = await self._aside("list", index, wanted.limit, wanted.before or "", flow, of_status)
-        return [run_row(name.decode(), hash_of(flat)) for name, flat in found]
+        rows = [run_row(name.decode(), hash_of(flat)) for name, flat in found]
+        return [row for row in rows if row.needs_repair is not None or not wanted.needs_repair]
 
     async def _matches(self, row: RunRow, wanted: RunFilter) -> bool:
         if wanted.before is not None:
@@ -317,6 +367,7 @@ class RedisStore:
             and wanted.flow_id in (None, row.flow_id)
             and wanted.status in (None, row.status)
             and wanted.parent_run_id in (None, row.parent_run_id)
+            and (row.needs_repair is not None or not wanted.needs_repair)
         )
 
     async def health(self) -> Health:
@@ -330,49 +381,6 @@ class RedisStore:
         if self._threads is not None:
             self._threads.shutdown(wait=False)
         self._links.close()
-
-
-def _claimed(
-    run_id: str,
-    row: Hash,
-    owner: str,
-    now: datetime,
-    ttl: timedelta,
-    process: Process | None,
-    void_epoch: int | None,
-) -> Lease:
-    return leases.claim(
-        run_row(run_id, row).lease,
-        run_id=run_id,
-        owner=owner,
-        process=process,
-        now=now,
-        ttl=ttl,
-        newest_epoch=int(row[b"epoch"]),
-        has_progressed=int(row[b"head"]) > int(row[b"claimed"]),
-        void_epoch=void_epoch,
-    )
-
-
-def _claim_arguments(row: Hash, granted: Lease) -> tuple[Argument, ...]:
-    return (
-        granted.run_id,
-        row[b"epoch"],
-        row.get(b"owner", b""),
-        row.get(b"expires", b""),
-        row[b"head"],
-        granted.owner,
-        granted.epoch,
-        micros(granted.expires_at),
-        process_text(granted.process),
-        granted.takeovers,
-    )
-
-
-def _longer(lease: Lease, now: datetime, ttl: timedelta) -> Lease:
-    longer = leases.renewed(lease, lease, now=now, ttl=ttl)
-    assert longer is not None
-    return longer
 
 
 def _waits(found: Sequence[Sequence[bytes]]) -> Waits:

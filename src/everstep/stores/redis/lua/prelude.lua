@@ -29,15 +29,69 @@ local function wait_of(wait_id)
   return P .. 'wait:' .. wait_id
 end
 
-local function due_of(flow, hash)
-  return P .. 'due:' .. #hash .. ':' .. hash .. flow
+local function version_of(flow, hash)
+  return #flow .. ':' .. flow .. hash
 end
 
--- Says since when, or from when on, somebody should drive a run: the time in the index of its flow's due runs.
+-- The runs of a lane, that is of one version of a flow, priority and group, by when somebody should drive them.
+local function lane_of(version, priority, group)
+  return P .. 'due:' .. priority .. ':' .. #version .. ':' .. version .. group
+end
+
+-- The groups of a version and priority that have such runs, by the first of their times.
+local function lanes_of(version, priority)
+  return P .. 'lanes:' .. priority .. ':' .. version
+end
+
+-- Puts a run into its lane, or takes it out. Its number comes first in its name there, so that of two that are due
+-- since the same time the older one comes first.
+local function line_up(run_id, n, at, version, priority, group)
+  local lane, lanes = lane_of(version, priority, group), lanes_of(version, priority)
+  local name = string.format('%016.0f', n) .. run_id
+  if at then
+    redis.call('ZADD', lane, at, name)
+  elseif redis.call('ZREM', lane, name) == 0 then
+    return
+  end
+  local first = redis.call('ZRANGE', lane, 0, 0, 'WITHSCORES')[2]
+  if first then
+    redis.call('ZADD', lanes, first, group)
+    redis.call('ZADD', P .. 'ranks:' .. version, priority, priority)
+  else
+    redis.call('ZREM', lanes, group)
+    if redis.call('EXISTS', lanes) == 0 then
+      redis.call('ZREM', P .. 'ranks:' .. version, priority)
+    end
+  end
+end
+
+-- Keeps until when a lease holds, by flow and by group, so that quotas can be counted; none if it was given back.
+local function note_lease(run_id, expires)
+  local f = redis.call('HMGET', row_of(run_id), 'flow', 'group')
+  local keys = { P .. 'leases', P .. 'leases:flow:' .. f[1] }
+  if f[2] then
+    keys[3] = P .. 'leases:group:' .. #f[1] .. ':' .. f[1] .. f[2]
+  end
+  for _, key in ipairs(keys) do
+    if expires then
+      redis.call('ZADD', key, expires, run_id)
+    else
+      redis.call('ZREM', key, run_id)
+    end
+  end
+end
+
+local function give_back(run_id)
+  redis.call('HDEL', row_of(run_id), 'owner', 'expires', 'process')
+  note_lease(run_id, nil)
+end
+
+-- Says since when, or from when on, somebody should drive a run, and puts it into its lane.
 local function reckon(run_id)
-  local f = redis.call('HMGET', row_of(run_id), 'status', 'flow', 'hash', 'created', 'expires', 'signal')
+  local f = redis.call('HMGET', row_of(run_id), 'status', 'flow', 'hash', 'created', 'expires', 'signal',
+    'priority', 'group', 'repair', 'n')
   local status, expires, at = f[1], f[5], nil
-  if not FINAL[status] then
+  if not FINAL[status] and not f[9] then
     if f[6] then
       at = '-inf'
     elseif status == 'running' then
@@ -49,11 +103,7 @@ local function reckon(run_id)
       at = expires
     end
   end
-  if at then
-    redis.call('ZADD', due_of(f[2], f[3]), at, run_id)
-  else
-    redis.call('ZREM', due_of(f[2], f[3]), run_id)
-  end
+  line_up(run_id, f[10], at, version_of(f[2], f[3]), f[7] or '0', f[8] or '')
 end
 
 local function keep_structure(hash, structure)

@@ -107,11 +107,19 @@ local function admit(run_id, sequence, epoch, a)
   local n = redis.call('INCR', P .. 'runs:number')
   redis.call('HSET', row, 'n', n, 'flow', a.flow, 'version', a.version, 'hash', a.hash, 'status', 'running',
     'created', a.created, 'epoch', epoch, 'claimed', sequence)
+  if a.priority ~= 0 then
+    redis.call('HSET', row, 'priority', a.priority)
+  end
+  if a.group then
+    redis.call('HSET', row, 'group', a.group)
+  end
   if a.owner then
-    redis.call('HSET', row, 'owner', a.owner, 'expires', whole(tonumber(clock()) + a.ttl))
+    local expires = whole(tonumber(clock()) + a.ttl)
+    redis.call('HSET', row, 'owner', a.owner, 'expires', expires)
     if a.process then
       redis.call('HSET', row, 'process', a.process)
     end
+    note_lease(run_id, expires)
   end
   redis.call('ZADD', P .. 'runs', n, run_id)
   redis.call('ZADD', P .. 'flow:' .. a.flow, n, run_id)
@@ -178,9 +186,10 @@ local function change_status(run_id, status, ended)
     redis.call('HDEL', row, 'ended')
   end
   if FINAL[status] then
-    redis.call('HDEL', row, 'owner', 'expires', 'process', 'signal')
-  elseif status == 'halted' then
-    redis.call('HDEL', row, 'owner', 'expires', 'process')
+    redis.call('HDEL', row, 'signal')
+  end
+  if FINAL[status] or status == 'halted' then
+    give_back(run_id)
   end
   for _, wait_id in ipairs(redis.call('ZRANGE', P .. 'waits:unclosed:' .. run_id, 0, -1)) do
     if status == 'completed' or status == 'cancelled' then
@@ -193,9 +202,9 @@ end
 
 local function adopt(run_id, sequence, to)
   local row = row_of(run_id)
-  local f = redis.call('HMGET', row, 'status', 'flow', 'hash')
+  local f = redis.call('HMGET', row, 'status', 'flow', 'hash', 'priority', 'group', 'n')
   keep_structure(to.hash, to.structure)
-  redis.call('ZREM', due_of(f[2], f[3]), run_id)
+  line_up(run_id, f[6], nil, version_of(f[2], f[3]), f[4] or '0', f[5] or '')
   if not FINAL[f[1]] then
     count_unfinished(f[2], f[3], -1)
     count_unfinished(f[2], to.hash, 1)

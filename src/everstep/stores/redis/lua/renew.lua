@@ -9,6 +9,7 @@ for at = 3, #ARGV - 3, 3 do
     verdicts[#verdicts + 1] = 'signalled'
   else
     redis.call('HSET', row_of(ARGV[at + 1]), 'expires', expires)
+    note_lease(ARGV[at + 1], expires)
     reckon(ARGV[at + 1])
     verdicts[#verdicts + 1] = 'accepted'
   end
