@@ -11,6 +11,7 @@ import pytest
 
 from tests.servers.postgres import PostgresServer, empty, fresh_schema
 from tests.servers.running import NOT_HERE, shared
+from tests.servers.valkey import ValkeyServer, fresh_prefix
 
 
 @pytest.fixture(scope="session")
@@ -44,6 +45,20 @@ def postgres_url(postgres_schema: str) -> str:
 def new_postgres_url(postgres_server: str) -> Iterator[str]:
     """The URL of a schema that is not there yet."""
     with fresh_schema(postgres_server) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def redis_server(server_session: Path) -> Iterator[str]:
+    """The URL of the session's Valkey."""
+    with shared(ValkeyServer, server_session) as url:
+        yield url
+
+
+@pytest.fixture
+def redis_url(redis_server: str) -> Iterator[str]:
+    """The URL of a prefix that only this test uses."""
+    with fresh_prefix(redis_server) as url:
         yield url
 
 

@@ -14,6 +14,7 @@ from everstep.ports.system import Clock
 NO_STORE = "none:"
 """The URL of a host that keeps nothing; its flows run with durability off."""
 DEFAULT_URL = "sqlite:///.everstep/runs.db"
+_REDIS = ("redis", "rediss", "valkey", "valkeys")
 _SYNCHRONOUS = ("off", "normal", "full", "extra")
 
 
@@ -38,9 +39,11 @@ def open_store(url: str, clock: Clock, *, create: bool = True) -> Opened:
         return _open_sqlite(url, clock, create)
     if scheme in ("postgresql", "postgres"):
         return _open_postgres(url, clock, create)
+    if scheme in _REDIS:
+        return _open_redis(url, clock, create)
     raise BadRequest(
         f"{without_secrets(url)!r} is not a store.",
-        fix="Use sqlite:///path/to/runs.db, postgresql://user@host/database, memory: or none:",
+        fix="Use sqlite:///runs.db, postgresql://user@host/database, redis://host/0, memory: or none:",
     )
 
 
@@ -106,3 +109,16 @@ def _open_sqlite(url: str, clock: Clock, create: bool) -> Opened:
         )
     store = SqliteStore(path, clock, synchronous=synchronous.upper(), create=create)
     return Opened(store, ArtifactFolder(path.with_name(path.name + ".artifacts")), url)
+
+
+def _open_redis(url: str, clock: Clock, create: bool) -> Opened:
+    try:
+        from everstep.stores.redis.address import read_address
+        from everstep.stores.redis.blobs import RedisBlobs
+        from everstep.stores.redis.link import Links
+        from everstep.stores.redis.store import RedisStore
+    except ModuleNotFoundError as missing:
+        raise _needs("redis", missing) from missing
+    address = read_address(url)
+    links = Links(address)
+    return Opened(RedisStore(links, clock, create=create), RedisBlobs(links), address.url)

@@ -16,6 +16,7 @@ import sys
 import traceback
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -55,6 +56,20 @@ class Hurry(SystemClock):
         await asyncio.sleep(0)
 
 
+def store_in(folder: Path) -> str:
+    """Return the URL of the store of one place: a file in it, or a part of the server that is named."""
+    server = os.environ.get("EVERSTEP_CRASH_STORE")
+    if server is None:
+        return f"sqlite:///{folder}/runs.db"
+    option = "schema" if server.startswith("postgres") else "prefix"
+    return f"{server}{option}={part_of(folder.parent)}_{folder.name}"
+
+
+def part_of(folder: Path) -> str:
+    """Return what the names of all parts of a server begin with that belong to the places in a folder."""
+    return f"crash_{hashlib.sha256(str(folder).encode()).hexdigest()[:12]}"
+
+
 def live(name: str, folder: Path, killer: Killer, *, is_first_life: bool) -> Facts:
     """Run or resume the scenario in this process and tell how it ended."""
     flush.MAX_LAG = timedelta(hours=1)  # a machine that is slow for a second writes no more than another
@@ -63,7 +78,7 @@ def live(name: str, folder: Path, killer: Killer, *, is_first_life: bool) -> Fac
     clock = Hurry()
     line = Line(folder)
     line.mend()
-    store = killing(line.to(open_store(f"sqlite:///{folder}/runs.db", clock)), by=killer)
+    store = killing(line.to(open_store(store_in(folder), clock)), by=killer)
     spool = KillingSpool(folder / "spool", killer)
     waiting.LOOK = 3600.0  # how often a slow machine looks for answers by itself is chance
     with Host(store, clock=clock, notifiers={"nobody": lambda notice: None}, spool=spool) as host:
@@ -150,7 +165,10 @@ def main(work: str, name: str, where: str, at: str | None = None) -> None:
     folder = Path(where)
     trace = folder / "trace.jsonl"
     killer = Killer(at, act=lose_reply if work == "lost" else die, trace=trace)
-    facts = live(name, folder, killer, is_first_life=not (folder / "runs.db").exists())
+    was_here = folder / "was-here"
+    is_first_life = not was_here.exists()
+    was_here.touch()
+    facts = live(name, folder, killer, is_first_life=is_first_life)
     (folder / "outcome.json").write_text(json.dumps(facts))
 
 
@@ -233,6 +251,8 @@ def points_of(life: Facts) -> list[str]:
 
 
 if __name__ == "__main__":
+    if os.environ.get("EVERSTEP_CRASH_STORE", "").startswith("redis"):
+        import_module("everstep.stores.redis.store")  # here, not again in each child
     match sys.argv[1:]:
         case ["matrix", name, where, deep]:
             print(json.dumps(matrix(name, Path(where), deep=deep)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -29,10 +30,16 @@ WRITES = ("put", "blob", "lease", "renew", "release_lease", "signal")
 KINDS = {*WRITES, "settle", "fire", "change_wait", "claim_due", "introduce", "spool", "unspool"}
 
 
-def report(work: str, name: str, folder: Path, *options: str) -> list[Case]:
-    """Let a process of its own do the killing; it forks, which a test runner with threads must not."""
+def report(work: str, name: str, folder: Path, *options: str, store: str | None = None) -> list[Case]:
+    """Let a process of its own do the killing; it forks, which a test runner with threads must not.
+
+    `store` is the URL of a server that ends where its last option would begin.
+    """
     command = [sys.executable, "-m", "tests.acceptance.crash_lives", work, name, str(folder), *options]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    where = {} if store is None else {"EVERSTEP_CRASH_STORE": store}
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=False, env={**os.environ, **where}
+    )
     assert done.returncode == 0, done.stderr
     cases: list[Case] = json.loads(done.stdout)
     return cases

@@ -53,7 +53,7 @@ MAY_USE: dict[str, set[str]] = {
     "ports": {"msgspec"},
     "runtime": {"msgspec"},
     "client": {"msgspec"},
-    "stores": {"apsw", "msgspec", "psycopg"},
+    "stores": {"apsw", "msgspec", "psycopg", "redis"},
     "testing": {"apsw", "hypothesis", "msgspec", "pytest"},
     "server": {"starlette", "uvicorn"},
     "cli": {"click", "rich"},

@@ -54,6 +54,7 @@ COMMANDS = {
     "explain": Lazy("everstep.cli.explain", "explain", "Say what a resume would do, before it does."),
     "cancel": Lazy("everstep.cli.cancel", "cancel", "Cancel a run."),
     "serve": Lazy("everstep.cli.serve", "serve", "Serve runs, waits and answers over HTTP."),
+    "doctor": Lazy("everstep.cli.doctor", "doctor", "Say how a store is, and what it can lose."),
     "ir": Lazy("everstep.cli.ir", "ir", "Print a flow as JSON, without its functions."),
     "bench": Lazy("everstep.cli.bench", "bench", "Measure what a durable step costs on this machine."),
 }
@@ -81,6 +82,7 @@ MEANT = {
     **dict.fromkeys(("prune", "trim", "gc", "cleanup"), "clean-up"),
     **dict.fromkeys(("work", "workers", "daemon", "agent"), "worker"),
     **dict.fromkeys(("export", "json", "to-ir"), "ir"),
+    **dict.fromkeys(("health", "ping", "diagnose"), "doctor"),
     "help": "--help",
 }
 """What people mean who come from other programs."""

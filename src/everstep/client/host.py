@@ -45,6 +45,7 @@ from everstep.runtime.answers import UNSAID, Answers
 from everstep.runtime.bisect import bisect
 from everstep.runtime.bundle import Bundle
 from everstep.runtime.delivery import Deliveries
+from everstep.runtime.doctor import Diagnosis, examine
 from everstep.runtime.events import Event, Listener
 from everstep.runtime.explain import explain
 from everstep.runtime.forking import Edits, fork
@@ -343,6 +344,10 @@ class AsyncHost:
         """Return the checkpoints of a run that wait on this machine for its store, oldest first."""
         found = await read_waiting(self._services, await self._runs.row(run_id))
         return [msgspec.structs.replace(one.record, digest=one.digest.hex()) for one in found]
+
+    async def doctor(self) -> Diagnosis:
+        """Look at the store: can it be written to, how fast, and what can it lose as it is set up now."""
+        return await examine(self._services, self.url)
 
     async def drain(self) -> list[Drained]:
         """Bring checkpoints that wait on this machine to the store; says what became of each run's.

@@ -44,6 +44,7 @@ from everstep.ports.store import Counts
 from everstep.ports.system import Clock, Ids
 from everstep.registry import Opened
 from everstep.runtime.answers import UNSAID
+from everstep.runtime.doctor import Diagnosis
 from everstep.runtime.events import Event, Listener
 from everstep.runtime.outbox import Drained
 from everstep.runtime.spool import Spool
@@ -357,6 +358,10 @@ class Host:
     def spooled(self, run_id: str) -> list[CheckpointRecord]:
         """Return the checkpoints of a run that wait on this machine for its store, oldest first."""
         return self._lanes.call(lambda host: host.spooled(run_id))
+
+    def doctor(self) -> Diagnosis:
+        """Look at the store: can it be written to, how fast, and what can it lose as it is set up now."""
+        return self._lanes.call(lambda host: host.doctor())
 
     def drain(self) -> list[Drained]:
         """Bring checkpoints that wait on this machine to the store; says what became of each run's.

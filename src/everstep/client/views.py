@@ -31,9 +31,12 @@ from everstep.model.records import (
     QueuedTask,
 )
 from everstep.model.waits import SettledBy, WaitRow, WaitStatus
+from everstep.ports.health import Finding as Finding
+from everstep.ports.health import Level as Level
 from everstep.ports.store import RunRow
 from everstep.runtime.bisect import Divergence as Divergence
 from everstep.runtime.bisect import Visited as Visited
+from everstep.runtime.doctor import Diagnosis as Diagnosis
 from everstep.runtime.events import Event as Event
 from everstep.runtime.explain import Awaited as Awaited
 from everstep.runtime.explain import Explanation as Explanation

@@ -21,6 +21,7 @@ from everstep.model.fleet import Quota, WorkerRow
 from everstep.model.leases import Lease, Process
 from everstep.model.records import ArtifactRef
 from everstep.model.waits import SettledBy, WaitChange, WaitRow, WaitStatus
+from everstep.ports.health import Finding, Health, Level
 from everstep.ports.store import (
     Capabilities,
     Commit,
@@ -473,6 +474,14 @@ class MemoryStore:
             run = self._data.runs.get(run_id)
             if run is not None and run.row.acked_at is None:
                 run.row = msgspec.structs.replace(run.row, acked_at=self._clock.now())
+
+    async def health(self) -> Health:
+        text = "it keeps everything in this process: when that ends, every run is lost."
+        return Health(server="memory", findings=(Finding(Level.WARNING, text, "Give a URL to keep runs."),))
+
+    async def write_probe(self) -> None:
+        with self._writing():
+            return
 
     async def close(self) -> None:
         return

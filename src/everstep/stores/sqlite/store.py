@@ -18,6 +18,7 @@ from everstep.model.enums import Status
 from everstep.model.fleet import Quota, WorkerRow
 from everstep.model.leases import Lease, Process
 from everstep.model.waits import SettledBy, WaitChange, WaitRow, WaitStatus
+from everstep.ports.health import Health
 from everstep.ports.store import (
     Admission,
     Adoption,
@@ -36,6 +37,7 @@ from everstep.stores.columns import process_text, to_int
 from everstep.stores.sqlite.claims import DueRuns
 from everstep.stores.sqlite.columns import SPAN, admission_values, run_row
 from everstep.stores.sqlite.database import explain, open_database, page_size, plainly, read_queries, rows
+from everstep.stores.sqlite.health import look_at, write_and_remove
 from everstep.stores.sqlite.listing import list_runs
 from everstep.stores.sqlite.records import RecordTable
 from everstep.stores.sqlite.room import LogRoom
@@ -487,6 +489,13 @@ class SqliteStore:
         with self._lock, plainly(self.path):
             return list_runs(self._db, self._sql, wanted)
 
+    async def health(self) -> Health:
+        return look_at(self.path, str(self._options["synchronous"]))
+
+    async def write_probe(self) -> None:
+        with self._lock, plainly(self.path):
+            write_and_remove(self._db)
+
     async def close(self) -> None:
         with self._lock, self._renewing:
             if self._room is not None:
@@ -494,9 +503,7 @@ class SqliteStore:
             for connection in (self._db, self._renewals, self._watch):
                 if connection is not None:
                     connection.close()
-            self._renewals = (
-                None  # a node's thread may outlive the store; its lease is prolonged until it ends
-            )
+            self._renewals = None  # a node's thread may outlive the store; its lease is still prolonged
 
 
 def _unknown(run_id: str) -> RunNotFound:

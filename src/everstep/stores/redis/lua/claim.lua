@@ -1,0 +1,56 @@
+-- Gives leases that were decided on what rows said, unless a row has changed since, or no quota has room any more.
+-- Returns the rows, or false for what was not given.
+-- ARGV: settle what is due; quotas; then for each: run; epoch, owner, expiry, head as they were; the new lease.
+local EACH, given = 10, {}
+local now, has_written = clock(), false
+local quotas = ARGV[4] ~= '' and cmsgpack.unpack(ARGV[4]) or {}
+
+local function has_room(flow, group)
+  local quota = quotas[flow]
+  if not quota then
+    return true
+  end
+  local function held(key)
+    return redis.call('ZCOUNT', key, '(' .. now, '+inf')
+  end
+  if quota.running and held(P .. 'leases:flow:' .. flow) >= quota.running then
+    return false
+  end
+  local of_group = P .. 'leases:group:' .. #flow .. ':' .. flow .. (group or '')
+  return not (group and quota.per_group and held(of_group) >= quota.per_group)
+end
+
+for at = 4, #ARGV - EACH, EACH do
+  local run_id, row = ARGV[at + 1], row_of(ARGV[at + 1])
+  local f = redis.call('HMGET', row, 'epoch', 'owner', 'expires', 'head', 'status', 'flow', 'group', 'repair')
+  local owner, epoch, expires, process, takeovers = unpack(ARGV, at + 6, at + 10)
+  local is_same = f[1] == ARGV[at + 2] and (f[2] or '') == ARGV[at + 3] and (f[3] or '') == ARGV[at + 4]
+    and f[4] == ARGV[at + 5]
+  local is_given = is_same and (ARGV[3] == '0' or not f[8] and has_room(f[6], f[7]))
+  if is_given then
+    redis.call('HSET', row, 'owner', owner, 'epoch', epoch, 'expires', expires, 'takeovers', takeovers,
+      'claimed', f[4])
+    if process ~= '' then
+      redis.call('HSET', row, 'process', process)
+    else
+      redis.call('HDEL', row, 'process')
+    end
+    if f[8] then
+      redis.call('HDEL', row, 'repair')
+      redis.call('ZREM', P .. 'repair', run_id)
+    end
+    note_lease(run_id, expires)
+    if ARGV[3] == '1' then
+      settle_due(run_id, f[5], now)
+    end
+    reckon(run_id)
+    has_written = true
+  end
+  -- One that is there already was given before the reply was lost.
+  is_given = is_given or f[1] == epoch and f[2] == owner
+  given[#given + 1] = is_given and redis.call('HGETALL', row) or false
+end
+if has_written then
+  announce()
+end
+return given

@@ -1,0 +1,21 @@
+-- Keeps the structure of a flow; returns older ones that unfinished runs have. ARGV: flow, hash, structure.
+local known = redis.call('HEXISTS', P .. 'structures', ARGV[4])
+keep_structure(ARGV[4], ARGV[5])
+local mine = tonumber(redis.call('ZSCORE', P .. 'structures:order', ARGV[4]))
+local older = {}
+for _, hash in ipairs(redis.call('HKEYS', P .. 'unfinished:' .. ARGV[3])) do
+  local number = tonumber(redis.call('ZSCORE', P .. 'structures:order', hash))
+  if number and number < mine then
+    older[#older + 1] = { number, hash }
+  end
+end
+table.sort(older, function(one, other)
+  return one[1] < other[1]
+end)
+for k, found in ipairs(older) do
+  older[k] = found[2]
+end
+if known == 0 then
+  announce()
+end
+return older

@@ -1,0 +1,3 @@
+-- Forgets a worker. ARGV: worker.
+redis.call('HDEL', P .. 'workers', ARGV[3])
+redis.call('ZREM', P .. 'workers:until', ARGV[3])

@@ -1,0 +1,181 @@
+-- What every script begins with: the names of keys, and how a run's places in the indexes follow from its row.
+-- A row is a hash; a field that is not there is none. Times are whole microseconds since 1970, as text.
+local P = KEYS[1]
+local FINAL = { completed = true, failed = true, cancelled = true, abandoned = true }
+
+local function whole(number)
+  return string.format('%.0f', number)
+end
+
+-- The time of whoever keeps the data, unless a test brings its own.
+local function clock()
+  if ARGV[1] ~= '' then
+    return ARGV[1]
+  end
+  local at = redis.call('TIME')
+  return at[1] .. string.rep('0', 6 - #at[2]) .. at[2]
+end
+
+-- Others hear that there is something new; nobody needs to be listening.
+local function announce()
+  redis.call('PUBLISH', P .. 'changes', ARGV[2])
+end
+
+local function row_of(run_id)
+  return P .. 'run:' .. run_id
+end
+
+local function wait_of(wait_id)
+  return P .. 'wait:' .. wait_id
+end
+
+local function version_of(flow, hash)
+  return #flow .. ':' .. flow .. hash
+end
+
+-- The runs of a lane, that is of one version of a flow, priority and group, by when somebody should drive them.
+local function lane_of(version, priority, group)
+  return P .. 'due:' .. priority .. ':' .. #version .. ':' .. version .. group
+end
+
+-- The groups of a version and priority that have such runs, by the first of their times.
+local function lanes_of(version, priority)
+  return P .. 'lanes:' .. priority .. ':' .. version
+end
+
+-- Puts a run into its lane, or takes it out. Its number comes first in its name there, so that of two that are due
+-- since the same time the older one comes first.
+local function line_up(run_id, n, at, version, priority, group)
+  local lane, lanes = lane_of(version, priority, group), lanes_of(version, priority)
+  local name = string.format('%016.0f', n) .. run_id
+  if at then
+    redis.call('ZADD', lane, at, name)
+  elseif redis.call('ZREM', lane, name) == 0 then
+    return
+  end
+  local first = redis.call('ZRANGE', lane, 0, 0, 'WITHSCORES')[2]
+  if first then
+    redis.call('ZADD', lanes, first, group)
+    redis.call('ZADD', P .. 'ranks:' .. version, priority, priority)
+  else
+    redis.call('ZREM', lanes, group)
+    if redis.call('EXISTS', lanes) == 0 then
+      redis.call('ZREM', P .. 'ranks:' .. version, priority)
+    end
+  end
+end
+
+-- Keeps until when a lease holds, by flow and by group, so that quotas can be counted; none if it was given back.
+local function note_lease(run_id, expires)
+  local f = redis.call('HMGET', row_of(run_id), 'flow', 'group')
+  local keys = { P .. 'leases', P .. 'leases:flow:' .. f[1] }
+  if f[2] then
+    keys[3] = P .. 'leases:group:' .. #f[1] .. ':' .. f[1] .. f[2]
+  end
+  for _, key in ipairs(keys) do
+    if expires then
+      redis.call('ZADD', key, expires, run_id)
+    else
+      redis.call('ZREM', key, run_id)
+    end
+  end
+end
+
+local function give_back(run_id)
+  redis.call('HDEL', row_of(run_id), 'owner', 'expires', 'process')
+  note_lease(run_id, nil)
+end
+
+-- Says since when, or from when on, somebody should drive a run, and puts it into its lane.
+local function reckon(run_id)
+  local f = redis.call('HMGET', row_of(run_id), 'status', 'flow', 'hash', 'created', 'expires', 'signal',
+    'priority', 'group', 'repair', 'n')
+  local status, expires, at = f[1], f[5], nil
+  if not FINAL[status] and not f[9] then
+    if f[6] then
+      at = '-inf'
+    elseif status == 'running' then
+      at = f[4]
+    else
+      at = redis.call('ZRANGE', P .. 'wakes:' .. run_id, 0, 0, 'WITHSCORES')[2]
+    end
+    if at and expires and (status == 'running' or at == '-inf' or tonumber(expires) > tonumber(at)) then
+      at = expires
+    end
+  end
+  line_up(run_id, f[10], at, version_of(f[2], f[3]), f[7] or '0', f[8] or '')
+end
+
+local function keep_structure(hash, structure)
+  if redis.call('HSETNX', P .. 'structures', hash, structure) == 1 then
+    redis.call('ZADD', P .. 'structures:order', redis.call('INCR', P .. 'structures:number'), hash)
+  end
+end
+
+-- Counts an unfinished run of a flow's version, or counts it no longer.
+local function count_unfinished(flow, hash, by)
+  if redis.call('HINCRBY', P .. 'unfinished:' .. flow, hash, by) <= 0 then
+    redis.call('HDEL', P .. 'unfinished:' .. flow, hash)
+  end
+end
+
+local function count_open(kind, by)
+  if redis.call('HINCRBY', P .. 'waits:kinds', kind, by) <= 0 then
+    redis.call('HDEL', P .. 'waits:kinds', kind)
+  end
+end
+
+-- Puts a wait into the indexes that follow from its row and its run's status.
+local function place(wait_id, run_status)
+  local f = redis.call('HMGET', wait_of(wait_id), 'run', 'status', 'n', 'due', 'scheduler', 'settled',
+    'notifies', 'notified', 'schedule')
+  local run_id, status, n, due = f[1], f[2], f[3], f[4]
+  local is_open, is_ours = status == 'open', f[5] == ''
+  local wakes_at = status == 'settled' and f[6] or is_open and is_ours and due
+  if wakes_at then
+    redis.call('ZADD', P .. 'wakes:' .. run_id, wakes_at, wait_id)
+  else
+    redis.call('ZREM', P .. 'wakes:' .. run_id, wait_id)
+  end
+  if run_status == 'halted' and is_open and is_ours and due then
+    redis.call('ZADD', P .. 'timers', due, wait_id)
+  else
+    redis.call('ZREM', P .. 'timers', wait_id)
+  end
+  if is_open and ((f[7] == '1' and not f[8]) or (not is_ours and due and not f[9])) then
+    redis.call('ZADD', P .. 'waits:untold', n, wait_id)
+  else
+    redis.call('ZREM', P .. 'waits:untold', wait_id)
+  end
+end
+
+local function change_wait_status(wait_id, from, to, n, kind)
+  redis.call('HSET', wait_of(wait_id), 'status', to)
+  redis.call('ZREM', P .. 'waits:' .. from, wait_id)
+  redis.call('ZADD', P .. 'waits:' .. to, n, wait_id)
+  if from == 'open' then
+    count_open(kind, -1)
+  end
+end
+
+local function settle(wait_id, run_status, now, by, answer)
+  local f = redis.call('HMGET', wait_of(wait_id), 'n', 'kind')
+  redis.call('HSET', wait_of(wait_id), 'settled', now, 'by', by)
+  if answer then
+    redis.call('HSET', wait_of(wait_id), 'answer', answer)
+  end
+  change_wait_status(wait_id, 'open', 'settled', f[1], f[2])
+  place(wait_id, run_status)
+end
+
+-- Settles what is due of a run by the clock; true if there was something.
+local function settle_due(run_id, run_status, now)
+  local has_settled = false
+  for _, wait_id in ipairs(redis.call('ZRANGEBYSCORE', P .. 'wakes:' .. run_id, '-inf', now)) do
+    if redis.call('HGET', wait_of(wait_id), 'status') == 'open' then
+      settle(wait_id, run_status, now, 'clock')
+      has_settled = true
+    end
+  end
+  return has_settled
+end

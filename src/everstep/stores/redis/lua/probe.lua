@@ -1,0 +1,3 @@
+-- Writes something and removes it again.
+redis.call('SET', P .. 'probe', ARGV[2])
+redis.call('DEL', P .. 'probe')

@@ -1,0 +1,2 @@
+-- Returns the structure of a flow. ARGV: hash.
+return redis.call('HGET', P .. 'structures', ARGV[3])

@@ -1,0 +1,2 @@
+-- Returns the row of a wait. ARGV: wait.
+return redis.call('HGETALL', wait_of(ARGV[3]))

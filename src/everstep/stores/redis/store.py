@@ -1,0 +1,392 @@
+"""The store on one Redis. A put is one script and one round trip, however many runs share it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any, TypeVar
+
+import msgspec
+
+from everstep.codec.records import digest_of
+from everstep.engine.claims import Turns
+from everstep.engine.trimming import check_trim
+from everstep.errors import IncompatibleVersion, RunNotFound, StoreError
+from everstep.model.enums import Status
+from everstep.model.fleet import Quota, WorkerRow
+from everstep.model.leases import Lease, Process
+from everstep.model.waits import SettledBy, WaitChange, WaitRow, WaitStatus
+from everstep.ports.health import Health
+from everstep.ports.store import (
+    Capabilities,
+    Commit,
+    Counts,
+    RunFilter,
+    RunRow,
+    Signal,
+    StoredRecord,
+    Verdict,
+    WaitFilter,
+)
+from everstep.ports.system import Clock, time_for_store
+from everstep.stores.redis.claims import TRIES, chosen, decide, is_free, lease_arguments, longer
+from everstep.stores.redis.fields import (
+    STUB,
+    commit_arguments,
+    hash_of,
+    marked,
+    micros,
+    moment,
+    packed,
+    plain_arguments,
+    quota_text,
+    run_row,
+    span,
+    unpacked,
+    wait_changes,
+    wait_row,
+    worker_row,
+)
+from everstep.stores.redis.health import look_at
+from everstep.stores.redis.link import Links
+from everstep.stores.redis.watch import Watch
+from everstep.stores.redis.wire import Argument
+
+T = TypeVar("T")
+Claims = list[tuple[RunRow, Lease]]
+Hashes = list[str]
+Runs = list[RunRow]
+Waits = list[WaitRow]
+Workers = list[WorkerRow]
+FORMAT = 1
+OLDEST_SERVER = 0x070000
+NEWEST = 1 << 53
+THREADS = 8
+_PAGE = 1000
+_VERDICTS = {verdict.value.encode(): verdict for verdict in Verdict} | {b"again": Verdict.ACCEPTED}
+_CAN_GO_ON = (Status.RUNNING, Status.HALTED, Status.FAILED, Status.ABANDONED)
+
+
+class RedisStore:
+    """Many clients on many machines may share it; whatever must happen together is one script."""
+
+    capabilities = Capabilities(durable=True, single_writer=True, remote=True)
+
+    def __init__(self, links: Links, clock: Clock, *, create: bool = True) -> None:
+        self._links = links
+        self._clock = clock
+        self._client = ""
+        self._check_format(create)
+        self._watch = Watch(links, self._client, clock)
+        self._turns = Turns()
+        self._threads: ThreadPoolExecutor | None = None
+
+    def _check_format(self, create: bool) -> None:
+        at = self._links.address
+        found, version, now = self._call("open", FORMAT, int(create))
+        # Told apart from every other client: by the server's time among machines, by the rest on this one.
+        self._client = f"{now.decode()}-{os.getpid()}-{id(self):x}"
+        if version < OLDEST_SERVER:
+            raise StoreError(f"the Redis at {at.shown} is too old.", fix="Use Redis 7 or newer, or Valkey.")
+        if found is None:
+            raise StoreError(
+                f"there is nothing under the prefix {at.prefix!r} at {at.shown}.",
+                fix="Check the URL, or start a run to make something.",
+            )
+        if int(found) > FORMAT:
+            raise IncompatibleVersion(
+                f"what lies under {at.prefix!r} at {at.shown} has format {int(found)}; "
+                f"this everstep knows up to {FORMAT}.",
+                fix="Use the newer everstep that wrote it.",
+            )
+
+    def _call(self, name: str, *arguments: Argument, once: bool = False) -> Any:
+        """Run a script. It is told the time only by a clock that a test moves; else it asks the server's."""
+        now = time_for_store(self._clock)
+        told = b"" if now is None else str(micros(now))
+        return self._links.call(name, told, self._client, *arguments, once=once)
+
+    async def _aside(self, name: str, *arguments: Argument, once: bool = False) -> Any:
+        """Run a script on a thread, so that a slow server holds nobody else up."""
+        return await self._on_thread(partial(self._call, name, *arguments, once=once))
+
+    async def _on_thread(self, work: Callable[[], T]) -> T:
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="everstep-redis")
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    async def put(self, commits: Sequence[Commit]) -> list[Verdict]:
+        return await self._on_thread(partial(self.put_blocking, commits))
+
+    def put_blocking(self, commits: Sequence[Commit]) -> list[Verdict]:
+        plain = plain_arguments(commits[0]) if len(commits) == 1 else None
+        if plain is not None and self._links.call("step", self._client, *plain):
+            return [Verdict.ACCEPTED]
+        arguments = [part for commit in commits for part in commit_arguments(commit)]
+        return [_VERDICTS[verdict] for verdict in self._call("put", *arguments)]
+
+    async def get(self, run_id: str, *, first: int = 1, last: int | None = None) -> list[StoredRecord]:
+        return await self._records(run_id, first, last, 0)
+
+    async def tail(self, run_id: str, *, at: int | None = None) -> list[StoredRecord]:
+        return await self._records(run_id, 1, at, 1)
+
+    async def _records(
+        self, run_id: str, first: int, last: int | None, from_keyframe: int
+    ) -> list[StoredRecord]:
+        begins, items = await self._aside(
+            "records", run_id, first, NEWEST if last is None else last, from_keyframe
+        )
+        return [unpacked(begins + k, item) for k, item in enumerate(items)]
+
+    async def trim(self, run_id: str, *, before: int) -> int:
+        while True:
+            found = await self._aside("trimmable", run_id, before)
+            if found is None:
+                raise _unknown(run_id)
+            is_keyframe, pin, since, items = found
+            oldest_fork = int(float(pin)) if pin else None
+            check_trim(run_id, before=before, is_keyframe=bool(is_keyframe), oldest_fork=oldest_fork)
+            whole = [unpacked(since + k, item) for k, item in enumerate(items)]
+            stubs = [packed(STUB, r.checkpoint_id, digest_of(r.body)) for r in whole]
+            # Records never change, so the digests hold; whether they may go is compared again.
+            if not stubs or await self._aside("trim", run_id, before, pin, since, *stubs):
+                return len(stubs)
+
+    async def lease(
+        self,
+        run_id: str,
+        *,
+        owner: str,
+        ttl: timedelta,
+        process: Process | None,
+        void_epoch: int | None = None,
+    ) -> Lease:
+        while True:
+            now, flat = await self._aside("run", run_id)
+            if not flat:
+                raise _unknown(run_id)
+            row = hash_of(flat)
+            granted = decide(
+                run_id,
+                row,
+                owner=owner,
+                now=moment(now),
+                ttl=ttl,
+                process=process,
+                void_epoch=void_epoch,
+            )
+            # Decided on what the row said; if it says something else by now, it is decided again.
+            [given] = await self._aside("claim", 0, b"", *lease_arguments(row, granted))
+            if given is not None:
+                return granted
+
+    async def claim_due(
+        self,
+        *,
+        flows: Collection[tuple[str, str]],
+        new_owner: Callable[[], str],
+        ttl: timedelta,
+        process: Process | None,
+        limit: int,
+        apart_from: Collection[str] = (),
+        quotas: Mapping[str, Quota] | None = None,
+    ) -> Claims:
+        quotas = quotas or {}
+        named = [part for flow in flows for part in flow]
+        asked: list[Argument] = [limit, len(flows), *named, len(quotas), *quotas, *apart_from]
+        for _ in range(TRIES if limit > 0 and flows else 0):
+            now, found, live = await self._aside("due", *asked)
+            wanted = chosen(found, live, quotas, limit, self._turns) if found else []
+            if not wanted:
+                return []
+            rows = await self._aside("rows", *(run_id for run_id, _ in wanted))
+            leases: list[Lease] = []
+            told: list[Argument] = []
+            for (run_id, _), row in zip(wanted, map(hash_of, rows), strict=True):
+                if is_free(row, moment(now)):
+                    lease = decide(run_id, row, owner=new_owner(), now=moment(now), ttl=ttl, process=process)
+                    leases.append(lease)
+                    told += lease_arguments(row, lease)
+            given = await self._aside("claim", 1, quota_text(quotas), *told)
+            lanes = dict(wanted)
+            claimed = [
+                (run_row(lease.run_id, hash_of(flat)), lease)
+                for lease, flat in zip(leases, given, strict=True)
+                if flat is not None
+            ]
+            for _, lease in claimed:
+                self._turns.note(lanes[lease.run_id])
+            if claimed:
+                return claimed
+        return []
+
+    async def renew(self, held: Sequence[Lease], ttl: timedelta) -> list[Lease | Verdict]:
+        return await self._on_thread(partial(self.renew_blocking, held, ttl))
+
+    def renew_blocking(self, held: Sequence[Lease], ttl: timedelta) -> list[Lease | Verdict]:
+        told = [part for lease in held for part in (lease.run_id, lease.epoch, lease.owner)]
+        now, verdicts = self._call("renew", span(ttl), *told)
+        return [
+            longer(lease, moment(now), ttl) if verdict == b"accepted" else _VERDICTS[verdict]
+            for lease, verdict in zip(held, verdicts, strict=True)
+        ]
+
+    async def release_lease(self, lease: Lease) -> None:
+        await self._aside("release", lease.run_id, lease.epoch)
+
+    def release_blocking(self, lease: Lease) -> None:
+        self._call("release", lease.run_id, lease.epoch)
+
+    async def leased(self, owners: Collection[str] | None = None) -> Runs:
+        rows = [run_row(name.decode(), hash_of(flat)) for name, flat in await self._aside("leased")]
+        return [row for row in rows if owners is None or (row.lease and row.lease.owner in owners)]
+
+    async def set_aside(self, run_id: str, *, epoch: int, reason: str) -> bool:
+        return bool(await self._aside("set_aside", run_id, epoch, reason))
+
+    async def report(self, worker: WorkerRow, ttl: timedelta) -> None:
+        await self._on_thread(partial(self.report_blocking, worker, ttl))
+
+    def report_blocking(self, worker: WorkerRow, ttl: timedelta) -> None:
+        self._call("report", worker.worker_id, span(ttl), msgspec.json.encode(worker))
+
+    async def leave(self, worker_id: str) -> None:
+        await self._aside("leave", worker_id)
+
+    async def workers(self) -> Workers:
+        alive = [worker_row(said) for said in await self._aside("workers")]
+        return sorted(alive, key=lambda worker: (worker.started_at, worker.worker_id))
+
+    async def run(self, run_id: str) -> RunRow | None:
+        _, flat = await self._aside("run", run_id)
+        return run_row(run_id, hash_of(flat)) if flat else None
+
+    async def blueprint(self, flow_hash: str) -> bytes | None:
+        found: bytes | None = await self._aside("structure", flow_hash)
+        return found
+
+    async def introduce(self, flow_id: str, flow_hash: str, blueprint: bytes) -> Hashes:
+        return [found.decode() for found in await self._aside("introduce", flow_id, flow_hash, blueprint)]
+
+    async def signal(self, run_id: str, signal: Signal) -> bool:
+        return bool(await self._aside("signal", run_id, signal.value))
+
+    async def waits(self, wanted: WaitFilter) -> Waits:
+        status = wanted.status.value if wanted.status is not None else ""
+        if wanted.is_untold:
+            index = "waits:untold"
+        elif wanted.run_id is not None:
+            index = f"waits:run:{wanted.run_id}"
+        elif wanted.status in (WaitStatus.OPEN, WaitStatus.SETTLED) or wanted.flow_id is None:
+            index = f"waits:{status}" if status else "waits"
+        else:
+            index = f"waits:flow:{wanted.flow_id}"
+        narrowed = [marked(part) for part in (wanted.after, wanted.run_id, wanted.flow_id, wanted.kind)]
+        return _waits(await self._aside("waits", index, wanted.limit, *narrowed, status))
+
+    async def wait(self, wait_id: str) -> WaitRow | None:
+        return wait_row(hash_of(await self._aside("wait", wait_id)))
+
+    async def wait_of_token(self, token_hash: bytes) -> WaitRow | None:
+        return wait_row(hash_of(await self._aside("wait_of_token", token_hash)))
+
+    async def settle(
+        self, wait_id: str, *, by: SettledBy, answer: bytes | None, token_hash: bytes | None = None
+    ) -> tuple[bool, WaitRow | None]:
+        # Called once: if the reply were lost, a second call would say that somebody else had answered.
+        done, flat = await self._aside(
+            "settle", wait_id, by.value, marked(answer), marked(token_hash), once=True
+        )
+        return bool(done), wait_row(hash_of(flat))
+
+    async def fire(self, run_id: str) -> Waits:
+        return _waits(await self._aside("fire", run_id))
+
+    async def change_wait(self, wait_id: str, change: WaitChange) -> WaitRow | None:
+        return wait_row(hash_of(await self._aside("change_wait", wait_id, *wait_changes(change))))
+
+    async def next_due(self, *, after: datetime | None = None) -> datetime | None:
+        found = await self._aside("next_due", "-inf" if after is None else f"({micros(after)}")
+        return moment(found) if found is not None else None
+
+    def changes(self) -> int:
+        return self._watch.count()
+
+    async def counts(self) -> Counts:
+        statuses = [status.value for status in Status]
+        numbers, kinds = await self._aside("counts", *statuses)
+        runs = {status: number for status, number in zip(statuses, numbers, strict=True) if number}
+        return Counts(runs=runs, waits={kind.decode(): int(n) for kind, n in hash_of(kinds).items()})
+
+    async def run_at(self, checkpoint_id: str) -> str | None:
+        # A status changes only with a put, which makes another checkpoint the newest: none is missed.
+        for status in _CAN_GO_ON:
+            seen = 0
+            while True:
+                found, many = await self._aside("run_at", status.value, checkpoint_id, seen, _PAGE)
+                if found is not None:
+                    return str(found.decode())
+                if many < _PAGE:
+                    break
+                seen += many
+        return None
+
+    async def ack(self, run_id: str) -> None:
+        await self._aside("ack", run_id)
+
+    async def list(self, wanted: RunFilter) -> list[RunRow]:
+        status = wanted.status.value if wanted.status is not None else ""
+        if wanted.run_id is not None:
+            row = await self.run(wanted.run_id)
+            return [row] if row is not None and await self._matches(row, wanted) else []
+        if wanted.needs_repair and wanted.parent_run_id is None:
+            narrowed = ("repair", marked(wanted.flow_id), status)
+        elif wanted.parent_run_id is not None:
+            narrowed = (f"forks:{wanted.parent_run_id}", marked(wanted.flow_id), status)
+        elif wanted.flow_id is not None:
+            narrowed = (f"status:{status}:{wanted.flow_id}" if status else f"flow:{wanted.flow_id}", b"", "")
+        else:
+            narrowed = (f"status:{status}" if status else "runs", b"", "")
+        index, flow, of_status = narrowed
+        found = await self._aside("list", index, wanted.limit, wanted.before or "", flow, of_status)
+        rows = [run_row(name.decode(), hash_of(flat)) for name, flat in found]
+        return [row for row in rows if row.needs_repair is not None or not wanted.needs_repair]
+
+    async def _matches(self, row: RunRow, wanted: RunFilter) -> bool:
+        if wanted.before is not None:
+            (_, mine), (_, before) = [await self._aside("run", name) for name in (row.run_id, wanted.before)]
+            if not before or int(hash_of(mine)[b"n"]) >= int(hash_of(before)[b"n"]):
+                return False
+        return (
+            wanted.limit > 0
+            and wanted.flow_id in (None, row.flow_id)
+            and wanted.status in (None, row.status)
+            and wanted.parent_run_id in (None, row.parent_run_id)
+            and (row.needs_repair is not None or not wanted.needs_repair)
+        )
+
+    async def health(self) -> Health:
+        return await self._on_thread(partial(look_at, self._links))
+
+    async def write_probe(self) -> None:
+        await self._aside("probe")
+
+    async def close(self) -> None:
+        self._watch.close()
+        if self._threads is not None:
+            self._threads.shutdown(wait=False)
+        self._links.close()
+
+
+def _waits(found: Sequence[Sequence[bytes]]) -> Waits:
+    rows = [wait_row(hash_of(flat)) for flat in found]
+    return [row for row in rows if row is not None]
+
+
+def _unknown(run_id: str) -> RunNotFound:
+    return RunNotFound(f"there is no run {run_id!r}.", fix="Look with: everstep runs")

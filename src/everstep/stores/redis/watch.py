@@ -1,0 +1,92 @@
+"""Learns that others wrote, by listening: a look costs one system call and no round trip."""
+
+from __future__ import annotations
+
+import threading
+
+import redis
+
+from everstep.errors import StoreError
+from everstep.ports.system import Clock
+from everstep.stores.redis.link import Links
+from everstep.stores.redis.trouble import explain
+from everstep.stores.redis.wire import Wire
+
+PAUSE = 1.0
+"""Seconds between two tries to listen again."""
+
+
+class Watch:
+    """Counts the writes of other clients. What is missed while it cannot listen counts as one."""
+
+    def __init__(self, links: Links, client: str, clock: Clock) -> None:
+        self._links = links
+        self._client = client.encode()
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._wire: Wire | None = None
+        self._is_joining = False
+        self._tried_at: float | None = None
+        self._is_closed = False
+        self._count = 0
+
+    def count(self) -> int:
+        """Return a number that is another one once somebody else wrote. It neither waits nor fails."""
+        with self._lock:
+            if self._wire is not None:
+                self._hear(self._wire)
+            elif self._tried_at is None:
+                self._tried_at = self._clock.monotonic()
+                self._join()
+            elif not self._is_joining and self._clock.monotonic() - self._tried_at >= PAUSE:
+                self._tried_at, self._is_joining = self._clock.monotonic(), True
+                threading.Thread(target=self._join_again, name="everstep-redis-watch", daemon=True).start()
+            return self._count
+
+    def _hear(self, wire: Wire) -> None:
+        try:
+            while wire.has_more():
+                kind, _, sender = wire.read()
+                self._count += kind == b"message" and sender != self._client
+        except (redis.RedisError, OSError, ValueError):
+            wire.disconnect()
+            self._wire = None
+            self._count += 1
+
+    def _join(self) -> None:
+        try:
+            self._wire = self._subscribed()
+        except StoreError:
+            return
+        self._count += 1
+
+    def _join_again(self) -> None:
+        try:
+            wire = self._subscribed()
+        except StoreError:
+            wire = None
+        with self._lock:
+            self._is_joining = False
+            if wire is not None and self._is_closed:
+                wire.disconnect()
+            elif wire is not None:
+                self._wire = wire
+                self._count += 1
+
+    def _subscribed(self) -> Wire:
+        at = self._links.address
+        wire = Wire(at)
+        try:
+            wire.connect()
+            wire.ask("SUBSCRIBE", f"{at.keys}changes")
+        except (redis.RedisError, OSError) as error:
+            wire.disconnect()
+            raise explain(error, at) from None
+        return wire
+
+    def close(self) -> None:
+        with self._lock:
+            self._is_closed = True
+            if self._wire is not None:
+                self._wire.disconnect()
+                self._wire = None

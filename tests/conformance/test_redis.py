@@ -1,0 +1,21 @@
+"""`redis:` passes the whole suite, on Valkey or Redis."""
+
+from __future__ import annotations
+
+import pytest
+
+from everstep.ports.store import Capabilities
+from everstep.registry import open_store
+from everstep.testing import ManualClock, StoreConformance, StoreKit
+
+
+class TestRedis(StoreConformance):
+    @pytest.fixture
+    def store_kit(self, redis_url: str) -> StoreKit:
+        clock = ManualClock()
+        return StoreKit(
+            lambda: open_store(redis_url, clock),
+            clock,
+            Capabilities(durable=True, single_writer=True, remote=True),
+            open_at=lambda other: open_store(redis_url, other),
+        )

@@ -1,0 +1,88 @@
+"""A wire between a client and a server that can be cut, before a request arrives or before its reply does."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+
+class Proxy:
+    """Passes bytes on, until a request that `cuts` picks; then the connection ends on both sides."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._server = (host, port)
+        self.is_down = False
+        """True if every connection is refused."""
+        self.cuts_reply: Callable[[bytes], bool] = _never
+        """Picks requests that the server gets and answers, and whose reply is lost."""
+        self.cuts_request: Callable[[bytes], bool] = _never
+        """Picks requests that the server never gets."""
+        self.cut = 0
+        """How many connections were cut."""
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._listener.getsockname()[1])
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                if self.is_down:
+                    client.close()
+                    continue
+                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        with client, suppress(OSError), socket.create_connection(self._server) as server:
+            is_armed = threading.Event()
+            back = threading.Thread(target=self._answer, args=(client, server, is_armed), daemon=True)
+            back.start()
+            while request := client.recv(1 << 20):
+                if self.is_down or self.cuts_request(request):
+                    self.cut += 1
+                    break
+                if self.cuts_reply(request):
+                    is_armed.set()
+                server.sendall(request)
+            _shut(server)
+            back.join()
+
+    def _answer(self, client: socket.socket, server: socket.socket, is_armed: threading.Event) -> None:
+        with suppress(OSError):
+            while reply := server.recv(1 << 20):
+                if self.is_down or is_armed.is_set():
+                    self.cut += 1
+                    break
+                client.sendall(reply)
+        _shut(client)
+
+    def close(self) -> None:
+        _shut(self._listener)
+        self._listener.close()
+
+
+def once(has: bytes) -> Callable[[bytes], bool]:
+    """Pick the first request that holds these bytes, and no other."""
+    left = [has]
+    return lambda request: bool(left) and left[0] in request and bool(left.pop())
+
+
+def _never(_: bytes) -> bool:
+    return False
+
+
+def _shut(end: socket.socket) -> None:
+    with suppress(OSError):
+        end.shutdown(socket.SHUT_RDWR)
+
+
+@contextmanager
+def proxy_to(host: str, port: int) -> Iterator[Proxy]:
+    """Run a proxy to a server."""
+    proxy = Proxy(host, port)
+    try:
+        yield proxy
+    finally:
+        proxy.close()
