@@ -21,7 +21,6 @@ from everstep.engine.scope import Scope
 from everstep.engine.state import RunState
 from everstep.errors import EverstepError, RunCancelled, StoreError
 from everstep.graph.flow import Flow
-from everstep.graph.loops import bits
 from everstep.graph.waits import Wait
 from everstep.model.enums import Status, Trigger
 from everstep.model.records import ErrorInfo, StepRecord
@@ -502,20 +501,10 @@ class Drive:
         if step.status is Status.FAILED and self.exception is None:
             self.exception = call.error
         if step.status is not Status.RETRYING and call.index in scope.plan.meetings:
-            self._cancel_others(scope, call.index)
+            self._inner.cancel_others(scope, call.index, self._drop)
         if scope.parent is not None or step.status is Status.FAILED:
             self._inner.after(scope, step)
 
-    def _cancel_others(self, scope: Scope, join: int) -> None:
-        """The first success is enough: call off what the other branches still do."""
-        meeting = scope.plan.meetings[join]
-        if not meeting.cancels or scope.statuses[join] is not Status.COMPLETED:
-            return
-        for i in tuple(bits(scope.active & meeting.everyone)):
-            for call in self._beside.drop(scope, i):
-                self._desk.release(call)
-            visit = scope.opened.get(i)
-            if visit is not None:
-                self._inner.forget(visit)
-            step = decide.cancelled(scope, i, reason=None, now=self._clock.now())
-            self._inner.note(scope, step, ())
+    def _drop(self, scope: Scope, i: int) -> None:
+        for call in self._beside.drop(scope, i):
+            self._desk.release(call)

@@ -11,6 +11,7 @@ from everstep.engine.opened import Opened
 from everstep.engine.scope import Scope
 from everstep.engine.state import RunState
 from everstep.errors import EverstepError, LiftError, MapInputError
+from everstep.graph.loops import bits
 from everstep.model.enums import OnError, Status
 from everstep.model.records import ErrorInfo, StepRecord
 from everstep.ports.system import Clock
@@ -71,6 +72,18 @@ class Inner:
             self._journal.add(step, drafts)
         if self._teller.is_heard:
             self._teller.step_ended(step)
+
+    def cancel_others(self, scope: Scope, join: int, drop: Callable[[Scope, int], None]) -> None:
+        """The first success is enough: call off what the other branches still do."""
+        meeting = scope.plan.meetings[join]
+        if not meeting.cancels or scope.statuses[join] is not Status.COMPLETED:
+            return
+        for i in tuple(bits(scope.active & meeting.everyone)):
+            drop(scope, i)
+            visit = scope.opened.get(i)
+            if visit is not None:
+                self.forget(visit)
+            self.note(scope, decide.cancelled(scope, i, reason=None, now=self._clock.now()), ())
 
     # -- opening ------------------------------------------------------------------------------------------
 

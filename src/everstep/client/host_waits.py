@@ -1,0 +1,90 @@
+"""The part of a host that is about waits: listing, settling, tokens."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, Literal
+
+from everstep.client.views import WaitInfo
+from everstep.errors import BadRequest
+from everstep.model.durations import span_of
+from everstep.model.waits import WaitRow, WaitStatus
+from everstep.ports.store import WaitFilter
+from everstep.runtime.answers import UNSAID, Answers
+from everstep.runtime.services import Services
+
+
+class HostWaits:
+    """What anybody may do with the waits of a store, whoever drives their runs."""
+
+    _services: Services
+    _answers: Answers
+
+    def _wait(self, row: WaitRow, token: str | None = None) -> WaitInfo:
+        token = token or self._services.tokens.shown(row)
+        return WaitInfo(row, token, self._services.link(token))
+
+    async def waits(
+        self,
+        run_id: str | None = None,
+        *,
+        flow: str | None = None,
+        kind: str | None = None,
+        status: WaitStatus | Literal["open", "settled", "closed"] | None = WaitStatus.OPEN,
+        limit: int = 100,
+        after: str | None = None,
+    ) -> list[WaitInfo]:
+        """List waits, the oldest first; open ones unless told otherwise. `after` continues a listing."""
+        check_limit(limit)
+        try:
+            wanted = WaitStatus(status) if status is not None else None
+        except ValueError:
+            known = ", ".join(WaitStatus)
+            raise BadRequest(f"{status!r} is not a status of waits.", fix=f"Use one of {known}.") from None
+        rows = await self._services.store.waits(
+            WaitFilter(run_id=run_id, flow_id=flow, kind=kind, status=wanted, limit=limit, after=after)
+        )
+        return [self._wait(row) for row in rows]
+
+    async def wait(self, token_or_id: str | None) -> WaitInfo:
+        """Return one wait, by its id or its token. Looking uses nothing up."""
+        return self._wait((await self._answers.find(token_or_id)).row)
+
+    async def answer(self, token_or_id: str | None, answer: Any = None) -> WaitInfo:
+        """Settle a wait with an answer, once. The run goes on when a worker, or `resume`, drives it.
+
+        An answer of the wrong shape is refused and uses nothing up; so is a second one.
+        """
+        return self._wait(await self._answers.answer(token_or_id, answer))
+
+    async def fire(self, wait_id: str) -> WaitInfo:
+        """Settle a wait as its clock would: a timer fires, anything else is too late.
+
+        This is what a scheduler of your own calls when a time has come.
+        """
+        return self._wait(await self._answers.fire(wait_id))
+
+    async def settle(self, run_id: str, step: str, *, done: Any = UNSAID, rerun: bool = False) -> WaitInfo:
+        """Say what became of an effect that was begun and never reported, for a run that stopped for it.
+
+        `done` is the value that the node would have returned; with `rerun` it is called again, with its key.
+        """
+        return self._wait(await self._answers.settle(run_id, step, done=done, rerun=rerun))
+
+    async def reissue(
+        self, wait_id: str, *, ttl: timedelta | str | None = None, single_use: bool = True
+    ) -> WaitInfo:
+        """Make a new token for an open wait and return it with the wait; the old one dies."""
+        span = None if ttl is None else span_of(ttl, "ttl")
+        row, token = await self._answers.reissue(wait_id, span, single_use)
+        return self._wait(row, token)
+
+    async def revoke(self, token_or_id: str | None) -> None:
+        """Make the token of a wait worthless; the wait stays open for whoever has access to the store."""
+        await self._answers.revoke(token_or_id)
+
+
+def check_limit(limit: int) -> None:
+    """Raise unless a listing may be that long."""
+    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+        raise BadRequest(f"limit is {limit}.", fix="Give at least 1.")
