@@ -14,7 +14,7 @@ ONLY_ASYNC = {"twin", "worker"}
 
 
 def public(cls: type) -> dict[str, Any]:
-    return {name: member for name, member in vars(cls).items() if not name.startswith("_")}
+    return {name: member for name, member in inspect.getmembers_static(cls) if not name.startswith("_")}
 
 
 def test_both_faces_have_the_same_methods() -> None:
