@@ -318,6 +318,22 @@ def test_an_effect_stays_unknown_if_what_the_operator_said_cannot_be_used(world:
         assert host.resume("A", changed).status == "halted"
 
 
+@pytest.mark.parametrize("rerun", [False, True])
+def test_it_is_settled_though_its_node_would_not_stop_any_more(world: World, url: str, rerun: bool) -> None:
+    flow, changed = flow_of(charge(world, on_unknown="stop")), flow_of(charge(world))
+    die(world, url, flow, "before")
+    with Host(url) as host:
+        host.resume("A", flow)
+        said: dict[str, Any] = {"rerun": True} if rerun else {"done": "by hand"}
+        host.settle("A", "charge", **said)
+        expected = "receipt-7" if rerun else "by hand"
+        assert host.resume("A", changed)["letter"] == f"thanks for {expected}"
+        assert [(s.path, s.status) for c in host.history("A") for s in c.steps if s.wait is not None] == [
+            ("charge", "halted"),
+            ("charge", "retrying" if rerun else "completed"),
+        ]
+
+
 def test_a_visit_of_a_loop_is_settled_by_its_address(url: str) -> None:
     calls: list[int] = []
 

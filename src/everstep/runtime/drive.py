@@ -70,9 +70,9 @@ class Drive:
         self._waiting = Waiting(services, state, space, journal.run_id, flow.name)
         journal.waits, journal.on_opened = self._waiting.opened, self._waiting.tell
         self._has_inner = bool(plan.children)
-        has_halts = any(n.halts or n.announces or n.goes_on for n in plan.nodes)
+        has_halts = bool(state.waits) or any(n.halts or n.announces or n.goes_on for n in plan.nodes)
         self._is_plain = not (plan.children or plan.meetings or has_halts or self._teller.is_heard)
-        """True if a step that succeeds means nothing beyond itself."""
+        """True if a step that succeeds means nothing beyond itself, as one that ends an old wait does."""
         self._is_unlimited = not (
             plan.children or plan.has_visit_limits or flow.max_visits or flow.max_concurrency
         )
