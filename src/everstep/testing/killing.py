@@ -328,15 +328,15 @@ class BlockingKillingStore(KillingStore):
             return self._blocking.put_blocking(commits)
 
     def renew_blocking(self, leases: Sequence[Lease], ttl: timedelta) -> list[Lease | Verdict]:
-        if getattr(self._killer, "_is_over", False):
-            # A thread that outlives a crash in this process: a dead one renews nothing.
-            return [Verdict.FENCED for _ in leases]
         try:
-            with self._killer.write("renew"):
-                return self._blocking.renew_blocking(leases, ttl)
-        except Crashed as crashed:
-            # It is the drive that is to crash, at its next write, and not the thread that keeps its lease.
-            raise StoreUnavailable(f"the process died: {crashed}.") from crashed
+            if not getattr(self._killer, "_is_over", False):
+                with self._killer.write("renew"):
+                    return self._blocking.renew_blocking(leases, ttl)
+        except Crashed:
+            pass
+        # It is the drive that crashes, at its next write. The thread that keeps its lease renews nothing
+        # more, and must not be the one that stops it.
+        return list(leases)
 
     def release_blocking(self, lease: Lease) -> None:
         with self._killer.write("release_lease"):
