@@ -290,6 +290,39 @@ def test_a_renamed_stream_goes_on_where_it_stopped(host: Host) -> None:
     assert trouble.cursors == [None, "3"]
 
 
+def test_what_a_stream_has_given_is_cast_with_its_output(host: Host) -> None:
+    trouble = Trouble("four")
+    with pytest.raises(NodeFailed):
+        host.run(Flow("f", [with_cursor(trouble)], durability="strong"), {"times": 1}).raise_for_status()
+    [run] = host.runs()
+
+    @node(output="texts", replayable=True)
+    def read(times: int, ctx: Context) -> Iterator[Chunk[list[str]]]:
+        trouble.cursors.append(ctx.cursor)
+        for n in range(int(ctx.cursor or 0), 5):
+            yield Chunk([WORDS[n]], str(n + 1))
+
+    rules = [
+        migrate.rename_value("words", "texts"),
+        migrate.upcast("texts", lambda words: [[word] for word in words], versions="1"),
+    ]
+    after = Flow("f", [read], durability="strong", version="2", migrations=rules)
+    assert host.resume(run.run_id, after)["texts"] == [[word] for word in WORDS]
+    assert trouble.cursors == [None, "3"]
+
+
+def test_a_stream_whose_chunks_are_cast_to_something_else_begins_anew(host: Host) -> None:
+    trouble = Trouble("four")
+    with pytest.raises(NodeFailed):
+        host.run(Flow("f", [with_cursor(trouble)], durability="strong"), {"times": 1}).raise_for_status()
+    [run] = host.runs()
+    rules = [migrate.upcast("words", lambda words: dict.fromkeys(words), versions="1")]
+    after = Flow("f", [with_cursor(trouble)], durability="strong", version="2", migrations=rules)
+    assert host.resume(run.run_id, after)["words"] == WORDS
+    assert trouble.cursors == [None, None]
+    assert not any(name.startswith("@stream") for name in host.state(run.run_id))
+
+
 def test_explain_says_how_far_a_stream_has_come(host: Host) -> None:
     flow = Flow("f", [with_cursor(Trouble("four"))], durability="strong")
     with pytest.raises(NodeFailed):

@@ -100,6 +100,21 @@ def test_live_tree_shows_state_visits_attempts_and_errors() -> None:
     tree.stop()
 
 
+def test_a_stream_that_was_kept_and_a_call_to_be_made_again_are_no_failures() -> None:
+    tree = LiveTree(essay(), Console(file=io.StringIO(), width=100, height=30))
+    tree(event("run_started", flow="essay"))
+    tree(event("step_started", "read"))
+    tree(event("chunk", "read", chunk="a line"))
+    tree(event("streamed", "read", chunks=3, cursor="3", seconds=0.1))
+    tree(event("step_retrying", "write"))
+    _, *lines = drawn(tree)
+    assert lines[0].startswith("├─ ▶ read") and lines[0].endswith("a line")
+    assert lines[1].startswith("├─ ↻ write") and lines[1].endswith("it is called again")
+    assert describe(event("streamed", "read", chunks=3, cursor="3", seconds=0.1), in_full=True) == ""
+    assert "will be called again" in describe(event("step_retrying", "write"), in_full=True)
+    tree.stop()
+
+
 def test_live_tree_of_a_resumed_run_shows_what_was_done_before(host: Host) -> None:
     host.run(essay(), {"topic": "a"}, run_id="r1")
     tree = LiveTree(essay(), Console(file=io.StringIO(), width=100, height=30))

@@ -226,8 +226,8 @@ class LiveTree:
             for inner in self._inside.get(line.path, ()):
                 inner.reset()
             return
-        if kind == "chunk":
-            line.note = one_line(str(data["chunk"]))
+        if kind in ("chunk", "streamed"):
+            line.note = one_line(str(data["chunk"])) if kind == "chunk" else line.note
             return
         line.seconds, line.due_at = data.get("seconds", 0.0), None
         if kind == "step_halted":
@@ -247,7 +247,7 @@ class LiveTree:
         else:
             line.state = "retrying" if kind == "step_retrying" else "failed"
             # A retry is mentioned nowhere else; what ends the run is told in full when it has ended.
-            error = data["error"]
+            error = data.get("error", "it is called again")
             in_full = kind == "step_retrying" or is_borne(self._flow.plan, line.path)
             line.note = error if in_full else error.partition(":")[0]
 

@@ -235,6 +235,8 @@ def describe(event: Event, attempt: str = "", *, in_full: bool = False) -> str:
             tries = f"  ({attempt})" if event.attempt > 1 else ""
             chosen = f" → {chosen_of(data['decision'])}" if "decision" in data else ""
             return f"  ✓ {step}{chosen}  {took}{tries}"
+        case "step_retrying" if "error" not in data:
+            return f"  ↻ {step}  will be called again"
         case "step_retrying":
             return f"  ↻ {step}  {attempt} failed, will be tried again: {one_line(data['error'])}"
         case "step_failed":

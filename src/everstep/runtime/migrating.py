@@ -6,9 +6,12 @@ that is written as a keyframe. Everything before it stays as it is.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
+
+import msgspec
 
 from everstep.engine.keyframe import restore, snapshot
 from everstep.engine.state import RunState
@@ -22,7 +25,7 @@ from everstep.graph.renaming import Renaming, plain_path
 from everstep.model.compat import Compat, Compatibility
 from everstep.model.enums import Status, ValueForm
 from everstep.model.leases import Lease
-from everstep.model.records import Counters
+from everstep.model.records import STREAM, Counters, SerializedState
 from everstep.ports.store import RunRow
 from everstep.runtime.journal import Identity, Journal
 from everstep.runtime.nesting import Lists
@@ -81,9 +84,10 @@ async def judge_run(runs: Runs, row: RunRow, flow: Flow, *, casts: bool = False)
     judge = runs.judges.of(row, flow, folded.state.plan)
     compat = judge(folded.state)
     if casts and compat.verdict is Compatibility.CONTINUES and judge.names.casts:
+        streams = _streams(folded.state, judge.names)
         folded.space.rename(judge.names.value)
         try:
-            _cast(folded.space, judge.names)
+            _cast(folded.space, judge.names, streams)
         except FlowChanged as error:
             return _unfit(compat, error)
     return compat
@@ -203,10 +207,12 @@ async def _carry_over(
     for scope in tuple(old.scopes()):
         if scope.parent is not None:
             lists.fill(scope)
-    kept = snapshot(old, ())
+    kept, streams = snapshot(old, ()), _streams(old, names)
     prefixes = [p for s in old.scopes() if not s.is_hidden and (p := names.prefix(s.prefix)) is not None]
     space.rename(names.value)
-    drafts, bumps, told = _cast(space, names)
+    drafts, bumps, told = _cast(space, names, streams)
+    if told:
+        _begin_anew(kept, space)
     given, gifts = _give(space, names, prefixes)
     for draft in drafts + given:
         if draft.spill is not None and not is_dry:
@@ -223,14 +229,48 @@ async def _carry_over(
     return state, told + gifts
 
 
-def _cast(space: ValueSpace, names: Renaming) -> tuple[list[Slot], dict[str, tuple[int, int]], list[str]]:
-    """Put values of the new form in the place of the old ones; each is a new version."""
+def _streams(old: RunState, names: Renaming) -> dict[str, str]:
+    """Return what each stream under way will give, by what the names of its chunks begin with."""
+    found: dict[str, str] = {}
+    for scope in old.scopes():
+        for i, at in scope.streams.items():
+            for output in scope.plan.nodes[i].outputs:
+                place = names.value(scope.prefix, output)
+                if place is not None:
+                    found[f"{STREAM}{at.stream_id}/"] = plain_path("".join(place))
+    return found
+
+
+def _begin_anew(kept: SerializedState, space: ValueSpace) -> None:
+    """Let a stream whose chunks are no list any more begin anew; of the others, say how many there are."""
+    for path, node in kept.nodes.items():
+        at = node.stream
+        if at is None:
+            continue
+        prefix = f"{STREAM}{at.stream_id}/"
+        chunks = space.peek("chunks", prefix)
+        if isinstance(chunks, list):
+            at = msgspec.structs.replace(at, chunks=len(chunks))
+        else:
+            at = None
+            space.drop(prefix)
+        kept.nodes[path] = msgspec.structs.replace(node, stream=at)
+
+
+def _cast(
+    space: ValueSpace, names: Renaming, streams: Mapping[str, str]
+) -> tuple[list[Slot], dict[str, tuple[int, int]], list[str]]:
+    """Put values of the new form in the place of the old ones; each is a new version.
+
+    What a stream has given so far is a value of the old form too.
+    """
     drafts: list[Slot] = []
     bumps: dict[str, tuple[int, int]] = {}
     told: dict[str, None] = {}
     for prefix, area in space.areas.items() if names.casts else ():
         for name, slot in list(area.items()):
-            rule = None if prefix[:1] == "@" else names.casts.get(plain_path(prefix + name))
+            cast = streams.get(prefix) if prefix[:1] == "@" else plain_path(prefix + name)
+            rule = names.casts.get(cast) if cast is not None else None
             if rule is None or rule.fn is None or slot.is_transient:
                 continue
             version = slot.written.version
