@@ -35,6 +35,7 @@ COMMANDS = {
     "waits": Lazy("everstep.cli.waits", "waits", "List what runs wait for, the oldest first."),
     "answer": Lazy("everstep.cli.answer", "answer", "Answer what a run waits for."),
     "worker": Lazy("everstep.cli.worker", "worker", "Drive the runs of some flows whenever they are due."),
+    "workers": Lazy("everstep.cli.workers", "workers", "List workers that are alive, and what they drive."),
     "validate": Lazy("everstep.cli.validate", "command", "Say what is wrong with a flow before it runs."),
     "report": Lazy("everstep.cli.report", "command", "Draw a flow, and what of it survives a crash."),
     "log": Lazy("everstep.cli.log", "log", "Show the checkpoints of a run in order."),
@@ -77,7 +78,8 @@ MEANT = {
     "rerun": "replay",
     **dict.fromkeys(("branch", "copy"), "fork"),
     **dict.fromkeys(("prune", "trim", "gc", "cleanup"), "clean-up"),
-    **dict.fromkeys(("work", "workers", "daemon", "agent"), "worker"),
+    **dict.fromkeys(("work", "daemon", "agent"), "worker"),
+    **dict.fromkeys(("fleet", "nodes", "top"), "workers"),
     **dict.fromkeys(("export", "json", "to-ir"), "ir"),
     "help": "--help",
 }
