@@ -238,7 +238,15 @@ def test_priority_and_group_are_kept_shown_and_inherited_by_forks() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"priority": "high"}, {"priority": True}, {"priority": 2**31}, {"group": ""}, {"group": 7}]
+    "wrong",
+    [
+        {"priority": "high"},
+        {"priority": True},
+        {"priority": 2**31},
+        {"group": ""},
+        {"group": 7},
+        {"group": "\ud800"},
+    ],
 )
 def test_a_priority_that_is_no_number_and_a_group_that_is_no_text_are_refused(wrong: dict[str, Any]) -> None:
     with Host("memory:") as host:

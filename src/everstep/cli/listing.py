@@ -10,7 +10,7 @@ import click
 
 from everstep import RunInfo, Status
 from everstep.cli.options import DEFAULT_FILE, json_option, open_host, store_option, where_else
-from everstep.cli.plain import duration, moment, write_json
+from everstep.cli.plain import duration, moment, one_line, write_json
 from everstep.cli.table import Cell, screen_width, write_table
 from everstep.cli.waiting import present, standing_of, wait_json, waits_of
 from everstep.client.views import WaitInfo
@@ -32,10 +32,13 @@ STATUS_COLOURS = {
 @click.command()
 @click.option("--flow", metavar="NAME", help="Only runs of this flow.")
 @click.option("--status", metavar="STATUS", help="Only runs that are running, halted, completed, ...")
+@click.option("--needs-repair", is_flag=True, help="Only damaged runs, which workers leave alone.")
 @click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="At most so many.")
 @store_option
 @json_option
-def runs(flow: str | None, status: str | None, limit: int, store: str | None, as_json: bool) -> None:
+def runs(
+    flow: str | None, status: str | None, needs_repair: bool, limit: int, store: str | None, as_json: bool
+) -> None:
     """List runs, newest first.
 
     \b
@@ -50,7 +53,7 @@ def runs(flow: str | None, status: str | None, limit: int, store: str | None, as
             click.echo(f"no runs yet: there is no {DEFAULT_FILE} here. {where_else('runs', store='FILE')}")
         return
     with open_host(store, create=False) as host:
-        found = host.runs(flow=flow, status=status, limit=limit)
+        found = host.runs(flow=flow, status=status, needs_repair=needs_repair, limit=limit)
         halted = [info.run_id for info in found if info.status is Status.HALTED]
         waits = {run_id: waits_of(host, run_id) for run_id in halted}
     if as_json:
@@ -64,6 +67,10 @@ def runs(flow: str | None, status: str | None, limit: int, store: str | None, as
             head.insert(1, "forked from")
             for row, info in zip(rows, found, strict=True):
                 row.insert(1, Cell(origin(info)))
+        if any(info.priority or info.group for info in found):
+            head.insert(3, "place")
+            for row, info in zip(rows, found, strict=True):
+                row.insert(3, Cell(place(info)))
         if waits:
             now, width = present(), screen_width()
             if width is not None and width < NARROW:
@@ -92,7 +99,7 @@ def _row(info: RunInfo) -> list[Cell]:
     return [
         Cell(info.run_id),
         Cell(info.flow),
-        Cell(standing(info), STATUS_COLOURS[info.status]),
+        Cell(standing(info), "red" if info.needs_repair is not None else STATUS_COLOURS[info.status]),
         Cell(moment(info.created_at)),
         Cell(duration(info.duration)),
         Cell(str(info.checkpoints)),
@@ -104,10 +111,18 @@ def origin(info: RunInfo) -> str:
     return "" if info.forked_at is None else f"{info.parent_run_id}@{info.forked_at}"
 
 
+def place(info: RunInfo) -> str:
+    """Say where a run stands among those that wait for a worker: `+5 acme`."""
+    priority = f"{info.priority:+d}" if info.priority else ""
+    return " ".join(filter(None, (priority, one_line(info.group or ""))))
+
+
 def standing(info: RunInfo) -> str:
     """Say how a run stands, and whether somebody drives one that has not ended."""
     if info.status.is_final:
         return info.status.value
+    if info.needs_repair is not None:
+        return f"{info.status.value} (needs repair)"
     if info.is_cancelling:
         return f"{info.status.value} (cancelling)"
     if info.status is Status.HALTED:
@@ -130,4 +145,7 @@ def info_json(info: RunInfo) -> dict[str, Any]:
         "forked_at": info.forked_at,
         "is_driven": info.is_driven,
         "is_cancelling": info.is_cancelling,
+        "priority": info.priority,
+        "group": info.group,
+        "needs_repair": info.needs_repair,
     }

@@ -51,6 +51,8 @@ wait_option = click.option(
 @click.option("--channel", metavar="KEY=VALUE", multiple=True, help="Begin with this in the channel.")
 @click.option("--run-id", metavar="ID", help="Name the run. An unfinished run of that name goes on.")
 @click.option("--start", "only_start", is_flag=True, help="Only accept the run; a worker drives it.")
+@click.option("--priority", type=int, default=0, metavar="N", help="The higher, the sooner workers take it.")
+@click.option("--group", metavar="NAME", help="Runs of one group take turns with those of others.")
 @wait_option
 @tokens_option
 @host_options
@@ -65,6 +67,8 @@ def run(
     channel: tuple[str, ...],
     run_id: str | None,
     only_start: bool,
+    priority: int,
+    group: str | None,
     stays: bool,
     tokens: bool,
     key_file: str | None,
@@ -98,13 +102,17 @@ def run(
         inputs = gather_inputs(definition, pairs, inputs_file)
         if inputs is not None or run_id is None:
             definition.check_inputs(inputs or {})
-        entries = gather_channel(definition, channel)
+        about: dict[str, Any] = {
+            "channel": gather_channel(definition, channel),
+            "priority": priority,
+            "group": group,
+        }
         opening = Opening(store, key_file, base_url, wired)
         work: Work = lambda host: host.run(  # noqa: E731  a name for its type
-            definition, inputs, run_id=run_id, channel=entries, wait=stays
+            definition, inputs, run_id=run_id, wait=stays, **about
         )
         if only_start:
-            accepted = accept(definition, inputs, opening, run_id=run_id, channel=entries)
+            accepted = accept(definition, inputs, opening, run_id=run_id, **about)
         else:
             outcome = execute(definition, flow, opening, work, run_id=run_id, quiet=quiet, stays=stays)
     if only_start:
@@ -215,7 +223,7 @@ def accept(
     opening: Opening,
     *,
     run_id: str | None,
-    channel: Mapping[str, Any] | None,
+    **about: Any,
 ) -> Accepted:
     """Accept a run without driving it."""
     with opening.host() as host:
@@ -224,7 +232,7 @@ def accept(
             with contextlib.suppress(RunNotFound):
                 host.info(run_id)
                 is_new = False
-        return Accepted(host.start(flow, inputs, run_id=run_id, channel=channel), is_new)
+        return Accepted(host.start(flow, inputs, run_id=run_id, **about), is_new)
 
 
 def remembered_place(host: Host, run_id: str) -> str | None:

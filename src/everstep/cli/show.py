@@ -144,8 +144,10 @@ def _nested(lines: dict[str, NodeLine], around: str) -> Iterator[NodeLine]:
 
 
 def _show_run(host: Host, run_id: str, store: str | None, *, whole: bool, as_json: bool) -> None:
-    info, records = host.info(run_id), host.history(run_id)
-    state = host.state(run_id)
+    info = host.info(run_id)
+    if info.needs_repair is not None and not as_json:
+        click.echo(f"{click.style(run_id, bold=True)}  {click.style(standing(info), fg='red', bold=True)}")
+    records, state = host.history(run_id), host.state(run_id)
     pending = () if info.status in (Status.COMPLETED, Status.CANCELLED) else state.frontier.pending
     coming, waiting = next_of(state) if pending else ([], [])
     others = [*map(plain_of, (*coming, *waiting)), *(place.name for place in outline(state.plan))]
@@ -166,7 +168,7 @@ def _show_run(host: Host, run_id: str, store: str | None, *, whole: bool, as_jso
             }
         )
         return
-    _write_head(info, state)
+    _write_head(info, state, is_known=info.needs_repair is not None)
     places = {plain_of(path): "waiting" for path in waiting} | {plain_of(path): "next" for path in coming}
     lookup = Lookup(host, run_id, ())
     for text in _node_lines(nodes, places, state.plan, lookup, whole=whole):
@@ -182,9 +184,10 @@ def _show_run(host: Host, run_id: str, store: str | None, *, whole: bool, as_jso
         write_error(state.error.code, f"{state.error.type}: {state.error.message}", state.error.traceback)
 
 
-def _write_head(info: RunInfo, state: RunState) -> None:
+def _write_head(info: RunInfo, state: RunState, *, is_known: bool) -> None:
     status = click.style(standing(info), fg=STATUS_COLOURS[info.status], bold=True)
-    click.echo(f"{click.style(info.run_id, bold=True)}  {status}")
+    if not is_known:
+        click.echo(f"{click.style(info.run_id, bold=True)}  {status}")
     ended = f", ended {moment(info.ended_at)}, took {duration(info.duration)}" if info.ended_at else ""
     lines = {
         "flow": f"{info.flow} (version {info.flow_version})",
@@ -193,6 +196,11 @@ def _write_head(info: RunInfo, state: RunState) -> None:
     }
     if info.parent_run_id is not None:
         lines["forked"] = f"from {origin(info) or info.parent_run_id}"
+    if info.priority or info.group:
+        group = f", group {one_line(info.group)}" if info.group else ""
+        lines["priority"] = f"{info.priority}{group}"
+    if info.needs_repair is not None:
+        lines["damaged"] = f"{one_line(info.needs_repair)} Workers leave it alone until it is resumed."
     for name, text in lines.items():
         click.echo(f"  {click.style(name.ljust(9), dim=True)} {text}")
 

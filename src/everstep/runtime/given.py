@@ -34,14 +34,19 @@ class Given(NamedTuple):
                 f"priority is {self.priority!r}.",
                 fix="Give a whole number; the higher, the sooner. 0 is usual.",
             )
-        if self.group is not None:
-            is_text = isinstance(self.group, str) and 0 < len(self.group) <= LONGEST_GROUP
-            if not is_text or "\0" in self.group:
-                raise BadRequest(
-                    f"group is {self.group!r:.60}.", fix=f"Give a text of 1 to {LONGEST_GROUP} characters."
-                )
+        if self.group is not None and not _is_group(self.group):
+            raise BadRequest(
+                f"group is {self.group!r:.60}.", fix=f"Give a text of 1 to {LONGEST_GROUP} characters."
+            )
         flow.check_inputs({} if self.inputs is None else self.inputs, self.channel)
         return dict(self.inputs or {})
+
+
+def _is_group(group: object) -> bool:
+    if not isinstance(group, str) or not 0 < len(group) <= LONGEST_GROUP:
+        return False
+    # What no store could keep as text.
+    return not any(sign == "\0" or "\ud800" <= sign <= "\udfff" for sign in group)
 
 
 async def draft_run(

@@ -48,11 +48,34 @@ class _Held:
         return self.drive is None and all(thread.done() for thread in self.threads)
 
 
-class _Beat:
-    def __init__(self, every: float, work: Callable[[], None], now: float) -> None:
-        self.every = every
-        self.work = work
+class Beat:
+    """Something that is done every so many seconds, until it is ended."""
+
+    def __init__(self, keeper: LeaseKeeper, every: float, work: Callable[[], None], now: float) -> None:
+        self._keeper = keeper
+        self._every = every
+        self._work = work
+        self._doing = threading.Lock()
+        self._is_over = False
+        self.last = now
         self.due = now + every
+
+    def do(self, now: float) -> None:
+        """Do it, and not again before its time."""
+        self.last, self.due = now, now + self._every
+        with self._doing:
+            if not self._is_over:
+                self._work()
+
+    def hasten(self, least: float) -> None:
+        """Do it soon, but not within so many seconds of the last time."""
+        self._keeper.hasten(self, self.last + least)
+
+    def end(self) -> None:
+        """Do it no more; if it is being done, wait until it is."""
+        self._keeper.end(self)
+        with self._doing:
+            self._is_over = True
 
 
 class LeaseKeeper:
@@ -64,7 +87,7 @@ class LeaseKeeper:
         self._held: dict[str, _Held] = {}
         self.left_behind: dict[str, int] = {}
         """Epochs of leases that could not be given back: nobody drives those runs any more."""
-        self._beats: list[_Beat] = []
+        self._beats: list[Beat] = []
         self._is_troubled = False
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
@@ -88,19 +111,26 @@ class LeaseKeeper:
         elif due < self._wakes_at:
             self._changed.notify()
 
-    def beat(self, every: float, work: Callable[[], None]) -> Callable[[], None]:
-        """Do something every so many seconds on this thread; returns what ends that."""
+    def beat(self, every: float, work: Callable[[], None]) -> Beat:
+        """Do something every so many seconds on this thread."""
         with self._changed:
-            beat = _Beat(every, work, self._clock.monotonic())
+            beat = Beat(self, every, work, self._clock.monotonic())
             self._beats.append(beat)
             self._awake(beat.due)
+        return beat
 
-        def end() -> None:
-            with self._changed:
-                if beat in self._beats:
-                    self._beats.remove(beat)
+    def hasten(self, beat: Beat, due: float) -> None:
+        """Let a beat come at an earlier time."""
+        with self._changed:
+            if due < beat.due:
+                beat.due = due
+                self._awake(due)
 
-        return end
+    def end(self, beat: Beat) -> None:
+        """Let a beat come no more."""
+        with self._changed:
+            if beat in self._beats:
+                self._beats.remove(beat)
 
     def drop(self, run_id: str) -> None:
         """Stop renewing."""
@@ -164,8 +194,7 @@ class LeaseKeeper:
             for held in due:
                 self._renew(held)
             for beat in beats:
-                beat.due = now + beat.every
-                beat.work()
+                beat.do(now)
 
     def _give_back(self, held: _Held) -> None:
         self.drop(held.lease.run_id)

@@ -9,12 +9,14 @@ from datetime import timedelta
 
 from everstep.errors import StoreError
 from everstep.model.fleet import WorkerRow
-from everstep.runtime.keeper import LeaseKeeper
+from everstep.runtime.keeper import Beat, LeaseKeeper
 from everstep.runtime.services import Services
 
 log = logging.getLogger("everstep")
 BEAT = 10.0
 """Seconds between two reports."""
+SOONEST = 2.0
+"""Seconds between two reports of a worker that has begun or ended a run."""
 LASTS = timedelta(seconds=35)
 """How long a report counts: three may be missed."""
 
@@ -26,24 +28,36 @@ class Presence:
         self._services = services
         self._keeper = keeper
         self._describe = describe
-        self._end: Callable[[], None] | None = None
+        self._beat: Beat | None = None
+        self._is_over = False
 
     async def begin(self) -> None:
         """Report now, and from now on."""
+        self._is_over = False
         await self.tell()
-        self._end = self._keeper.beat(BEAT, self._reporter(asyncio.get_running_loop()))
+        self._beat = self._keeper.beat(BEAT, self._reporter(asyncio.get_running_loop()))
+
+    def changed(self) -> None:
+        """Report soon: there is something new."""
+        if self._beat is not None:
+            self._beat.hasten(SOONEST)
 
     async def tell(self) -> None:
-        """Report now."""
+        """Report now, unless it is too late."""
+        if self._is_over:
+            return
         try:
             await self._services.store.report(self._describe(), LASTS)
+            if self._is_over:  # it ended meanwhile
+                await self._services.store.leave(self._describe().worker_id)
         except StoreError as error:
             log.debug("nobody sees this worker: %s", error)
 
     async def end(self) -> None:
         """Be gone."""
-        if self._end is not None:
-            self._end()
+        self._is_over = True
+        if self._beat is not None:
+            self._beat.end()
         try:
             await self._services.store.leave(self._describe().worker_id)
         except StoreError as error:

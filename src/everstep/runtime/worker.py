@@ -290,6 +290,7 @@ class Worker:
         flow = self._known[row.flow_id, row.flow_hash]
         task = asyncio.ensure_future(self._drive(row, lease, flow))
         self._driving[row.run_id] = _Driving(task, flow.name, self._services.clock.now())
+        self._presence.changed()
 
     async def _drive(self, row: RunRow, lease: Lease, flow: Flow) -> None:
         stats = self.stats
@@ -321,6 +322,7 @@ class Worker:
             stats.cancelled += status is Status.CANCELLED
         finally:
             self._driving.pop(row.run_id, None)
+            self._presence.changed()
             self._ended.set()
 
     def _refuse(self, run_id: str, error: EverstepError) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from everstep.server import delivery, events, monitoring, pages, runs, waits
 from everstep.server.checks import CHECKPOINT, EVENT_ID, MOST, RUN_ID, RUN_STATUSES, WAIT_ID, WAIT_STATUSES
 from everstep.server.endpoint import Answer, Body, Endpoint, Guard, Query
-from everstep.server.schemas import ANY, OBJECT, TEXT, pattern, ref
+from everstep.server.schemas import ANY, FLAG, OBJECT, TEXT, pattern, ref
 
 JSON = "application/json"
 HTML = "text/html"
@@ -42,10 +42,19 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         query=(
             _FLOW,
             Query("status", {"type": "string", "enum": RUN_STATUSES}, "Only with this status."),
+            Query("needs_repair", FLAG, "Only damaged runs, which workers leave alone."),
             _LIMIT,
             Query("before", pattern(RUN_ID), "Go on after this run of the list."),
         ),
         answers={200: _json("Runs.", "Runs")},
+    ),
+    Endpoint(
+        method="GET",
+        path="/workers",
+        name="list_workers",
+        summary="List the workers that are alive, the longest serving first, and what they drive.",
+        handler=runs.workers,
+        answers={200: _json("Workers.", "Workers")},
     ),
     Endpoint(
         method="GET",

@@ -1,4 +1,4 @@
-"""Runs: start, list, show, cancel, resume."""
+"""Runs: start, list, show, cancel, resume; and the workers that drive them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from everstep.server.checks import (
     run_id_of,
 )
 from everstep.server.endpoint import Service
-from everstep.server.wire import answer, result_wire, run_wire, state_wire, wait_wire
+from everstep.server.wire import answer, result_wire, run_wire, state_wire, wait_wire, worker_wire
 
 
 async def start(service: Service, request: Request) -> Response:
@@ -31,7 +31,7 @@ async def start(service: Service, request: Request) -> Response:
     body = expect_object(
         await read_json(request, service.max_body),
         required=["flow"],
-        optional=["inputs", "run_id", "channel"],
+        optional=["inputs", "run_id", "channel", "priority", "group"],
     )
     run_id = body.get("run_id")
     if run_id is not None and (not isinstance(run_id, str) or not re.fullmatch(RUN_ID, run_id)):
@@ -39,7 +39,12 @@ async def start(service: Service, request: Request) -> Response:
     inputs, channel = _object_or_none(body, "inputs"), _object_or_none(body, "channel")
     flow = flow_named(service.flows, body["flow"])
     info = await service.host.start(
-        flow, _inputs(flow, inputs), run_id=run_id, channel=_channel(flow, channel)
+        flow,
+        _inputs(flow, inputs),
+        run_id=run_id,
+        channel=_channel(flow, channel),
+        priority=body.get("priority", 0),
+        group=body.get("group"),
     )
     return answer(run_wire(info), 202, {"Location": f"/runs/{info.run_id}"})
 
@@ -68,11 +73,17 @@ async def listing(service: Service, request: Request) -> Response:
     found = await service.host.runs(
         flow=request.query_params.get("flow"),
         status=one_of(request, "status", RUN_STATUSES),
+        needs_repair=one_of(request, "needs_repair", ["true", "false"]) == "true",
         limit=limit,
         before=matching(request, "before", RUN_ID),
     )
     following = found[-1].run_id if len(found) == limit else None
     return answer({"runs": [run_wire(info) for info in found], "next": following})
+
+
+async def workers(service: Service, request: Request) -> Response:
+    """List the workers that are alive."""
+    return answer({"workers": [worker_wire(info) for info in await service.host.workers()]})
 
 
 async def show(service: Service, request: Request) -> Response:

@@ -63,8 +63,27 @@ SCHEMAS: dict[str, Schema] = {
             "forked_at": or_null(COUNT),
             "is_driven": FLAG,
             "is_cancelling": FLAG,
+            "priority": {"type": "integer"},
+            "group": or_null(TEXT),
+            "needs_repair": or_null(TEXT),
         }
     ),
+    "Worker": exactly(
+        {
+            "id": TEXT,
+            "host": TEXT,
+            "pid": COUNT,
+            "flows": list_of(TEXT),
+            "concurrency": COUNT,
+            "driving": COUNT,
+            "longest": list_of(exactly({"run_id": TEXT, "flow": TEXT, "since": MOMENT})),
+            "started_at": MOMENT,
+            "seen_at": MOMENT,
+            "is_stopping": FLAG,
+            "is_slowed": FLAG,
+        }
+    ),
+    "Workers": exactly({"workers": list_of(ref("Worker"))}),
     "Runs": exactly({"runs": list_of(ref("Run")), "next": or_null(pattern(RUN_ID))}),
     "Start": exactly(
         {
@@ -72,8 +91,10 @@ SCHEMAS: dict[str, Schema] = {
             "inputs": or_null(OBJECT),
             "run_id": or_null(pattern(RUN_ID)),
             "channel": or_null(OBJECT),
+            "priority": {"type": "integer", "minimum": -(1 << 31), "maximum": (1 << 31) - 1, "default": 0},
+            "group": or_null({"type": "string", "pattern": "^[^\\u0000]{1,500}$"}),
         },
-        optional=("inputs", "run_id", "channel"),
+        optional=("inputs", "run_id", "channel", "priority", "group"),
     ),
     "RunError": exactly({"type": TEXT, "code": TEXT, "message": TEXT}),
     "State": exactly(

@@ -10,7 +10,7 @@ from typing import Any
 from starlette.responses import Response
 
 from everstep.client.plain_json import jsonable
-from everstep.client.views import RunInfo, RunResult, RunState, Unreadable, WaitInfo
+from everstep.client.views import RunInfo, RunResult, RunState, Unreadable, WaitInfo, WorkerInfo
 from everstep.errors import EverstepError, TooSlow, Unauthorized, ValueUnreadable
 from everstep.model.records import ErrorInfo
 from everstep.runtime.events import Event
@@ -62,6 +62,27 @@ def run_wire(info: RunInfo) -> dict[str, Any]:
         "forked_at": info.forked_at,
         "is_driven": info.is_driven,
         "is_cancelling": info.is_cancelling,
+        "priority": info.priority,
+        "group": info.group,
+        "needs_repair": info.needs_repair,
+    }
+
+
+def worker_wire(info: WorkerInfo) -> dict[str, Any]:
+    return {
+        "id": info.id,
+        "host": info.host,
+        "pid": info.pid,
+        "flows": info.flows,
+        "concurrency": info.concurrency,
+        "driving": info.driving,
+        "longest": [
+            {"run_id": run.run_id, "flow": run.flow_id, "since": moment(run.since)} for run in info.longest
+        ],
+        "started_at": moment(info.started_at),
+        "seen_at": moment(info.seen_at),
+        "is_stopping": info.is_stopping,
+        "is_slowed": info.is_slowed,
     }
 
 

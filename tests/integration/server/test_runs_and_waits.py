@@ -56,6 +56,8 @@ async def test_a_start_that_cannot_be_is_named(s: Serving) -> None:
         ({"flow": "plain", "inputs": {"x": 1}, "run_id": "a b"}, (400, "request.invalid")),
         ({"flow": "plain", "inputs": {"x": 1}, "run_id": 7}, (400, "request.invalid")),
         ({"flow": "plain", "input": {"x": 1}}, (400, "request.invalid")),
+        ({"flow": "plain", "inputs": {"x": 1}, "priority": "high"}, (400, "request.invalid")),
+        ({"flow": "plain", "inputs": {"x": 1}, "group": ""}, (400, "request.invalid")),
         ({}, (400, "request.invalid")),
         ([], (400, "request.invalid")),
     ]:
@@ -286,3 +288,22 @@ async def test_the_state_of_a_run_shows_its_values_and_not_how_it_asks(s: Servin
     state = (await s.client.get(f"/runs/{waiting.run_id}/state")).json()
     assert "summary" in state["values"]
     assert not [name for name in state["values"] if name.startswith("@wait/")]
+
+
+@served()
+async def test_workers_and_what_they_go_by_are_shown(s: Serving) -> None:
+    body = {"flow": "plain", "inputs": {"x": 2}, "run_id": "A1", "priority": 3, "group": "acme"}
+    assert (await s.client.post("/runs", json=body)).status_code == 202
+    run = (await s.client.get("/runs/A1")).json()
+    assert (run["priority"], run["group"], run["needs_repair"]) == (3, "acme", None)
+    assert (await s.client.get("/workers")).json() == {"workers": []}
+    worker = s.host.worker([plain], concurrency=7)
+    await worker._presence.tell()
+    [shown] = (await s.client.get("/workers")).json()["workers"]
+    assert (shown["concurrency"], shown["flows"], shown["driving"]) == (7, ["plain"], 0)
+    store = s.host.durability.checkpoint_store
+    assert store is not None
+    assert await store.set_aside("A1", epoch=0, reason="it is damaged")
+    damaged = (await s.client.get("/runs?needs_repair=true")).json()["runs"]
+    assert [(run["run_id"], run["needs_repair"]) for run in damaged] == [("A1", "it is damaged")]
+    assert (await s.client.get("/runs?needs_repair=maybe")).status_code == 400
