@@ -251,8 +251,9 @@ def points_of(life: Facts) -> list[str]:
 
 
 if __name__ == "__main__":
-    if os.environ.get("EVERSTEP_CRASH_STORE", "").startswith("redis"):
-        import_module("everstep.stores.redis.store")  # here, not again in each child
+    kind = os.environ.get("EVERSTEP_CRASH_STORE", "").partition(":")[0].replace("postgresql", "postgres")
+    if kind:
+        import_module(f"everstep.stores.{kind}.store")  # here, not again in each child
     match sys.argv[1:]:
         case ["matrix", name, where, deep]:
             print(json.dumps(matrix(name, Path(where), deep=deep)))

@@ -1,3 +1,5 @@
+-- The statements of the client that knew schema 1 only. They are not ours to change: such clients are at work.
+
 -- name: put_step
 SELECT {schema}.put_step_1($1, $2, $3, $4, $5, $6, $7, $8);
 
@@ -38,13 +40,19 @@ WHERE checkpoints.run_key = $1 AND checkpoints.sequence = stubs.sequence;
 UPDATE {schema}.runs SET trimmed_before = $2 WHERE run_key = $1;
 
 -- name: run
-SELECT {run} FROM {schema}.runs WHERE run_id = $1;
+SELECT run_key, run_id, runs.flow_id, flow_version, flow_hash, parent_run_id, runs.status, created_at, ended_at, epoch, owner,
+       expires_at, process, takeovers, claimed_sequence, signal, acked_at, forked_at, trimmed_before, adopted_at,
+       (SELECT max(sequence) FROM {schema}.checkpoints WHERE checkpoints.run_key = runs.run_key) FROM {schema}.runs WHERE run_id = $1;
 
 -- name: run_now
-SELECT {run}, coalesce($2::bigint, {schema}.now_1()) FROM {schema}.runs WHERE run_id = $1;
+SELECT run_key, run_id, runs.flow_id, flow_version, flow_hash, parent_run_id, runs.status, created_at, ended_at, epoch, owner,
+       expires_at, process, takeovers, claimed_sequence, signal, acked_at, forked_at, trimmed_before, adopted_at,
+       (SELECT max(sequence) FROM {schema}.checkpoints WHERE checkpoints.run_key = runs.run_key), coalesce($2::bigint, {schema}.now_1()) FROM {schema}.runs WHERE run_id = $1;
 
 -- name: runs
-SELECT {run} FROM {schema}.runs
+SELECT run_key, run_id, runs.flow_id, flow_version, flow_hash, parent_run_id, runs.status, created_at, ended_at, epoch, owner,
+       expires_at, process, takeovers, claimed_sequence, signal, acked_at, forked_at, trimmed_before, adopted_at,
+       (SELECT max(sequence) FROM {schema}.checkpoints WHERE checkpoints.run_key = runs.run_key) FROM {schema}.runs
 WHERE ($1::text IS NULL OR flow_id = $1) AND ($2::text IS NULL OR run_id = $2) AND ($3::text IS NULL OR status = $3)
   AND ($4::text IS NULL OR run_key < (SELECT run_key FROM {schema}.runs WHERE run_id = $4))
   AND ($6::text IS NULL OR parent_run_id = $6)
@@ -123,13 +131,16 @@ WHERE status NOT IN ('completed', 'cancelled') AND $1 = (
 LIMIT 1;
 
 -- name: wait
-SELECT {wait} FROM {schema}.waits JOIN {schema}.runs USING (run_key) WHERE wait_id = $1;
+SELECT run_id, wait_id, waits.flow_id, path, visit, kind, opened_at, details, due_at, scheduler, schedule_id, notifies,
+       notified_at, token_hash, token_expires_at, generation, single_use, waits.status, settled_at, settled_by, answer FROM {schema}.waits JOIN {schema}.runs USING (run_key) WHERE wait_id = $1;
 
 -- name: wait_of_token
-SELECT {wait} FROM {schema}.waits JOIN {schema}.runs USING (run_key) WHERE token_hash = $1;
+SELECT run_id, wait_id, waits.flow_id, path, visit, kind, opened_at, details, due_at, scheduler, schedule_id, notifies,
+       notified_at, token_hash, token_expires_at, generation, single_use, waits.status, settled_at, settled_by, answer FROM {schema}.waits JOIN {schema}.runs USING (run_key) WHERE token_hash = $1;
 
 -- name: waits
-SELECT {wait} FROM {schema}.waits JOIN {schema}.runs USING (run_key)
+SELECT run_id, wait_id, waits.flow_id, path, visit, kind, opened_at, details, due_at, scheduler, schedule_id, notifies,
+       notified_at, token_hash, token_expires_at, generation, single_use, waits.status, settled_at, settled_by, answer FROM {schema}.waits JOIN {schema}.runs USING (run_key)
 WHERE ($1::text IS NULL OR run_id = $1) AND ($2::text IS NULL OR waits.flow_id = $2)
   AND ($3::text IS NULL OR kind = $3) AND ($4::text IS NULL OR waits.status = $4)
   AND ($5::text IS NULL OR wait_key > (SELECT wait_key FROM {schema}.waits WHERE wait_id = $5))
@@ -137,7 +148,8 @@ ORDER BY wait_key LIMIT $6;
 
 -- name: unclosed_waits
 -- Apart from the above, as are the next two, so that an index is used.
-SELECT {wait} FROM {schema}.waits JOIN {schema}.runs USING (run_key)
+SELECT run_id, wait_id, waits.flow_id, path, visit, kind, opened_at, details, due_at, scheduler, schedule_id, notifies,
+       notified_at, token_hash, token_expires_at, generation, single_use, waits.status, settled_at, settled_by, answer FROM {schema}.waits JOIN {schema}.runs USING (run_key)
 WHERE waits.status IN ('open', 'settled') AND waits.status = $4
   AND ($1::text IS NULL OR run_id = $1) AND ($2::text IS NULL OR waits.flow_id = $2)
   AND ($3::text IS NULL OR kind = $3)
@@ -145,7 +157,8 @@ WHERE waits.status IN ('open', 'settled') AND waits.status = $4
 ORDER BY wait_key LIMIT $6;
 
 -- name: waits_of_run
-SELECT {wait} FROM {schema}.waits JOIN {schema}.runs USING (run_key)
+SELECT run_id, wait_id, waits.flow_id, path, visit, kind, opened_at, details, due_at, scheduler, schedule_id, notifies,
+       notified_at, token_hash, token_expires_at, generation, single_use, waits.status, settled_at, settled_by, answer FROM {schema}.waits JOIN {schema}.runs USING (run_key)
 WHERE waits.run_key = (SELECT run_key FROM {schema}.runs WHERE run_id = $1)
   AND ($2::text IS NULL OR waits.flow_id = $2)
   AND ($3::text IS NULL OR kind = $3) AND ($4::text IS NULL OR waits.status = $4)
@@ -153,7 +166,8 @@ WHERE waits.run_key = (SELECT run_key FROM {schema}.runs WHERE run_id = $1)
 ORDER BY wait_key LIMIT $6;
 
 -- name: untold_waits
-SELECT {wait} FROM {schema}.waits JOIN {schema}.runs USING (run_key)
+SELECT run_id, wait_id, waits.flow_id, path, visit, kind, opened_at, details, due_at, scheduler, schedule_id, notifies,
+       notified_at, token_hash, token_expires_at, generation, single_use, waits.status, settled_at, settled_by, answer FROM {schema}.waits JOIN {schema}.runs USING (run_key)
 WHERE waits.status = 'open'
   AND ((notifies AND notified_at IS NULL) OR (scheduler <> '' AND due_at IS NOT NULL AND schedule_id IS NULL))
   AND ($1::text IS NULL OR run_id = $1) AND ($2::text IS NULL OR waits.flow_id = $2)
@@ -217,26 +231,26 @@ WITH wanted AS (
     SELECT * FROM unnest($2::text[], $3::text[]) AS flows (flow_id, flow_hash)
 ), candidates AS (
     (SELECT run_key, 0::bigint AS since FROM {schema}.runs
-     WHERE signal IS NOT NULL AND status = 'halted' AND (expires_at IS NULL OR expires_at <= {now})
+     WHERE signal IS NOT NULL AND status = 'halted' AND (expires_at IS NULL OR expires_at <= (SELECT coalesce($1::bigint, {schema}.now_1())))
        AND (flow_id, flow_hash) IN (TABLE wanted) AND run_id <> ALL ($4::text[])
      ORDER BY run_key LIMIT $5)
     UNION ALL
     (SELECT run_key, min(settled_at) FROM (
          SELECT waits.run_key, settled_at FROM {schema}.waits JOIN {schema}.runs USING (run_key)
-         WHERE wake_at = 0 AND (expires_at IS NULL OR expires_at <= {now})
+         WHERE wake_at = 0 AND (expires_at IS NULL OR expires_at <= (SELECT coalesce($1::bigint, {schema}.now_1())))
            AND (runs.flow_id, flow_hash) IN (TABLE wanted) AND run_id <> ALL ($4::text[])
          ORDER BY settled_at LIMIT $6) AS settled
      GROUP BY run_key)
     UNION ALL
     (SELECT run_key, min(wake_at) FROM (
          SELECT waits.run_key, wake_at FROM {schema}.waits JOIN {schema}.runs USING (run_key)
-         WHERE wake_at > 0 AND wake_at <= {now} AND (expires_at IS NULL OR expires_at <= {now})
+         WHERE wake_at > 0 AND wake_at <= (SELECT coalesce($1::bigint, {schema}.now_1())) AND (expires_at IS NULL OR expires_at <= (SELECT coalesce($1::bigint, {schema}.now_1())))
            AND (runs.flow_id, flow_hash) IN (TABLE wanted) AND run_id <> ALL ($4::text[])
          ORDER BY wake_at LIMIT $6) AS due
      GROUP BY run_key)
     UNION ALL
     (SELECT run_key, expires_at FROM {schema}.runs
-     WHERE status = 'running' AND expires_at <= {now}
+     WHERE status = 'running' AND expires_at <= (SELECT coalesce($1::bigint, {schema}.now_1()))
        AND (flow_id, flow_hash) IN (TABLE wanted) AND run_id <> ALL ($4::text[])
      ORDER BY expires_at LIMIT $5)
     UNION ALL
@@ -250,8 +264,10 @@ SELECT run_key FROM candidates GROUP BY run_key ORDER BY min(since), run_key LIM
 
 -- name: lock_due
 -- What another worker is about to take is passed over.
-SELECT {run}, {now} FROM {schema}.runs JOIN unnest($2::bigint[]) WITH ORDINALITY AS due (run_key, place) USING (run_key)
-WHERE (expires_at IS NULL OR expires_at <= {now}) AND status IN ('running', 'halted')
+SELECT run_key, run_id, runs.flow_id, flow_version, flow_hash, parent_run_id, runs.status, created_at, ended_at, epoch, owner,
+       expires_at, process, takeovers, claimed_sequence, signal, acked_at, forked_at, trimmed_before, adopted_at,
+       (SELECT max(sequence) FROM {schema}.checkpoints WHERE checkpoints.run_key = runs.run_key), (SELECT coalesce($1::bigint, {schema}.now_1())) FROM {schema}.runs JOIN unnest($2::bigint[]) WITH ORDINALITY AS due (run_key, place) USING (run_key)
+WHERE (expires_at IS NULL OR expires_at <= (SELECT coalesce($1::bigint, {schema}.now_1()))) AND status IN ('running', 'halted')
 ORDER BY place LIMIT $3 FOR NO KEY UPDATE OF runs SKIP LOCKED;
 
 -- name: put_artifact

@@ -4,10 +4,11 @@ ALTER TABLE {schema}.runs ADD COLUMN run_group text COLLATE "C" NOT NULL DEFAULT
 -- Why workers leave a run alone: it was found damaged.
 ALTER TABLE {schema}.runs ADD COLUMN needs_repair text COLLATE "C";
 
-ALTER TABLE {schema}.waits ADD COLUMN flow_hash text COLLATE "C";
-ALTER TABLE {schema}.waits ADD COLUMN priority bigint NOT NULL DEFAULT 0;
-ALTER TABLE {schema}.waits ADD COLUMN run_group text COLLATE "C" NOT NULL DEFAULT '';
-UPDATE {schema}.waits SET flow_hash = runs.flow_hash FROM {schema}.runs WHERE runs.run_key = waits.run_key;
+-- The same of a wait's run. The names are new: statements of schema 1 that join the two tables stay clear.
+ALTER TABLE {schema}.waits ADD COLUMN lane_hash text COLLATE "C";
+ALTER TABLE {schema}.waits ADD COLUMN lane_priority bigint NOT NULL DEFAULT 0;
+ALTER TABLE {schema}.waits ADD COLUMN lane_group text COLLATE "C" NOT NULL DEFAULT '';
+UPDATE {schema}.waits SET lane_hash = runs.flow_hash FROM {schema}.runs WHERE runs.run_key = waits.run_key;
 
 CREATE INDEX runs_damaged ON {schema}.runs (run_key) WHERE needs_repair IS NOT NULL;
 -- Every lease, whatever the status of its run.
@@ -17,7 +18,7 @@ DROP INDEX {schema}.runs_by_lease;
 CREATE INDEX runs_waiting ON {schema}.runs (flow_id, flow_hash, priority, run_group, run_key)
 WHERE status = 'running' AND expires_at IS NULL AND needs_repair IS NULL;
 -- Halted runs by whose turn it is, once they wake.
-CREATE INDEX waits_by_lane ON {schema}.waits (flow_id, flow_hash, priority, run_group, wake_at, settled_at)
+CREATE INDEX waits_by_lane ON {schema}.waits (flow_id, lane_hash, lane_priority, lane_group, wake_at, settled_at)
 WHERE wake_at IS NOT NULL;
 
 CREATE TABLE {schema}.workers (
@@ -31,7 +32,7 @@ CREATE TABLE {schema}.workers (
 -- A wait knows what its run is, whoever opens it: clients of schema 1 do not tell.
 CREATE FUNCTION {schema}.place_wait_2() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    SELECT runs.flow_hash, runs.priority, runs.run_group INTO new.flow_hash, new.priority, new.run_group
+    SELECT runs.flow_hash, runs.priority, runs.run_group INTO new.lane_hash, new.lane_priority, new.lane_group
     FROM {schema}.runs WHERE runs.run_key = new.run_key;
     RETURN new;
 END $$;
@@ -39,7 +40,7 @@ CREATE TRIGGER place_wait BEFORE INSERT ON {schema}.waits FOR EACH ROW EXECUTE F
 
 CREATE FUNCTION {schema}.move_waits_2() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    UPDATE {schema}.waits SET flow_hash = new.flow_hash WHERE waits.run_key = new.run_key;
+    UPDATE {schema}.waits SET lane_hash = new.flow_hash WHERE waits.run_key = new.run_key;
     RETURN NULL;
 END $$;
 CREATE TRIGGER move_waits AFTER UPDATE OF flow_hash ON {schema}.runs
@@ -221,16 +222,16 @@ BEGIN
         met := 0;
         passed := 0;
         LOOP
-            SELECT max(w.priority) INTO the_priority FROM {schema}.waits AS w
-            WHERE w.wake_at IS NOT NULL AND w.flow_id = names[i] AND w.flow_hash = hashes[i]
-              AND w.priority < coalesce(the_priority, 9223372036854775807);
+            SELECT max(w.lane_priority) INTO the_priority FROM {schema}.waits AS w
+            WHERE w.wake_at IS NOT NULL AND w.flow_id = names[i] AND w.lane_hash = hashes[i]
+              AND w.lane_priority < coalesce(the_priority, 9223372036854775807);
             EXIT WHEN the_priority IS NULL OR met >= most OR passed - met > 1000;
             the_group := last_groups[i];
             is_around := the_group IS NULL;
             LOOP
-                SELECT min(w.run_group) INTO the_group FROM {schema}.waits AS w
-                WHERE w.wake_at IS NOT NULL AND w.flow_id = names[i] AND w.flow_hash = hashes[i]
-                  AND w.priority = the_priority AND w.run_group >= coalesce(the_group || chr(1), '');
+                SELECT min(w.lane_group) INTO the_group FROM {schema}.waits AS w
+                WHERE w.wake_at IS NOT NULL AND w.flow_id = names[i] AND w.lane_hash = hashes[i]
+                  AND w.lane_priority = the_priority AND w.lane_group >= coalesce(the_group || chr(1), '');
                 IF the_group IS NULL AND NOT is_around THEN
                     is_around := true;
                     CONTINUE;
@@ -241,8 +242,8 @@ BEGIN
                     SELECT r.run_key, r.run_id, CASE WHEN w.wake_at = 0 THEN w.settled_at ELSE w.wake_at END,
                            r.priority, r.flow_id, r.run_group
                     FROM {schema}.waits AS w JOIN {schema}.runs AS r USING (run_key)
-                    WHERE w.wake_at <= the_time AND w.flow_id = names[i] AND w.flow_hash = hashes[i]
-                      AND w.priority = the_priority AND w.run_group = the_group AND r.needs_repair IS NULL
+                    WHERE w.wake_at <= the_time AND w.flow_id = names[i] AND w.lane_hash = hashes[i]
+                      AND w.lane_priority = the_priority AND w.lane_group = the_group AND r.needs_repair IS NULL
                       AND (r.expires_at IS NULL OR r.expires_at <= the_time) AND r.run_id <> ALL (apart_from)
                     ORDER BY w.wake_at, w.settled_at LIMIT most;
                 GET DIAGNOSTICS found_here = ROW_COUNT;

@@ -1,0 +1,227 @@
+"""Every statement of the hot path reads by an index, and each of those indexes is needed.
+
+The plans are those of the statements that the store sends, and of those inside the functions that it calls.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pytest
+
+from everstep.model.enums import Status
+from everstep.model.records import ArtifactRef
+from everstep.model.waits import WaitStatus
+from everstep.ports.store import Signal
+from everstep.registry import open_store
+from everstep.stores.postgres import connections
+from everstep.stores.postgres.address import Address, read_address
+from everstep.testing import ManualClock
+from everstep.testing.conformance_client import Chain, Client, StoreKit
+
+RUNS = 4000
+FILL = """
+insert into {s}.runs (run_id, flow_id, flow_version, flow_hash, parent_run_id, status, created_at, epoch,
+                      owner, expires_at, signal, needs_repair, run_group)
+select 'run-' || k, 'flow-' || k % 50, '1', repeat('0', 64), case when k % 40 = 0 then 'run-' || k / 2 end,
+       case when k % 20 = 1 then 'running' when k % 20 = 2 then 'halted' when k % 97 = 0 then 'failed'
+            else 'completed' end,
+       k, 1, case when k % 40 = 1 then 'me' end, case when k % 40 = 1 then k end,
+       case when k % 2000 = 2 then 'cancel' end, case when k % 1000 = 7 then 'damaged' end, 'g' || k % 5
+from generate_series(1, {n}) as k;
+insert into {s}.checkpoints (run_key, sequence, keyframe, checkpoint_id, body)
+select run_key, s, s % 4 = 1, run_id || '/' || s, 'body' from {s}.runs, generate_series(1, 8) as s;
+insert into {s}.waits (wait_id, run_key, flow_id, path, visit, kind, opened_at, details, scheduler, notifies,
+                       due_at, token_hash, generation, single_use, status, settled_at, wake_at)
+select 'wait-' || run_key || '-' || w, run_key, flow_id, 'ask', 1, 'approval', 1, '', '', run_key % 500 = 2,
+       run_key, sha256((run_key || '-' || w)::bytea), 1, true, case when run_key % 20 <> 2 then 'closed'
+       when run_key % 200 = 2 then 'settled' else 'open' end, run_key,
+       case when run_key % 20 <> 2 then null when run_key % 200 = 2 then 0 else 4000000000000000 + run_key end
+from {s}.runs, generate_series(1, 2) as w;
+insert into {s}.artifacts select 'digest-' || k, 'x' from generate_series(1, {n}) as k;
+analyze {s}.runs; analyze {s}.checkpoints; analyze {s}.waits; analyze {s}.artifacts;
+"""
+
+
+class Workbench:
+    """A store with many runs, whose connections tell how their statements were planned."""
+
+    def __init__(self, url: str, patch: pytest.MonkeyPatch) -> None:
+        self.plans: list[str] = []
+        self.schema = read_address(url).schema
+        really_connect = connections.connect
+
+        def connect(at: Address) -> connections.Connection:
+            connection = really_connect(at)
+            connection.execute("load 'auto_explain'")
+            for name, value in {
+                "log_min_duration": "0",
+                "log_nested_statements": "on",
+                "log_level": "notice",
+            }.items():
+                connection.execute(f"set auto_explain.{name} = {value}")
+            connection.add_notice_handler(lambda said: self.plans.append(str(said.message_primary)))
+            return connection
+
+        patch.setattr(connections, "connect", connect)
+        clock = ManualClock()
+        self.client = Client(StoreKit(lambda: open_store(url, clock), clock, None))  # type: ignore[arg-type]  # not looked at
+        self.db = psycopg.connect(read_address(url).url, autocommit=True)
+        self.db.execute(FILL.format(s=self.schema, n=RUNS))
+        self.number = 0
+
+    def chain(self, run_id: str = "run-3001") -> Chain:
+        self.number += 1
+        chain = Chain(run_id, self.client.clock, owner="me")
+        chain.head = chain.admission(sequence=8, checkpoint_id=f"{run_id}/8")
+        return chain
+
+    def fresh(self) -> Chain:
+        self.number += 1
+        return self.client.admit(f"fresh-{self.number}", flow_id=f"fresh-{self.number}")
+
+    def plans_of(self, work: Callable[[], object]) -> str:
+        self.plans.clear()
+        work()
+        return "\n".join(self.plans)
+
+
+@pytest.fixture(scope="module")
+def bench(postgres_server: str) -> Iterator[Workbench]:
+    with pytest.MonkeyPatch.context() as patch:
+        schema = "planned"
+        with psycopg.connect(postgres_server, autocommit=True) as db:
+            schema += str(db.info.backend_pid)
+        bench = Workbench(f"{postgres_server}?schema={schema}", patch)
+        yield bench
+        bench.client.close()
+        bench.db.execute(f"drop schema {schema} cascade")
+        bench.db.close()
+
+
+def hot(bench: Workbench) -> dict[str, tuple[Callable[[], object], set[str]]]:
+    """Return what is done often, and the indexes that it must use."""
+    client, store = bench.client, bench.client.store
+    names = [f"flow-{number}" for number in range(50)]
+    blobs: Any = client.opened.blobs
+    run, base = "runs_run_id_key", "checkpoints_pkey"
+    digest = ArtifactRef("postgres", "digest-7", 1, "x", "digest-7")
+
+    def step() -> None:
+        chain = bench.fresh()
+        client.extend(chain, [b"x"])
+
+    def end() -> None:
+        chain = bench.fresh()
+        client.accept(chain, chain.final())
+
+    return {
+        "put": (step, {run, base}),
+        "put of an end": (end, {run, base, "waits_by_run"}),
+        "get": (lambda: client.get("run-7", first=3, last=5), {run, base}),
+        "tail": (lambda: client.tail("run-7"), {run, base, "checkpoints_keyframes"}),
+        "run": (lambda: client.row("run-7"), {run, base}),
+        "lease": (lambda: client.claim("run-81"), {run}),
+        "renew": (lambda: client.renew(bench.chain().lease()), {run}),
+        "release": (lambda: client.release(bench.chain().lease()), {run}),
+        "signal": (lambda: client.call(store.signal("run-4", Signal.CANCEL)), {run}),
+        "leased": (lambda: client.leased(), {"runs_leased"}),
+        "claim": (
+            lambda: client.due(1, names=names),
+            {
+                "waits_by_wake",
+                "waits_settled",
+                "runs_leased",
+                "runs_ownerless",
+                "runs_signalled",
+                "runs_pkey",
+            },
+        ),
+        "claim in a crowd": (
+            lambda: client.due(1, names=["crowd"]),
+            {"runs_waiting", "waits_by_lane"},
+        ),
+        "next due": (lambda: client.next_due(), {"waits_by_wake"}),
+        "settle": (lambda: client.settle("wait-42-1"), {"waits_wait_id_key", "runs_pkey"}),
+        "fire": (lambda: client.fire("run-42"), {run, "waits_by_run"}),
+        "wait of a token": (
+            lambda: client.call(store.wait_of_token(b"nobody's")),
+            {"waits_by_token"},
+        ),
+        "waits of a run": (lambda: client.waits(run_id="run-42"), {run, "waits_by_run"}),
+        "open waits": (lambda: client.waits(status=WaitStatus.SETTLED, limit=5), {"waits_unclosed"}),
+        "untold waits": (lambda: client.waits(is_untold=True), {"waits_untold"}),
+        "newest runs": (lambda: client.listing(limit=50), {"runs_pkey"}),
+        "runs of a flow": (lambda: client.listing(flow_id="flow-7", limit=5), {"runs_by_flow"}),
+        "runs of a status": (lambda: client.listing(status=Status.FAILED, limit=5), {"runs_by_status"}),
+        "forks": (lambda: client.listing(parent_run_id="run-20"), {"runs_by_parent"}),
+        "damaged runs": (lambda: client.listing(needs_repair=True), {"runs_damaged"}),
+        "artifact": (lambda: blobs.get_checkpoint_blob(digest), {"artifacts_pkey"}),
+    }
+
+
+NAMES = [
+    *("put", "put of an end", "get", "tail", "run", "lease", "renew", "release", "signal", "leased", "claim"),
+    *("claim in a crowd", "next due", "settle", "fire", "wait of a token", "waits of a run", "open waits"),
+    *(
+        "untold waits",
+        "newest runs",
+        "runs of a flow",
+        "runs of a status",
+        "forks",
+        "damaged runs",
+        "artifact",
+    ),
+]
+
+
+def faults(plans: str, wanted: set[str]) -> list[str]:
+    """Return the tables that were read whole, and the indexes that were not used."""
+    read_whole = re.findall(r"Seq Scan on (runs|checkpoints|waits|artifacts)\b", plans)
+    unused = [name for name in sorted(wanted) if not re.search(rf"\b{name}\b", plans)]
+    return [f"reads all {table}" for table in read_whole] + [f"does not use {name}" for name in unused]
+
+
+@pytest.fixture(scope="module")
+def crowded(bench: Workbench) -> Workbench:
+    """So many runs of one flow are due that a claim goes from lane to lane."""
+    now = bench.client.clock.now()
+    commits = []
+    for number in range(400):
+        waiting = Chain(f"waiting-{number}", bench.client.clock, flow_id="crowd", has_lease=False, group="w")
+        commits.append(waiting.admission())
+        halted = Chain(f"halting-{number}", bench.client.clock, flow_id="crowd", group="h")
+        opened = halted.wait(f"wait of {number}", due_at=now - timedelta(days=1))
+        commits.append(halted.admission(status=Status.HALTED, waits=(opened,)))
+    bench.client.put(*commits)
+    bench.db.execute(f"analyze {bench.schema}.runs; analyze {bench.schema}.waits")
+    return bench
+
+
+def test_the_list_of_what_is_hot_is_whole(bench: Workbench) -> None:
+    assert sorted(hot(bench)) == sorted(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_done_often_reads_by_an_index(crowded: Workbench, name: str) -> None:
+    work, wanted = hot(crowded)[name]
+    plans = crowded.plans_of(work)
+    assert faults(plans, wanted) == [], plans
+
+
+@pytest.mark.parametrize("index", ["runs_leased", "waits_by_wake", "checkpoints_keyframes", "runs_by_flow"])
+def test_an_index_that_is_dropped_is_missed(crowded: Workbench, index: str) -> None:
+    query = "select indexdef from pg_indexes where schemaname = %s and indexname = %s"
+    found = crowded.db.execute(query, (crowded.schema, index)).fetchone()
+    assert found is not None
+    needing = [(work, wanted) for work, wanted in hot(crowded).values() if index in wanted]
+    crowded.db.execute(f"drop index {crowded.schema}.{index}")
+    try:
+        for work, wanted in needing:
+            assert faults(crowded.plans_of(work), wanted) != []
+    finally:
+        crowded.db.execute(found[0])

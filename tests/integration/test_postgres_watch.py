@@ -1,0 +1,174 @@
+"""Workers hear of work at once, and of everything else a little later, also if nobody told them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+
+import psycopg
+import pytest
+
+from everstep import AsyncHost, Flow, Status, node
+from everstep.ports.store import Signal
+from everstep.registry import open_store
+from everstep.stores.postgres.address import read_address
+from everstep.stores.postgres.schema import read_queries
+from everstep.stores.postgres.watch import LOOK, Watch, channel_of
+from everstep.testing import ManualClock
+from everstep.testing.conformance_client import Client, StoreKit
+from tests.servers.chaos import chaos_before
+
+
+@pytest.fixture
+def client(postgres_url: str) -> Iterator[Client]:
+    clock = ManualClock()
+    opened = Client(StoreKit(lambda: open_store(postgres_url, clock), clock, None))  # type: ignore[arg-type]  # not looked at
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def watch(client: Client, postgres_url: str) -> Iterator[Watch]:
+    address = read_address(postgres_url)
+    watching = Watch(address, read_queries(address))
+    yield watching
+    watching.close()
+
+
+def soon(is_so: Callable[[], bool], *, within: float = 5.0) -> bool:
+    ends = time.monotonic() + within
+    while not is_so() and time.monotonic() < ends:
+        time.sleep(0.005)
+    return is_so()
+
+
+def test_every_write_takes_a_number(client: Client, postgres_url: str) -> None:
+    """The number is what is looked at for writes of which nobody tells."""
+    address = read_address(postgres_url)
+    query = read_queries(address)["written"]
+
+    def written() -> int:
+        with psycopg.connect(address.url) as connection:
+            found = connection.execute(query).fetchone()
+            assert found is not None
+            return int(found[0])
+
+    chain = client.admit("run")
+    others = [client.admit(f"run-{k}") for k in range(4)]
+    client.halted("halted", "w", due_in=1)
+    client.halted("asked", "asked")
+    client.clock.advance(2)
+    writes: dict[str, Callable[[], object]] = {
+        "admit": lambda: client.admit("another"),
+        "put": lambda: client.extend(chain, [b"2"]),
+        "end": lambda: client.accept(others[0], others[0].final()),
+        "fire": lambda: client.fire("halted"),
+        "settle": lambda: client.settle("asked"),
+        "change": lambda: client.halted("third", "third") and client.change("third", generation=2),
+        "claim": lambda: client.claim("run-1", others[1].owner),
+        "claim due": lambda: client.due(),
+        "release": lambda: client.release(others[2].lease()),
+        "signal": lambda: client.call(client.store.signal("run-3", Signal.CANCEL)),
+        "set aside": lambda: client.set_aside("run-3", 1),
+    }
+    for name, write in writes.items():
+        before = written()
+        write()
+        assert written() > before, name
+
+
+def test_work_is_heard_of_before_anybody_looks(client: Client, watch: Watch) -> None:
+    delays: list[float] = []
+    for number in range(5):
+        before = watch.count()
+        time.sleep(1.2 * LOOK)  # what was written before has been looked at twice
+        before = watch.count()
+        client.admit(f"run-{number}", has_lease=False)
+        began = time.monotonic()
+        assert soon(lambda seen=before: watch.count() != seen)  # type: ignore[misc]  # a lambda with a default
+        delays.append(time.monotonic() - began)
+    assert min(delays) < LOOK / 4, delays
+
+
+def test_a_step_is_seen_though_nobody_tells_of_it(client: Client, watch: Watch) -> None:
+    chain = client.admit("run")
+    for _ in range(3):
+        assert soon(lambda: watch.count() == watch.count())
+        time.sleep(3 * LOOK)
+        before = watch.count()
+        client.extend(chain, [b"step"])
+        assert soon(lambda seen=before: watch.count() != seen)  # type: ignore[misc]  # a lambda with a default
+
+
+def test_a_commit_that_takes_long_is_seen_once_it_is_there(
+    client: Client, watch: Watch, postgres_url: str
+) -> None:
+    chain = client.admit("run")
+    address = read_address(postgres_url)
+    watch.count()
+    with psycopg.connect(address.url) as slow:
+        commit = chain.following()
+        values = (commit.run_id, commit.sequence, commit.checkpoint_id, commit.base, 1, False, b"slow", False)
+        slow.execute(f"select {address.quoted_schema}.put_step_1(%s, %s, %s, %s, %s, %s, %s, %s)", values)
+        time.sleep(3 * LOOK)  # its number was seen, the step was not
+        before = watch.count()
+        time.sleep(2 * LOOK)
+        assert watch.count() == before
+        slow.commit()
+        assert soon(lambda: watch.count() != before)
+    assert len(client.get("run")) == 2
+
+
+def test_whoever_lost_the_connection_listens_again(client: Client, postgres_url: str) -> None:
+    with chaos_before(postgres_url) as proxy:
+        address = read_address(proxy.url)
+        watch = Watch(address, read_queries(address))
+        before = watch.count()
+        proxy.drop_all()
+        assert soon(lambda: watch.count() != before), "what was written meanwhile was not heard of"
+        time.sleep(3 * LOOK)
+        before = watch.count()
+        client.admit("run", has_lease=False)
+        assert soon(lambda: watch.count() != before)
+        watch.close()
+
+
+def test_a_store_that_is_out_of_reach_has_no_changes(postgres_url: str) -> None:
+    with chaos_before(postgres_url) as proxy:
+        proxy.is_down = True
+        address = read_address(proxy.url)
+        watch = Watch(address, read_queries(address))
+        assert isinstance(watch.count(), int)
+        watch.close()
+
+
+def test_the_name_of_a_channel_is_short_and_that_of_one_schema(postgres_url: str) -> None:
+    address = read_address(postgres_url)
+    assert len(channel_of(address._replace(schema="s" * 63))) < 64
+    assert channel_of(address) != channel_of(address._replace(schema="other"))
+
+
+def test_a_resting_worker_takes_a_run_at_once(postgres_url: str) -> None:
+    @node(output="b")
+    def add(a: int) -> int:
+        return a + 1
+
+    flow = Flow("f", [add], durability="strong")
+
+    async def work() -> float:
+        async with AsyncHost(postgres_url) as host, AsyncHost(postgres_url) as elsewhere:
+            working = asyncio.ensure_future(host.work([flow]))
+            await asyncio.sleep(1)  # it rests
+            began = time.monotonic()
+            await elsewhere.start(flow, {"a": 1}, run_id="r")
+            async with asyncio.timeout(10):
+                while (await elsewhere.info("r")).status is not Status.COMPLETED:
+                    await asyncio.sleep(0.01)
+            took = time.monotonic() - began
+            working.cancel()
+            await asyncio.gather(working, return_exceptions=True)
+            return took
+
+    assert asyncio.run(work()) < timedelta(seconds=2).total_seconds()
