@@ -242,6 +242,7 @@ class Worker:
             return None
         for row, lease in claimed:
             self._begin(row, lease)
+        await self._services.take([row.run_id for row, _ in claimed])
         return len(claimed)
 
     def _changes(self) -> int:

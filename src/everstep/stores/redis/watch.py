@@ -17,12 +17,13 @@ PAUSE = 1.0
 
 
 class Watch:
-    """Counts the writes of other clients. What is missed while it cannot listen counts as one."""
+    """Counts what other clients say on a topic. What is missed while it cannot listen counts as one."""
 
-    def __init__(self, links: Links, client: str, clock: Clock) -> None:
+    def __init__(self, links: Links, client: str, clock: Clock, *, topic: str = "changes") -> None:
         self._links = links
         self._client = client.encode()
         self._clock = clock
+        self._topic = f"{links.address.keys}{topic}"
         self._lock = threading.Lock()
         self._wire: Wire | None = None
         self._is_joining = False
@@ -78,7 +79,7 @@ class Watch:
         wire = Wire(at)
         try:
             wire.connect()
-            wire.ask("SUBSCRIBE", f"{at.keys}changes")
+            wire.ask("SUBSCRIBE", self._topic)
         except (redis.RedisError, OSError) as error:
             wire.disconnect()
             raise explain(error, at) from None
