@@ -247,7 +247,7 @@ class Worker:
 
     def _changes(self) -> int:
         try:
-            return self._services.store.changes()
+            return self._services.changes()
         except StoreError as error:
             self._weather.broke("say whether anything changed", error)
             return self._seen
