@@ -27,6 +27,7 @@ from everstep.client.views import (
     WorkerInfo,
 )
 from everstep.codec.values import Values
+from everstep.errors import BadRequest
 from everstep.graph.flow import Flow
 from everstep.graph.validate import Offers, Rule
 from everstep.model.durability import Durability
@@ -415,9 +416,14 @@ class AsyncHost(HostWaits):
         With `needs_repair`, those that workers leave alone because they are damaged.
         """
         check_limit(limit)
+        try:
+            wanted = Status(status) if status is not None else None
+        except ValueError:
+            known = ", ".join(s.value for s in Status if s is not Status.RETRYING)
+            raise BadRequest(f"{status!r} is not a status of runs.", fix=f"Use one of {known}.") from None
         narrowed = RunFilter(
             flow_id=flow,
-            status=run_status(status),
+            status=wanted,
             parent_run_id=parent,
             needs_repair=needs_repair,
             limit=limit,

@@ -23,7 +23,7 @@ class RedisChannels:
         self._links = links
 
     def load(self, run_id: str) -> KeptChannel:
-        entries, staged = self._links.call("channel_load", "", "", run_id)
+        entries, staged = self._links.call("channel_load", "", run_id)
         return KeptChannel(
             {key.decode(): entry for key, entry in hash_of(entries).items()},
             {checkpoint_id.decode(): _decode(kept)[0] for checkpoint_id, kept in hash_of(staged).items()},
@@ -37,7 +37,7 @@ class RedisChannels:
         self._links.command("HSET", key, checkpoint_id, _encode((sequence, told)))
 
     def settle(self, run_id: str, checkpoint_id: str, *, is_written: bool) -> None:
-        self._links.call("channel_settle", "", "", run_id, checkpoint_id, int(is_written))
+        self._links.call("channel_settle", "", run_id, checkpoint_id, int(is_written))
 
     def close(self) -> None:
         self._links.close()
@@ -49,10 +49,10 @@ class RedisQueue:
     def __init__(self, links: Links, clock: Clock) -> None:
         self._links = links
         self._key = f"{links.address.keys}queue"
-        self._watch = Watch(links, "", clock, topic="bell")
+        self._watch = Watch(links, clock, topic="bell")
 
     def announce(self, run_id: str, flow_id: str) -> bool:
-        return bool(self._links.call("announce", "", "", run_id, flow_id))
+        return bool(self._links.call("announce", "", run_id, flow_id))
 
     def take(self, run_ids: Collection[str]) -> None:
         if run_ids:
