@@ -8,6 +8,7 @@ from typing import NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from everstep.errors import BadRequest
+from everstep.ports.beside import ChannelStore, RunQueue
 from everstep.ports.store import CheckpointBlobStore, CheckpointStore
 from everstep.ports.system import Clock
 
@@ -122,3 +123,34 @@ def _open_redis(url: str, clock: Clock, create: bool) -> Opened:
     address = read_address(url)
     links = Links(address)
     return Opened(RedisStore(links, clock, create=create), RedisBlobs(links), address.url)
+
+
+def open_channels(url: str) -> ChannelStore:
+    """Open where channels are kept beside the records of their runs."""
+    _check_beside("channel", url)
+    try:
+        from everstep.stores.redis.address import read_address
+        from everstep.stores.redis.beside import RedisChannels
+        from everstep.stores.redis.link import Links
+    except ModuleNotFoundError as missing:
+        raise _needs("redis", missing) from missing
+    return RedisChannels(Links(read_address(url)))
+
+
+def open_queue(url: str, clock: Clock) -> RunQueue:
+    """Open the queue that tells workers of runs."""
+    _check_beside("queue", url)
+    try:
+        from everstep.stores.redis.address import read_address
+        from everstep.stores.redis.beside import RedisQueue
+        from everstep.stores.redis.link import Links
+    except ModuleNotFoundError as missing:
+        raise _needs("redis", missing) from missing
+    return RedisQueue(Links(read_address(url)), clock)
+
+
+def _check_beside(what: str, url: str) -> None:
+    if url.partition(":")[0] not in _REDIS:
+        raise BadRequest(
+            f"a {what} cannot be kept in {without_secrets(url)!r}.", fix=f'Use {what}="redis://host/0".'
+        )

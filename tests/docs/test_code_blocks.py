@@ -38,6 +38,9 @@ from everstep.model.durability import Durability
 from everstep.runtime.events import EventKind
 from tests.architecture.sources import PACKAGE, ROOT
 
+REDIS = "redis://localhost:6379/0"
+"""What pages call a Redis; their code runs with one of its own."""
+
 NOT_RUN: dict[str, str] = {}
 """Pages with a block that cannot run here, and why."""
 
@@ -117,10 +120,14 @@ def test_code_on_the_page_runs(
     shell: dict[str, str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    for block in blocks_of(PAGES[page]):
+    text = PAGES[page]
+    if REDIS in text:
+        text = text.replace(REDIS, request.getfixturevalue("redis_url"))
+    for block in blocks_of(text):
         if block.language == "console":
             for command, expected in commands_in(block.text):
                 check_command(command, expected, shell, f"{page}:{block.line}")

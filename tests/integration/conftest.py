@@ -10,10 +10,10 @@ import pytest
 from everstep import Host
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
+@pytest.fixture(params=["memory", "sqlite", "postgres", "redis"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "postgres":
-        return str(request.getfixturevalue("postgres_url"))
+    if request.param in ("postgres", "redis"):
+        return str(request.getfixturevalue(f"{request.param}_url"))
     return "memory:" if request.param == "memory" else f"sqlite:///{tmp_path}/runs.db"
 
 

@@ -118,7 +118,7 @@ def refusal(url: str, **options: Any) -> EverstepError:
         (f"redis://me:{SECRET}@host/0?prefix=", "cannot be the prefix"),
         (f"redis://me:{SECRET}@host/0?colour=red", "unknown option colour"),
         (f"redis://me:{SECRET}@host/0?timeout=soon", "no time to wait"),
-        (f"reds://me:{SECRET}@host/0", "not the beginning of a store's URL"),
+        (f"reds://me:{SECRET}@host/0", "is not a store"),
     ],
 )
 def test_a_wrong_url_is_refused_before_anything_is_asked(url: str, says: str) -> None:

@@ -36,13 +36,14 @@ from everstep.model.records import CheckpointRecord
 from everstep.ports.durability import HostDurability, Notifier, ResumeScheduler
 from everstep.ports.store import Counts, RunFilter, RunRow
 from everstep.ports.system import Clock, Ids
-from everstep.registry import DEFAULT_URL, NO_STORE, Opened, open_store, place_of
+from everstep.registry import DEFAULT_URL, NO_STORE, Opened, open_channels, open_queue, open_store, place_of
 from everstep.runtime.ahead import ahead, read_waiting
 from everstep.runtime.answers import Answers
 from everstep.runtime.bisect import bisect
 from everstep.runtime.bundle import Bundle
 from everstep.runtime.delivery import Deliveries
 from everstep.runtime.doctor import Diagnosis, examine
+from everstep.runtime.elsewhere import current_channel
 from everstep.runtime.events import Event, Listener
 from everstep.runtime.explain import explain
 from everstep.runtime.forking import Edits, fork
@@ -84,6 +85,8 @@ class AsyncHost(HostWaits):
         provides: Iterable[str] = (),
         spool: str | Path | Spool | None = None,
         rules: Iterable[Rule] = (),
+        channel: str | None = None,
+        queue: str | None = None,
     ) -> None:
         clock = clock or SystemClock()
         if url is None and create:
@@ -108,6 +111,8 @@ class AsyncHost(HostWaits):
             provides=provides,
             spool=spool if isinstance(spool, Spool) else Spool(spool_folder(opened.url, spool)),
             rules=rules,
+            channels=open_channels(channel) if channel is not None else None,
+            queue=open_queue(queue, clock) if queue is not None else None,
         )
         self._runs = Runs(self._services, LeaseKeeper(opened.store, clock))
         self._answers = Answers(self._services, self._runs.keeper)
@@ -311,6 +316,10 @@ class AsyncHost(HostWaits):
         An address such as A17@3 names both the run and the sequence.
         """
         return RunState(run_id.partition("@")[0], await self._runs.look_back(run_id, at))
+
+    async def channel(self, run_id: str) -> dict[str, Any]:
+        """Return the channel of a run as it is now, wherever it is kept."""
+        return await current_channel(self._services, self._runs, run_id)
 
     async def recall(self, run_id: str, versions: Collection[tuple[str, int]]) -> dict[tuple[str, int], Any]:
         """Return values as steps wrote them, by whole name and version, also those overwritten since.

@@ -148,6 +148,8 @@ class Host:
         provides: Iterable[str] = (),
         spool: str | Path | Spool | None = None,
         rules: Iterable[Rule] = (),
+        channel: str | None = None,
+        queue: str | None = None,
     ) -> None:
         self._host = AsyncHost(
             url,
@@ -165,6 +167,8 @@ class Host:
             provides=provides,
             spool=spool,
             rules=rules,
+            channel=channel,
+            queue=queue,
         )
         self._lanes = _Lanes(self._host)
 
@@ -388,6 +392,10 @@ class Host:
         An address such as A17@3 names both the run and the sequence.
         """
         return self._lanes.call(lambda host: host.state(run_id, at))
+
+    def channel(self, run_id: str) -> dict[str, Any]:
+        """Return the channel of a run as it is now, wherever it is kept."""
+        return self._lanes.call(lambda host: host.channel(run_id))
 
     def recall(self, run_id: str, versions: Collection[tuple[str, int]]) -> dict[tuple[str, int], Any]:
         """Return values as steps wrote them, by whole name and version, also those overwritten since.

@@ -34,6 +34,9 @@ STREAM = "@stream/"
 CHANNEL = "@channel/"
 """What the names of channel entries begin with among the writes of a step."""
 
+KEPT = "@kept/"
+"""What the names begin with that say what of a run is not kept in its chain: `@kept/channel`."""
+
 
 class ArtifactRef(msgspec.Struct, frozen=True, omit_defaults=True):
     """Large bytes kept beside the record, named by their digest."""

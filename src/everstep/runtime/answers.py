@@ -132,6 +132,7 @@ class Answers:
         if drive is not None:
             drive.nudge()
         await forget(self._services, now)
+        await self._services.ring(now.run_id, now.flow_id)
         return now
 
     def _refuse(self, row: WaitRow, token_hash: bytes | None) -> WaitRow:

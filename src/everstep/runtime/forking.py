@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import logging
 from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from everstep.model.enums import Status, Trigger, ValueForm
 from everstep.model.records import CHANNEL, FORK, CheckpointRecord, StepRecord
 from everstep.ports.store import Admission, Commit, RunRow, Verdict
 from everstep.runtime.aside import write_aside
+from everstep.runtime.elsewhere import is_elsewhere
 from everstep.runtime.inside import find_inside
 from everstep.runtime.lineage import FlowAt, Link
 from everstep.runtime.patience import outage, patiently
@@ -24,6 +26,8 @@ from everstep.runtime.run_ids import check_run_id
 from everstep.runtime.runs import Runs
 from everstep.runtime.services import Services
 from everstep.runtime.values import Slot, ValueSpace
+
+log = logging.getLogger("everstep")
 
 
 class Edits(NamedTuple):
@@ -61,6 +65,8 @@ async def fork(
     link, digest = await runs.lineage.digest(row, sequence)
     origin = await runs.lineage.flow_at(link.row, sequence)
     plan = await runs.plan(link.row, origin.flow_hash)
+    if edits.channel or services.channels is not None:
+        await _say_what_is_left_out(runs, row.run_id, sequence, edits)
     inner = [name for name in edits.state if isinstance(name, str) and "/" in name]
     # Only an edit inside an open flow needs to know what was open.
     folded = await runs.look_back(row.run_id, sequence) if inner else None
@@ -75,7 +81,20 @@ async def fork(
         raise RunNotFound(
             f"{link.where} was removed while it was forked ({verdict.value}).", fix="Take a newer one."
         )
+    await services.ring(new_id, link.row.flow_id)
     return await runs.row(new_id)
+
+
+async def _say_what_is_left_out(runs: Runs, run_id: str, sequence: int, edits: Edits) -> None:
+    """A channel that is kept beside the chain has no past that a fork could go on from."""
+    if not is_elsewhere((await runs.look_back(run_id, sequence)).space):
+        return
+    if edits.channel:
+        raise BadRequest(
+            f"run {run_id!r} keeps its channel beside its records, outside forks.",
+            fix="Fork it without channel edits; the channel of the fork begins empty.",
+        )
+    log.warning("run %r keeps its channel beside its records: the fork's begins empty.", run_id)
 
 
 def _inside(state: RunState, names: Collection[str], sequence: int) -> dict[str, Place]:

@@ -11,6 +11,7 @@ from everstep.graph.flow import Flow
 from everstep.model.enums import Mode
 from everstep.runtime.aside import write_aside
 from everstep.runtime.desk import first_values
+from everstep.runtime.elsewhere import begin, mark
 from everstep.runtime.journal import Identity, Journal
 from everstep.runtime.services import Services
 from everstep.runtime.values import Slot, ValueSpace
@@ -59,6 +60,10 @@ async def draft_run(
     drafts = tuple(space.draft(state, name, value) for name, value in (given.inputs or {}).items())
     if given.channel:
         drafts += tuple(first_values(state, space, services.clock, given.channel, flow.channel))
+    keeps = flow.durability.mode is not Mode.OFF
+    elsewhere = begin(services, run_id, flow.durability, space) if keeps else None
+    if elsewhere is not None:
+        drafts += (mark(space),)
     for draft in drafts:
         if draft.spill is not None:
             await write_aside(services, space, draft)
@@ -73,4 +78,6 @@ async def draft_run(
         priority=given.priority,
         group=given.group,
     )
-    return Journal(services, identity, flow.durability, state, space), state, space, drafts
+    journal = Journal(services, identity, flow.durability, state, space)
+    journal.elsewhere = elsewhere
+    return journal, state, space, drafts

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from datetime import datetime
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -24,6 +25,7 @@ from everstep.model.records import (
 )
 from everstep.model.waits import WaitRow
 from everstep.ports.store import Admission, Adoption, Commit, Verdict
+from everstep.runtime.elsewhere import Elsewhere
 from everstep.runtime.events import Event, tell
 from everstep.runtime.nesting import apply
 from everstep.runtime.outbox import Outbox
@@ -113,13 +115,16 @@ class Journal:
         """Where commits wait if the store cannot take them, for a flow that bears that."""
         if self.writes and durability.on_store_failure == "best_effort":
             self.outbox = Outbox(services, identity.run_id)
+        self.elsewhere: Elsewhere | None = None
+        """The channel, if the chain does not keep it."""
 
     def add(self, step: StepRecord, drafts: tuple[Slot, ...]) -> None:
         """Buffer a step with the values it wrote and take it into account."""
         if self._is_timed and not self.steps:
             self._oldest = self._services.clock.monotonic()
-        self.steps.append(step)
-        for draft in drafts:
+        kept, own = (step, drafts) if self.elsewhere is None else self.elsewhere.keep_out(step, drafts)
+        self.steps.append(kept)
+        for draft in own:
             if draft.payload is not None and draft.written.form is not ValueForm.LIFTED:
                 self._payloads.append(draft.payload)
                 self.size += len(draft.payload)
@@ -225,6 +230,8 @@ class Journal:
         """Write what is buffered: on the spot if nobody waits for this thread, else return what to await."""
         services = self._services
         is_free = services.owns_loop and not self._unsure and services.committer.is_free()
+        if self.elsewhere is not None and self.elsewhere.has_changes:
+            is_free = False
         if not (self.writes and is_free) or self.is_halted or self.outbox is not None:
             return self.flush(trigger, metadata=metadata)
         record = self._record(trigger, Status.RUNNING, None, metadata, now)
@@ -253,6 +260,11 @@ class Journal:
         record = self._record(trigger, Status.RUNNING, None, None, self._services.clock.now())
         # A run that stayed halted without a wait would be found by nobody if its owner died.
         commit, digest = self._seal(record, Status.RUNNING if self.is_halted else None, None)
+        try:
+            if self.elsewhere is not None and (changes := self.elsewhere.take()):
+                self.elsewhere.stage(record, changes)
+        except StoreError:
+            return  # nothing was put, so all of it is still to be written
         try:
             verdict = store.put_blocking([commit])[0]
         except StoreError as error:
@@ -326,9 +338,14 @@ class Journal:
         commit, digest = self._seal(record, status, admission)
         if adopts is not None:
             commit = msgspec.structs.replace(commit, adopts=adopts)
+        if self.elsewhere is not None and (changes := self.elsewhere.take()):
+            stage = partial(asyncio.to_thread, self.elsewhere.stage, record, changes)
+            await patiently(self._services.clock, stage)
         verdict = await self._deliver(commit)
         if verdict is Verdict.ACCEPTED:
             self._advance(record, commit, digest)
+        elif self.elsewhere is not None:
+            self.elsewhere.settle(record.checkpoint_id, is_written=False)
         return verdict
 
     def _seal(
@@ -356,6 +373,8 @@ class Journal:
         return commit, digest
 
     def _advance(self, record: CheckpointRecord, commit: Commit, digest: bytes) -> None:
+        if self.elsewhere is not None:
+            self.elsewhere.settle(record.checkpoint_id, is_written=True)
         head, size = self.head, len(commit.body)
         head.sequence = record.sequence
         head.checkpoint_id = record.checkpoint_id

@@ -28,6 +28,7 @@ from everstep.model.address import find, plain_of
 from everstep.model.enums import Effects, Persist, Status, ValueForm
 from everstep.model.records import CHANNEL, CheckpointRecord, ErrorInfo, StepRecord
 from everstep.runtime.desk import ChannelDesk
+from everstep.runtime.elsewhere import is_elsewhere
 from everstep.runtime.invoke import (
     Call,
     Overdue,
@@ -304,7 +305,13 @@ class _Desk:
 async def _give_context(
     runs: Runs, services: Services, chain: Chain, recorded: _Recorded, call: Call, flow: Flow
 ) -> _Desk:
-    desk = _Desk(await _moment_before(runs, recorded), services)
+    folded = await _moment_before(runs, recorded)
+    if is_elsewhere(folded.space):
+        raise BadRequest(
+            f"run {recorded.record.run_id!r} keeps its channel beside its records, which know no past of it.",
+            fix="Replay steps that ask for no context.",
+        )
+    desk = _Desk(folded, services)
     keys = await chain.key_run(recorded.record.sequence)
     step = recorded.step
     channel = desk.channel_for(call, flow.channel)

@@ -29,6 +29,7 @@ from everstep.runtime.announce import announce, call_off
 from everstep.runtime.answers import open_waits
 from everstep.runtime.claiming import claim
 from everstep.runtime.drive import Drive
+from everstep.runtime.elsewhere import attach
 from everstep.runtime.events import Event, EventKind, tell
 from everstep.runtime.given import Given, draft_run
 from everstep.runtime.history import views
@@ -110,6 +111,8 @@ class Runs:
         if verdict is Verdict.EXISTS:
             await check_same_flow(self, row, flow)
             await check_same_inputs(self._services, self, row, flow, drafts, inputs)
+        else:
+            await self._services.ring(run_id, flow.name)
         return row
 
     async def _run(self, flow: Flow, given: Given, run_id: str | None) -> Outcome:
@@ -182,6 +185,7 @@ class Runs:
         try:
             lease = await self.claim(run_id, Durability(), waits=False)
         except LeaseConflict:
+            await self._services.ring(run_id, row.flow_id)
             return Status.RUNNING
         row = await self.row(run_id)
         if row.status.is_final:
@@ -328,6 +332,7 @@ class Runs:
             journal.endures = endures
             if row.signal is Signal.CANCEL:
                 return await self._call_off(journal, state, space)
+            journal.elsewhere = await attach(self._services, row.run_id, space)
             resumed = self._resumed(journal, state, lease)
             if start is not None:
                 journal.add(StepRecord(path=START, decision=(start,)), ())
@@ -439,6 +444,7 @@ class Runs:
         """Give the lease of an interrupted run back; if the store is in trouble it will expire by itself."""
         try:
             await self._services.store.release_lease(lease)
+            await self._services.ring(lease.run_id)
         except Exception as error:
             log.warning("the lease of run %r was not given back: %s", lease.run_id, error)
             self.keeper.left_behind[lease.run_id] = lease.epoch

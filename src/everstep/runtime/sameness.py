@@ -10,8 +10,9 @@ from everstep.errors import InputsDiffer
 from everstep.graph.flow import Flow
 from everstep.model.durability import Durability
 from everstep.model.enums import Status
-from everstep.model.records import INPUTS, Written
+from everstep.model.records import CHANNEL, INPUTS, KEPT, Written
 from everstep.ports.store import RunRow
+from everstep.runtime.elsewhere import is_elsewhere
 from everstep.runtime.migrating import check, is_other, judge_run
 from everstep.runtime.services import Services
 from everstep.runtime.values import Slot, ValueSpace
@@ -39,7 +40,9 @@ async def check_same_inputs(
     """Refuse other inputs than the recorded ones; of another version of the flow, those that both know."""
     stored, space, began_with = await _recorded_inputs(services, runs, row)
     is_complete = began_with is not None
-    given = {d.written.name: d.written.digest for d in drafts}
+    given = {d.written.name: d.written.digest for d in drafts if not d.written.name.startswith(KEPT)}
+    if is_elsewhere(space):
+        given = {name: digest for name, digest in given.items() if not name.startswith(CHANNEL)}
     if began_with not in (None, flow.plan.hash) or row.adopted_at is not None:
         cast = {rule.name for rule in flow.migrations if rule.kind == "upcast"}
         both = stored.keys() & given.keys() - cast

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from copy import copy
+from functools import partial
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from everstep.codec.values import Values
+from everstep.errors import StoreError
 from everstep.graph.flow import Flow
 from everstep.graph.validate import Offers, Rule
 from everstep.model.durability import Durability
 from everstep.model.enums import Mode
+from everstep.ports.beside import ChannelStore, RunQueue
 from everstep.ports.durability import Notifier, ResumeScheduler
 from everstep.ports.store import BlockingStore, CheckpointBlobStore, CheckpointStore
 from everstep.ports.system import Clock, Ids, Processes
@@ -26,6 +30,8 @@ from everstep.runtime.scheduling import Schedulers
 from everstep.runtime.spool import Spool
 from everstep.runtime.tokens import Tokens
 from everstep.runtime.weather import Weather
+
+log = logging.getLogger("everstep")
 
 
 class Cleared(NamedTuple):
@@ -60,6 +66,8 @@ class Services:
         provides: Iterable[str] = (),
         spool: Spool,
         rules: Iterable[Rule] = (),
+        channels: ChannelStore | None = None,
+        queue: RunQueue | None = None,
     ) -> None:
         self.store = store
         self.blocking = store if isinstance(store, BlockingStore) else None
@@ -86,6 +94,10 @@ class Services:
         blob = ("checkpoint_blob_store",) if blobs is not None and kept else ()
         self.provided = frozenset({*kept, *blob, *provides})
         """The names of the services that nodes may require."""
+        self.channels = channels
+        """Where new runs keep their channels; none for their chains."""
+        self.queue = queue
+        """Who tells workers of runs, besides the store."""
         self.spool = spool
         """Where commits wait on this machine, for flows that bear a store that fails."""
         self.offers = Offers(
@@ -123,7 +135,30 @@ class Services:
         """Threads for sync nodes that run beside others."""
         return self._threads.pool()
 
+    def changes(self) -> int:
+        """Return a number that is soon another one once there may be something to drive."""
+        return self.store.changes() + (self.queue.changes() if self.queue is not None else 0)
+
+    async def ring(self, run_id: str, flow_id: str = "") -> None:
+        """Tell workers that a run is due. If that fails, they find it when they look."""
+        if self.queue is not None:
+            await self._beside(partial(self.queue.announce, run_id, flow_id))
+
+    async def take(self, run_ids: Collection[str]) -> None:
+        """Say that runs are being driven."""
+        if self.queue is not None and run_ids:
+            await self._beside(partial(self.queue.take, run_ids))
+
+    async def _beside(self, work: Callable[[], object]) -> None:
+        try:
+            await asyncio.to_thread(work)
+        except StoreError as error:
+            log.warning("the queue cannot be told: %s", error)
+
     def close(self) -> None:
+        for beside in (self.channels, self.queue):
+            if beside is not None:
+                beside.close()
         self.committer.close()
         self._threads.close()
 

@@ -242,11 +242,12 @@ class Worker:
             return None
         for row, lease in claimed:
             self._begin(row, lease)
+        await self._services.take([row.run_id for row, _ in claimed])
         return len(claimed)
 
     def _changes(self) -> int:
         try:
-            return self._services.store.changes()
+            return self._services.changes()
         except StoreError as error:
             self._weather.broke("say whether anything changed", error)
             return self._seen

@@ -96,7 +96,7 @@ def result_wire(result: RunResult) -> dict[str, Any]:
     }
 
 
-_OWN = ("@wait/", "@task/")
+_OWN = ("@wait/", "@task/", "@kept/")
 """What the names of values begin with that are a run's own affair."""
 
 

@@ -104,11 +104,15 @@ def _brings(commit: Commit) -> bytes:
         more["closed"] = commit.closed
     if commit.adopts is not None:
         to = commit.adopts
-        more["adopts"] = {"version": to.flow_version, "hash": to.flow_hash, "structure": _raw(to.blueprint)}
+        more["adopts"] = {
+            "version": to.flow_version,
+            "hash": to.flow_hash,
+            "structure": as_text(to.blueprint),
+        }
     return _encode(more) if more else b""
 
 
-def _raw(data: bytes) -> msgspec.Raw:
+def as_text(data: bytes) -> msgspec.Raw:
     """Return bytes as MessagePack's text, which may be any bytes to Lua; its own bytes Redis cannot read."""
     return msgspec.Raw(b"\xdb" + len(data).to_bytes(4) + data)
 
@@ -118,13 +122,13 @@ def _admission(a: Admission) -> dict[str, Any]:
         "flow": a.flow_id,
         "version": a.flow_version,
         "hash": a.flow_hash,
-        "structure": _raw(a.blueprint),
+        "structure": as_text(a.blueprint),
         "created": str(micros(a.created_at)),
         "parent": a.parent_run_id,
         "forked": a.forked_at,
         "owner": a.owner,
         "ttl": span(a.ttl),
-        "process": _raw(process_text(a.process)) if a.process is not None else None,
+        "process": as_text(process_text(a.process)) if a.process is not None else None,
         "priority": a.priority,
         "group": a.group,
     }
@@ -239,7 +243,7 @@ def _flat(fields: dict[str, Any]) -> list[Any]:
 
 def _packable(value: Any) -> str | msgspec.Raw:
     text = _text(value)
-    return _raw(text) if isinstance(text, bytes) else text
+    return as_text(text) if isinstance(text, bytes) else text
 
 
 def _text(value: Any) -> str | bytes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
@@ -79,17 +78,14 @@ class RedisStore:
     def __init__(self, links: Links, clock: Clock, *, create: bool = True) -> None:
         self._links = links
         self._clock = clock
-        self._client = ""
         self._check_format(create)
-        self._watch = Watch(links, self._client, clock)
+        self._watch = Watch(links, clock)
         self._turns = Turns()
         self._threads: ThreadPoolExecutor | None = None
 
     def _check_format(self, create: bool) -> None:
         at = self._links.address
-        found, version, now = self._call("open", FORMAT, int(create))
-        # Told apart from every other client: by the server's time among machines, by the rest on this one.
-        self._client = f"{now.decode()}-{os.getpid()}-{id(self):x}"
+        found, version = self._call("open", FORMAT, int(create))
         if version < OLDEST_SERVER:
             raise StoreError(f"the Redis at {at.shown} is too old.", fix="Use Redis 7 or newer, or Valkey.")
         if found is None:
@@ -108,7 +104,7 @@ class RedisStore:
         """Run a script. It is told the time only by a clock that a test moves; else it asks the server's."""
         now = time_for_store(self._clock)
         told = b"" if now is None else str(micros(now))
-        return self._links.call(name, told, self._client, *arguments, once=once)
+        return self._links.call(name, told, *arguments, once=once)
 
     async def _aside(self, name: str, *arguments: Argument, once: bool = False) -> Any:
         """Run a script on a thread, so that a slow server holds nobody else up."""
@@ -124,7 +120,7 @@ class RedisStore:
 
     def put_blocking(self, commits: Sequence[Commit]) -> list[Verdict]:
         plain = plain_arguments(commits[0]) if len(commits) == 1 else None
-        if plain is not None and self._links.call("step", self._client, *plain):
+        if plain is not None and self._links.call("step", *plain):
             return [Verdict.ACCEPTED]
         arguments = [part for commit in commits for part in commit_arguments(commit)]
         return [_VERDICTS[verdict] for verdict in self._call("put", *arguments)]

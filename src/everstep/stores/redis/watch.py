@@ -1,4 +1,4 @@
-"""Learns that others wrote, by listening: a look costs one system call and no round trip."""
+"""Learns that somebody wrote, by listening: a look costs one system call and no round trip."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ PAUSE = 1.0
 
 
 class Watch:
-    """Counts the writes of other clients. What is missed while it cannot listen counts as one."""
+    """Counts what is said on a topic. What is missed while it cannot listen counts as one."""
 
-    def __init__(self, links: Links, client: str, clock: Clock) -> None:
+    def __init__(self, links: Links, clock: Clock, *, topic: str = "changes") -> None:
         self._links = links
-        self._client = client.encode()
         self._clock = clock
+        self._topic = f"{links.address.keys}{topic}"
         self._lock = threading.Lock()
         self._wire: Wire | None = None
         self._is_joining = False
@@ -31,7 +31,7 @@ class Watch:
         self._count = 0
 
     def count(self) -> int:
-        """Return a number that is another one once somebody else wrote. It neither waits nor fails."""
+        """Return a number that is soon another one once somebody wrote. It neither waits nor fails."""
         with self._lock:
             if self._wire is not None:
                 self._hear(self._wire)
@@ -46,8 +46,8 @@ class Watch:
     def _hear(self, wire: Wire) -> None:
         try:
             while wire.has_more():
-                kind, _, sender = wire.read()
-                self._count += kind == b"message" and sender != self._client
+                kind, *_ = wire.read()
+                self._count += kind == b"message"
         except (redis.RedisError, OSError, ValueError):
             wire.disconnect()
             self._wire = None
@@ -78,7 +78,7 @@ class Watch:
         wire = Wire(at)
         try:
             wire.connect()
-            wire.ask("SUBSCRIBE", f"{at.keys}changes")
+            wire.ask("SUBSCRIBE", self._topic)
         except (redis.RedisError, OSError) as error:
             wire.disconnect()
             raise explain(error, at) from None

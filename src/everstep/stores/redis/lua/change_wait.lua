@@ -1,8 +1,8 @@
 -- Changes fields of an open wait and returns its row. ARGV: wait, then names and values; no value removes it.
-local key = wait_of(ARGV[3])
+local key = wait_of(ARGV[2])
 local f = redis.call('HMGET', key, 'status', 'token', 'run')
-if f[1] == 'open' and #ARGV > 3 then
-  for k = 4, #ARGV, 2 do
+if f[1] == 'open' and #ARGV > 2 then
+  for k = 3, #ARGV, 2 do
     if ARGV[k + 1] == '' then
       redis.call('HDEL', key, ARGV[k])
     else
@@ -15,10 +15,10 @@ if f[1] == 'open' and #ARGV > 3 then
       redis.call('HDEL', P .. 'tokens', f[2])
     end
     if token then
-      redis.call('HSET', P .. 'tokens', token, ARGV[3])
+      redis.call('HSET', P .. 'tokens', token, ARGV[2])
     end
   end
-  place(ARGV[3], redis.call('HGET', row_of(f[3]), 'status'))
+  place(ARGV[2], redis.call('HGET', row_of(f[3]), 'status'))
   reckon(f[3])
   announce()
 end

@@ -3,7 +3,7 @@
 -- ARGV: settle what is due; quotas; then for each: run; epoch, owner, expiry, head as they were; the new lease.
 local EACH, given = 10, {}
 local now, has_written = clock(), false
-local quotas = ARGV[4] ~= '' and cmsgpack.unpack(ARGV[4]) or {}
+local quotas = ARGV[3] ~= '' and cmsgpack.unpack(ARGV[3]) or {}
 
 local function has_room(flow, group)
   local quota = quotas[flow]
@@ -20,13 +20,13 @@ local function has_room(flow, group)
   return not (group and quota.per_group and held(of_group) >= quota.per_group)
 end
 
-for at = 4, #ARGV - EACH, EACH do
+for at = 3, #ARGV - EACH, EACH do
   local run_id, row = ARGV[at + 1], row_of(ARGV[at + 1])
   local f = redis.call('HMGET', row, 'epoch', 'owner', 'expires', 'head', 'status', 'flow', 'group', 'repair')
   local owner, epoch, expires, process, takeovers = unpack(ARGV, at + 6, at + 10)
   local is_same = f[1] == ARGV[at + 2] and (f[2] or '') == ARGV[at + 3] and (f[3] or '') == ARGV[at + 4]
     and f[4] == ARGV[at + 5]
-  local is_given = is_same and (ARGV[3] == '0' or not f[8] and has_room(f[6], f[7]))
+  local is_given = is_same and (ARGV[2] == '0' or not f[8] and has_room(f[6], f[7]))
   if is_given then
     redis.call('HSET', row, 'owner', owner, 'epoch', epoch, 'expires', expires, 'takeovers', takeovers,
       'claimed', f[4])
@@ -40,7 +40,7 @@ for at = 4, #ARGV - EACH, EACH do
       redis.call('ZREM', P .. 'repair', run_id)
     end
     note_lease(run_id, expires)
-    if ARGV[3] == '1' then
+    if ARGV[2] == '1' then
       settle_due(run_id, f[5], now)
     end
     reckon(run_id)

@@ -1,9 +1,9 @@
 -- Returns the time, the lanes of some flows with runs that somebody should drive, the longest due first, and how many
 -- leases hold of each group and flow that has a quota.
 -- ARGV: limit, number of flows, name and hash of each, number of quotas, the flows that have one, runs to be left alone.
-local now, limit, flows = clock(), tonumber(ARGV[3]), tonumber(ARGV[4])
-local quotas = tonumber(ARGV[5 + 2 * flows])
-local apart, last = {}, 5 + 2 * flows + quotas
+local now, limit, flows = clock(), tonumber(ARGV[2]), tonumber(ARGV[3])
+local quotas = tonumber(ARGV[4 + 2 * flows])
+local apart, last = {}, 4 + 2 * flows + quotas
 for k = last + 1, #ARGV do
   apart[ARGV[k]] = true
 end
@@ -28,7 +28,7 @@ local function look(flow, hash, priority, group)
 end
 
 for k = 0, flows - 1 do
-  local flow, hash = ARGV[5 + 2 * k], ARGV[6 + 2 * k]
+  local flow, hash = ARGV[4 + 2 * k], ARGV[5 + 2 * k]
   local version = version_of(flow, hash)
   for _, priority in ipairs(redis.call('ZREVRANGE', P .. 'ranks:' .. version, 0, -1)) do
     local groups = redis.call('ZRANGEBYSCORE', lanes_of(version, priority), '-inf', now, 'LIMIT', 0, MOST_LANES)

@@ -1,3 +1,3 @@
 -- Forgets a worker. ARGV: worker.
-redis.call('HDEL', P .. 'workers', ARGV[3])
-redis.call('ZREM', P .. 'workers:until', ARGV[3])
+redis.call('HDEL', P .. 'workers', ARGV[2])
+redis.call('ZREM', P .. 'workers:until', ARGV[2])

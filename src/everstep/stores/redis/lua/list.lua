@@ -1,19 +1,19 @@
 -- Returns rows of runs, the newest first. ARGV: index, limit, the run before which to begin, wanted flow and status.
 local newest = '+inf'
-if ARGV[5] ~= '' then
-  newest = redis.call('HGET', row_of(ARGV[5]), 'n')
+if ARGV[4] ~= '' then
+  newest = redis.call('HGET', row_of(ARGV[4]), 'n')
   if not newest then
     return {}
   end
   newest = '(' .. newest
 end
-local limit, rows, seen = tonumber(ARGV[4]), {}, 0
-local PAGE = ARGV[6] == '' and ARGV[7] == '' and limit or 100
+local limit, rows, seen = tonumber(ARGV[3]), {}, 0
+local PAGE = ARGV[5] == '' and ARGV[6] == '' and limit or 100
 while limit > 0 do
-  local page = redis.call('ZREVRANGEBYSCORE', P .. ARGV[3], newest, '-inf', 'LIMIT', seen, PAGE)
+  local page = redis.call('ZREVRANGEBYSCORE', P .. ARGV[2], newest, '-inf', 'LIMIT', seen, PAGE)
   for _, run_id in ipairs(page) do
     local f = redis.call('HMGET', row_of(run_id), 'flow', 'status')
-    if (ARGV[6] == '' or ARGV[6] == '=' .. f[1]) and (ARGV[7] == '' or ARGV[7] == f[2]) then
+    if (ARGV[5] == '' or ARGV[5] == '=' .. f[1]) and (ARGV[6] == '' or ARGV[6] == f[2]) then
       rows[#rows + 1] = { run_id, redis.call('HGETALL', row_of(run_id)) }
       if #rows == limit then
         return rows

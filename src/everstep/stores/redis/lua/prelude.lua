@@ -18,7 +18,7 @@ end
 
 -- Others hear that there is something new; nobody needs to be listening.
 local function announce()
-  redis.call('PUBLISH', P .. 'changes', ARGV[2])
+  redis.call('PUBLISH', P .. 'changes', '')
 end
 
 local function row_of(run_id)

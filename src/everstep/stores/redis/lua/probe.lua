@@ -1,3 +1,3 @@
 -- Writes something and removes it again.
-redis.call('SET', P .. 'probe', ARGV[2])
+redis.call('SET', P .. 'probe', 1)
 redis.call('DEL', P .. 'probe')

@@ -2,7 +2,7 @@
 -- refused as a whole leaves no trace.
 -- ARGV, for each commit: run, sequence, checkpoint, base, epoch, flags, record, and what else it brings.
 local EACH = 8
-local commits = (#ARGV - 2) / EACH
+local commits = (#ARGV - 1) / EACH
 local runs, opened, verdicts, brings = {}, {}, {}, {}
 
 local function known(run_id)
@@ -70,7 +70,7 @@ local function judge(run_id, sequence, id, base, epoch, flags)
 end
 
 for k = 1, commits do
-  local at = 2 + (k - 1) * EACH
+  local at = 1 + (k - 1) * EACH
   local run_id, sequence, id, base = ARGV[at + 1], tonumber(ARGV[at + 2]), ARGV[at + 3], ARGV[at + 4]
   local more = ARGV[at + 8] ~= '' and cmsgpack.unpack(ARGV[at + 8]) or nil
   local admission = more and more.admission
@@ -236,7 +236,7 @@ for k = 1, commits do
   local more = brings[k]
   if more ~= nil then
     has_written = true
-    local at = 2 + (k - 1) * EACH
+    local at = 1 + (k - 1) * EACH
     local run_id, sequence = ARGV[at + 1], ARGV[at + 2]
     if more and more.admission then
       admit(run_id, sequence, ARGV[at + 5], more.admission)

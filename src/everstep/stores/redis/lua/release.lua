@@ -1,7 +1,7 @@
 -- Gives a lease back if it is still the newest. ARGV: run, epoch.
-local f = redis.call('HMGET', row_of(ARGV[3]), 'epoch', 'owner')
-if f[1] == ARGV[4] and f[2] then
-  give_back(ARGV[3])
-  reckon(ARGV[3])
+local f = redis.call('HMGET', row_of(ARGV[2]), 'epoch', 'owner')
+if f[1] == ARGV[3] and f[2] then
+  give_back(ARGV[2])
+  reckon(ARGV[2])
   announce()
 end

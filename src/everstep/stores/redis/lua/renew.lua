@@ -1,7 +1,7 @@
 -- Prolongs leases; returns the time, and for each a verdict. ARGV: span, then run, epoch, owner of each.
 local now, verdicts = clock(), {}
-local expires = whole(tonumber(now) + tonumber(ARGV[3]))
-for at = 3, #ARGV - 3, 3 do
+local expires = whole(tonumber(now) + tonumber(ARGV[2]))
+for at = 2, #ARGV - 3, 3 do
   local f = redis.call('HMGET', row_of(ARGV[at + 1]), 'epoch', 'owner', 'signal')
   if f[1] ~= ARGV[at + 2] or f[2] ~= ARGV[at + 3] then
     verdicts[#verdicts + 1] = 'fenced'

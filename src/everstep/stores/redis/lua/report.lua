@@ -4,5 +4,5 @@ for _, gone in ipairs(redis.call('ZRANGEBYSCORE', P .. 'workers:until', '-inf', 
   redis.call('HDEL', P .. 'workers', gone)
 end
 redis.call('ZREMRANGEBYSCORE', P .. 'workers:until', '-inf', now)
-redis.call('ZADD', P .. 'workers:until', whole(tonumber(now) + tonumber(ARGV[4])), ARGV[3])
-redis.call('HSET', P .. 'workers', ARGV[3], now .. ' ' .. ARGV[5])
+redis.call('ZADD', P .. 'workers:until', whole(tonumber(now) + tonumber(ARGV[3])), ARGV[2])
+redis.call('HSET', P .. 'workers', ARGV[2], now .. ' ' .. ARGV[4])

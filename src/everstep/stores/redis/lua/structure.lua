@@ -1,2 +1,2 @@
 -- Returns the structure of a flow. ARGV: hash.
-return redis.call('HGET', P .. 'structures', ARGV[3])
+return redis.call('HGET', P .. 'structures', ARGV[2])

@@ -1,2 +1,2 @@
 -- Returns the row of a wait. ARGV: wait.
-return redis.call('HGETALL', wait_of(ARGV[3]))
+return redis.call('HGETALL', wait_of(ARGV[2]))
