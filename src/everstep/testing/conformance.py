@@ -20,8 +20,8 @@ import pytest
 _PARTS = [
     f"{__name__}_{part}"
     for part in (
-        *("adoption", "client", "clients", "crash", "due", "fleet", "forks", "leases", "records", "skew"),
-        "waits",
+        *("adoption", "client", "clients", "clocks", "crash", "due", "fleet", "forks", "hosts", "leases"),
+        *("records", "skew", "waits"),
     )
 ]
 # Before the imports below, or a failed assertion of the suite shows no values.
@@ -30,10 +30,12 @@ pytest.register_assert_rewrite(*(part for part in _PARTS if part not in sys.modu
 from everstep.testing.conformance_adoption import Adoptions  # noqa: E402
 from everstep.testing.conformance_client import StoreKit  # noqa: E402
 from everstep.testing.conformance_clients import Blobs, Listing, TwoClients  # noqa: E402
+from everstep.testing.conformance_clocks import Clocks  # noqa: E402
 from everstep.testing.conformance_crash import Crashes  # noqa: E402
 from everstep.testing.conformance_due import Changes, Due, Endings  # noqa: E402
 from everstep.testing.conformance_fleet import Holding, Quotas, Repairs, Turns, Workers  # noqa: E402
 from everstep.testing.conformance_forks import Forks, Trimming  # noqa: E402
+from everstep.testing.conformance_hosts import Hosts  # noqa: E402
 from everstep.testing.conformance_leases import Fencing, Leases, Signals  # noqa: E402
 from everstep.testing.conformance_records import Atomicity, LostReplies, Records, UglyValues  # noqa: E402
 from everstep.testing.conformance_skew import ClockSkew  # noqa: E402
@@ -65,8 +67,10 @@ GROUPS = (
     Holding,
     Repairs,
     Workers,
-    Adoptions,
+    Clocks,
     ClockSkew,
+    Adoptions,
+    Hosts,
     Crashes,
 )
 """The parts of the suite, to run one at a time while a store is being written."""
@@ -96,8 +100,10 @@ class StoreConformance(
     Holding,
     Repairs,
     Workers,
-    Adoptions,
+    Clocks,
     ClockSkew,
+    Adoptions,
+    Hosts,
     Crashes,
 ):
     """Everything a store promises, as tests."""

@@ -30,6 +30,7 @@ from everstep.registry import Opened
 from everstep.testing.clock import ManualClock
 
 T = TypeVar("T")
+Group = TypeVar("Group", bound=Callable[..., Any])
 TTL = timedelta(seconds=30)
 
 
@@ -312,8 +313,26 @@ def kept(commits: Sequence[Commit]) -> list[StoredRecord]:
     return [StoredRecord(c.sequence, c.checkpoint_id, c.keyframe, c.body) for c in commits]
 
 
+_NEEDS = "_everstep_needs_many_writers"
+
+
+def for_many_writers(tests: Group) -> Group:
+    """Mark tests, or all tests of a group, that a store may fail which declares `single_writer=False`."""
+    found = vars(tests).values() if isinstance(tests, type) else [tests]
+    for test in found:
+        if callable(test) and getattr(test, "__name__", "").startswith("test_"):
+            setattr(test, _NEEDS, True)
+    return tests
+
+
 class Suite:
     """The fixtures that every part of the suite uses."""
+
+    @pytest.fixture(autouse=True)
+    def promised(self, request: pytest.FixtureRequest, store_kit: StoreKit) -> None:
+        """Leave out, loudly, what the store does not promise."""
+        if getattr(request.function, _NEEDS, False) and not store_kit.capabilities.single_writer:
+            pytest.skip("this store declares single_writer=False: hosts let no workers on it")
 
     @pytest.fixture
     def store_kit(self) -> StoreKit:

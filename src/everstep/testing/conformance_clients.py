@@ -14,7 +14,7 @@ from everstep.model.enums import Status
 from everstep.model.records import ArtifactRef
 from everstep.model.waits import SettledBy, WaitRow
 from everstep.ports.store import CheckpointBlobStore, RunFilter, Verdict
-from everstep.testing.conformance_client import Client, StoreKit, Suite, bodies_of
+from everstep.testing.conformance_client import Client, StoreKit, Suite, bodies_of, for_many_writers
 
 WRITERS = 4
 EACH = 10
@@ -119,6 +119,7 @@ class Listing(Suite):
         assert client.row("run").acked_at == acked_at
 
 
+@for_many_writers
 class TwoClients(Suite):
     def test_what_one_client_writes_the_other_reads(self, clients: Callable[[], Client]) -> None:
         writer, reader = clients(), clients()
@@ -233,6 +234,7 @@ class Blobs(Suite):
         with pytest.raises(StateCorrupted, match="missing"):
             blobs.get_checkpoint_blob(missing)
 
+    @for_many_writers
     def test_clients_that_put_artifacts_at_once_lose_nothing(self, clients: Callable[[], Client]) -> None:
         start = threading.Barrier(WRITERS)
         stored: list[tuple[ArtifactRef, bytes]] = []

@@ -14,7 +14,7 @@ from everstep.model.enums import Status
 from everstep.model.leases import Lease, Process
 from everstep.model.waits import SettledBy, WaitStatus
 from everstep.ports.store import Signal, Verdict
-from everstep.testing.conformance_client import TTL, Chain, Client, StoreKit, Suite
+from everstep.testing.conformance_client import TTL, Chain, Client, StoreKit, Suite, for_many_writers
 
 WORKERS = 4
 EACH = 15
@@ -25,6 +25,7 @@ REST = 0.6
 """Real seconds without a change after which none is to be expected."""
 
 
+@for_many_writers
 class Due(Suite):
     def test_a_halted_run_is_due_once_its_wait_is_settled(self, clients: Callable[[], Client]) -> None:
         client, other = clients(), clients()
@@ -345,6 +346,7 @@ class Endings(Suite):
         assert client.next_due(after=now + timedelta(seconds=30)) is None
 
 
+@for_many_writers
 class Changes(Suite):
     def test_whatever_another_client_writes_is_seen_as_a_change(self, clients: Callable[[], Client]) -> None:
         watcher, writer = clients(), clients()

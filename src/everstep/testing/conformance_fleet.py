@@ -16,9 +16,9 @@ from everstep.model.enums import Status
 from everstep.model.fleet import Driven, Quota, WorkerRow
 from everstep.model.leases import Lease, Process
 from everstep.ports.store import Signal, Verdict
-from everstep.testing.conformance_client import TTL, Chain, Client, StoreKit, Suite, fork_of
+from everstep.testing.conformance_client import TTL, Chain, Client, StoreKit, Suite, for_many_writers, fork_of
 
-CROWD = 10_000
+CROWD = 3_000
 WORKERS = 4
 GROUPS = ["", "é", "a\nb", "a" * 500, "0", "None", "%", "漢字 🎈", "'; drop"]
 
@@ -45,6 +45,7 @@ def answer(client: Client, names: Sequence[str], **about: Any) -> None:
         client.settle(f"w {name}")
 
 
+@for_many_writers
 class Turns(Suite):
     def test_priority_and_group_come_back_with_the_run(self, clients: Callable[[], Client]) -> None:
         client, other = clients(), clients()
@@ -137,6 +138,7 @@ class Turns(Suite):
         assert set(client.due(2)) == {"urgent 1", "urgent 2"}
 
 
+@for_many_writers
 class Quotas(Suite):
     def test_no_more_of_a_flow_are_claimed_than_its_quota_allows(self, clients: Callable[[], Client]) -> None:
         client, other = clients(), clients()
@@ -240,6 +242,7 @@ class Quotas(Suite):
         assert max(Counter(name.split()[0] for name in claimed).values()) <= 2
 
 
+@for_many_writers
 class Holding(Suite):
     def test_runs_whose_lease_holds_are_found_whatever_their_status(self, client: Client) -> None:
         process = Process("boot", "pid:[1]", 7, 99)
@@ -278,6 +281,7 @@ class Holding(Suite):
         assert row.run_id not in client.leased(made)
 
 
+@for_many_writers
 class Repairs(Suite):
     @pytest.mark.parametrize("status", [Status.RUNNING, Status.HALTED])
     def test_a_run_that_was_set_aside_is_left_alone_until_somebody_claims_it(
@@ -342,6 +346,7 @@ def worker(worker_id: str, client: Client, **about: Any) -> WorkerRow:
     return WorkerRow(**(fields | about))
 
 
+@for_many_writers
 class Workers(Suite):
     def test_what_a_worker_says_of_itself_is_kept(self, clients: Callable[[], Client]) -> None:
         client, other = clients(), clients()

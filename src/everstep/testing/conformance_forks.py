@@ -20,6 +20,7 @@ from everstep.testing.conformance_client import (
     StoreKit,
     Suite,
     bodies_of,
+    for_many_writers,
     fork_of,
     kept,
 )
@@ -171,6 +172,7 @@ class Forks(Suite):
         [row] = client.call(client.store.list(RunFilter(parent_run_id="other")))
         assert row == client.row("stray")
 
+    @for_many_writers
     def test_clients_that_fork_at_once_all_succeed(self, client: Client, store_kit: StoreKit) -> None:
         parent = client.admit("parent")
         client.extend(parent, [b"2"])
@@ -182,6 +184,7 @@ class Forks(Suite):
         assert verdicts == [[Verdict.ACCEPTED]] * RACERS
         assert sorted(client.listing(parent_run_id="parent")) == [f"fork-{n}" for n in range(RACERS)]
 
+    @for_many_writers
     def test_of_clients_that_make_the_same_fork_exactly_one_wins(
         self, client: Client, store_kit: StoreKit
     ) -> None:

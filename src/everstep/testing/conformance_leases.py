@@ -12,7 +12,15 @@ from everstep.errors import LeaseConflict
 from everstep.model.enums import Status
 from everstep.model.leases import Lease, Process
 from everstep.ports.store import Signal, Verdict
-from everstep.testing.conformance_client import TTL, Chain, Client, StoreKit, Suite, bodies_of
+from everstep.testing.conformance_client import (
+    TTL,
+    Chain,
+    Client,
+    StoreKit,
+    Suite,
+    bodies_of,
+    for_many_writers,
+)
 
 RACERS = 4
 ROUNDS = 8
@@ -147,6 +155,7 @@ class Leases(Suite):
         assert client.renew(lease) == [lease]
 
 
+@for_many_writers
 class Fencing(Suite):
     def test_a_stale_owner_can_no_longer_put(self, client: Client) -> None:
         chain = client.admit("run")

@@ -11,9 +11,19 @@ from everstep.errors import RunNotFound
 from everstep.model.enums import Status
 from everstep.model.leases import Process
 from everstep.ports.store import Verdict
-from everstep.testing.conformance_client import Chain, Client, StoreKit, Suite, bodies_of, kept
+from everstep.testing.conformance_client import (
+    Chain,
+    Client,
+    StoreKit,
+    Suite,
+    bodies_of,
+    for_many_writers,
+    kept,
+)
 
 NEIGHBOURS = ["a", "a1", "a10", "A", "a.", "a-", "a_", "a..b", "0", "x" * 128, "x" * 127]
+
+LONG = 10_000
 
 
 class Records(Suite):
@@ -125,11 +135,22 @@ class Records(Suite):
         assert one.head is not None
         assert client.put(other.following(base=one.head.checkpoint_id)) == [Verdict.MOVED]
 
-    def test_a_long_chain_comes_back_in_order(self, client: Client) -> None:
+    def test_a_chain_of_ten_thousand_records_comes_back_in_order(self, client: Client) -> None:
         chain = client.admit("run")
-        expected = [chain.head, *client.extend(chain, [b"%d" % k for k in range(1999)])]
-        assert client.get("run") == kept([c for c in expected if c is not None])
-        assert client.row("run").checkpoints == 2000
+        assert chain.head is not None
+        expected = [chain.head, *client.extend(chain, [b"%d" % k for k in range(199)])]
+        while len(expected) < LONG:
+            group = []
+            for _ in range(200):
+                chain.head = chain.following(b"%d" % len(expected), keyframe=len(expected) == LONG - 10)
+                group.append(chain.head)
+                expected.append(chain.head)
+            assert set(client.put(*group)) == {Verdict.ACCEPTED}
+        assert client.row("run").checkpoints == LONG
+        assert client.get("run") == kept(expected)
+        assert client.tail("run") == kept(expected[-10:])
+        assert client.tail("run", at=LONG - 10) == kept(expected[:-10])
+        assert client.get("run", first=5000, last=5001) == kept(expected[4999:5001])
 
 
 class Atomicity(Suite):
@@ -197,6 +218,7 @@ class Atomicity(Suite):
         assert (row.status, row.ended_at, row.checkpoints) == (Status.RUNNING, None, 3)
 
 
+@for_many_writers
 class LostReplies(Suite):
     def test_the_same_commit_again_is_accepted_and_not_doubled(self, client: Client) -> None:
         chain = client.admit("run")

@@ -13,7 +13,7 @@ from everstep.errors import StoreError
 from everstep.model.enums import Status
 from everstep.model.waits import SettledBy, WaitRow, WaitStatus
 from everstep.ports.store import Signal, Verdict
-from everstep.testing.conformance_client import Client, StoreKit, Suite
+from everstep.testing.conformance_client import Client, StoreKit, Suite, for_many_writers
 
 RACERS = 4
 ROUNDS = 8
@@ -248,6 +248,7 @@ class Settling(Suite):
         client.extend(chain, [b"goes on"])
         assert client.fire("run") == ["w"]
 
+    @for_many_writers
     def test_of_many_answers_at_once_exactly_one_counts(
         self, clients: Callable[[], Client], store_kit: StoreKit
     ) -> None:

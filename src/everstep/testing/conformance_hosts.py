@@ -1,0 +1,189 @@
+"""Hosts on the store, with flows as users write them: what one begins another goes on with."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import math
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from everstep import Context, Durability, Flow, Host, Status, ifelse, node, wait
+from everstep.codec.records import check_digest
+from everstep.errors import TokenInvalid, TokenUsed, WaitSettled
+from everstep.ports.durability import Handle, ScheduleState, ScheduleStatus
+from everstep.testing.conformance_client import Client, StoreKit, Suite
+
+KEY = "a key of sixteen or more characters"
+STRONG = Durability("strong", blob_threshold=2048)
+
+
+@node(output="count")
+def add(count: int, ctx: Context) -> int:
+    ctx.channel.append("seen", count)
+    ctx.channel.atomic_add("sum", count)
+    return count + 1
+
+
+@ifelse(when_true="add", when_false="nap")
+def again(count: int) -> bool:
+    return count % 5 != 0
+
+
+@node(output="end")
+def finish(nap: wait.TimerOutput, ok: wait.ApprovalOutput, ctx: Context) -> list[Any]:
+    return [ok.approver, ctx.channel.get("seen"), ctx.channel.get("sum")]
+
+
+FLOW = Flow(
+    "hosted",
+    [
+        add,
+        again,
+        wait.timer("nap", duration="2h", payload="count"),
+        wait.approval("ok", context="nap", timeout="3d"),
+        finish,
+    ],
+    entry="add",
+    durability=STRONG,
+)
+
+UGLY: dict[str, Any] = {
+    "numbers": [0, -0.0, 1e308, 2**70, -(2**63), True, decimal.Decimal("1.10"), 1j],
+    "texts": ["", "\0", "é流れ🦉", "a" * 3000, "'; --", "\r\n"],
+    "bytes": [b"", b"\0\xff", bytes(range(256)) * 20],
+    "shapes": [(), (1, (2,)), [[]], {}, {"": None, "a.b": {"$type": 1}}, {1: "one"}, {1, 2}],
+    "times": [
+        dt.datetime(2030, 2, 28, 23, 59, 59, 999_999, tzinfo=dt.UTC),
+        dt.date(1, 1, 1),
+        dt.timedelta(microseconds=-1),
+    ],
+    "ids": [uuid.UUID(int=0), uuid.UUID(int=2**128 - 1)],
+}
+
+
+@node(output="kept")
+def keep(values: dict[str, Any]) -> dict[str, Any]:
+    return values
+
+
+@node(output="same")
+def compare(kept: dict[str, Any], ok: bool) -> bool:
+    return repr(kept) == repr(UGLY) and ok
+
+
+UGLY_FLOW = Flow("ugly", [keep, wait.question("ok"), compare], durability=STRONG)
+
+
+class Alarms:
+    """A scheduler of one's own, which remembers what it is asked for."""
+
+    def __init__(self) -> None:
+        self.times: dict[str, dt.datetime] = {}
+
+    async def schedule_at(self, handle: Handle, at: dt.datetime) -> str:
+        self.times[handle.wait_id] = at
+        return handle.wait_id
+
+    async def schedule_after(self, handle: Handle, delay: dt.timedelta) -> str:
+        raise NotImplementedError
+
+    async def cancel(self, schedule_id: str) -> None:
+        self.times.pop(schedule_id, None)
+
+    async def status(self, schedule_id: str) -> ScheduleStatus:
+        return ScheduleStatus(ScheduleState.PENDING, self.times[schedule_id])
+
+
+class Hosts(Suite):
+    @pytest.fixture
+    def hosts(self, store_kit: StoreKit) -> Iterator[Callable[..., Host]]:
+        """Open hosts on the store, one after the other; the one before is closed, as a process that ended."""
+        opened: list[Host] = []
+
+        def open_one(**options: Any) -> Host:
+            while opened:
+                opened.pop().close()
+            opened.append(Host(store_kit.open(), clock=store_kit.clock, **options))
+            return opened[-1]
+
+        yield open_one
+        while opened:
+            opened.pop().close()
+
+    def test_a_run_passes_from_host_to_host_through_timers_tokens_and_its_channel(
+        self, hosts: Callable[..., Host], store_kit: StoreKit
+    ) -> None:
+        assert hosts(key=KEY).run(FLOW, {"count": 1}, run_id="run").status is Status.HALTED
+        store_kit.clock.advance(dt.timedelta(hours=2))
+        host = hosts(key=KEY)
+        assert host.resume("run", FLOW).status is Status.HALTED
+        [asked] = host.waits("run", kind="approval")
+        assert asked.token is not None
+        host = hosts(key=KEY)
+        renewed = host.reissue(asked.id)
+        with pytest.raises(TokenInvalid):
+            host.answer(asked.token, {"approved": True})
+        assert renewed.token is not None
+        hosts(key=KEY).answer(renewed.token, {"approved": True, "approver": "ann"})
+        host = hosts(key=KEY)
+        with pytest.raises((TokenUsed, WaitSettled)):
+            host.answer(renewed.token, {"approved": False})
+        result = host.resume("run", FLOW)
+        assert result["end"] == ["ann", [1, 2, 3, 4], 10]
+        again = hosts().resume("run", FLOW)
+        assert (again.status, dict(again)) == (Status.COMPLETED, dict(result))
+
+    def test_a_wait_that_nobody_answers_ends_by_its_time(
+        self, hosts: Callable[..., Host], store_kit: StoreKit
+    ) -> None:
+        hosts().run(FLOW, {"count": 1}, run_id="run")
+        for wait_for in (dt.timedelta(hours=2), dt.timedelta(days=3)):
+            store_kit.clock.advance(wait_for)
+            result = hosts().resume("run", FLOW)
+        assert result.status is Status.COMPLETED
+        assert result["end"][0] in ("", None)
+
+    def test_ugly_values_come_back_as_they_were(self, hosts: Callable[..., Host]) -> None:
+        host = hosts()
+        assert host.run(UGLY_FLOW, {"values": UGLY}, run_id="run").status is Status.HALTED
+        host = hosts()
+        host.answer(host.waits("run")[0].id, True)
+        result = hosts().resume("run", UGLY_FLOW)
+        assert result["same"] is True
+        assert repr(hosts().state("run")["kept"]) == repr(UGLY)
+
+    def test_what_is_not_a_number_stays_what_it_is(self, hosts: Callable[..., Host]) -> None:
+        hosts().run(Flow("nan", [keep], durability=STRONG), {"values": {"x": math.nan}}, run_id="run")
+        assert math.isnan(hosts().state("run")["kept"]["x"])
+
+    def test_every_digest_covers_the_one_before(self, hosts: Callable[..., Host], client: Client) -> None:
+        hosts().run(FLOW, {"count": 1}, run_id="run")
+        told = [record.digest for record in hosts().history("run")]
+        before, found = b"", []
+        for record in client.get("run"):
+            before = check_digest(record.body, f"record {record.sequence}", before)
+            found.append(before.hex())
+        assert found == told
+        assert len(set(found)) == len(found) >= 5
+
+    def test_a_scheduler_of_ones_own_is_told_and_fires(self, hosts: Callable[..., Host]) -> None:
+        alarms = Alarms()
+        flow = Flow("alarm", [wait.timer("nap", duration="1h", scheduler="mine")], durability=STRONG)
+        hosts(schedulers={"mine": alarms}).run(flow, run_id="run")
+        [wait_id] = alarms.times
+        host = hosts(schedulers={"mine": alarms})
+        host.fire(wait_id)
+        assert host.resume("run", flow).status is Status.COMPLETED
+        with pytest.raises(WaitSettled):
+            host.fire(wait_id)
+
+    def test_a_fork_and_its_parent_go_their_own_ways(self, hosts: Callable[..., Host]) -> None:
+        hosts().run(FLOW, {"count": 1}, run_id="run")
+        hosts().fork("run", at=2, state={"count": 8}, fork_id="fork")
+        assert hosts().resume("fork", FLOW).status is Status.HALTED
+        assert hosts().state("fork")["count"] == 10
+        assert hosts().state("run")["count"] == 5
