@@ -20,10 +20,11 @@ from everstep import Durability, Flow, Host, Status, node, wait
 from everstep.client.host import AsyncHost
 from everstep.errors import BadRequest, StateCorrupted
 from everstep.model.leases import Process
-from everstep.ports.store import RunFilter
+from everstep.ports.store import Capabilities, RunFilter
 from everstep.registry import open_store
 from everstep.runtime import presence
 from everstep.runtime.system import ProcFs
+from everstep.stores.memory import MemoryStore
 from everstep.testing import ManualClock
 
 URLS = ["memory:", "sqlite:///{}/runs.db"]
@@ -254,3 +255,12 @@ def test_a_priority_that_is_no_number_and_a_group_that_is_no_text_are_refused(wr
             with pytest.raises(BadRequest, match=next(iter(wrong))):
                 begin(FLOW, {"a": 1}, **wrong)
         assert host.runs() == []
+
+
+def test_no_worker_runs_on_a_store_that_cannot_keep_two_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = Capabilities(durable=False, single_writer=False)
+    monkeypatch.setattr(MemoryStore, "capabilities", alone)
+    with Host("memory:") as host:
+        assert host.run(FLOW, {"a": 1}).status == "completed"
+        with pytest.raises(BadRequest, match="cannot keep two workers apart"):
+            host.work([FLOW], until_idle=True)

@@ -79,7 +79,7 @@ class MemoryStore:
 
     def __init__(self, clock: Clock, data: MemoryData | None = None) -> None:
         self._clock = clock
-        self._data = data or MemoryData()
+        self.data = data or MemoryData()
         self._turns = Turns()
 
     async def put(self, commits: Sequence[Commit]) -> list[Verdict]:
@@ -87,8 +87,8 @@ class MemoryStore:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        with self._data.lock:
-            self._data.writes += 1
+        with self.data.lock:
+            self.data.writes += 1
             yield
 
     def put_blocking(self, commits: Sequence[Commit]) -> list[Verdict]:
@@ -96,7 +96,7 @@ class MemoryStore:
             return [self._put_one(commit) for commit in commits]
 
     def _put_one(self, commit: Commit) -> Verdict:
-        run = self._data.runs.get(commit.run_id)
+        run = self.data.runs.get(commit.run_id)
         if commit.admission is not None:
             if run is not None:
                 return (
@@ -107,9 +107,9 @@ class MemoryStore:
             refused = self._judge_base(commit)
             if refused is not None:
                 return refused
-            self._data.waits.check(commit)
-            run = self._data.runs[commit.run_id] = _Run(self._admit(commit), commit.epoch)
-            self._data.running[commit.run_id] = None
+            self.data.waits.check(commit)
+            run = self.data.runs[commit.run_id] = _Run(self._admit(commit), commit.epoch)
+            self.data.running[commit.run_id] = None
         elif run is None:
             return Verdict.UNKNOWN_RUN
         else:
@@ -123,7 +123,7 @@ class MemoryStore:
                 return Verdict.MOVED
             if run.row.signal is not None and not commit.ignores_signal:
                 return Verdict.SIGNALLED
-            self._data.waits.check(commit)
+            self.data.waits.check(commit)
         run.records.append(StoredRecord(commit.sequence, commit.checkpoint_id, commit.keyframe, commit.body))
         self._follow(run, commit)
         return Verdict.ACCEPTED
@@ -134,7 +134,7 @@ class MemoryStore:
         assert admission is not None
         if admission.forked_at is None:
             return None
-        parent = self._data.runs.get(admission.parent_run_id or "")
+        parent = self.data.runs.get(admission.parent_run_id or "")
         if parent is None:
             return Verdict.UNKNOWN_RUN
         base = parent.at(admission.forked_at)
@@ -144,7 +144,7 @@ class MemoryStore:
     def _admit(self, commit: Commit) -> RunRow:
         admission = commit.admission
         assert admission is not None
-        self._data.blueprints.setdefault(admission.flow_hash, admission.blueprint)
+        self.data.blueprints.setdefault(admission.flow_hash, admission.blueprint)
         lease = None
         if admission.owner is not None:
             expires = self._clock.now() + admission.ttl
@@ -167,7 +167,7 @@ class MemoryStore:
 
     def _follow(self, run: _Run, commit: Commit) -> None:
         row = msgspec.structs.replace(run.row, checkpoints=commit.sequence)
-        data, status, adopts = self._data, commit.status, commit.adopts
+        data, status, adopts = self.data, commit.status, commit.adopts
         if adopts is not None:
             data.blueprints.setdefault(adopts.flow_hash, adopts.blueprint)
             row = msgspec.structs.replace(
@@ -195,8 +195,8 @@ class MemoryStore:
         data.waits.take(commit, row.status)
 
     async def get(self, run_id: str, *, first: int = 1, last: int | None = None) -> list[StoredRecord]:
-        with self._data.lock:
-            run = self._data.runs.get(run_id)
+        with self.data.lock:
+            run = self.data.runs.get(run_id)
             records = run.records if run is not None else []
             return [r for r in records if r.sequence >= first and (last is None or r.sequence <= last)]
 
@@ -207,11 +207,11 @@ class MemoryStore:
 
     async def trim(self, run_id: str, *, before: int) -> int:
         with self._writing():
-            run = self._data.runs.get(run_id)
+            run = self.data.runs.get(run_id)
             if run is None:
                 raise _unknown(run_id)
             there = run.at(before)
-            forks = [r.row.forked_at for r in self._data.runs.values() if r.row.parent_run_id == run_id]
+            forks = [r.row.forked_at for r in self.data.runs.values() if r.row.parent_run_id == run_id]
             check_trim(
                 run_id,
                 before=before,
@@ -237,7 +237,7 @@ class MemoryStore:
         void_epoch: int | None = None,
     ) -> Lease:
         with self._writing():
-            run = self._data.runs.get(run_id)
+            run = self.data.runs.get(run_id)
             if run is None:
                 raise _unknown(run_id)
             return self._claim(run, owner, ttl, process, void_epoch)
@@ -277,11 +277,11 @@ class MemoryStore:
         apart_from: Collection[str] = (),
         quotas: Mapping[str, Quota] | None = None,
     ) -> list[tuple[RunRow, Lease]]:
-        with self._data.lock:
+        with self.data.lock:
             now = self._clock.now()
             since: dict[str, datetime] = {}
             for run_id, at in self._due(now):
-                row = self._data.runs[run_id].row
+                row = self.data.runs[run_id].row
                 is_mine = (row.flow_id, row.flow_hash) in flows and run_id not in apart_from
                 if is_mine and not _is_held(row, now) and row.needs_repair is None:
                     since[run_id] = min(at, since.get(run_id, at))
@@ -289,17 +289,17 @@ class MemoryStore:
             lanes, room = self._lanes(since), Room(quotas or {}, self._live(now) if quotas else {})
             for run_id, lane in list(choose(lanes, limit=limit, room=room, turns=self._turns)):
                 self._turns.note(lane)
-                run = self._data.runs[run_id]
+                run = self.data.runs[run_id]
                 lease = self._claim(run, new_owner(), ttl, process)
-                self._data.waits.fire(run_id, now)
+                self.data.waits.fire(run_id, now)
                 claimed.append((run.row, lease))
-            self._data.writes += bool(claimed)
+            self.data.writes += bool(claimed)
             return claimed
 
     def _lanes(self, since: Mapping[str, datetime]) -> Iterator[Lane]:
         lanes: dict[tuple[int, str, str], list[str]] = {}
         for run_id in sorted(since, key=since.__getitem__):
-            row = self._data.runs[run_id].row
+            row = self.data.runs[run_id].row
             lanes.setdefault((row.priority, row.flow_id, row.group or ""), []).append(run_id)
         return (Lane(*key, run_ids) for key, run_ids in lanes.items())
 
@@ -307,15 +307,15 @@ class MemoryStore:
         return Counter((row.flow_id, row.group or "") for row in self._held(now))
 
     def _held(self, now: datetime) -> Iterator[RunRow]:
-        return (run.row for run in self._data.runs.values() if _is_held(run.row, now))
+        return (run.row for run in self.data.runs.values() if _is_held(run.row, now))
 
     def _due(self, now: datetime) -> Iterator[tuple[str, datetime]]:
         """Yield runs that somebody should drive unless somebody does, and since when."""
-        for run_id in self._data.signalled:
+        for run_id in self.data.signalled:
             yield run_id, EARLIEST
-        yield from self._data.waits.due(now)
-        for run_id in self._data.running:
-            row = self._data.runs[run_id].row
+        yield from self.data.waits.due(now)
+        for run_id in self.data.running:
+            row = self.data.runs[run_id].row
             yield run_id, row.created_at if row.lease is None else row.lease.expires_at
 
     async def renew(self, held: Sequence[Lease], ttl: timedelta) -> list[Lease | Verdict]:
@@ -326,7 +326,7 @@ class MemoryStore:
             return [self._renew_one(lease, ttl) for lease in held]
 
     def _renew_one(self, lease: Lease, ttl: timedelta) -> Lease | Verdict:
-        run = self._data.runs.get(lease.run_id)
+        run = self.data.runs.get(lease.run_id)
         longer = leases.renewed(run.row.lease if run else None, lease, now=self._clock.now(), ttl=ttl)
         if run is None or longer is None:
             return Verdict.FENCED
@@ -340,18 +340,18 @@ class MemoryStore:
 
     def release_blocking(self, lease: Lease) -> None:
         with self._writing():
-            run = self._data.runs.get(lease.run_id)
+            run = self.data.runs.get(lease.run_id)
             if run is not None and run.row.lease is not None and run.row.lease.epoch == lease.epoch:
                 run.row = msgspec.structs.replace(run.row, lease=None)
 
     async def leased(self, owners: Collection[str] | None = None) -> Runs:
-        with self._data.lock:
+        with self.data.lock:
             rows = list(self._held(self._clock.now()))
         return [row for row in rows if owners is None or (row.lease and row.lease.owner in owners)]
 
     async def set_aside(self, run_id: str, *, epoch: int, reason: str) -> bool:
         with self._writing():
-            run = self._data.runs.get(run_id)
+            run = self.data.runs.get(run_id)
             if run is None or run.epoch != epoch or run.row.status.is_final:
                 return False
             run.row = msgspec.structs.replace(run.row, lease=None, needs_repair=reason)
@@ -361,30 +361,30 @@ class MemoryStore:
         self.report_blocking(worker, ttl)
 
     def report_blocking(self, worker: WorkerRow, ttl: timedelta) -> None:
-        with self._data.lock:
-            now, workers = self._clock.now(), self._data.workers
+        with self.data.lock:
+            now, workers = self._clock.now(), self.data.workers
             for gone in [worker_id for worker_id, (_, until) in workers.items() if until <= now]:
                 del workers[gone]
             workers[worker.worker_id] = (msgspec.structs.replace(worker, seen_at=now), now + ttl)
 
     async def leave(self, worker_id: str) -> None:
-        with self._data.lock:
-            self._data.workers.pop(worker_id, None)
+        with self.data.lock:
+            self.data.workers.pop(worker_id, None)
 
     async def workers(self) -> Workers:
-        with self._data.lock:
+        with self.data.lock:
             now = self._clock.now()
-            alive = [worker for worker, until in self._data.workers.values() if until > now]
+            alive = [worker for worker, until in self.data.workers.values() if until > now]
         return sorted(alive, key=lambda worker: (worker.started_at, worker.worker_id))
 
     async def run(self, run_id: str) -> RunRow | None:
-        with self._data.lock:
-            run = self._data.runs.get(run_id)
+        with self.data.lock:
+            run = self.data.runs.get(run_id)
             return run.row if run is not None else None
 
     async def list(self, wanted: RunFilter) -> list[RunRow]:
-        with self._data.lock:
-            rows = [run.row for run in reversed(self._data.runs.values())]
+        with self.data.lock:
+            rows = [run.row for run in reversed(self.data.runs.values())]
         if wanted.before is not None:
             ids = [row.run_id for row in rows]
             rows = rows[ids.index(wanted.before) + 1 :] if wanted.before in ids else []
@@ -399,79 +399,79 @@ class MemoryStore:
         ][: wanted.limit]
 
     async def blueprint(self, flow_hash: str) -> bytes | None:
-        return self._data.blueprints.get(flow_hash)
+        return self.data.blueprints.get(flow_hash)
 
     async def introduce(self, flow_id: str, flow_hash: str, blueprint: bytes) -> Hashes:
         with self._writing():
-            known = self._data.blueprints
+            known = self.data.blueprints
             known.setdefault(flow_hash, blueprint)
-            rows = [run.row for run in self._data.runs.values() if run.row.flow_id == flow_id]
+            rows = [run.row for run in self.data.runs.values() if run.row.flow_id == flow_id]
             wanted = {row.flow_hash for row in rows if not row.status.is_final}
             older = list(known)[: list(known).index(flow_hash)]
             return [found for found in older if found in wanted]
 
     async def signal(self, run_id: str, signal: Signal) -> bool:
         with self._writing():
-            run = self._data.runs.get(run_id)
+            run = self.data.runs.get(run_id)
             if run is None or run.row.status.is_final:
                 return False
             run.row = msgspec.structs.replace(run.row, signal=signal)
-            self._data.signalled.setdefault(run_id)
+            self.data.signalled.setdefault(run_id)
             return True
 
     async def waits(self, wanted: WaitFilter) -> Waits:
-        with self._data.lock:
-            return self._data.waits.matching(wanted)
+        with self.data.lock:
+            return self.data.waits.matching(wanted)
 
     async def wait(self, wait_id: str) -> WaitRow | None:
-        with self._data.lock:
-            return self._data.waits.rows.get(wait_id)
+        with self.data.lock:
+            return self.data.waits.rows.get(wait_id)
 
     async def wait_of_token(self, token_hash: bytes) -> WaitRow | None:
-        with self._data.lock:
-            return self._data.waits.of_token(token_hash)
+        with self.data.lock:
+            return self.data.waits.of_token(token_hash)
 
     async def settle(
         self, wait_id: str, *, by: SettledBy, answer: bytes | None, token_hash: bytes | None = None
     ) -> tuple[bool, WaitRow | None]:
         with self._writing():
-            done = self._data.waits.settle(wait_id, by, answer, token_hash, self._clock.now())
-            return done, self._data.waits.rows.get(wait_id)
+            done = self.data.waits.settle(wait_id, by, answer, token_hash, self._clock.now())
+            return done, self.data.waits.rows.get(wait_id)
 
     async def fire(self, run_id: str) -> Waits:
         with self._writing():
-            self._data.waits.fire(run_id, self._clock.now())
-            return self._data.waits.settled(run_id)
+            self.data.waits.fire(run_id, self._clock.now())
+            return self.data.waits.settled(run_id)
 
     async def change_wait(self, wait_id: str, change: WaitChange) -> WaitRow | None:
         with self._writing():
-            return self._data.waits.change(wait_id, change)
+            return self.data.waits.change(wait_id, change)
 
     async def next_due(self, *, after: datetime | None = None) -> datetime | None:
-        with self._data.lock:
-            return self._data.waits.next_due(after or EARLIEST)
+        with self.data.lock:
+            return self.data.waits.next_due(after or EARLIEST)
 
     def changes(self) -> int:
-        return self._data.writes
+        return self.data.writes
 
     async def counts(self) -> Counts:
-        with self._data.lock:
+        with self.data.lock:
             return Counts(
-                runs=Counter(run.row.status.value for run in self._data.runs.values()),
-                waits=Counter(w.kind for w in self._data.waits.rows.values() if w.status is WaitStatus.OPEN),
+                runs=Counter(run.row.status.value for run in self.data.runs.values()),
+                waits=Counter(w.kind for w in self.data.waits.rows.values() if w.status is WaitStatus.OPEN),
             )
 
     async def run_at(self, checkpoint_id: str) -> str | None:
         over = (Status.COMPLETED, Status.CANCELLED)
-        with self._data.lock:
-            for run in self._data.runs.values():
+        with self.data.lock:
+            for run in self.data.runs.values():
                 if run.records[-1].checkpoint_id == checkpoint_id and run.row.status not in over:
                     return run.row.run_id
         return None
 
     async def ack(self, run_id: str) -> None:
         with self._writing():
-            run = self._data.runs.get(run_id)
+            run = self.data.runs.get(run_id)
             if run is not None and run.row.acked_at is None:
                 run.row = msgspec.structs.replace(run.row, acked_at=self._clock.now())
 
@@ -488,12 +488,12 @@ class MemoryStore:
 
     def put_checkpoint_blob(self, header: bytes, data: bytes, *, content_type: str) -> ArtifactRef:
         digest = hashlib.sha256(data).hexdigest()
-        self._data.blobs[digest] = header + data
+        self.data.blobs[digest] = header + data
         return ArtifactRef("memory", digest, len(data), content_type, digest)
 
     def get_checkpoint_blob(self, ref: ArtifactRef) -> bytes:
         try:
-            return self._data.blobs[ref.key]
+            return self.data.blobs[ref.key]
         except KeyError:
             raise StateCorrupted(f"artifact {ref.key} is missing from memory.") from None
 
