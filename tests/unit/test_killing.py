@@ -26,10 +26,10 @@ def test_a_crash_while_a_lease_is_renewed_is_one_of_the_drive(at: str) -> None:
 
     @node(output="y")
     def work(x: int) -> int:
-        before = memory._data.writes
+        before = memory.data.writes
         for _ in range(2):
             assert store.renew_blocking([LEASE], timedelta(seconds=30)) == [LEASE]
-        assert memory._data.writes - before == at.startswith("after")
+        assert memory.data.writes - before == at.startswith("after")
         return x
 
     with Host(opened, clock=clock) as host, pytest.raises(Crashed):
