@@ -17,6 +17,7 @@ from everstep.model.enums import Status
 from everstep.model.fleet import Quota, WorkerRow
 from everstep.model.leases import Lease, Process
 from everstep.model.waits import SettledBy, WaitChange, WaitRow
+from everstep.ports.health import Health
 from everstep.ports.store import (
     Capabilities,
     Commit,
@@ -36,6 +37,7 @@ from everstep.stores.postgres.calls import BINARY, TEXT, Call, flag, number
 from everstep.stores.postgres.claims import Claims, DueRuns, Row, Wish, claim_values, judge
 from everstep.stores.postgres.columns import group, read_text, run_row, some_text, stored, text, worker_row
 from everstep.stores.postgres.connections import Connection, Connections, rows
+from everstep.stores.postgres.health import look_at
 from everstep.stores.postgres.schema import prepare, read_queries
 from everstep.stores.postgres.waits import WaitTable
 from everstep.stores.postgres.watch import Watch, channel_of
@@ -304,6 +306,13 @@ class PostgresStore:
             wanted.needs_repair,
         )
         return [run_row(row) for row in found]
+
+    async def health(self) -> Health:
+        return await self._aside(lambda db: look_at(db, self._sql))
+
+    async def write_probe(self) -> None:
+        await self._rows("probe")
+        await self.leave("everstep doctor")
 
     async def close(self) -> None:
         self._threads.shutdown()
