@@ -312,7 +312,8 @@ SELECT content FROM {schema}.artifacts WHERE digest = $1;
 SELECT last_value + is_called::int FROM {schema}.changes;
 
 -- name: running_writers
-SELECT pg_snapshot_xmin(s)::text::bigint, pg_snapshot_xmax(s)::text::bigint FROM pg_current_snapshot() AS s;
+-- A snapshot would not do: it knows nothing of transactions that are younger than the last one that ended.
+SELECT transactionid::text FROM pg_locks WHERE locktype = 'transactionid' AND mode = 'ExclusiveLock' AND granted;
 
 -- name: health
 SELECT current_setting('server_version'), {schema}.now_1(),

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -80,10 +81,11 @@ class PostgresStore:
         """Return the time that a test has set; none lets the server's clock count."""
         return to_int(time_for_store(self._clock))
 
-    async def _aside(self, work: Callable[[Connection], T]) -> T:
+    async def _aside(self, work: Callable[[Connection], T], *, repeats: bool = True) -> T:
         """Do some work on a thread, so that nobody else's tasks wait for the network."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, self._connections.use, work)
+        use = partial(self._connections.use, work, repeats=repeats)
+        return await loop.run_in_executor(self._threads, use)
 
     async def _rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
         return await self._aside(lambda db: rows(db, self._sql[query], values))
@@ -181,7 +183,8 @@ class PostgresStore:
         def grant(row: Row) -> Lease:
             return judge(row, new_owner(), ttl, process, None)
 
-        return await self._aside(lambda db: self._due.claim(db, wish, grant))
+        # A second claim would get others; what the first one got is found again by its owners.
+        return await self._aside(lambda db: self._due.claim(db, wish, grant), repeats=False)
 
     async def renew(self, held: Sequence[Lease], ttl: timedelta) -> list[Lease | Verdict]:
         loop = asyncio.get_running_loop()
