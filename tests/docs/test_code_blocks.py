@@ -122,6 +122,9 @@ def test_code_on_the_page_runs(
     monkeypatch: pytest.MonkeyPatch,
     request: pytest.FixtureRequest,
 ) -> None:
+    if "DATABASE_URL" in PAGES[page]:
+        shell["DATABASE_URL"] = request.getfixturevalue("postgres_url")
+        monkeypatch.setenv("DATABASE_URL", shell["DATABASE_URL"])
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     text = PAGES[page]

@@ -15,6 +15,7 @@ import psycopg
 import pytest
 
 from everstep import Flow, Host, Status, node
+from everstep.cli.options import command_line
 from everstep.errors import BadRequest, EverstepError, IncompatibleVersion, StoreError, StoreUnavailable
 from tests.servers.postgres import PostgresServer
 from tests.servers.running import Server, free_port, private
@@ -256,3 +257,26 @@ def test_a_disk_that_is_really_full_loses_nothing(caplog: pytest.LogCaptureFixtu
             done = [info.run_id for info in host.runs(status=Status.COMPLETED)]
             assert "small" in done
             assert all(host.run(wide, run_id=run_id)["wide"] for run_id in done if run_id != "small")
+
+
+def test_a_command_to_copy_shows_no_password() -> None:
+    for url in (f"postgresql://u:{SECRET}@h/db?schema=x", f"postgresql://u@h/db?password={SECRET}&schema=x"):
+        shown = command_line("resume", "r", store=url)
+        assert "s3cr3t" not in shown
+        assert "schema=x" in shown
+    assert command_line("runs", store="sqlite:///a:b@c.db") == "everstep runs --store sqlite:///a:b@c.db"
+
+
+def test_the_doctor_says_what_the_server_can_lose(postgres_url: str) -> None:
+    with Host(postgres_url) as host:
+        found = host.doctor()
+        assert found.server.startswith("PostgreSQL ")
+        assert found.can_write and found.is_well and found.skew_seconds is not None
+        told = " ".join(finding.text for finding in found.findings)
+        assert ("fsync is off" in told) or ("no crash loses" in told)
+        assert host.workers() == []
+    lazy = postgres_url + "&options=-c%20synchronous_commit%3Doff%20-c%20default_transaction_read_only%3Don"
+    with Host(lazy) as host:
+        found = host.doctor()
+        assert not found.is_well and not found.can_write
+        assert any("read-only" in finding.text for finding in found.findings)

@@ -16,10 +16,13 @@ import pytest
 from everstep import AsyncHost, Durability, Flow, Host, Status, node
 from everstep.errors import StoreUnavailable
 from everstep.ports.store import Commit, Verdict
+from everstep.registry import open_store
 from everstep.runtime.patience import OUTAGE
 from everstep.stores.postgres.store import PostgresStore
-from tests.servers.chaos import ChaosProxy, chaos_before
+from everstep.testing import ManualClock
+from everstep.testing.conformance_client import Client, StoreKit
 from tests.servers.postgres import PostgresServer
+from tests.servers.proxy import Nth, Proxy, once, proxy_before
 from tests.servers.running import Server, private
 
 STEPS = 6
@@ -42,8 +45,8 @@ def url(server: Server, request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def proxy(postgres_url: str) -> Iterator[ChaosProxy]:
-    with chaos_before(postgres_url) as between:
+def wire(postgres_url: str) -> Iterator[tuple[Proxy, str]]:
+    with proxy_before(postgres_url) as between:
         yield between
 
 
@@ -112,33 +115,33 @@ def test_a_run_whose_server_stays_away_stops_and_goes_on_later(
 
 
 @pytest.mark.parametrize("nth", range(1, PUTS + 1))
-def test_a_reply_to_a_commit_that_is_lost_costs_no_step(proxy: ChaosProxy, nth: int) -> None:
-    chain = Chain()
-    with Host(proxy.url) as host:
-        proxy.cut_reply(PUT, nth)
+def test_a_reply_to_a_commit_that_is_lost_costs_no_step(wire: tuple[Proxy, str], nth: int) -> None:
+    chain, (proxy, url), puts = Chain(), wire, Nth(PUT, nth)
+    with Host(url) as host:
+        proxy.cuts_reply = puts
         chain.check(host.run(chain.flow, {"v0": 0}, run_id="r"))
-        assert (proxy.cuts, proxy.seen) == (1, PUTS + 1)
+        assert (proxy.cut, puts.seen) == (1, PUTS + 1)
         assert len(host.history("r")) == PUTS
 
 
-def test_lost_replies_of_many_runs_at_once_cost_no_step(proxy: ChaosProxy) -> None:
-    chains = [Chain() for _ in range(20)]
+def test_lost_replies_of_many_runs_at_once_cost_no_step(wire: tuple[Proxy, str]) -> None:
+    chains, (proxy, url) = [Chain() for _ in range(20)], wire
 
     async def drive() -> list[Any]:
-        async with AsyncHost(proxy.url) as host:
-            proxy.cut_reply(PUT + b"group", 4)
+        async with AsyncHost(url) as host:
+            proxy.cuts_reply = Nth(PUT + b"group", 4)
             return await asyncio.gather(
                 *(host.run(chain.flow, {"v0": 0}, run_id=f"r{k}") for k, chain in enumerate(chains))
             )
 
     for chain, result in zip(chains, asyncio.run(drive()), strict=True):
         chain.check(result)
-    assert proxy.cuts == 1
+    assert proxy.cut == 1
 
 
-def test_connections_that_broke_while_idle_are_replaced(proxy: ChaosProxy) -> None:
-    chain = Chain()
-    with Host(proxy.url) as host:
+def test_connections_that_broke_while_idle_are_replaced(wire: tuple[Proxy, str]) -> None:
+    chain, (proxy, url) = Chain(), wire
+    with Host(url) as host:
         chain.check(host.run(chain.flow, {"v0": 0}, run_id="r"))
         proxy.drop_all()
         assert host.info("r").status is Status.COMPLETED
@@ -188,3 +191,23 @@ def test_a_put_that_waits_for_the_network_stops_no_other_task(
 
 def test_patience_ends_before_a_lease_that_was_just_renewed() -> None:
     assert sum(OUTAGE, timedelta()) < Durability().lease_ttl
+
+
+def test_a_claim_whose_reply_was_lost_is_not_made_a_second_time(wire: tuple[Proxy, str]) -> None:
+    proxy, url = wire
+    clock = ManualClock()
+    client = Client(StoreKit(lambda: open_store(url, clock), clock, None))  # type: ignore[arg-type]  # not looked at
+    for number in range(4):
+        client.admit(f"run-{number}", has_lease=False)
+    owners: list[str] = []
+
+    def new_owner() -> str:
+        owners.append(f"owner-{len(owners)}")
+        return owners[-1]
+
+    proxy.cuts_reply = once(b"COMMIT")
+    with pytest.raises(StoreUnavailable):
+        client.claim_due(2, new_owner=new_owner)
+    assert proxy.cut == 1
+    assert sorted(client.leased(owners)) == sorted(client.leased()) and len(client.leased()) == 2
+    client.close()

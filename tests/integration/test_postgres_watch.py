@@ -18,7 +18,7 @@ from everstep.stores.postgres.schema import read_queries
 from everstep.stores.postgres.watch import LOOK, Watch, channel_of
 from everstep.testing import ManualClock
 from everstep.testing.conformance_client import Client, StoreKit
-from tests.servers.chaos import chaos_before
+from tests.servers.proxy import proxy_before
 
 
 @pytest.fixture
@@ -122,8 +122,8 @@ def test_a_commit_that_takes_long_is_seen_once_it_is_there(
 
 
 def test_whoever_lost_the_connection_listens_again(client: Client, postgres_url: str) -> None:
-    with chaos_before(postgres_url) as proxy:
-        address = read_address(proxy.url)
+    with proxy_before(postgres_url) as (proxy, url):
+        address = read_address(url)
         watch = Watch(address, read_queries(address))
         before = watch.count()
         proxy.drop_all()
@@ -136,9 +136,9 @@ def test_whoever_lost_the_connection_listens_again(client: Client, postgres_url:
 
 
 def test_a_store_that_is_out_of_reach_has_no_changes(postgres_url: str) -> None:
-    with chaos_before(postgres_url) as proxy:
+    with proxy_before(postgres_url) as (proxy, url):
         proxy.is_down = True
-        address = read_address(proxy.url)
+        address = read_address(url)
         watch = Watch(address, read_queries(address))
         assert isinstance(watch.count(), int)
         watch.close()

@@ -95,8 +95,8 @@ class Pooler:
 
     def close(self) -> None:
         self._listener.close()
-        for session in self._sessions:
-            session.close()
+        while self._sessions:
+            self._sessions.popleft().close()
 
 
 class _Wire:

@@ -6,6 +6,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from urllib.parse import urlsplit
 
 
 class Proxy:
@@ -23,6 +24,7 @@ class Proxy:
         """How many connections were cut."""
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listener.getsockname()[1])
+        self._open: set[socket.socket] = set()
         threading.Thread(target=self._accept, daemon=True).start()
 
     def _accept(self) -> None:
@@ -34,7 +36,19 @@ class Proxy:
                     continue
                 threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
+    def drop_all(self) -> None:
+        """Break every connection there is."""
+        for end in list(self._open):
+            _shut(end)
+
     def _serve(self, client: socket.socket) -> None:
+        self._open.add(client)
+        try:
+            self._pass_on(client)
+        finally:
+            self._open.discard(client)
+
+    def _pass_on(self, client: socket.socket) -> None:
         with client, suppress(OSError), socket.create_connection(self._server) as server:
             is_armed = threading.Event()
             back = threading.Thread(target=self._answer, args=(client, server, is_armed), daemon=True)
@@ -69,6 +83,20 @@ def once(has: bytes) -> Callable[[bytes], bool]:
     return lambda request: bool(left) and left[0] in request and bool(left.pop())
 
 
+class Nth:
+    """Picks the n-th request that holds these bytes, and counts all that do."""
+
+    def __init__(self, has: bytes, n: int) -> None:
+        self._has = has
+        self._n = n
+        self.seen = 0
+
+    def __call__(self, request: bytes) -> bool:
+        is_one = self._has in request
+        self.seen += is_one
+        return is_one and self.seen == self._n
+
+
 def _never(_: bytes) -> bool:
     return False
 
@@ -86,3 +114,12 @@ def proxy_to(host: str, port: int) -> Iterator[Proxy]:
         yield proxy
     finally:
         proxy.close()
+
+
+@contextmanager
+def proxy_before(url: str) -> Iterator[tuple[Proxy, str]]:
+    """Run a proxy to the server of a URL; also give the URL that leads through it."""
+    parts = urlsplit(url)
+    host, port = parts.hostname or "", parts.port or 0
+    with proxy_to(host, port) as proxy:
+        yield proxy, url.replace(f"{host}:{port}", f"127.0.0.1:{proxy.port}")

@@ -21,6 +21,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_FILE = Path(".everstep/runs.db")
 SHORTEST_PREFIX = 4
+_PASSWORD = re.compile(r"(?<=://)([^/:@]*):[^/]*(?=@)|(?<=[?&])(?:ssl)?password=[^&]*&?")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _PAGE = 1000
 
@@ -197,4 +198,9 @@ def _all_ids(host: Host) -> Iterator[str]:
 
 def command_line(*words: str, store: str | None = None, program: Sequence[str] = ("everstep",)) -> str:
     """Write a command of ours as it can be pasted into a shell."""
-    return shlex.join([*program, *words, *(["--store", store] if store else [])])
+    return shlex.join([*program, *words, *(["--store", without_password(store)] if store else [])])
+
+
+def without_password(store: str) -> str:
+    """Return the name of a store as it may be shown."""
+    return _PASSWORD.sub(lambda found: found[1] or "", store)

@@ -79,10 +79,11 @@ class Connections:
         self._free = threading.BoundedSemaphore(size)
         self._is_closed = False
 
-    def use(self, work: Callable[[Connection], T]) -> T:
-        """Do some work on a connection. What is done must be safe to do twice.
+    def use(self, work: Callable[[Connection], T], *, repeats: bool = True) -> T:
+        """Do some work on a connection.
 
-        A connection that broke since it was last used is replaced, once; a server that is gone is an error.
+        What is safe to do twice is done on another if the first one is broken; a server that is gone is an
+        error, and so is a broken connection for what does not repeat.
         """
         if not self._free.acquire(timeout=PATIENCE):
             raise StoreUnavailable(
@@ -94,7 +95,7 @@ class Connections:
                 try:
                     return self._attempt(connection, work)
                 except psycopg.Error as error:
-                    if not is_broken(error):
+                    if not repeats or not is_broken(error):
                         raise explain(error, self._at) from error
             try:
                 return self._attempt(connect(self._at), work)

@@ -312,4 +312,19 @@ SELECT content FROM {schema}.artifacts WHERE digest = $1;
 SELECT last_value + is_called::int FROM {schema}.changes;
 
 -- name: running_writers
-SELECT pg_snapshot_xmin(s)::text::bigint, pg_snapshot_xmax(s)::text::bigint FROM pg_current_snapshot() AS s;
+-- A snapshot would not do: it knows nothing of transactions that are younger than the last one that ended.
+SELECT transactionid::text FROM pg_locks WHERE locktype = 'transactionid' AND mode = 'ExclusiveLock' AND granted;
+
+-- name: health
+SELECT current_setting('server_version'), {schema}.now_1(),
+       pg_is_in_recovery() OR current_setting('default_transaction_read_only') = 'on', current_setting('fsync'),
+       current_setting('synchronous_commit'), (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'),
+       current_setting('max_connections')::integer;
+
+-- name: probe
+-- As durable as a put; the row is taken away again.
+WITH written AS (
+    INSERT INTO {schema}.workers (worker_id, started_at, seen_at, expires_at, details)
+    VALUES ('everstep doctor', 0, 0, 0, '') ON CONFLICT (worker_id) DO UPDATE SET seen_at = 0 RETURNING worker_id
+)
+SELECT count(*) FROM written;

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -17,6 +18,7 @@ from everstep.model.enums import Status
 from everstep.model.fleet import Quota, WorkerRow
 from everstep.model.leases import Lease, Process
 from everstep.model.waits import SettledBy, WaitChange, WaitRow
+from everstep.ports.health import Health
 from everstep.ports.store import (
     Capabilities,
     Commit,
@@ -36,6 +38,7 @@ from everstep.stores.postgres.calls import BINARY, TEXT, Call, flag, number
 from everstep.stores.postgres.claims import Claims, DueRuns, Row, Wish, claim_values, judge
 from everstep.stores.postgres.columns import group, read_text, run_row, some_text, stored, text, worker_row
 from everstep.stores.postgres.connections import Connection, Connections, rows
+from everstep.stores.postgres.health import look_at
 from everstep.stores.postgres.schema import prepare, read_queries
 from everstep.stores.postgres.waits import WaitTable
 from everstep.stores.postgres.watch import Watch, channel_of
@@ -78,10 +81,11 @@ class PostgresStore:
         """Return the time that a test has set; none lets the server's clock count."""
         return to_int(time_for_store(self._clock))
 
-    async def _aside(self, work: Callable[[Connection], T]) -> T:
+    async def _aside(self, work: Callable[[Connection], T], *, repeats: bool = True) -> T:
         """Do some work on a thread, so that nobody else's tasks wait for the network."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, self._connections.use, work)
+        use = partial(self._connections.use, work, repeats=repeats)
+        return await loop.run_in_executor(self._threads, use)
 
     async def _rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
         return await self._aside(lambda db: rows(db, self._sql[query], values))
@@ -179,7 +183,8 @@ class PostgresStore:
         def grant(row: Row) -> Lease:
             return judge(row, new_owner(), ttl, process, None)
 
-        return await self._aside(lambda db: self._due.claim(db, wish, grant))
+        # A second claim would get others; what the first one got is found again by its owners.
+        return await self._aside(lambda db: self._due.claim(db, wish, grant), repeats=False)
 
     async def renew(self, held: Sequence[Lease], ttl: timedelta) -> list[Lease | Verdict]:
         loop = asyncio.get_running_loop()
@@ -304,6 +309,13 @@ class PostgresStore:
             wanted.needs_repair,
         )
         return [run_row(row) for row in found]
+
+    async def health(self) -> Health:
+        return await self._aside(lambda db: look_at(db, self._sql))
+
+    async def write_probe(self) -> None:
+        await self._rows("probe")
+        await self.leave("everstep doctor")
 
     async def close(self) -> None:
         self._threads.shutdown()

@@ -1,8 +1,8 @@
 """Hearing that somebody wrote: LISTEN on a connection of its own, and a slow look for what no one tells of.
 
 Only what makes a run due is told of with NOTIFY, whose commits wait for each other; a step only takes a
-number from a sequence. It is taken before the step can be seen, so it counts once more when every transaction
-of that moment has ended.
+number from a sequence. It is taken before the step can be seen, so it counts again whenever a transaction of
+that moment has ended.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Watch:
         self._running = queries["running_writers"]
         self._count = 0
         self._seen: int | None = None
-        self._until: int | None = None
-        """Transactions before this one may still have to end before what was counted can be seen."""
+        self._unended: set[str] = set()
+        """Transactions that may have to end before what was counted can be seen."""
         self._asked = threading.Event()
         self._is_closed = False
         self._thread: threading.Thread | None = None
@@ -99,10 +99,11 @@ class Watch:
 
     def _look(self, connection: Connection) -> None:
         written = int(rows(connection, self._written)[0][0])
-        oldest, next_one = rows(connection, self._running)[0]
-        if written != self._seen:
-            self._count += self._seen is not None
-            self._seen, self._until = written, int(next_one)
-        elif self._until is not None and oldest >= self._until:
-            self._count += 1
-            self._until = None
+        is_new = written != self._seen
+        if not is_new and not self._unended:
+            return
+        running = {xid for (xid,) in rows(connection, self._running)}
+        has_ended = not self._unended <= running
+        self._count += (is_new and self._seen is not None) or has_ended
+        self._unended = running if is_new else self._unended & running
+        self._seen = written
