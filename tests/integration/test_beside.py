@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
@@ -263,3 +265,36 @@ def test_a_queue_out_of_reach_costs_no_run(tmp_path: Path, caplog: pytest.LogCap
         host.start(shop.flow, run_id="A", channel={"log": ["created"]})
         assert "the queue cannot be told" in caplog.text
         assert host.work([shop.flow], until_idle=True).completed == 1
+
+
+FILE = """
+from everstep import Context, Flow, node
+
+@node
+def order(ctx: Context) -> None:
+    ctx.channel["state"] = "ordered"
+
+flow = Flow("orders", [order], durability="strong")
+"""
+
+
+def test_the_command_line_is_told_by_the_environment(
+    tmp_path: Path, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flows, store = tmp_path / "orders.py", f"sqlite:///{tmp_path}/runs.db"
+    flows.write_text(FILE)
+    monkeypatch.setenv("EVERSTEP_CHANNEL", redis_url)
+    monkeypatch.setenv("EVERSTEP_QUEUE", redis_url)
+
+    def everstep(command: str, *words: str) -> None:
+        line = [sys.executable, "-m", "everstep", command, str(flows), *words, "--store", store]
+        done = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stderr
+
+    everstep("run", "--run-id", "A")
+    everstep("run", "--start", "--run-id", "B")
+    assert open_queue(redis_url, SystemClock()).waiting() == ["B"]
+    everstep("worker", "--once")
+    with Host(store, channel=redis_url) as host:
+        assert host.channel("A") == host.channel("B") == {"state": "ordered"}
+    assert open_queue(redis_url, SystemClock()).waiting() == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Callable, Iterator, Sequence
@@ -104,7 +105,19 @@ def open_host(
         base_url=base_url,
         notifiers=wired.notifiers,
         schedulers=wired.schedulers,
+        channel=channel_url(),
+        queue=queue_url(),
     )
+
+
+def channel_url() -> str | None:
+    """Return where the environment says that channels are kept; none for the records."""
+    return os.environ.get("EVERSTEP_CHANNEL") or None
+
+
+def queue_url() -> str | None:
+    """Return where the environment says that runs are announced to workers."""
+    return os.environ.get("EVERSTEP_QUEUE") or None
 
 
 def read_key(file: str | None) -> str | None:

@@ -12,7 +12,15 @@ import click
 
 from everstep import AsyncHost, Flow
 from everstep.cli.loading import load_several
-from everstep.cli.options import host_options, is_new, read_key, store_option, url_of
+from everstep.cli.options import (
+    channel_url,
+    host_options,
+    is_new,
+    queue_url,
+    read_key,
+    store_option,
+    url_of,
+)
 from everstep.errors import BadRequest
 
 TOKEN_VARIABLE = "EVERSTEP_HTTP_TOKEN"
@@ -107,6 +115,8 @@ def serve(
             base_url=base_url,
             notifiers=wired.notifiers,
             schedulers=wired.schedulers,
+            channel=channel_url(),
+            queue=queue_url(),
         ) as async_host:
             app = service.create_app(async_host, loaded, token=token, max_body=max_body, base_url=base_url)
             worker = async_host.worker(loaded, grace=serving.GRACE) if work and loaded else None

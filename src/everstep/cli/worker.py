@@ -17,7 +17,16 @@ import click
 from everstep import AsyncHost, Flow
 from everstep.cli.listing import STATUS_COLOURS
 from everstep.cli.loading import load_several
-from everstep.cli.options import host_options, json_option, read_key, say_if_new, store_option, url_of
+from everstep.cli.options import (
+    channel_url,
+    host_options,
+    json_option,
+    queue_url,
+    read_key,
+    say_if_new,
+    store_option,
+    url_of,
+)
 from everstep.cli.plain import clock_time, count, duration, one_line
 from everstep.cli.run import stdout_kept_clean
 from everstep.cli.waiting import noun
@@ -77,6 +86,8 @@ def worker(
             base_url=base_url,
             notifiers=wired.notifiers,
             schedulers=wired.schedulers,
+            channel=channel_url(),
+            queue=queue_url(),
         )
         code = asyncio.run(_work(host, flows, teller, concurrency, _limits(limits), once=once))
     sys.stdout.flush()
