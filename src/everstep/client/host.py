@@ -477,7 +477,10 @@ def spool_folder(url: str, given: str | Path | None) -> Path:
 def _state_folder() -> Path:
     """Return where programs of this user keep what they need later."""
     named = os.environ.get("XDG_STATE_HOME")
-    state = Path(named) if named else Path(os.path.expanduser("~")) / ".local" / "state"
+    try:
+        state = Path(named) if named else Path.home() / ".local" / "state"
+    except RuntimeError:  # a container may run as somebody who has no home
+        return Path(".everstep") / "spool"
     return state / "everstep" / "spool"
 
 
