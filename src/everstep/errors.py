@@ -64,7 +64,7 @@ EverstepError
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class EverstepError(Exception):
@@ -92,6 +92,8 @@ class FlowError(EverstepError):
     code = "flow.invalid"
     exit_code = 2
     http_status = 422
+    draft: Any = None
+    """The flow that could not be built, to be held against `validate`."""
 
 
 class IrInvalid(FlowError):

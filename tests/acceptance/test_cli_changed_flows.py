@@ -111,6 +111,19 @@ def test_a_run_is_begun_by_one_version_and_finished_by_the_next(everstep: Everst
         assert everstep(*command).returncode == 0, command
 
 
+def test_a_migrated_run_goes_on_without_naming_the_new_file(everstep: Everstep) -> None:
+    assert everstep("migrate", "A17", "second.py").returncode == 0
+    fork = json.loads(everstep("fork", "A17", "--at", "1", "--json").stdout)["run_id"]
+    late = json.loads(everstep("fork", "A17", "--json").stdout)["run_id"]
+    for run in ("A17", late, fork, "A18"):
+        assert json.loads(everstep("explain", run, "--json").stdout)["compat"]["is_same"], run
+    old = everstep("resume", "A17", "first.py")
+    assert old.returncode == 2
+    assert "second.py" in old.stderr
+    assert "rename_node" not in old.stderr
+    assert everstep("resume", "A17").returncode == 3
+
+
 def test_explain_says_what_a_resume_would_do(everstep: Everstep) -> None:
     done = everstep("explain", "A17")
     assert done.returncode == 0

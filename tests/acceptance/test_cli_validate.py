@@ -46,7 +46,7 @@ one = Flow("one", [send], durability="strong")
 two = Flow("two", [send])
 """
 BROKEN = """
-from everstep import Flow, node
+from everstep import Flow, node, wait
 
 @node
 def a(x): ...
@@ -54,7 +54,12 @@ def a(x): ...
 @node
 def b(x): ...
 
-flow = Flow("broken", [a, b.with_name("a")], entry="b")
+@node(output="sent", effects="effectful")
+def send(c): ...
+
+told = wait.approval("ok", notify="mail")
+flow = Flow("broken", [a, b.with_name("a"), send, told], entry="b", durability="strong")
+notifiers = {"mail": print}
 """
 
 
@@ -86,7 +91,8 @@ def test_a_flow_with_errors_fails_and_every_flow_of_a_file_is_looked_at(everstep
 
 def test_a_file_whose_flow_cannot_be_built_is_told_everything(everstep: Everstep) -> None:
     done = failing(everstep("validate", "broken.py"), 1)
-    assert "broken: 2 errors" in done.stdout
+    assert "broken: 3 errors" in done.stdout
+    assert "DAG-CKPT-004" in done.stdout
     assert "flow.duplicate_name" in done.stdout
     assert "flow.unknown_entry" in done.stdout
 

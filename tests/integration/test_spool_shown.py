@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 
 from everstep import Flow, Host, migrate, node, wait
 from everstep.cli.main import cli
+from everstep.client.host import spool_folder
 from everstep.errors import EverstepError
 from tests.integration.test_store_failures import DOWN, Place
 
@@ -220,3 +221,35 @@ def test_verify_takes_stubs_and_shared_checkpoints_in(place: Place, monkeypatch:
         assert all(one.is_sound for one in found.values())
         assert found["B"].checkpoints == host.info("B").checkpoints
         assert found["C"].removed == removed
+
+
+def test_whoever_works_elsewhere_with_the_same_store_finds_what_waits(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("EVERSTEP_SPOOL")
+    here, elsewhere = place.folder / "here", place.folder / "elsewhere"
+    here.mkdir()
+    elsewhere.mkdir()
+    monkeypatch.chdir(here)
+    place.breaks = DOWN
+    with Host(place.opened, clock=place.clock) as host:
+        assert host.run(place.flow(), {"x": 1}, run_id="A").spooled == 2
+    monkeypatch.chdir(elsewhere)
+    assert json.loads(shell(place, "log", "A", "--json").output)["spooled"]
+    assert json.loads(shell(place, "verify", "--json").output)["runs"][0]["spooled"] == 2
+    drained = json.loads(shell(place, "drain", "--json").output)
+    assert [one["checkpoints"] for one in drained["runs"]] == [2]
+    assert drained["spool"] == str(place.folder / "runs.db.spool")
+    assert drained["spool"] in shell(place, "drain").output
+    assert not list(here.iterdir()) and not list(elsewhere.iterdir())
+
+
+def test_the_spool_of_a_server_is_in_the_users_own_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("EVERSTEP_SPOOL", raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    found = spool_folder("postgresql://db/runs", None)
+    monkeypatch.chdir(tmp_path)
+    assert found == spool_folder("postgresql://db/runs", None) != spool_folder("postgresql://db/other", None)
+    assert found.parent == tmp_path / "everstep" / "spool"

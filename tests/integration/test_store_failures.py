@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
-from everstep import Context, Durability, Flow, Host, node, wait
+from everstep import END, Context, Durability, Flow, Host, node, route, wait
 from everstep.errors import BadRequest, LeaseLost, StoreError, StoreUnavailable
 from everstep.model.leases import Lease
 from everstep.ports.store import Commit, Verdict
@@ -276,3 +278,31 @@ def test_a_commit_that_was_cut_off_in_the_spool_never_counted(place: Place) -> N
 def test_there_are_two_policies() -> None:
     with pytest.raises(BadRequest, match="best_effort"):
         Durability(on_store_failure="whatever")  # type: ignore[arg-type]
+
+
+def test_a_locked_file_holds_up_a_run_that_can_do_without_it_only_briefly(tmp_path: Path) -> None:
+    other = apsw.Connection(str(tmp_path / "runs.db"))
+
+    @node(output="a")
+    def locks(start: int) -> int:
+        other.execute("BEGIN IMMEDIATE")
+        return start
+
+    @node(output=("x", "more"))
+    def goes_round(a: int, x: int) -> tuple[int, bool]:
+        return x + 1, x < 40
+
+    @route(["goes_round", END])
+    def again(more: bool) -> str:
+        return "goes_round" if more else END
+
+    durability = Durability("strong", on_store_failure="best_effort")
+    flow = Flow("f", [locks, goes_round, again], entry="goes_round", durability=durability)
+    with Host(f"sqlite:///{tmp_path}/runs.db") as host:
+        began = time.monotonic()
+        result = host.run(flow, {"start": 1, "x": 1}, run_id="A")
+        took = time.monotonic() - began
+        assert result.spooled > 40
+        other.execute("ROLLBACK")
+        assert host.drain()[0].checkpoints == result.spooled
+    assert took < 8

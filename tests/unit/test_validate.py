@@ -115,6 +115,19 @@ def test_a_flow_that_cannot_be_built_still_hears_of_its_nodes() -> None:
     assert {"flow.unknown_target", "DAG-CKPT-001", "DAG-CKPT-003"} <= set(codes(found))
 
 
+def test_wrong_names_hide_no_types_that_do_not_fit() -> None:
+    @node(output="b")
+    def wants_text(a: str) -> str:
+        return a
+
+    with pytest.raises(FlowError) as raised:
+        Flow("f", [first, wants_text, send, gate("nowhere")], durability="strong")
+    problems = raised.value.details["problems"]
+    assert [p["code"] for p in problems] == ["flow.unknown_target", "flow.type_mismatch"]  # type: ignore[attr-defined]
+    whole = validate(raised.value.draft)
+    assert [d.code for d in whole.errors] == ["flow.unknown_target", "flow.type_mismatch", "DAG-CKPT-004"]
+
+
 def test_a_draft_without_problems_runs_and_one_with_problems_does_not() -> None:
     with Host("memory:") as host:
         assert host.run(Flow.draft("f", [first]), {"x": 1})["a"] == 1

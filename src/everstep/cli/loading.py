@@ -61,7 +61,9 @@ def load(text: str) -> tuple[Flow, Wired]:
     """Load the file or module and return the flow that is meant, and the services defined beside it."""
     spec = Spec.parse(text)
     module = load_module(spec)
-    return find_flow(module, spec), wired_in(module, spec)
+    flow = find_flow(module, spec)
+    flow.source = place_of(text)
+    return flow, wired_in(module, spec)
 
 
 def load_all(text: str) -> tuple[list[Flow], Wired]:
@@ -69,6 +71,9 @@ def load_all(text: str) -> tuple[list[Flow], Wired]:
     spec = Spec.parse(text)
     module = load_module(spec)
     flows = [find_flow(module, spec)] if spec.flow else outermost(module) or [find_flow(module, spec)]
+    names = {id(value): name for name, value in vars(module).items() if isinstance(value, Flow)}
+    for flow in flows:
+        flow.source = place_of(f"{spec.place}:{names[id(flow)]}")
     return flows, wired_in(module, spec)
 
 

@@ -16,7 +16,7 @@ from everstep import Flow, Host, RunInfo, RunResult, Status
 from everstep.cli.failures import say
 from everstep.cli.inputs import gather_channel, gather_inputs
 from everstep.cli.listing import info_json
-from everstep.cli.loading import UNWIRED, Wired, load, place_of
+from everstep.cli.loading import UNWIRED, Wired, load
 from everstep.cli.options import (
     command_line,
     find_run,
@@ -32,6 +32,7 @@ from everstep.cli.table import wide
 from everstep.cli.waiting import wait_json, wait_lines
 from everstep.client.views import Values as InnerValues
 from everstep.errors import BadRequest, EverstepError, RunNotFound
+from everstep.model.enums import Trigger
 from everstep.runtime.events import Listener
 
 EXIT_CODES = {Status.COMPLETED: 0, Status.HALTED: 3}
@@ -98,7 +99,6 @@ def run(
         raise BadRequest("--start returns at once, and --wait stays.", fix="Give one of them.")
     with stdout_kept_clean(as_json):
         definition, wired = load(flow)
-        definition.source = place_of(flow)
         inputs = gather_inputs(definition, pairs, inputs_file)
         if inputs is not None or run_id is None:
             definition.check_inputs(inputs or {})
@@ -149,8 +149,9 @@ def resume(
     """Continue a run that stopped, or reopen one that failed at the node that failed.
 
     Finished steps are not run again. A run that has completed is shown as it is. The file may be left out
-    for a run that `everstep run` began: the store remembers where its flow was. What a halted run waits for
-    and was answered is taken in; what was not goes on waiting.
+    for a run that `everstep run` began: the store remembers where its flow was, and where the version was
+    that it went over to. What a halted run waits for and was answered is taken in; what was not goes on
+    waiting.
 
     \b
     Examples:
@@ -236,20 +237,32 @@ def accept(
 
 
 def remembered_place(host: Host, run_id: str) -> str | None:
-    """Return where a run's flow was when it began, if it is known."""
-    [first] = host.checkpoints(run_id, last=1)
-    place = (first.metadata or {}).get("source")
+    """Return where the version of its flow that a run goes by was when it was taken up, if it is known."""
+    info, last = host.info(run_id), None
+    while True:
+        at = info.adopted_at
+        if at is not None and last is not None and at > last:  # after the fork that is asked about
+            before = (c for c in host.checkpoints(info.run_id, last=last) if c.trigger is Trigger.MIGRATION)
+            at = max((c.sequence for c in before if c.run_id == info.run_id), default=None)
+        if at is not None or info.parent_run_id is None:
+            break
+        last = info.forked_at
+        info = host.info(info.parent_run_id)
+    found = host.checkpoints(info.run_id, first=at or 1, last=at or 1)
+    place = (found[0].metadata or {}).get("source") if found else None
     return place if isinstance(place, str) else None
 
 
 def place_for(host: Host, run_id: str, command: Sequence[str], store: str | None) -> str:
-    """Return where a run's flow was when it began, or say how to name it in this command."""
+    """Return where a run's flow was when it was taken up, or say how to name it in this command."""
     place = remembered_place(host, run_id)
     if place is not None:
         return place
-    name = host.info(run_id).flow
+    info = host.info(run_id)
+    name = info.flow
     raise BadRequest(
-        f"the store does not know where flow {name!r} of run {run_id!r} is defined.",
+        f"the store does not know where version {info.flow_version} of flow {name!r}, by which run "
+        f"{run_id!r} goes, is defined.",
         fix=f"Write: {command_line(*command, f'FILE.py:{name}', store=store)}",
     )
 

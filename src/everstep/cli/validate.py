@@ -11,7 +11,7 @@ from everstep import Diagnostic, Diagnostics, Host, validate
 from everstep.cli.loading import UNWIRED, Wired, load_all
 from everstep.cli.options import json_option, store_option, url_of
 from everstep.cli.plain import count, one_line, write_json
-from everstep.errors import FlowError
+from everstep.errors import FlowError, UnknownNotifier, UnknownScheduler
 from everstep.graph.diagnostics import Severity
 
 COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "blue"}
@@ -52,7 +52,14 @@ def _examine(text: str, store: str | None) -> Iterator[Diagnostics]:
     except FlowError as error:
         if "problems" not in error.details:
             raise
-        yield Diagnostics.of(error, str(error.details.get("flow", text)))
+        if error.draft is None:
+            yield Diagnostics.of(error, str(error.details.get("flow", text)))
+            return
+        with host_for(store) as host:
+            found = validate(error.draft, host)
+        # The file was not read to its end, so nobody knows who it wires.
+        known = (d for d in found if d.code not in (UnknownNotifier.code, UnknownScheduler.code))
+        yield Diagnostics(found.flow, known)
         return
     with host_for(store, wired) as host:
         for flow in flows:

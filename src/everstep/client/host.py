@@ -132,6 +132,11 @@ class AsyncHost(HostWaits):
         return self._services.clock
 
     @property
+    def spool(self) -> Path:
+        """The folder where checkpoints wait while its store is out of reach."""
+        return self._services.spool.folder
+
+    @property
     def durability(self) -> HostDurability:
         """The services that waiting rests on, as far as this host has them."""
         return Bundle(self._services)
@@ -458,9 +463,25 @@ class AsyncHost(HostWaits):
 
 
 def spool_folder(url: str, given: str | Path | None) -> Path:
-    """Return where commits wait on this machine: a folder of its own for each store."""
-    root = given or os.environ.get("EVERSTEP_SPOOL") or Path(".everstep") / "spool"
-    return Path(root) / hashlib.sha256(place_of(url).encode()).hexdigest()[:16]
+    """Return where commits wait on this machine: a folder of its own for each store.
+
+    It does not depend on where a program is started, so that whoever finds the store finds what waits for it.
+    """
+    place = place_of(url)
+    root = given or os.environ.get("EVERSTEP_SPOOL")
+    if not root and place.startswith("sqlite:///"):
+        return Path(place.removeprefix("sqlite:///") + ".spool")
+    return Path(root or _state_folder()).absolute() / hashlib.sha256(place.encode()).hexdigest()[:16]
+
+
+def _state_folder() -> Path:
+    """Return where programs of this user keep what they need later."""
+    named = os.environ.get("XDG_STATE_HOME")
+    try:
+        state = Path(named) if named else Path.home() / ".local" / "state"
+    except RuntimeError:  # a container may run as somebody who has no home
+        return Path(".everstep") / "spool"
+    return state / "everstep" / "spool"
 
 
 def _make_own_folder() -> None:

@@ -187,6 +187,11 @@ class Host:
         return self._host.durability
 
     @property
+    def spool(self) -> Path:
+        """The folder where checkpoints wait while its store is out of reach."""
+        return self._host.spool
+
+    @property
     def offers(self) -> Offers:
         """What this host has for the flows that run on it, as `validate` asks for it."""
         return self._host.offers

@@ -293,6 +293,8 @@ class RunInfo:
         """The run it was forked from."""
         self.forked_at: int | None = row.forked_at
         """The parent's checkpoint that it goes on from."""
+        self.adopted_at: int | None = row.adopted_at
+        """The checkpoint with which it went over to the version of its flow that it goes by."""
         self.trimmed_before = row.trimmed_before
         """Checkpoints of its own before this one were removed; 0 if none were."""
         self.is_driven = is_driven

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, Self
 
-from everstep.errors import BadRequest, InputError
+from everstep.errors import BadRequest, FlowError, InputError
 from everstep.graph.diagnostics import Diagnostic, Diagnostics
 from everstep.graph.hints import UNKNOWN, fits, spell
 from everstep.graph.ir.read import read
@@ -19,7 +19,7 @@ from everstep.graph.migrations import Migration, checked_rules
 from everstep.graph.node import Gate, Node
 from everstep.graph.plan import Limits, Plan, deep_nodes
 from everstep.graph.profiles import Entry, Profile, Registry
-from everstep.graph.structure import did_you_mean, loop_problem, plan_problems, wiring_problems
+from everstep.graph.structure import did_you_mean, loop_problem, node_problems, plan_problems, wiring_problems
 from everstep.graph.subflow import Subflow
 from everstep.graph.wiring import Layout, Wired, flatten
 from everstep.model.durability import Durability
@@ -91,8 +91,6 @@ class Flow:
         self._check_numbers()
         self.problems = Diagnostics(name, self._compile())
         """What is wrong with it; none unless it is a draft."""
-        if self._raises:
-            self.problems.raise_for_errors()
         self._complete_inputs: dict[frozenset[str], bool] = {}
         self.read_from: ReadFrom | None = None
         """The IR that it was read from."""
@@ -100,6 +98,18 @@ class Flow:
         """The flow that it is but for what a flow around it says of its nodes."""
         self.source: str | None = None
         """Where to find this flow again, as `FILE.py:FLOW`; kept with its runs if it is set."""
+        if self._raises and self.problems.errors:
+            self._refuse()
+
+    def _refuse(self) -> None:
+        """Raise what is wrong; the error has the flow as a draft, to hear what else is wrong with it."""
+        draft = copy.copy(self)
+        draft.__class__ = _Draft
+        try:
+            self.problems.raise_for_errors()
+        except FlowError as error:
+            error.draft = draft
+            raise
 
     @staticmethod
     def draft(name: str, nodes: Iterable[Node | Wired] | Wired = (), **options: Any) -> Flow:
@@ -107,9 +117,9 @@ class Flow:
         return _Draft(name, nodes, **options)
 
     def _compile(self) -> list[Diagnostic]:
-        problems = list(wiring_problems(self))
+        problems, among = list(wiring_problems(self)), list(node_problems(self.nodes))
         if problems:
-            return problems
+            return problems + among
         limits = Limits(self.max_steps, self.max_visits, self.max_concurrency)
         tasks = [t.name for t in self.tasks]
         channel = self.channel or ()
@@ -118,8 +128,8 @@ class Flow:
                 self.nodes, self.entry, edges=self.edges, tasks=tasks, channel=channel, limits=limits
             )
         except UncutLoop as loop:
-            return [loop_problem([self.nodes[i] for i in loop.members])]
-        return list(plan_problems(self.plan))
+            return [loop_problem([self.nodes[i] for i in loop.members]), *among]
+        return [*plan_problems(self.plan), *among]
 
     def _told(self, profiles: Mapping[str, Entry]) -> Flow:
         """Return the flow with what a flow around it says of its nodes; its problems are told there."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from everstep.graph.diagnostics import Diagnostic, Severity
@@ -29,10 +29,15 @@ def plan_problems(plan: Plan) -> Iterator[Diagnostic]:
         message = f"More than {DEEPEST} flows are inside each other."
         yield _error("flow.too_deep", "", message, "Put nodes of the innermost side by side.")
     yield from _writer_problems(plan)
-    yield from _type_problems(plan)
     yield from _durability_problems(plan)
     yield from _nesting_problems(plan)
-    yield from _atomic_problems(plan)
+
+
+def node_problems(nodes: Collection[object]) -> Iterator[Diagnostic]:
+    """Yield what is wrong with nodes and between two of them, however they are wired."""
+    known = [n for n in nodes if isinstance(n, Node)]
+    yield from _type_problems(known)
+    yield from _atomic_problems(known)
 
 
 def did_you_mean(name: str, known: Collection[str]) -> str:
@@ -278,13 +283,16 @@ def _is_multi(gate: Node) -> bool:
     return isinstance(gate, Gate) and gate.multi
 
 
-def _type_problems(plan: Plan) -> Iterator[Diagnostic]:
-    for i, reader in enumerate(plan.nodes):
+def _type_problems(nodes: Sequence[Node]) -> Iterator[Diagnostic]:
+    writers: dict[str, list[Node]] = {}
+    for n in nodes:
+        for output in dict.fromkeys(n.outputs):
+            writers.setdefault(output, []).append(n)
+    for reader in nodes:
         for p in reader.params:
-            for w in plan.writers.get(p.source, ()) if p.hint is not UNKNOWN else ():
-                writer = plan.nodes[w]
+            for writer in writers.get(p.source, ()) if p.hint is not UNKNOWN else ():
                 given = _given(writer, p.source)
-                if w != i and not accepts(p.hint, given):
+                if writer is not reader and not accepts(p.hint, given):
                     message = (
                         f"{writer.name!r} returns {spell(given)} as {p.source!r}, "
                         f"but {reader.name!r} wants {spell(p.hint)}."
@@ -305,11 +313,11 @@ def _given(writer: Node, output: str) -> Any:
     return hint if len(writer.outputs) == 1 else part_of(hint, writer.outputs.index(output), writer.outputs)
 
 
-def _atomic_problems(plan: Plan) -> Iterator[Diagnostic]:
-    for i, child in plan.children.items():
-        for path, node in deep_nodes(child.plan) if child.is_atomic else ():
+def _atomic_problems(nodes: Sequence[Node]) -> Iterator[Diagnostic]:
+    for n in nodes:
+        for path, node in deep_nodes(n.inner) if n.is_atomic and isinstance(n.inner, Plan) else ():
             if node.halts:
-                name = plan.paths[i]
+                name = n.name
                 message = f"{path!r} may halt, but flow {name!r} is atomic: one step has no place to wait."
                 fix = "Use durability='nested', or move the node out of the atomic flow."
                 yield _error("flow.wait_in_atomic", f"{name}/{path}", message, fix)

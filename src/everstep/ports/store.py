@@ -71,6 +71,8 @@ class Commit(msgspec.Struct, frozen=True):
     """Waits whose run goes on with this put, or no longer wants an answer."""
     adopts: Adoption | None = None
     """The run goes on with another version of its flow."""
+    hurries: bool = False
+    """True if it can be kept elsewhere, so that a store that is busy should rather say so soon."""
 
 
 class Verdict(StrEnum):

@@ -369,6 +369,7 @@ class Journal:
             record.created_at if is_final else None,
             tuple(self.waits) if self.waits else (),
             tuple(self._state.gone) if self._state.gone else (),
+            hurries=self.outbox is not None and admission is None,
         )
         return commit, digest
 

@@ -83,6 +83,8 @@ async def judge_run(runs: Runs, row: RunRow, flow: Flow, *, casts: bool = False)
     folded = await runs.rehydrate(row, await runs.plan(row))
     judge = runs.judges.of(row, flow, folded.state.plan)
     compat = judge(folded.state)
+    if compat.verdict is not Compatibility.CONTINUES:
+        return await _or_left(runs, row, flow, compat)
     if casts and compat.verdict is Compatibility.CONTINUES and judge.names.casts:
         streams = _streams(folded.state, judge.names)
         folded.space.rename(judge.names.value)
@@ -91,6 +93,26 @@ async def judge_run(runs: Runs, row: RunRow, flow: Flow, *, casts: bool = False)
         except FlowChanged as error:
             return _unfit(compat, error)
     return compat
+
+
+async def _or_left(runs: Runs, row: RunRow, flow: Flow, compat: Compat) -> Compat:
+    """Return the verdict, which for the version that a run went over from is not about rules."""
+    home = await runs.lineage.home(row, row.checkpoints)
+    if home.adopted_at is None or home.adopted_at < home.trimmed_before:
+        return compat
+    _, opened = await runs.lineage.read(home, home.adopted_at)
+    said = opened.record.metadata or {}
+    if said.get("from", {}).get("flow_hash") != flow.plan.hash:
+        return compat
+    source = f", in {said['source']}" if "source" in said else ""
+    return msgspec.structs.replace(
+        compat,
+        reason=(
+            f"at checkpoint {home.adopted_at} it went over to version {row.flow_version!r}, "
+            f"from the one that this is (version {flow.version!r})."
+        ),
+        fix=f"Use version {row.flow_version!r} of the flow{source}.",
+    )
 
 
 def _unfit(compat: Compat, error: FlowChanged) -> Compat:
@@ -160,6 +182,7 @@ async def migrated(
         "from": {"flow_version": row.flow_version, "flow_hash": row.flow_hash},
         "migrations": [*compat.migrations, *cast],
         "starts": list(compat.starts),
+        **({"source": flow.source} if flow.source is not None else {}),
     }
     await journal.migrate(row.status, folded.error, metadata)
     return journal, state, folded.space

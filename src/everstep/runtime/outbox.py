@@ -18,12 +18,16 @@ from everstep.model.enums import Status, Trigger
 from everstep.model.records import FORK, CheckpointRecord, StepRecord
 from everstep.ports.store import Admission, Commit, RunRow, Verdict
 from everstep.runtime.lineage import Lineage
-from everstep.runtime.patience import patiently
+from everstep.runtime.patience import HURRY, patiently
 from everstep.runtime.services import Services
 
 log = logging.getLogger("everstep")
 BATCH = 64
 """How many commits are read and put at once."""
+
+
+REST = 9
+"""How many times as long as the store took to say that it cannot it is left alone."""
 
 
 class Outbox:
@@ -36,20 +40,24 @@ class Outbox:
         self.kept = len(kept)
         """How many commits wait on this machine."""
         self._newest = kept[-1].sequence if kept else 0
+        self._rests_until = 0.0
+        """The store is not asked before: it took long to say that it cannot."""
 
     async def deliver(self, commit: Commit, attempt: Callable[[], Awaitable[Verdict]]) -> Verdict:
         """Bring a commit to the store, after those that wait; if that fails, let it wait too."""
         if self.kept and commit.admission is not None:
             await drain(self._services, self._run_id)  # a run that begins has nothing here
             self.kept = 0
-        elif self.kept and not await self.drain():
+        elif self.kept and not await self._drain_if_rested():
             return await self._keep(commit)
+        asked = self._services.clock.monotonic()
         try:
-            return await patiently(self._services.clock, attempt)
+            return await patiently(self._services.clock, attempt, within=HURRY)
         except StoreError as error:
             if commit.admission is not None:
                 raise
             log.warning("run %r goes on, its checkpoints are kept here for now: %s", self._run_id, error)
+            self._rest(asked)
             return await self._keep(commit)
 
     async def _keep(self, commit: Commit) -> Verdict:
@@ -60,6 +68,20 @@ class Outbox:
         spool.add(commit)
         self.kept, self._newest = self.kept + 1, commit.sequence
         return Verdict.ACCEPTED
+
+    async def _drain_if_rested(self) -> bool:
+        asked = self._services.clock.monotonic()
+        if asked < self._rests_until:
+            return False
+        is_drained = await self.drain()
+        if not is_drained:
+            self._rest(asked)
+        return is_drained
+
+    def _rest(self, asked: float) -> None:
+        """Leave a store that is slow to say no alone for a while: the run is not to be slowed down by it."""
+        now = self._services.clock.monotonic()
+        self._rests_until = now + REST * (now - asked)
 
     async def drain(self) -> bool:
         """Bring what waits to the store; false while it cannot take it."""
@@ -112,7 +134,9 @@ async def drain(services: Services, run_id: str, *, is_patient: bool = True) -> 
     fork: str | None = None
     while fork is None and (batch := list(islice(waiting, BATCH))):
         # Whoever asks the run to stop is answered by the next put; this is work that was done before.
-        commits = [msgspec.structs.replace(commit, ignores_signal=True) for commit in batch]
+        commits = [
+            msgspec.structs.replace(commit, ignores_signal=True, hurries=not is_patient) for commit in batch
+        ]
         put = partial(services.store.put, commits)
         verdicts = await (patiently(services.clock, put) if is_patient else put())
         if any(verdict is not Verdict.ACCEPTED for verdict in verdicts):

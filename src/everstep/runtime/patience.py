@@ -12,6 +12,7 @@ from everstep.ports.system import Clock
 
 T = TypeVar("T")
 PAUSES = tuple(timedelta(seconds=s) for s in (0.05, 0.2, 1.0))
+HURRY = sum(PAUSES, timedelta())
 OUTAGE = (*PAUSES, *(timedelta(seconds=2) for _ in range(14)))
 """Half a minute, in which a server restarts or another takes its place, and nobody can take our runs over."""
 
@@ -22,12 +23,21 @@ def outage(store: CheckpointStore) -> tuple[timedelta, ...]:
 
 
 async def patiently(
-    clock: Clock, ask: Callable[[], Awaitable[T]], pauses: tuple[timedelta, ...] = PAUSES
+    clock: Clock,
+    ask: Callable[[], Awaitable[T]],
+    pauses: tuple[timedelta, ...] = PAUSES,
+    within: timedelta | None = None,
 ) -> T:
-    """Return what `ask` gives, asking a few times more while the store is unavailable."""
+    """Return what `ask` gives, asking a few times more while the store is unavailable.
+
+    A store may take long to say so; `within` is how long after the first time it is asked again at all.
+    """
+    begun = clock.now()
     for pause in pauses:
         try:
             return await ask()
         except StoreUnavailable:
+            if within is not None and clock.now() - begun > within:
+                raise
             await clock.sleep_until(clock.now() + pause)
     return await ask()

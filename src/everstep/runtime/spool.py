@@ -38,7 +38,7 @@ class Spool:
     """A folder with one file per run; what is in it is fsynced before anything counts as recorded."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self.folder = folder
         self._ends: dict[str, int] = {}
         """How long the files were when this process last wrote to them."""
 
@@ -46,7 +46,7 @@ class Spool:
         """Keep a commit behind those of its run that are there already. Raises `StoreError` if it cannot."""
         path = self.path(commit.run_id)
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(parents=True, exist_ok=True)
             with self._locked(), path.open("ab") as file:
                 is_new = file.tell() == 0
                 if file.tell() != self._ends.get(commit.run_id, 0):
@@ -88,7 +88,7 @@ class Spool:
 
     def runs(self) -> list[str]:
         """Return the runs that have commits here."""
-        return sorted(file.name.removesuffix(SUFFIX) for file in self._folder.glob(f"*{SUFFIX}"))
+        return sorted(file.name.removesuffix(SUFFIX) for file in self.folder.glob(f"*{SUFFIX}"))
 
     def drop(self, run_id: str, checkpoint_ids: Collection[str]) -> None:
         """Forget commits of a run: they are in the store. Those that were added meanwhile stay."""
@@ -110,16 +110,16 @@ class Spool:
 
     def path(self, run_id: str) -> Path:
         """Return the file with the commits of a run."""
-        return self._folder / f"{run_id}{SUFFIX}"
+        return self.folder / f"{run_id}{SUFFIX}"
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        with (self._folder / ".lock").open("wb") as lock:
+        with (self.folder / ".lock").open("wb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
     def _sync_folder(self) -> None:
-        handle = os.open(self._folder, os.O_RDONLY)
+        handle = os.open(self.folder, os.O_RDONLY)
         try:
             os.fsync(handle)
         finally:

@@ -19,6 +19,8 @@ APPLICATION_ID = 0x65766572
 PAGE_SIZE = 8192
 """Two or three 1 KiB records to a 4 KiB page leave a third of it empty."""
 BUSY_MS = 10_000
+HURRY_MS = 1_000
+"""How long others are waited for; and by whoever can do without."""
 
 
 def read_queries() -> dict[str, str]:
@@ -154,6 +156,19 @@ def explain(error: apsw.Error, path: Path) -> EverstepError:
     if isinstance(error, apsw.CantOpenError):
         return StoreError(f"cannot open {path}.", fix="Check the path and the folder's permissions.")
     return StoreError(f"SQLite failed on {path}: {type(error).__name__}: {error}.", fix="Check the disk.")
+
+
+@contextmanager
+def patience(connection: apsw.Connection, *, hurries: bool) -> Iterator[None]:
+    """Wait for others as long as is usual, or only briefly."""
+    if not hurries:
+        yield
+        return
+    connection.set_busy_timeout(HURRY_MS)
+    try:
+        yield
+    finally:
+        connection.set_busy_timeout(BUSY_MS)
 
 
 def rows(connection: apsw.Connection, sql: str, bindings: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:

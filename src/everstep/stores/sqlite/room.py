@@ -14,6 +14,8 @@ from pathlib import Path
 
 import apsw
 
+from everstep.stores.sqlite.database import page_size
+
 FIRST = 1 << 20
 CHUNK = 4 << 20
 MOST = 64 << 20
@@ -28,10 +30,10 @@ _FRAME_HEADER = 24
 class LogRoom:
     """Watches how far the log has come and writes zeros ahead of it, under SQLite's own write lock."""
 
-    def __init__(self, connection: apsw.Connection, path: Path, page_size: int) -> None:
+    def __init__(self, connection: apsw.Connection, path: Path) -> None:
         self._connection = connection
         self._path = path.with_name(path.name + "-wal")
-        self._frame = page_size + _FRAME_HEADER
+        self._frame = page_size(connection) + _FRAME_HEADER
         self._file: int | None = None
         self._length = 0
         self._pages = 0

@@ -36,7 +36,7 @@ from everstep.ports.system import Clock
 from everstep.stores.columns import process_text, to_int
 from everstep.stores.sqlite.claims import DueRuns
 from everstep.stores.sqlite.columns import SPAN, admission_values, run_row
-from everstep.stores.sqlite.database import explain, open_database, page_size, plainly, read_queries, rows
+from everstep.stores.sqlite.database import explain, open_database, patience, plainly, read_queries, rows
 from everstep.stores.sqlite.health import look_at, write_and_remove
 from everstep.stores.sqlite.listing import list_runs
 from everstep.stores.sqlite.records import RecordTable
@@ -75,7 +75,7 @@ class SqliteStore:
         self._db = open_database(path, synchronous=synchronous, create=create, vfs=vfs)
         self._db.create_scalar_function("digest_of", digest_of, 1)  # type: ignore[arg-type]  # called with blobs only
         syncs_each_commit = synchronous in ("FULL", "EXTRA") and vfs is None
-        self._room = LogRoom(self._db, path, page_size(self._db)) if syncs_each_commit else None
+        self._room = LogRoom(self._db, path) if syncs_each_commit else None
         self._waits = WaitTable(self._db, self._sql)
         self._due = DueRuns(self._db, self._sql)
         self._records = RecordTable(self._db, self._sql, path)
@@ -92,20 +92,23 @@ class SqliteStore:
         return self.put_blocking(commits)
 
     def put_blocking(self, commits: Sequence[Commit]) -> list[Verdict]:
-        with self._lock:
-            try:
-                if len(commits) == 1 and _is_plain(commits[0]):
-                    verdicts = [self._put_one(commits[0])]
-                else:
-                    verdicts = self._in_transaction(lambda: [self._put_one(commit) for commit in commits])
-                if self._room is not None and self._room.is_short():
-                    self._room.extend()
-                return verdicts
-            except BaseException as error:
-                self._forget_everything()
-                if isinstance(error, apsw.Error):
-                    raise explain(error, self.path) from error
-                raise
+        with self._lock, patience(self._db, hurries=all(commit.hurries for commit in commits)):
+            return self._put(commits)
+
+    def _put(self, commits: Sequence[Commit]) -> list[Verdict]:
+        try:
+            if len(commits) == 1 and _is_plain(commits[0]):
+                verdicts = [self._put_one(commits[0])]
+            else:
+                verdicts = self._in_transaction(lambda: [self._put_one(commit) for commit in commits])
+            if self._room is not None and self._room.is_short():
+                self._room.extend()
+            return verdicts
+        except BaseException as error:
+            self._forget_everything()
+            if isinstance(error, apsw.Error):
+                raise explain(error, self.path) from error
+            raise
 
     def _in_transaction(self, work: Callable[[], T]) -> T:
         db = self._db
