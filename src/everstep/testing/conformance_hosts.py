@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
-from everstep import Context, Durability, Flow, Host, Status, ifelse, node, wait
+from everstep import Context, Durability, Flow, Host, Status, ifelse, node
 from everstep.codec.records import check_digest
 from everstep.errors import TokenInvalid, TokenUsed, WaitSettled
+from everstep.graph.waits import approval, question, timer
+from everstep.model.outputs import ApprovalOutput, TimerOutput
 from everstep.ports.durability import Handle, ScheduleState, ScheduleStatus
 from everstep.testing.conformance_client import Client, StoreKit, Suite
 
@@ -34,7 +36,7 @@ def again(count: int) -> bool:
 
 
 @node(output="end")
-def finish(nap: wait.TimerOutput, ok: wait.ApprovalOutput, ctx: Context) -> list[Any]:
+def finish(nap: TimerOutput, ok: ApprovalOutput, ctx: Context) -> list[Any]:
     return [ok.approver, ctx.channel.get("seen"), ctx.channel.get("sum")]
 
 
@@ -43,8 +45,8 @@ FLOW = Flow(
     [
         add,
         again,
-        wait.timer("nap", duration="2h", payload="count"),
-        wait.approval("ok", context="nap", timeout="3d"),
+        timer("nap", duration="2h", payload="count"),
+        approval("ok", context="nap", timeout="3d"),
         finish,
     ],
     entry="add",
@@ -75,7 +77,7 @@ def compare(kept: dict[str, Any], ok: bool) -> bool:
     return repr(kept) == repr(UGLY) and ok
 
 
-UGLY_FLOW = Flow("ugly", [keep, wait.question("ok"), compare], durability=STRONG)
+UGLY_FLOW = Flow("ugly", [keep, question("ok"), compare], durability=STRONG)
 
 
 class Alarms:
@@ -172,7 +174,7 @@ class Hosts(Suite):
 
     def test_a_scheduler_of_ones_own_is_told_and_fires(self, hosts: Callable[..., Host]) -> None:
         alarms = Alarms()
-        flow = Flow("alarm", [wait.timer("nap", duration="1h", scheduler="mine")], durability=STRONG)
+        flow = Flow("alarm", [timer("nap", duration="1h", scheduler="mine")], durability=STRONG)
         hosts(schedulers={"mine": alarms}).run(flow, run_id="run")
         [wait_id] = alarms.times
         host = hosts(schedulers={"mine": alarms})
