@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import subprocess
 import sys
 import threading
 from collections import Counter
@@ -25,7 +26,8 @@ from everstep.errors import (
 )
 from everstep.registry import open_store
 from everstep.runtime.system import SystemClock
-from everstep.stores.redis.link import script
+from everstep.stores.redis.address import read_address
+from everstep.stores.redis.link import Links, script
 from tests.servers.proxy import Proxy, once, proxy_to
 from tests.servers.running import free_port, private
 from tests.servers.valkey import ValkeyServer
@@ -125,6 +127,35 @@ def test_a_wrong_url_is_refused_before_anything_is_asked(url: str, says: str) ->
     error = refusal(url)
     assert isinstance(error, BadRequest)
     assert says in error.message
+
+
+def test_nothing_that_is_shown_of_an_address_tells_its_password() -> None:
+    address = read_address(f"rediss://me:{SECRET}@host:6380/2?prefix=shop&timeout=3")
+    assert SECRET not in f"{address} {address!r} {address.url} {address.shown} {Links(address)!r}"
+    assert address.url == "rediss://me@host:6380/2?prefix=shop"
+    assert (address.password, address.is_tls, address.keys) == (SECRET, True, "{shop}:")
+
+
+def test_a_forked_child_talks_and_listens_on_connections_of_its_own(redis_url: str) -> None:
+    program = """
+import asyncio, os, sys, threading
+from everstep.registry import open_store
+from everstep.runtime.system import SystemClock
+store = open_store(sys.argv[1], SystemClock()).store
+store.changes()
+pid = os.fork()
+for _ in range(50):
+    store._call("probe")
+    store.changes()
+    assert store._call("run", "nobody")[1] == []
+if pid == 0:
+    os._exit(0)
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, redis_url], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_server_that_is_not_there_is_out_of_reach() -> None:

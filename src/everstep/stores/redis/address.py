@@ -32,6 +32,9 @@ class Address(NamedTuple):
     timeout: float
     tls_files: Mapping[str, str]
 
+    def __repr__(self) -> str:
+        return f"<{self.url}>"
+
     @property
     def shown(self) -> str:
         """The server as messages name it; a password is never among it."""

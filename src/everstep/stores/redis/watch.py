@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 
 import redis
@@ -29,10 +30,14 @@ class Watch:
         self._tried_at: float | None = None
         self._is_closed = False
         self._count = 0
+        self._pid = os.getpid()
 
     def count(self) -> int:
         """Return a number that is soon another one once somebody wrote. It neither waits nor fails."""
         with self._lock:
+            if self._pid != os.getpid():
+                # A forked child must not listen on its parent's connection.
+                self._pid, self._wire, self._tried_at, self._is_joining = os.getpid(), None, None, False
             if self._wire is not None:
                 self._hear(self._wire)
             elif self._tried_at is None:
