@@ -19,6 +19,9 @@ _REDIS = ("redis", "rediss", "valkey", "valkeys")
 _SYNCHRONOUS = ("off", "normal", "full", "extra")
 
 
+Closes = CheckpointStore | None
+
+
 class Opened(NamedTuple):
     """What a URL stands for. A host also takes one of these, with a store of your own in it."""
 
@@ -46,6 +49,36 @@ def open_store(url: str, clock: Clock, *, create: bool = True) -> Opened:
         f"{without_secrets(url)!r} is not a store.",
         fix="Use sqlite:///runs.db, postgresql://user@host/database, redis://host/0, memory: or none:",
     )
+
+
+def with_blobs(opened: Opened, url: str, clock: Clock, *, create: bool = True) -> tuple[Opened, Closes]:
+    """Return the same store with artifacts in another place, and what to close with it.
+
+    The place is a folder, `file:///var/lib/artifacts`, or any store: its artifacts are used.
+    """
+    from everstep.stores.apart import ArtifactsApart
+    from everstep.stores.artifacts import ArtifactFolder
+
+    scheme, home = url.partition(":")[0], None
+    apart: CheckpointBlobStore | None
+    if scheme == "file":
+        apart = ArtifactFolder(_path_of(url, "file:///var/lib/artifacts"))
+    elif scheme == "sqlite":
+        path = _path_of(url, "sqlite:///runs.db")
+        apart = ArtifactFolder(path.with_name(path.name + ".artifacts"))
+    else:
+        home, apart, _ = open_store(url, clock, create=create)
+    if apart is None:
+        raise BadRequest(f"{url!r} keeps no artifacts.", fix="Use file:///folder, or another store.")
+    return opened._replace(blobs=ArtifactsApart(apart, opened.blobs)), home
+
+
+def _path_of(url: str, example: str) -> Path:
+    parts = urlsplit(url)
+    path = Path(unquote(parts.path.removeprefix("/") if parts.scheme == "sqlite" else parts.path))
+    if parts.netloc or not path.name or parts.fragment:
+        raise BadRequest(f"{url!r} names no place.", fix=f"Write {example}")
+    return path
 
 
 def without_secrets(url: str) -> str:

@@ -36,7 +36,17 @@ from everstep.model.records import CheckpointRecord
 from everstep.ports.durability import HostDurability, Notifier, ResumeScheduler
 from everstep.ports.store import Counts, RunFilter, RunRow
 from everstep.ports.system import Clock, Ids
-from everstep.registry import DEFAULT_URL, NO_STORE, Opened, open_channels, open_queue, open_store, place_of
+from everstep.registry import (
+    DEFAULT_URL,
+    NO_STORE,
+    Closes,
+    Opened,
+    open_channels,
+    open_queue,
+    open_store,
+    place_of,
+    with_blobs,
+)
 from everstep.runtime.ahead import ahead, read_waiting
 from everstep.runtime.answers import Answers
 from everstep.runtime.bisect import bisect
@@ -87,12 +97,17 @@ class AsyncHost(HostWaits):
         rules: Iterable[Rule] = (),
         channel: str | None = None,
         queue: str | None = None,
+        blobs: str | None = None,
     ) -> None:
         clock = clock or SystemClock()
         if url is None and create:
             _make_own_folder()
         opened = url if isinstance(url, Opened) else open_store(url or DEFAULT_URL, clock, create=create)
         self.url = opened.url
+        blobs = os.environ.get("EVERSTEP_BLOBS") or None if blobs is None else blobs
+        self._home: Closes = None
+        if blobs is not None:
+            opened, self._home = with_blobs(opened, blobs, clock, create=create)
         self._services = Services(
             store=opened.store,
             blobs=opened.blobs,
@@ -121,6 +136,7 @@ class AsyncHost(HostWaits):
         """Return this host for another event loop: the same store, leases and types, commits of its own."""
         twin = object.__new__(type(self))
         twin.url = self.url
+        twin._home = None
         twin._services = self._services.twin()
         twin._runs = Runs(twin._services, self._runs.keeper)
         twin._answers = Answers(twin._services, self._runs.keeper)
@@ -452,6 +468,8 @@ class AsyncHost(HostWaits):
         self._runs.close()
         self._services.close()
         await self._services.store.close()
+        if self._home is not None:
+            await self._home.close()
 
     async def __aenter__(self) -> Self:
         return self

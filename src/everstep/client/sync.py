@@ -150,6 +150,7 @@ class Host:
         rules: Iterable[Rule] = (),
         channel: str | None = None,
         queue: str | None = None,
+        blobs: str | None = None,
     ) -> None:
         self._host = AsyncHost(
             url,
@@ -169,6 +170,7 @@ class Host:
             rules=rules,
             channel=channel,
             queue=queue,
+            blobs=blobs,
         )
         self._lanes = _Lanes(self._host)
 
