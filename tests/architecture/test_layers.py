@@ -34,7 +34,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "wait": {"model", "graph"},
     "testing": {
         *("errors", "model", "codec", "graph", "engine", "ports", "runtime", "stores", "registry", "client"),
-        "__init__",
+        *("__init__", "wait"),
     },
     "server": {"errors", "model", "graph", "runtime.events", "client"},
     # A file with flows may name services of its own, which the command line hands to the host.
