@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import apsw
+import msgspec
 import pytest
 
 from everstep import Durability, Flow, Host, Status, node, wait
 from everstep.client.host import AsyncHost
 from everstep.errors import BadRequest, StateCorrupted
+from everstep.model.fleet import WorkerRow
 from everstep.model.leases import Process
 from everstep.ports.store import Capabilities, RunFilter
 from everstep.registry import open_store
@@ -122,6 +124,25 @@ def test_a_worker_is_seen_while_a_node_holds_its_thread(
         host.start(flow, {"a": 1}, run_id="r")
         assert host.work([flow], until_idle=True).completed == 1
     assert [run.run_id for run in seen[0].longest] == ["r"]
+
+
+def test_a_worker_that_was_killed_on_this_machine_is_not_shown(tmp_path: Path) -> None:
+    with Host(url(tmp_path)) as host:
+        alive = WorkerRow(
+            worker_id="alive",
+            host="here",
+            pid=os.getpid(),
+            flows=("f",),
+            concurrency=1,
+            started_at=host.clock.now(),
+            process=ProcFs().me(),
+        )
+        dead = msgspec.structs.replace(alive, worker_id="dead", process=dead_process())
+        elsewhere = msgspec.structs.replace(alive, worker_id="elsewhere", process=None)
+        store: Any = open_store(url(tmp_path), host.clock).store
+        for row in (alive, dead, elsewhere):
+            asyncio.run(store.report(row, timedelta(minutes=1)))
+        assert [info.id for info in host.workers()] == ["alive", "elsewhere"]
 
 
 def test_a_dead_workers_halted_run_need_not_wait_for_its_lease(tmp_path: Path) -> None:

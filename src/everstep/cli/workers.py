@@ -21,9 +21,9 @@ from everstep.client.views import WorkerInfo
 def workers(store: str | None, as_json: bool) -> None:
     """List the workers that are alive, the longest serving first, and what they drive.
 
-    A worker reports itself every ten seconds; one that has died is gone from the list within forty. Of each,
-    the run is named that it has driven for the longest. Runs that workers leave alone, because they are
-    damaged, are counted below.
+    A worker reports itself every ten seconds; one that has died is gone from the list within 35, on its own
+    machine at once. Of each, the run is named that it has driven for the longest. Runs that workers leave
+    alone, because they are damaged, are counted below.
 
     \b
     Examples:
