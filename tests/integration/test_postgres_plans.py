@@ -22,6 +22,7 @@ from everstep.stores.postgres import connections
 from everstep.stores.postgres.address import Address, read_address
 from everstep.testing import ManualClock
 from everstep.testing.conformance_client import Chain, Client, StoreKit
+from tests.servers.postgres import fresh_schema
 
 RUNS = 4000
 FILL = """
@@ -92,14 +93,10 @@ class Workbench:
 
 @pytest.fixture(scope="module")
 def bench(postgres_server: str) -> Iterator[Workbench]:
-    with pytest.MonkeyPatch.context() as patch:
-        schema = "planned"
-        with psycopg.connect(postgres_server, autocommit=True) as db:
-            schema += str(db.info.backend_pid)
-        bench = Workbench(f"{postgres_server}?schema={schema}", patch)
+    with pytest.MonkeyPatch.context() as patch, fresh_schema(postgres_server) as url:
+        bench = Workbench(url, patch)
         yield bench
         bench.client.close()
-        bench.db.execute(f"drop schema {schema} cascade")
         bench.db.close()
 
 

@@ -14,6 +14,7 @@ from typing import ClassVar
 import psycopg
 from psycopg import sql
 
+from everstep.stores.postgres.address import read_address
 from tests.servers.running import Server, ServerNotReady, as_ordinary_user, path_folder, wheel_folder
 
 _numbers = itertools.count(1)
@@ -73,8 +74,9 @@ class PostgresServer(Server):
 
 def empty(url: str) -> None:
     """Take every row out of the schema that a URL names, if it is there."""
-    server, _, schema = url.partition("?schema=")
-    with psycopg.connect(server, autocommit=True) as connection:
+    address = read_address(url)
+    schema = address.schema
+    with psycopg.connect(address.url, autocommit=True) as connection:
         found = connection.execute(
             "select tablename from pg_tables where schemaname = %s", (schema,)
         ).fetchall()
