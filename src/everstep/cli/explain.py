@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from everstep import Explanation
-from everstep.cli.compat import COLOURS, LABELS, compat_json
+from everstep.cli.compat import COLOURS, LABELS, compat_json, warned
 from everstep.cli.loading import load
 from everstep.cli.options import find_run, json_option, open_host, store_option
 from everstep.cli.plain import count, moment, one_line, write_json
@@ -63,6 +63,8 @@ def write(told: Explanation) -> None:
         click.secho(f"  {waits} of it on this machine, not yet in the store; {what}", fg="yellow")
     for rule in told.compat.migrations:
         click.echo(f"  goes over by {rule}")
+    for text in warned(told.compat):
+        click.secho(f"  {text}", fg="yellow")
     if told.is_cancelling:
         click.secho("  it was cancelled; a resume only ends it", fg="yellow")
     if told.status in (Status.COMPLETED, Status.CANCELLED):
