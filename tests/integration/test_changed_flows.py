@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
-from everstep import Flow, Host, migrate, node, wait
+from everstep import Done, Flow, Host, migrate, node, wait
+from everstep.cli.show import fold
 from everstep.engine import verdict
 from everstep.engine.keys import automatic_key
 from everstep.errors import BadRequest, FlowChanged, InputsDiffer, LeaseConflict
+from everstep.graph.node import Node
 from everstep.ports.store import Signal
 
 
@@ -434,9 +436,9 @@ def test_two_versions_of_the_code_do_not_drive_a_run_at_once(host: Host, is_newe
 
 
 def test_compat_names_the_rules_that_change_values(host: Host) -> None:
-    begun(host, run_id="A")
-    told = host.compat("A", SECOND)
-    assert told.migrations == host.migrate("A", SECOND, dry_run=True).migrations
+    begun(host)
+    told = host.compat("r", SECOND)
+    assert told.migrations == host.migrate("r", SECOND, dry_run=True).migrations
     assert {"upcast('amount')", "add_value('tone')"} <= set(told.migrations)
 
 
@@ -459,171 +461,38 @@ def test_a_recorded_value_that_no_longer_fits_is_warned_of(host: Host, version: 
         return source["url"]
 
     ok = wait.approval("ok")
-    first = Flow("f", [early, ok, late])
+    first, changed = Flow("f", [early, ok, late]), Flow("f", [early_two, ok, late_two], version=version)
+    rules = [migrate.upcast("source", lambda url: {"url": url}, versions=["1"])]
     host.run(first, {"source": "x"}, run_id="W")
     assert host.compat("W", first).warnings == host.explain("W", first).compat.warnings == ()
-    changed = Flow("f", [wait.approval("ask"), count], durability="strong")
-    if by == "worker":
-        works(host, changed)
-    else:
-        assert host.resume("r", changed).status == "cancelled"
-    assert host.info("r").status == "cancelled"
-    assert host.history("r")[-1].flow_hash == halts.plan.hash
-
-
-@pytest.mark.parametrize("is_wrong", ["raises", "not storable"])
-def test_an_upcast_that_fails_fails_the_deploy_and_is_explained(host: Host, is_wrong: str) -> None:
-    class Odd: ...
-
-    def cast(value: int) -> Any:
-        if is_wrong == "raises":
-            raise RuntimeError("no such form")
-        return Odd()
-
-    @node(output="a")
-    def one(x: int) -> int:
-        return x + 1
-
-    nodes = [one, wait.approval("ok", context="a")]
-    host.run(Flow("f", nodes), {"x": 1}, run_id="r")
-    rules = [migrate.upcast("a", cast, versions=["1"])]
-    changed = Flow("f", nodes, version="2", migrations=rules)
-    reason = "no such form" if is_wrong == "raises" else "Odd"
-    for told in (
-        host.compat("r", changed),
-        host.explain("r", changed).compat,
-        host.migrate("r", changed, dry_run=True),
-    ):
-        assert (told.verdict, told.values) == ("needs_migration", ("a",))
-        assert reason in told.reason and "upcast('a')" in told.reason
-    for go_over in (host.migrate, host.resume):
-        with pytest.raises(FlowChanged, match=reason):
-            go_over("r", changed)
-    assert (host.info("r").flow_version, host.info("r").is_driven) == ("1", False)
-
-
-def test_an_added_value_that_cannot_be_stored_is_told(host: Host) -> None:
-    nodes = [wait.approval("ok")]
-    host.run(Flow("f", nodes), run_id="r")
-
-    @node(output="b")
-    def more(ok: Any, lock: object) -> int:
-        return 1
-
-    changed = Flow("f", [*nodes, more], migrations=[migrate.add_value("lock", object())])
-    told = host.migrate("r", changed, dry_run=True)
-    assert (told.verdict, told.values) == ("needs_migration", ("lock",))
-    with pytest.raises(FlowChanged, match="lock"):
-        host.resume("r", changed)
-
-
-def test_what_is_no_rule_is_refused_when_the_flow_is_made() -> None:
-    async def cast(value: int) -> int:
-        return value
-
-    for wrong in (["rename"], "rename", [None], 5):
-        with pytest.raises(BadRequest, match="no migration"):
-            Flow("f", [], migrations=wrong)  # type: ignore[arg-type]
-    with pytest.raises(BadRequest, match="plain function"):
-        migrate.upcast("a", cast)
-
-
-def test_runs_that_stand_alike_are_judged_once(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    judged: list[object] = []
-    judge = verdict._judge
-
-    def counting(*given: Any) -> Any:
-        judged.append(given)
-        return judge(*given)
-
-    monkeypatch.setattr(verdict, "_judge", counting)
-
-    @node(output="a")
-    def one(x: int) -> int:
-        if x > 7:
-            raise KeyboardInterrupt
-        return x + 1
-
-    flow = Flow("f", [one, wait.approval("ok", context="a")], durability="strong")
-    for x in range(10):
-        with contextlib.suppress(KeyboardInterrupt):
-            host.run(flow, {"x": x}, run_id=f"r{x}")
-    changed = Flow("f", [one.with_name("first"), wait.approval("ok", context="a")], durability="strong")
-    told = [host.compat(f"r{x}", changed) for x in range(10)]
-    assert [t.reason for t in told[:8]] == ["'one' is finished, and is gone from the flow."] * 8
-    assert [t.reason for t in told[8:]] == ["'one' is pending, and is gone from the flow."] * 2
-    assert len(judged) == 2
-    changed.migrations = (migrate.rename_node("one", "first"),)
-    assert {host.compat(f"r{x}", changed).verdict for x in range(10)} == {"continues"}
-
-
-@pytest.mark.parametrize("is_newer_first", [False, True])
-def test_two_versions_of_the_code_do_not_drive_a_run_at_once(host: Host, is_newer_first: bool) -> None:
-    refused: list[str] = []
-
-    def version(number: str) -> Flow:
-        other = "2" if number == "1" else "1"
-
-        def work(x: int) -> int:
-            for drive in (host.resume, host.migrate):
-                try:
-                    drive("r", version(other))
-                except LeaseConflict as conflict:
-                    refused.append(conflict.code)
-            return x
-
-        nodes = [node(name=f"work_{number}", output="y")(work)]
-        rules = [migrate.rename_node(f"work_{other}", f"work_{number}")]
-        return Flow("f", nodes, version=number, durability="strong", migrations=rules)
-
-    first = version("2" if is_newer_first else "1")
-    assert host.run(first, {"x": 1}, run_id="r")["y"] == 1
-    assert refused == [LeaseConflict.code] * 2
-    assert [c.trigger for c in host.history("r")] == ["admission", "completed"]
-    assert host.info("r").flow_version == first.version
-
-
-def test_compat_names_the_rules_that_change_values(host: Host) -> None:
-    begun(host, run_id="A")
-    told = host.compat("A", SECOND)
-    assert told.migrations == host.migrate("A", SECOND, dry_run=True).migrations
-    assert {"upcast('amount')", "add_value('tone')"} <= set(told.migrations)
-
-
-@pytest.mark.parametrize("version", ["1", "2"])
-def test_a_recorded_value_that_no_longer_fits_is_warned_of(host: Host, version: str) -> None:
-    @node(output="a")
-    def early(source: str) -> str:
-        return source
-
-    @node(output="b")
-    def late(source: str, ok: wait.ApprovalOutput) -> str:
-        return source
-
-    @node(output="a", name="early")
-    def early_two(source: dict[str, str]) -> str:
-        return source["url"]
-
-    @node(output="b", name="late")
-    def late_two(source: dict[str, str], ok: wait.ApprovalOutput) -> str:
-        return source["url"]
-
-    ok = wait.approval("ok")
-    host.run(Flow("f", [early, ok, late]), {"source": "x"}, run_id="W")
-    for told in (
-        host.compat("W", Flow("f", [early, ok, late])),
-        host.explain("W", Flow("f", [early, ok, late])).compat,
-    ):
-        assert told.warnings == ()
-    changed = Flow("f", [early_two, ok, late_two], version=version)
-    mended = Flow(
-        "f",
-        [early_two, ok, late_two],
-        version="2",
-        migrations=[migrate.upcast("source", lambda url: {"url": url}, versions=["1"])],
-    )
     for told in (host.compat("W", changed), host.explain("W", changed).compat):
         assert told.verdict == "continues"
         (said,) = told.warnings
         assert "'source'" in said and "'late'" in said and "dict[str, str]" in said
-    assert host.compat("W", mended).warnings == ()
+    assert host.compat("W", Flow("f", changed.nodes, version="2", migrations=rules)).warnings == ()
+
+
+def test_show_knows_a_renamed_node_by_its_new_name_only(host: Host) -> None:
+    def announced(name: str, **options: Any) -> Node:
+        def pay(total: int) -> str:
+            raise KeyboardInterrupt if name in ("pay", "gone") else AssertionError
+
+        made: Node = node(name=name, output=name, effects="effectful", idempotency_key="auto", **options)(pay)
+        return made
+
+    first = Flow("shop", [add, announced("pay", probe=lambda: Done("paid")), announced("gone")])
+    rules = [migrate.rename_node("pay", "charge"), migrate.rename_value("pay", "charge")]
+    second = Flow(
+        "shop",
+        [add, announced("charge", probe=lambda: Done("paid"))],
+        version="2",
+        migrations=[*rules, migrate.drop_node("gone")],
+    )
+    begun(host, first)
+    assert ("pay", "running", 1) in shown(host)
+    assert host.resume("r", second)["charge"] == "paid"
+    assert set(shown(host)) == {("add", "completed", 1), ("charge", "completed", 1)}
+
+
+def shown(host: Host) -> list[tuple[str, str | None, int]]:
+    return [(line.name, line.status, line.visits) for line in fold(host.history("r"), ())]
