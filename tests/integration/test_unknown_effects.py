@@ -438,6 +438,26 @@ def test_an_operator_settles_it_at_the_shell(world: World, url: str, said: list[
         assert host.resume("A", flow)["receipt"] == expected
 
 
+@pytest.mark.parametrize("said", [{"rerun": True}, {"done": "by-hand"}])
+def test_explain_says_what_was_settled_and_what_is_called_again(
+    world: World, url: str, said: dict[str, Any]
+) -> None:
+    flow = flow_of(charge(world, on_unknown="stop"))
+    die(world, url, flow, "after")
+    with Host(url) as host:
+        host.resume("A", flow)
+        told = host.explain("A", flow)
+        assert [(w.kind, w.outcome) for w in told.waits] == [("settle", None)]
+        assert told.starts == told.pending == ()
+        host.settle("A", "charge", **said)
+        told = host.explain("A", flow)
+        assert [w.outcome for w in told.waits] == list(said)
+        again = [(p.path, p.key, p.asks) for p in told.may_repeat]
+        assert again == ([("charge", world.calls[0], None)] if "rerun" in said else [])
+        host.resume("A", flow)
+    assert len(world.calls) == 1 + len(again)
+
+
 def test_whoever_settles_right_after_a_crash_is_told_to_let_the_run_ask_first(world: World, url: str) -> None:
     flow = flow_of(charge(world, on_unknown="stop"))
     die(world, url, flow, "after")
