@@ -107,6 +107,10 @@ def test_a_run_is_begun_by_one_version_and_finished_by_the_next(everstep: Everst
     assert json.loads(done.stdout)["values"]["receipt"] == "3 EUR"
     log = everstep("log", "A17")
     assert log.returncode == 0 and "migration" in log.stdout
+    assert "version 1 → 2: rename_node('add', 'price')" in log.stdout
+    nodes = json.loads(everstep("show", "A17", "--json").stdout)["nodes"]
+    shown = {n["node"]: (n["status"], n["visits"]) for n in nodes}
+    assert shown == dict.fromkeys(("price", "approve", "ship"), ("completed", 1))
     for command in (("show", "A17"), ("state", "A17@2"), ("show", "A17", "add"), ("show", "A17", "ship")):
         assert everstep(*command).returncode == 0, command
 

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
-from everstep import Flow, Host, migrate, node, wait
+from everstep import Done, Flow, Host, migrate, node, wait
+from everstep.cli.show import fold
 from everstep.engine import verdict
 from everstep.engine.keys import automatic_key
 from everstep.errors import BadRequest, FlowChanged, InputsDiffer, LeaseConflict
+from everstep.graph.node import Node
 from everstep.ports.store import Signal
 
 
@@ -431,3 +433,66 @@ def test_two_versions_of_the_code_do_not_drive_a_run_at_once(host: Host, is_newe
     assert refused == [LeaseConflict.code] * 2
     assert [c.trigger for c in host.history("r")] == ["admission", "completed"]
     assert host.info("r").flow_version == first.version
+
+
+def test_compat_names_the_rules_that_change_values(host: Host) -> None:
+    begun(host)
+    told = host.compat("r", SECOND)
+    assert told.migrations == host.migrate("r", SECOND, dry_run=True).migrations
+    assert {"upcast('amount')", "add_value('tone')"} <= set(told.migrations)
+
+
+@pytest.mark.parametrize("version", ["1", "2"])
+def test_a_recorded_value_that_no_longer_fits_is_warned_of(host: Host, version: str) -> None:
+    @node(output="a")
+    def early(source: str) -> str:
+        return source
+
+    @node(output="b")
+    def late(source: str, ok: wait.ApprovalOutput) -> str:
+        return source
+
+    @node(output="a", name="early")
+    def early_two(source: dict[str, str]) -> str:
+        return source["url"]
+
+    @node(output="b", name="late")
+    def late_two(source: dict[str, str], ok: wait.ApprovalOutput) -> str:
+        return source["url"]
+
+    ok = wait.approval("ok")
+    first, changed = Flow("f", [early, ok, late]), Flow("f", [early_two, ok, late_two], version=version)
+    rules = [migrate.upcast("source", lambda url: {"url": url}, versions=["1"])]
+    host.run(first, {"source": "x"}, run_id="W")
+    assert host.compat("W", first).warnings == host.explain("W", first).compat.warnings == ()
+    for told in (host.compat("W", changed), host.explain("W", changed).compat):
+        assert told.verdict == "continues"
+        (said,) = told.warnings
+        assert "'source'" in said and "'late'" in said and "dict[str, str]" in said
+    assert host.compat("W", Flow("f", changed.nodes, version="2", migrations=rules)).warnings == ()
+
+
+def test_show_knows_a_renamed_node_by_its_new_name_only(host: Host) -> None:
+    def announced(name: str, **options: Any) -> Node:
+        def pay(total: int) -> str:
+            raise KeyboardInterrupt if name in ("pay", "gone") else AssertionError
+
+        made: Node = node(name=name, output=name, effects="effectful", idempotency_key="auto", **options)(pay)
+        return made
+
+    first = Flow("shop", [add, announced("pay", probe=lambda: Done("paid")), announced("gone")])
+    rules = [migrate.rename_node("pay", "charge"), migrate.rename_value("pay", "charge")]
+    second = Flow(
+        "shop",
+        [add, announced("charge", probe=lambda: Done("paid"))],
+        version="2",
+        migrations=[*rules, migrate.drop_node("gone")],
+    )
+    begun(host, first)
+    assert ("pay", "running", 1) in shown(host)
+    assert host.resume("r", second)["charge"] == "paid"
+    assert set(shown(host)) == {("add", "completed", 1), ("charge", "completed", 1)}
+
+
+def shown(host: Host) -> list[tuple[str, str | None, int]]:
+    return [(line.name, line.status, line.visits) for line in fold(host.history("r"), ())]

@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from everstep import END, Context, Done, Flow, Host, Retry, ifelse, node
+from everstep.cli.answer import answer
 from everstep.cli.settle import settle
 from everstep.cli.waiting import how_to_answer
 from everstep.errors import AnswerInvalid, BadRequest, RunNotFound, WaitNotFound, WaitSettled
@@ -435,3 +436,49 @@ def test_an_operator_settles_it_at_the_shell(world: World, url: str, said: list[
     with Host(url) as host:
         expected = "receipt-7" if said == ["--rerun"] else "receipt-x"
         assert host.resume("A", flow)["receipt"] == expected
+
+
+@pytest.mark.parametrize("said", [{"rerun": True}, {"done": "by-hand"}])
+def test_explain_says_what_was_settled_and_what_is_called_again(
+    world: World, url: str, said: dict[str, Any]
+) -> None:
+    flow = flow_of(charge(world, on_unknown="stop"))
+    die(world, url, flow, "after")
+    with Host(url) as host:
+        host.resume("A", flow)
+        told = host.explain("A", flow)
+        assert [(w.kind, w.outcome) for w in told.waits] == [("settle", None)]
+        assert told.starts == told.pending == ()
+        host.settle("A", "charge", **said)
+        told = host.explain("A", flow)
+        assert [w.outcome for w in told.waits] == list(said)
+        again = [(p.path, p.key, p.asks) for p in told.may_repeat]
+        assert again == ([("charge", world.calls[0], None)] if "rerun" in said else [])
+        host.resume("A", flow)
+    assert len(world.calls) == 1 + len(again)
+
+
+def test_whoever_settles_right_after_a_crash_is_told_to_let_the_run_ask_first(world: World, url: str) -> None:
+    flow = flow_of(charge(world, on_unknown="stop"))
+    die(world, url, flow, "after")
+    with Host(url) as host:
+        with pytest.raises(WaitNotFound, match="everstep resume A"):
+            host.settle("A", "charge", rerun=True)
+        host.resume("A", flow)
+        with pytest.raises(WaitNotFound, match="waits for charge"):
+            host.settle("A", "thank", rerun=True)
+        host.settle("A", "charge", rerun=True)
+
+
+@pytest.mark.parametrize("words", [["yes"], ["--yes"], ["--approve"], ["17"], []])
+def test_an_answer_of_another_kind_is_told_how_to_settle_it(world: World, url: str, words: list[str]) -> None:
+    flow = flow_of(charge(world, on_unknown="stop"))
+    die(world, url, flow, "before")
+    with Host(url) as host:
+        host.resume("A", flow)
+    wrong = CliRunner().invoke(answer, ["A", *words, "--store", url])
+    assert isinstance(wrong.exception, BadRequest)
+    assert f"everstep settle A charge@1 --done JSON --store {url}, or --rerun" in str(wrong.exception)
+    right = CliRunner().invoke(answer, ["A", '{"done": "by-hand"}', "--store", url])
+    assert right.exit_code == 0, right.exception
+    assert "done: 'by-hand'" in right.output

@@ -123,6 +123,8 @@ def _answer(host: Host, name: str, wait: WaitInfo, given: Given, store: str | No
     if given.ways and wait.kind == "timer" and wait.status is WaitStatus.OPEN:
         command, _ = how_to_answer(wait, store)
         raise BadRequest(f"{wait.node!r} waits for a time, not for an answer.", fix=f"Use --fire. {command}")
+    if wait.kind == "settle" and wait.status is WaitStatus.OPEN:
+        _check_settles(wait, given, store)
     if given.ways or wait.status is not WaitStatus.OPEN:
         value = answer_of(wait, given) if given.ways and wait.status is WaitStatus.OPEN else None
         _say_settled(host, host.answer(name, value), store, as_json=as_json)
@@ -143,6 +145,16 @@ def _answer(host: Host, name: str, wait: WaitInfo, given: Given, store: str | No
         else:
             _say_settled(host, done, store, as_json=as_json)
             return
+
+
+def _check_settles(wait: WaitInfo, given: Given, store: str | None) -> None:
+    """Refer whoever does not say what became of an effect to the command that is for it."""
+    said = answer_of(wait, given) if given.words is not None or given.file not in (None, "-") else {}
+    if given.file == "-" or (isinstance(said, dict) and said.keys() & {"done", "rerun"}):
+        return
+    command, other = how_to_answer(wait, store)
+    message = f"{wait.node!r} was begun and never reported: somebody is to say whether it happened."
+    raise BadRequest(message, fix=f"Use: {command}, {other}")
 
 
 def _say_settled(host: Host, wait: WaitInfo, store: str | None, *, as_json: bool) -> None:

@@ -106,6 +106,15 @@ def write_groups(flow: Flow, groups: Groups) -> None:
             click.secho(f"         starts {', '.join(told.starts)}", dim=True)
         for text in filter(None, (told.reason, told.fix)):
             click.echo(f"         {one_line(text)}")
+        for text in warned(told):
+            click.secho(f"         {text}", fg="yellow")
+
+
+def warned(told: Compat) -> Iterator[str]:
+    """Yield what may go wrong though a run goes on, and what helps."""
+    yield from map(one_line, told.warnings)
+    if told.warnings:
+        yield "To make it fit: another version=, and migrations=[migrate.upcast(NAME, function)]."
 
 
 def groups_json(groups: Groups) -> dict[str, Any]:
@@ -132,6 +141,7 @@ def compat_json(told: Compat) -> dict[str, Any]:
         "fix": told.fix,
         "migrations": list(told.migrations),
         "starts": list(told.starts),
+        "warnings": list(told.warnings),
         "is_same": told.is_same,
     }
 
@@ -174,6 +184,8 @@ def write_migration(run_id: str, flow: Flow, told: Compat, *, dry_run: bool) -> 
         )
         click.echo(f"  {one_line(told.fix)}")
         return
+    for text in warned(told):
+        click.secho(text, fg="yellow", err=True)
     if told.is_same:
         click.echo(f"run {run_id} goes by this version of flow {flow.name} already")
         return

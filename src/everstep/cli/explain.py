@@ -7,12 +7,12 @@ from typing import Any
 import click
 
 from everstep import Explanation
-from everstep.cli.compat import COLOURS, LABELS, compat_json
+from everstep.cli.compat import COLOURS, LABELS, compat_json, warned
 from everstep.cli.loading import load
 from everstep.cli.options import find_run, json_option, open_host, store_option
 from everstep.cli.plain import count, moment, one_line, write_json
 from everstep.cli.run import place_for, stdout_kept_clean
-from everstep.client.views import Compatibility, Planned, Recorded
+from everstep.client.views import Awaited, Compatibility, Planned, Recorded
 from everstep.model.address import Address
 from everstep.model.enums import Status
 
@@ -63,6 +63,8 @@ def write(told: Explanation) -> None:
         click.secho(f"  {waits} of it on this machine, not yet in the store; {what}", fg="yellow")
     for rule in told.compat.migrations:
         click.echo(f"  goes over by {rule}")
+    for text in warned(told.compat):
+        click.secho(f"  {text}", fg="yellow")
     if told.is_cancelling:
         click.secho("  it was cancelled; a resume only ends it", fg="yellow")
     if told.status in (Status.COMPLETED, Status.CANCELLED):
@@ -71,7 +73,7 @@ def write(told: Explanation) -> None:
     _section("called again, as their outputs were not kept", list(told.remade))
     _section("started at once", [_planned(step) for step in told.starts])
     _section("due after that", [_planned(step) for step in told.pending])
-    _section("waits", [f"{w.path}  {w.kind}, {w.status.value}{_when(w.due_at)}" for w in told.waits])
+    _section("waits", [_waited(w) for w in told.waits])
     if told.may_repeat:
         click.secho(f"  {count(len(told.may_repeat), 'effect')} may happen a second time", fg="yellow")
     if told.can_lose:
@@ -83,6 +85,11 @@ def _section(title: str, lines: list[str]) -> None:
         click.echo(f"  {click.style(title, dim=True)}")
     for line in lines:
         click.echo(f"    {line}")
+
+
+def _waited(wait: Awaited) -> str:
+    said = {"done": ": it happened", "rerun": ": to be called again"}.get(wait.outcome or "", "")
+    return f"{wait.path}  {wait.kind}, {wait.status.value}{said}{_when(wait.due_at)}"
 
 
 def _skipped(step: Recorded) -> str:
@@ -136,6 +143,7 @@ def explanation_json(told: Explanation) -> dict[str, Any]:
                 "path": w.path,
                 "kind": w.kind,
                 "status": w.status.value,
+                "outcome": w.outcome,
                 "due_at": w.due_at.isoformat() if w.due_at is not None else None,
             }
             for w in told.waits

@@ -135,6 +135,8 @@ class Teller:
         """Return the row of a step; of a map's items, a row for all and one for each that failed."""
         if isinstance(line, Line):
             text = said(line.step, self._lookup, self._tally, self._groups.outcome(line.step))
+            if line.record.trigger is Trigger.MIGRATION:
+                text = _went_over(line.record)
             self.pass_by(line.step)
             head = self._head(line.record, str(line.record.sequence)) if is_new else [Cell("")] * 3
             yield [*head, *_cells(line, text)]
@@ -159,6 +161,14 @@ class Teller:
         if is_new:
             return self._head(fold.first, str(first) if first == last else f"{first}–{last}")
         return [Cell("" if first == last else f"–{last}"), Cell(""), Cell("")]
+
+
+def _went_over(record: CheckpointRecord) -> str:
+    """Say from which version of its flow a run went over to which, and by what rules."""
+    about = record.metadata or {}
+    before = about.get("from", {}).get("flow_version", "?")
+    rules = ", ".join([*about.get("migrations", ()), *(f"starts {name}" for name in about.get("starts", ()))])
+    return one_line(f"version {before} → {record.flow_version}" + (f": {rules}" if rules else ""))
 
 
 def _cells(line: Line, text: str) -> list[Cell]:

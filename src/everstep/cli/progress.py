@@ -16,7 +16,7 @@ from everstep.cli.options import command_line
 from everstep.cli.outline import is_borne, node_at
 from everstep.cli.plain import count, duration, moment, one_line
 from everstep.cli.waiting import due_in, noun, present, short
-from everstep.model.address import item_of, map_of, plain_of
+from everstep.model.address import Address, item_of, map_of, plain_of
 from everstep.runtime.events import Event
 
 
@@ -263,6 +263,9 @@ def how_to_settle(store: str | None, event: Event) -> str:
     """Write the command that answers what a step waits for."""
     words = {"timer": ["--fire"], "approval": ["--approve"], "yes_no": ["--yes"], "confirm": ["--yes"]}
     wait = event.data["wait"]
+    if wait["kind"] == "settle":
+        step = str(Address.of(event.node, event.visit))
+        return command_line("settle", event.run_id, step, "--done", "JSON", store=store) + ", or --rerun"
     return command_line("answer", short(wait["id"]), *words.get(wait["kind"], []), store=store)
 
 

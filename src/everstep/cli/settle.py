@@ -22,7 +22,8 @@ from everstep.errors import BadRequest
 def settle(run_id: str, step: str, done: str | None, rerun: bool, store: str | None, as_json: bool) -> None:
     """Say what became of an effect that was begun and never reported.
 
-    A node with on_unknown="stop" halts its run if a process died while it was at work. STEP is the path of
+    A node with on_unknown="stop" halts its run if a process died while it was at work: as soon as a worker or
+    `everstep resume` takes the run up again. STEP is the path of
     the node, as `everstep waits RUN` shows it. The run goes on when a worker or `everstep resume` drives it.
 
     \b

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -25,6 +26,7 @@ from everstep.cli.waiting import noun, settled, wait_json, wait_lines, waits_of
 from everstep.graph.joins import JoinNode
 from everstep.graph.plan import Plan
 from everstep.model.address import map_of, plain_of
+from everstep.model.enums import Trigger
 from everstep.model.records import CHANNEL, CheckpointRecord, StepRecord
 from everstep.model.waits import WaitOpened
 
@@ -98,7 +100,7 @@ class NodeLine:
     def take(self, record: CheckpointRecord, step: StepRecord) -> None:
         """Take a step of the node itself."""
         self.status, self.last = step.status, step
-        self._visits.add((step.path, step.visit))
+        self._visits.add((step.path.rpartition("/")[0], step.visit))
         if step.status is Status.RUNNING:
             self.was_opened = self.was_opened or (step.key is None and step.stream is None)
             if step.items is not None:
@@ -116,6 +118,8 @@ def fold(records: Sequence[CheckpointRecord], others: Iterable[str]) -> list[Nod
     """List the nodes in the order they first ran, then the others; those inside a flow below it."""
     lines: dict[str, NodeLine] = {}
     for record in records:
+        if record.trigger is Trigger.MIGRATION:
+            lines = _under_new_names(lines, (record.metadata or {}).get("migrations", ()))
         for step in record.steps:
             if step.path.startswith("@"):
                 continue
@@ -130,6 +134,25 @@ def fold(records: Sequence[CheckpointRecord], others: Iterable[str]) -> list[Nod
         if "/" not in name or (outer is not None and outer.was_opened and outer.items is None):
             lines.setdefault(name, NodeLine(name))
     return list(_nested(lines, ""))
+
+
+_MOVED = re.compile(r"(rename|drop)_node\('([^']+)'(?:, '([^']+)')?\)")
+
+
+def _under_new_names(lines: dict[str, NodeLine], rules: Iterable[str]) -> dict[str, NodeLine]:
+    """Call nodes what the flow that the run went over to calls them; what was dropped is not at work."""
+    for old, new in ((found[2], found[3]) for rule in rules if (found := _MOVED.fullmatch(rule))):
+        moved: dict[str, NodeLine] = {}
+        for name, line in lines.items():
+            if name == old or name.startswith(f"{old}/"):
+                if new is not None:
+                    place, slash, _ = old.rpartition("/")
+                    line.name = place + slash + new.rpartition("/")[2] + name[len(old) :]
+                elif line.status not in (Status.COMPLETED, Status.FAILED):
+                    line.status = Status.CANCELLED
+            moved[line.name] = line
+        lines = moved
+    return lines
 
 
 def _nested(lines: dict[str, NodeLine], around: str) -> Iterator[NodeLine]:

@@ -32,6 +32,7 @@ _NOUNS = {
     "confirm": "a confirmation",
     "choice": "a choice",
     "text": "a text",
+    "settle": "word of an effect that never reported",
 }
 
 
@@ -166,6 +167,10 @@ def settled(wait: WaitInfo) -> str:
         return f"{verdict}{by}{comment}"
     if wait.kind == "timer":
         return "fired early"
+    if wait.kind == "settle" and isinstance(wait.answer, dict):
+        if "rerun" in wait.answer:
+            return "to be called again"
+        return f"done: {preview(wait.answer.get('done'), 60)}"
     word = {True: "yes", False: "no"}.get(wait.answer) if isinstance(wait.answer, bool) else None
     return f"answered: {word or preview(wait.answer, 60)}"
 

@@ -158,6 +158,10 @@ def _show(wait: WaitInfo, store: str | None, *, tokens: bool, as_json: bool) -> 
         click.echo(f"answer with: {command}" + (f"  {other}" if other else ""), err=True)
 
 
+_PLAIN_KINDS = ("approval", "yes_no", "confirm", "text", "choice", "settle")
+"""Kinds whose answers need no schema to be understood."""
+
+
 def facts(wait: WaitInfo) -> dict[str, str]:
     """Return what there is to know of a wait, each in words."""
     now, width = present_time(), wide()
@@ -180,7 +184,7 @@ def facts(wait: WaitInfo) -> dict[str, str]:
     if wait.context is not None:
         text = wait.context if isinstance(wait.context, str) else None
         found["context"] = printable(text) if text is not None else full(wait.context, width, 12)
-    if wait.schema is not None and wait.kind not in ("approval", "yes_no", "confirm", "text", "choice"):
+    if wait.schema is not None and wait.kind not in _PLAIN_KINDS:
         found["schema"] = preview(wait.schema, width)
     if wait.notified_at is not None:
         found["told"] = moment(wait.notified_at)

@@ -60,7 +60,7 @@ from everstep.runtime.forking import Edits, fork
 from everstep.runtime.given import Given
 from everstep.runtime.housekeeping import clean_up
 from everstep.runtime.keeper import LeaseKeeper
-from everstep.runtime.migrating import judge_run, migrate
+from everstep.runtime.migrating import migrate, rehearse
 from everstep.runtime.outbox import Drained, drain_all
 from everstep.runtime.recall import recall
 from everstep.runtime.replay import replay
@@ -261,8 +261,8 @@ class AsyncHost(HostWaits):
 
     async def compat(self, run_id: str, flow: Flow) -> Compat:
         """Say whether a run can go on with this flow, and what stands in its way. Nothing is written."""
-        _, runs = await ahead(self._services, self._runs, check_run_id(run_id))
-        return await judge_run(runs, await runs.row(run_id), flow, casts=True)
+        services, runs = await ahead(self._services, self._runs, check_run_id(run_id))
+        return (await rehearse(services, runs, await runs.row(run_id), flow)).compat
 
     async def explain(self, run_id: str, flow: Flow) -> Explanation:
         """Say what a resume would skip, start, repeat and miss. Nothing is called or written."""

@@ -32,6 +32,8 @@ class Compat(msgspec.Struct, frozen=True, kw_only=True):
     """The rules of the flow that apply to the run."""
     starts: tuple[str, ...] = ()
     """Nodes that the new flow starts at once when the run goes on."""
+    warnings: tuple[str, ...] = ()
+    """Recorded values that are not what a node to come says it takes; the run goes on all the same."""
     is_same: bool = False
     """True if the flow is the one that the run goes by already."""
     code: str = ""

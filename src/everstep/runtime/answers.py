@@ -22,6 +22,7 @@ from everstep.errors import (
 )
 from everstep.graph.unknown import SETTLE
 from everstep.model.address import find as find_address
+from everstep.model.enums import Status
 from everstep.model.waits import SettledBy, TokenConfig, WaitChange, WaitRow, WaitStatus
 from everstep.ports.store import CheckpointStore, WaitFilter
 from everstep.runtime.announce import forget, handle_of
@@ -83,17 +84,22 @@ class Answers:
             raise BadRequest(
                 f"{step!r} is settled with a value, or called again.", fix="Give `done` or `rerun`."
             )
-        if await self._services.store.run(check_run_id(run_id)) is None:
+        run = await self._services.store.run(check_run_id(run_id))
+        if run is None:
             raise RunNotFound(f"there is no run {run_id!r}.", fix="List them with: everstep runs")
         asked = [row for row in await open_waits(self._services.store, run_id) if row.kind == SETTLE]
         place = find_address([(row.path, row.visit) for row in asked], step)
         found = [row for row in asked if (row.path, row.visit) == place]
         if not found:
             known = sorted({row.path for row in asked if row.status is WaitStatus.OPEN})
-            raise WaitNotFound(
-                f"run {run_id!r} does not wait for anybody to settle {step!r}.",
-                fix=f"It waits for {', '.join(known)}." if known else "Look with: everstep waits",
-            )
+            fix = f"It waits for {', '.join(known)}." if known else "Look with: everstep waits"
+            if run.status is Status.RUNNING:
+                # What became of its calls is found out by whoever takes a run up whose process died.
+                fix = (
+                    "It is under way, or its process died: then it asks as soon as it is taken up again, "
+                    f"by a worker or with: everstep resume {run_id}"
+                )
+            raise WaitNotFound(f"run {run_id!r} does not wait for anybody to settle {step!r}.", fix=fix)
         return await self.answer(found[0].wait_id, {"rerun": True} if rerun else {"done": done})
 
     async def fire(self, wait_id: str) -> WaitRow:
@@ -212,6 +218,8 @@ def checked(row: WaitRow, answer: Any) -> bytes:
 def _shape(kind: str, schema: dict[str, Any]) -> str:
     if kind == "approval":
         return 'Send {"approved": true} or {"approved": false}, with "approver" and "comment" if you like.'
+    if kind == SETTLE:
+        return 'Send {"done": VALUE} or {"rerun": true}; at a shell: everstep settle RUN STEP.'
     if "enum" in schema:
         return f"Send one of {msgspec.json.encode(schema['enum']).decode()}."
     return f"It must match {msgspec.json.encode(schema).decode()[:300]}."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from copy import copy
 from datetime import datetime
 from typing import Literal, NamedTuple
@@ -15,6 +15,7 @@ from everstep.engine.state import RunState
 from everstep.errors import EverstepError
 from everstep.graph.flow import Flow
 from everstep.graph.node import Node
+from everstep.graph.unknown import SETTLE
 from everstep.model.compat import Compat, Compatibility
 from everstep.model.durability import Durability
 from everstep.model.enums import Effects, Flush, Mode, Status
@@ -76,6 +77,8 @@ class Awaited(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     status: WaitStatus
     due_at: datetime | None = None
+    outcome: Literal["done", "rerun"] | None = None
+    """What was said of an effect that never reported: it happened, or its node is called again."""
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,6 +148,7 @@ async def explain(services: Services, runs: Runs, run_id: str, flow: Flow) -> Ex
     compat, state, space = await rehearse(services, runs, row, flow)
     over = row.status in (Status.COMPLETED, Status.CANCELLED) or row.signal is not None
     recorded = tuple(_recorded(state))
+    waits = tuple(map(_awaited, await open_waits(services.store, run_id)))
     explained = Explanation(
         run_id=run_id,
         flow=row.flow_id,
@@ -153,7 +157,7 @@ async def explain(services: Services, runs: Runs, run_id: str, flow: Flow) -> Ex
         compat=compat,
         is_cancelling=row.signal is not None,
         recorded=recorded,
-        waits=() if over else tuple(map(_awaited, await open_waits(services.store, run_id))),
+        waits=() if over else waits,
         missing=tuple(missing),
         can_lose="" if over else _can_lose(flow.durability),
         spooled=len(waiting.commits),
@@ -161,12 +165,26 @@ async def explain(services: Services, runs: Runs, run_id: str, flow: Flow) -> Ex
     )
     if over or compat.verdict is not Compatibility.CONTINUES:
         return explained
-    starts, pending, remade = await _planned(services, runs, row, flow, state, space)
+    again = {wait.wait_id for wait in waits if wait.outcome == "rerun"}
+    starts, pending, remade = await _planned(services, runs, row, flow, state, space, again)
     return msgspec.structs.replace(explained, starts=starts, pending=pending, remade=remade)
 
 
 def _awaited(row: WaitRow) -> Awaited:
-    return Awaited(wait_id=row.wait_id, path=row.path, kind=row.kind, status=row.status, due_at=row.due_at)
+    return Awaited(
+        wait_id=row.wait_id,
+        path=row.path,
+        kind=row.kind,
+        status=row.status,
+        due_at=row.due_at,
+        outcome=_outcome(row),
+    )
+
+
+def _outcome(row: WaitRow) -> Literal["done", "rerun"] | None:
+    if row.kind != SETTLE or row.answer is None:
+        return None
+    return "done" if "done" in msgspec.json.decode(row.answer) else "rerun"
 
 
 def _is_driven(services: Services, row: RunRow) -> bool:
@@ -195,7 +213,13 @@ _ENDED = (Status.COMPLETED, Status.FAILED, Status.CANCELLED)
 
 
 async def _planned(
-    services: Services, runs: Runs, row: RunRow, flow: Flow, state: RunState, space: ValueSpace
+    services: Services,
+    runs: Runs,
+    row: RunRow,
+    flow: Flow,
+    state: RunState,
+    space: ValueSpace,
+    again: Collection[str],
 ) -> tuple[tuple[Planned, ...], tuple[Planned, ...], tuple[str, ...]]:
     if row.status.is_final:
         state.reopen()
@@ -219,7 +243,7 @@ async def _planned(
         _Due(scope, i)
         for scope in state.scopes()
         for i in scope.due
-        if (scope.prefix, i) not in known and i not in scope.opened and i not in scope.waiting
+        if (scope.prefix, i) not in known and i not in scope.opened and _is_called(scope, i, again)
     ]
     remade = dict.fromkeys(path for due in (*first, *later) for path in _remade(due, space))
 
@@ -232,6 +256,12 @@ async def _planned(
         return _plan(due, key_run, may_have_started=started)
 
     return tuple(map(plan, first)), tuple(map(plan, later)), tuple(remade)
+
+
+def _is_called(scope: Scope, i: int, again: Collection[str]) -> bool:
+    """True unless a node waits for an answer; one whose effect is to be made again has its answer."""
+    step = scope.waiting.get(i)
+    return step is None or (step.wait is not None and step.wait.wait_id in again)
 
 
 def _plan(due: _Due, key_run: str, *, may_have_started: bool) -> Planned:
@@ -251,7 +281,7 @@ def _plan(due: _Due, key_run: str, *, may_have_started: bool) -> Planned:
         key=key or None,
         may_have_started=may_have_started,
         not_before=scope.retry_at.get(i),
-        asks=_asked(node) if i in scope.begun and not scope.is_hidden else None,
+        asks=_asked(node) if i in scope.begun and i not in scope.waiting and not scope.is_hidden else None,
     )
 
 

@@ -6,7 +6,8 @@ that is written as a keyframe. Everything before it stays as it is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -17,8 +18,9 @@ from everstep.engine.keyframe import restore, snapshot
 from everstep.engine.state import RunState
 from everstep.engine.translate import translate, wake
 from everstep.engine.verdict import Judge, judge
-from everstep.errors import BadRequest, FlowChanged, TaskGone, ValueNotStorable
+from everstep.errors import BadRequest, EverstepError, FlowChanged, TaskGone, ValueNotStorable
 from everstep.graph.flow import Flow
+from everstep.graph.hints import UNKNOWN, fits, spell
 from everstep.graph.migrations import Migration
 from everstep.graph.plan import Plan
 from everstep.graph.renaming import Renaming, plain_path
@@ -39,6 +41,9 @@ from everstep.runtime.values import Slot, ValueSpace
 
 if TYPE_CHECKING:
     from everstep.runtime.runs import Runs
+
+LOOKED_AT = 64 * 1024
+"""Bytes up to which a value is read to see whether it fits."""
 
 
 def is_other(row: RunRow, flow: Flow) -> bool:
@@ -69,8 +74,14 @@ class _Bench(NamedTuple):
     judges: dict[tuple[str, str], Judge]
 
 
-async def judge_run(runs: Runs, row: RunRow, flow: Flow, *, casts: bool = False) -> Compat:
-    """Say whether a run can go on with a flow, its up-casts included if they are to be tried."""
+async def judge_run(runs: Runs, row: RunRow, flow: Flow) -> Compat:
+    """Say whether a run can go on with a flow, as far as its wiring goes."""
+    if row.flow_id == flow.name and not is_other(row, flow):
+        return Compat(verdict=Compatibility.CONTINUES, is_same=True)
+    return await _judge(runs, row, flow, await runs.rehydrate(row, await runs.plan(row)))
+
+
+async def _judge(runs: Runs, row: RunRow, flow: Flow, folded: Rehydrated) -> Compat:
     if row.flow_id != flow.name:
         return Compat(
             verdict=Compatibility.REFUSED,
@@ -78,20 +89,9 @@ async def judge_run(runs: Runs, row: RunRow, flow: Flow, *, casts: bool = False)
             fix="Use another run id, or the flow it began with.",
             code=FlowChanged.code,
         )
-    if not is_other(row, flow):
-        return Compat(verdict=Compatibility.CONTINUES, is_same=True)
-    folded = await runs.rehydrate(row, await runs.plan(row))
-    judge = runs.judges.of(row, flow, folded.state.plan)
-    compat = judge(folded.state)
+    compat = runs.judges.of(row, flow, folded.state.plan)(folded.state)
     if compat.verdict is not Compatibility.CONTINUES:
         return await _or_left(runs, row, flow, compat)
-    if casts and compat.verdict is Compatibility.CONTINUES and judge.names.casts:
-        streams = _streams(folded.state, judge.names)
-        folded.space.rename(judge.names.value)
-        try:
-            _cast(folded.space, judge.names, streams)
-        except FlowChanged as error:
-            return _unfit(compat, error)
     return compat
 
 
@@ -199,22 +199,43 @@ class Rehearsal(NamedTuple):
 
 async def rehearse(services: Services, runs: Runs, row: RunRow, flow: Flow) -> Rehearsal:
     """Take a run over on a copy, up-casts and all, and say what would change. Nothing is written."""
-    compat = await judge_run(runs, row, flow)
+    if row.flow_id == flow.name and not is_other(row, flow):
+        folded = await runs.rehydrate(row, flow.plan, flow.durability)
+        warnings = tuple(misfits(folded.state, folded.space))
+        same = Compat(verdict=Compatibility.CONTINUES, is_same=True, warnings=warnings)
+        return Rehearsal(same, folded.state, folded.space)
     folded = await runs.rehydrate(row, await runs.plan(row), flow.durability)
+    compat = await _judge(runs, row, flow, folded)
     if compat.verdict is not Compatibility.CONTINUES:
         return Rehearsal(compat, folded.state, folded.space)
-    if compat.is_same:
-        folded = await runs.rehydrate(row, flow.plan, flow.durability)
-        return Rehearsal(compat, folded.state, folded.space)
-    names = _renaming(row, flow, folded)
+    names = runs.judges.of(row, flow, folded.state.plan).names
     key_run = await runs.key_run(row, folded.state)
     try:
         state, cast = await _carry_over(services, folded, names, key_run, is_dry=True)
     except FlowChanged as error:
         return Rehearsal(_unfit(compat, error), folded.state, folded.space)
     rules = (*compat.migrations, *cast)
-    told = Compat(verdict=compat.verdict, migrations=rules, starts=compat.starts)
+    warnings = tuple(misfits(state, folded.space))
+    told = Compat(verdict=compat.verdict, migrations=rules, starts=compat.starts, warnings=warnings)
     return Rehearsal(told, state, folded.space)
+
+
+def misfits(state: RunState, space: ValueSpace) -> Iterator[str]:
+    """Yield which recorded values are not what a node that is still to come says it takes."""
+    for scope in state.scopes():
+        area = space.areas.get(scope.prefix, {}) if not scope.is_hidden else {}
+        for i, node in enumerate(scope.plan.nodes) if area else ():
+            if scope.visits[i] and i not in scope.due and i not in scope.plan.looping:
+                continue
+            for p in node.params:
+                slot = area.get(p.source)
+                if slot is None or p.hint is UNKNOWN or slot.is_transient or slot.written.size > LOOKED_AT:
+                    continue
+                with suppress(EverstepError):  # a resume says of what cannot be read why
+                    value = space.peek(p.source, scope.prefix)
+                    if not fits(value, p.hint):
+                        was, path = type(value).__name__, scope.path_of(i)
+                        yield f"{p.source!r} was recorded as {was}, but {path!r} wants {spell(p.hint)}."
 
 
 def _renaming(row: RunRow, flow: Flow, folded: Rehydrated) -> Renaming:
