@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 import zlib
 from collections import Counter
@@ -211,3 +213,27 @@ def test_a_claim_whose_reply_was_lost_is_not_made_a_second_time(wire: tuple[Prox
     assert proxy.cut == 1
     assert sorted(client.leased(owners)) == sorted(client.leased()) and len(client.leased()) == 2
     client.close()
+
+
+def test_a_forked_child_talks_and_listens_on_connections_of_its_own(postgres_url: str) -> None:
+    program = """
+import asyncio, os, sys
+from everstep.registry import open_store
+from everstep.runtime.system import SystemClock
+store = open_store(sys.argv[1], SystemClock()).store
+store.changes()
+asyncio.run(store.run("nobody"))
+pid = os.fork()
+for _ in range(50):
+    assert asyncio.run(store.run("nobody")) is None
+    asyncio.run(store.write_probe())
+    store.changes()
+if pid == 0:
+    os._exit(0)
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+assert asyncio.run(store.run("nobody")) is None
+asyncio.run(store.close())
+"""
+    command = [sys.executable, "-c", program, postgres_url]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr

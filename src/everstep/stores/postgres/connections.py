@@ -6,6 +6,7 @@ between.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -75,9 +76,13 @@ class Connections:
 
     def __init__(self, at: Address, size: int) -> None:
         self._at = at
+        self._size = size
+        self._is_closed = False
+        self._inherited: list[Connection] = []
+        """In a forked child, its parent's connections: to use or to close one would break the parent's."""
         self._idle: list[Connection] = []
         self._free = threading.BoundedSemaphore(size)
-        self._is_closed = False
+        self._pid = os.getpid()
 
     def use(self, work: Callable[[Connection], T], *, repeats: bool = True) -> T:
         """Do some work on a connection.
@@ -85,6 +90,8 @@ class Connections:
         What is safe to do twice is done on another if the first one is broken; a server that is gone is an
         error, and so is a broken connection for what does not repeat.
         """
+        if self._pid != os.getpid():
+            self._begin_anew()
         if not self._free.acquire(timeout=PATIENCE):
             raise StoreUnavailable(
                 f"all connections to {self._at.shown} are in use.", fix="Raise ?pool= in its URL."
@@ -103,6 +110,11 @@ class Connections:
                 raise explain(error, self._at) from error
         finally:
             self._free.release()
+
+    def _begin_anew(self) -> None:
+        self._inherited += self._idle
+        self._idle, self._pid = [], os.getpid()
+        self._free = threading.BoundedSemaphore(self._size)
 
     def _attempt(self, connection: Connection, work: Callable[[Connection], T]) -> T:
         try:

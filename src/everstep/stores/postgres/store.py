@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
@@ -72,7 +73,7 @@ class PostgresStore:
         self._waits = WaitTable(self._sql, self._channel)
         self._due = DueRuns(self._sql, self._waits, at.schema)
         self._watch = Watch(at, self._sql)
-        self._threads = ThreadPoolExecutor(at.pool, thread_name_prefix="everstep-postgres")
+        self._pool: tuple[int, ThreadPoolExecutor] | None = None
         self._known_flows: set[str] = set()
         """Structures that this client brought to the database."""
         self.artifacts = ArtifactTable(at, self._connections, self._sql)
@@ -80,6 +81,16 @@ class PostgresStore:
     def _now(self) -> int | None:
         """Return the time that a test has set; none lets the server's clock count."""
         return to_int(time_for_store(self._clock))
+
+    @property
+    def _threads(self) -> ThreadPoolExecutor:
+        """Threads of this process; a forked child has none of its parent's."""
+        if self._pool is None or self._pool[0] != os.getpid():
+            self._pool = (
+                os.getpid(),
+                ThreadPoolExecutor(self._at.pool, thread_name_prefix="everstep-postgres"),
+            )
+        return self._pool[1]
 
     async def _aside(self, work: Callable[[Connection], T], *, repeats: bool = True) -> T:
         """Do some work on a thread, so that nobody else's tasks wait for the network."""
@@ -318,7 +329,8 @@ class PostgresStore:
         await self.leave("everstep doctor")
 
     async def close(self) -> None:
-        self._threads.shutdown()
+        if self._pool is not None and self._pool[0] == os.getpid():
+            self._pool[1].shutdown()
         self._watch.close()
         self._connections.close()
         self._renewals.close()

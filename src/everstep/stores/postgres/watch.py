@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 import threading
 
 import psycopg
@@ -47,10 +48,13 @@ class Watch:
         self._thread: threading.Thread | None = None
         self._ready = threading.Event()
         self._lock = threading.Lock()
+        self._pid = os.getpid()
 
     def count(self) -> int:
         """Return a number that rises when somebody writes. The first call waits until it listens."""
         self._asked.set()
+        if self._pid != os.getpid():  # a forked child has no threads
+            self._pid, self._thread, self._lock = os.getpid(), None, threading.Lock()
         if self._thread is None:
             with self._lock:
                 if self._thread is None and not self._is_closed:
