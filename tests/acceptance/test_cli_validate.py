@@ -85,8 +85,12 @@ def test_a_flow_with_warnings_passes_unless_they_count(everstep: Everstep) -> No
 def test_a_flow_with_errors_fails_and_every_flow_of_a_file_is_looked_at(everstep: Everstep) -> None:
     found = parsed(failing(everstep("validate", "bad.py", "--json"), 1))
     assert (found["valid"], [f["flow"] for f in found["flows"]]) == (False, ["one", "two"])
-    assert [[d["code"] for d in f["diagnostics"]] for f in found["flows"]] == [["DAG-CKPT-004"], []]
+    assert [[d["code"] for d in f["diagnostics"]] for f in found["flows"]] == [
+        ["DAG-CKPT-004"],
+        ["flow.unkeyed_effect"],
+    ]
     assert parsed(everstep("validate", "bad.py:two", "--json"))["valid"] is True
+    failing(everstep("validate", "bad.py:two", "--strict"), 1)
 
 
 def test_a_file_whose_flow_cannot_be_built_is_told_everything(everstep: Everstep) -> None:

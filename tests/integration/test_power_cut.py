@@ -184,7 +184,7 @@ class TestDisk:
                     result = host.run(FLOW, INPUTS, run_id=run_id)
                 except StoreError as error:
                     assert "the disk that holds" in error.message
-                    assert error.fix == "Free some space, then resume the run."
+                    assert error.fix == "Free some space, and try again."
                 else:
                     break
                 finally:

@@ -253,3 +253,18 @@ def test_the_spool_of_a_server_is_in_the_users_own_folder(
     monkeypatch.chdir(tmp_path)
     assert found == spool_folder("postgresql://db/runs", None) != spool_folder("postgresql://db/other", None)
     assert found.parent == tmp_path / "everstep" / "spool"
+
+
+def test_show_and_state_say_what_waits_and_log_what_becomes_of_it(place: Place) -> None:
+    spooled(place)
+    for command in ("show", "state"):
+        said = shell(place, command, "A").stderr
+        assert "2 checkpoints on this machine" in said
+        assert "there the run is completed" in said
+    assert json.loads(shell(place, "show", "A", "--json").output)["spooled"] == 2
+    assert "fork" not in shell(place, "log", "A").output
+    other = Place(place.folder)
+    other.clock.advance(3600)
+    with Host(other.opened, clock=other.clock, spool=other.folder / "elsewhere") as host:
+        host.resume("A", other.flow()).raise_for_status()
+    assert "on this machine only, becomes a fork" in shell(place, "log", "A").stdout

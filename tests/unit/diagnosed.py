@@ -97,6 +97,7 @@ ASKING = of(lambda: wait.Wait(), name="asking", halts=True)
 ASK = Flow("inner", [wait.approval("ok")])
 NO = {"persist": "no"}
 
+KEYED: dict[str, Any] = {"effects": "effectful", "idempotency_key": "auto"}
 CASES: dict[str, Case] = {
     "DAG-CKPT-001": Case(
         lambda: check(feed, durability="strong"),
@@ -123,8 +124,8 @@ CASES: dict[str, Case] = {
         lambda: check(send_once.saying(idempotency_key="sent-{a}")),
     ),
     "flow.bad_probe": Case(
-        lambda: check(of(send.fn, output="sent", effects="effectful", probe=lambda b: None)),
-        lambda: check(of(send.fn, output="sent", effects="effectful", probe=lambda a: None)),
+        lambda: check(of(send.fn, output="sent", probe=lambda b: None, **KEYED)),
+        lambda: check(of(send.fn, output="sent", probe=lambda a: None, **KEYED)),
     ),
     "scheduler.unknown": Case(
         lambda: check(wait.timer("nap", duration="1s", scheduler="crom")),
@@ -141,6 +142,10 @@ CASES: dict[str, Case] = {
     "profile.no_reason": Case(
         lambda: check(of(first.fn, checkpointable=False)),
         lambda: check(of(first.fn, checkpointable=False, reason="it is so")),
+    ),
+    "flow.unkeyed_effect": Case(
+        lambda: check(first, send),
+        lambda: check(first, send_once),
     ),
     "flow.unmade_choice": Case(
         lambda: check(of(first.fn, output="a", determinism="nondeterministic", skip_on_resume=False)),

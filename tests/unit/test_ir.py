@@ -394,3 +394,28 @@ def test_the_deepest_flow_that_can_be_built_can_be_written_and_read() -> None:
     for _ in range(DEEPEST):
         flow = Flow("around", [flow.as_node(name="inside").lift("both")])
     assert_round_trip(flow)
+
+
+def test_a_registry_serves_a_round_trip_with_nodes_probes_and_keys() -> None:
+    def look_up(idempotency_key: str) -> None: ...
+    def key_of(x: int) -> str:
+        return f"pay-{x}"
+
+    @node(output="paid", effects="effectful", idempotency_key=key_of, probe=look_up, identifier="pay:charge")
+    def charge(x: int) -> int:
+        return x
+
+    flow = Flow("f", [charge])
+    ir = flow.to_ir()
+    registry = Registry()
+    made = registry.node("pay:charge", charge)
+    assert registry.find("pay:charge") is registry.get("pay:charge") is made
+    for identifier, thing in flow.functions().items():
+        if identifier != "pay:charge":
+            registry.put(identifier, thing)
+            assert identifier in registry
+    again = Flow.from_ir(ir, registry)
+    assert again.to_ir() == ir
+    assert (again["charge"].probe, again["charge"].fn) == (look_up, charge.fn)
+    with pytest.raises(BadRequest, match="output"):
+        registry.node("pay:charge", charge, output="b")

@@ -20,6 +20,7 @@ PAGE = 500
 SHOWN = 3
 COLOURS = {"continues": "green", "needs_migration": "yellow", "refused": "red"}
 LABELS = {"continues": "continue", "needs_migration": "need migration", "refused": "refused"}
+OF_ONE = {"continues": "continues", "needs_migration": "needs migration", "refused": "is refused"}
 Groups = dict[tuple[str, Compat], list[str]]
 """Runs that fare alike, by their version and the verdict."""
 
@@ -180,7 +181,7 @@ def write_migration(run_id: str, flow: Flow, told: Compat, *, dry_run: bool) -> 
     verdict = told.verdict.value
     if told.verdict is not Compatibility.CONTINUES:
         click.echo(
-            f"run {run_id} {click.style(LABELS[verdict], fg=COLOURS[verdict])}: {one_line(told.reason)}"
+            f"run {run_id} {click.style(OF_ONE[verdict], fg=COLOURS[verdict])}: {one_line(told.reason)}"
         )
         click.echo(f"  {one_line(told.fix)}")
         return

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from everstep import Explanation
-from everstep.cli.compat import COLOURS, LABELS, compat_json, warned
+from everstep.cli.compat import COLOURS, OF_ONE, compat_json, warned
 from everstep.cli.loading import load
 from everstep.cli.options import find_run, json_option, open_host, store_option
 from everstep.cli.plain import count, moment, one_line, write_json
@@ -48,10 +48,10 @@ def explain(run_id: str, flow: str | None, store: str | None, as_json: bool) -> 
 
 def write(told: Explanation) -> None:
     """Write an explanation."""
-    click.echo(f"run {click.style(told.run_id, bold=True)} of flow {told.flow} is {told.status.value}")
+    click.echo(f"run {click.style(told.run_id, bold=True)} of flow {told.flow}: {told.status.value}")
     verdict = told.compat.verdict.value
     if told.compat.verdict is not Compatibility.CONTINUES:
-        click.secho(f"  {LABELS[verdict]}: {one_line(told.compat.reason)}", fg=COLOURS[verdict])
+        click.secho(f"  {OF_ONE[verdict]}: {one_line(told.compat.reason)}", fg=COLOURS[verdict])
         click.echo(f"  {one_line(told.compat.fix)}")
     for text in told.missing:
         click.secho(f"  missing: {one_line(text)}", fg="red")

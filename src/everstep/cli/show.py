@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -18,11 +19,13 @@ from everstep.cli.outline import node_at, outline
 from everstep.cli.plain import count, duration, error_json, moment, one_line, write_json
 from everstep.cli.progress import chosen_of
 from everstep.cli.said import RESULT
+from everstep.cli.spooled import say_waiting, waiting_json
 from everstep.cli.state import next_of, queued_json, task_lines
 from everstep.cli.step import show_step, write_error
 from everstep.cli.table import Cell, layout, screen_width
 from everstep.cli.tree import Fold, base_of
 from everstep.cli.waiting import noun, settled, wait_json, wait_lines, waits_of
+from everstep.errors import EverstepError
 from everstep.graph.joins import JoinNode
 from everstep.graph.plan import Plan
 from everstep.model.address import map_of, plain_of
@@ -65,6 +68,9 @@ def show(
         run_id = find_run(host, run_id)
         if step is None:
             _show_run(host, run_id, store, whole=full, as_json=as_json)
+            if not as_json:
+                with contextlib.suppress(EverstepError):  # `log` and `verify` say what is wrong with them
+                    say_waiting(host, run_id, store)
         else:
             show_step(host, run_id, step, whole=full, as_json=as_json)
 
@@ -187,6 +193,7 @@ def _show_run(host: Host, run_id: str, store: str | None, *, whole: bool, as_jso
                 "queued": queued_json(state),
                 "waits": [wait_json(wait) for wait in waits],
                 "error": error_json(state.error),
+                "spooled": len(waiting_json(host, run_id)["spooled"]),
                 "nodes": [_node_json(line, line.name in due) for line in nodes],
             }
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -14,9 +15,10 @@ from everstep.cli.outline import gathered, split_pending
 from everstep.cli.plain import Unreadable, count, is_cut, moment, one_line, preview, write_json
 from everstep.cli.plain import full as whole
 from everstep.cli.said import so_far
+from everstep.cli.spooled import say_waiting
 from everstep.cli.table import screen_width, wide
 from everstep.cli.waiting import noun
-from everstep.errors import BadRequest, RunNotFound
+from everstep.errors import BadRequest, EverstepError, RunNotFound
 from everstep.model.address import item_of, map_of, plain_of
 from everstep.model.items import ItemError
 from everstep.model.records import CHANNEL, STREAM, WAIT, QueuedTask
@@ -68,6 +70,8 @@ def state(
             write_json(state_json(found, values))
         else:
             _write(found, values, full=full, name=name)
+            with contextlib.suppress(EverstepError):  # `log` and `verify` say what is wrong with them
+                say_waiting(host, found.run_id, store)
 
 
 def _find(host: Host, run: str, words: list[str], at: str | None) -> tuple[RunState, str | None]:

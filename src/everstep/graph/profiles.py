@@ -164,6 +164,7 @@ class Registry:
         self._raw: dict[str, dict[str, Any]] = {}
         self._entries: dict[str, Entry] = {}
         self._nodes: dict[str, Node] = {}
+        self._things: dict[str, Any] = {}
         listed = list(entries)
         for entry in listed:
             self.add(entry)
@@ -195,14 +196,27 @@ class Registry:
         self._raw[name] = dict(entry)
 
     def node(self, id_: str, fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
-        """Turn a function into the node with this id, as `@node` does; what the entry says holds for it."""
+        """Turn a function into the node with this id, as `@node` does; what the entry says holds for it.
+
+        A node that was made before gets this id.
+        """
 
         def make(f: Callable[..., Any]) -> Node:
-            made = self.known(Node(f, identifier=id_, **options))
+            if isinstance(f, Node):
+                if options:
+                    named = ", ".join(options)
+                    raise BadRequest(f"node {f.name!r} has its options already.", fix=f"Leave out {named}.")
+                made = self.known(f._copy(identifier=id_))
+            else:
+                made = self.known(Node(f, identifier=id_, **options))
             self._nodes[id_] = made
             return made
 
         return make if fn is None else make(fn)
+
+    def put(self, id_: str, thing: Any) -> None:
+        """Keep what else `Flow.from_ir` may ask for by this id: a function, a probe, a class, a flow."""
+        self._things[id_] = thing
 
     def known(self, node: Node) -> Node:
         """Return the node with what its entry says, or as it is if there is none."""
@@ -214,18 +228,18 @@ class Registry:
         """Return the node that was registered with this id."""
         return self._nodes.get(name)
 
-    def get(self, name: str) -> Node | None:
-        """Return the node that was registered with this id, as `Flow.from_ir` asks for it."""
-        return self.find(name)
+    def get(self, name: str) -> Any:
+        """Return the node, or what else was put here with this id, as `Flow.from_ir` asks for it."""
+        return self._nodes.get(name, self._things.get(name))
 
     def __contains__(self, name: object) -> bool:
-        return name in self._entries or name in self._nodes
+        return name in self._entries or name in self._nodes or name in self._things
 
     def __getitem__(self, name: str) -> Mapping[str, Any]:
         return self._raw[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys([*self._raw, *self._nodes]))
+        return iter(dict.fromkeys([*self._raw, *self._nodes, *self._things]))
 
     def __len__(self) -> int:
-        return len({*self._raw, *self._nodes})
+        return len({*self._raw, *self._nodes, *self._things})

@@ -251,10 +251,15 @@ def _profiles(it: Subject) -> Iterator[Diagnostic]:
             )
         for code, reason in objections(n):
             if code == KeyMissing.code:
+                fix = 'Give it idempotency_key="auto", or a template such as "order-{order_id}".'
                 if path in it.resume_path:
                     message = f"Effectful node {path!r} on resume path must declare idempotency."
-                    fix = 'Give it idempotency_key="auto", or a template such as "order-{order_id}".'
                     yield Diagnostic(code, node=path, message=message, fix=fix)
+                elif it.mode is not Mode.OFF:
+                    message = (
+                        f"A crash in {path!r} may repeat its effect, and no key says that it is the same."
+                    )
+                    yield Diagnostic("flow.unkeyed_effect", Severity.WARNING, path, None, message, fix)
             elif it.mode is Mode.STRONG:
                 yield _not_strong(code, path, reason)
 

@@ -146,7 +146,7 @@ def explain(error: apsw.Error, path: Path) -> EverstepError:
             f"{path} is locked by another process.", fix="Try again, or see who holds it."
         )
     if isinstance(error, apsw.FullError):
-        return StoreError(f"the disk that holds {path} is full.", fix="Free some space, then resume the run.")
+        return StoreError(f"the disk that holds {path} is full.", fix="Free some space, and try again.")
     if isinstance(error, apsw.ReadOnlyError):
         return StoreError(
             f"{path} cannot be written.", fix="Check the permissions of the file and its folder."
