@@ -25,7 +25,7 @@ from everstep import Host, Status
 from everstep.engine import flush
 from everstep.errors import RunNotFound
 from everstep.registry import open_store
-from everstep.runtime import waiting
+from everstep.runtime import outbox, waiting
 from everstep.runtime.system import SystemClock
 from everstep.testing.killing import Killer, KillingSpool, die, killing, lose_reply, read_trace
 from tests.acceptance.crash_changed_flows import CHANGED
@@ -80,6 +80,7 @@ def live(name: str, folder: Path, killer: Killer, *, is_first_life: bool) -> Fac
     line.mend()
     store = killing(line.to(open_store(store_in(folder), clock)), by=killer)
     spool = KillingSpool(folder / "spool", killer)
+    outbox.REST = 0  # nor how long it leaves a store alone that does not answer
     waiting.LOOK = 3600.0  # how often a slow machine looks for answers by itself is chance
     with Host(store, clock=clock, notifiers={"nobody": lambda notice: None}, spool=spool) as host:
         recorded_before = [chain_of(host, run, spooled=True) for run in scenario.runs]

@@ -89,10 +89,14 @@ from pathlib import Path
 from everstep import END, Context, Flow, at_least, ifelse, node, parallel
 
 @node(output="y")
-def double(x: int):
+def double(x):
     return x * 2
 
-no_list = Flow("no_list", [double.map_over("x")])
+@node(output="xs")
+def give(x):
+    return x
+
+no_list = Flow("no_list", [give, double.with_inputs(x="xs").map_over("x")])
 
 @node
 def one(x: int):
@@ -346,7 +350,7 @@ def test_checkpoints_gather_the_items_of_a_map(shapes: Everstep) -> None:
 @pytest.mark.parametrize(
     ("flow", "x", "says"),
     [
-        ("no_list", "3", "error [map.bad_input]: MapInputError: 'double' goes over 'x', which is int."),
+        ("no_list", "3", "error [map.bad_input]: MapInputError: 'double' goes over 'xs', which is int."),
         ("group", "1", "error [group.failed]: GroupFailed: group 'both' failed: 0 of 1 needed members"),
         ("group", "1", "✗ one  ValueError: one is down"),
         ("tasks", "0", "error [task.unknown]: UnknownTask: node 'ask' asked for 'mial'"),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -31,12 +33,13 @@ flow = Flow("orders", [price])
 
 
 @pytest.fixture
-def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.chdir(tmp_path)
     Path("orders.py").write_text(ORDERS)
     found = f"sqlite:///{tmp_path}/runs.db"
     Host(found).close()
-    return found
+    yield found
+    sys.modules.pop("orders", None)
 
 
 def said(command: Any, *words: str) -> str:
