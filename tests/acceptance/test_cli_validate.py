@@ -126,6 +126,14 @@ def test_the_report_draws_the_flow(everstep: Everstep, tmp_path: Path) -> None:
     ET.fromstring(everstep("report", "good.py", "--svg", "-").stdout)
 
 
+def test_the_report_says_if_the_flow_cannot_start(everstep: Everstep) -> None:
+    assert (
+        "it cannot start: 1 error; see: everstep validate bad.py:one"
+        in everstep("report", "bad.py:one").stderr
+    )
+    assert everstep("report", "bad.py:two").stderr == ""
+
+
 def test_one_form_is_asked_for_at_a_time(everstep: Everstep) -> None:
     assert "one of" in failing(everstep("report", "good.py", "--dot", "--mermaid"), 2).stderr
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from everstep import AsyncHost, Event, Flow, Host, Retry, node, wait
+from everstep.cli.explain import write
 from everstep.engine.keys import automatic_key
 from everstep.ports.store import Signal
 from everstep.testing.clock import ManualClock
@@ -133,3 +135,19 @@ def test_a_run_that_is_being_cancelled_only_ends(host: Host) -> None:
     told = host.explain("r", FLOW)
     assert (told.is_cancelling, told.starts, told.pending, told.may_repeat) == (True, (), (), ())
     assert host.resume("r", FLOW).status == "cancelled"
+
+
+@pytest.mark.parametrize("effects", [None, "effectful"])
+def test_what_declares_no_effects_is_not_called_one(capsys: pytest.CaptureFixture[str], effects: Any) -> None:
+    options = {"effects": effects, "idempotency_key": "auto"} if effects else {}
+
+    @node(output="a", **options)
+    def fails() -> int:
+        raise ValueError
+
+    flow = Flow("f", [fails])
+    with Host("memory:") as host:
+        host.run(flow, run_id="A")
+        write(host.explain("A", flow))
+    said = "1 effect may happen" if effects else "1 step without declared effects may run"
+    assert said in capsys.readouterr().out

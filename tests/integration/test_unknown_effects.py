@@ -132,6 +132,8 @@ def test_it_stops_for_an_operator_who_knows_the_value(world: World, url: str) ->
         with pytest.raises(WaitSettled):
             host.settle("A", "charge", done="another")
         assert host.resume("A", flow)["letter"] == "thanks for receipt-by-hand"
+        (*_, step) = [s for c in host.history("A") for s in c.steps if s.path == "charge"]
+        assert step.started_at == step.ended_at, "how long somebody thought about it is not how long it took"
         with pytest.raises(WaitNotFound):
             host.settle("A", "charge", rerun=True)
     assert len(world.calls) == 1

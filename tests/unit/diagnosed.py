@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from everstep import END, Context, Diagnostics, Flow, Node, Offers, node, route, validate, wait
+from everstep import END, Context, Diagnostics, Flow, Node, Offers, migrate, node, route, validate, wait
 from everstep.model.enums import Mode
 
 ALL = Offers(
@@ -146,6 +146,12 @@ CASES: dict[str, Case] = {
     "flow.unkeyed_effect": Case(
         lambda: check(first, send),
         lambda: check(first, send_once),
+    ),
+    "flow.rename_to_nothing": Case(
+        lambda: check(first, migrations=[migrate.rename_node("one", "fist")]),
+        lambda: check(
+            first, migrations=[migrate.rename_node("one", "fist"), migrate.rename_node("fist", "first")]
+        ),
     ),
     "flow.unmade_choice": Case(
         lambda: check(of(first.fn, output="a", determinism="nondeterministic", skip_on_resume=False)),

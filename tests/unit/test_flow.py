@@ -367,3 +367,16 @@ def test_a_partial_of_an_async_function_is_async() -> None:
         return x + y
 
     assert node(output="z", name="n")(functools.partial(body, y=1)).is_async
+
+
+def test_an_unknown_input_is_told_which_are_asked_for_and_which_nodes_write() -> None:
+    @node(output="n")
+    def grow(n: int, step: int) -> int:
+        return n + step
+
+    @ifelse(when_true=END, when_false="grow")
+    def enough(n: int) -> bool:
+        return n > 3
+
+    with pytest.raises(InputError, match=r"It takes: step \(and, to begin with, what nodes write: n\)"):
+        Flow("f", [grow, enough]).check_inputs({"n": 1, "step": 1, "other": 2})

@@ -124,6 +124,8 @@ def test_wrong_names_hide_no_types_that_do_not_fit() -> None:
         Flow("f", [first, wants_text, send, gate("nowhere")], durability="strong")
     problems = raised.value.details["problems"]
     assert [p["code"] for p in problems] == ["flow.unknown_target", "flow.type_mismatch"]  # type: ignore[attr-defined]
+    line = wants_text.fn.__code__.co_firstlineno
+    assert f"test_validate.py:{line}" in problems[1]["fix"]  # type: ignore[index]
     whole = validate(raised.value.draft)
     assert [d.code for d in whole.errors] == ["flow.unknown_target", "flow.type_mismatch", "DAG-CKPT-004"]
 

@@ -14,7 +14,7 @@ from everstep.cli.plain import count, moment, one_line, write_json
 from everstep.cli.run import place_for, stdout_kept_clean
 from everstep.client.views import Awaited, Compatibility, Planned, Recorded
 from everstep.model.address import Address
-from everstep.model.enums import Status
+from everstep.model.enums import Effects, Status
 
 
 @click.command()
@@ -75,7 +75,13 @@ def write(told: Explanation) -> None:
     _section("due after that", [_planned(step) for step in told.pending])
     _section("waits", [_waited(w) for w in told.waits])
     if told.may_repeat:
-        click.secho(f"  {count(len(told.may_repeat), 'effect')} may happen a second time", fg="yellow")
+        unsaid = sum(step.effects is Effects.UNDECLARED for step in told.may_repeat)
+        if unsaid < len(told.may_repeat):
+            effects = count(len(told.may_repeat) - unsaid, "effect")
+            click.secho(f"  {effects} may happen a second time", fg="yellow")
+        if unsaid:
+            said = f"{count(unsaid, 'step')} without declared effects may run a second time"
+            click.secho(f"  {said}", fg="yellow")
     if told.can_lose:
         click.secho(f"  a crash may cost: {told.can_lose}", dim=True)
 

@@ -133,6 +133,11 @@ def load_module(spec: Spec) -> ModuleType:
         return _import_by_name(spec.place)
     if not path.is_file():
         raise BadRequest(f"there is no file {spec.place}.{_nearby(path)}", fix="Check the path.")
+    if path.suffix == ".json":
+        raise BadRequest(
+            f"{spec.place} has no functions, so it cannot be a flow by itself.",
+            fix="If it is a Flow IR, read it in a Python file: flow = Flow.from_ir(ir, registry). Name that.",
+        )
     if path.suffix != ".py":
         raise BadRequest(f"{spec.place} is not a Python file.", fix="Name a file that ends in .py.")
     name = path.stem

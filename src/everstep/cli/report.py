@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from everstep import DurabilityReport, report
+from everstep import DurabilityReport, report, validate
 from everstep.cli.loading import load
-from everstep.cli.options import json_option, store_option
+from everstep.cli.options import command_line, json_option, store_option
 from everstep.cli.plain import count, one_line, write_json
 from everstep.cli.rails import rails
 from everstep.cli.validate import host_for
@@ -43,6 +43,7 @@ def command(flow: str, dot: bool, mermaid: bool, svg: str | None, store: str | N
     loaded, wired = load(flow)
     with host_for(store, wired) as host:
         found = report(loaded, host)
+        wrong = len(validate(loaded, host).errors)
     if as_json:
         write_json(found.to_json())
     elif dot:
@@ -53,6 +54,9 @@ def command(flow: str, dot: bool, mermaid: bool, svg: str | None, store: str | N
         _write_svg(found, svg)
     else:
         _draw(found)
+    if wrong:
+        said = f"it cannot start: {count(wrong, 'error')}; see: {command_line('validate', flow, store=store)}"
+        click.secho(said, fg="red", err=True)
 
 
 def _write_svg(found: DurabilityReport, file: str) -> None:

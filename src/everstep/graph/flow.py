@@ -241,8 +241,10 @@ class Flow:
                 writers = [self.plan.paths[w] for w in self.plan.writers[name]]
                 yield f"Input {name!r} is written by {writers}, so it cannot be given."
             else:
-                known = ", ".join(sorted(allowed)) or "none"
-                yield f"Unknown input {name!r}.{did_you_mean(name, sorted(allowed))} It takes: {known}."
+                known = ", ".join(sorted(self.plan.free_inputs)) or "none"
+                seeds = ", ".join(sorted(allowed - self.plan.free_inputs))
+                more = f" (and, to begin with, what nodes write: {seeds})" if seeds else ""
+                yield f"Unknown input {name!r}.{did_you_mean(name, sorted(allowed))} It takes: {known}{more}."
 
     def _missing_inputs(self, inputs: Mapping[str, Any], channel: Mapping[str, Any]) -> Iterable[str]:
         given = frozenset(inputs)

@@ -6,6 +6,7 @@ import difflib
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from everstep.graph.diagnostics import Diagnostic, Severity
@@ -298,7 +299,15 @@ def _type_problems(nodes: Sequence[Node]) -> Iterator[Diagnostic]:
                         f"but {reader.name!r} wants {spell(p.hint)}."
                     )
                     edge = (writer.name, reader.name)
-                    yield _error("flow.type_mismatch", reader.name, message, "Change one of the hints.", edge)
+                    places = " or ".join(filter(None, (_defined_at(writer), _defined_at(reader))))
+                    fix = f"Change one of the hints{': ' if places else ''}{places}."
+                    yield _error("flow.type_mismatch", reader.name, message, fix, edge)
+
+
+def _defined_at(n: Node) -> str:
+    """Return the file and the line of a node's function, if that is known."""
+    code = getattr(n.fn, "__code__", None) if n.inner is None and not n.is_built_in else None
+    return f"{PurePath(code.co_filename).name}:{code.co_firstlineno}" if code is not None else ""
 
 
 def _given(writer: Node, output: str) -> Any:

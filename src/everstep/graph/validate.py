@@ -26,6 +26,7 @@ from everstep.graph.node import END, Gate, Node
 from everstep.graph.plan import Plan, deep_nodes
 from everstep.graph.profiles import objections
 from everstep.graph.reach import startable
+from everstep.graph.structure import did_you_mean
 from everstep.model.enums import Determinism, Mode, Persist
 
 _RANK = {Mode.OFF: 0, Mode.PARTIAL: 1, Mode.STRONG: 2}
@@ -349,6 +350,20 @@ def _unread(it: Subject) -> Iterator[Diagnostic]:
                 yield Diagnostic("flow.unread_output", Severity.INFO, n.name, None, message, fix)
 
 
+def _migrations(it: Subject) -> Iterator[Diagnostic]:
+    """What a rename leads to must be there, unless a later rule leads on from it."""
+    if it.plan is None:
+        return
+    known, rules = {path for path, _ in it.nodes}, it.flow.migrations
+    for k, rule in enumerate(rules):
+        to = rule.place + "/" * bool(rule.place) + rule.to.rpartition("/")[2]
+        if rule.kind != "rename_node" or to in known or any(later.name == to for later in rules[k + 1 :]):
+            continue
+        message = f"{rule}: this flow has no node {to!r}."
+        fix = f"Name one of its nodes.{did_you_mean(to, known)}"
+        yield Diagnostic("flow.rename_to_nothing", Severity.WARNING, to, None, message, fix)
+
+
 CHECKS: tuple[Callable[[Subject], Iterable[Diagnostic]], ...] = (
-    *(_halts, _services, _aliases, _profiles, _asked, _reach, _exits, _choices, _unread),
+    *(_halts, _services, _aliases, _profiles, _asked, _reach, _exits, _choices, _unread, _migrations),
 )

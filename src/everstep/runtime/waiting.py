@@ -216,6 +216,7 @@ class Waiting:
         call.key, call.task, call.answers = step.key, step.task, step.wait
         call.started_at, call.ended_at = step.started_at or row.opened_at, now
         if row.kind == SETTLE:
+            call.started_at = now  # how long its effect took nobody knows
             _settle(call, row)
             return call
         try:
