@@ -252,11 +252,11 @@ UNION ALL
 -- name: waking_lanes
 -- This and the next go from lane to lane, where there are more such runs than can be looked at.
 SELECT run_key, run_id, since, priority, flow_id, run_group
-FROM {schema}.waking_lanes_2($2::text[], $3::text[], $4::text[], $5::text[], $6, {now});
+FROM {schema}.waking_lanes_2($2::text[], $3::text[], $4::text[], $5::text[], $6, $7::jsonb, {now});
 
 -- name: waiting_lanes
 SELECT run_key, run_id, since, priority, flow_id, run_group
-FROM {schema}.waiting_lanes_2($2::text[], $3::text[], $4::text[], $5::text[], $6)
+FROM {schema}.waiting_lanes_2($2::text[], $3::text[], $4::text[], $5::text[], $6, $7::jsonb)
 WHERE $1::bigint IS NULL OR $1 IS NOT NULL;
 
 -- name: live_leases
@@ -298,6 +298,7 @@ SELECT details, seen_at FROM {schema}.workers WHERE expires_at > {now} ORDER BY 
 -- What another worker is about to take is passed over.
 SELECT {run}, {now} FROM {schema}.runs JOIN unnest($2::bigint[]) WITH ORDINALITY AS due (run_key, place) USING (run_key)
 WHERE (expires_at IS NULL OR expires_at <= {now}) AND needs_repair IS NULL AND status IN ('running', 'halted')
+  AND flow_id || ' ' || flow_hash = ANY ($4::text[])
 ORDER BY place LIMIT $3 FOR NO KEY UPDATE OF runs SKIP LOCKED;
 
 -- name: put_artifact

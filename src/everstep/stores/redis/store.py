@@ -194,7 +194,7 @@ class RedisStore:
     ) -> Claims:
         quotas = quotas or {}
         named = [part for flow in flows for part in flow]
-        asked: list[Argument] = [limit, len(flows), *named, len(quotas), *quotas, *apart_from]
+        asked: list[Argument] = [limit, len(flows), *named, quota_text(quotas), *apart_from]
         for _ in range(TRIES if limit > 0 and flows else 0):
             now, found, live = await self._aside("due", *asked)
             wanted = chosen(found, live, quotas, limit, self._turns) if found else []

@@ -153,20 +153,23 @@ END $$;
 
 -- Accepted runs of some flows, lane by lane: each flow's highest priority first, its groups in turn after the one
 -- that was served last. From each lane come as many runs as one claim can use, from a flow as many lanes. Lanes
--- where nothing is due end the walk when they are too many: what has been due for long is found without it.
+-- where nothing is due end the walk when they are too many: what has been due for long is found without it. A flow's
+-- full groups are the keys of an object in its place; none of their runs may be claimed, so they are passed over.
 CREATE FUNCTION {schema}.waiting_lanes_2(
-    names text[], hashes text[], last_groups text[], apart_from text[], most integer
+    names text[], hashes text[], last_groups text[], apart_from text[], most integer, full_groups jsonb
 ) RETURNS TABLE (run_key bigint, run_id text, since bigint, priority bigint, flow_id text, run_group text)
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     the_priority bigint;
     the_group text;
+    full_here jsonb;
     is_around boolean;
     met integer;
     passed integer;
     found_here integer;
 BEGIN
     FOR i IN 1 .. cardinality(names) LOOP
+        full_here := full_groups -> (i - 1);
         the_priority := NULL;
         met := 0;
         passed := 0;
@@ -189,6 +192,7 @@ BEGIN
                 END IF;
                 EXIT WHEN the_group IS NULL OR met >= most OR passed - met > 1000
                        OR (is_around AND the_group > last_groups[i]);
+                CONTINUE WHEN full_here ? the_group;
                 RETURN QUERY
                     SELECT r.run_key, r.run_id, r.created_at, r.priority, r.flow_id, r.run_group
                     FROM {schema}.runs AS r
@@ -206,18 +210,21 @@ END $$;
 
 -- Halted runs that are due, lane by lane as above.
 CREATE FUNCTION {schema}.waking_lanes_2(
-    names text[], hashes text[], last_groups text[], apart_from text[], most integer, the_time bigint
+    names text[], hashes text[], last_groups text[], apart_from text[], most integer, full_groups jsonb,
+    the_time bigint
 ) RETURNS TABLE (run_key bigint, run_id text, since bigint, priority bigint, flow_id text, run_group text)
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     the_priority bigint;
     the_group text;
+    full_here jsonb;
     is_around boolean;
     met integer;
     passed integer;
     found_here integer;
 BEGIN
     FOR i IN 1 .. cardinality(names) LOOP
+        full_here := full_groups -> (i - 1);
         the_priority := NULL;
         met := 0;
         passed := 0;
@@ -238,6 +245,7 @@ BEGIN
                 END IF;
                 EXIT WHEN the_group IS NULL OR met >= most OR passed - met > 1000
                        OR (is_around AND the_group > last_groups[i]);
+                CONTINUE WHEN full_here ? the_group;
                 RETURN QUERY
                     SELECT r.run_key, r.run_id, CASE WHEN w.wake_at = 0 THEN w.settled_at ELSE w.wake_at END,
                            r.priority, r.flow_id, r.run_group

@@ -5,28 +5,13 @@ local EACH, given = 10, {}
 local now, has_written = clock(), false
 local quotas = ARGV[3] ~= '' and cmsgpack.unpack(ARGV[3]) or {}
 
-local function has_room(flow, group)
-  local quota = quotas[flow]
-  if not quota then
-    return true
-  end
-  local function held(key)
-    return redis.call('ZCOUNT', key, '(' .. now, '+inf')
-  end
-  if quota.running and held(P .. 'leases:flow:' .. flow) >= quota.running then
-    return false
-  end
-  local of_group = P .. 'leases:group:' .. #flow .. ':' .. flow .. (group or '')
-  return not (group and quota.per_group and held(of_group) >= quota.per_group)
-end
-
 for at = 3, #ARGV - EACH, EACH do
   local run_id, row = ARGV[at + 1], row_of(ARGV[at + 1])
   local f = redis.call('HMGET', row, 'epoch', 'owner', 'expires', 'head', 'status', 'flow', 'group', 'repair')
   local owner, epoch, expires, process, takeovers = unpack(ARGV, at + 6, at + 10)
   local is_same = f[1] == ARGV[at + 2] and (f[2] or '') == ARGV[at + 3] and (f[3] or '') == ARGV[at + 4]
     and f[4] == ARGV[at + 5]
-  local is_given = is_same and (ARGV[2] == '0' or not f[8] and has_room(f[6], f[7]))
+  local is_given = is_same and (ARGV[2] == '0' or not f[8] and has_room(quotas[f[6]], f[6], f[7], now))
   if is_given then
     redis.call('HSET', row, 'owner', owner, 'epoch', epoch, 'expires', expires, 'takeovers', takeovers,
       'claimed', f[4])
