@@ -32,7 +32,7 @@ from everstep.ports.store import (
     WaitFilter,
 )
 from everstep.ports.system import Clock, time_for_store
-from everstep.stores.redis.claims import TRIES, chosen, decide, is_free, lease_arguments, longer
+from everstep.stores.redis.claims import TRIES, chosen, decide, is_free, is_known, lease_arguments, longer
 from everstep.stores.redis.fields import (
     STUB,
     commit_arguments,
@@ -204,7 +204,7 @@ class RedisStore:
             leases: list[Lease] = []
             told: list[Argument] = []
             for (run_id, _), row in zip(wanted, map(hash_of, rows), strict=True):
-                if is_free(row, moment(now)):
+                if is_free(row, moment(now)) and is_known(row, flows):
                     lease = decide(run_id, row, owner=new_owner(), now=moment(now), ttl=ttl, process=process)
                     leases.append(lease)
                     told += lease_arguments(row, lease)

@@ -43,11 +43,15 @@ local function lanes_of(version, priority)
   return P .. 'lanes:' .. priority .. ':' .. version
 end
 
--- Puts a run into its lane, or takes it out. Its number comes first in its name there, so that of two that are due
--- since the same time the older one comes first.
+-- A run's number comes first in its name there, so that of two that are due since the same time the older one does.
+local function name_in_lane(run_id, n)
+  return string.format('%016.0f', n) .. run_id
+end
+
+-- Puts a run into its lane, or takes it out.
 local function line_up(run_id, n, at, version, priority, group)
   local lane, lanes = lane_of(version, priority, group), lanes_of(version, priority)
-  local name = string.format('%016.0f', n) .. run_id
+  local name = name_in_lane(run_id, n)
   if at then
     redis.call('ZADD', lane, at, name)
   elseif redis.call('ZREM', lane, name) == 0 then
