@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from everstep import AsyncHost, Durability, Flow, Host, Status, node
+from everstep import AsyncHost, Durability, Flow, Host, Status, node, wait
 from everstep.errors import StoreUnavailable
 from everstep.ports.store import Commit, Verdict
 from everstep.registry import open_store
@@ -211,3 +211,13 @@ def test_a_claim_whose_reply_was_lost_is_not_made_a_second_time(wire: tuple[Prox
     assert proxy.cut == 1
     assert sorted(client.leased(owners)) == sorted(client.leased()) and len(client.leased()) == 2
     client.close()
+
+
+def test_an_answer_whose_reply_was_lost_is_not_refused_as_a_second_one(wire: tuple[Proxy, str]) -> None:
+    proxy, url = wire
+    with Host(url) as host:
+        host.run(Flow("asks", [wait.callback("paid")], durability="strong"), run_id="A1")
+        [asked] = host.waits()
+        proxy.cuts_reply = once(b"SET status = 'settled'")
+        assert host.answer(asked.id, {"receipt": 7}).answer == {"receipt": 7}
+        assert proxy.cut == 1

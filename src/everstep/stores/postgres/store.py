@@ -268,7 +268,10 @@ class PostgresStore:
         self, wait_id: str, *, by: SettledBy, answer: bytes | None, token_hash: bytes | None = None
     ) -> tuple[bool, WaitRow | None]:
         now = self._now()
-        return await self._aside(lambda db: self._waits.settle(db, wait_id, by, answer, token_hash, now))
+        # If the reply were lost, a second try would say that somebody else had answered.
+        return await self._aside(
+            lambda db: self._waits.settle(db, wait_id, by, answer, token_hash, now), repeats=False
+        )
 
     async def fire(self, run_id: str) -> list[WaitRow]:
         now = self._now()
