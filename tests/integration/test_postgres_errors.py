@@ -185,7 +185,9 @@ def test_a_user_without_rights_is_told_which(server: Server, caplog: pytest.LogC
 
 
 def test_in_a_schema_made_for_them_owner_and_worker_need_no_right_to_make_one(server: Server) -> None:
-    owner, worker = (server.url.replace("postgres@", f"{who}@") + "?schema=given" for who in ("holder", "hand"))
+    owner, worker = (
+        server.url.replace("postgres@", f"{who}@") + "?schema=given" for who in ("holder", "hand")
+    )
     with psycopg.connect(server.url, autocommit=True) as connection:
         connection.execute("create role holder login")
         connection.execute("create role hand login")

@@ -6,6 +6,7 @@ between.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -75,9 +76,14 @@ class Connections:
 
     def __init__(self, at: Address, size: int) -> None:
         self._at = at
-        self._idle: list[Connection] = []
-        self._free = threading.BoundedSemaphore(size)
+        self._size = size
         self._is_closed = False
+        self._begin()
+
+    def _begin(self) -> None:
+        self._idle: list[Connection] = []
+        self._free = threading.BoundedSemaphore(self._size)
+        self._pid = os.getpid()
 
     def use(self, work: Callable[[Connection], T], *, repeats: bool = True) -> T:
         """Do some work on a connection.
@@ -85,6 +91,8 @@ class Connections:
         What is safe to do twice is done on another if the first one is broken; a server that is gone is an
         error, and so is a broken connection for what does not repeat.
         """
+        if self._pid != os.getpid():
+            self._begin()  # a forked child must not talk on its parent's connections, nor end them
         if not self._free.acquire(timeout=PATIENCE):
             raise StoreUnavailable(
                 f"all connections to {self._at.shown} are in use.", fix="Raise ?pool= in its URL."
@@ -125,7 +133,7 @@ class Connections:
     def close(self) -> None:
         """Close what is idle; what is in use is closed when it is given back."""
         self._is_closed = True
-        while self._idle:
+        while self._idle and self._pid == os.getpid():
             self._idle.pop().close()
 
 

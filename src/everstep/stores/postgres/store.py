@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, TypeVar
@@ -42,6 +40,7 @@ from everstep.stores.postgres.health import look_at
 from everstep.stores.postgres.schema import prepare, read_queries
 from everstep.stores.postgres.waits import WaitTable
 from everstep.stores.postgres.watch import Watch, channel_of
+from everstep.stores.threads import Threads
 
 T = TypeVar("T")
 Hashes = list[str]
@@ -72,7 +71,7 @@ class PostgresStore:
         self._waits = WaitTable(self._sql, self._channel)
         self._due = DueRuns(self._sql, self._waits, at.schema)
         self._watch = Watch(at, self._sql)
-        self._threads = ThreadPoolExecutor(at.pool, thread_name_prefix="everstep-postgres")
+        self._threads = Threads(at.pool, "everstep-postgres")
         self._known_flows: set[str] = set()
         """Structures that this client brought to the database."""
         self.artifacts = ArtifactTable(at, self._connections, self._sql)
@@ -83,16 +82,13 @@ class PostgresStore:
 
     async def _aside(self, work: Callable[[Connection], T], *, repeats: bool = True) -> T:
         """Do some work on a thread, so that nobody else's tasks wait for the network."""
-        loop = asyncio.get_running_loop()
-        use = partial(self._connections.use, work, repeats=repeats)
-        return await loop.run_in_executor(self._threads, use)
+        return await self._threads.run(partial(self._connections.use, work, repeats=repeats))
 
     async def _rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
         return await self._aside(lambda db: rows(db, self._sql[query], values))
 
     async def put(self, commits: Sequence[Commit]) -> list[Verdict]:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, self.put_blocking, commits)
+        return await self._threads.run(partial(self.put_blocking, commits))
 
     def put_blocking(self, commits: Sequence[Commit]) -> list[Verdict]:
         if len(commits) == 1 and _is_plain(commits[0]):
@@ -187,8 +183,7 @@ class PostgresStore:
         return await self._aside(lambda db: self._due.claim(db, wish, grant), repeats=False)
 
     async def renew(self, held: Sequence[Lease], ttl: timedelta) -> list[Lease | Verdict]:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, self.renew_blocking, held, ttl)
+        return await self._threads.run(partial(self.renew_blocking, held, ttl))
 
     def renew_blocking(self, held: Sequence[Lease], ttl: timedelta) -> list[Lease | Verdict]:
         """Prolong leases on a connection of their own, so that a busy writer does not delay them."""
@@ -220,8 +215,7 @@ class PostgresStore:
         return bool(await self._rows("set_aside", text(run_id), epoch, text(reason)))
 
     async def report(self, worker: WorkerRow, ttl: timedelta) -> None:
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._threads, self.report_blocking, worker, ttl)
+        await self._threads.run(partial(self.report_blocking, worker, ttl))
 
     def report_blocking(self, worker: WorkerRow, ttl: timedelta) -> None:
         started, details = to_int(worker.started_at), msgspec.json.encode(worker)
@@ -321,7 +315,7 @@ class PostgresStore:
         await self.leave("everstep doctor")
 
     async def close(self) -> None:
-        self._threads.shutdown()
+        self._threads.close(wait=True)
         self._watch.close()
         self._connections.close()
         self._renewals.close()

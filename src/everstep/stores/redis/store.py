@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, TypeVar
@@ -54,6 +52,7 @@ from everstep.stores.redis.health import look_at
 from everstep.stores.redis.link import Links
 from everstep.stores.redis.watch import Watch
 from everstep.stores.redis.wire import Argument
+from everstep.stores.threads import Threads
 
 T = TypeVar("T")
 Claims = list[tuple[RunRow, Lease]]
@@ -81,7 +80,7 @@ class RedisStore:
         self._check_format(create)
         self._watch = Watch(links, clock)
         self._turns = Turns()
-        self._threads: ThreadPoolExecutor | None = None
+        self._threads = Threads(THREADS, "everstep-redis")
 
     def _check_format(self, create: bool) -> None:
         at = self._links.address
@@ -111,9 +110,7 @@ class RedisStore:
         return await self._on_thread(partial(self._call, name, *arguments, once=once))
 
     async def _on_thread(self, work: Callable[[], T]) -> T:
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="everstep-redis")
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        return await self._threads.run(work)
 
     async def put(self, commits: Sequence[Commit]) -> list[Verdict]:
         return await self._on_thread(partial(self.put_blocking, commits))
@@ -374,8 +371,7 @@ class RedisStore:
 
     async def close(self) -> None:
         self._watch.close()
-        if self._threads is not None:
-            self._threads.shutdown(wait=False)
+        self._threads.close(wait=False)
         self._links.close()
 
 
