@@ -44,7 +44,7 @@ def after_look(client: Client, meanwhile: Callable[[], None]) -> None:
             act()
             return found
 
-        store._due._choose = chosen  # type: ignore[method-assign]
+        store._due._choose = chosen  # type: ignore[method-assign, assignment]
     else:
         assert isinstance(store, RedisStore)
         call = store._call

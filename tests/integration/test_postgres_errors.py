@@ -105,6 +105,9 @@ def test_a_server_that_cannot_be_used_is_named_with_what_to_do(
         f"postgresql://u:{SECRET}@127.0.0.1/db?prepare=maybe",
         f"postgressql://u:{SECRET}@127.0.0.1/db?sslpassword={SECRET}",
         f"postgresql://u:{SECRET}@[::1/db",
+        f"postgresql://u:12/{SECRET}@127.0.0.1/db",
+        f"postgresql://u:12?{SECRET}@127.0.0.1/db",
+        f"postgresql://u:12#{SECRET}@127.0.0.1/db",
     ],
 )
 def test_a_url_that_means_nothing_is_refused(url: str, caplog: pytest.LogCaptureFixture) -> None:

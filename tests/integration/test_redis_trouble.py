@@ -114,6 +114,8 @@ def refusal(url: str, **options: Any) -> EverstepError:
     ("url", "says"),
     [
         (f"redis://me:{SECRET}@", "names no server"),
+        (f"redis://me:{SECRET}@[::1/0", "cannot be read"),
+        (f"redis://me:12?{SECRET}@localhost/0", "written as %3F"),
         (f"redis://me:{SECRET}@host:port/0", "whole number as its port"),
         (f"redis://me:{SECRET}@host/first", "number of a database"),
         (f"redis://me:{SECRET}@host/0?prefix=a b", "cannot be the prefix"),
