@@ -1,19 +1,21 @@
-"""A run that another worker drives between the look for due runs and the claim of them is not claimed."""
+"""Clients of one server that are at the same runs in the same moment."""
 
 from __future__ import annotations
 
+import random
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from everstep.model.enums import Status
-from everstep.ports.store import Adoption
+from everstep.ports.store import Adoption, Verdict
 from everstep.registry import open_store
 from everstep.stores.postgres.store import PostgresStore
 from everstep.stores.redis.store import RedisStore
 from everstep.testing import ManualClock
-from everstep.testing.conformance_client import Chain, Client, StoreKit
+from everstep.testing.conformance_client import Chain, Client, StoreKit, fork_of
 
 NEXT = Adoption(flow_version="2", flow_hash="f" * 64, blueprint=b'{"entry":[],"nodes":[],"v":2}')
 
@@ -107,3 +109,40 @@ def test_one_that_went_over_to_an_unknown_version_meanwhile_is_not_claimed(
     after_look(slow, go_over)
     assert slow.due() == []
     assert quick.due(flows=[NEXT.flow_hash]) == ["run"]
+
+
+def test_groups_that_fork_the_same_runs_in_another_order_do_not_wait_for_each_other(
+    postgres_url: str,
+) -> None:
+    clock = ManualClock()
+    kit = StoreKit(lambda: open_store(postgres_url, clock), clock, None)  # type: ignore[arg-type]  # not looked at
+    first = Client(kit)
+    parents = [first.admit(f"parent-{number}") for number in range(4)]
+    start, failures = threading.Barrier(4), list[BaseException]()
+
+    def work(who: int) -> None:
+        client, shuffled = Client(kit), random.Random(who)
+        try:
+            start.wait(30)
+            for k in range(25):
+                chains = [
+                    fork_of(parent.head, f"{who}-{k}-{parent.run_id}", clock)
+                    for parent in parents
+                    if parent.head is not None
+                ]
+                chains += [Chain(f"{who}-{k}-{n}", clock, flow_hash=f"{4 * k + n:064}") for n in range(4)]
+                shuffled.shuffle(chains)
+                assert set(client.put(*(chain.admission() for chain in chains))) == {Verdict.ACCEPTED}
+        except BaseException as error:
+            failures.append(error)
+            start.abort()
+        finally:
+            client.close()
+
+    threads = [threading.Thread(target=work, args=(who,)) for who in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    first.close()
+    assert failures == []

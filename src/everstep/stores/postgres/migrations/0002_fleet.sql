@@ -105,7 +105,7 @@ BEGIN
     RETURN 'new';
 END $$;
 
--- As put_1, with admit_2.
+-- As put_1, with admit_2; what forks go on from, and new structures, are locked in one order too.
 CREATE FUNCTION {schema}.put_2(given json, bodies bytea, the_time bigint, channel text) RETURNS text[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -118,8 +118,17 @@ BEGIN
     -- In one order for everybody, or two groups could wait for each other.
     IF json_array_length(given) > 1 THEN
         PERFORM 1 FROM {schema}.runs
-        WHERE run_id = ANY (ARRAY(SELECT value ->> 'run_id' FROM json_array_elements(given)))
+        WHERE run_id = ANY (ARRAY(
+            SELECT unnest(ARRAY[value ->> 'run_id', value #>> '{admission,parent_run_id}'])
+            FROM json_array_elements(given)))
         ORDER BY run_key FOR NO KEY UPDATE;
+        IF strpos(given::text, '"blueprint":"') > 0 THEN
+            INSERT INTO {schema}.blueprints (flow_hash, structure)
+            SELECT DISTINCT ON (1) part ->> 'flow_hash', (part ->> 'blueprint')::bytea
+            FROM json_array_elements(given), unnest(ARRAY[value -> 'admission', value -> 'adopts']) AS part
+            WHERE part ->> 'blueprint' IS NOT NULL ORDER BY 1
+            ON CONFLICT DO NOTHING;
+        END IF;
     END IF;
     FOR c IN
         SELECT * FROM json_to_recordset(given) AS c(
