@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from everstep import AsyncHost, Context, Durability, Flow, Host, Status, node
+from everstep import AsyncHost, Context, Durability, Flow, Host, Status, node, wait
 from everstep.errors import BadRequest, ServiceMissing, StoreError, StoreUnavailable
 from everstep.registry import open_channels, open_queue, open_store
 from everstep.runtime.system import SystemClock
@@ -233,6 +233,30 @@ def test_a_run_is_queued_once_however_often_it_is_announced(queue: Any, redis_ur
     queue.take([])
     assert queue.waiting() == ["B"]
     assert queue.announce("A", "orders") is True
+
+
+def test_a_run_that_was_not_taken_out_is_rung_for_again(queue: Any, redis_url: str) -> None:
+    queue.announce("A", "orders")
+    heard = queue.changes()
+    assert queue.announce("A", "orders") is False
+    assert queue.changes() > heard
+
+
+def test_a_run_that_is_driven_or_cancelled_by_name_is_in_the_queue_no_more(
+    tmp_path: Path, redis_url: str, queue: Any
+) -> None:
+    asks = Flow("asks", [wait.callback("paid")], durability="strong")
+    with Host(f"sqlite:///{tmp_path}/runs.db", queue=redis_url) as host:
+        for name in ("run", "cancelled"):
+            host.start(asks, run_id=name)
+        assert queue.waiting() == ["run", "cancelled"]
+        host.run(asks, run_id="run")
+        host.cancel("cancelled")
+        assert queue.waiting() == []
+        host.answer(host.waits()[0].id, {"receipt": 1})
+        assert queue.waiting() == ["run"]
+        assert host.resume("run", asks).status is Status.COMPLETED
+        assert queue.waiting() == []
 
 
 def test_workers_hear_of_runs_through_the_queue_and_take_them_out(tmp_path: Path, redis_url: str) -> None:

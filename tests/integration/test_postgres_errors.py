@@ -105,6 +105,9 @@ def test_a_server_that_cannot_be_used_is_named_with_what_to_do(
         f"postgresql://u:{SECRET}@127.0.0.1/db?prepare=maybe",
         f"postgressql://u:{SECRET}@127.0.0.1/db?sslpassword={SECRET}",
         f"postgresql://u:{SECRET}@[::1/db",
+        f"postgresql://u:12/{SECRET}@127.0.0.1/db",
+        f"postgresql://u:12?{SECRET}@127.0.0.1/db",
+        f"postgresql://u:12#{SECRET}@127.0.0.1/db",
     ],
 )
 def test_a_url_that_means_nothing_is_refused(url: str, caplog: pytest.LogCaptureFixture) -> None:
@@ -182,6 +185,28 @@ def test_a_user_without_rights_is_told_which(server: Server, caplog: pytest.LogC
     with refusal(StoreError, caplog) as caught, Host(f"{url}?schema=denied"):
         pass
     assert "permission denied" in str(caught[0])
+
+
+def test_in_a_schema_made_for_them_owner_and_worker_need_no_right_to_make_one(server: Server) -> None:
+    owner, worker = (
+        server.url.replace("postgres@", f"{who}@") + "?schema=given" for who in ("holder", "hand")
+    )
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        connection.execute("create role holder login")
+        connection.execute("create role hand login")
+        connection.execute("create schema given authorization holder")
+        asked = [sys.executable, "-m", "everstep", "doctor", owner]
+        assert subprocess.run(asked, capture_output=True, text=True).returncode == 0
+        connection.execute("grant usage on schema given to hand")
+        for what in (
+            "select, insert, update, delete on all tables",
+            "usage, select on all sequences",
+            "execute on all functions",
+        ):
+            connection.execute(f"grant {what} in schema given to hand")
+    with Host(worker) as host:
+        host.start(flow, {"a": 1}, run_id="A1")
+        assert host.work([flow], until_idle=True).completed == 1
 
 
 def test_a_replica_is_read_and_not_written(postgres_url: str, caplog: pytest.LogCaptureFixture) -> None:

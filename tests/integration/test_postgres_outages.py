@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from everstep import AsyncHost, Durability, Flow, Host, Status, node
+from everstep import AsyncHost, Durability, Flow, Host, Status, node, wait
 from everstep.errors import StoreUnavailable
 from everstep.ports.store import Commit, Verdict
 from everstep.registry import open_store
@@ -237,3 +237,13 @@ asyncio.run(store.close())
     command = [sys.executable, "-c", program, postgres_url]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
+
+
+def test_an_answer_whose_reply_was_lost_is_not_refused_as_a_second_one(wire: tuple[Proxy, str]) -> None:
+    proxy, url = wire
+    with Host(url) as host:
+        host.run(Flow("asks", [wait.callback("paid")], durability="strong"), run_id="A1")
+        [asked] = host.waits()
+        proxy.cuts_reply = once(b"SET status = 'settled'")
+        assert host.answer(asked.id, {"receipt": 7}).answer == {"receipt": 7}
+        assert proxy.cut == 1

@@ -114,6 +114,8 @@ def refusal(url: str, **options: Any) -> EverstepError:
     ("url", "says"),
     [
         (f"redis://me:{SECRET}@", "names no server"),
+        (f"redis://me:{SECRET}@[::1/0", "cannot be read"),
+        (f"redis://me:12?{SECRET}@localhost/0", "written as %3F"),
         (f"redis://me:{SECRET}@host:port/0", "whole number as its port"),
         (f"redis://me:{SECRET}@host/first", "number of a database"),
         (f"redis://me:{SECRET}@host/0?prefix=a b", "cannot be the prefix"),
@@ -138,16 +140,19 @@ def test_nothing_that_is_shown_of_an_address_tells_its_password() -> None:
 
 def test_a_forked_child_talks_and_listens_on_connections_of_its_own(redis_url: str) -> None:
     program = """
-import asyncio, os, sys, threading
+import asyncio, os, signal, sys, threading
 from everstep.registry import open_store
 from everstep.runtime.system import SystemClock
+signal.alarm(60)
 store = open_store(sys.argv[1], SystemClock()).store
 store.changes()
+assert asyncio.run(store.run("nobody")) is None
 pid = os.fork()
 for _ in range(50):
     store._call("probe")
     store.changes()
     assert store._call("run", "nobody")[1] == []
+    assert asyncio.run(store.run("nobody")) is None
 if pid == 0:
     os._exit(0)
 assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0

@@ -457,7 +457,9 @@ class Runs:
 
         if self._services.spool.has(run_id):
             await drain(self._services, run_id)  # before a claim makes it stale
-        return await claim(self._services, self.keeper, run_id, durability, waits=waits, on_wait=tell)
+        lease = await claim(self._services, self.keeper, run_id, durability, waits=waits, on_wait=tell)
+        await self._services.take([run_id])
+        return lease
 
     def _emit(self, kind: EventKind, run_id: str, data: dict[str, Any]) -> None:
         if self._services.listener is not None:

@@ -226,6 +226,7 @@ class Worker:
         try:
             for row, lease in await self._takeover.found(ttl):
                 self._begin(row, lease)
+                await self._services.take([row.run_id])
             claimed = await self._services.store.claim_due(
                 flows=flows,
                 new_owner=new_owner,
@@ -414,6 +415,7 @@ class Worker:
                     taken = await self._takeover.succeed(row, self._known[key].durability.lease_ttl)
                     if taken is not None:
                         self._begin(*taken)
+                        await self._services.take([row.run_id])
         except StoreError as error:
             self._weather.broke("say whose owners are dead", error)
 

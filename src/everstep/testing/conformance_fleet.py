@@ -177,6 +177,31 @@ class Quotas(Suite):
         accept(client, ["late"], group="other")
         assert client.due(5, quotas=quotas) == ["late"]
 
+    @pytest.mark.parametrize("crowd", [accept, halt])
+    def test_many_groups_that_are_full_hide_no_other(
+        self, client: Client, crowd: Callable[..., None]
+    ) -> None:
+        quotas = {"flow": Quota(per_group=1)}
+        groups = [f"full {number:03}" for number in range(250)]
+        for group in groups:
+            crowd(client, [f"{group} {number}" for number in range(2)], group=group)
+        assert len(client.due(250, quotas=quotas)) == 250
+        client.clock.advance(1)
+        crowd(client, ["low"], group="low", priority=-1)
+        crowd(client, ["late"], group="late")
+        assert client.due(1, quotas=quotas) == ["late"]
+        assert client.due(1, quotas=quotas) == ["low"]
+        assert client.due(1, quotas=quotas) == []
+
+    def test_a_flow_that_is_full_hides_no_other(self, client: Client) -> None:
+        quotas = {"full": Quota(running=1)}
+        for number in range(300):
+            accept(client, [f"full {number}"], flow_id="full", group=f"{number}", priority=number % 2)
+        assert len(client.due(5, names=["full"], quotas=quotas)) == 1
+        client.clock.advance(1)
+        accept(client, ["other"], flow_id="other")
+        assert client.due(5, names=["full", "other"], quotas=quotas) == ["other"]
+
     def test_every_lease_that_holds_counts_whoever_has_it(self, client: Client) -> None:
         quotas = {"flow": Quota(running=2)}
         driven = client.admit("driven by whoever started it")

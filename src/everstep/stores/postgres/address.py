@@ -44,6 +44,12 @@ def read_address(url: str) -> Address:
     except ValueError:
         raise BadRequest("the URL of the database cannot be read.", fix=_FORM) from None
     options = [part for part in parts.query.split("&") if part]
+    if "@" in parts.path or parts.fragment or any("=" not in part for part in options):
+        # What looks like a path or an option may be the end of a password.
+        raise BadRequest(
+            "the URL of the database cannot be read.",
+            fix=f"{_FORM}; in a password / is written as %2F, # as %23, ? as %3F.",
+        )
     ours = {name: unquote(value) for name, _, value in (part.partition("=") for part in options)}
     # As they were written: to the driver a plus is no space.
     theirs = "&".join(part for part in options if part.partition("=")[0] not in OPTIONS)

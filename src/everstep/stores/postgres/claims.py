@@ -93,7 +93,8 @@ class DueRuns:
                 names = [f"{self._schema} {flow_id}" for flow_id in sorted(wish.quotas)]
                 rows(db, self._sql["lock_quota"], (_QUOTA_LOCK, names))
                 chosen = self._choose(db, wish)
-            found = rows(db, self._sql["lock_due"], (wish.now, list(chosen), wish.limit))
+            # By now another may have driven a run, and taken it over to a version that we do not know.
+            found = rows(db, self._sql["lock_due"], (wish.now, list(chosen), wish.limit, _named(wish.flows)))
             claimed = [(row, grant(row)) for row in found]
             if claimed:
                 self._grant(db, claimed)
@@ -114,26 +115,29 @@ class DueRuns:
             {(read_text(flow_id), read_text(group)): count for flow_id, group, count in live},
         )
         keys: dict[str, int] = {}
-        lanes = [Lane(*key, _ids(heapq.merge(*parts), keys)) for key, parts in self._lanes(db, wish).items()]
+        found = self._lanes(db, wish, room)
+        lanes = [Lane(*key, _ids(heapq.merge(*parts), keys)) for key, parts in found.items()]
         most = wish.limit + SPARE
         return {
             keys[run_id]: lane for run_id, lane in choose(lanes, limit=most, room=room, turns=self._turns)
         }
 
-    def _lanes(self, db: Connection, wish: Wish) -> dict[LaneKey, list[list[Found]]]:
-        names = [text(name) for name, _ in wish.flows]
-        hashes = [text(flow_hash) for _, flow_hash in wish.flows]
+    def _lanes(self, db: Connection, wish: Wish, room: Room) -> dict[LaneKey, list[list[Found]]]:
+        flows = [key for key in wish.flows if room.has(key[0])]
+        names = [text(name) for name, _ in flows]
+        hashes = [text(flow_hash) for _, flow_hash in flows]
         apart = [text(run_id) for run_id in wish.apart_from]
         most = _LOOK + wish.limit + SPARE
         kinds: dict[int, list[Row]] = {}
-        named = [f"{name} {flow_hash}" for name, flow_hash in zip(names, hashes, strict=True)]
-        for kind, *row in rows(db, self._sql["due"], (wish.now, named, apart, most)):
+        for kind, *row in rows(db, self._sql["due"], (wish.now, _named(flows), apart, most)):
             kinds.setdefault(kind, []).append(tuple(row))
         parts = list(kinds.values())
         for kind, query in ((_WAKING, "waking_lanes"), (_WAITING, "waiting_lanes")):
             if len(kinds.get(kind, ())) >= most:
-                last = [self._last(name) for name, _ in wish.flows]
-                asked = (wish.now, names, hashes, last, apart, wish.limit + SPARE)
+                last = [self._last(name) for name, _ in flows]
+                full = [dict.fromkeys(map(text, room.full_groups(name)), 1) for name, _ in flows]
+                told = msgspec.json.encode(full).decode()
+                asked = (wish.now, names, hashes, last, apart, wish.limit + SPARE, told)
                 parts.append(rows(db, self._sql[query], asked))
         lanes: dict[LaneKey, list[list[Found]]] = {}
         for part in parts:
@@ -162,6 +166,10 @@ class DueRuns:
                 [row[_HEAD] for row, _ in claimed],
             ),
         )
+
+
+def _named(flows: Collection[tuple[str, str]]) -> list[str]:
+    return [f"{text(name)} {text(flow_hash)}" for name, flow_hash in flows]
 
 
 def _ids(runs: Iterable[Found], keys: dict[str, int]) -> Iterable[str]:

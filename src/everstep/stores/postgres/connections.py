@@ -137,7 +137,7 @@ class Connections:
     def close(self) -> None:
         """Close what is idle; what is in use is closed when it is given back."""
         self._is_closed = True
-        while self._idle:
+        while self._idle and self._pid == os.getpid():
             self._idle.pop().close()
 
 

@@ -252,11 +252,11 @@ UNION ALL
 -- name: waking_lanes
 -- This and the next go from lane to lane, where there are more such runs than can be looked at.
 SELECT run_key, run_id, since, priority, flow_id, run_group
-FROM {schema}.waking_lanes_2($2::text[], $3::text[], $4::text[], $5::text[], $6, {now});
+FROM {schema}.waking_lanes_2($2::text[], $3::text[], $4::text[], $5::text[], $6, $7::jsonb, {now});
 
 -- name: waiting_lanes
 SELECT run_key, run_id, since, priority, flow_id, run_group
-FROM {schema}.waiting_lanes_2($2::text[], $3::text[], $4::text[], $5::text[], $6)
+FROM {schema}.waiting_lanes_2($2::text[], $3::text[], $4::text[], $5::text[], $6, $7::jsonb)
 WHERE $1::bigint IS NULL OR $1 IS NOT NULL;
 
 -- name: live_leases
@@ -295,9 +295,12 @@ DELETE FROM {schema}.workers WHERE worker_id = $1;
 SELECT details, seen_at FROM {schema}.workers WHERE expires_at > {now} ORDER BY started_at, worker_id;
 
 -- name: lock_due
--- What another worker is about to take is passed over.
+-- What another worker is about to take is passed over, and so is what one has driven since somebody looked.
 SELECT {run}, {now} FROM {schema}.runs JOIN unnest($2::bigint[]) WITH ORDINALITY AS due (run_key, place) USING (run_key)
 WHERE (expires_at IS NULL OR expires_at <= {now}) AND needs_repair IS NULL AND status IN ('running', 'halted')
+  AND flow_id || ' ' || flow_hash = ANY ($4::text[])
+  AND (status = 'running' OR signal IS NOT NULL
+       OR EXISTS (SELECT FROM {schema}.waits WHERE waits.run_key = runs.run_key AND wake_at <= {now}))
 ORDER BY place LIMIT $3 FOR NO KEY UPDATE OF runs SKIP LOCKED;
 
 -- name: put_artifact

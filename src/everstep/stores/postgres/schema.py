@@ -115,7 +115,9 @@ def migrate(connection: Connection, at: Address, steps: list[Migration]) -> None
         connection.execute("SET LOCAL lock_timeout = '5s'")
         known = _version(connection, at)
         if known is None:
-            connection.execute(f"CREATE SCHEMA IF NOT EXISTS {at.quoted_schema}")
+            # Where somebody made the schema for us, we need no right to make one.
+            if not rows(connection, "SELECT FROM pg_namespace WHERE nspname = $1", (at.schema,)):
+                connection.execute(f"CREATE SCHEMA {at.quoted_schema}")
             connection.execute(
                 f"CREATE TABLE {at.quoted_schema}.everstep_schema (number integer PRIMARY KEY, "
                 "clients_from integer NOT NULL, applied_at timestamptz NOT NULL DEFAULT now())"

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, TypeVar
@@ -43,6 +40,7 @@ from everstep.stores.postgres.health import look_at
 from everstep.stores.postgres.schema import prepare, read_queries
 from everstep.stores.postgres.waits import WaitTable
 from everstep.stores.postgres.watch import Watch, channel_of
+from everstep.stores.threads import Threads
 
 T = TypeVar("T")
 Hashes = list[str]
@@ -73,7 +71,7 @@ class PostgresStore:
         self._waits = WaitTable(self._sql, self._channel)
         self._due = DueRuns(self._sql, self._waits, at.schema)
         self._watch = Watch(at, self._sql)
-        self._pool: tuple[int, ThreadPoolExecutor] | None = None
+        self._threads = Threads(at.pool, "everstep-postgres")
         self._known_flows: set[str] = set()
         """Structures that this client brought to the database."""
         self.artifacts = ArtifactTable(at, self._connections, self._sql)
@@ -82,28 +80,15 @@ class PostgresStore:
         """Return the time that a test has set; none lets the server's clock count."""
         return to_int(time_for_store(self._clock))
 
-    @property
-    def _threads(self) -> ThreadPoolExecutor:
-        """Threads of this process; a forked child has none of its parent's."""
-        if self._pool is None or self._pool[0] != os.getpid():
-            self._pool = (
-                os.getpid(),
-                ThreadPoolExecutor(self._at.pool, thread_name_prefix="everstep-postgres"),
-            )
-        return self._pool[1]
-
     async def _aside(self, work: Callable[[Connection], T], *, repeats: bool = True) -> T:
         """Do some work on a thread, so that nobody else's tasks wait for the network."""
-        loop = asyncio.get_running_loop()
-        use = partial(self._connections.use, work, repeats=repeats)
-        return await loop.run_in_executor(self._threads, use)
+        return await self._threads.run(partial(self._connections.use, work, repeats=repeats))
 
     async def _rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
         return await self._aside(lambda db: rows(db, self._sql[query], values))
 
     async def put(self, commits: Sequence[Commit]) -> list[Verdict]:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, self.put_blocking, commits)
+        return await self._threads.run(partial(self.put_blocking, commits))
 
     def put_blocking(self, commits: Sequence[Commit]) -> list[Verdict]:
         if len(commits) == 1 and _is_plain(commits[0]):
@@ -198,8 +183,7 @@ class PostgresStore:
         return await self._aside(lambda db: self._due.claim(db, wish, grant), repeats=False)
 
     async def renew(self, held: Sequence[Lease], ttl: timedelta) -> list[Lease | Verdict]:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, self.renew_blocking, held, ttl)
+        return await self._threads.run(partial(self.renew_blocking, held, ttl))
 
     def renew_blocking(self, held: Sequence[Lease], ttl: timedelta) -> list[Lease | Verdict]:
         """Prolong leases on a connection of their own, so that a busy writer does not delay them."""
@@ -231,8 +215,7 @@ class PostgresStore:
         return bool(await self._rows("set_aside", text(run_id), epoch, text(reason)))
 
     async def report(self, worker: WorkerRow, ttl: timedelta) -> None:
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._threads, self.report_blocking, worker, ttl)
+        await self._threads.run(partial(self.report_blocking, worker, ttl))
 
     def report_blocking(self, worker: WorkerRow, ttl: timedelta) -> None:
         started, details = to_int(worker.started_at), msgspec.json.encode(worker)
@@ -279,7 +262,10 @@ class PostgresStore:
         self, wait_id: str, *, by: SettledBy, answer: bytes | None, token_hash: bytes | None = None
     ) -> tuple[bool, WaitRow | None]:
         now = self._now()
-        return await self._aside(lambda db: self._waits.settle(db, wait_id, by, answer, token_hash, now))
+        # If the reply were lost, a second try would say that somebody else had answered.
+        return await self._aside(
+            lambda db: self._waits.settle(db, wait_id, by, answer, token_hash, now), repeats=False
+        )
 
     async def fire(self, run_id: str) -> list[WaitRow]:
         now = self._now()
@@ -329,8 +315,7 @@ class PostgresStore:
         await self.leave("everstep doctor")
 
     async def close(self) -> None:
-        if self._pool is not None and self._pool[0] == os.getpid():
-            self._pool[1].shutdown()
+        self._threads.close(wait=True)
         self._watch.close()
         self._connections.close()
         self._renewals.close()

@@ -40,11 +40,14 @@ class Watch:
         self._written = queries["written"]
         self._running = queries["running_writers"]
         self._count = 0
+        self._is_closed = False
+        self._begin()
+
+    def _begin(self) -> None:
         self._seen: int | None = None
         self._unended: set[str] = set()
         """Transactions that may have to end before what was counted can be seen."""
         self._asked = threading.Event()
-        self._is_closed = False
         self._thread: threading.Thread | None = None
         self._ready = threading.Event()
         self._lock = threading.Lock()
@@ -52,6 +55,8 @@ class Watch:
 
     def count(self) -> int:
         """Return a number that rises when somebody writes. The first call waits until it listens."""
+        if self._pid != os.getpid():
+            self._begin()  # no thread of its parent lives in a forked child
         self._asked.set()
         if self._pid != os.getpid():  # a forked child has no threads
             self._pid, self._thread, self._lock = os.getpid(), None, threading.Lock()
@@ -66,7 +71,7 @@ class Watch:
     def close(self) -> None:
         self._is_closed = True
         self._asked.set()
-        if self._thread is not None:
+        if self._thread is not None and self._pid == os.getpid():
             self._thread.join(5 * AGAIN)
 
     def _work(self) -> None:
@@ -96,8 +101,11 @@ class Watch:
             quiet = 0.0 if self._asked.is_set() else quiet + LOOK
             self._asked.clear()
             if quiet > IDLE:
-                # An open connection that waits costs the server nothing; asking it five times a second would.
+                # An open connection that waits costs the server nothing; asking it five times a second would,
+                # and what is told and not read fills up the queue that all who tell share.
+                connection.execute("UNLISTEN *")
                 self._asked.wait()
+                connection.execute(f"LISTEN {channel_of(self._at)}")
                 self._count += 1
                 quiet = 0.0
 

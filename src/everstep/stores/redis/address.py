@@ -56,7 +56,10 @@ class Address(NamedTuple):
 
 def read_address(url: str) -> Address:
     """Read `redis://[user[:password]@]host[:port][/db][?prefix=...]`; rediss: asks for TLS."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise _refused("cannot be read") from None
     try:
         port = parts.port or PORT
     except ValueError:
@@ -74,6 +77,8 @@ def read_address(url: str) -> Address:
         )
     timeout = _seconds(options.pop("timeout", str(TIMEOUT)))
     files = {name: options.pop(name) for name in _TLS_FILES if name in options}
+    if any("@" in name for name in options):
+        raise _refused("has a '?' in its password, which is written as %3F")
     if options:
         raise BadRequest(
             f"unknown option {', '.join(options)} in the URL of a Redis.",

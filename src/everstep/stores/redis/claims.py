@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -44,6 +44,11 @@ def _lanes(found: Sequence[Sequence[Any]]) -> Iterator[Lane]:
 def is_free(row: Hash, now: datetime) -> bool:
     """False if somebody else was quicker."""
     return b"expires" not in row or moment(row[b"expires"]) <= now
+
+
+def is_known(row: Hash, flows: Collection[tuple[str, str]]) -> bool:
+    """False if the run goes by another version of its flow since somebody looked."""
+    return (row[b"flow"].decode(), row[b"hash"].decode()) in flows
 
 
 def decide(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, TypeVar
@@ -32,7 +30,7 @@ from everstep.ports.store import (
     WaitFilter,
 )
 from everstep.ports.system import Clock, time_for_store
-from everstep.stores.redis.claims import TRIES, chosen, decide, is_free, lease_arguments, longer
+from everstep.stores.redis.claims import TRIES, chosen, decide, is_free, is_known, lease_arguments, longer
 from everstep.stores.redis.fields import (
     STUB,
     commit_arguments,
@@ -54,6 +52,7 @@ from everstep.stores.redis.health import look_at
 from everstep.stores.redis.link import Links
 from everstep.stores.redis.watch import Watch
 from everstep.stores.redis.wire import Argument
+from everstep.stores.threads import Threads
 
 T = TypeVar("T")
 Claims = list[tuple[RunRow, Lease]]
@@ -81,7 +80,7 @@ class RedisStore:
         self._check_format(create)
         self._watch = Watch(links, clock)
         self._turns = Turns()
-        self._threads: ThreadPoolExecutor | None = None
+        self._threads = Threads(THREADS, "everstep-redis")
 
     def _check_format(self, create: bool) -> None:
         at = self._links.address
@@ -111,9 +110,7 @@ class RedisStore:
         return await self._on_thread(partial(self._call, name, *arguments, once=once))
 
     async def _on_thread(self, work: Callable[[], T]) -> T:
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="everstep-redis")
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        return await self._threads.run(work)
 
     async def put(self, commits: Sequence[Commit]) -> list[Verdict]:
         return await self._on_thread(partial(self.put_blocking, commits))
@@ -194,7 +191,7 @@ class RedisStore:
     ) -> Claims:
         quotas = quotas or {}
         named = [part for flow in flows for part in flow]
-        asked: list[Argument] = [limit, len(flows), *named, len(quotas), *quotas, *apart_from]
+        asked: list[Argument] = [limit, len(flows), *named, quota_text(quotas), *apart_from]
         for _ in range(TRIES if limit > 0 and flows else 0):
             now, found, live = await self._aside("due", *asked)
             wanted = chosen(found, live, quotas, limit, self._turns) if found else []
@@ -204,7 +201,7 @@ class RedisStore:
             leases: list[Lease] = []
             told: list[Argument] = []
             for (run_id, _), row in zip(wanted, map(hash_of, rows), strict=True):
-                if is_free(row, moment(now)):
+                if is_free(row, moment(now)) and is_known(row, flows):
                     lease = decide(run_id, row, owner=new_owner(), now=moment(now), ttl=ttl, process=process)
                     leases.append(lease)
                     told += lease_arguments(row, lease)
@@ -374,8 +371,7 @@ class RedisStore:
 
     async def close(self) -> None:
         self._watch.close()
-        if self._threads is not None:
-            self._threads.shutdown(wait=False)
+        self._threads.close(wait=False)
         self._links.close()
 
 

@@ -105,7 +105,7 @@ BEGIN
     RETURN 'new';
 END $$;
 
--- As put_1, with admit_2.
+-- As put_1, with admit_2; what forks go on from, and new structures, are locked in one order too.
 CREATE FUNCTION {schema}.put_2(given json, bodies bytea, the_time bigint, channel text) RETURNS text[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -118,8 +118,17 @@ BEGIN
     -- In one order for everybody, or two groups could wait for each other.
     IF json_array_length(given) > 1 THEN
         PERFORM 1 FROM {schema}.runs
-        WHERE run_id = ANY (ARRAY(SELECT value ->> 'run_id' FROM json_array_elements(given)))
+        WHERE run_id = ANY (ARRAY(
+            SELECT unnest(ARRAY[value ->> 'run_id', value #>> '{admission,parent_run_id}'])
+            FROM json_array_elements(given)))
         ORDER BY run_key FOR NO KEY UPDATE;
+        IF strpos(given::text, '"blueprint":"') > 0 THEN
+            INSERT INTO {schema}.blueprints (flow_hash, structure)
+            SELECT DISTINCT ON (1) part ->> 'flow_hash', (part ->> 'blueprint')::bytea
+            FROM json_array_elements(given), unnest(ARRAY[value -> 'admission', value -> 'adopts']) AS part
+            WHERE part ->> 'blueprint' IS NOT NULL ORDER BY 1
+            ON CONFLICT DO NOTHING;
+        END IF;
     END IF;
     FOR c IN
         SELECT * FROM json_to_recordset(given) AS c(
@@ -153,20 +162,23 @@ END $$;
 
 -- Accepted runs of some flows, lane by lane: each flow's highest priority first, its groups in turn after the one
 -- that was served last. From each lane come as many runs as one claim can use, from a flow as many lanes. Lanes
--- where nothing is due end the walk when they are too many: what has been due for long is found without it.
+-- where nothing is due end the walk when they are too many: what has been due for long is found without it. A flow's
+-- full groups are the keys of an object in its place; none of their runs may be claimed, so they are passed over.
 CREATE FUNCTION {schema}.waiting_lanes_2(
-    names text[], hashes text[], last_groups text[], apart_from text[], most integer
+    names text[], hashes text[], last_groups text[], apart_from text[], most integer, full_groups jsonb
 ) RETURNS TABLE (run_key bigint, run_id text, since bigint, priority bigint, flow_id text, run_group text)
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     the_priority bigint;
     the_group text;
+    full_here jsonb;
     is_around boolean;
     met integer;
     passed integer;
     found_here integer;
 BEGIN
     FOR i IN 1 .. cardinality(names) LOOP
+        full_here := full_groups -> (i - 1);
         the_priority := NULL;
         met := 0;
         passed := 0;
@@ -189,6 +201,7 @@ BEGIN
                 END IF;
                 EXIT WHEN the_group IS NULL OR met >= most OR passed - met > 1000
                        OR (is_around AND the_group > last_groups[i]);
+                CONTINUE WHEN full_here ? the_group;
                 RETURN QUERY
                     SELECT r.run_key, r.run_id, r.created_at, r.priority, r.flow_id, r.run_group
                     FROM {schema}.runs AS r
@@ -206,18 +219,21 @@ END $$;
 
 -- Halted runs that are due, lane by lane as above.
 CREATE FUNCTION {schema}.waking_lanes_2(
-    names text[], hashes text[], last_groups text[], apart_from text[], most integer, the_time bigint
+    names text[], hashes text[], last_groups text[], apart_from text[], most integer, full_groups jsonb,
+    the_time bigint
 ) RETURNS TABLE (run_key bigint, run_id text, since bigint, priority bigint, flow_id text, run_group text)
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     the_priority bigint;
     the_group text;
+    full_here jsonb;
     is_around boolean;
     met integer;
     passed integer;
     found_here integer;
 BEGIN
     FOR i IN 1 .. cardinality(names) LOOP
+        full_here := full_groups -> (i - 1);
         the_priority := NULL;
         met := 0;
         passed := 0;
@@ -238,6 +254,7 @@ BEGIN
                 END IF;
                 EXIT WHEN the_group IS NULL OR met >= most OR passed - met > 1000
                        OR (is_around AND the_group > last_groups[i]);
+                CONTINUE WHEN full_here ? the_group;
                 RETURN QUERY
                     SELECT r.run_key, r.run_id, CASE WHEN w.wake_at = 0 THEN w.settled_at ELSE w.wake_at END,
                            r.priority, r.flow_id, r.run_group

@@ -1,23 +1,21 @@
 -- Gives leases that were decided on what rows said, unless a row has changed since, or no quota has room any more.
 -- Returns the rows, or false for what was not given.
--- ARGV: settle what is due; quotas; then for each: run; epoch, owner, expiry, head as they were; the new lease.
+-- ARGV: only what is due, and settle that; quotas; then for each: run; epoch, owner, expiry, head as they were; the
+-- new lease.
 local EACH, given = 10, {}
 local now, has_written = clock(), false
 local quotas = ARGV[3] ~= '' and cmsgpack.unpack(ARGV[3]) or {}
 
-local function has_room(flow, group)
-  local quota = quotas[flow]
-  if not quota then
-    return true
-  end
-  local function held(key)
-    return redis.call('ZCOUNT', key, '(' .. now, '+inf')
-  end
-  if quota.running and held(P .. 'leases:flow:' .. flow) >= quota.running then
-    return false
-  end
-  local of_group = P .. 'leases:group:' .. #flow .. ':' .. flow .. (group or '')
-  return not (group and quota.per_group and held(of_group) >= quota.per_group)
+-- Since somebody looked, another may have driven the run until it ended, or halted again.
+local function is_due(run_id, row, flow, group)
+  local f = redis.call('HMGET', row, 'hash', 'priority', 'n')
+  local lane = lane_of(version_of(flow, f[1]), f[2] or '0', group or '')
+  local at = redis.call('ZSCORE', lane, name_in_lane(run_id, f[3]))
+  return at and tonumber(at) <= tonumber(now)
+end
+
+local function may_have(run_id, row, flow, group)
+  return is_due(run_id, row, flow, group) and has_room(quotas[flow], flow, group, now)
 end
 
 for at = 3, #ARGV - EACH, EACH do
@@ -26,7 +24,7 @@ for at = 3, #ARGV - EACH, EACH do
   local owner, epoch, expires, process, takeovers = unpack(ARGV, at + 6, at + 10)
   local is_same = f[1] == ARGV[at + 2] and (f[2] or '') == ARGV[at + 3] and (f[3] or '') == ARGV[at + 4]
     and f[4] == ARGV[at + 5]
-  local is_given = is_same and (ARGV[2] == '0' or not f[8] and has_room(f[6], f[7]))
+  local is_given = is_same and (ARGV[2] == '0' or may_have(run_id, row, f[6], f[7]))
   if is_given then
     redis.call('HSET', row, 'owner', owner, 'epoch', epoch, 'expires', expires, 'takeovers', takeovers,
       'claimed', f[4])

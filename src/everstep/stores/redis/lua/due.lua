@@ -1,9 +1,9 @@
 -- Returns the time, the lanes of some flows with runs that somebody should drive, the longest due first, and how many
 -- leases hold of each group and flow that has a quota.
--- ARGV: limit, number of flows, name and hash of each, number of quotas, the flows that have one, runs to be left alone.
+-- ARGV: limit, number of flows, name and hash of each, quotas, runs to be left alone.
 local now, limit, flows = clock(), tonumber(ARGV[2]), tonumber(ARGV[3])
-local quotas = tonumber(ARGV[4 + 2 * flows])
-local apart, last = {}, 4 + 2 * flows + quotas
+local last = 4 + 2 * flows
+local apart, quotas = {}, ARGV[last] ~= '' and cmsgpack.unpack(ARGV[last]) or {}
 for k = last + 1, #ARGV do
   apart[ARGV[k]] = true
 end
@@ -27,21 +27,34 @@ local function look(flow, hash, priority, group)
   end
 end
 
+-- A group that is full is passed over; none of its runs may be claimed.
+local function look_into(flow, hash, priority, groups)
+  local seen, open = 0, 0
+  repeat
+    local page = redis.call('ZRANGEBYSCORE', groups, '-inf', now, 'LIMIT', seen, MOST_LANES)
+    for _, group in ipairs(page) do
+      if open < MOST_LANES and has_room(quotas[flow], flow, group, now) then
+        open = open + 1
+        look(flow, hash, priority, group)
+      end
+    end
+    seen = seen + #page
+  until #page < MOST_LANES or open >= MOST_LANES
+end
+
 for k = 0, flows - 1 do
   local flow, hash = ARGV[4 + 2 * k], ARGV[5 + 2 * k]
   local version = version_of(flow, hash)
-  for _, priority in ipairs(redis.call('ZREVRANGE', P .. 'ranks:' .. version, 0, -1)) do
-    local groups = redis.call('ZRANGEBYSCORE', lanes_of(version, priority), '-inf', now, 'LIMIT', 0, MOST_LANES)
-    for _, group in ipairs(groups) do
-      look(flow, hash, priority, group)
-    end
+  for _, priority in ipairs(has_room(quotas[flow], flow, nil, now)
+      and redis.call('ZREVRANGE', P .. 'ranks:' .. version, 0, -1) or {}) do
+    look_into(flow, hash, priority, lanes_of(version, priority))
   end
 end
 
 local live = {}
-for k = last - quotas + 1, last do
-  for _, run_id in ipairs(redis.call('ZRANGEBYSCORE', P .. 'leases:flow:' .. ARGV[k], '(' .. now, '+inf')) do
-    live[#live + 1] = { ARGV[k], redis.call('HGET', row_of(run_id), 'group') or '' }
+for flow in pairs(quotas) do
+  for _, run_id in ipairs(redis.call('ZRANGEBYSCORE', P .. 'leases:flow:' .. flow, '(' .. now, '+inf')) do
+    live[#live + 1] = { flow, redis.call('HGET', row_of(run_id), 'group') or '' }
   end
 end
 return { now, lanes, live }

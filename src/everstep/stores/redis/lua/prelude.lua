@@ -43,11 +43,15 @@ local function lanes_of(version, priority)
   return P .. 'lanes:' .. priority .. ':' .. version
 end
 
--- Puts a run into its lane, or takes it out. Its number comes first in its name there, so that of two that are due
--- since the same time the older one comes first.
+-- A run's number comes first in its name there, so that of two that are due since the same time the older one does.
+local function name_in_lane(run_id, n)
+  return string.format('%016.0f', n) .. run_id
+end
+
+-- Puts a run into its lane, or takes it out.
 local function line_up(run_id, n, at, version, priority, group)
   local lane, lanes = lane_of(version, priority, group), lanes_of(version, priority)
-  local name = string.format('%016.0f', n) .. run_id
+  local name = name_in_lane(run_id, n)
   if at then
     redis.call('ZADD', lane, at, name)
   elseif redis.call('ZREM', lane, name) == 0 then
@@ -65,12 +69,16 @@ local function line_up(run_id, n, at, version, priority, group)
   end
 end
 
+local function leases_of_group(flow, group)
+  return P .. 'leases:group:' .. #flow .. ':' .. flow .. group
+end
+
 -- Keeps until when a lease holds, by flow and by group, so that quotas can be counted; none if it was given back.
 local function note_lease(run_id, expires)
   local f = redis.call('HMGET', row_of(run_id), 'flow', 'group')
   local keys = { P .. 'leases', P .. 'leases:flow:' .. f[1] }
   if f[2] then
-    keys[3] = P .. 'leases:group:' .. #f[1] .. ':' .. f[1] .. f[2]
+    keys[3] = leases_of_group(f[1], f[2])
   end
   for _, key in ipairs(keys) do
     if expires then
@@ -79,6 +87,20 @@ local function note_lease(run_id, expires)
       redis.call('ZREM', key, run_id)
     end
   end
+end
+
+-- Says whether a quota lets one more run of a flow, and of a group if one is named, be driven.
+local function has_room(quota, flow, group, now)
+  local function is_full(key, most)
+    return most and redis.call('ZCOUNT', key, '(' .. now, '+inf') >= most
+  end
+  if not quota then
+    return true
+  end
+  if is_full(P .. 'leases:flow:' .. flow, quota.running) then
+    return false
+  end
+  return not (group and group ~= '' and is_full(leases_of_group(flow, group), quota.per_group))
 end
 
 local function give_back(run_id)
