@@ -65,6 +65,7 @@ def changed_parts(body: Bodies) -> Parts:
     return {
         "nodes": [announce, accept, Flow("work", [weigh, pack]).as_node(), ship],
         "version": "2",
+        "max_concurrency": 1,  # two that end at once may share a put
         "migrations": [
             migrate.rename_node("take", "accept"),
             migrate.rename_value("basket", "cart"),
