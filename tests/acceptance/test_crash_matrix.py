@@ -270,7 +270,7 @@ def test_the_shapes_are_what_they_are_called(tmp_path: Path) -> None:
 def test_the_changed_flow_goes_over_inside_an_inner_flow(tmp_path: Path) -> None:
     [[whole]] = report("whole", "changed-flow", tmp_path)
     paths = [step[0] for step in steps(whole["chains"]) if step[2] == "completed"]
-    assert paths == ["@inputs", "take", "work/weigh", "announce", "work/pack", "work", "ship"]
+    assert paths == ["@inputs", "take", "work/weigh", "work/pack", "work", "announce", "ship"]
     assert sum(c["keyframe"] for c in whole["chains"][0]) == 1
     assert whole["result"]["receipt"] == "[17, 3]"
 
