@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from everstep.model.enums import Status
+from everstep.model.fleet import WorkerRow
 from everstep.ports.store import Adoption, Verdict
 from everstep.registry import open_store
 from everstep.stores.postgres.store import PostgresStore
@@ -145,4 +146,39 @@ def test_groups_that_fork_the_same_runs_in_another_order_do_not_wait_for_each_ot
     for thread in threads:
         thread.join()
     first.close()
+    assert failures == []
+
+
+def test_workers_that_come_back_together_do_not_wait_for_each_other(postgres_url: str) -> None:
+    """Each finds the others' reports too old, and its own among what they forget."""
+    clock = ManualClock()
+    kit = StoreKit(lambda: open_store(postgres_url, clock), clock, None)  # type: ignore[arg-type]  # not looked at
+    start, failures = threading.Barrier(6, action=lambda: clock.advance(60)), list[BaseException]()
+
+    def work(who: int) -> None:
+        client = Client(kit)
+        try:
+            for _ in range(300):
+                start.wait(30)
+                row = WorkerRow(
+                    worker_id=f"{who}",
+                    host="here",
+                    pid=who,
+                    flows=(),
+                    concurrency=1,
+                    started_at=clock.now(),
+                    driving=0,
+                )
+                client.report(row)
+        except BaseException as error:
+            failures.append(error)
+            start.abort()
+        finally:
+            client.close()
+
+    threads = [threading.Thread(target=work, args=(who,)) for who in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     assert failures == []

@@ -20,6 +20,8 @@ from everstep.errors import StoreUnavailable
 from everstep.ports.store import Commit, Verdict
 from everstep.registry import open_store
 from everstep.runtime.patience import OUTAGE
+from everstep.stores.postgres.address import read_address
+from everstep.stores.postgres.connections import Connection, Connections, rows
 from everstep.stores.postgres.store import PostgresStore
 from everstep.testing import ManualClock
 from everstep.testing.conformance_client import Client, StoreKit
@@ -247,3 +249,26 @@ def test_an_answer_whose_reply_was_lost_is_not_refused_as_a_second_one(wire: tup
         proxy.cuts_reply = once(b"SET status = 'settled'")
         assert host.answer(asked.id, {"receipt": 7}).answer == {"receipt": 7}
         assert proxy.cut == 1
+
+
+def test_after_a_connection_broke_none_of_those_beside_it_is_tried(wire: tuple[Proxy, str]) -> None:
+    proxy, url = wire
+    connections = Connections(read_address(url), 4)
+    all_at_once = threading.Barrier(4)
+
+    def ask(db: Connection) -> list[Any]:
+        return rows(db, "SELECT 1")
+
+    def hold(db: Connection) -> None:
+        all_at_once.wait(30)
+
+    threads = [threading.Thread(target=connections.use, args=(hold,)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    proxy.drop_all()
+    with pytest.raises(StoreUnavailable):
+        connections.use(ask, repeats=False)
+    assert connections.use(ask, repeats=False) == [(1,)]
+    connections.close()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from everstep import Flow, Host, Node, node
+from everstep import Flow, Host, Node, Status, node
 from everstep.client.host import AsyncHost
 from everstep.model.leases import Lease
 from everstep.ports.store import RunRow
@@ -133,3 +134,36 @@ def test_two_flows_that_are_built_alike_are_not_taken_for_one_another(tmp_path: 
         host.start(two, {"a": 0}, run_id="3")
         assert host.work([one, two], until_idle=True).completed == 2
         assert [host.state(run_id)["b"] for run_id in "123"] == [1, 2, 2]
+
+
+def test_a_run_that_ended_in_the_moment_of_the_claim_is_not_driven_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls: list[int] = []
+
+    @node
+    def fails(a: int) -> None:
+        calls.append(a)
+        raise ValueError("no")
+
+    async def work() -> None:
+        async with AsyncHost("memory:") as host:
+            flow = Flow("fails", [fails])
+            assert (await host.run(flow, {"a": 1}, run_id="A")).status is Status.FAILED
+            store: Any = host.durability.checkpoint_store
+            given = [None]
+
+            async def raced(**_: Any) -> Any:
+                if not given:
+                    return []
+                given.pop()
+                lease = await store.lease("A", owner="worker", ttl=timedelta(seconds=30), process=None)
+                return [(await store.run("A"), lease)]
+
+            monkeypatch.setattr(store, "claim_due", raced)
+            await host.worker([flow]).run(until_idle=True)
+            row = await store.run("A")
+            assert (row.status, row.lease) == (Status.FAILED, None)
+
+    asyncio.run(work())
+    assert calls == [1]

@@ -158,6 +158,10 @@ class Runs:
     async def drive_claimed(self, row: RunRow, lease: Lease, flow: Flow) -> Outcome:
         """Continue a run that was claimed already, as a worker does: what has finished outlasts an outage."""
         async with self._services.turn():
+            if row.status.is_final:
+                # Only somebody who names it reopens a run; a store that was raced gave it all the same.
+                await self._services.store.release_lease(lease)
+                return await self.recorded(row)
             return await self._take_up(row, lease, flow, endures=True)
 
     async def _resume(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import psycopg
@@ -98,10 +99,15 @@ class Connections:
             )
         try:
             while self._idle:
-                connection = self._idle.pop()
+                try:
+                    connection = self._idle.pop()
+                except IndexError:
+                    break  # another thread was quicker
                 try:
                     return self._attempt(connection, work)
                 except psycopg.Error as error:
+                    if is_broken(error):
+                        self._drop_idle()  # whatever broke one connection broke the others too
                     if not repeats or not is_broken(error):
                         raise explain(error, self._at) from error
             try:
@@ -137,8 +143,13 @@ class Connections:
     def close(self) -> None:
         """Close what is idle; what is in use is closed when it is given back."""
         self._is_closed = True
-        while self._idle and self._pid == os.getpid():
-            self._idle.pop().close()
+        if self._pid == os.getpid():
+            self._drop_idle()
+
+    def _drop_idle(self) -> None:
+        while self._idle:
+            with suppress(IndexError):  # another thread was quicker
+                self._idle.pop().close()
 
 
 def _is_at_rest(connection: Connection) -> bool:

@@ -277,11 +277,11 @@ WITH done AS (
 )
 SELECT run_key, nextval('{schema}.changes') FROM done;
 
+-- name: forget_workers
+-- Apart from the next, which waits for whoever forgets that worker: together they could wait for each other.
+DELETE FROM {schema}.workers WHERE expires_at <= {now} AND worker_id <> $2;
+
 -- name: report
--- Those that said nothing for too long are forgotten on the way.
-WITH gone AS (
-    DELETE FROM {schema}.workers WHERE expires_at <= {now} AND worker_id <> $2
-)
 INSERT INTO {schema}.workers (worker_id, started_at, seen_at, expires_at, details)
 SELECT $2, $3, now, now + $4, $5 FROM (SELECT {now} AS now) AS clock
 ON CONFLICT (worker_id) DO UPDATE

@@ -220,7 +220,13 @@ class PostgresStore:
     def report_blocking(self, worker: WorkerRow, ttl: timedelta) -> None:
         started, details = to_int(worker.started_at), msgspec.json.encode(worker)
         said = (self._now(), text(worker.worker_id), started, span_to_int(ttl), details)
-        self._renewals.use(lambda db: db.execute(self._sql["report"], said))
+
+        def report(db: Connection) -> None:
+            # Those that said nothing for too long are forgotten on the way.
+            db.execute(self._sql["forget_workers"], said[:2])
+            db.execute(self._sql["report"], said)
+
+        self._renewals.use(report)
 
     async def leave(self, worker_id: str) -> None:
         await self._aside(lambda db: db.execute(self._sql["leave"], (text(worker_id),)))
