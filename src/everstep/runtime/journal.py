@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from everstep.codec.records import seal
+from everstep.codec.sealing import seal_closed
 from everstep.engine.keyframe import snapshot
 from everstep.engine.state import RunState
 from everstep.errors import LeaseLost, RunCancelled, StoreError, StoreUnavailable
@@ -353,7 +353,8 @@ class Journal:
     ) -> tuple[Commit, bytes]:
         assert self.lease is not None
         payloads = self._payloads + self._keyframe_payloads if record.keyframe else self._payloads
-        body, digest = seal(record, self.head.digest, payloads)
+        codecs = self._services.codecs
+        body, digest = seal_closed(codecs, self.run_id, record, self.head.digest, payloads)
         is_final = status is not None and status.is_final
         commit = Commit(
             self.run_id,

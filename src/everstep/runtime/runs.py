@@ -78,7 +78,7 @@ class Runs:
     def __init__(self, services: Services, keeper: LeaseKeeper) -> None:
         self._services = services
         self.keeper = keeper
-        self.lineage = Lineage(services.store)
+        self.lineage = Lineage(services.store, services.codecs)
         self.judges = Judges()
         self._plans: dict[str, Plan] = {}
         """Wirings that were read back lately, by hash."""
