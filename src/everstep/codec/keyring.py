@@ -17,7 +17,8 @@ from everstep.errors import BadRequest
 VARIABLE: Final = "EVERSTEP_ENCRYPT_KEYS"
 FILE_VARIABLE: Final = "EVERSTEP_ENCRYPT_KEYS_FILE"
 _KEY_BYTES: Final = 32
-_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}")
+"""Shorter than any key as text, so that none given in the place of an id is shown."""
 _MANY: Final = 1024
 """How many derived keys are kept at hand."""
 _MAKE_ONE: Final = "Make one with: openssl rand -base64 32"
@@ -71,14 +72,15 @@ class KeyRing:
                 raise BadRequest("a function says itself which key is active.", fix="Leave `active` away.")
             self._find = keys
             return
-        for key_id, secret in keys.items():
-            self._found[_checked_id(key_id)] = Key(key_id, _checked_secret(key_id, secret))
+        for name, secret in keys.items():
+            key_id = _checked_id(name)
+            self._found[key_id] = Key(key_id, _checked_secret(key_id, secret))
         if not self._found:
             raise BadRequest("a key ring needs a key.", fix=_MAKE_ONE)
-        name = next(iter(self._found)) if active is None else active
-        if name not in self._found:
-            raise BadRequest(f"the key ring has no key {name!r}.", fix=f"It has {', '.join(self._found)}.")
-        self._active = self._found[name]
+        chosen = next(iter(self._found)) if active is None else active
+        if chosen not in self._found:
+            raise BadRequest(f"the key ring has no key {chosen!r}.", fix=f"It has {', '.join(self._found)}.")
+        self._active = self._found[chosen]
 
     @classmethod
     def from_text(cls, text: str) -> Self:
@@ -89,7 +91,7 @@ class KeyRing:
             key_id, sign, secret = pair.partition(":")
             if not sign or not secret:
                 raise BadRequest("keys are written as ID:KEY.", fix=_MAKE_ONE)
-            if key_id in pairs:
+            if _checked_id(key_id) in pairs:
                 raise BadRequest(f"the key {key_id!r} is given twice.", fix="Give each an id of its own.")
             pairs[key_id] = secret
         return cls(pairs)
@@ -132,11 +134,11 @@ class KeyRing:
         answer = self._find(key_id) if self._find is not None else None
         if answer is None:
             return None
-        name, secret = answer
+        name, secret = _checked_id(answer[0]), answer[1]
         if key_id not in (None, name):
             raise BadRequest(f"asked for the key {key_id!r}, the key ring was given {name!r}.")
         if name not in self._found:
-            self._found[_checked_id(name)] = Key(name, _checked_secret(name, secret))
+            self._found[name] = Key(name, _checked_secret(name, secret))
         return self._found[name]
 
 
@@ -150,8 +152,7 @@ def keys_around() -> KeyRing | None:
 
 def _checked_id(key_id: object) -> str:
     if not isinstance(key_id, str) or not _ID.fullmatch(key_id):
-        # What is not shaped like an id may be a key in the wrong place, and is not shown.
-        raise BadRequest("the id of a key is up to 64 letters, digits, dots, dashes and underscores.")
+        raise BadRequest("the id of a key is up to 32 letters, digits, dots, dashes and underscores.")
     return key_id
 
 
