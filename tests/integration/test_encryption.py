@@ -135,6 +135,30 @@ def test_a_chain_in_the_clear_loads_beside_an_encrypted_one(tmp_path: Path) -> N
             host.state("fork")
 
 
+def test_a_host_that_requires_its_key_reads_nothing_that_was_put_there_without_it(tmp_path: Path) -> None:
+    url, flow = f"sqlite:///{tmp_path}/runs.db", Flow("one", [login])
+    with host_of(tmp_path, OLD) as host:
+        host.run(flow, {"user": "jo"}, run_id="locked")
+        host.run(ASK, {"user": "jo"}, run_id="ask")
+    with host_of(tmp_path, None) as host:
+        host.run(flow, {"user": "forged"}, run_id="clear")
+        host.run(ASK, {"user": "jo"}, run_id="asked-in-the-clear")
+    with Host(url, encrypt=KeyRing(OLD, required=True)) as host:
+        assert host.state("locked")["word"]["user"] == "jo"
+        assert host.waits("ask")[0].prompt == "a secret question"
+        for look in (
+            lambda: host.state("clear"),
+            lambda: host.resume("clear", flow, start="login"),
+            lambda: host.waits("asked-in-the-clear"),
+        ):
+            with pytest.raises(StateCorrupted, match="is not encrypted, and this host reads only what is"):
+                look()
+    with host_of(tmp_path, OLD) as host:
+        host.rekey()
+    with Host(url, encrypt=KeyRing(OLD, required=True)) as host:
+        assert host.state("clear")["word"]["user"] == "forged"
+
+
 # -- moved and damaged ------------------------------------------------------------------------------------
 
 

@@ -61,6 +61,8 @@ class Codecs:
         self._applied: tuple[Codec, ...] = (*self._own, self._zstd) if compress else self._own
         self.is_active = bool(self._applied) or keys is not None
         """True if anything is done to payloads that are written."""
+        self.requires_key = keys is not None and keys.required
+        """True if payloads that are not encrypted are refused."""
         self._headers: dict[tuple[str, ...], bytes] = {}
 
     @property
@@ -85,9 +87,14 @@ class Codecs:
 
     def open(self, payload: bytes, owner: str, place: bytes, where: str, size: int | None) -> bytes:
         """Return a stored payload without codecs, or raise a named error. `size` is that of its data."""
-        if payload[2:3] == b"\0":
+        if payload[2:3] == b"\0" and not self.requires_key:
             return payload
         layers, start = layers_of(payload, where)
+        if self.requires_key and (not layers or layers[-1].codec != AES_GCM):
+            raise StateCorrupted(
+                f"{where!r} is not encrypted, and this host reads only what is.",
+                fix="If it was written before there was a key: open a host without `required` and rekey.",
+            )
         header, data = payload[:start], payload[start:]
         for position in range(len(layers) - 1, -1, -1):
             codec, note = layers[position]

@@ -61,9 +61,17 @@ class KeyRing:
 
     Give a dict, of which the first key is active unless `active` names another, or a function that returns
     the id and the key for an id, and those of the active key for none. Keys are bytes, or base64 or hex text.
+    With `required`, values that are not encrypted are not read either.
     """
 
-    def __init__(self, keys: Mapping[str, bytes | str] | Find, *, active: str | None = None) -> None:
+    def __init__(
+        self,
+        keys: Mapping[str, bytes | str] | Find,
+        *,
+        active: str | None = None,
+        required: bool = False,
+    ) -> None:
+        self.required = required
         self._found: dict[str, Key] = {}
         self._find: Find | None = None
         self._active: Key | None = None

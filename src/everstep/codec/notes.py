@@ -51,7 +51,9 @@ def wait_anew(codecs: Codecs, row: WaitRow) -> tuple[bytes, bytes | None] | None
 
 def _open(codecs: Codecs, wait_id: str, what: bytes, note: bytes) -> bytes:
     if not _is_closed(note):
-        return note
+        if not codecs.requires_key:
+            return note
+        note = HEADER + note
     where = f"{what.decode()} of wait {wait_id}"
     return bytes(body_of(codecs.open(note, wait_id, what, where, None), where))
 

@@ -42,10 +42,14 @@ def seal_closed(
 
 def open_record(opened: OpenRecord, run_id: str, where: str, codecs: Codecs) -> OpenRecord:
     """Return a record with its payloads as they were before codecs, each with the digest it must have."""
+    for payload in opened.payloads:
+        if payload[2:3] > b"\0":
+            break
+    else:
+        if not codecs.requires_key and not _has_sealed(opened.record):
+            check_values(opened, where)
+            return opened
     sealed = _sealed(opened.record)
-    if not sealed and not any(payload[2:3] > b"\0" for payload in opened.payloads):
-        check_values(opened, where)
-        return opened
     places = _places(opened.record)
     count = len(places)
     if len(opened.payloads) != count + len(sealed):
@@ -131,6 +135,13 @@ def _place(path: str, visit: int, write: Written) -> bytes:
 
 def _error_place(record: CheckpointRecord, number: int) -> bytes:
     return _encode((_ERROR, record.sequence, number))
+
+
+def _has_sealed(record: CheckpointRecord) -> bool:
+    for step in record.steps:
+        if step.error is not None and step.error.sealed:
+            return True
+    return (record.error is not None or record.state is not None) and bool(_sealed(record))
 
 
 def _sealed(record: CheckpointRecord) -> list[ErrorInfo]:
