@@ -6,7 +6,16 @@ from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
 from everstep.codec.keyring import KeyRing
-from everstep.codec.payload import AES_GCM, FORMAT, HEADER, Layer, header_with, key_missing, layers_of
+from everstep.codec.payload import (
+    AES_GCM,
+    FORMAT,
+    HEADER,
+    Layer,
+    header_with,
+    key_id_of,
+    key_missing,
+    layers_of,
+)
 from everstep.codec.zstd import NAME as ZSTD
 from everstep.codec.zstd import Zstd
 from everstep.errors import (
@@ -97,9 +106,9 @@ class Codecs:
             )
         header, data = payload[:start], payload[start:]
         for position in range(len(layers) - 1, -1, -1):
-            codec, note = layers[position]
+            codec = layers[position].codec
             if codec == AES_GCM:
-                data = self._decrypted(data, note, owner, header + place, where)
+                data = self._decrypted(data, layers[position], owner, header + place, where)
             elif codec == ZSTD:
                 # What another codec made of the value may be larger than it, by nobody knows how much.
                 data = self._zstd.decompress(data, where, size if position == 0 else None)
@@ -145,12 +154,12 @@ class Codecs:
         except Exception as error:  # likewise
             raise StateCorrupted(f"the codec {name!r} cannot decode {where!r}: {error}.") from error
 
-    def _decrypted(self, data: bytes, note: bytes, owner: str, bound: bytes, where: str) -> bytes:
-        fingerprint, key_id = note[:4], note[4:].decode(errors="replace")
+    def _decrypted(self, data: bytes, layer: Layer, owner: str, bound: bytes, where: str) -> bytes:
+        key_id = key_id_of(layer)
         key = self.keys.get(key_id) if self.keys is not None else None
         if key is None:
             raise key_missing(where, key_id)
-        if key.fingerprint != fingerprint:
+        if key.fingerprint != layer.note[:4]:
             raise KeyUnavailable(
                 f"{where!r} is encrypted with another key than the one called {key_id!r} here.",
                 fix="Find the key of that name that the value was written with.",

@@ -56,7 +56,7 @@ def body_of(payload: bytes, where: str) -> memoryview:
     if len(payload) < len(HEADER):
         raise ValueUnreadable(f"the stored bytes of {where!r} are cut short.")
     if payload[0] != FORMAT or payload[1] != SERIALIZER or payload[2] != 0:
-        raise _newer(payload, where)
+        raise _locked(payload, where) or _newer(payload, where)
     return memoryview(payload)[len(HEADER) :]
 
 
@@ -67,6 +67,17 @@ def key_missing(where: str, key_id: str) -> KeyUnavailable:
         fix="Give it with Host(encrypt=...), or in EVERSTEP_ENCRYPT_KEYS or EVERSTEP_ENCRYPT_KEYS_FILE.",
         key_id=key_id,
     )
+
+
+def _locked(payload: bytes, where: str) -> KeyUnavailable | None:
+    """Say which key a payload that was left as it is stored is encrypted with; none if it is not."""
+    layers = layers_of(payload, where)[0] if payload[2] else []
+    return key_missing(where, key_id_of(layers[-1])) if layers and layers[-1].codec == AES_GCM else None
+
+
+def key_id_of(layer: Layer) -> str:
+    """Return the id of the key that a payload is encrypted with; before it stands its fingerprint."""
+    return layer.note[4:].decode(errors="replace")
 
 
 def _newer(payload: bytes, where: str) -> IncompatibleVersion:

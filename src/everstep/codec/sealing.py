@@ -68,7 +68,7 @@ def open_record(opened: OpenRecord, run_id: str, where: str, codecs: Codecs) -> 
 
 
 def look_at(opened: OpenRecord, run_id: str, where: str, codecs: Codecs) -> OpenRecord:
-    """Return a record as `open_record`, or without its payloads if the key is not at hand."""
+    """Return a record as `open_record`, or with its payloads as they are stored if the key is not at hand."""
     try:
         return open_record(opened, run_id, where, codecs)
     except KeyUnavailable as error:
@@ -77,7 +77,8 @@ def look_at(opened: OpenRecord, run_id: str, where: str, codecs: Codecs) -> Open
         def locked(info: ErrorInfo) -> ErrorInfo:
             return msgspec.structs.replace(info, message=said, sealed=b"") if info.sealed else info
 
-        return OpenRecord(_changed(opened.record, locked), opened.digest, [])
+        stored = opened.payloads[: len(_places(opened.record))]
+        return OpenRecord(_changed(opened.record, locked), opened.digest, stored)
 
 
 def closed_anew(opened: OpenRecord, run_id: str, where: str, codecs: Codecs) -> list[bytes] | None:

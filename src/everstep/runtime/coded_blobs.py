@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 
 from everstep.codec.chain import Codecs
 from everstep.codec.payload import HEADER, body_of, layers_of
 from everstep.errors import StateCorrupted
 from everstep.model.records import ArtifactRef
 from everstep.ports.store import CheckpointBlobStore
+
+log = logging.getLogger("everstep")
 
 
 class CodedBlobs:
@@ -43,9 +46,13 @@ class CodedBlobs:
         data = bytes(body_of(self._codecs.open(stored, *_place(ref.checksum), ref.key, ref.size), ref.key))
         if hashlib.sha256(data).hexdigest() != ref.checksum:
             raise StateCorrupted(f"the artifact {ref.key} was altered.")
-        if not dry_run:
-            self._put(self._codecs.close(HEADER + data, *_place(ref.checksum)), data, ref.content_type)
-        return True
+        if dry_run:
+            return True
+        closed = self._codecs.close(HEADER + data, *_place(ref.checksum))
+        if self._put(closed, data, ref.content_type).key == ref.key:
+            return True
+        log.warning("artifact %s is kept where new ones are not: it keeps its key.", ref.key)
+        return False
 
     def _put(self, closed: bytes, data: bytes, content_type: str) -> ArtifactRef:
         _, start = layers_of(closed, "artifact")

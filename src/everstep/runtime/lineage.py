@@ -31,7 +31,7 @@ class Link(NamedTuple):
         return f"checkpoint {self.stored.sequence} of run {self.row.run_id!r}"
 
     def open(self, base_digest: bytes | None, *, needs_values: bool = True) -> OpenRecord:
-        """Return the record, checked; one whose key is not at hand only if its values are not needed."""
+        """Return the record, checked; without its key only if no values are needed: they are locked then."""
         opened = unseal(self.stored.body, self.where, base_digest)
         read = open_record if needs_values else look_at
         return read(opened, self.row.run_id, self.where, self.codecs)
@@ -136,7 +136,7 @@ class Lineage:
     ) -> list[tuple[Link, OpenRecord | None]]:
         """Return the records between two sequences, each verified against the one before it.
 
-        Those whose key is not at hand come without their values.
+        The values of those whose key is not at hand are locked.
         """
         links = await self.get(row, max(1, first - 1), last)
         if first <= 1:
