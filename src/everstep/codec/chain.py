@@ -72,7 +72,7 @@ class Codecs:
         """True if anything is done to payloads that are written."""
         self.requires_key = keys is not None and keys.required
         """True if payloads that are not encrypted are refused."""
-        self._headers: dict[tuple[str, ...], bytes] = {}
+        self._headers: dict[tuple[tuple[Layer, ...], bytes], bytes] = {}
 
     @property
     def encrypts(self) -> bool:
@@ -81,18 +81,21 @@ class Codecs:
 
     def close(self, payload: bytes, owner: str, place: bytes) -> bytes:
         """Return a payload as it is stored: readable only at this place of this owner, if it is encrypted."""
-        data, names = payload[len(HEADER) :], []
+        data = payload[len(HEADER) :]
+        layers: tuple[Layer, ...] = ()
         for codec in self._applied:
             encoded = self._encoded(codec, data)
             if encoded is not None:
                 data = encoded
-                names.append(codec.name)
+                layers = (*layers, Layer(codec.name))
         if self.keys is None:
-            return self._header(names) + data if names else payload
+            return (
+                (self._headers.get((layers, b"")) or self._header(layers, b"")) + data if layers else payload
+            )
         key = self.keys.active()
-        header = self._header(names, Layer(AES_GCM, key.fingerprint + key.key_id.encode()))
+        header = self._headers.get((layers, key.note)) or self._header(layers, key.note)
         nonce = self._entropy(_NONCE)
-        return header + nonce + bytes(key.cipher(owner).encrypt(nonce, data, header + place))
+        return b"".join((header, nonce, key.cipher(owner).encrypt(nonce, data, header + place)))
 
     def open(self, payload: bytes, owner: str, place: bytes, where: str, size: int | None) -> bytes:
         """Return a stored payload without codecs, or raise a named error. `size` is that of its data."""
@@ -122,14 +125,12 @@ class Codecs:
         if self.keys is None:
             return not any(layer.codec == AES_GCM for layer in layers)
         key = self.keys.active()
-        return bool(layers) and layers[-1] == (AES_GCM, key.fingerprint + key.key_id.encode())
+        return bool(layers) and layers[-1] == (AES_GCM, key.note)
 
-    def _header(self, names: list[str], *last: Layer) -> bytes:
-        spelled = (*names, *(layer.note.hex() for layer in last))
-        found = self._headers.get(spelled)
-        if found is None:
-            found = self._headers[spelled] = header_with([*map(Layer, names), *last])
-        return found
+    def _header(self, layers: tuple[Layer, ...], note: bytes) -> bytes:
+        whole = (*layers, Layer(AES_GCM, note)) if note else layers
+        made = self._headers[layers, note] = header_with(whole)
+        return made
 
     def _encoded(self, codec: Codec, data: bytes) -> bytes | None:
         try:

@@ -30,13 +30,15 @@ Find = Callable[[str | None], tuple[str, bytes | str] | None]
 class Key:
     """One key of a ring."""
 
-    __slots__ = ("_ciphers", "_secret", "fingerprint", "key_id")
+    __slots__ = ("_ciphers", "_secret", "fingerprint", "key_id", "note")
 
     def __init__(self, key_id: str, secret: bytes) -> None:
         self.key_id = key_id
         self._secret = secret
         self.fingerprint = hmac.digest(secret, b"everstep fingerprint", "sha256")[:4]
         """Tells a wrong key from altered bytes; stored with each payload."""
+        self.note = self.fingerprint + key_id.encode()
+        """What is stored of it."""
         self._ciphers: dict[str, Any] = {}
 
     def __repr__(self) -> str:

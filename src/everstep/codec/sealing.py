@@ -34,7 +34,7 @@ def seal_closed(
         return seal(record, base_digest, payloads)
     places = _places(record)
     closed = [codecs.close(p, run_id, place) for p, (_, place) in zip(payloads, places, strict=True)]
-    if codecs.encrypts:
+    if codecs.encrypts and next(_errors(record), None) is not None:
         record, texts = _without_texts(record)
         closed += [codecs.close(text, run_id, _error_place(record, k)) for k, text in enumerate(texts)]
     return seal(record, base_digest, closed)
@@ -185,8 +185,6 @@ def _changed(record: CheckpointRecord, change: Callable[[ErrorInfo], ErrorInfo])
 def _without_texts(record: CheckpointRecord) -> tuple[CheckpointRecord, list[bytes]]:
     """Return a record whose errors name what they said by its digest, and what they said as payloads."""
     texts: list[bytes] = []
-    if next(_errors(record), None) is None:
-        return record, texts
 
     def take_out(info: ErrorInfo) -> ErrorInfo:
         text = _encode((info.message, info.traceback))
