@@ -3,8 +3,8 @@
     python benchmarks/codecs.py [--steps 200] [--rounds 30] [--json]
 
 `record` is the time to make the bytes of one checkpoint and to read them back; `step` is a whole step of a
-flow on `memory:` under `strong`. Rounds take turns, and the fastest of each counts, in processor time, so that
-whatever else runs counts least.
+flow on `memory:` under `strong`. Rounds take turns, and the fastest of each counts, in processor time, so
+that whatever else runs counts least.
 """
 
 from __future__ import annotations

@@ -264,6 +264,18 @@ def test_a_function_is_asked_once_for_each_key() -> None:
         reopened(codecs, coder({"c": ONE}).close(DATA, "run", b"place"))
 
 
+def test_a_function_that_breaks_is_named_and_not_quoted() -> None:
+    def find(key_id: str | None) -> tuple[str, bytes] | None:
+        raise ConnectionError(f"no answer to {text_of(ONE)}")
+
+    codecs = Codecs(random_bytes, keys=KeyRing(find))
+    with pytest.raises(KeyUnavailable, match=r"cannot give the active key \(ConnectionError\)") as caught:
+        codecs.close(DATA, "run", b"")
+    assert text_of(ONE) not in str(caught.value)
+    with pytest.raises(KeyUnavailable, match="cannot give the key 'k'"):
+        reopened(codecs, KINDS["key"].close(DATA, "run", b"place"))
+
+
 @pytest.mark.parametrize(
     "text",
     [

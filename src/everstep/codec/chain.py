@@ -89,11 +89,9 @@ class Codecs:
                 data = encoded
                 layers = (*layers, Layer(codec.name))
         if self.keys is None:
-            return (
-                (self._headers.get((layers, b"")) or self._header(layers, b"")) + data if layers else payload
-            )
+            return self._header(layers, b"") + data if layers else payload
         key = self.keys.active()
-        header = self._headers.get((layers, key.note)) or self._header(layers, key.note)
+        header = self._header(layers, key.note)
         nonce = self._entropy(_NONCE)
         return b"".join((header, nonce, key.cipher(owner).encrypt(nonce, data, header + place)))
 
@@ -128,9 +126,11 @@ class Codecs:
         return bool(layers) and layers[-1] == (AES_GCM, key.note)
 
     def _header(self, layers: tuple[Layer, ...], note: bytes) -> bytes:
-        whole = (*layers, Layer(AES_GCM, note)) if note else layers
-        made = self._headers[layers, note] = header_with(whole)
-        return made
+        found = self._headers.get((layers, note))
+        if found is None:
+            whole = (*layers, Layer(AES_GCM, note)) if note else layers
+            found = self._headers[layers, note] = header_with(whole)
+        return found
 
     def _encoded(self, codec: Codec, data: bytes) -> bytes | None:
         try:

@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, Self
 
-from everstep.errors import BadRequest
+from everstep.errors import BadRequest, EverstepError, KeyUnavailable
 
 VARIABLE: Final = "EVERSTEP_ENCRYPT_KEYS"
 FILE_VARIABLE: Final = "EVERSTEP_ENCRYPT_KEYS_FILE"
@@ -141,7 +141,17 @@ class KeyRing:
         return self._found.get(key_id) or self._ask(key_id)
 
     def _ask(self, key_id: str | None) -> Key | None:
-        answer = self._find(key_id) if self._find is not None else None
+        if self._find is None:
+            return None
+        try:
+            answer = self._find(key_id)
+        except EverstepError:
+            raise
+        except Exception as error:  # it may ask a service; what it says is not quoted, as it knows keys
+            which = "the active key" if key_id is None else f"the key {key_id!r}"
+            raise KeyUnavailable(
+                f"the function of the key ring cannot give {which} ({type(error).__name__}).", key_id=key_id
+            ) from error
         if answer is None:
             return None
         name, secret = _checked_id(answer[0]), answer[1]
