@@ -380,6 +380,27 @@ def test_rekey_of_one_run_leaves_the_others_and_one_that_lacks_a_key_is_left_who
         assert host.state("b")["user"] == "b"
 
 
+@pytest.mark.parametrize("server", ["postgres_url", "redis_url"])
+def test_rekey_on_a_server_leaves_nothing_under_the_old_key(
+    server: str, request: pytest.FixtureRequest
+) -> None:
+    url = request.getfixturevalue(server)
+    with Host(url, encrypt=KeyRing(OLD), compress=True) as host:
+        host.run(SHOP, {"user": "jo"}, run_id="shop")
+        host.fork("shop", at=1, inputs={"user": "al"}, fork_id="fork")
+        host.run(ASK, {"user": "jo"}, run_id="ask")
+        host.answer(host.waits("ask")[0].id, "a secret answer")
+        before = digests(host)
+    with Host(url, encrypt=KeyRing({**NEW, **OLD})) as host:
+        assert all(one.checkpoints for one in host.rekey())
+        assert not any(one.has_changed for one in host.rekey())
+    with Host(url, encrypt=KeyRing(NEW)) as host:
+        assert digests(host) == before and all(one.is_sound for one in host.verify())
+        assert host.state("shop")["big"] == "BIG-SECRET " * 60_000
+        assert host.state("fork")["user"] == "al"
+        assert host.resume("ask", ASK)["reply"] == "a secret answer"
+
+
 def test_rekey_never_encrypts_what_was_altered() -> None:
     vault = Vault()
     with vault.host(None) as host:
