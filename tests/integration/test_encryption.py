@@ -23,6 +23,7 @@ from everstep.runtime.system import SystemClock
 from everstep.stores.memory import MemoryData, MemoryStore
 from everstep.testing import ManualClock
 from everstep.testing.killing import Crashed, Killer, crash, killing
+from tests.integration.test_store_failures import DOWN, Place
 
 OLD, NEW = {"2025": b"1" * 32}, {"2026": b"2" * 32}
 SECRETS = (
@@ -158,6 +159,34 @@ def test_a_host_that_requires_its_key_reads_nothing_that_was_put_there_without_i
         host.rekey()
     with Host(url, encrypt=KeyRing(OLD, required=True)) as host:
         assert host.state("clear")["word"]["user"] == "forged"
+
+
+def test_encrypted_steps_that_waited_on_this_machine_open_in_the_fork_they_become(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EVERSTEP_ENCRYPT_KEYS", f"k:{'0f' * 32}")
+    asked = wait.approval("ok", context="a secret note")
+    place = Place(tmp_path)
+    place.breaks = DOWN
+    with place.host() as host:
+        assert host.run(place.flow("best_effort", asked), {"x": 1}, run_id="A").status == "halted"
+    [file] = tmp_path.rglob("A.spool")
+    assert b"a secret note" not in file.read_bytes()
+    other = Place(tmp_path)
+    other.clock.advance(3600)
+    with Host(other.opened, clock=other.clock, spool=tmp_path / "elsewhere") as host:
+        assert host.resume("A", other.flow("best_effort", asked)).status == "halted"
+    with Place(tmp_path).host() as host:
+        [drained] = host.drain()
+        assert drained.fork is not None
+        assert all(one.is_sound for one in host.verify())
+        host.work([place.flow("best_effort", asked)], until_idle=True)
+        told = {w.run_id: w.context for w in host.waits()}
+        assert told == {"A": "a secret note", drained.fork: "a secret note"}
+        for opened in host.waits():
+            host.answer(opened.id, {"approved": True})
+        host.work([place.flow("best_effort", asked)], until_idle=True)
+        assert {run.status for run in host.runs()} == {"completed"}
 
 
 # -- moved and damaged ------------------------------------------------------------------------------------
@@ -439,6 +468,13 @@ def test_keys_and_compression_are_taken_from_the_environment(
     monkeypatch.setenv("EVERSTEP_COMPRESS", "perhaps")
     with pytest.raises(BadRequest, match="EVERSTEP_COMPRESS"):
         Host(url)
+
+
+@pytest.mark.parametrize("wrong", [True, "2026:key", b"1" * 32, {"2026": b"1" * 32}])
+def test_what_is_no_key_ring_is_refused_and_not_shown(wrong: Any) -> None:
+    with pytest.raises(BadRequest, match="encrypt takes a KeyRing") as caught:
+        Host("memory:", encrypt=wrong)
+    assert "1111" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

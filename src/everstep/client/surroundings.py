@@ -54,5 +54,7 @@ def codecs_of(
         if said not in ("", "0", "1", "false", "true"):
             raise BadRequest(f"EVERSTEP_COMPRESS is {said!r}.", fix="Set it to 1, or not at all.")
         compress = said in ("1", "true")
+    if encrypt is not None and encrypt is not False and not isinstance(encrypt, KeyRing):
+        raise BadRequest("encrypt takes a KeyRing.", fix="Use KeyRing({...}), or KeyRing.from_env().")
     keys = keys_around() if encrypt is None else encrypt or None
     return Codecs(random_bytes, keys=keys, compress=compress, codecs=codecs)
