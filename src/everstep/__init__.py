@@ -19,6 +19,8 @@ from everstep.client.views import (
     RunState,
     WaitInfo,
 )
+from everstep.codec.chain import Codec
+from everstep.codec.keyring import KeyRing
 from everstep.errors import EverstepError
 from everstep.graph.channel import Channel
 from everstep.graph.context import Context
@@ -44,6 +46,7 @@ __all__ = [
     "Channel",
     "CheckpointInfo",
     "Chunk",
+    "Codec",
     "Compat",
     "Context",
     "Delivery",
@@ -63,6 +66,7 @@ __all__ = [
     "Gate",
     "Host",
     "ItemError",
+    "KeyRing",
     "Node",
     "Offers",
     "Profile",

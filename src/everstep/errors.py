@@ -23,6 +23,7 @@ EverstepError
 ├── RunAbandoned              run.abandoned            too many takeovers without progress
 ├── ValueNotStorable          value.not_storable       a value that would not come back equal
 ├── ValueUnreadable           value.unreadable         stored bytes that cannot be decoded
+│   └── KeyUnavailable        value.key_unavailable    encrypted bytes whose key is not at hand, or another
 ├── WaitNotFound              wait.not_found           no such wait
 ├── WaitSettled               wait.settled             the wait has its answer already
 ├── WaitClosed                wait.closed              its run no longer wants an answer
@@ -190,6 +191,10 @@ class ValueNotStorable(EverstepError):
 
 class ValueUnreadable(EverstepError):
     code = "value.unreadable"
+
+
+class KeyUnavailable(ValueUnreadable):
+    code = "value.key_unavailable"
 
 
 class WaitNotFound(EverstepError):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from everstep import Flow, Host, node, wait
-from everstep.client.host import spool_folder
+from everstep.client.surroundings import spool_folder
 from everstep.errors import SpoolLost, StateCorrupted, StoreError
 from everstep.ports.store import Commit
 from everstep.runtime.spool import Spool

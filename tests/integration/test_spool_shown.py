@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from everstep import Flow, Host, migrate, node, wait
 from everstep.cli.main import cli
-from everstep.client.host import spool_folder
+from everstep.client.surroundings import spool_folder
 from everstep.errors import EverstepError
 from tests.integration.test_store_failures import DOWN, Place
 

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
 
+from everstep.codec.chain import Codecs
 from everstep.codec.values import Values
 from everstep.engine.scope import Scope
 from everstep.engine.state import RunState
@@ -89,7 +90,7 @@ def test_a_run_that_failed_ends_after_a_resume_like_one_that_did_not(case: Case,
 
 def links(data: MemoryData, run_id: str = RUN) -> list[Link]:
     run = data.runs[run_id]
-    return [Link(run.row, stored) for stored in run.records]
+    return [Link(run.row, stored, Codecs(bytes)) for stored in run.records]
 
 
 def fold(data: MemoryData, plan: Plan, chain: list[Link]) -> Rehydrated:
@@ -103,7 +104,9 @@ class _Blobs:
     def get_checkpoint_blob(self, ref: Any) -> bytes:
         return self._data.blobs[ref.key]
 
-    def put_checkpoint_blob(self, header: bytes, data: bytes, *, content_type: str) -> Any:
+    def put_checkpoint_blob(
+        self, header: bytes, data: bytes, *, content_type: str, plain: bytes | None = None
+    ) -> Any:
         raise AssertionError("a fold writes nothing")
 
 

@@ -50,6 +50,7 @@ COMMANDS = {
     "settle": Lazy("everstep.cli.settle", "settle", "Say what became of an effect that never reported."),
     "drain": Lazy("everstep.cli.drain", "drain", "Write checkpoints that wait on this machine to the store."),
     "verify": Lazy("everstep.cli.verify", "verify", "Check that what is kept is as it was written."),
+    "rekey": Lazy("everstep.cli.rekey", "rekey", "Encrypt what is kept with the key that is active now."),
     "compat": Lazy("everstep.cli.compat", "compat", "Say which runs can go on with a changed flow."),
     "migrate": Lazy("everstep.cli.compat", "migrate", "Take a run over to another version of its flow."),
     "explain": Lazy("everstep.cli.explain", "explain", "Say what a resume would do, before it does."),
@@ -85,6 +86,7 @@ MEANT = {
     **dict.fromkeys(("fleet", "nodes", "top"), "workers"),
     **dict.fromkeys(("export", "json", "to-ir"), "ir"),
     **dict.fromkeys(("health", "ping", "diagnose"), "doctor"),
+    **dict.fromkeys(("rotate", "encrypt", "reencrypt"), "rekey"),
     "help": "--help",
 }
 """What people mean who come from other programs."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -13,6 +12,7 @@ import msgspec
 
 from everstep.client.diff import Diff, compare_states
 from everstep.client.host_waits import HostWaits, check_limit
+from everstep.client.surroundings import codecs_of, make_own_folder, spool_folder
 from everstep.client.views import (
     CheckpointInfo,
     Compat,
@@ -26,6 +26,8 @@ from everstep.client.views import (
     Verified,
     WorkerInfo,
 )
+from everstep.codec.chain import Codec
+from everstep.codec.keyring import KeyRing
 from everstep.codec.values import Values
 from everstep.errors import BadRequest
 from everstep.graph.flow import Flow
@@ -44,7 +46,6 @@ from everstep.registry import (
     open_channels,
     open_queue,
     open_store,
-    place_of,
     with_blobs,
 )
 from everstep.runtime.ahead import ahead, read_waiting
@@ -63,6 +64,7 @@ from everstep.runtime.keeper import LeaseKeeper
 from everstep.runtime.migrating import migrate, rehearse
 from everstep.runtime.outbox import Drained, drain_all
 from everstep.runtime.recall import recall
+from everstep.runtime.rekeying import Rekeyed, rekey
 from everstep.runtime.replay import replay
 from everstep.runtime.run_ids import check_run_id
 from everstep.runtime.runs import Outcome, Runs
@@ -98,10 +100,14 @@ class AsyncHost(HostWaits):
         channel: str | None = None,
         queue: str | None = None,
         blobs: str | None = None,
+        encrypt: KeyRing | Literal[False] | None = None,
+        compress: bool | None = None,
+        codecs: Iterable[Codec] = (),
+        allow_pickle: bool = False,
     ) -> None:
         clock = clock or SystemClock()
         if url is None and create:
-            _make_own_folder()
+            make_own_folder()
         opened = url if isinstance(url, Opened) else open_store(url or DEFAULT_URL, clock, create=create)
         self.url = opened.url
         blobs = os.environ.get("EVERSTEP_BLOBS") or None if blobs is None else blobs
@@ -114,7 +120,7 @@ class AsyncHost(HostWaits):
             clock=clock,
             ids=ids or SystemIds(),
             processes=ProcFs(),
-            values=Values(),
+            values=Values(allow_pickle=allow_pickle),
             listener=on_event,
             owns_loop=owns_loop,
             max_threads=max_threads,
@@ -128,6 +134,7 @@ class AsyncHost(HostWaits):
             rules=rules,
             channels=open_channels(channel) if channel is not None else None,
             queue=open_queue(queue, clock) if queue is not None else None,
+            codecs=codecs_of(encrypt, compress, codecs),
         )
         self._runs = Runs(self._services, LeaseKeeper(opened.store, clock))
         self._answers = Answers(self._services, self._runs.keeper)
@@ -324,6 +331,20 @@ class AsyncHost(HostWaits):
         """Check that what is kept of a run, or of every run, is as it was written; nothing is changed."""
         return await verify(self._services, self._runs, run_id)
 
+    async def rekey(
+        self,
+        run_id: str | None = None,
+        *,
+        dry_run: bool = False,
+        on_run: Callable[[Rekeyed], object] | None = None,
+    ) -> list[Rekeyed]:
+        """Encrypt what is kept of a run, or of every run, with the active key; says what was done to each.
+
+        Digests stay, runs may be driven meanwhile, and what has the key already is passed by. `on_run` is
+        told of each run when it is done. With `dry_run` nothing is written.
+        """
+        return await rekey(self._services, self._runs, run_id, dry_run=dry_run, on_run=on_run)
+
     async def cancel(self, run_id: str) -> Status:
         """Cancel a run; `running` means that its owner was told and will stop at its next write."""
         return await self._runs.cancel(run_id)
@@ -380,7 +401,7 @@ class AsyncHost(HostWaits):
     async def latest(self, run_id: str) -> CheckpointInfo:
         """Return the newest checkpoint of a run."""
         row = await self._runs.row(run_id)
-        return CheckpointInfo.of(*await self._runs.lineage.read(row, row.checkpoints))
+        return CheckpointInfo.of(*await self._runs.lineage.read(row, row.checkpoints, needs_values=False))
 
     async def clean_up(self, run_id: str, *, keep: int = 5) -> int:
         """Remove old checkpoints and return how many: what a resume from the last `keep` does not need.
@@ -479,33 +500,3 @@ class AsyncHost(HostWaits):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
-
-
-def spool_folder(url: str, given: str | Path | None) -> Path:
-    """Return where commits wait on this machine: a folder of its own for each store.
-
-    It does not depend on where a program is started, so that whoever finds the store finds what waits for it.
-    """
-    place = place_of(url)
-    root = given or os.environ.get("EVERSTEP_SPOOL")
-    if not root and place.startswith("sqlite:///"):
-        return Path(place.removeprefix("sqlite:///") + ".spool")
-    return Path(root or _state_folder()).absolute() / hashlib.sha256(place.encode()).hexdigest()[:16]
-
-
-def _state_folder() -> Path:
-    """Return where programs of this user keep what they need later."""
-    named = os.environ.get("XDG_STATE_HOME")
-    try:
-        state = Path(named) if named else Path.home() / ".local" / "state"
-    except RuntimeError:  # a container may run as somebody who has no home
-        return Path(".everstep") / "spool"
-    return state / "everstep" / "spool"
-
-
-def _make_own_folder() -> None:
-    """Make `./.everstep/`, and keep it out of version control."""
-    folder = Path(".everstep")
-    if not folder.exists():
-        folder.mkdir()
-        (folder / ".gitignore").write_text("*\n")

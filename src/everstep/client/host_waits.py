@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any, Literal
 
 from everstep.client.views import WaitInfo
+from everstep.codec.notes import look_at_wait
 from everstep.errors import BadRequest
 from everstep.model.durations import span_of
 from everstep.model.waits import WaitRow, WaitStatus
@@ -22,7 +23,7 @@ class HostWaits:
 
     def _wait(self, row: WaitRow, token: str | None = None) -> WaitInfo:
         token = token or self._services.tokens.shown(row)
-        return WaitInfo(row, token, self._services.link(token))
+        return WaitInfo(look_at_wait(self._services.codecs, row), token, self._services.link(token))
 
     async def waits(
         self,

@@ -6,18 +6,15 @@ Ctrl-C reaches it, and threads that share a host do not wait for one another.
 
 from __future__ import annotations
 
-import asyncio
-import threading
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Iterator, Mapping
-from concurrent.futures import Future
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, NamedTuple, Self, TypeVar
+from typing import Any, Literal, Self
 
 from everstep.client.diff import Diff
 from everstep.client.host import AsyncHost
+from everstep.client.lanes import Lanes
 from everstep.client.views import (
     CheckpointInfo,
     Compat,
@@ -32,8 +29,9 @@ from everstep.client.views import (
     WaitInfo,
     WorkerInfo,
 )
+from everstep.codec.chain import Codec
+from everstep.codec.keyring import KeyRing
 from everstep.codec.values import Values
-from everstep.errors import BadRequest
 from everstep.graph.flow import Flow
 from everstep.graph.validate import Offers, Rule
 from everstep.model.enums import Mode, Status
@@ -47,81 +45,9 @@ from everstep.runtime.answers import UNSAID
 from everstep.runtime.doctor import Diagnosis
 from everstep.runtime.events import Event, Listener
 from everstep.runtime.outbox import Drained
+from everstep.runtime.rekeying import Rekeyed
 from everstep.runtime.spool import Spool
 from everstep.runtime.worker import Stats
-
-T = TypeVar("T")
-Work = Callable[[AsyncHost], Coroutine[Any, Any, T]]
-
-
-class _Lane(NamedTuple):
-    loop: asyncio.AbstractEventLoop
-    host: AsyncHost
-
-
-class _Lanes:
-    """Event loops for as many calls as are under way, each used by one thread at a time."""
-
-    def __init__(self, host: AsyncHost) -> None:
-        self._host = host
-        self._lock = threading.Lock()
-        self._free = [_Lane(asyncio.new_event_loop(), host)]
-        self._is_closed = False
-
-    def call(self, work: Work[T]) -> T:
-        if asyncio._get_running_loop() is not None:
-            return self._call_aside(work)
-        with self._lock:
-            if self._is_closed:
-                raise BadRequest("this host is closed.", fix="Open another one.")
-            lane = self._free.pop() if self._free else None
-        if lane is None:
-            lane = _Lane(asyncio.new_event_loop(), self._host.twin())
-        task = lane.loop.create_task(work(lane.host))
-        try:
-            return lane.loop.run_until_complete(task)
-        except BaseException:
-            # Ctrl-C stops the loop, not the work: let go of the run before the caller hears of it.
-            if not task.done():
-                task.cancel()
-                with suppress(asyncio.CancelledError):
-                    lane.loop.run_until_complete(task)
-            raise
-        finally:
-            self._give_back(lane)
-
-    def _give_back(self, lane: _Lane) -> None:
-        with self._lock:
-            if self._is_closed:
-                lane.loop.close()
-            else:
-                self._free.append(lane)
-
-    def _call_aside(self, work: Work[T]) -> T:
-        """Called where a loop is running already, as in a notebook: drive on another thread."""
-        outcome: Future[T] = Future()
-
-        def target() -> None:
-            try:
-                outcome.set_result(self.call(work))
-            except BaseException as error:
-                outcome.set_exception(error)
-
-        thread = threading.Thread(target=target, name="everstep-host")
-        thread.start()
-        thread.join()
-        return outcome.result()
-
-    def close(self) -> None:
-        if self._is_closed:
-            return
-        try:
-            self.call(lambda host: self._host.close())
-        finally:
-            with self._lock:
-                self._is_closed = True
-                for lane in self._free:
-                    lane.loop.close()
 
 
 async def _next_event(events: AsyncIterator[Event]) -> Event | None:
@@ -151,6 +77,10 @@ class Host:
         channel: str | None = None,
         queue: str | None = None,
         blobs: str | None = None,
+        encrypt: KeyRing | Literal[False] | None = None,
+        compress: bool | None = None,
+        codecs: Iterable[Codec] = (),
+        allow_pickle: bool = False,
     ) -> None:
         self._host = AsyncHost(
             url,
@@ -171,8 +101,12 @@ class Host:
             channel=channel,
             queue=queue,
             blobs=blobs,
+            encrypt=encrypt,
+            compress=compress,
+            codecs=codecs,
+            allow_pickle=allow_pickle,
         )
-        self._lanes = _Lanes(self._host)
+        self._lanes = Lanes(self._host)
 
     @property
     def url(self) -> str:
@@ -384,6 +318,20 @@ class Host:
     def verify(self, run_id: str | None = None) -> list[Verified]:
         """Check that what is kept of a run, or of every run, is as it was written; nothing is changed."""
         return self._lanes.call(lambda host: host.verify(run_id))
+
+    def rekey(
+        self,
+        run_id: str | None = None,
+        *,
+        dry_run: bool = False,
+        on_run: Callable[[Rekeyed], object] | None = None,
+    ) -> list[Rekeyed]:
+        """Encrypt what is kept of a run, or of every run, with the active key; says what was done to each.
+
+        Digests stay, runs may be driven meanwhile, and what has the key already is passed by. `on_run` is
+        told of each run when it is done. With `dry_run` nothing is written.
+        """
+        return self._lanes.call(lambda host: host.rekey(run_id, dry_run=dry_run, on_run=on_run))
 
     def cancel(self, run_id: str) -> Status:
         """Cancel a run; `running` means that its owner was told and will stop at its next write."""

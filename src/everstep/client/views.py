@@ -44,6 +44,7 @@ from everstep.runtime.explain import Planned as Planned
 from everstep.runtime.explain import Recorded as Recorded
 from everstep.runtime.lineage import Link
 from everstep.runtime.rehydrate import Rehydrated
+from everstep.runtime.rekeying import Rekeyed as Rekeyed
 from everstep.runtime.replay import Replay as Replay
 from everstep.runtime.resumed import Resumed as Resumed
 from everstep.runtime.runs import Outcome

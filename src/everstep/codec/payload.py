@@ -2,13 +2,53 @@
 
 from __future__ import annotations
 
-from everstep.errors import IncompatibleVersion, ValueUnreadable
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from everstep.errors import IncompatibleVersion, KeyUnavailable, StateCorrupted, ValueUnreadable
 
 FORMAT = 1
 SERIALIZER = 1
 """The tagged, data-only encoding of `codec.values`."""
 
 HEADER = bytes((FORMAT, SERIALIZER, 0))
+AES_GCM = "aes-256-gcm"
+
+
+class Layer(NamedTuple):
+    """One codec that was applied to a payload, and what it must know to undo that."""
+
+    codec: str
+    note: bytes = b""
+
+
+def header_with(layers: Iterable[Layer]) -> bytes:
+    """Return the header of a payload to which these codecs were applied, in this order."""
+    spelled = [
+        bytes((len(name := layer.codec.encode()),)) + name + bytes((len(layer.note),)) + layer.note
+        for layer in layers
+    ]
+    return bytes((FORMAT, SERIALIZER, len(spelled))) + b"".join(spelled)
+
+
+def layers_of(payload: bytes, where: str) -> tuple[list[Layer], int]:
+    """Return the codecs that were applied to a payload, in that order, and where its data begins."""
+    if len(payload) < len(HEADER):
+        raise ValueUnreadable(f"the stored bytes of {where!r} are cut short.")
+    if payload[0] != FORMAT:
+        raise _newer(payload, where)
+    layers, at = [], len(HEADER)
+    try:
+        for _ in range(payload[2]):
+            name_end = at + 1 + payload[at]
+            end = name_end + 1 + payload[name_end]
+            if end > len(payload):
+                raise IndexError
+            layers.append(Layer(payload[at + 1 : name_end].decode(), payload[name_end + 1 : end]))
+            at = end
+    except (IndexError, UnicodeDecodeError):
+        raise StateCorrupted(f"the header before the stored bytes of {where!r} is damaged.") from None
+    return layers, at
 
 
 def body_of(payload: bytes, where: str) -> memoryview:
@@ -16,9 +56,33 @@ def body_of(payload: bytes, where: str) -> memoryview:
     if len(payload) < len(HEADER):
         raise ValueUnreadable(f"the stored bytes of {where!r} are cut short.")
     if payload[0] != FORMAT or payload[1] != SERIALIZER or payload[2] != 0:
-        raise IncompatibleVersion(
-            f"{where!r} was written in format {payload[0]} serializer {payload[1]}, {payload[2]} codecs; "
-            f"this everstep reads format {FORMAT}, serializer {SERIALIZER}.",
-            fix="Use the newer everstep that wrote it.",
-        )
+        raise _locked(payload, where) or _newer(payload, where)
     return memoryview(payload)[len(HEADER) :]
+
+
+def key_missing(where: str, key_id: str) -> KeyUnavailable:
+    """Say that a payload is encrypted with a key that is not at hand."""
+    return KeyUnavailable(
+        f"{where!r} is encrypted with the key {key_id!r}, which this host does not have.",
+        fix="Give it with Host(encrypt=...), or in EVERSTEP_ENCRYPT_KEYS or EVERSTEP_ENCRYPT_KEYS_FILE.",
+        key_id=key_id,
+    )
+
+
+def _locked(payload: bytes, where: str) -> KeyUnavailable | None:
+    """Say which key a payload that was left as it is stored is encrypted with; none if it is not."""
+    layers = layers_of(payload, where)[0] if payload[2] else []
+    return key_missing(where, key_id_of(layers[-1])) if layers and layers[-1].codec == AES_GCM else None
+
+
+def key_id_of(layer: Layer) -> str:
+    """Return the id of the key that a payload is encrypted with; before it stands its fingerprint."""
+    return layer.note[4:].decode(errors="replace")
+
+
+def _newer(payload: bytes, where: str) -> IncompatibleVersion:
+    return IncompatibleVersion(
+        f"{where!r} was written in format {payload[0]} serializer {payload[1]}, {payload[2]} codecs; "
+        f"this everstep reads format {FORMAT}, serializer {SERIALIZER}.",
+        fix="Use the newer everstep that wrote it.",
+    )

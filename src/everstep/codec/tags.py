@@ -59,6 +59,7 @@ class Tag(enum.IntEnum):
     ARRAY = 40
     ARRAY_SCALAR = 41
     REGISTERED = 50
+    PICKLED = 60
 
 
 class Refused(Exception):

@@ -2,8 +2,8 @@
 
 A plain value (None, bool, int of 64 bits, float, str, bytes, and lists and str-keyed dicts of these) is
 msgpack as it stands: checked and encoded by C code, a level at a time. Everything else is tagged, type by
-type, then read back and compared before it is believed. Nothing is ever unpickled, and reading imports
-nothing.
+type, then read back and compared before it is believed. Unless a host allows pickle, nothing is unpickled,
+and reading imports nothing.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from msgspec.msgpack import Decoder, Encoder, Ext
 
 from everstep.codec.arrays import array_apart, array_together
 from everstep.codec.classes import KIND_OF_TAG, KINDS, Kind, as_stored, loaded_classes, spelled, storable_name
+from everstep.codec.pickled import pickled, unpickled
 from everstep.codec.tags import ATOMS, FORM_OF_TAG, FORMS, Refused, Tag
 from everstep.errors import BadRequest, ValueNotStorable, ValueUnreadable
 
@@ -50,7 +51,9 @@ def is_plain(value: object) -> bool:
 class Values:
     """Turns values into bytes and back, with the serializers that the user registered."""
 
-    def __init__(self, *, loose: bool = False) -> None:
+    def __init__(self, *, loose: bool = False, allow_pickle: bool = False) -> None:
+        self.allow_pickle = allow_pickle
+        """Pickle what has no data-only form, and unpickle it: whoever can write the store can run code."""
         self.loose = loose
         """Read instances of classes that are not at hand as `Stored`, for people to look at."""
         self.seen_without_class: set[str] = set()
@@ -203,20 +206,24 @@ class Values:
         form = FORMS.get(kind)
         if form is not None:
             return form.tag, form.apart(value)
-        if isinstance(value, BaseException):
+        if isinstance(value, BaseException) and not self.allow_pickle:
             raise Refused(f"an exception (`{_type_name(kind)}`) has no data-only form")
         for group in KINDS:
             if group.covers(kind):
                 return group.tag, [storable_name(kind, group), group.apart(value)]
         array = array_apart(value)
-        if array is None:
-            raise Refused(f"a value of type `{_type_name(kind)}` has no data-only form")
-        return array
+        if array is not None:
+            return array
+        if self.allow_pickle:
+            return Tag.PICKLED, pickled(value)
+        raise Refused(f"a value of type `{_type_name(kind)}` has no data-only form")
 
     def _from_ext(self, code: int, payload: memoryview) -> object:
         parts = self._read(payload)
         form = FORM_OF_TAG.get(code)
         if form is None:
+            if code == Tag.PICKLED:
+                return unpickled(parts, is_allowed=self.allow_pickle)
             return self._from_tagged_list(code, parts) if not self.loose else self._look_at(code, parts)
         if type(parts) is not form.shape:
             raise Refused(f"the payload of tag {code} is damaged", "Restore it from a backup.")

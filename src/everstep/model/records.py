@@ -79,6 +79,8 @@ class ErrorInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     message: str
     code: str = "node.failed"
     traceback: str = ""
+    sealed: bytes = b""
+    """Where a record is encrypted: SHA-256 of message and traceback, which are kept behind the values."""
 
 
 class QueuedTask(msgspec.Struct, frozen=True, omit_defaults=True):

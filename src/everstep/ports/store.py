@@ -191,6 +191,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """Refuses stale owners inside the write, so that many workers may share it."""
     remote: bool = False
     """May be on another machine: leases run by its own clock, and a call may take long."""
+    recodes: bool = False
+    """It is a `RecodingStore`: what it keeps can be encrypted with another key."""
 
 
 @runtime_checkable
@@ -367,12 +369,44 @@ class BlockingStore(Protocol):
         """Keep what a worker says of itself, from where leases are prolonged."""
 
 
+class Recoded(msgspec.Struct, frozen=True):
+    """Other bytes for a record that says the same: values encrypted anew. Its digest stays."""
+
+    sequence: int
+    checkpoint_id: str
+    body: bytes
+
+
+class RecodedWait(msgspec.Struct, frozen=True):
+    """Other bytes for what a wait asks and was answered, and those that were read before."""
+
+    wait_id: str
+    was: tuple[bytes, bytes | None]
+    details: bytes
+    answer: bytes | None
+
+
+@runtime_checkable
+class RecodingStore(Protocol):
+    """A store that lets bytes be replaced by others that mean the same."""
+
+    async def recode(self, run_id: str, records: Sequence[Recoded], waits: Sequence[RecodedWait] = ()) -> int:
+        """Replace the bytes of a run's own records and waits in one go, and return how many were.
+
+        A record is replaced only while it is there, no stub, and only by one that claims the same digest; a
+        wait only while it says what was read. All others stay as they are. Nobody needs a lease for it.
+        """
+
+
 class CheckpointBlobStore(Protocol):
     """Keeps artifacts: bytes named by their digest."""
 
-    def put_checkpoint_blob(self, header: bytes, data: bytes, *, content_type: str) -> ArtifactRef:
-        """Keep header and data durably. Key and checksum are those of the data alone.
+    def put_checkpoint_blob(
+        self, header: bytes, data: bytes, *, content_type: str, plain: bytes | None = None
+    ) -> ArtifactRef:
+        """Keep header and data durably, in place of what has the same key.
 
+        Key, size and checksum are those of the data alone, or of `plain`: the data before it was encoded.
         Blocking; may be called from any thread.
         """
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, cast
 import msgspec
 
 from everstep.codec.records import OpenRecord, unseal
+from everstep.codec.sealing import look_at
 from everstep.errors import StateCorrupted
 from everstep.model.enums import Status
 from everstep.model.waits import WaitRow, WaitStatus
@@ -46,7 +47,7 @@ async def _beside(services: Services, row: RunRow, kept: Sequence[Commit]) -> li
     if not kept:
         return []
     first = min(kept[0].sequence - 1, row.checkpoints)
-    links = await Lineage(services.store).get(row, max(first, 1), kept[-1].sequence)
+    links = await Lineage(services.store, services.codecs).get(row, max(first, 1), kept[-1].sequence)
     return [link.stored for link in links]
 
 
@@ -56,14 +57,15 @@ async def read_waiting(services: Services, row: RunRow) -> list[OpenRecord]:
     if not commits:
         return []
     try:
-        link, digest = await Lineage(services.store).digest(row, commits[0].sequence - 1)
+        link, digest = await Lineage(services.store, services.codecs).digest(row, commits[0].sequence - 1)
     except StateCorrupted:
         raise foreign(services, row.run_id) from None
     if link.stored.checkpoint_id != commits[0].base:
         raise foreign(services, row.run_id)
     found: list[OpenRecord] = []
     for commit in commits:
-        found.append(unseal(commit.body, where(row.run_id), digest))
+        opened = unseal(commit.body, where(row.run_id), digest)
+        found.append(look_at(opened, row.run_id, where(row.run_id), services.codecs))
         digest = found[-1].digest
     return found
 

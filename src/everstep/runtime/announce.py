@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from everstep.codec.notes import DETAILS, close_note, open_wait
 from everstep.errors import ScheduleNotFound, StoreError
 from everstep.model.waits import TIME_TO_TELL, SettledBy, TokenConfig, WaitChange, WaitRow, WaitStatus
 from everstep.ports.durability import Handle, Notice
@@ -84,7 +85,7 @@ async def forget(services: Services, row: WaitRow) -> None:
 async def _notify(services: Services, row: WaitRow, token: str | None) -> None:
     if not row.notifies or row.notified_at is not None:
         return
-    details = msgspec.json.decode(row.details)
+    details = msgspec.json.decode(open_wait(services.codecs, row).details)
     wanted, told = details.get("notify", []), details.get("told", [])
     others = [alias for alias in dict.fromkeys(wanted) if alias not in told]
     for alias in others:
@@ -109,7 +110,8 @@ async def _notify(services: Services, row: WaitRow, token: str | None) -> None:
             await services.store.change_wait(row.wait_id, WaitChange(notified_at=services.clock.now()))
         elif just_told:
             noted = msgspec.json.encode({**details, "told": [*told, *just_told]})
-            await services.store.change_wait(row.wait_id, WaitChange(details=noted))
+            closed = close_note(services.codecs, row.wait_id, DETAILS, noted)
+            await services.store.change_wait(row.wait_id, WaitChange(details=closed))
 
 
 async def _another_token(services: Services, row: WaitRow, *, is_known: bool) -> str | None:

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from everstep.codec.notes import ANSWER, close_note, open_wait
 from everstep.codec.schema import complaints
 from everstep.errors import (
     AnswerInvalid,
@@ -75,7 +76,8 @@ class Answers:
         row, token_hash = await self.find(token_or_id)
         if row.status is not WaitStatus.OPEN:
             return self._refuse(row, token_hash)
-        encoded = checked(row, answer)
+        codecs = self._services.codecs
+        encoded = close_note(codecs, row.wait_id, ANSWER, checked(open_wait(codecs, row), answer))
         return await self._settle(row, SettledBy.ANSWER, encoded, token_hash)
 
     async def settle(self, run_id: str, step: str, *, done: Any, rerun: bool) -> WaitRow:

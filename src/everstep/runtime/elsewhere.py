@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from everstep.codec.chain import Codecs
+from everstep.codec.sealing import close_values, open_values
 from everstep.errors import BadRequest, ServiceMissing, StoreError
 from everstep.model.durability import Durability
 from everstep.model.records import CHANNEL, KEPT, CheckpointRecord, StepRecord, Written
@@ -35,8 +37,9 @@ _decode = msgspec.msgpack.Decoder(tuple[tuple[Written, ...], list[bytes]]).decod
 class Elsewhere:
     """What the owner of a run changes in its channel, on the way there."""
 
-    def __init__(self, store: ChannelStore, run_id: str, space: ValueSpace) -> None:
+    def __init__(self, store: ChannelStore, run_id: str, space: ValueSpace, codecs: Codecs) -> None:
         self._store = store
+        self._codecs = codecs
         self._run_id = run_id
         self._space = space
         self._changed: set[str] = set()
@@ -70,9 +73,9 @@ class Elsewhere:
     def _entry(self, key: str, slot: Slot) -> bytes:
         alone = copy(self._space)
         alone.areas, alone.hidden = {CHANNEL: {key: slot}}, set()
-        entry = _encode(alone.snapshot())
+        written, payloads = alone.snapshot()
         self._space.size = alone.size
-        return entry
+        return _encode((written, close_values(self._codecs, self._run_id, CHANNEL, written, payloads)))
 
     def stage(self, record: CheckpointRecord, changes: Changes) -> None:
         """Keep what a checkpoint changes until it is written."""
@@ -111,7 +114,7 @@ def begin(services: Services, run_id: str, durability: Durability, space: ValueS
             "a flow that bears a store that fails keeps its channel in its records.",
             fix="Open the host without channel=, or leave on_store_failure away.",
         )
-    return Elsewhere(services.channels, run_id, space)
+    return Elsewhere(services.channels, run_id, space, services.codecs)
 
 
 def mark(space: ValueSpace) -> Slot:
@@ -130,7 +133,7 @@ async def attach(services: Services, run_id: str, space: ValueSpace) -> Elsewher
         return None
     store = channels_of(services, run_id)
     await fill(services, run_id, space, is_owner=True)
-    return Elsewhere(store, run_id, space)
+    return Elsewhere(store, run_id, space, services.codecs)
 
 
 async def fill(services: Services, run_id: str, space: ValueSpace, *, is_owner: bool) -> None:
@@ -150,7 +153,7 @@ async def fill(services: Services, run_id: str, space: ValueSpace, *, is_owner: 
         kept = await ask(partial(store.load, run_id))
     for entry in kept.entries.values():
         written, payloads = _decode(entry)
-        space.restore(written, iter(payloads))
+        space.restore(written, iter(open_values(services.codecs, run_id, CHANNEL, written, payloads)))
 
 
 async def current_channel(services: Services, runs: Runs, run_id: str) -> dict[str, Any]:

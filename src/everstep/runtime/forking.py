@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
-from everstep.codec.records import seal
+from everstep.codec.sealing import seal_closed
 from everstep.engine.state import RunState
 from everstep.errors import BadRequest, InputError, RunNotFound
 from everstep.graph.channel import check_key
@@ -171,7 +171,8 @@ def _commit(
         flow_version=origin.flow_version,
         flow_hash=origin.flow_hash,
     )
-    body, _ = seal(record, base_digest, [d.payload for d in drafts if d.payload is not None])
+    payloads = [d.payload for d in drafts if d.payload is not None]
+    body, _ = seal_closed(services.codecs, new_id, record, base_digest, payloads)
     admission = Admission(
         flow_id=parent.flow_id,
         flow_version=origin.flow_version,

@@ -16,7 +16,7 @@ def views(links: Iterable[Link]) -> list[CheckpointRecord]:
     versions: dict[str, int] = {}
     base: str | None = None
     flow = ("", "")
-    for link, opened in verified(links):
+    for link, opened in verified(links, needs_values=False):
         if opened is not None:
             record, row = opened.record, link.row
             if record.flow_hash:

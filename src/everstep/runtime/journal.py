@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from everstep.codec.records import seal
+from everstep.codec.sealing import seal_closed
 from everstep.engine.keyframe import snapshot
 from everstep.engine.state import RunState
 from everstep.errors import LeaseLost, RunCancelled, StoreError, StoreUnavailable
@@ -82,6 +83,7 @@ class Journal:
         space: ValueSpace,
     ) -> None:
         self._services = services
+        self._codecs = services.codecs
         self._identity = identity
         self._durability = durability
         self.run_id = identity.run_id
@@ -353,7 +355,10 @@ class Journal:
     ) -> tuple[Commit, bytes]:
         assert self.lease is not None
         payloads = self._payloads + self._keyframe_payloads if record.keyframe else self._payloads
-        body, digest = seal(record, self.head.digest, payloads)
+        if self._codecs.is_active:
+            body, digest = seal_closed(self._codecs, self.run_id, record, self.head.digest, payloads)
+        else:
+            body, digest = seal(record, self.head.digest, payloads)
         is_final = status is not None and status.is_final
         commit = Commit(
             self.run_id,

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import NamedTuple
 
-from everstep.codec.records import OpenRecord, check_digest, check_values, digest_of, unseal
+from everstep.codec.chain import Codecs
+from everstep.codec.records import OpenRecord, check_digest, digest_of, unseal
+from everstep.codec.sealing import look_at, open_record
 from everstep.errors import EverstepError, RunNotFound, StateCorrupted
 from everstep.model.enums import Trigger
 from everstep.ports.store import CheckpointStore, RunRow, StoredRecord
@@ -18,6 +20,7 @@ class Link(NamedTuple):
 
     row: RunRow
     stored: StoredRecord
+    codecs: Codecs
 
     @property
     def sequence(self) -> int:
@@ -26,6 +29,12 @@ class Link(NamedTuple):
     @property
     def where(self) -> str:
         return f"checkpoint {self.stored.sequence} of run {self.row.run_id!r}"
+
+    def open(self, base_digest: bytes | None, *, needs_values: bool = True) -> OpenRecord:
+        """Return the record, checked; without its key only if no values are needed: they are locked then."""
+        opened = unseal(self.stored.body, self.where, base_digest)
+        read = open_record if needs_values else look_at
+        return read(opened, self.row.run_id, self.where, self.codecs)
 
 
 class FlowAt(NamedTuple):
@@ -38,8 +47,9 @@ class FlowAt(NamedTuple):
 class Lineage:
     """Reads chains across the places where runs were forked. Nothing here goes deeper by recursion."""
 
-    def __init__(self, store: CheckpointStore) -> None:
+    def __init__(self, store: CheckpointStore, codecs: Codecs) -> None:
         self._store = store
+        self._codecs = codecs
 
     async def back(self, row: RunRow) -> AsyncIterator[RunRow]:
         """Yield the run, the one it was forked from, and so on to the first."""
@@ -90,7 +100,7 @@ class Lineage:
             if at is not None and at < run.trimmed_before:
                 raise trimmed(run, at)
             own = await self._store.tail(run.run_id, at=at)
-            parts.append([Link(run, stored) for stored in own])
+            parts.append([Link(run, stored, self._codecs) for stored in own])
             if not own:
                 raise _missing(run)
             if own[0].keyframe:
@@ -104,7 +114,7 @@ class Lineage:
         async for run in self.back(row):
             if last is None or last >= run.first:
                 own = await self._store.get(run.run_id, first=max(first, run.first), last=last)
-                parts.append([Link(run, stored) for stored in own])
+                parts.append([Link(run, stored, self._codecs) for stored in own])
             if first >= run.first:
                 break
             last = run.first - 1 if last is None else min(last, run.first - 1)
@@ -124,16 +134,21 @@ class Lineage:
     async def open(
         self, row: RunRow, first: int = 1, last: int | None = None
     ) -> list[tuple[Link, OpenRecord | None]]:
-        """Return the records between two sequences, each verified against the one before it."""
+        """Return the records between two sequences, each verified against the one before it.
+
+        The values of those whose key is not at hand are locked.
+        """
         links = await self.get(row, max(1, first - 1), last)
         if first <= 1:
-            return list(verified(links))
-        return list(verified(links[1:], claimed_digest(links[0]))) if links else []
+            return list(verified(links, needs_values=False))
+        if not links:
+            return []
+        return list(verified(links[1:], claimed_digest(links[0]), needs_values=False))
 
-    async def read(self, row: RunRow, sequence: int) -> tuple[Link, OpenRecord]:
+    async def read(self, row: RunRow, sequence: int, *, needs_values: bool = True) -> tuple[Link, OpenRecord]:
         """Return one checkpoint, verified against the one before it, without reading any other."""
         link, before = await self._with_base(row, sequence)
-        return link, unseal(link.stored.body, link.where, before)
+        return link, link.open(before, needs_values=needs_values)
 
     async def digest(self, row: RunRow, sequence: int) -> tuple[Link, bytes]:
         """Return one checkpoint and its digest, verified as by `read`, but not what it holds."""
@@ -195,7 +210,9 @@ def trimmed(row: RunRow, sequence: int) -> RunNotFound:
     )
 
 
-def verified(links: Iterable[Link], before: bytes | None = b"") -> Iterator[tuple[Link, OpenRecord | None]]:
+def verified(
+    links: Iterable[Link], before: bytes | None = b"", *, needs_values: bool = True
+) -> Iterator[tuple[Link, OpenRecord | None]]:
     """Open records one after the other, each checked against the digest before it; of a stub there is none.
 
     `before` is the digest that the first was hashed onto; with none, it must be a keyframe.
@@ -209,8 +226,7 @@ def verified(links: Iterable[Link], before: bytes | None = b"") -> Iterator[tupl
             before = link.stored.digest
             yield link, None
             continue
-        opened = unseal(link.stored.body, link.where, before)
-        check_values(opened, link.where)
+        opened = link.open(before, needs_values=needs_values)
         if opened.record.run_id not in ("", link.row.run_id):
             raise StateCorrupted(f"{link.where} belongs to run {opened.record.run_id!r}.")
         before = opened.digest

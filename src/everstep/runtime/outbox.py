@@ -12,6 +12,7 @@ from uuid import NAMESPACE_OID, uuid5
 import msgspec
 
 from everstep.codec.records import seal, unseal
+from everstep.codec.sealing import open_record, seal_closed
 from everstep.errors import EverstepError, LeaseLost, SpoolLost, StoreError, StoreUnavailable
 from everstep.model.durability import Durability
 from everstep.model.enums import Status, Trigger
@@ -170,7 +171,7 @@ async def _fork(services: Services, run_id: str, commits: Sequence[Commit]) -> s
 
     Made of the same commits it is the same fork, so it may be put again after a crash.
     """
-    lineage, first = Lineage(services.store), commits[0]
+    lineage, first = Lineage(services.store, services.codecs), commits[0]
     row = await services.store.run(run_id)
     if row is None or row.checkpoints < first.sequence - 1:
         raise foreign(services, run_id)
@@ -197,7 +198,8 @@ async def _fork(services: Services, run_id: str, commits: Sequence[Commit]) -> s
     made = [_admission(opening, link.row, first.sequence - 1, body, blueprint)]
     before = digest
     for commit in commits:
-        opened = unseal(commit.body, where(run_id), before)
+        closed = unseal(commit.body, where(run_id), before)
+        opened = open_record(closed, run_id, where(run_id), services.codecs)
         before = opened.digest
         record = msgspec.structs.replace(
             opened.record,
@@ -205,7 +207,7 @@ async def _fork(services: Services, run_id: str, commits: Sequence[Commit]) -> s
             run_id=fork if opened.record.run_id else "",
             parent_run_id=link.row.run_id if opened.record.keyframe else None,
         )
-        body, newest = seal(record, newest, opened.payloads)
+        body, newest = seal_closed(services.codecs, fork, record, newest, opened.payloads)
         made.append(_moved(commit, fork, record.sequence, made[-1].checkpoint_id, body))
     verdicts = await patiently(services.clock, partial(services.store.put, made))
     if any(verdict is not Verdict.ACCEPTED for verdict in verdicts):

@@ -45,12 +45,14 @@ class Rehydrated:
         self.plans: dict[str, Plan] = {}
         """Wirings that the run may go over to in what is folded, by their hashes."""
 
-    def fold(self, links: Sequence[Link]) -> Rehydrated:
+    def fold(self, links: Sequence[Link], *, needs_values: bool = True) -> Rehydrated:
         """Take these records into account; they go on from the last one taken, else begin with a
         keyframe or with the first of all.
+
+        If values are not needed, those whose key is not at hand are locked: only to read one is an error.
         """
         before = self.head.digest if self.head.sequence else b"" if links[0].sequence == 1 else None
-        for link, opened in verified(links, before):
+        for link, opened in verified(links, before, needs_values=needs_values):
             if opened is None:
                 raise RunNotFound(f"{link.where} was just removed.", fix="Look at a newer one.")
             stored = link.stored

@@ -78,7 +78,7 @@ class Runs:
     def __init__(self, services: Services, keeper: LeaseKeeper) -> None:
         self._services = services
         self.keeper = keeper
-        self.lineage = Lineage(services.store)
+        self.lineage = Lineage(services.store, services.codecs)
         self.judges = Judges()
         self._plans: dict[str, Plan] = {}
         """Wirings that were read back lately, by hash."""
@@ -227,14 +227,20 @@ class Runs:
         return plan
 
     async def rehydrate(
-        self, row: RunRow, plan: Plan, durability: Durability | None = None, *, at: int | None = None
+        self,
+        row: RunRow,
+        plan: Plan,
+        durability: Durability | None = None,
+        *,
+        at: int | None = None,
+        needs_values: bool = True,
     ) -> Rehydrated:
         """Fold a run's chain up to a checkpoint, with the wiring that was in force there."""
         links = await self.lineage.tail(row, at)
         threshold = (durability or Durability()).blob_threshold
         folded = Rehydrated(plan, self._services.values, self._services.blobs, threshold)
         try:
-            return folded.fold(links)
+            return folded.fold(links, needs_values=needs_values)
         except StateCorrupted as error:
             raise await self.lineage.with_way_back(row, error) from error
 
@@ -253,9 +259,12 @@ class Runs:
         return views(await self.lineage.get(await self.row(run_id), last=last))
 
     async def look_back(self, run_id: str, at: int | str | None) -> Rehydrated:
-        """Fold a run up to a checkpoint, given by sequence or id; by default the newest."""
+        """Fold a run up to a checkpoint, given by sequence or id; by default the newest.
+
+        Values whose key is not at hand are locked, so that the rest can be looked at.
+        """
         row, sequence = await self.find(run_id, at)
-        return await self.rehydrate(row, await self.plan_at(row, sequence), at=sequence)
+        return await self.rehydrate(row, await self.plan_at(row, sequence), at=sequence, needs_values=False)
 
     async def plan_at(self, row: RunRow, sequence: int) -> Plan:
         """Return the wiring that a run went by at a checkpoint."""

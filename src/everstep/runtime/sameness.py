@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from everstep.codec.records import check_values
 from everstep.errors import InputsDiffer
 from everstep.graph.flow import Flow
 from everstep.model.durability import Durability
@@ -89,9 +88,8 @@ async def _recorded_inputs(
     stored: dict[str, Written] = {}
     began_with = ""
     for run in reversed(family):
-        link, opened = await runs.lineage.read(run, run.first)
+        _, opened = await runs.lineage.read(run, run.first)
         began_with = began_with or opened.record.flow_hash
-        check_values(opened, link.where)
         payloads = iter(opened.payloads)
         for step in opened.record.steps:
             for write in step.writes:

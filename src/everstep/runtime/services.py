@@ -13,6 +13,7 @@ from functools import partial
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
+from everstep.codec.chain import Codecs
 from everstep.codec.values import Values
 from everstep.errors import StoreError
 from everstep.graph.flow import Flow
@@ -23,6 +24,7 @@ from everstep.ports.beside import ChannelStore, RunQueue
 from everstep.ports.durability import Notifier, ResumeScheduler
 from everstep.ports.store import BlockingStore, CheckpointBlobStore, CheckpointStore
 from everstep.ports.system import Clock, Ids, Processes
+from everstep.runtime.coded_blobs import CodedBlobs
 from everstep.runtime.committer import Committer
 from everstep.runtime.events import Listener
 from everstep.runtime.notifiers import Notifiers
@@ -68,11 +70,14 @@ class Services:
         rules: Iterable[Rule] = (),
         channels: ChannelStore | None = None,
         queue: RunQueue | None = None,
+        codecs: Codecs,
     ) -> None:
         self.store = store
         self.blocking = store if isinstance(store, BlockingStore) else None
         """The store, if its put is a short local call."""
-        self.blobs = blobs
+        self.codecs = codecs
+        """What is done to values between serializing and storing them."""
+        self.blobs = CodedBlobs(blobs, codecs) if blobs is not None else None
         self.clock = clock
         self.ids = ids
         self.weather = Weather(clock)

@@ -11,6 +11,7 @@ from typing import Any, get_args, get_origin
 
 import msgspec
 
+from everstep.codec.notes import DETAILS, close_note, open_wait
 from everstep.codec.schema import schema_of, shaped
 from everstep.engine.state import RunState
 from everstep.errors import AnswerInvalid, BadRequest, EverstepError, WaitTimeout
@@ -113,7 +114,9 @@ class Waiting:
                 visit=call.visit,
                 kind=wait.kind,
                 opened_at=now,
-                details=details_of(call.node, wait),
+                details=close_note(
+                    self._services.codecs, opened.wait_id, DETAILS, details_of(call.node, wait)
+                ),
                 due_at=due_at,
                 scheduler=wait.scheduler,
                 notifies=bool(wait.notified),
@@ -210,6 +213,7 @@ class Waiting:
         return [self._call(row, now) for row in rows]
 
     def _call(self, row: WaitRow, now: datetime) -> Call:
+        row = open_wait(self._services.codecs, row)
         scope, i = self._state.waits[row.wait_id]
         step, node = scope.waiting[i], scope.plan.nodes[i]
         call = Call(scope, i, node, step.visit, scope.attempts[i] + 1, {}, step.reads)

@@ -14,8 +14,10 @@ class ArtifactsApart:
         self._apart = apart
         self._beside = beside
 
-    def put_checkpoint_blob(self, header: bytes, data: bytes, *, content_type: str) -> ArtifactRef:
-        return self._apart.put_checkpoint_blob(header, data, content_type=content_type)
+    def put_checkpoint_blob(
+        self, header: bytes, data: bytes, *, content_type: str, plain: bytes | None = None
+    ) -> ArtifactRef:
+        return self._apart.put_checkpoint_blob(header, data, content_type=content_type, plain=plain)
 
     def get_checkpoint_blob(self, ref: ArtifactRef) -> bytes:
         try:

@@ -19,21 +19,24 @@ class ArtifactFolder:
         self._lock = threading.Lock()
         self._count = 0
 
-    def put_checkpoint_blob(self, header: bytes, data: bytes, *, content_type: str) -> ArtifactRef:
+    def put_checkpoint_blob(
+        self, header: bytes, data: bytes, *, content_type: str, plain: bytes | None = None
+    ) -> ArtifactRef:
         """Write, sync, rename, sync the folder; the hash is worked out while the disk is busy."""
+        named = data if plain is None else plain
         try:
-            digest = self._write(header, data)
+            digest = self._write(header, data, named)
         except OSError as error:
             raise StoreError(
                 f"cannot write {len(data)} bytes to {self._folder}: {error.strerror or error}.",
                 fix="Free some space or check the folder's permissions, then resume the run.",
             ) from error
-        return ArtifactRef("file", f"{digest[:2]}/{digest}", len(data), content_type, digest)
+        return ArtifactRef("file", f"{digest[:2]}/{digest}", len(named), content_type, digest)
 
-    def _write(self, header: bytes, data: bytes) -> str:
+    def _write(self, header: bytes, data: bytes, named: bytes) -> str:
         self._folder.mkdir(parents=True, exist_ok=True)
         temporary, file = self._temporary()
-        hasher = _Hasher(data)
+        hasher = _Hasher(named)
         hasher.start()
         try:
             try:

@@ -26,6 +26,8 @@ from everstep.ports.store import (
     Capabilities,
     Commit,
     Counts,
+    Recoded,
+    RecodedWait,
     RunFilter,
     RunRow,
     Signal,
@@ -34,6 +36,7 @@ from everstep.ports.store import (
     WaitFilter,
 )
 from everstep.ports.system import Clock
+from everstep.stores.memory_runs import MemoryRun
 from everstep.stores.memory_waits import EARLIEST, MemoryWaits
 
 Waits = list[WaitRow]
@@ -42,25 +45,12 @@ Runs = list[RunRow]
 Workers = list[WorkerRow]
 
 
-class _Run:
-    def __init__(self, row: RunRow, epoch: int) -> None:
-        self.row = row
-        self.epoch = epoch
-        self.claimed_at_sequence = row.first
-        self.records: list[StoredRecord] = []
-
-    def at(self, sequence: int) -> StoredRecord | None:
-        """Return the run's own record at a sequence."""
-        k = sequence - self.row.first
-        return self.records[k] if 0 <= k < len(self.records) else None
-
-
 class MemoryData:
     """What several memory stores may share, as processes share a database."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
-        self.runs: dict[str, _Run] = {}
+        self.runs: dict[str, MemoryRun] = {}
         self.blueprints: dict[str, bytes] = {}
         self.blobs: dict[str, bytes] = {}
         self.waits = MemoryWaits()
@@ -75,7 +65,7 @@ class MemoryData:
 class MemoryStore:
     """A store that forgets everything when the process ends."""
 
-    capabilities = Capabilities(durable=False, single_writer=True)
+    capabilities = Capabilities(durable=False, single_writer=True, recodes=True)
 
     def __init__(self, clock: Clock, data: MemoryData | None = None) -> None:
         self._clock = clock
@@ -108,7 +98,7 @@ class MemoryStore:
             if refused is not None:
                 return refused
             self.data.waits.check(commit)
-            run = self.data.runs[commit.run_id] = _Run(self._admit(commit), commit.epoch)
+            run = self.data.runs[commit.run_id] = MemoryRun(self._admit(commit), commit.epoch)
             self.data.running[commit.run_id] = None
         elif run is None:
             return Verdict.UNKNOWN_RUN
@@ -165,7 +155,7 @@ class MemoryStore:
             group=admission.group,
         )
 
-    def _follow(self, run: _Run, commit: Commit) -> None:
+    def _follow(self, run: MemoryRun, commit: Commit) -> None:
         row = msgspec.structs.replace(run.row, checkpoints=commit.sequence)
         data, status, adopts = self.data, commit.status, commit.adopts
         if adopts is not None:
@@ -227,6 +217,13 @@ class MemoryStore:
                 run.row = msgspec.structs.replace(run.row, trimmed_before=before)
             return len(whole)
 
+    async def recode(self, run_id: str, records: Sequence[Recoded], waits: Sequence[RecodedWait] = ()) -> int:
+        with self._writing():
+            run = self.data.runs.get(run_id)
+            if run is None:
+                raise _unknown(run_id)
+            return run.recode(records) + self.data.waits.recode(waits)
+
     async def lease(
         self,
         run_id: str,
@@ -244,7 +241,7 @@ class MemoryStore:
 
     def _claim(
         self,
-        run: _Run,
+        run: MemoryRun,
         owner: str,
         ttl: timedelta,
         process: Process | None,
@@ -486,10 +483,13 @@ class MemoryStore:
     async def close(self) -> None:
         return
 
-    def put_checkpoint_blob(self, header: bytes, data: bytes, *, content_type: str) -> ArtifactRef:
-        digest = hashlib.sha256(data).hexdigest()
+    def put_checkpoint_blob(
+        self, header: bytes, data: bytes, *, content_type: str, plain: bytes | None = None
+    ) -> ArtifactRef:
+        named = data if plain is None else plain
+        digest = hashlib.sha256(named).hexdigest()
         self.data.blobs[digest] = header + data
-        return ArtifactRef("memory", digest, len(data), content_type, digest)
+        return ArtifactRef("memory", digest, len(named), content_type, digest)
 
     def get_checkpoint_blob(self, ref: ArtifactRef) -> bytes:
         try:

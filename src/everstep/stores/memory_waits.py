@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
 import msgspec
@@ -11,7 +11,7 @@ import msgspec
 from everstep.errors import StoreError
 from everstep.model.enums import Status
 from everstep.model.waits import SettledBy, WaitChange, WaitRow, WaitStatus
-from everstep.ports.store import Commit, WaitFilter
+from everstep.ports.store import Commit, RecodedWait, WaitFilter
 
 EARLIEST = datetime.min.replace(tzinfo=UTC)
 _Wake = tuple[datetime, datetime, int, str]
@@ -143,6 +143,16 @@ class MemoryWaits:
         if wait is not None and wait.status is WaitStatus.OPEN:
             self._set(wait.changed(change))
         return self.rows.get(wait_id)
+
+    def recode(self, waits: Sequence[RecodedWait]) -> int:
+        """Give waits that still say what was read other bytes for it; returns how many were given some."""
+        replaced = 0
+        for new in waits:
+            old = self.rows.get(new.wait_id)
+            if old is not None and (old.details, old.answer) == new.was:
+                self._set(msgspec.structs.replace(old, details=new.details, answer=new.answer))
+                replaced += 1
+        return replaced
 
     def due(self, now: datetime) -> Iterator[tuple[str, datetime]]:
         """Yield halted runs with a wait that is settled or due, and since when."""

@@ -21,7 +21,7 @@ _PARTS = [
     f"{__name__}_{part}"
     for part in (
         *("adoption", "client", "clients", "clocks", "crash", "due", "fleet", "forks", "hosts", "leases"),
-        *("records", "skew", "waits"),
+        *("records", "recoding", "skew", "waits"),
     )
 ]
 # Before the imports below, or a failed assertion of the suite shows no values.
@@ -37,6 +37,7 @@ from everstep.testing.conformance_fleet import Holding, Quotas, Repairs, Turns, 
 from everstep.testing.conformance_forks import Forks, Trimming  # noqa: E402
 from everstep.testing.conformance_hosts import Hosts  # noqa: E402
 from everstep.testing.conformance_leases import Fencing, Leases, Signals  # noqa: E402
+from everstep.testing.conformance_recoding import Recoding  # noqa: E402
 from everstep.testing.conformance_records import Atomicity, LostReplies, Records, UglyValues  # noqa: E402
 from everstep.testing.conformance_skew import ClockSkew  # noqa: E402
 from everstep.testing.conformance_waits import Settling, WaitListing, Waits  # noqa: E402
@@ -56,6 +57,7 @@ GROUPS = (
     Blobs,
     Forks,
     Trimming,
+    Recoding,
     Waits,
     Settling,
     WaitListing,
@@ -89,6 +91,7 @@ class StoreConformance(
     Blobs,
     Forks,
     Trimming,
+    Recoding,
     Waits,
     Settling,
     WaitListing,

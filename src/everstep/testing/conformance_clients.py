@@ -222,6 +222,13 @@ class Blobs(Suite):
         assert other.key not in {ref.key for ref in refs}
         assert blobs.get_checkpoint_blob(other) == b"hother"
 
+    def test_an_encoded_artifact_is_named_by_what_it_was_before(self, client: Client) -> None:
+        blobs = _blobs(client)
+        plain = blobs.put_checkpoint_blob(b"h", b"data", content_type="text/x")
+        coded = blobs.put_checkpoint_blob(b"c", b"other bytes", content_type="text/x", plain=b"data")
+        assert coded == plain
+        assert blobs.get_checkpoint_blob(plain) == b"cother bytes"
+
     def test_an_artifact_of_one_client_is_read_by_another(self, clients: Callable[[], Client]) -> None:
         ref = _blobs(clients()).put_checkpoint_blob(b"h", b"data", content_type="text/x")
         assert _blobs(clients()).get_checkpoint_blob(ref) == b"hdata"

@@ -36,6 +36,9 @@ from everstep.ports.store import (
     CheckpointStore,
     Commit,
     Counts,
+    Recoded,
+    RecodedWait,
+    RecodingStore,
     RunFilter,
     RunRow,
     Signal,
@@ -272,6 +275,11 @@ class KillingStore:
         with self._killer.write("trim"):
             return await self._store.trim(run_id, before=before)
 
+    async def recode(self, run_id: str, records: Sequence[Recoded], waits: Sequence[RecodedWait] = ()) -> int:
+        assert isinstance(self._store, RecodingStore)
+        with self._killer.write("recode"):
+            return await self._store.recode(run_id, records, waits)
+
     async def get(self, run_id: str, *, first: int = 1, last: int | None = None) -> list[StoredRecord]:
         return await self._store.get(run_id, first=first, last=last)
 
@@ -353,9 +361,11 @@ class KillingBlobs:
         self._blobs = blobs
         self._killer = killer
 
-    def put_checkpoint_blob(self, header: bytes, data: bytes, *, content_type: str) -> ArtifactRef:
+    def put_checkpoint_blob(
+        self, header: bytes, data: bytes, *, content_type: str, plain: bytes | None = None
+    ) -> ArtifactRef:
         with self._killer.write("blob"):
-            return self._blobs.put_checkpoint_blob(header, data, content_type=content_type)
+            return self._blobs.put_checkpoint_blob(header, data, content_type=content_type, plain=plain)
 
     def get_checkpoint_blob(self, ref: ArtifactRef) -> bytes:
         return self._blobs.get_checkpoint_blob(ref)

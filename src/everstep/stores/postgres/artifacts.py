@@ -18,10 +18,13 @@ class ArtifactTable:
         self._connections = connections
         self._put, self._get = queries["put_artifact"], queries["artifact"]
 
-    def put_checkpoint_blob(self, header: bytes, data: bytes, *, content_type: str) -> ArtifactRef:
-        digest = hashlib.sha256(data).hexdigest()
+    def put_checkpoint_blob(
+        self, header: bytes, data: bytes, *, content_type: str, plain: bytes | None = None
+    ) -> ArtifactRef:
+        named = data if plain is None else plain
+        digest = hashlib.sha256(named).hexdigest()
         self._connections.use(lambda c: c.execute(self._put, (digest, header + data)))
-        return ArtifactRef("postgres", digest, len(data), content_type, digest)
+        return ArtifactRef("postgres", digest, len(named), content_type, digest)
 
     def get_checkpoint_blob(self, ref: ArtifactRef) -> bytes:
         found = self._connections.use(lambda c: rows(c, self._get, (ref.key,)))

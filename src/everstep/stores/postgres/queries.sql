@@ -34,6 +34,16 @@ UPDATE {schema}.checkpoints SET keyframe = false, body = stubs.digest
 FROM unnest($2::bigint[], $3::bytea[]) AS stubs (sequence, digest)
 WHERE checkpoints.run_key = $1 AND checkpoints.sequence = stubs.sequence;
 
+-- name: to_recode
+SELECT body FROM {schema}.checkpoints WHERE run_key = $1 AND sequence = $2 AND checkpoint_id = $3;
+
+-- name: recode
+UPDATE {schema}.checkpoints SET body = $3 WHERE run_key = $1 AND sequence = $2;
+
+-- name: recode_wait
+UPDATE {schema}.waits SET details = $4, answer = $5
+WHERE wait_id = $1 AND details = $2 AND answer IS NOT DISTINCT FROM $3;
+
 -- name: note_trim
 UPDATE {schema}.runs SET trimmed_before = $2 WHERE run_key = $1;
 

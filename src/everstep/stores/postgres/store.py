@@ -21,6 +21,8 @@ from everstep.ports.store import (
     Capabilities,
     Commit,
     Counts,
+    Recoded,
+    RecodedWait,
     RunFilter,
     RunRow,
     Signal,
@@ -52,7 +54,7 @@ _VERDICTS = {verdict.value.encode(): verdict for verdict in Verdict} | {b"new": 
 class PostgresStore:
     """Many clients on many machines may use one schema; leases run by the server's clock."""
 
-    capabilities = Capabilities(durable=True, single_writer=True, remote=True)
+    capabilities = Capabilities(durable=True, single_writer=True, remote=True, recodes=True)
 
     def __init__(self, at: Address, clock: Clock, *, create: bool = True) -> None:
         self._at = at
@@ -142,6 +144,28 @@ class PostgresStore:
                 db.execute(self._sql["trim"], (key, [sequence for sequence, _ in whole], digests))
                 db.execute(self._sql["note_trim"], (key, before))
             return len(whole)
+
+    async def recode(self, run_id: str, records: Sequence[Recoded], waits: Sequence[RecodedWait] = ()) -> int:
+        return await self._aside(lambda db: self._recode(db, run_id, records, waits))
+
+    def _recode(
+        self, db: Connection, run_id: str, records: Sequence[Recoded], waits: Sequence[RecodedWait]
+    ) -> int:
+        with db.transaction():
+            found = rows(db, self._sql["lock_run"], (text(run_id),))  # nobody trims it meanwhile
+            if not found:
+                raise _unknown(run_id)
+            key, since = found[0]
+            replaced = 0
+            for new in records:
+                there = rows(db, self._sql["to_recode"], (key, new.sequence, text(new.checkpoint_id)))
+                if new.sequence >= since and there and digest_of(there[0][0]) == digest_of(new.body):
+                    db.execute(self._sql["recode"], (key, new.sequence, new.body))
+                    replaced += 1
+            for wait in waits:
+                new_notes = (text(wait.wait_id), *wait.was, wait.details, wait.answer)
+                replaced += db.execute(self._sql["recode_wait"], new_notes).rowcount
+            return replaced
 
     async def lease(
         self,

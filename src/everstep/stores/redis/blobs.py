@@ -15,10 +15,13 @@ class RedisBlobs:
     def __init__(self, links: Links) -> None:
         self._links = links
 
-    def put_checkpoint_blob(self, header: bytes, data: bytes, *, content_type: str) -> ArtifactRef:
-        digest = hashlib.sha256(data).hexdigest()
+    def put_checkpoint_blob(
+        self, header: bytes, data: bytes, *, content_type: str, plain: bytes | None = None
+    ) -> ArtifactRef:
+        named = data if plain is None else plain
+        digest = hashlib.sha256(named).hexdigest()
         self._links.command("SET", self._key(digest), header + data)
-        return ArtifactRef("redis", digest, len(data), content_type, digest)
+        return ArtifactRef("redis", digest, len(named), content_type, digest)
 
     def get_checkpoint_blob(self, ref: ArtifactRef) -> bytes:
         found = self._links.command("GET", self._key(ref.key))

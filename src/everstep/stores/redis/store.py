@@ -22,6 +22,8 @@ from everstep.ports.store import (
     Capabilities,
     Commit,
     Counts,
+    Recoded,
+    RecodedWait,
     RunFilter,
     RunRow,
     Signal,
@@ -32,7 +34,9 @@ from everstep.ports.store import (
 from everstep.ports.system import Clock, time_for_store
 from everstep.stores.redis.claims import TRIES, chosen, decide, is_free, is_known, lease_arguments, longer
 from everstep.stores.redis.fields import (
+    KEYFRAME,
     STUB,
+    WHOLE,
     commit_arguments,
     hash_of,
     marked,
@@ -72,7 +76,7 @@ _CAN_GO_ON = (Status.RUNNING, Status.HALTED, Status.FAILED, Status.ABANDONED)
 class RedisStore:
     """Many clients on many machines may share it; whatever must happen together is one script."""
 
-    capabilities = Capabilities(durable=True, single_writer=True, remote=True)
+    capabilities = Capabilities(durable=True, single_writer=True, remote=True, recodes=True)
 
     def __init__(self, links: Links, clock: Clock, *, create: bool = True) -> None:
         self._links = links
@@ -149,6 +153,23 @@ class RedisStore:
             # Records never change, so the digests hold; whether they may go is compared again.
             if not stubs or await self._aside("trim", run_id, before, pin, since, *stubs):
                 return len(stubs)
+
+    async def recode(self, run_id: str, records: Sequence[Recoded], waits: Sequence[RecodedWait] = ()) -> int:
+        if await self.run(run_id) is None:
+            raise _unknown(run_id)
+        told: list[Argument] = []
+        for new in records:
+            for old in await self.get(run_id, first=new.sequence, last=new.sequence):
+                is_it = not old.is_stub and old.checkpoint_id == new.checkpoint_id
+                if is_it and digest_of(old.body) == digest_of(new.body):
+                    kind = KEYFRAME if old.keyframe else WHOLE
+                    both = (packed(kind, old.checkpoint_id, body) for body in (old.body, new.body))
+                    told += (new.sequence, *both)
+        notes: list[Argument] = []
+        for wait in waits:
+            notes += (wait.wait_id, wait.was[0], marked(wait.was[1]), wait.details, marked(wait.answer))
+        replaced: int = await self._aside("recode", run_id, len(told) // 3, *told, *notes)
+        return replaced
 
     async def lease(
         self,

@@ -84,6 +84,12 @@ WHERE position >= (?1 << 32) + ?2 AND position < (?1 << 32) + ?3;
 -- name: note_trim
 UPDATE runs SET trimmed_before = ?2 WHERE run_key = ?1;
 
+-- name: recode
+UPDATE checkpoints SET body = ?2 WHERE position = ?1;
+
+-- name: recode_wait
+UPDATE waits SET details = ?4, answer = ?5 WHERE wait_id = ?1 AND details = ?2 AND answer IS ?3;
+
 -- name: newest_keyframe
 SELECT position FROM checkpoints
 WHERE position BETWEEN ?1 AND ?2 AND keyframe ORDER BY position DESC LIMIT 1;

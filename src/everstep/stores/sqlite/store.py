@@ -17,7 +17,6 @@ from everstep.errors import RunNotFound, StateCorrupted
 from everstep.model.enums import Status
 from everstep.model.fleet import Quota, WorkerRow
 from everstep.model.leases import Lease, Process
-from everstep.model.waits import SettledBy, WaitChange, WaitRow, WaitStatus
 from everstep.ports.health import Health
 from everstep.ports.store import (
     Admission,
@@ -25,12 +24,13 @@ from everstep.ports.store import (
     Capabilities,
     Commit,
     Counts,
+    Recoded,
+    RecodedWait,
     RunFilter,
     RunRow,
     Signal,
     StoredRecord,
     Verdict,
-    WaitFilter,
 )
 from everstep.ports.system import Clock
 from everstep.stores.columns import process_text, to_int
@@ -41,6 +41,7 @@ from everstep.stores.sqlite.health import look_at, write_and_remove
 from everstep.stores.sqlite.listing import list_runs
 from everstep.stores.sqlite.records import RecordTable
 from everstep.stores.sqlite.room import LogRoom
+from everstep.stores.sqlite.wait_calls import WaitCalls
 from everstep.stores.sqlite.waits import WaitTable
 from everstep.stores.sqlite.workers import report, worker_row
 
@@ -52,10 +53,10 @@ Runs = list[RunRow]
 Workers = list[WorkerRow]
 
 
-class SqliteStore:
+class SqliteStore(WaitCalls):
     """Many clients in many processes may use one file; writes are one transaction each."""
 
-    capabilities = Capabilities(durable=True, single_writer=True)
+    capabilities = Capabilities(durable=True, single_writer=True, recodes=True)
 
     def __init__(
         self,
@@ -109,18 +110,6 @@ class SqliteStore:
             if isinstance(error, apsw.Error):
                 raise explain(error, self.path) from error
             raise
-
-    def _in_transaction(self, work: Callable[[], T]) -> T:
-        db = self._db
-        db.execute("BEGIN IMMEDIATE")
-        try:
-            result = work()
-            db.execute("COMMIT")
-        except BaseException:
-            if db.in_transaction:
-                db.execute("ROLLBACK")
-            raise
-        return result
 
     def _put_one(self, commit: Commit) -> Verdict:
         if commit.admission is not None:
@@ -270,6 +259,15 @@ class SqliteStore:
         if trimmed is None:
             raise _unknown(run_id)
         return trimmed
+
+    async def recode(self, run_id: str, records: Sequence[Recoded], waits: Sequence[RecodedWait] = ()) -> int:
+        with self._lock, plainly(self.path):
+            key = self._key_of(run_id)
+            if key is None:
+                raise _unknown(run_id)
+            return self._in_transaction(
+                lambda: self._records.recode(key, records) + self._waits.recode(waits)
+            )
 
     async def lease(
         self,
@@ -424,40 +422,6 @@ class SqliteStore:
         with self._lock, plainly(self.path):
             self._db.execute(self._sql["signal"], (run_id, signal.value))
             return self._db.changes() == 1
-
-    async def waits(self, wanted: WaitFilter) -> list[WaitRow]:
-        with self._lock, plainly(self.path):
-            return self._waits.list(wanted)
-
-    async def wait(self, wait_id: str) -> WaitRow | None:
-        with self._lock, plainly(self.path):
-            return self._waits.get(wait_id)
-
-    async def wait_of_token(self, token_hash: bytes) -> WaitRow | None:
-        with self._lock, plainly(self.path):
-            return self._waits.of_token(token_hash)
-
-    async def settle(
-        self, wait_id: str, *, by: SettledBy, answer: bytes | None, token_hash: bytes | None = None
-    ) -> tuple[bool, WaitRow | None]:
-        with self._lock, plainly(self.path):
-            done = self._waits.settle(wait_id, by, answer, token_hash, self._clock.now())
-            return done, self._waits.get(wait_id)
-
-    async def fire(self, run_id: str) -> list[WaitRow]:
-        with self._lock, plainly(self.path):
-            now = self._clock.now()
-            if self._waits.has_due(run_id, now):
-                self._waits.settle_due(run_id, now)
-            return self._waits.list(WaitFilter(run_id=run_id, status=WaitStatus.SETTLED, limit=-1))
-
-    async def change_wait(self, wait_id: str, change: WaitChange) -> WaitRow | None:
-        with self._lock, plainly(self.path):
-            return self._in_transaction(lambda: self._waits.change(wait_id, change))
-
-    async def next_due(self, *, after: datetime | None = None) -> datetime | None:
-        with self._lock, plainly(self.path):
-            return self._waits.next_due(after)
 
     def changes(self) -> int:
         """Ask on a connection of its own, so that a busy writer does not delay the answer."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
 import apsw
 
 from everstep.model.enums import Status
 from everstep.model.waits import SettledBy, WaitChange, WaitRow, WaitStatus
-from everstep.ports.store import Commit, WaitFilter
+from everstep.ports.store import Commit, RecodedWait, WaitFilter
 from everstep.stores.columns import to_int, to_time
 from everstep.stores.sqlite.columns import wait_row, wait_values
 from everstep.stores.sqlite.database import rows
@@ -85,6 +86,14 @@ class WaitTable:
             ),
         )
         return self.get(wait_id)
+
+    def recode(self, waits: Sequence[RecodedWait]) -> int:
+        """Give waits that still say what was read other bytes for it; returns how many were given some."""
+        replaced = 0
+        for new in waits:
+            self._db.execute(self._sql["recode_wait"], (new.wait_id, *new.was, new.details, new.answer))
+            replaced += self._db.changes()
+        return replaced
 
     def next_due(self, after: datetime | None) -> datetime | None:
         """Return when the next open wait of a halted run is due."""

@@ -1,0 +1,62 @@
+"""What a store keeps of a wait beside the chain, encrypted where payloads are: what is asked, and the answer.
+
+It is bound to the id of the wait, which stays when a run's last checkpoints become a fork.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from everstep.codec.chain import Codecs
+from everstep.codec.payload import FORMAT, HEADER, body_of
+from everstep.errors import KeyUnavailable
+from everstep.model.waits import WaitRow
+
+DETAILS = b"details"
+ANSWER = b"answer"
+
+
+def close_note(codecs: Codecs, wait_id: str, what: bytes, note: bytes) -> bytes:
+    """Return JSON as the store keeps it."""
+    return codecs.close(HEADER + note, wait_id, what) if codecs.encrypts else note
+
+
+def open_wait(codecs: Codecs, row: WaitRow) -> WaitRow:
+    """Return a wait with what is asked and the answer as JSON."""
+    details = _open(codecs, row.wait_id, DETAILS, row.details)
+    answer = None if row.answer is None else _open(codecs, row.wait_id, ANSWER, row.answer)
+    if (details, answer) == (row.details, row.answer):
+        return row
+    return msgspec.structs.replace(row, details=details, answer=answer)
+
+
+def look_at_wait(codecs: Codecs, row: WaitRow) -> WaitRow:
+    """Return a wait as `open_wait`, or one that says so if the key is not at hand."""
+    try:
+        return open_wait(codecs, row)
+    except KeyUnavailable as error:
+        said = {"prompt": f"(encrypted with the key {error.details.get('key_id')!r})"}
+        return msgspec.structs.replace(row, details=msgspec.json.encode(said), answer=None)
+
+
+def wait_anew(codecs: Codecs, row: WaitRow) -> tuple[bytes, bytes | None] | None:
+    """Return what a store keeps of a wait encrypted with the active key; none if it is already."""
+    notes = [(DETAILS, row.details)] + ([] if row.answer is None else [(ANSWER, row.answer)])
+    if all(_is_closed(note) and codecs.is_current(note, row.wait_id) for _, note in notes):
+        return None
+    plain = open_wait(codecs, row)
+    answer = None if plain.answer is None else close_note(codecs, row.wait_id, ANSWER, plain.answer)
+    return close_note(codecs, row.wait_id, DETAILS, plain.details), answer
+
+
+def _open(codecs: Codecs, wait_id: str, what: bytes, note: bytes) -> bytes:
+    if not _is_closed(note):
+        if not codecs.requires_key:
+            return note
+        note = HEADER + note
+    where = f"{what.decode()} of wait {wait_id}"
+    return bytes(body_of(codecs.open(note, wait_id, what, where, None), where))
+
+
+def _is_closed(note: bytes) -> bool:
+    return note[:1] == bytes((FORMAT,))  # with which no JSON begins

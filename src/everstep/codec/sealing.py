@@ -1,0 +1,211 @@
+"""Records whose payloads went through codecs.
+
+An encrypted payload is bound to where it lies: the run whose record holds it, the step, and the value's name,
+version and form. Put anywhere else, it does not open. What an error said is a payload too then, behind those
+of the values, so that a header holds no word of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
+
+from everstep.codec.chain import Codecs
+from everstep.codec.payload import HEADER, body_of
+from everstep.codec.records import OpenRecord, check_values, seal
+from everstep.errors import KeyUnavailable, StateCorrupted
+from everstep.model.records import CheckpointRecord, ErrorInfo, Written
+
+STATE = "@state"
+"""Stands for the step among the values of a keyframe."""
+_ERROR = "@error"
+
+_encode = msgspec.msgpack.Encoder().encode
+_texts = msgspec.msgpack.Decoder(tuple[str, str])
+
+
+def seal_closed(
+    codecs: Codecs, run_id: str, record: CheckpointRecord, base_digest: bytes, payloads: Sequence[bytes]
+) -> tuple[bytes, bytes]:
+    """Return the bytes of a record and its digest, its payloads as the codecs of a host store them."""
+    if not codecs.is_active:
+        return seal(record, base_digest, payloads)
+    places = _places(record)
+    closed = [codecs.close(p, run_id, place) for p, (_, place) in zip(payloads, places, strict=True)]
+    if codecs.encrypts and next(_errors(record), None) is not None:
+        record, texts = _without_texts(record)
+        closed += [codecs.close(text, run_id, _error_place(record, k)) for k, text in enumerate(texts)]
+    return seal(record, base_digest, closed)
+
+
+def open_record(opened: OpenRecord, run_id: str, where: str, codecs: Codecs) -> OpenRecord:
+    """Return a record with its payloads as they were before codecs, each with the digest it must have."""
+    for payload in opened.payloads:
+        if payload[2:3] > b"\0":
+            break
+    else:
+        if not codecs.requires_key and not _has_sealed(opened.record):
+            check_values(opened, where)
+            return opened
+    sealed = _sealed(opened.record)
+    places = _places(opened.record)
+    count = len(places)
+    if len(opened.payloads) != count + len(sealed):
+        raise StateCorrupted(f"{where} does not hold the values it names.")
+    payloads = [
+        codecs.open(payload, run_id, place, write.name, write.size)
+        for payload, (write, place) in zip(opened.payloads, places, strict=False)
+    ]
+    texts = [
+        codecs.open(payload, run_id, _error_place(opened.record, k), "error", None)
+        for k, payload in enumerate(opened.payloads[count:])
+    ]
+    plain = OpenRecord(_with_texts(opened.record, texts, where), opened.digest, payloads)
+    check_values(plain, where)
+    return plain
+
+
+def look_at(opened: OpenRecord, run_id: str, where: str, codecs: Codecs) -> OpenRecord:
+    """Return a record as `open_record`, or with its payloads as they are stored if the key is not at hand."""
+    try:
+        return open_record(opened, run_id, where, codecs)
+    except KeyUnavailable as error:
+        said = f"(encrypted with the key {error.details.get('key_id')!r})"
+
+        def locked(info: ErrorInfo) -> ErrorInfo:
+            return msgspec.structs.replace(info, message=said, sealed=b"") if info.sealed else info
+
+        stored = opened.payloads[: len(_places(opened.record))]
+        return OpenRecord(_changed(opened.record, locked), opened.digest, stored)
+
+
+def closed_anew(opened: OpenRecord, run_id: str, where: str, codecs: Codecs) -> list[bytes] | None:
+    """Return the payloads of a record encrypted with the active key; none if all of them are.
+
+    They are checked before, so that nothing but what was written is ever encrypted again.
+    """
+    stored = opened.payloads
+    if not stored or all(codecs.is_current(payload, where) for payload in stored):
+        return None
+    plain = open_record(opened, run_id, where, codecs)
+    places = [place for _, place in _places(opened.record)]
+    _, texts = _without_texts(plain.record)
+    places += [_error_place(opened.record, k) for k in range(len(stored) - len(places))]
+    both = zip([*plain.payloads, *texts], places, strict=False)
+    return [codecs.close(payload, run_id, place) for payload, place in both]
+
+
+def close_values(
+    codecs: Codecs, run_id: str, step: str, writes: Sequence[Written], payloads: Sequence[bytes]
+) -> list[bytes]:
+    """Return the payloads of values that are kept apart from any record, as a store keeps them."""
+    if not codecs.is_active:
+        return list(payloads)
+    inline = [w for w in writes if w.is_inline]
+    return [codecs.close(p, run_id, _place(step, 0, w)) for w, p in zip(inline, payloads, strict=True)]
+
+
+def open_values(
+    codecs: Codecs, run_id: str, step: str, writes: Sequence[Written], payloads: Sequence[bytes]
+) -> list[bytes]:
+    """Return the payloads that `close_values` made as they were."""
+    inline = [w for w in writes if w.is_inline]
+    if len(inline) != len(payloads):
+        raise StateCorrupted(f"{step} of run {run_id!r} does not hold the values it names.")
+    return [
+        codecs.open(p, run_id, _place(step, 0, w), w.name, w.size)
+        for w, p in zip(inline, payloads, strict=True)
+    ]
+
+
+def _places(record: CheckpointRecord) -> list[tuple[Written, bytes]]:
+    """Return every inline value of a record with what binds it to its place, in the order of the payloads."""
+    found = [
+        (w, _place(step.path, step.visit, w)) for step in record.steps for w in step.writes if w.is_inline
+    ]
+    if record.state is not None:
+        found += [(w, _place(STATE, 0, w)) for w in record.state.values if w.is_inline]
+    return found
+
+
+def _place(path: str, visit: int, write: Written) -> bytes:
+    return _encode((path, visit, write.name, write.version, write.form))
+
+
+def _error_place(record: CheckpointRecord, number: int) -> bytes:
+    return _encode((_ERROR, record.sequence, number))
+
+
+def _has_sealed(record: CheckpointRecord) -> bool:
+    for step in record.steps:
+        if step.error is not None and step.error.sealed:
+            return True
+    return (record.error is not None or record.state is not None) and bool(_sealed(record))
+
+
+def _sealed(record: CheckpointRecord) -> list[ErrorInfo]:
+    return [info for info in _errors(record) if info.sealed]
+
+
+def _errors(record: CheckpointRecord) -> Iterator[ErrorInfo]:
+    """Yield every error that a record holds, in the order in which `_changed` meets them."""
+    for step in record.steps:
+        if step.error is not None:
+            yield step.error
+    if record.error is not None:
+        yield record.error
+    if record.state is not None:
+        if record.state.error is not None:
+            yield record.state.error
+        for scope in record.state.scopes.values():
+            if scope.error is not None:
+                yield scope.error
+
+
+def _changed(record: CheckpointRecord, change: Callable[[ErrorInfo], ErrorInfo]) -> CheckpointRecord:
+    """Return a record with every error of it replaced."""
+    replace = msgspec.structs.replace
+    steps = tuple(
+        replace(step, error=change(step.error)) if step.error is not None else step for step in record.steps
+    )
+    error = change(record.error) if record.error is not None else None
+    state = record.state
+    if state is not None:
+        own = change(state.error) if state.error is not None else None
+        scopes = {
+            path: replace(scope, error=change(scope.error)) if scope.error is not None else scope
+            for path, scope in state.scopes.items()
+        }
+        state = replace(state, error=own, scopes=scopes)
+    return replace(record, steps=steps, error=error, state=state)
+
+
+def _without_texts(record: CheckpointRecord) -> tuple[CheckpointRecord, list[bytes]]:
+    """Return a record whose errors name what they said by its digest, and what they said as payloads."""
+    texts: list[bytes] = []
+
+    def take_out(info: ErrorInfo) -> ErrorInfo:
+        text = _encode((info.message, info.traceback))
+        texts.append(HEADER + text)
+        return ErrorInfo(info.type, "", info.code, sealed=hashlib.sha256(text).digest())
+
+    return _changed(record, take_out), texts
+
+
+def _with_texts(record: CheckpointRecord, payloads: list[bytes], where: str) -> CheckpointRecord:
+    if not payloads:
+        return record
+    left = iter(payloads)
+
+    def put_back(info: ErrorInfo) -> ErrorInfo:
+        if not info.sealed:
+            return info
+        text = body_of(next(left), "error")
+        if hashlib.sha256(text).digest() != info.sealed:
+            raise StateCorrupted(f"{where}: what an error said was altered.")
+        message, traceback = _texts.decode(text)
+        return ErrorInfo(info.type, message, info.code, traceback)
+
+    return _changed(record, put_back)

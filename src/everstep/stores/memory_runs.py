@@ -1,0 +1,37 @@
+"""The runs that `memory:` keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from everstep.codec.records import digest_of
+from everstep.ports.store import Recoded, RunRow, StoredRecord
+
+
+class MemoryRun:
+    """One run and its own records."""
+
+    def __init__(self, row: RunRow, epoch: int) -> None:
+        self.row = row
+        self.epoch = epoch
+        self.claimed_at_sequence = row.first
+        self.records: list[StoredRecord] = []
+
+    def at(self, sequence: int) -> StoredRecord | None:
+        """Return the run's own record at a sequence."""
+        k = sequence - self.row.first
+        return self.records[k] if 0 <= k < len(self.records) else None
+
+    def recode(self, records: Sequence[Recoded]) -> int:
+        """Give records other bytes with the same digest; returns how many were given some."""
+        replaced = 0
+        for new in records:
+            old = self.at(new.sequence)
+            if old is None or old.is_stub or old.checkpoint_id != new.checkpoint_id:
+                continue
+            if digest_of(old.body) == digest_of(new.body):
+                self.records[new.sequence - self.row.first] = msgspec.structs.replace(old, body=new.body)
+                replaced += 1
+        return replaced
