@@ -58,8 +58,6 @@ class Watch:
         if self._pid != os.getpid():
             self._begin()  # no thread of its parent lives in a forked child
         self._asked.set()
-        if self._pid != os.getpid():  # a forked child has no threads
-            self._pid, self._thread, self._lock = os.getpid(), None, threading.Lock()
         if self._thread is None:
             with self._lock:
                 if self._thread is None and not self._is_closed:
