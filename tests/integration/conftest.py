@@ -1,7 +1,12 @@
-"""Hosts on every store that ships with everstep."""
+"""Hosts on every store that ships with everstep.
+
+Servers answer more slowly than a file. By default only the files of `ON_SERVERS` use them, of which one has
+whatever a store is asked for; with EVERSTEP_SOAK=1 all do.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,10 +14,32 @@ import pytest
 
 from everstep import Host
 
+HERE = Path(__file__).parent
+SERVERS = ("postgres", "redis")
+ON_SERVERS = {
+    *("test_host.py", "test_forks.py", "test_waits.py", "test_waits_answered.py", "test_waits_kept.py"),
+    *("test_streams.py", "test_tasks.py", "test_changed_flows.py", "test_channel_runs.py", "test_maps.py"),
+}
 
-@pytest.fixture(params=["memory", "sqlite", "postgres", "redis"])
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if os.environ.get("EVERSTEP_SOAK") == "1":
+        return
+    left_out = [item for item in items if item.path.parent == HERE and _is_for_later(item)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        gone = set(left_out)
+        items[:] = [item for item in items if item not in gone]
+
+
+def _is_for_later(item: pytest.Item) -> bool:
+    given = getattr(item, "callspec", None)
+    return given is not None and given.params.get("url") in SERVERS and item.path.name not in ON_SERVERS
+
+
+@pytest.fixture(params=["memory", "sqlite", *SERVERS])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param in ("postgres", "redis"):
+    if request.param in SERVERS:
         return str(request.getfixturevalue(f"{request.param}_url"))
     return "memory:" if request.param == "memory" else f"sqlite:///{tmp_path}/runs.db"
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -193,30 +191,3 @@ def test_whom_nobody_asks_listens_no_more_until_somebody_does(
         assert soon(is_quiet)
         client.admit("run", has_lease=False)
         assert soon(lambda: watch.count() > before)
-
-
-def test_a_forked_child_talks_and_listens_on_connections_of_its_own(postgres_url: str) -> None:
-    program = """
-import os, signal, sys
-from everstep import Flow, Host, node
-signal.alarm(60)
-@node(output="y")
-def add(x: int) -> int:
-    return x + 1
-flow = Flow("adds", [add], durability="strong")
-host = Host(sys.argv[1])
-host.start(flow, {"x": 0}, run_id="before")
-assert host.work([flow], until_idle=True).completed == 1
-pid = os.fork()
-who = "child" if pid == 0 else "parent"
-for k in range(20):
-    assert host.run(flow, {"x": k}, run_id=f"{who}-{k}")["y"] == k + 1
-    assert host.info(f"{who}-{k}").status == "completed"
-host.start(flow, {"x": 0}, run_id=who)
-host.work([flow], until_idle=True)
-host.close()
-if pid:
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-"""
-    done = subprocess.run([sys.executable, "-c", program, postgres_url], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr

@@ -36,6 +36,8 @@ class CodedBlobs:
 
     def get_checkpoint_blob(self, ref: ArtifactRef) -> bytes:
         stored = self._blobs.get_checkpoint_blob(ref)
+        if len(stored) < len(HEADER):
+            raise StateCorrupted(f"the artifact {ref.key} was altered.")
         return self._codecs.open(stored, *_place(ref.checksum), ref.key, ref.size)
 
     def rekey(self, ref: ArtifactRef, *, dry_run: bool) -> bool:
