@@ -354,7 +354,8 @@ class Drive:
     def _finish(self, call: Call) -> None:
         call.ended_at = self._clock.now()
         self._finished.append(call)
-        self._rest.wake()
+        if self._rest.is_asleep:
+            self._rest.wake()
 
     async def _wait(self, until: datetime | None) -> None:
         """Sleep until a node finishes, a pause ends, or buffered steps have waited long enough."""

@@ -15,6 +15,7 @@ class Rest:
         self._clock = clock
         self._loop = loop
         self._waker: asyncio.Future[None] | None = None
+        self.is_asleep = False
 
     def wake(self) -> None:
         """End the sleep, if there is one."""
@@ -23,7 +24,7 @@ class Rest:
 
     async def sleep(self, until: datetime | None, seconds: float | None) -> bool:
         """Sleep; true if neither a call nor the clock ended it, but the seconds were over."""
-        self._waker = self._loop.create_future()
+        self._waker, self.is_asleep = self._loop.create_future(), True
         sleeper: asyncio.Task[None] | None = None
         try:
             if until is None and seconds is None:
@@ -36,6 +37,6 @@ class Rest:
             done, _ = await asyncio.wait(watched, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
             return not done
         finally:
-            self._waker = None
+            self._waker, self.is_asleep = None, False
             if sleeper is not None:
                 sleeper.cancel()

@@ -159,11 +159,8 @@ def explain(error: apsw.Error, path: Path) -> EverstepError:
 
 
 @contextmanager
-def patience(connection: apsw.Connection, *, hurries: bool) -> Iterator[None]:
-    """Wait for others as long as is usual, or only briefly."""
-    if not hurries:
-        yield
-        return
+def brief_patience(connection: apsw.Connection) -> Iterator[None]:
+    """Wait for others only briefly meanwhile."""
     connection.set_busy_timeout(HURRY_MS)
     try:
         yield

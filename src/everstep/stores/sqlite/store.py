@@ -36,7 +36,14 @@ from everstep.ports.system import Clock
 from everstep.stores.columns import process_text, to_int
 from everstep.stores.sqlite.claims import DueRuns
 from everstep.stores.sqlite.columns import SPAN, admission_values, run_row
-from everstep.stores.sqlite.database import explain, open_database, patience, plainly, read_queries, rows
+from everstep.stores.sqlite.database import (
+    brief_patience,
+    explain,
+    open_database,
+    plainly,
+    read_queries,
+    rows,
+)
 from everstep.stores.sqlite.health import look_at, write_and_remove
 from everstep.stores.sqlite.listing import list_runs
 from everstep.stores.sqlite.records import RecordTable
@@ -93,8 +100,11 @@ class SqliteStore(WaitCalls):
         return self.put_blocking(commits)
 
     def put_blocking(self, commits: Sequence[Commit]) -> list[Verdict]:
-        with self._lock, patience(self._db, hurries=all(commit.hurries for commit in commits)):
-            return self._put(commits)
+        with self._lock:
+            if not (commits and commits[0].hurries and all(commit.hurries for commit in commits)):
+                return self._put(commits)
+            with brief_patience(self._db):
+                return self._put(commits)
 
     def _put(self, commits: Sequence[Commit]) -> list[Verdict]:
         try:
