@@ -1,7 +1,7 @@
 """Hosts on every store that ships with everstep.
 
-Servers answer more slowly than a file. By default only the files of `ON_SERVERS` use them, of which one has
-whatever a store is asked for; with EVERSTEP_SOAK=1 all do.
+Servers answer more slowly than a file. By default only the tests in `ON_SERVERS` use them, which between them
+ask a store for all it can do; with EVERSTEP_SOAK=1 all do.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
-from everstep.codec.keyring import KeyRing
+from everstep.codec.keyring import KeyRing, invalid_tag
 from everstep.codec.payload import (
     AES_GCM,
     FORMAT,
@@ -166,12 +166,11 @@ class Codecs:
                 fix="Find the key of that name that the value was written with.",
                 key_id=key_id,
             )
+        cipher = key.cipher(owner)
         try:
-            return bytes(key.cipher(owner).decrypt(data[:_NONCE], data[_NONCE:], bound))
-        except EverstepError:
-            raise
+            return bytes(cipher.decrypt(data[:_NONCE], data[_NONCE:], bound))
         # The tag does not fit, or the bytes are too few for one; which of these is nobody's concern.
-        except Exception:
+        except (invalid_tag(), ValueError):
             raise StateCorrupted(
                 f"the bytes of {where!r} were altered, or belong to another place."
             ) from None

@@ -201,3 +201,9 @@ def _aes_gcm() -> Any:
             f"encryption needs the package {(missing.name or '').partition('.')[0]}.",
             fix="Install it with: pip install 'everstep[crypto]'",
         ) from missing
+
+
+def invalid_tag() -> type[Exception]:
+    """Return the error of a cipher whose bytes were altered, once a cipher was made."""
+    error: type[Exception] = import_module("cryptography.exceptions").InvalidTag
+    return error

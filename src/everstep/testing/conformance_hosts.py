@@ -91,7 +91,7 @@ class Alarms:
         return handle.wait_id
 
     async def schedule_after(self, handle: Handle, delay: dt.timedelta) -> str:
-        raise NotImplementedError
+        raise AssertionError("a wait is scheduled at a time, not after a delay")
 
     async def cancel(self, schedule_id: str) -> None:
         self.times.pop(schedule_id, None)
