@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import NamedTuple, Protocol
+
+from everstep.ports.health import Health
 
 
 class Found(NamedTuple):
@@ -41,6 +43,12 @@ class Bucket(Protocol):
     def create(self, name: str, data: bytes) -> bool:
         """Keep bytes under a name that is free; false if it is taken. Whole, durable, and for one caller only."""
 
+    def mark(self, names: Sequence[str]) -> None:
+        """Make sure that these names are there, without bytes: all they say is in the name.
+
+        They are durable once a `create` that comes later has returned, so that many cost one wait.
+        """
+
     def swap(self, name: str, data: bytes, tag: str) -> bool:
         """Replace the bytes that had this tag; false if they were replaced or removed since."""
 
@@ -58,5 +66,8 @@ class Bucket(Protocol):
 
     def now(self) -> datetime:
         """Return the time by the clock that everybody who uses this place shares."""
+
+    def health(self) -> Health:
+        """Say what the place is, what it promises as it is set up now, and what that can lose."""
 
     def close(self) -> None: ...
