@@ -1,1 +1,1 @@
-"""One store for every place that keeps named bytes and can refuse to replace them: folders, buckets, repositories."""
+"""One store for places that keep named bytes: folders, buckets, repositories."""

@@ -26,8 +26,9 @@ class Listed(NamedTuple):
 
 
 class Bucket(Protocol):
-    """Named bytes, kept durably. Names are parts of `[A-Za-z0-9._~=-]` joined by `/`; no part begins with a dot.
+    """Named bytes, kept durably.
 
+    Names are parts of `[A-Za-z0-9._~=-]` joined by `/`; no part begins with a dot.
     Every call blocks and may come from any thread. What fails raises `StoreError`; `StoreUnavailable` if
     trying again may help, and then nobody knows whether the write happened.
     """
@@ -41,7 +42,7 @@ class Bucket(Protocol):
         """Return what is kept under a name."""
 
     def create(self, name: str, data: bytes) -> bool:
-        """Keep bytes under a name that is free; false if it is taken. Whole, durable, and for one caller only."""
+        """Keep bytes under a name that is free; false if it is taken. Whole, durable, for one caller only."""
 
     def mark(self, names: Sequence[str]) -> None:
         """Make sure that these names are there, without bytes: all they say is in the name.
@@ -66,6 +67,12 @@ class Bucket(Protocol):
 
     def now(self) -> datetime:
         """Return the time by the clock that everybody who uses this place shares."""
+
+    def changes(self) -> int | None:
+        """Return a number that is another one once anybody wrote; none if the place cannot tell.
+
+        It costs next to nothing.
+        """
 
     def health(self) -> Health:
         """Say what the place is, what it promises as it is set up now, and what that can lose."""

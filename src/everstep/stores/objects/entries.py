@@ -1,0 +1,149 @@
+"""What stands at one place of a run's log: what happened there, and how the run stands after it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from everstep.errors import IncompatibleVersion, StateCorrupted
+from everstep.model.waits import WaitRow, WaitStatus
+from everstep.ports.store import RunRow, StoredRecord
+
+VERSION = 1
+_MAGIC = b"es\x01"
+_SUM = 12
+
+
+class WaitMark(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A wait as the log tells of it: how it stands, and where its row is."""
+
+    wait_id: str
+    place: int
+    """Of the entry that holds its row."""
+    number: int
+    """Counts waits in the order they were opened."""
+    kind: str
+    status: WaitStatus = WaitStatus.OPEN
+    due_at: datetime | None = None
+    """By the store's own scheduler, while it is open."""
+    settled_at: datetime | None = None
+    token: str = ""
+    """What stands for its token."""
+
+
+class Standing(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """How a run stands."""
+
+    row: RunRow
+    """With the lease as it was claimed; renewals are kept apart."""
+    epoch: int
+    head: str
+    """The newest checkpoint."""
+    order: int
+    """Counts runs in the order they came in, in microseconds."""
+    claimed_at: int
+    """The newest checkpoint when the run was last claimed."""
+    keyframe: int = 0
+    """The place of the newest keyframe; 0 if there is none."""
+    oldest_fork: int | None = None
+    """The oldest checkpoint that a fork goes on from."""
+    waits: tuple[WaitMark, ...] = ()
+    live: str = ""
+    """The name under which it is marked as one to be driven."""
+    waiting: str = ""
+    """The name under which it is marked as one with waits."""
+    erased: bytes | None = None
+    """What is told of a run that was removed."""
+
+
+class Record(msgspec.Struct, frozen=True, array_like=True):
+    """A record of a run, or what trimming left of it."""
+
+    sequence: int
+    checkpoint_id: str
+    keyframe: bool
+    body: bytes
+    digest: bytes | None = None
+
+    def stored(self) -> StoredRecord:
+        return StoredRecord(self.sequence, self.checkpoint_id, self.keyframe, self.body, self.digest)
+
+
+class Entry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One place of a log."""
+
+    version: int = VERSION
+    nonce: bytes
+    """Tells whoever lost the reply whether it was its own write."""
+    standing: Standing
+    records: tuple[Record, ...] = ()
+    keyframe_before: int = 0
+    """The place of the newest keyframe before this entry."""
+    waits: tuple[WaitRow, ...] = ()
+    """Rows of waits that this entry opened or changed."""
+    what: str = ""
+    """What happened, in a word, for people."""
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Entry)
+
+
+def new_nonce() -> bytes:
+    return os.urandom(9)
+
+
+def encode(entry: Entry) -> bytes:
+    return sealed(_encoder.encode(entry))
+
+
+def decode(data: bytes, where: str) -> Entry:
+    """Read an entry, and check that it is whole."""
+    body = opened(data, where)
+    try:
+        entry = _decoder.decode(body)
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        found = _version(body)
+        if found is not None and found > VERSION:
+            raise newer(where, found) from None
+        raise StateCorrupted(f"{where} cannot be read: {error}.") from error
+    if entry.version > VERSION:
+        raise newer(where, entry.version)
+    return entry
+
+
+def _version(body: bytes) -> int | None:
+    try:
+        found: Any = msgspec.msgpack.decode(body)
+    except msgspec.DecodeError:
+        return None
+    version = found.get("version", VERSION) if isinstance(found, dict) else None
+    return version if isinstance(version, int) else None
+
+
+def sealed(body: bytes) -> bytes:
+    """Return bytes with what tells whether they are whole."""
+    return _MAGIC + hashlib.sha256(body).digest()[:_SUM] + body
+
+
+def opened(data: bytes, where: str) -> bytes:
+    """Return what was sealed; `StateCorrupted` if it is not what it was."""
+    body = data[len(_MAGIC) + _SUM :]
+    if not data.startswith(_MAGIC[:2]):
+        raise StateCorrupted(f"{where} was not written by everstep, or is damaged.")
+    if data[2] > _MAGIC[2]:
+        raise newer(where, data[2])
+    if hashlib.sha256(body).digest()[:_SUM] != data[len(_MAGIC) : len(_MAGIC) + _SUM]:
+        raise StateCorrupted(f"{where} was altered or cut off.")
+    return body
+
+
+def newer(where: str, version: int) -> IncompatibleVersion:
+    return IncompatibleVersion(
+        f"{where} has version {version}; this everstep knows up to {VERSION}.",
+        fix="Use the newer everstep that wrote it.",
+    )

@@ -1,0 +1,171 @@
+"""Where what lies in a bucket. All that an index says is in its names.
+
+    runs/{run}/log/{place}            what happened to a run, one object after the other: the authority
+    beats/{run}/{epoch}               until when its owner has prolonged its lease
+    flows/{hash}                      the structure of a flow
+    index/{newest first}~{flow}~{run} runs in the order they came in
+    live/{run}~{place}                somebody should drive it, or does
+    waiting/{due}~{run}~{place}       it has waits, and nobody drives it
+    waits/{wait}~{run}                which run a wait belongs to
+    tokens/{token}~{run}              which run a token belongs to
+    children/{parent}/{run}~{base}    its forks, and the checkpoint they go on from
+    blobs/{two digits}/{digest}       artifacts
+    quotas/{flow}, workers/{worker}
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from datetime import datetime
+from typing import NamedTuple
+
+from everstep.stores.columns import to_int
+
+_SAFE = re.compile(r"[^A-Za-z0-9._-]")
+_ORDERS = 10**17
+_TIMES = 10**18
+_NEVER = "never"
+
+
+def quoted(text: str) -> str:
+    """Return text as a part of a name; an id that is safe stays as it is."""
+    safe = _SAFE.sub(lambda found: "".join(f"={byte:02X}" for byte in found[0].encode()), text)
+    return f"=2E{safe[1:]}" if safe.startswith(".") else safe or "=00"
+
+
+def unquoted(part: str) -> str:
+    if "=" not in part:
+        return part
+    if part == "=00":
+        return ""
+    pieces = re.sub(rb"=([0-9A-F]{2})", lambda found: bytes([int(found[1], 16)]), part.encode())
+    return pieces.decode()
+
+
+def short(text: str | bytes) -> str:
+    """Return what stands for text of any length."""
+    return hashlib.sha256(text.encode() if isinstance(text, str) else text).hexdigest()[:32]
+
+
+def place_name(run_id: str, place: int) -> str:
+    return f"runs/{quoted(run_id)}/log/{place:010d}"
+
+
+def log_prefix(run_id: str) -> str:
+    return f"runs/{quoted(run_id)}/log/"
+
+
+def place_of(name: str) -> int:
+    return int(name.rpartition("/")[2])
+
+
+def beat_name(run_id: str, epoch: int) -> str:
+    return f"beats/{quoted(run_id)}/{epoch}"
+
+
+def flow_name(flow_hash: str) -> str:
+    return f"flows/{quoted(flow_hash)}"
+
+
+INDEX = "index/"
+LIVE = "live/"
+WAITING = "waiting/"
+
+
+def index_name(order: int, flow_id: str, run_id: str) -> str:
+    return f"{INDEX}{_ORDERS - order:017d}~{short(flow_id)[:12]}~{quoted(run_id)}"
+
+
+def read_index(name: str) -> tuple[str, str]:
+    """Return the mark of the flow and the run."""
+    _, flow, run = name.removeprefix(INDEX).split("~")
+    return flow, unquoted(run)
+
+
+def flow_mark(flow_id: str) -> str:
+    return short(flow_id)[:12]
+
+
+class Marker(NamedTuple):
+    """A run that is to be looked at, and the place that this was written for."""
+
+    run_id: str
+    place: int
+    name: str
+
+
+def live_name(run_id: str, place: int) -> str:
+    return f"{LIVE}{quoted(run_id)}~{place}"
+
+
+def read_live(name: str) -> Marker:
+    run, place = name.removeprefix(LIVE).split("~")
+    return Marker(unquoted(run), int(place), name)
+
+
+def waiting_name(due: datetime | None, run_id: str, place: int) -> str:
+    return f"{WAITING}{_time(due)}~{quoted(run_id)}~{place}"
+
+
+def _time(due: datetime | None) -> str:
+    number = to_int(due)
+    return _NEVER if number is None else f"{_TIMES + number:019d}"
+
+
+def waiting_bound(at: datetime) -> str:
+    """Return a name behind those of everything that is due at a time, before all that is due later."""
+    return f"{WAITING}{_time(at)}~~"
+
+
+def read_waiting(name: str) -> Marker:
+    _, run, place = name.removeprefix(WAITING).split("~")
+    return Marker(unquoted(run), int(place), name)
+
+
+def waiting_due(name: str) -> int | None:
+    """Return when it is due, in microseconds."""
+    text = name.removeprefix(WAITING).partition("~")[0]
+    return None if text == _NEVER else int(text) - _TIMES
+
+
+def wait_prefix(wait_id: str) -> str:
+    return f"waits/{short(wait_id)}~"
+
+
+def token_prefix(token_hash: bytes) -> str:
+    return f"tokens/{short(token_hash)}~"
+
+
+def run_behind(name: str) -> str:
+    """Return the run that the name of a wait or token leads to."""
+    return unquoted(name.rpartition("~")[2])
+
+
+def child_prefix(parent: str) -> str:
+    return f"children/{quoted(parent)}/"
+
+
+def child_name(parent: str, run_id: str, forked_at: int | None) -> str:
+    return f"{child_prefix(parent)}{quoted(run_id)}~{'' if forked_at is None else forked_at}"
+
+
+def read_child(name: str) -> tuple[str, int | None]:
+    """Return the run, and the checkpoint of its parent that it goes on from."""
+    run, base = name.rpartition("/")[2].split("~")
+    return unquoted(run), int(base) if base else None
+
+
+def blob_name(key: str) -> str:
+    return f"blobs/{key[:2]}/{key}"
+
+
+def quota_name(flow_id: str) -> str:
+    return f"quotas/{short(flow_id)}"
+
+
+WORKERS = "workers/"
+
+
+def worker_name(worker_id: str) -> str:
+    return f"{WORKERS}{quoted(worker_id)}"
