@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -13,6 +13,7 @@ from everstep.errors import IncompatibleVersion, StateCorrupted
 from everstep.model.waits import WaitRow, WaitStatus
 from everstep.ports.store import RunRow, StoredRecord
 
+T = TypeVar("T")
 VERSION = 1
 _MAGIC = b"es\x01"
 _SUM = 12
@@ -133,13 +134,21 @@ def sealed(body: bytes) -> bytes:
 def opened(data: bytes, where: str) -> bytes:
     """Return what was sealed; `StateCorrupted` if it is not what it was."""
     body = data[len(_MAGIC) + _SUM :]
-    if not data.startswith(_MAGIC[:2]):
+    if len(data) < len(_MAGIC) + _SUM or not data.startswith(_MAGIC[:2]):
         raise StateCorrupted(f"{where} was not written by everstep, or is damaged.")
     if data[2] > _MAGIC[2]:
         raise newer(where, data[2])
     if hashlib.sha256(body).digest()[:_SUM] != data[len(_MAGIC) : len(_MAGIC) + _SUM]:
         raise StateCorrupted(f"{where} was altered or cut off.")
     return body
+
+
+def read(decoder: msgspec.msgpack.Decoder[T], data: bytes, where: str) -> T:
+    """Return what a small object says."""
+    try:
+        return decoder.decode(opened(data, where))
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise StateCorrupted(f"{where} cannot be read: {error}.") from error
 
 
 def newer(where: str, version: int) -> IncompatibleVersion:

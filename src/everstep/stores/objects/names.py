@@ -1,16 +1,16 @@
 """Where what lies in a bucket. All that an index says is in its names.
 
-    runs/{run}/log/{place}            what happened to a run, one object after the other: the authority
-    beats/{run}/{epoch}               until when its owner has prolonged its lease
-    flows/{hash}                      the structure of a flow
-    index/{newest first}~{flow}~{run} runs in the order they came in
-    live/{run}~{place}                somebody should drive it, or does
-    waiting/{due}~{run}~{place}       it has waits, and nobody drives it
-    waits/{wait}~{run}                which run a wait belongs to
-    tokens/{token}~{run}              which run a token belongs to
-    children/{parent}/{run}~{base}    its forks, and the checkpoint they go on from
-    blobs/{two digits}/{digest}       artifacts
-    quotas/{flow}, workers/{worker}
+runs/{run}/log/{place}            what happened to a run, one object after the other: the authority
+beats/{run}/{epoch}               until when its owner has prolonged its lease
+flows/{hash}                      the structure of a flow
+index/{newest first}~{flow}~{run} runs in the order they came in
+live/{run}~{place}                somebody should drive it, or does
+waiting/{due}~{run}~{place}       it has waits, and nobody drives it
+waits/{two digits}/{wait}~{run}   which run a wait belongs to
+tokens/{two digits}/{token}~{run} which run a token belongs to
+children/{parent}/{run}~{base}    its forks, and the checkpoint they go on from
+blobs/{two digits}/{digest}       artifacts
+quotas/{flow}, workers/{worker}
 """
 
 from __future__ import annotations
@@ -130,11 +130,13 @@ def waiting_due(name: str) -> int | None:
 
 
 def wait_prefix(wait_id: str) -> str:
-    return f"waits/{short(wait_id)}~"
+    mark = short(wait_id)
+    return f"waits/{mark[:2]}/{mark}~"
 
 
-def token_prefix(token_hash: bytes) -> str:
-    return f"tokens/{short(token_hash)}~"
+def token_prefix(mark: str) -> str:
+    """Return what the name of a token begins with, by what stands for it."""
+    return f"tokens/{mark[:2]}/{mark}~"
 
 
 def run_behind(name: str) -> str:

@@ -1,0 +1,357 @@
+"""Which runs of a bucket somebody should drive, and who does."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+from everstep.engine.claims import Lane, Room, Turns, choose
+from everstep.errors import LeaseConflict, StoreUnavailable
+from everstep.model.enums import Status
+from everstep.model.fleet import Quota
+from everstep.model.leases import Lease, Process
+from everstep.model.waits import WaitStatus
+from everstep.ports.store import RunRow
+from everstep.stores.columns import to_int
+from everstep.stores.objects import names
+from everstep.stores.objects.drafts import Draft
+from everstep.stores.objects.entries import Standing, read, sealed
+from everstep.stores.objects.lines import Line, Lines
+
+EARLIEST = datetime.min.replace(tzinfo=UTC)
+_PENDING = timedelta(seconds=30)
+_TRIES = 50
+Flows = Collection[tuple[str, str]]
+
+
+class Wish(msgspec.Struct, frozen=True):
+    """What a claimant wants, and for how long."""
+
+    new_owner: Callable[[], str]
+    ttl: timedelta
+    process: Process | None
+
+
+class Pending(msgspec.Struct, frozen=True, array_like=True):
+    """A claim that is about to be made, counted before it is."""
+
+    run_id: str
+    place: int
+    """Where the log of the run stood."""
+    group: str
+    until: int
+    owner: str
+
+
+class Noted(msgspec.Struct, frozen=True, array_like=True):
+    """The claims of a flow that are about to be made."""
+
+    writes: int
+    """So that no two ledgers are the same."""
+    claims: list[Pending] = []
+
+
+_ledgers = msgspec.msgpack.Decoder(Noted)
+
+
+class Claims:
+    """The runs that are due."""
+
+    def __init__(self, lines: Lines) -> None:
+        self._lines = lines
+        self._turns = Turns()
+
+    def claim_due(
+        self, flows: Flows, wish: Wish, limit: int, apart_from: Collection[str], quotas: Mapping[str, Quota]
+    ) -> list[tuple[RunRow, Lease]]:
+        """Claim runs that somebody should drive."""
+        wanted = set(flows)
+        claimed: list[tuple[RunRow, Lease]] = []
+        passed = set(apart_from)
+        while len(claimed) < limit and wanted:
+            now = self._lines.now()
+            # First the ledger: what is struck out of it the logs already tell.
+            ledger = Ledger(self._lines, {flow for flow, _ in wanted} & quotas.keys())
+            lines = self._candidates(now)
+            since = {
+                line.run_id: at
+                for line, at in self._due(lines, now)
+                if line.run_id not in passed and _key(line) in wanted
+            }
+            if not since:
+                break
+            room = Room(quotas, self._live(lines, now, ledger) if quotas else {})
+            left = limit - len(claimed)
+            chosen = list(choose(self._lanes(since), limit=left, room=room, turns=self._turns))
+            if not chosen:
+                break
+            made = [wish.new_owner() for _ in chosen]
+            runs = [self._lines.known(run_id) for run_id, _ in chosen]
+            if not ledger.note(list(zip(runs, made, strict=True)), now):
+                continue
+            granted = self._lines.each(
+                lambda item: self._claim(item[0], item[1], wish), list(zip(runs, made, strict=True))
+            )
+            ledger.strike()
+            for (run_id, lane), got in zip(chosen, granted, strict=True):
+                self._turns.note(lane)
+                passed.add(run_id)
+                if got is not None:
+                    claimed.append(got)
+            if all(got is not None for got in granted):
+                break
+        return claimed
+
+    def _claim(self, line: Line, owner: str, wish: Wish) -> tuple[RunRow, Lease] | None:
+        def work(draft: Draft) -> Lease | None:
+            if not draft.exists or self._since(line, draft.standing, draft.now, looks=True) is None:
+                return None
+            lease = draft.claim(owner, wish.ttl, wish.process, None)
+            draft.fire()
+            return lease
+
+        try:
+            lease = self._lines.write(line.run_id, work)
+        except LeaseConflict:
+            return None
+        if lease is None or line.standing is None:
+            return None
+        return line.standing.row, lease
+
+    # -- who is due --------------------------------------------------------------
+
+    def _candidates(self, now: datetime | None) -> list[Line]:
+        """Return the runs that are marked, as they stand; with a time, of those with waits only what is due.
+
+        What is known of a run is enough unless a mark is newer: everything that makes a run due marks it.
+        """
+        bucket = self._lines.bucket
+        markers = [names.read_live(name) for name in bucket.names(names.LIVE)]
+        waiting = bucket.names(names.WAITING)
+        if now is not None:
+            bound = names.waiting_bound(now)
+            waiting = [name for name in waiting if name < bound]
+        markers += [names.read_waiting(name) for name in waiting]
+        newest: dict[str, int] = {}
+        for marker in markers:
+            newest[marker.run_id] = max(marker.place, newest.get(marker.run_id, 0))
+        lines = self._lines.each(lambda item: self._seen(*item), newest.items())
+        found = {line.run_id: line for line in lines}
+        self._clean(found, markers)
+        return [line for line in lines if line.standing is not None]
+
+    def _seen(self, run_id: str, place: int) -> Line:
+        line = self._lines.known(run_id)
+        if line.head is None or line.head.place < place:
+            self._lines.look(line)
+        return line
+
+    def _clean(self, found: Mapping[str, Line], markers: Sequence[names.Marker]) -> None:
+        """Remove marks that stand for nothing any more."""
+        stale = []
+        for marker in markers:
+            head = found[marker.run_id].head
+            if head is None or marker.place > head.place:
+                continue
+            is_live = marker.name.startswith(names.LIVE)
+            current = head.standing.live if is_live else head.standing.waiting
+            if marker.name != current:
+                stale.append(marker.name)
+        if stale:
+            self._lines.bucket.delete(stale)
+
+    def _due(self, lines: Sequence[Line], now: datetime) -> Iterator[tuple[Line, datetime]]:
+        for line in lines:
+            standing = line.standing
+            at = None if standing is None else self._since(line, standing, now, looks=False)
+            if at is not None:
+                yield line, at
+
+    def _since(self, line: Line, standing: Standing, now: datetime, *, looks: bool) -> datetime | None:
+        """Return since when somebody should drive a run; none if nobody should, or somebody does."""
+        row = standing.row
+        if row.status.is_final or row.needs_repair is not None:
+            return None
+        if row.status is Status.HALTED and row.signal is None and not _ripe(standing, now):
+            return None
+        lease = self._lines.lease_seen(line, standing)
+        if lease is not None and (looks or lease.expires_at <= now):
+            lease = self._lines.held(line, standing)
+        if lease is not None and lease.expires_at > now:
+            return None
+        if row.signal is not None:
+            return EARLIEST
+        if row.status is Status.HALTED:
+            return min(_ripe(standing, now))
+        return row.created_at if lease is None else lease.expires_at
+
+    def _lanes(self, since: Mapping[str, datetime]) -> Iterator[Lane]:
+        lanes: dict[tuple[int, str, str], list[str]] = {}
+        for run_id in sorted(since, key=lambda r: (since[r], self._order(r))):
+            standing = self._lines.known(run_id).standing
+            if standing is not None:
+                row = standing.row
+                lanes.setdefault((row.priority, row.flow_id, row.group or ""), []).append(run_id)
+        return (Lane(*key, run_ids) for key, run_ids in lanes.items())
+
+    def _order(self, run_id: str) -> int:
+        standing = self._lines.known(run_id).standing
+        return 0 if standing is None else standing.order
+
+    def _live(self, lines: Sequence[Line], now: datetime, ledger: Ledger) -> Counter[tuple[str, str]]:
+        pending = ledger.pending(now)
+        decided = [line for line in lines if line.run_id not in pending]
+        live = Counter((row.flow_id, row.group or "") for row in self._held(decided, now))
+        return live + Counter(pending.values())
+
+    def _held(self, lines: Sequence[Line], now: datetime) -> list[RunRow]:
+        def held(line: Line) -> RunRow | None:
+            standing = line.standing
+            if standing is None or standing.row.lease is None:
+                return None
+            lease = self._lines.lease_seen(line, standing)
+            if lease is None or lease.expires_at <= now:
+                lease = self._lines.held(line, standing)
+            if lease is None or lease.expires_at <= now:
+                return None
+            return msgspec.structs.replace(standing.row, lease=lease)
+
+        return [row for row in self._lines.each(held, lines) if row is not None]
+
+    def leased(self, owners: Collection[str] | None) -> list[RunRow]:
+        """Return the runs whose lease holds."""
+        now = self._lines.now()
+        markers = {names.read_live(name).run_id for name in self._lines.bucket.names(names.LIVE)}
+        rows = self._lines.each(lambda run_id: self._lines.row(self._lines.fresh(run_id)), sorted(markers))
+        return [
+            row
+            for row in rows
+            if row is not None
+            and row.lease is not None
+            and row.lease.expires_at > now
+            and (owners is None or row.lease.owner in owners)
+        ]
+
+    def unfinished(self) -> list[Line]:
+        """Return all runs that somebody drives, should drive, or that have waits."""
+        return self._candidates(None)
+
+    def next_due(self, after: datetime | None) -> datetime | None:
+        """Return when the next wait of a halted run is due."""
+        bound = "" if after is None else names.waiting_bound(after)
+        earliest: datetime | None = None
+        for name in self._lines.bucket.names(names.WAITING, after=bound):
+            due = names.waiting_due(name)
+            if due is None or (earliest is not None and due > (to_int(earliest) or 0)):
+                break
+            marker = names.read_waiting(name)
+            times = _times(self._seen(marker.run_id, marker.place))
+            later = [at for at in times if after is None or at > after]
+            earliest = min([*later, *([] if earliest is None else [earliest])], default=None)
+        if after is None:
+            return earliest
+        return self._next_behind(after, earliest)
+
+    def _next_behind(self, after: datetime, earliest: datetime | None) -> datetime | None:
+        """Also look at runs whose first wait is due already, and another later."""
+        for name in self._lines.bucket.names(names.WAITING):
+            if name >= names.waiting_bound(after):
+                break
+            marker = names.read_waiting(name)
+            for at in _times(self._seen(marker.run_id, marker.place)):
+                if at > after and (earliest is None or at < earliest):
+                    earliest = at
+        return earliest
+
+
+class Ledger:
+    """The claims that are about to be made of flows with a quota, counted by everybody who claims."""
+
+    def __init__(self, lines: Lines, flows: Collection[str]) -> None:
+        self._lines = lines
+        self._seen = {flow: self._read(flow) for flow in sorted(flows)}
+        self._noted: dict[str, list[Pending]] = {}
+
+    def _read(self, flow: str) -> tuple[Noted, str | None]:
+        name = names.quota_name(flow)
+        found = self._lines.bucket.get(name)
+        return (Noted(0), None) if found is None else (read(_ledgers, found.data, name), found.tag)
+
+    def _write(self, flow: str, was: Noted, tag: str | None, claims: list[Pending]) -> bool:
+        name, bucket = names.quota_name(flow), self._lines.bucket
+        data = sealed(msgspec.msgpack.encode(Noted(was.writes + 1, claims)))
+        return bucket.create(name, data) if tag is None else bucket.swap(name, data, tag)
+
+    def pending(self, now: datetime) -> dict[str, tuple[str, str]]:
+        """Return the runs of which it is not decided yet whether they are claimed, with flow and group."""
+        return {
+            claim.run_id: (flow, claim.group)
+            for flow, (ledger, _) in self._seen.items()
+            for claim in ledger.claims
+            if self._is_open(claim, now)
+        }
+
+    def _is_open(self, claim: Pending, now: datetime) -> bool:
+        if claim.until <= (to_int(now) or 0):
+            return False
+        line = self._lines.known(claim.run_id)
+        self._lines.look(line)
+        return line.head is None or line.head.place <= claim.place
+
+    def note(self, claims: Sequence[tuple[Line, str]], now: datetime) -> bool:
+        """Write down what will be claimed; false if somebody else did meanwhile: all is to be judged anew."""
+        until = to_int(now + _PENDING) or 0
+        for line, owner in claims:
+            standing = line.standing
+            if standing is not None and line.head is not None and standing.row.flow_id in self._seen:
+                group = standing.row.group or ""
+                pending = Pending(line.run_id, line.head.place, group, until, owner)
+                self._noted.setdefault(standing.row.flow_id, []).append(pending)
+        for flow in list(self._noted):
+            ledger, tag = self._seen[flow]
+            kept = [claim for claim in ledger.claims if self._is_open(claim, now)]
+            if not self._write(flow, ledger, tag, kept + self._noted[flow]):
+                del self._noted[flow]
+                self.strike()
+                return False
+        return True
+
+    def strike(self) -> None:
+        """Take out what was written down: by now the logs themselves tell."""
+        for flow, noted in self._noted.items():
+            owners = {claim.owner for claim in noted}
+            for _ in range(_TRIES):
+                seen, tag = self._read(flow)
+                left = [claim for claim in seen.claims if claim.owner not in owners]
+                if len(left) == len(seen.claims) or self._write(flow, seen, tag, left):
+                    break
+            else:
+                raise StoreUnavailable(f"the quota of flow {flow!r} is written to by many at once.")
+        self._noted = {}
+
+
+def _key(line: Line) -> tuple[str, str] | None:
+    standing = line.standing
+    return None if standing is None else (standing.row.flow_id, standing.row.flow_hash)
+
+
+def _ripe(standing: Standing, now: datetime) -> list[datetime]:
+    """Return since when waits have their answer, or are due."""
+    found = []
+    for mark in standing.waits:
+        if mark.status is WaitStatus.SETTLED:
+            found.append(mark.settled_at or EARLIEST)
+        elif mark.due_at is not None and mark.due_at <= now:
+            found.append(mark.due_at)
+    return found
+
+
+def _times(line: Line) -> list[datetime]:
+    """Return when open waits of a halted run are due."""
+    standing = line.standing
+    if standing is None or standing.row.status is not Status.HALTED:
+        return []
+    return [mark.due_at for mark in standing.waits if mark.due_at is not None]

@@ -1,0 +1,418 @@
+"""What the next entry of a run will say: every rule of the log is here, and nothing is written here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from everstep.engine import leases
+from everstep.errors import RunNotFound, StoreError
+from everstep.model.enums import Status
+from everstep.model.leases import Lease, Process
+from everstep.model.waits import SettledBy, WaitChange, WaitRow, WaitStatus
+from everstep.ports.store import Admission, Commit, RunRow, Signal, Verdict
+from everstep.stores.columns import to_int
+from everstep.stores.objects import names
+from everstep.stores.objects.entries import Entry, Record, Standing, WaitMark, new_nonce
+
+_replace = msgspec.structs.replace
+_LEAVES_WAITS = frozenset({Status.HALTED, Status.FAILED, Status.ABANDONED})
+"""Nobody drives a run that stands so, and its waits are still wanted."""
+
+
+class Reader:
+    """What a draft may ask while it is made."""
+
+    def __init__(
+        self,
+        *,
+        wait: Callable[[WaitMark], WaitRow],
+        checkpoint_at: Callable[[int], str | None],
+        held: Callable[[Standing], Lease | None],
+        tick: Callable[[], int],
+    ) -> None:
+        self.wait = wait
+        """Return the row of a wait."""
+        self.checkpoint_at = checkpoint_at
+        """Return the id of the run's own checkpoint at a sequence."""
+        self.held = held
+        """Return the lease as it was last prolonged."""
+        self.tick = tick
+        """Return a number that rises."""
+
+
+class Draft:
+    """The next entry of a run, while it is being made."""
+
+    def __init__(
+        self, run_id: str, place: int, before: Standing | None, now: datetime, reader: Reader
+    ) -> None:
+        self.run_id = run_id
+        self.place = place
+        self.before = before
+        self.now = now
+        self._read = reader
+        self._standing = before
+        self._records: list[Record] = []
+        self._rows: dict[str, WaitRow] = {}
+        self._wakes = False
+        self.what = ""
+        self.flows: dict[str, bytes] = {}
+        """Structures that have to be kept first, by their hashes."""
+        self.opened: list[str] = []
+        """Waits that it opens."""
+        self.marks: list[str] = []
+        """Names that have to be there first."""
+
+    @property
+    def standing(self) -> Standing:
+        if self._standing is None or self._standing.erased is not None:
+            raise unknown(self.run_id)
+        return self._standing
+
+    @property
+    def exists(self) -> bool:
+        return self._standing is not None and self._standing.erased is None
+
+    @property
+    def is_changed(self) -> bool:
+        return self._standing is not self.before
+
+    @property
+    def row(self) -> RunRow:
+        return self.standing.row
+
+    def set(self, *, what: str, wakes: bool = False, row: RunRow | None = None, **changes: object) -> None:
+        """Change how the run stands; `wakes` tells others to look at it."""
+        self.what = self.what or what
+        self._wakes = self._wakes or wakes
+        if row is not None:
+            changes["row"] = row
+        self._standing = _replace(self.standing, **changes)
+
+    def set_row(self, *, what: str, wakes: bool = False, **changes: object) -> None:
+        self.set(what=what, wakes=wakes, row=_replace(self.row, **changes))
+
+    # -- records ----------------------------------------------------------------
+
+    def put(self, commit: Commit) -> Verdict:
+        """Judge one commit, and take it in if it is accepted."""
+        if commit.admission is not None:
+            if self._standing is not None:
+                is_ours = self.exists and self._id_at(self.row.first) == commit.checkpoint_id
+                return Verdict.ACCEPTED if is_ours else Verdict.EXISTS
+            self._admit(commit, commit.admission)
+        elif not self.exists:
+            return Verdict.UNKNOWN_RUN
+        else:
+            refused = self._refused(commit)
+            if refused is not None:
+                return refused
+        self._follow(commit)
+        return Verdict.ACCEPTED
+
+    def _refused(self, commit: Commit) -> Verdict | None:
+        standing = self.standing
+        newest = standing.row.checkpoints
+        if commit.sequence <= newest and self._id_at(commit.sequence) == commit.checkpoint_id:
+            return Verdict.ACCEPTED
+        if standing.epoch != commit.epoch:
+            return Verdict.FENCED
+        if standing.head != commit.base or newest + 1 != commit.sequence:
+            return Verdict.MOVED
+        if standing.row.signal is not None and not commit.ignores_signal:
+            return Verdict.SIGNALLED
+        return None
+
+    def _id_at(self, sequence: int) -> str | None:
+        standing = self.standing
+        if sequence == standing.row.checkpoints:
+            return standing.head
+        drafted = next((r.checkpoint_id for r in self._records if r.sequence == sequence), None)
+        return drafted or self._read.checkpoint_at(sequence)
+
+    def _admit(self, commit: Commit, admission: Admission) -> None:
+        self.what = self.what or "admitted"
+        lease = None
+        if admission.owner is not None:
+            expires = self.now + admission.ttl
+            lease = Lease(commit.run_id, admission.owner, commit.epoch, expires, admission.process)
+        row = RunRow(
+            run_id=commit.run_id,
+            flow_id=admission.flow_id,
+            flow_version=admission.flow_version,
+            flow_hash=admission.flow_hash,
+            parent_run_id=admission.parent_run_id,
+            status=Status.RUNNING,
+            created_at=admission.created_at,
+            ended_at=None,
+            checkpoints=commit.sequence - 1,
+            lease=lease,
+            forked_at=admission.forked_at,
+            priority=admission.priority,
+            group=admission.group,
+        )
+        order = self._read.tick()
+        self._standing = Standing(
+            row=row, epoch=commit.epoch, head="", order=order, claimed_at=commit.sequence
+        )
+        self.flows[admission.flow_hash] = admission.blueprint
+        self.marks.append(names.index_name(order, row.flow_id, row.run_id))
+        if row.parent_run_id is not None:
+            self.marks.append(names.child_name(row.parent_run_id, row.run_id, row.forked_at))
+
+    def _follow(self, commit: Commit) -> None:
+        self._records.append(
+            Record(commit.sequence, commit.checkpoint_id, commit.keyframe, bytes(commit.body))
+        )
+        row = _replace(self.row, checkpoints=commit.sequence)
+        adopts, status = commit.adopts, commit.status
+        if adopts is not None:
+            self.flows[adopts.flow_hash] = adopts.blueprint
+            row = _replace(
+                row,
+                flow_version=adopts.flow_version,
+                flow_hash=adopts.flow_hash,
+                adopted_at=commit.sequence,
+            )
+        if status is not None:
+            gives_back = status.is_final or status is Status.HALTED
+            row = _replace(
+                row,
+                status=status,
+                ended_at=commit.ended_at,
+                lease=None if gives_back else row.lease,
+                signal=None if status.is_final else row.signal,
+            )
+        keyframe = self.place if commit.keyframe else self.standing.keyframe
+        self.set(
+            what=commit.status.value if commit.status is not None else "record",
+            wakes=status is Status.HALTED,
+            row=row,
+            head=commit.checkpoint_id,
+            keyframe=keyframe,
+        )
+        if commit.waits:
+            self._open(commit.waits)
+        if commit.closed or (status is not None and self.standing.waits):
+            self._close(None if status in (Status.COMPLETED, Status.CANCELLED) else commit.closed)
+
+    # -- leases -----------------------------------------------------------------
+
+    def claim(self, owner: str, ttl: timedelta, process: Process | None, void_epoch: int | None) -> Lease:
+        """Claim the run, or raise `LeaseConflict`."""
+        standing = self.standing
+        granted = leases.claim(
+            self._read.held(standing),
+            run_id=self.run_id,
+            owner=owner,
+            process=process,
+            now=self.now,
+            ttl=ttl,
+            newest_epoch=standing.epoch,
+            has_progressed=standing.row.checkpoints > standing.claimed_at,
+            void_epoch=void_epoch,
+        )
+        self.set(
+            what="claimed",
+            wakes=True,
+            row=_replace(standing.row, lease=granted, needs_repair=None),
+            epoch=granted.epoch,
+            claimed_at=standing.row.checkpoints,
+        )
+        return granted
+
+    def release(self, lease: Lease) -> None:
+        held = self.row.lease if self.exists else None
+        if held is not None and held.epoch == lease.epoch:
+            self.set_row(what="released", wakes=True, lease=None)
+
+    def signal(self, signal: Signal) -> bool:
+        if not self.exists or self.row.status.is_final:
+            return False
+        if self.row.signal is not signal:
+            self.set_row(what="signalled", wakes=True, signal=signal)
+        return True
+
+    def set_aside(self, epoch: int, reason: str) -> bool:
+        if not self.exists or self.standing.epoch != epoch or self.row.status.is_final:
+            return False
+        self.set_row(what="set aside", wakes=True, lease=None, needs_repair=reason)
+        return True
+
+    def ack(self) -> None:
+        if self.exists and self.row.acked_at is None:
+            self.set_row(what="acknowledged", acked_at=self.now)
+
+    # -- waits ------------------------------------------------------------------
+
+    def wait(self, wait_id: str) -> WaitRow | None:
+        """Return the row of a wait of this run as it stands."""
+        if wait_id in self._rows:
+            return self._rows[wait_id]
+        mark = next((m for m in self._waits() if m.wait_id == wait_id), None)
+        return None if mark is None else self._read.wait(mark)
+
+    def _waits(self) -> Sequence[WaitMark]:
+        return self.standing.waits if self.exists else ()
+
+    def settle(self, wait_id: str, by: SettledBy, answer: bytes | None, token_hash: bytes | None) -> bool:
+        """Give an open wait its answer; true if this did it."""
+        wait = self.wait(wait_id)
+        if wait is None or wait.status is not WaitStatus.OPEN or token_hash not in (None, wait.token_hash):
+            return False
+        settled = _replace(wait, status=WaitStatus.SETTLED, settled_at=self.now, settled_by=by, answer=answer)
+        self._set_waits({wait_id: settled}, what="answered", wakes=True)
+        return True
+
+    def fire(self) -> None:
+        """Settle what is due."""
+        due = [m for m in self._waits() if m.due_at is not None and m.due_at <= self.now]
+        settled = {
+            mark.wait_id: _replace(
+                self._rows.get(mark.wait_id) or self._read.wait(mark),
+                status=WaitStatus.SETTLED,
+                settled_at=self.now,
+                settled_by=SettledBy.CLOCK,
+                answer=None,
+            )
+            for mark in due
+        }
+        if settled:
+            self._set_waits(settled, what="due", wakes=True)
+
+    def change_wait(self, wait_id: str, change: WaitChange) -> WaitRow | None:
+        wait = self.wait(wait_id)
+        if wait is not None and wait.status is WaitStatus.OPEN:
+            changed = wait.changed(change)
+            if changed != wait:
+                self._set_waits({wait_id: changed}, what="wait changed")
+            return changed
+        return wait
+
+    def replace_waits(self, rows: dict[str, WaitRow]) -> None:
+        """Give waits other rows that mean the same."""
+        if rows:
+            self._set_waits(rows, what="recoded")
+
+    def _open(self, waits: Sequence[WaitRow]) -> None:
+        known = {mark.wait_id for mark in self.standing.waits}
+        opened = []
+        for wait in waits:
+            if wait.wait_id in known:
+                raise taken(wait.wait_id)
+            known.add(wait.wait_id)
+            mark = WaitMark(wait.wait_id, self.place, self._read.tick(), wait.kind)
+            opened.append(self._marked(mark, wait))
+            self._rows[wait.wait_id] = wait
+            self.opened.append(wait.wait_id)
+            self.marks.append(names.wait_prefix(wait.wait_id) + names.quoted(self.run_id))
+        self.set(what="record", waits=(*self.standing.waits, *opened))
+
+    def _close(self, wait_ids: Sequence[str] | None) -> None:
+        """Close these waits, or all."""
+        rows: dict[str, WaitRow] = {}
+        wanted = None if wait_ids is None else set(wait_ids)
+        for mark in self.standing.waits:
+            if mark.status is not WaitStatus.CLOSED and (wanted is None or mark.wait_id in wanted):
+                row = self._rows.get(mark.wait_id) or self._read.wait(mark)
+                rows[mark.wait_id] = _replace(row, status=WaitStatus.CLOSED)
+        if rows:
+            self._set_waits(rows, what="record")
+
+    def _set_waits(self, rows: dict[str, WaitRow], *, what: str, wakes: bool = False) -> None:
+        self._rows |= rows
+        marks = tuple(
+            self._marked(mark, rows[mark.wait_id]) if mark.wait_id in rows else mark
+            for mark in self.standing.waits
+        )
+        self.set(what=what, wakes=wakes, waits=marks)
+
+    def _marked(self, mark: WaitMark, row: WaitRow) -> WaitMark:
+        is_ours = row.status is WaitStatus.OPEN and not row.scheduler
+        token = "" if row.token_hash is None else names.short(row.token_hash)
+        if token and token != mark.token:
+            self.marks.append(names.token_prefix(token) + names.quoted(self.run_id))
+        return WaitMark(
+            wait_id=mark.wait_id,
+            place=self.place,
+            number=mark.number,
+            kind=row.kind,
+            status=row.status,
+            due_at=row.due_at if is_ours else None,
+            settled_at=row.settled_at if row.status is WaitStatus.SETTLED else None,
+            token=token,
+        )
+
+    # -- the entry --------------------------------------------------------------
+
+    def entry(self) -> Entry:
+        """Return the entry; `marks` are complete then."""
+        standing = self._standing
+        assert standing is not None
+        live = standing.live
+        if self._wakes or (needs_driving(standing) and not live):
+            live = names.live_name(self.run_id, self.place)
+            self.marks.append(live)
+        waiting = standing.waiting
+        if not needs_driving(standing):
+            live = ""
+        is_wanted, due = waits_at(standing)
+        if not is_wanted:
+            waiting = ""
+        elif not waiting or names.waiting_due(waiting) != to_int(due):
+            waiting = names.waiting_name(due, self.run_id, self.place)
+            self.marks.append(waiting)
+        self._standing = standing = _replace(standing, live=live, waiting=waiting)
+        return Entry(
+            nonce=new_nonce(),
+            standing=standing,
+            records=tuple(self._records),
+            keyframe_before=self.before.keyframe if self.before is not None else 0,
+            waits=tuple(self._rows.values()),
+            what=self.what,
+        )
+
+    def stale_marks(self) -> list[str]:
+        """Return the names that are no longer wanted once the entry is there."""
+        if self.before is None:
+            return []
+        standing = self._standing
+        assert standing is not None
+        old, new = (self.before.live, self.before.waiting), (standing.live, standing.waiting)
+        return [was for was, now in zip(old, new, strict=True) if was and was != now]
+
+
+def needs_driving(standing: Standing) -> bool:
+    """True if somebody drives the run, or should."""
+    row = standing.row
+    if standing.erased is not None:
+        return False
+    if row.lease is not None:
+        return True
+    if row.status.is_final:
+        return False
+    if row.signal is not None or row.status is Status.RUNNING:
+        return True
+    return any(mark.status is WaitStatus.SETTLED for mark in standing.waits)
+
+
+def waits_at(standing: Standing) -> tuple[bool, datetime | None]:
+    """Return whether the run has waits that nobody drives, and when the first of a halted one is due."""
+    row = standing.row
+    if standing.erased is not None or row.status not in _LEAVES_WAITS:
+        return False, None
+    unclosed = [mark for mark in standing.waits if mark.status is not WaitStatus.CLOSED]
+    if row.status is not Status.HALTED:
+        return bool(unclosed), None
+    return True, min((mark.due_at for mark in unclosed if mark.due_at is not None), default=None)
+
+
+def unknown(run_id: str) -> RunNotFound:
+    return RunNotFound(f"there is no run {run_id!r}.", fix="Look with: everstep runs")
+
+
+def taken(wait_id: str) -> StoreError:
+    return StoreError(f"there is a wait {wait_id!r} already.", fix="Give every wait its own id.")

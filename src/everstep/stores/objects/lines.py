@@ -1,0 +1,329 @@
+"""The logs of runs: what stands at their ends, and how something is added there.
+
+Every write to a run takes the next place of its log, and a place is taken once. So what a client believes of
+a run need not be new: if somebody was quicker, its place is taken, and it looks and judges again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from everstep.errors import EverstepError, StateCorrupted, StoreUnavailable
+from everstep.model.leases import Lease
+from everstep.model.waits import WaitRow
+from everstep.ports.store import RunRow
+from everstep.ports.system import Clock, time_for_store
+from everstep.stores.columns import to_int
+from everstep.stores.objects import names
+from everstep.stores.objects.bucket import Bucket
+from everstep.stores.objects.drafts import Draft, Reader, taken
+from everstep.stores.objects.entries import Entry, Standing, WaitMark, decode, encode, read, sealed
+
+T = TypeVar("T")
+S = TypeVar("S")
+_KNOWN = 20_000
+_STEPS = 4
+"""How many places are tried one by one before the log is listed."""
+_TRIES = 200
+_AT_ONCE = 16
+
+
+class Head(NamedTuple):
+    """The newest entry of a run that was seen."""
+
+    place: int
+    standing: Standing
+
+
+class Line:
+    """What a client knows of one run."""
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        self.head: Head | None = None
+        self.rows: dict[str, tuple[int, WaitRow]] = {}
+        self.counts: dict[int, int] = {}
+        """The newest checkpoint at some places."""
+        self.beat: Lease | None = None
+        """The lease as it was last seen prolonged."""
+
+    def move(self, place: int, standing: Standing) -> None:
+        if self.head is None or place > self.head.place:
+            self.head = Head(place, standing)
+
+    @property
+    def standing(self) -> Standing | None:
+        """How the run stands; none if it is not there, or was removed."""
+        standing = self.head.standing if self.head is not None else None
+        return None if standing is None or standing.erased is not None else standing
+
+
+class Lines:
+    """The logs of all runs of a bucket."""
+
+    def __init__(self, bucket: Bucket, clock: Clock) -> None:
+        self.bucket = bucket
+        self._clock = clock
+        self._lines: OrderedDict[str, Line] = OrderedDict()
+        self._lock = threading.Lock()
+        self._last_tick = 0
+        self._flows: set[str] = set()
+        self._pool: ThreadPoolExecutor | None = None
+
+    def now(self) -> datetime:
+        return time_for_store(self._clock) or self.bucket.now()
+
+    def tick(self) -> int:
+        """Return a number that rises, and follows the time of the place."""
+        with self._lock:
+            self._last_tick = max(self._last_tick + 1, to_int(self.bucket.now()) or 0)
+            return self._last_tick
+
+    def each(self, work: Callable[[S], T], items: Iterable[S]) -> list[T]:
+        """Do something for each; at once where every call waits for the network."""
+        found = list(items)
+        if self.bucket.is_local or len(found) < 2 or _is_inside(self._pool):
+            return [work(item) for item in found]
+        with self._lock:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="everstep-objects")
+        return list(self._pool.map(work, found))
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=False)
+
+    # -- looking ------------------------------------------------------------------
+
+    def known(self, run_id: str) -> Line:
+        """Return what is known of a run, which may be nothing, or old."""
+        with self._lock:
+            line = self._lines.get(run_id)
+            if line is None:
+                line = self._lines[run_id] = Line(run_id)
+                if len(self._lines) > _KNOWN:
+                    self._lines.popitem(last=False)
+            else:
+                self._lines.move_to_end(run_id)
+            return line
+
+    def fresh(self, run_id: str) -> Line:
+        """Return what is known of a run after a look."""
+        line = self.known(run_id)
+        self.look(line)
+        return line
+
+    def look(self, line: Line) -> None:
+        """Find the end of a log."""
+        head = line.head
+        if head is not None:
+            place = head.place
+            for _ in range(_STEPS):
+                entry = self._entry_there(line, place + 1)
+                if entry is None:
+                    return
+                place += 1
+        found = self.bucket.names(
+            names.log_prefix(line.run_id),
+            after=names.place_name(line.run_id, line.head.place) if line.head is not None else "",
+        )
+        if found:
+            place = names.place_of(found[-1])
+            line.move(place, self.entry(line.run_id, place).standing)
+
+    def _entry_there(self, line: Line, place: int) -> Entry | None:
+        name = names.place_name(line.run_id, place)
+        found = self.bucket.get(name)
+        if found is None:
+            return None
+        entry = decode(found.data, self._where(name))
+        self._take(line, place, entry)
+        return entry
+
+    def _take(self, line: Line, place: int, entry: Entry) -> None:
+        line.counts[place] = entry.standing.row.checkpoints
+        for row in entry.waits:
+            line.rows[row.wait_id] = (place, row)
+        line.move(place, entry.standing)
+
+    def entry(self, run_id: str, place: int) -> Entry:
+        """Return what stands at a place that was taken."""
+        name = names.place_name(run_id, place)
+        found = self.bucket.get(name)
+        if found is None:
+            raise StateCorrupted(f"{self._where(name)} is missing.")
+        return decode(found.data, self._where(name))
+
+    def _where(self, name: str) -> str:
+        return f"{name} in {self.bucket.place}"
+
+    def wait(self, line: Line, mark: WaitMark) -> WaitRow:
+        """Return the row of a wait."""
+        seen = line.rows.get(mark.wait_id)
+        if seen is None or seen[0] != mark.place:
+            entry = self.entry(line.run_id, mark.place)
+            self._take(line, mark.place, entry)
+            seen = line.rows.get(mark.wait_id)
+            if seen is None or seen[0] != mark.place:
+                raise StateCorrupted(f"wait {mark.wait_id!r} of run {line.run_id!r} is missing.")
+        return seen[1]
+
+    # -- leases that were prolonged ----------------------------------------------------
+
+    def held(self, line: Line, standing: Standing) -> Lease | None:
+        """Return the lease of a run as it was last prolonged."""
+        lease = standing.row.lease
+        if lease is None:
+            return None
+        found = self.bucket.get(names.beat_name(line.run_id, lease.epoch))
+        if found is None:
+            return lease
+        beat = read(_beats, found.data, self._where(names.beat_name(line.run_id, lease.epoch)))
+        line.beat = beat if beat.owner == lease.owner else None
+        return line.beat or lease
+
+    def prolong(self, lease: Lease) -> None:
+        line = self.known(lease.run_id)
+        self.bucket.put(names.beat_name(lease.run_id, lease.epoch), sealed(msgspec.msgpack.encode(lease)))
+        line.beat = lease
+
+    def lease_seen(self, line: Line, standing: Standing) -> Lease | None:
+        """Return the lease as it was last seen, without a look."""
+        lease, beat = standing.row.lease, line.beat
+        is_same = lease is not None and beat is not None and beat.epoch == lease.epoch
+        return beat if is_same else lease
+
+    def row(self, line: Line) -> RunRow | None:
+        """Return the row of a run as it stands, with its lease as it was last prolonged."""
+        standing = line.standing
+        if standing is None:
+            return None
+        if standing.row.lease is None:
+            return standing.row
+        return msgspec.structs.replace(standing.row, lease=self.held(line, standing))
+
+    # -- writing ------------------------------------------------------------------
+
+    def write(
+        self,
+        run_id: str,
+        work: Callable[[Draft], T],
+        checkpoint_at: Callable[[int], str | None] = lambda _: None,
+    ) -> T:
+        """Let `work` make the next entry of a run, and add it; again if somebody was quicker.
+
+        It is judged by what stands at the end of the log: whoever is refused, or changes nothing, was so
+        after a look.
+        """
+        line = self.known(run_id)
+        is_fresh = line.head is None
+        if is_fresh:
+            self.look(line)
+        reader = Reader(
+            wait=lambda mark: self.wait(line, mark),
+            checkpoint_at=checkpoint_at,
+            held=lambda standing: self.held(line, standing),
+            tick=self.tick,
+        )
+        for _ in range(_TRIES):
+            place, before = line.head if line.head is not None else (0, None)
+            draft = Draft(run_id, place + 1, before, self.now(), reader)
+            try:
+                result = work(draft)
+            except EverstepError:
+                if is_fresh:
+                    raise
+            else:
+                if is_fresh and not draft.is_changed:
+                    return result
+                if draft.is_changed and self._add(line, draft):
+                    return result
+            self.look(line)
+            is_fresh = True
+        raise StoreUnavailable(
+            f"run {run_id!r} is written to by many at once.", fix="Try again.", run_id=run_id
+        )
+
+    def _add(self, line: Line, draft: Draft) -> bool:
+        """Write what a draft says; false if its place was taken meanwhile."""
+        entry = draft.entry()
+        self._keep_flows(draft)
+        self.check_waits(draft)
+        if draft.marks:
+            self.bucket.mark(list(dict.fromkeys(draft.marks)))
+        name = names.place_name(line.run_id, draft.place)
+        if not self.bucket.create(name, encode(entry)) and not self._is_ours(name, entry):
+            return False
+        self._take(line, draft.place, entry)
+        stale = [*draft.stale_marks(), *self._stale_beat(line, draft.before, entry.standing)]
+        if stale:
+            self.bucket.delete(stale)
+        return True
+
+    def _stale_beat(self, line: Line, before: Standing | None, after: Standing) -> list[str]:
+        """Return the name of a prolonged lease that is over."""
+        had, beat = before.row.lease if before is not None else None, line.beat
+        if had is None or beat is None or beat.epoch != had.epoch:
+            return []
+        if after.row.lease is not None and after.epoch == had.epoch:
+            return []
+        line.beat = None
+        return [names.beat_name(line.run_id, had.epoch)]
+
+    def _is_ours(self, name: str, entry: Entry) -> bool:
+        found = self.bucket.get(name)
+        return found is not None and decode(found.data, self._where(name)).nonce == entry.nonce
+
+    def _keep_flows(self, draft: Draft) -> None:
+        for flow_hash, blueprint in draft.flows.items():
+            self.keep_flow(flow_hash, blueprint)
+
+    def keep_flow(self, flow_hash: str, blueprint: bytes) -> None:
+        """Keep the structure of a flow, unless it is known."""
+        if flow_hash not in self._flows:
+            known = Known(order=self.tick(), blueprint=blueprint)
+            name = names.flow_name(flow_hash)
+            self.bucket.create(name, sealed(msgspec.msgpack.encode(known)))
+            self._flows.add(flow_hash)
+
+    def flow(self, flow_hash: str) -> Known | None:
+        name = names.flow_name(flow_hash)
+        found = self.bucket.get(name)
+        return None if found is None else read(_knowns, found.data, self._where(name))
+
+    def check_waits(self, draft: Draft) -> None:
+        """Refuse a draft that opens a wait which another run has."""
+        self.each(lambda wait_id: self._check_wait(wait_id, draft.run_id), draft.opened)
+
+    def _check_wait(self, wait_id: str, run_id: str) -> None:
+        for other in self.runs_behind(names.wait_prefix(wait_id)):
+            standing = None if other == run_id else self.fresh(other).standing
+            if standing is not None and any(mark.wait_id == wait_id for mark in standing.waits):
+                raise taken(wait_id)
+
+    def runs_behind(self, prefix: str) -> Sequence[str]:
+        """Return the runs that the names of a wait or token lead to."""
+        return [names.run_behind(name) for name in self.bucket.names(prefix)]
+
+
+class Known(msgspec.Struct, frozen=True):
+    """The structure of a flow, and since when it is known."""
+
+    order: int
+    blueprint: bytes
+
+
+_beats = msgspec.msgpack.Decoder(Lease)
+_knowns = msgspec.msgpack.Decoder(Known)
+
+
+def _is_inside(pool: ThreadPoolExecutor | None) -> bool:
+    """True on a thread of the pool, which must not wait for another of its threads."""
+    return pool is not None and threading.current_thread().name.startswith("everstep-objects")

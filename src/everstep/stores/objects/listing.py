@@ -1,0 +1,200 @@
+"""Runs and waits of a bucket in the order they came in."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from everstep.model.enums import Status
+from everstep.model.waits import WaitRow, WaitStatus
+from everstep.ports.store import Counts, RunFilter, RunRow, WaitFilter
+from everstep.stores.objects import names
+from everstep.stores.objects.claims import Claims
+from everstep.stores.objects.entries import WaitMark
+from everstep.stores.objects.lines import Line, Lines
+
+_PAGE = 1000
+_CHUNK = 32
+_OVER = (Status.COMPLETED, Status.CANCELLED)
+
+
+class Listing:
+    """What is asked about many runs at once."""
+
+    def __init__(self, lines: Lines, claims: Claims) -> None:
+        self._lines = lines
+        self._claims = claims
+
+    # -- runs ------------------------------------------------------------------
+
+    def runs(self, wanted: RunFilter) -> list[RunRow]:
+        """Return the runs that match, newest first."""
+        after = ""
+        if wanted.before is not None:
+            standing = self._lines.fresh(wanted.before).standing
+            if standing is None:
+                return []
+            after = names.index_name(standing.order, standing.row.flow_id, wanted.before)
+        found: list[RunRow] = []
+        for lines in self._pages(wanted, after):
+            rows = self._lines.each(self._lines.row, lines)
+            found += [row for row in rows if row is not None and _matches(row, wanted)]
+            if len(found) >= wanted.limit:
+                break
+        return found[: wanted.limit]
+
+    def _pages(self, wanted: RunFilter, after: str) -> Iterator[list[Line]]:
+        if wanted.run_id is not None:
+            lines = [self._lines.fresh(wanted.run_id)]
+            yield [line for line in lines if _index(line) > after]
+        elif wanted.parent_run_id is not None:
+            children = self._lines.bucket.names(names.child_prefix(wanted.parent_run_id))
+            lines = self._fresh([names.read_child(name)[0] for name in children])
+            yield sorted((line for line in lines if _index(line) > after), key=_index)
+        else:
+            mark = None if wanted.flow_id is None else names.flow_mark(wanted.flow_id)
+            yield from self._by_index(after, mark)
+
+    def _by_index(self, after: str, mark: str | None) -> Iterator[list[Line]]:
+        while page := self._lines.bucket.names(names.INDEX, after=after, limit=_PAGE):
+            after = page[-1]
+            read = [(name, *names.read_index(name)) for name in page]
+            wanted = [(name, run_id) for name, flow, run_id in read if mark in (None, flow)]
+            for k in range(0, len(wanted), _CHUNK):
+                chunk = wanted[k : k + _CHUNK]
+                lines = self._fresh([run_id for _, run_id in chunk])
+                # Who lost a race for an id, or died before it admitted, left a name that leads nowhere.
+                yield [line for line, (name, _) in zip(lines, chunk, strict=True) if _index(line) == name]
+
+    def _fresh(self, run_ids: Sequence[str]) -> list[Line]:
+        return self._lines.each(self._lines.fresh, run_ids)
+
+    def all(self) -> Iterator[Line]:
+        """Return every run, newest first."""
+        for lines in self._by_index("", None):
+            yield from (line for line in lines if line.standing is not None)
+
+    def counts(self) -> Counts:
+        """Count runs by status and open waits by kind."""
+        runs: Counter[str] = Counter()
+        waits: Counter[str] = Counter()
+        for line in self.all():
+            if line.standing is not None:
+                runs[line.standing.row.status.value] += 1
+                waits.update(m.kind for m in line.standing.waits if m.status is WaitStatus.OPEN)
+        return Counts(runs=runs, waits=waits)
+
+    def run_at(self, checkpoint_id: str) -> str | None:
+        """Return the run whose newest record this is, if it can still go on."""
+        for line in self.all():
+            standing = line.standing
+            if standing is not None and standing.head == checkpoint_id:
+                return line.run_id if standing.row.status not in _OVER else None
+        return None
+
+    def older_flows(self, flow_id: str, flow_hash: str) -> list[str]:
+        """Return the hashes known before this one that unfinished runs of the flow still have."""
+        hashes = set()
+        for line in self._claims.unfinished():
+            standing = line.standing
+            if standing is not None and standing.row.flow_id == flow_id and not standing.row.status.is_final:
+                hashes.add(standing.row.flow_hash)
+        known = self._lines.flow(flow_hash)
+        found = []
+        for other in hashes - {flow_hash}:
+            flow = self._lines.flow(other)
+            if flow is not None and known is not None and flow.order < known.order:
+                found.append((flow.order, other))
+        return [other for _, other in sorted(found)]
+
+    # -- waits ------------------------------------------------------------------
+
+    def line_of_wait(self, wait_id: str) -> Line | None:
+        """Return the run that a wait belongs to."""
+        for run_id in self._lines.runs_behind(names.wait_prefix(wait_id)):
+            line = self._lines.fresh(run_id)
+            if line.standing is not None and _mark(line, wait_id) is not None:
+                return line
+        return None
+
+    def wait(self, wait_id: str) -> WaitRow | None:
+        line = self.line_of_wait(wait_id)
+        mark = None if line is None else _mark(line, wait_id)
+        return None if line is None or mark is None else self._lines.wait(line, mark)
+
+    def wait_of_token(self, token_hash: bytes) -> WaitRow | None:
+        """Return the wait that a token belongs to."""
+        token = names.short(token_hash)
+        for run_id in self._lines.runs_behind(names.token_prefix(token)):
+            line = self._lines.fresh(run_id)
+            for mark in line.standing.waits if line.standing is not None else ():
+                if mark.token == token:
+                    return self._lines.wait(line, mark)
+        return None
+
+    def waits(self, wanted: WaitFilter) -> list[WaitRow]:
+        """Return the waits that match, the oldest first."""
+        after = -1
+        if wanted.after is not None:
+            line = self.line_of_wait(wanted.after)
+            mark = None if line is None else _mark(line, wanted.after)
+            if mark is None:
+                return []
+            after = mark.number
+        marked = [
+            (mark.number, line, mark)
+            for line in self._lines_with(wanted)
+            for mark in (line.standing.waits if line.standing is not None else ())
+            if mark.number > after
+            and wanted.status in (None, mark.status)
+            and wanted.kind in (None, mark.kind)
+            and (mark.status is WaitStatus.OPEN or not wanted.is_untold)
+        ]
+        marked.sort(key=lambda item: item[0])
+        found: list[WaitRow] = []
+        step = max(_CHUNK, min(wanted.limit, _PAGE))
+        for k in range(0, len(marked), step):
+            rows = self._lines.each(lambda item: self._lines.wait(item[1], item[2]), marked[k : k + step])
+            found += [row for row in rows if _is_wanted(row, wanted)]
+            if len(found) >= wanted.limit:
+                break
+        return found[: wanted.limit]
+
+    def _lines_with(self, wanted: WaitFilter) -> list[Line]:
+        if wanted.run_id is not None:
+            return [self._lines.fresh(wanted.run_id)]
+        if wanted.is_untold or wanted.status in (WaitStatus.OPEN, WaitStatus.SETTLED):
+            lines = self._claims.unfinished()
+            return self._fresh([line.run_id for line in lines])
+        return list(self.all())
+
+
+def _index(line: Line) -> str:
+    """Return the name under which a run is listed; empty if it is not there."""
+    standing = line.standing
+    if standing is None:
+        return ""
+    return names.index_name(standing.order, standing.row.flow_id, line.run_id)
+
+
+def _mark(line: Line, wait_id: str) -> WaitMark | None:
+    assert line.standing is not None
+    return next((mark for mark in line.standing.waits if mark.wait_id == wait_id), None)
+
+
+def _matches(row: RunRow, wanted: RunFilter) -> bool:
+    return (
+        wanted.flow_id in (None, row.flow_id)
+        and wanted.run_id in (None, row.run_id)
+        and wanted.status in (None, row.status)
+        and wanted.parent_run_id in (None, row.parent_run_id)
+        and (row.needs_repair is not None or not wanted.needs_repair)
+    )
+
+
+def _is_wanted(row: WaitRow, wanted: WaitFilter) -> bool:
+    return (
+        wanted.run_id in (None, row.run_id)
+        and wanted.flow_id in (None, row.flow_id)
+        and (row.is_untold or not wanted.is_untold)
+    )

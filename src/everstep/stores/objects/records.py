@@ -1,0 +1,221 @@
+"""The records in the logs of runs: reading, trimming and replacing them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from everstep.codec.records import digest_of
+from everstep.engine.trimming import check_trim
+from everstep.errors import StateCorrupted
+from everstep.ports.store import Recoded, RecodedWait, StoredRecord
+from everstep.stores.objects import names
+from everstep.stores.objects.drafts import Draft, unknown
+from everstep.stores.objects.entries import Entry, Record, decode, encode
+from everstep.stores.objects.lines import Line, Lines
+
+_replace = msgspec.structs.replace
+
+
+class Records:
+    """The records of all runs of a bucket."""
+
+    def __init__(self, lines: Lines) -> None:
+        self._lines = lines
+
+    def get(self, run_id: str, first: int, last: int | None) -> list[StoredRecord]:
+        """Return a run's own records between two sequences, in order; trimmed ones as stubs."""
+        line = self._lines.fresh(run_id)
+        standing = line.standing
+        if standing is None:
+            return []
+        newest, oldest = standing.row.checkpoints, standing.row.first
+        first, last = max(first, oldest), newest if last is None else min(last, newest)
+        return self._between(line, first, last) if first <= last else []
+
+    def _between(self, line: Line, first: int, last: int) -> list[StoredRecord]:
+        assert line.head is not None
+        row = line.head.standing.row
+        begins = 1 if first == row.first else self._place_at(line, first)
+        ends = line.head.place if last == row.checkpoints else self._place_at(line, last)
+        found = []
+        for entry in self._lines.each(
+            lambda place: self._lines.entry(line.run_id, place), range(begins, ends + 1)
+        ):
+            found += [_shown(r, row.trimmed_before) for r in entry.records if first <= r.sequence <= last]
+        if [r.sequence for r in found] != list(range(first, last + 1)):
+            raise StateCorrupted(f"records of run {line.run_id!r} are missing from its log.")
+        return found
+
+    def _place_at(self, line: Line, sequence: int) -> int:
+        """Return the place of a record."""
+        assert line.head is not None
+        low, high = 1, line.head.place
+        guess = sequence - line.head.standing.row.first + 1
+        while low < high:
+            middle = guess if low <= guess < high else (low + high) // 2
+            guess = 0
+            if self._count_at(line, middle) >= sequence:
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    def _count_at(self, line: Line, place: int) -> int:
+        if place not in line.counts:
+            line.counts[place] = self._lines.entry(line.run_id, place).standing.row.checkpoints
+        return line.counts[place]
+
+    def checkpoint_at(self, run_id: str, sequence: int) -> str | None:
+        """Return the id of a run's own checkpoint."""
+        line = self._lines.known(run_id)
+        standing = line.standing
+        if standing is None or not standing.row.first <= sequence <= standing.row.checkpoints:
+            return None
+        entry = self._lines.entry(run_id, self._place_at(line, sequence))
+        return next((r.checkpoint_id for r in entry.records if r.sequence == sequence), None)
+
+    def tail(self, run_id: str, at: int | None) -> list[StoredRecord]:
+        """Return the newest keyframe (not after `at`) and what follows it."""
+        line = self._lines.fresh(run_id)
+        standing = line.standing
+        if standing is None:
+            return []
+        row = standing.row
+        last = row.checkpoints if at is None else min(at, row.checkpoints)
+        if last < row.first:
+            return []
+        first = self._keyframe(line, last) if last >= row.trimmed_before else None
+        return self._between(line, first or row.first, last)
+
+    def _keyframe(self, line: Line, last: int) -> int | None:
+        """Return the sequence of the newest keyframe that is not after another."""
+        assert line.head is not None
+        place, standing = line.head
+        place = standing.keyframe if last == standing.row.checkpoints else self._place_at(line, last)
+        while place:
+            entry = self._lines.entry(line.run_id, place)
+            found = [r.sequence for r in entry.records if r.keyframe and r.sequence <= last]
+            if found:
+                return found[-1] if found[-1] >= standing.row.trimmed_before else None
+            place = entry.keyframe_before
+        return None
+
+    # -- trimming -------------------------------------------------------------------
+
+    def trim(self, run_id: str, before: int) -> int:
+        """Turn every record before a keyframe into a stub; the log says so first."""
+        trimmed = self._lines.write(run_id, lambda draft: self._trim(draft, before))
+        self.finish_trim(run_id)
+        return trimmed
+
+    def _trim(self, draft: Draft, before: int) -> int:
+        row = draft.row
+        line = self._lines.known(draft.run_id)
+        is_keyframe = (
+            max(row.first, row.trimmed_before) <= before <= row.checkpoints
+            and self._between(line, before, before)[0].keyframe
+        )
+        check_trim(
+            draft.run_id, before=before, is_keyframe=is_keyframe, oldest_fork=draft.standing.oldest_fork
+        )
+        trimmed = before - max(row.first, row.trimmed_before)
+        if trimmed:
+            draft.set_row(what="trimmed", trimmed_before=before)
+        return trimmed
+
+    def finish_trim(self, run_id: str) -> int:
+        """Take the bytes of records out that the log says were trimmed; returns from how many."""
+        line = self._lines.fresh(run_id)
+        if line.standing is None or not line.standing.row.trimmed_before:
+            return 0
+        before = line.standing.row.trimmed_before
+        ends = self._place_at(line, before)
+        return sum(self._lines.each(lambda place: self._strip(run_id, place, before), range(1, ends + 1)))
+
+    def _strip(self, run_id: str, place: int, before: int) -> int:
+        def stripped(entry: Entry) -> Entry:
+            return _replace(
+                entry,
+                records=tuple(
+                    Record(r.sequence, r.checkpoint_id, False, b"", digest_of(r.body))
+                    if r.sequence < before and r.digest is None
+                    else r
+                    for r in entry.records
+                ),
+            )
+
+        return self._rewrite(run_id, place, stripped)
+
+    def _rewrite(self, run_id: str, place: int, change: Callable[[Entry], Entry]) -> int:
+        """Replace an entry by one that says the same; 1 if it was replaced."""
+        name = names.place_name(run_id, place)
+        while True:
+            found = self._lines.bucket.get(name)
+            if found is None:
+                return 0
+            entry = decode(found.data, name)
+            changed = change(entry)
+            if changed == entry:
+                return 0
+            if self._lines.bucket.swap(name, encode(changed), found.tag):
+                return 1
+
+    # -- other bytes that mean the same --------------------------------------------------
+
+    def recode(self, run_id: str, records: Sequence[Recoded], waits: Sequence[RecodedWait]) -> int:
+        """Replace the bytes of records and waits, each while it says what was read."""
+        line = self._lines.fresh(run_id)
+        standing = line.standing
+        if standing is None:
+            raise unknown(run_id)
+        row = standing.row
+        wanted: dict[int, list[Recoded]] = {}
+        for new in records:
+            if max(row.first, row.trimmed_before) <= new.sequence <= row.checkpoints:
+                wanted.setdefault(self._place_at(line, new.sequence), []).append(new)
+        replaced = sum(
+            self._lines.each(lambda item: self._recode_at(run_id, item[0], item[1]), wanted.items())
+        )
+        return replaced + (self._lines.write(run_id, lambda d: _recode_waits(d, waits)) if waits else 0)
+
+    def _recode_at(self, run_id: str, place: int, records: Sequence[Recoded]) -> int:
+        count = 0
+
+        def recoded(entry: Entry) -> Entry:
+            nonlocal count
+            count, kept = 0, []
+            by_sequence = {new.sequence: new for new in records}
+            for old in entry.records:
+                new = by_sequence.get(old.sequence)
+                if new is not None and _means_the_same(old, new):
+                    count += 1
+                    kept.append(_replace(old, body=bytes(new.body)))
+                else:
+                    kept.append(old)
+            return _replace(entry, records=tuple(kept))
+
+        self._rewrite(run_id, place, recoded)
+        return count
+
+
+def _means_the_same(old: Record, new: Recoded) -> bool:
+    is_there = old.digest is None and old.checkpoint_id == new.checkpoint_id
+    return is_there and digest_of(old.body) == digest_of(new.body)
+
+
+def _recode_waits(draft: Draft, waits: Sequence[RecodedWait]) -> int:
+    rows = {}
+    for new in waits:
+        row = draft.wait(new.wait_id)
+        if row is not None and (row.details, row.answer) == new.was:
+            rows[new.wait_id] = _replace(row, details=new.details, answer=new.answer)
+    draft.replace_waits(rows)
+    return len(rows)
+
+
+def _shown(record: Record, trimmed_before: int) -> StoredRecord:
+    if record.sequence < trimmed_before and record.digest is None:
+        return StoredRecord(record.sequence, record.checkpoint_id, False, b"", digest_of(record.body))
+    return record.stored()

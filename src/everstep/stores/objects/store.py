@@ -1,0 +1,340 @@
+"""The store on anything that keeps named bytes: a folder, a bucket, a repository."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from typing import TypeVar
+
+import msgspec
+
+from everstep.engine import leases
+from everstep.errors import StoreError
+from everstep.model.fleet import Quota, WorkerRow
+from everstep.model.leases import Lease, Process
+from everstep.model.waits import SettledBy, WaitChange, WaitRow, WaitStatus
+from everstep.ports.health import Health
+from everstep.ports.store import (
+    Capabilities,
+    Commit,
+    Counts,
+    Recoded,
+    RecodedWait,
+    RunFilter,
+    RunRow,
+    Signal,
+    StoredRecord,
+    Verdict,
+    WaitFilter,
+)
+from everstep.ports.system import Clock
+from everstep.stores.objects import names
+from everstep.stores.objects.blobs import ObjectBlobs
+from everstep.stores.objects.bucket import Bucket
+from everstep.stores.objects.claims import Claims, Wish
+from everstep.stores.objects.drafts import Draft
+from everstep.stores.objects.entries import read, sealed
+from everstep.stores.objects.lines import Lines
+from everstep.stores.objects.listing import Listing
+from everstep.stores.objects.records import Records
+from everstep.stores.objects.watch import Watch
+from everstep.stores.threads import Threads
+
+T = TypeVar("T")
+Hashes = list[str]
+Runs = list[RunRow]
+Workers = list[WorkerRow]
+Waits = list[WaitRow]
+Settled = tuple[bool, WaitRow | None]
+
+
+class Reported(msgspec.Struct, frozen=True):
+    """What a worker said of itself, and until when that counts."""
+
+    row: WorkerRow
+    until: datetime
+
+
+_reports = msgspec.msgpack.Decoder(Reported)
+
+
+class ObjectStore:
+    """Keeps each run as a log of objects, each written once; whoever is slower looks and judges again."""
+
+    def __init__(self, bucket: Bucket, clock: Clock, *, poll: float = 1.0) -> None:
+        self.bucket = bucket
+        self.capabilities = Capabilities(
+            durable=True, single_writer=True, remote=not bucket.is_local, recodes=True
+        )
+        self.lines = Lines(bucket, clock)
+        self.records = Records(self.lines)
+        self.artifacts = ObjectBlobs(bucket)
+        self._claims = Claims(self.lines)
+        self._listing = Listing(self.lines, self._claims)
+        self._watch = Watch(self.lines, poll)
+        self._threads = Threads(16, "everstep-store")
+
+    async def _aside(self, work: Callable[[], T]) -> T:
+        """Do some work here where it is short, else on a thread."""
+        return work() if self.bucket.is_local else await self._threads.run(work)
+
+    # -- records ----------------------------------------------------------------
+
+    async def put(self, commits: Sequence[Commit]) -> list[Verdict]:
+        return await self._aside(partial(self.put_blocking, commits))
+
+    def put_blocking(self, commits: Sequence[Commit]) -> list[Verdict]:
+        by_run: dict[str, list[Commit]] = {}
+        for commit in commits:
+            by_run.setdefault(commit.run_id, []).append(commit)
+        if any(_is_fork(commit) for commit in commits):
+            judged = [self._put_run(item) for item in by_run.items()]
+        else:
+            judged = self.lines.each(self._put_run, by_run.items())
+        verdicts = {run_id: iter(found) for run_id, found in zip(by_run, judged, strict=True)}
+        return [next(verdicts[commit.run_id]) for commit in commits]
+
+    def _put_run(self, item: tuple[str, list[Commit]]) -> list[Verdict]:
+        run_id, commits = item
+
+        def work(draft: Draft) -> list[Verdict]:
+            verdicts = []
+            for commit in commits:
+                refused = self._judge_base(draft, commit) if _is_fork(commit) else None
+                verdicts.append(refused or draft.put(commit))
+            return verdicts
+
+        return self.lines.write(
+            run_id, work, checkpoint_at=lambda sequence: self.records.checkpoint_at(run_id, sequence)
+        )
+
+    def _judge_base(self, draft: Draft, commit: Commit) -> Verdict | None:
+        """Return why a fork cannot be admitted; if it can, its base is pinned before it is."""
+        admission = commit.admission
+        assert admission is not None and admission.forked_at is not None
+        if draft.before is not None or admission.parent_run_id == commit.run_id:
+            return None
+        at, base = admission.forked_at, commit.base
+        if commit.sequence != at + 1:
+            return Verdict.MOVED
+
+        def pin(parent: Draft) -> Verdict | None:
+            if not parent.exists:
+                return Verdict.UNKNOWN_RUN
+            row, oldest = parent.row, parent.standing.oldest_fork
+            if not max(row.first, row.trimmed_before) <= at <= row.checkpoints:
+                return Verdict.MOVED
+            there = (
+                parent.standing.head
+                if at == row.checkpoints
+                else self.records.checkpoint_at(parent.run_id, at)
+            )
+            if there != base:
+                return Verdict.MOVED
+            if oldest is None or at < oldest:
+                parent.set(what="forked", oldest_fork=at)
+            return None
+
+        return self.lines.write(admission.parent_run_id or "", pin)
+
+    async def get(self, run_id: str, *, first: int = 1, last: int | None = None) -> list[StoredRecord]:
+        return await self._aside(lambda: self.records.get(run_id, first, last))
+
+    async def tail(self, run_id: str, *, at: int | None = None) -> list[StoredRecord]:
+        return await self._aside(lambda: self.records.tail(run_id, at))
+
+    async def trim(self, run_id: str, *, before: int) -> int:
+        return await self._aside(lambda: self.records.trim(run_id, before))
+
+    async def recode(self, run_id: str, records: Sequence[Recoded], waits: Sequence[RecodedWait] = ()) -> int:
+        return await self._aside(lambda: self.records.recode(run_id, records, waits))
+
+    # -- leases -----------------------------------------------------------------
+
+    async def lease(
+        self,
+        run_id: str,
+        *,
+        owner: str,
+        ttl: timedelta,
+        process: Process | None,
+        void_epoch: int | None = None,
+    ) -> Lease:
+        return await self._write(run_id, lambda draft: draft.claim(owner, ttl, process, void_epoch))
+
+    async def _write(self, run_id: str, work: Callable[[Draft], T]) -> T:
+        return await self._aside(lambda: self.lines.write(run_id, work))
+
+    async def renew(self, held: Sequence[Lease], ttl: timedelta) -> list[Lease | Verdict]:
+        return await self._aside(lambda: self.renew_blocking(held, ttl))
+
+    def renew_blocking(self, held: Sequence[Lease], ttl: timedelta) -> list[Lease | Verdict]:
+        return self.lines.each(lambda lease: self._renew_one(lease, ttl), held)
+
+    def _renew_one(self, lease: Lease, ttl: timedelta) -> Lease | Verdict:
+        standing = self.lines.fresh(lease.run_id).standing
+        longer = leases.renewed(
+            standing.row.lease if standing is not None else None, lease, now=self.lines.now(), ttl=ttl
+        )
+        if standing is None or longer is None:
+            return Verdict.FENCED
+        if standing.row.signal is not None:
+            return Verdict.SIGNALLED
+        self.lines.prolong(longer)
+        return longer
+
+    async def release_lease(self, lease: Lease) -> None:
+        await self._aside(lambda: self.release_blocking(lease))
+
+    def release_blocking(self, lease: Lease) -> None:
+        self.lines.write(lease.run_id, lambda draft: draft.release(lease))
+
+    async def claim_due(
+        self,
+        *,
+        flows: Collection[tuple[str, str]],
+        new_owner: Callable[[], str],
+        ttl: timedelta,
+        process: Process | None,
+        limit: int,
+        apart_from: Collection[str] = (),
+        quotas: Mapping[str, Quota] | None = None,
+    ) -> list[tuple[RunRow, Lease]]:
+        wish = Wish(new_owner, ttl, process)
+        return await self._aside(lambda: self._claims.claim_due(flows, wish, limit, apart_from, quotas or {}))
+
+    async def leased(self, owners: Collection[str] | None = None) -> Runs:
+        return await self._aside(lambda: self._claims.leased(owners))
+
+    async def set_aside(self, run_id: str, *, epoch: int, reason: str) -> bool:
+        return await self._write(run_id, lambda draft: draft.set_aside(epoch, reason))
+
+    async def signal(self, run_id: str, signal: Signal) -> bool:
+        return await self._write(run_id, lambda draft: draft.signal(signal))
+
+    async def ack(self, run_id: str) -> None:
+        await self._write(run_id, lambda draft: draft.ack())
+
+    # -- workers -----------------------------------------------------------------
+
+    async def report(self, worker: WorkerRow, ttl: timedelta) -> None:
+        await self._aside(lambda: self.report_blocking(worker, ttl))
+
+    def report_blocking(self, worker: WorkerRow, ttl: timedelta) -> None:
+        now = self.lines.now()
+        said = Reported(msgspec.structs.replace(worker, seen_at=now), now + ttl)
+        self.bucket.put(names.worker_name(worker.worker_id), sealed(msgspec.msgpack.encode(said)))
+
+    async def leave(self, worker_id: str) -> None:
+        await self._aside(lambda: self.bucket.delete([names.worker_name(worker_id)]))
+
+    async def workers(self) -> Workers:
+        return await self._aside(self._workers)
+
+    def _workers(self) -> Workers:
+        now, alive, gone = self.lines.now(), [], []
+        for name in self.bucket.names(names.WORKERS):
+            found = self.bucket.get(name)
+            said = None if found is None else read(_reports, found.data, name)
+            if said is not None and said.until > now:
+                alive.append(said.row)
+            elif said is not None:
+                gone.append(name)
+        if gone:
+            self.bucket.delete(gone)
+        return sorted(alive, key=lambda worker: (worker.started_at, worker.worker_id))
+
+    # -- runs and flows ------------------------------------------------------------
+
+    async def run(self, run_id: str) -> RunRow | None:
+        self._watch.want(run_id)
+        return await self._aside(lambda: self.lines.row(self.lines.fresh(run_id)))
+
+    async def list(self, wanted: RunFilter) -> list[RunRow]:
+        return await self._aside(lambda: self._listing.runs(wanted))
+
+    async def counts(self) -> Counts:
+        return await self._aside(self._listing.counts)
+
+    async def run_at(self, checkpoint_id: str) -> str | None:
+        return await self._aside(lambda: self._listing.run_at(checkpoint_id))
+
+    async def blueprint(self, flow_hash: str) -> bytes | None:
+        known = await self._aside(lambda: self.lines.flow(flow_hash))
+        return None if known is None else known.blueprint
+
+    async def introduce(self, flow_id: str, flow_hash: str, blueprint: bytes) -> Hashes:
+        def work() -> Hashes:
+            self.lines.keep_flow(flow_hash, blueprint)
+            return self._listing.older_flows(flow_id, flow_hash)
+
+        return await self._aside(work)
+
+    # -- waits --------------------------------------------------------------------
+
+    async def waits(self, wanted: WaitFilter) -> Waits:
+        return await self._aside(lambda: self._listing.waits(wanted))
+
+    async def wait(self, wait_id: str) -> WaitRow | None:
+        return await self._aside(lambda: self._listing.wait(wait_id))
+
+    async def wait_of_token(self, token_hash: bytes) -> WaitRow | None:
+        return await self._aside(lambda: self._listing.wait_of_token(token_hash))
+
+    async def settle(
+        self, wait_id: str, *, by: SettledBy, answer: bytes | None, token_hash: bytes | None = None
+    ) -> tuple[bool, WaitRow | None]:
+        def work(draft: Draft) -> Settled:
+            return draft.settle(wait_id, by, answer, token_hash), draft.wait(wait_id)
+
+        missing: Settled = (False, None)
+        return await self._aside(lambda: self._write_wait(wait_id, work, missing))
+
+    async def change_wait(self, wait_id: str, change: WaitChange) -> WaitRow | None:
+        return await self._aside(
+            lambda: self._write_wait(wait_id, lambda draft: draft.change_wait(wait_id, change), None)
+        )
+
+    def _write_wait(self, wait_id: str, work: Callable[[Draft], T], missing: T) -> T:
+        line = self._listing.line_of_wait(wait_id)
+        return missing if line is None else self.lines.write(line.run_id, work)
+
+    async def fire(self, run_id: str) -> Waits:
+        return await self._aside(lambda: self._fire(run_id))
+
+    def _fire(self, run_id: str) -> Waits:
+        self.lines.write(run_id, lambda draft: draft.fire())
+        line = self.lines.known(run_id)
+        marks = line.standing.waits if line.standing is not None else ()
+        return [self.lines.wait(line, mark) for mark in marks if mark.status is WaitStatus.SETTLED]
+
+    async def next_due(self, *, after: datetime | None = None) -> datetime | None:
+        return await self._aside(lambda: self._claims.next_due(after))
+
+    def changes(self) -> int:
+        return self._watch.count()
+
+    # -- the place -------------------------------------------------------------------
+
+    async def health(self) -> Health:
+        return await self._aside(self.bucket.health)
+
+    async def write_probe(self) -> None:
+        await self._aside(self._probe)
+
+    def _probe(self) -> None:
+        name = f"probes/{names.short(str(self.lines.tick()))}"
+        if not self.bucket.create(name, b"probe"):
+            raise StoreError(f"{self.bucket.place} refuses a name that is free.")
+        self.bucket.delete([name])
+
+    async def close(self) -> None:
+        self._watch.close()
+        self._threads.close(wait=False)
+        self.lines.close()
+        self.bucket.close()
+
+
+def _is_fork(commit: Commit) -> bool:
+    return commit.admission is not None and commit.admission.forked_at is not None
