@@ -1,6 +1,6 @@
 """What tests of flows and of stores need: a clock to move, answers to give, the suite for every store.
 
-`StoreConformance` and `StoreKit` need pytest, which is loaded when one of them is asked for.
+The suites need pytest, which is loaded when one of them is asked for.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from everstep.testing.killing import KillingSpool, KillingStore, killing
 from everstep.testing.playing import NOBODY, play
 
 if TYPE_CHECKING:
-    from everstep.testing.conformance import StoreConformance, StoreKit
+    from everstep.testing.conformance import BucketConformance, StoreConformance, StoreKit
 
 __all__ = [
+    "BucketConformance",
     "KillingSpool",
     "KillingStore",
     "ManualClock",

@@ -20,14 +20,15 @@ import pytest
 _PARTS = [
     f"{__name__}_{part}"
     for part in (
-        *("adoption", "client", "clients", "clocks", "crash", "due", "fleet", "forks", "hosts", "leases"),
-        *("records", "recoding", "skew", "waits"),
+        *("adoption", "buckets", "client", "clients", "clocks", "crash", "due", "fleet", "forks"),
+        *("hosts", "leases", "records", "recoding", "skew", "waits"),
     )
 ]
 # Before the imports below, or a failed assertion of the suite shows no values.
 pytest.register_assert_rewrite(*(part for part in _PARTS if part not in sys.modules))
 
 from everstep.testing.conformance_adoption import Adoptions  # noqa: E402
+from everstep.testing.conformance_buckets import BucketConformance  # noqa: E402
 from everstep.testing.conformance_client import StoreKit  # noqa: E402
 from everstep.testing.conformance_clients import Blobs, Listing, TwoClients  # noqa: E402
 from everstep.testing.conformance_clocks import Clocks  # noqa: E402
@@ -42,7 +43,7 @@ from everstep.testing.conformance_records import Atomicity, LostReplies, Records
 from everstep.testing.conformance_skew import ClockSkew  # noqa: E402
 from everstep.testing.conformance_waits import Settling, WaitListing, Waits  # noqa: E402
 
-__all__ = ["GROUPS", "StoreConformance", "StoreKit"]
+__all__ = ["GROUPS", "BucketConformance", "StoreConformance", "StoreKit"]
 
 GROUPS = (
     Records,
