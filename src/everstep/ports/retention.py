@@ -10,6 +10,9 @@ import msgspec
 
 from everstep.model.removal import Erasure, Removal, StoredBlob, Tombstone
 
+SHARED_MARK = b"The artifacts of several stores of everstep may be kept here.\n"
+"""An artifact that says so. Where it lies, no artifact is removed for want of a record in one store."""
+
 
 class TombstoneFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Which tombstones to list, those erased last first."""
@@ -30,11 +33,13 @@ class RetainingStore(Protocol):
     async def erase(self, run_id: str, *, head: int, reason: str, summary: bytes | None = None) -> Erasure:
         """Remove a run with its records, waits, tokens and signals, and leave a tombstone.
 
-        Only while its newest record has the sequence `head`, no lease of it holds by the store's clock, no run
-        goes on from it and it is not pinned: judged in the same act, in the order of `Erasure`. From then on
-        there is no such run: it has no row, no records and no waits, is in no listing, cannot be claimed,
-        signalled or put to, and nothing can be forked from it. Its id stays taken: an admission under it is
-        `Verdict.EXISTS`, also one that was accepted before. Artifacts are left alone: runs share them.
+        Only while its newest record has the sequence `head`, no lease of it holds by the store's clock, no
+        run goes on from it and it is not pinned: judged in the same act, in the order of `Erasure`.
+
+        From then on there is no such run: it has no row, no records and no waits, is in no listing, cannot be
+        claimed, signalled or put to, and nothing can be forked from it. Its id stays taken: an admission
+        under it is `Verdict.EXISTS`, also one that was accepted before. A listing that is continued from it
+        goes on as if it were there. Artifacts are left alone: runs share them.
         """
 
     async def tombstone(self, run_id: str) -> Tombstone | None:

@@ -160,7 +160,7 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Only runs that are pinned."""
     limit: int = 100
     before: str | None = None
-    """Continue a listing: only runs admitted before this one."""
+    """Continue a listing: only runs admitted before this one, which may have been erased meanwhile."""
 
 
 class WaitFilter(msgspec.Struct, frozen=True, kw_only=True):

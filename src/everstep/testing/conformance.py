@@ -21,7 +21,7 @@ _PARTS = [
     f"{__name__}_{part}"
     for part in (
         *("adoption", "client", "clients", "clocks", "crash", "due", "fleet", "forks", "hosts", "leases"),
-        *("records", "recoding", "skew", "waits"),
+        *("records", "recoding", "retention", "skew", "waits"),
     )
 ]
 # Before the imports below, or a failed assertion of the suite shows no values.
@@ -39,6 +39,13 @@ from everstep.testing.conformance_hosts import Hosts  # noqa: E402
 from everstep.testing.conformance_leases import Fencing, Leases, Signals  # noqa: E402
 from everstep.testing.conformance_recoding import Recoding  # noqa: E402
 from everstep.testing.conformance_records import Atomicity, LostReplies, Records, UglyValues  # noqa: E402
+from everstep.testing.conformance_retention import (  # noqa: E402
+    Erasing,
+    Pinning,
+    RemovalLog,
+    RetentionRaces,
+    Sweeping,
+)
 from everstep.testing.conformance_skew import ClockSkew  # noqa: E402
 from everstep.testing.conformance_waits import Settling, WaitListing, Waits  # noqa: E402
 
@@ -58,6 +65,11 @@ GROUPS = (
     Forks,
     Trimming,
     Recoding,
+    Erasing,
+    Pinning,
+    RemovalLog,
+    RetentionRaces,
+    Sweeping,
     Waits,
     Settling,
     WaitListing,
@@ -92,6 +104,11 @@ class StoreConformance(
     Forks,
     Trimming,
     Recoding,
+    Erasing,
+    Pinning,
+    RemovalLog,
+    RetentionRaces,
+    Sweeping,
     Waits,
     Settling,
     WaitListing,
