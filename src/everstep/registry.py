@@ -62,10 +62,10 @@ def with_blobs(opened: Opened, url: str, clock: Clock, *, create: bool = True) -
     scheme, home = url.partition(":")[0], None
     apart: CheckpointBlobStore | None
     if scheme == "file":
-        apart = ArtifactFolder(_path_of(url, "file:///var/lib/artifacts"))
+        apart = ArtifactFolder(_path_of(url, "file:///var/lib/artifacts"), clock)
     elif scheme == "sqlite":
         path = _path_of(url, "sqlite:///runs.db")
-        apart = ArtifactFolder(path.with_name(path.name + ".artifacts"))
+        apart = ArtifactFolder(path.with_name(path.name + ".artifacts"), clock)
     else:
         home, apart, _ = open_store(url, clock, create=create)
     if apart is None:
@@ -142,7 +142,7 @@ def _open_sqlite(url: str, clock: Clock, create: bool) -> Opened:
             f"unknown option {wrong} in {url!r}.", fix="Use ?synchronous=full or ?synchronous=normal."
         )
     store = SqliteStore(path, clock, synchronous=synchronous.upper(), create=create)
-    return Opened(store, ArtifactFolder(path.with_name(path.name + ".artifacts")), url)
+    return Opened(store, ArtifactFolder(path.with_name(path.name + ".artifacts"), clock), url)
 
 
 def _open_redis(url: str, clock: Clock, create: bool) -> Opened:
@@ -155,7 +155,7 @@ def _open_redis(url: str, clock: Clock, create: bool) -> Opened:
         raise _needs("redis", missing) from missing
     address = read_address(url)
     links = Links(address)
-    return Opened(RedisStore(links, clock, create=create), RedisBlobs(links), address.url)
+    return Opened(RedisStore(links, clock, create=create), RedisBlobs(links, clock), address.url)
 
 
 def open_channels(url: str) -> ChannelStore:

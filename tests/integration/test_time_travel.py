@@ -49,8 +49,9 @@ FLOW = Flow(
 
 
 def test_a_look_back_anywhere_reads_no_more_than_a_resume_there(tmp_path: Path) -> None:
-    store = CountingStore(tmp_path / "runs.db", SystemClock(), synchronous="OFF")
-    with Host(Opened(store, ArtifactFolder(tmp_path / "blobs"), "sqlite:")) as host:
+    clock = SystemClock()
+    store = CountingStore(tmp_path / "runs.db", clock, synchronous="OFF")
+    with Host(Opened(store, ArtifactFolder(tmp_path / "blobs", clock), "sqlite:")) as host:
         host.run(FLOW, {"i": 0, "n": 3_000}, run_id="long").raise_for_status()
         newest = host.info("long").checkpoints
         for at in range(2, newest, newest // 12):

@@ -137,6 +137,8 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     group: str | None = None
     needs_repair: str | None = None
     """Why workers leave the run alone: it was found damaged."""
+    pinned: str | None = None
+    """Why the run is to be kept, whatever retention says."""
 
     @property
     def first(self) -> int:
@@ -154,9 +156,11 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Only the forks of this run."""
     needs_repair: bool = False
     """Only runs that were found damaged."""
+    pinned: bool = False
+    """Only runs that are pinned."""
     limit: int = 100
     before: str | None = None
-    """Continue a listing: only runs admitted before this one."""
+    """Continue a listing: only runs admitted before this one, which may have been erased meanwhile."""
 
 
 class WaitFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -193,6 +197,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """May be on another machine: leases run by its own clock, and a call may take long."""
     recodes: bool = False
     """It is a `RecodingStore`: what it keeps can be encrypted with another key."""
+    retains: bool = False
+    """It is a `RetainingStore`: runs can be pinned and erased."""
 
 
 @runtime_checkable
@@ -221,7 +227,8 @@ class CheckpointStore(Protocol):
     async def trim(self, run_id: str, *, before: int) -> int:
         """Turn every record before a keyframe into a stub and return how many; stubs cannot be read again.
 
-        Raises `CheckpointPinned` if a fork goes on from one of them, `BadRequest` if `before` is no keyframe.
+        Raises `CheckpointPinned` if a fork goes on from one of them or the run is pinned, `BadRequest` if
+        `before` is no keyframe.
         """
 
     async def lease(

@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
-from everstep.errors import StateCorrupted
+from collections.abc import Sequence
+from datetime import timedelta
+
+from everstep.errors import BadRequest, StateCorrupted
 from everstep.model.records import ArtifactRef
+from everstep.model.removal import StoredBlob
+from everstep.ports.retention import SHARED_MARK, RetainingBlobStore
 from everstep.ports.store import CheckpointBlobStore
 
 
 class ArtifactsApart:
-    """Keeps artifacts in one place, and still reads those that were kept beside the records before."""
+    """Keeps artifacts in one place, and still reads those that were kept beside the records before.
+
+    Others may keep theirs in the same place, so it is marked: who looks for artifacts that nobody needs sees
+    the records of one store only.
+    """
 
     def __init__(self, apart: CheckpointBlobStore, beside: CheckpointBlobStore | None) -> None:
         self._apart = apart
         self._beside = beside
+        self._has_marked = False
 
     def put_checkpoint_blob(
         self, header: bytes, data: bytes, *, content_type: str, plain: bytes | None = None
     ) -> ArtifactRef:
+        if not self._has_marked:
+            self._apart.put_checkpoint_blob(b"", SHARED_MARK, content_type="text/plain")
+            self._has_marked = True
         return self._apart.put_checkpoint_blob(header, data, content_type=content_type, plain=plain)
 
     def get_checkpoint_blob(self, ref: ArtifactRef) -> bytes:
@@ -29,3 +42,15 @@ class ArtifactsApart:
                 return self._beside.get_checkpoint_blob(ref)
             except StateCorrupted:
                 raise missing from None
+
+    def list_checkpoint_blobs(self, *, after: str = "", limit: int = 1000) -> list[StoredBlob]:
+        """List what is kept apart; what lies beside the records from before is no longer put, and stays."""
+        return self._retaining().list_checkpoint_blobs(after=after, limit=limit)
+
+    def delete_checkpoint_blobs(self, keys: Sequence[str], *, untouched_for: timedelta) -> list[str]:
+        return self._retaining().delete_checkpoint_blobs(keys, untouched_for=untouched_for)
+
+    def _retaining(self) -> RetainingBlobStore:
+        if not isinstance(self._apart, RetainingBlobStore):
+            raise BadRequest("this store of artifacts cannot remove any.", fix="Remove them where they lie.")
+        return self._apart

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
+import re
 import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from everstep.errors import StateCorrupted, StoreError
 from everstep.model.records import ArtifactRef
+from everstep.model.removal import StoredBlob
+from everstep.ports.system import Clock, time_for_store
+
+_KEY = re.compile(r"[0-9a-f]{2}/[0-9a-f]{64}|\.[0-9a-f-]+\.tmp")
+"""An artifact, or what a put left behind that was cut off; neither names anything outside the folder."""
 
 
 class ArtifactFolder:
-    """Keeps each artifact in a file named by the SHA-256 of its data."""
+    """Keeps each artifact in a file named by the SHA-256 of its data, touched when it is put."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, clock: Clock) -> None:
         self._folder = folder
+        self._clock = clock
         self._lock = threading.Lock()
         self._count = 0
 
@@ -42,6 +53,9 @@ class ArtifactFolder:
             try:
                 for part in (header, data):
                     _write_all(file, part)
+                told = time_for_store(self._clock)
+                if told is not None:
+                    os.utime(file, (told.timestamp(), told.timestamp()))
                 os.fdatasync(file)
             finally:
                 os.close(file)
@@ -50,13 +64,31 @@ class ArtifactFolder:
             if not target.parent.exists():
                 target.parent.mkdir(exist_ok=True)
                 _sync_folder(self._folder)
-            temporary.rename(target)
+            with self._locked(fcntl.LOCK_SH):
+                temporary.rename(target)
             _sync_folder(target.parent)
         except BaseException:
             hasher.join()
             temporary.unlink(missing_ok=True)
             raise
         return hasher.digest
+
+    @contextmanager
+    def _locked(self, kind: int) -> Iterator[None]:
+        """Keep who removes artifacts apart from those who put them, in other processes too.
+
+        Where files cannot be locked nobody removes any, so that a put need not care.
+        """
+        file = os.open(self._folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            try:
+                fcntl.flock(file, kind)
+            except OSError:
+                if kind == fcntl.LOCK_EX:
+                    raise
+            yield
+        finally:
+            os.close(file)
 
     def _temporary(self) -> tuple[Path, int]:
         """Make a new file that nobody else, in this process or another, writes to."""
@@ -80,6 +112,50 @@ class ArtifactFolder:
         except OSError as error:
             raise StoreError(f"cannot read artifact {ref.key}: {error.strerror or error}.") from error
 
+    def list_checkpoint_blobs(self, *, after: str = "", limit: int = 1000) -> list[StoredBlob]:
+        """Return artifacts, and what puts left behind that were cut off, sorted by key."""
+        found: list[StoredBlob] = []
+        now = self._clock.now()
+        for key in self._keys(after):
+            with suppress(FileNotFoundError):
+                seen = (self._folder / key).stat()
+                found.append(StoredBlob(key, seen.st_size, now - _touched_at(seen)))
+            if len(found) == limit:
+                break
+        return found
+
+    def _keys(self, after: str) -> Iterator[str]:
+        """Go through one folder at a time: no more names are held than lie in one."""
+        if not self._folder.exists():
+            return
+        for entry in sorted(self._folder.iterdir()):
+            inside = [entry.name]
+            if len(entry.name) == 2 and entry.name >= after[:2]:
+                inside = sorted(f"{entry.name}/{each.name}" for each in entry.iterdir())
+            yield from (key for key in inside if key > after and _KEY.fullmatch(key))
+
+    def delete_checkpoint_blobs(self, keys: Sequence[str], *, untouched_for: timedelta) -> list[str]:
+        removed: list[str] = []
+        try:
+            with self._locked(fcntl.LOCK_EX):
+                latest = self._clock.now() - untouched_for
+                for key in keys:
+                    if _KEY.fullmatch(key) and self._is_older(key, latest):
+                        (self._folder / key).unlink()
+                        removed.append(key)
+        except OSError as error:
+            raise StoreError(
+                f"cannot remove artifacts from {self._folder}: {error.strerror or error}.",
+                fix="Check the folder's permissions, and whether its files can be locked.",
+            ) from error
+        return removed
+
+    def _is_older(self, key: str, latest: datetime) -> bool:
+        try:
+            return _touched_at((self._folder / key).stat()) <= latest
+        except FileNotFoundError:
+            return False
+
 
 class _Hasher(threading.Thread):
     def __init__(self, data: bytes) -> None:
@@ -89,6 +165,10 @@ class _Hasher(threading.Thread):
 
     def run(self) -> None:
         self.digest = hashlib.sha256(self._data).hexdigest()
+
+
+def _touched_at(seen: os.stat_result) -> datetime:
+    return datetime.fromtimestamp(seen.st_mtime, UTC)
 
 
 def _write_all(fd: int, data: bytes) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,11 +13,10 @@ from everstep.codec.records import digest_of
 from everstep.engine import leases
 from everstep.engine.claims import Lane, Room, Turns, choose
 from everstep.engine.trimming import check_trim
-from everstep.errors import RunNotFound, StateCorrupted
+from everstep.errors import RunNotFound
 from everstep.model.enums import Status
 from everstep.model.fleet import Quota, WorkerRow
 from everstep.model.leases import Lease, Process
-from everstep.model.records import ArtifactRef
 from everstep.model.waits import SettledBy, WaitChange, WaitRow, WaitStatus
 from everstep.ports.health import Finding, Health, Level
 from everstep.ports.store import (
@@ -36,8 +33,11 @@ from everstep.ports.store import (
     WaitFilter,
 )
 from everstep.ports.system import Clock
+from everstep.stores.memory_retention import MemoryData, MemoryRetention
 from everstep.stores.memory_runs import MemoryRun
-from everstep.stores.memory_waits import EARLIEST, MemoryWaits
+from everstep.stores.memory_waits import EARLIEST
+
+__all__ = ["MemoryData", "MemoryStore"]
 
 Waits = list[WaitRow]
 Hashes = list[str]
@@ -45,27 +45,10 @@ Runs = list[RunRow]
 Workers = list[WorkerRow]
 
 
-class MemoryData:
-    """What several memory stores may share, as processes share a database."""
-
-    def __init__(self) -> None:
-        self.lock = threading.RLock()
-        self.runs: dict[str, MemoryRun] = {}
-        self.blueprints: dict[str, bytes] = {}
-        self.blobs: dict[str, bytes] = {}
-        self.waits = MemoryWaits()
-        self.running: dict[str, None] = {}
-        """The runs that are running, in order of admission."""
-        self.signalled: dict[str, None] = {}
-        self.workers: dict[str, tuple[WorkerRow, datetime]] = {}
-        """What they said of themselves, and until when that counts."""
-        self.writes = 0
-
-
-class MemoryStore:
+class MemoryStore(MemoryRetention):
     """A store that forgets everything when the process ends."""
 
-    capabilities = Capabilities(durable=False, single_writer=True, recodes=True)
+    capabilities = Capabilities(durable=False, single_writer=True, recodes=True, retains=True)
 
     def __init__(self, clock: Clock, data: MemoryData | None = None) -> None:
         self._clock = clock
@@ -94,11 +77,15 @@ class MemoryStore:
                     if run.records[0].checkpoint_id == commit.checkpoint_id
                     else Verdict.EXISTS
                 )
+            if commit.run_id in self.data.tombstones:
+                return Verdict.EXISTS
             refused = self._judge_base(commit)
             if refused is not None:
                 return refused
             self.data.waits.check(commit)
-            run = self.data.runs[commit.run_id] = MemoryRun(self._admit(commit), commit.epoch)
+            self.data.admitted += 1
+            run = MemoryRun(self._admit(commit), commit.epoch, self.data.admitted)
+            self.data.runs[commit.run_id] = run
             self.data.running[commit.run_id] = None
         elif run is None:
             return Verdict.UNKNOWN_RUN
@@ -207,6 +194,7 @@ class MemoryStore:
                 before=before,
                 is_keyframe=there is not None and there.keyframe,
                 oldest_fork=min((at for at in forks if at is not None), default=None),
+                pinned=run.row.pinned,
             )
             whole = [r for r in run.records if r.sequence < before and not r.is_stub]
             for r in whole:
@@ -381,10 +369,8 @@ class MemoryStore:
 
     async def list(self, wanted: RunFilter) -> list[RunRow]:
         with self.data.lock:
-            rows = [run.row for run in reversed(self.data.runs.values())]
-        if wanted.before is not None:
-            ids = [row.run_id for row in rows]
-            rows = rows[ids.index(wanted.before) + 1 :] if wanted.before in ids else []
+            newest = self.data.admitted + 1 if wanted.before is None else self.data.number_of(wanted.before)
+            rows = [run.row for run in reversed(self.data.runs.values()) if run.number < (newest or 0)]
         return [
             row
             for row in rows
@@ -393,6 +379,7 @@ class MemoryStore:
             and wanted.status in (None, row.status)
             and wanted.parent_run_id in (None, row.parent_run_id)
             and (row.needs_repair is not None or not wanted.needs_repair)
+            and (row.pinned is not None or not wanted.pinned)
         ][: wanted.limit]
 
     async def blueprint(self, flow_hash: str) -> bytes | None:
@@ -482,20 +469,6 @@ class MemoryStore:
 
     async def close(self) -> None:
         return
-
-    def put_checkpoint_blob(
-        self, header: bytes, data: bytes, *, content_type: str, plain: bytes | None = None
-    ) -> ArtifactRef:
-        named = data if plain is None else plain
-        digest = hashlib.sha256(named).hexdigest()
-        self.data.blobs[digest] = header + data
-        return ArtifactRef("memory", digest, len(named), content_type, digest)
-
-    def get_checkpoint_blob(self, ref: ArtifactRef) -> bytes:
-        try:
-            return self.data.blobs[ref.key]
-        except KeyError:
-            raise StateCorrupted(f"artifact {ref.key} is missing from memory.") from None
 
 
 def _is_held(row: RunRow, now: datetime) -> bool:

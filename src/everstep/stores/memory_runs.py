@@ -13,9 +13,11 @@ from everstep.ports.store import Recoded, RunRow, StoredRecord
 class MemoryRun:
     """One run and its own records."""
 
-    def __init__(self, row: RunRow, epoch: int) -> None:
+    def __init__(self, row: RunRow, epoch: int, number: int) -> None:
         self.row = row
         self.epoch = epoch
+        self.number = number
+        """Its place in the order of admission."""
         self.claimed_at_sequence = row.first
         self.records: list[StoredRecord] = []
 

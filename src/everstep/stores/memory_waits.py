@@ -154,6 +154,17 @@ class MemoryWaits:
                 replaced += 1
         return replaced
 
+    def erase(self, run_id: str) -> None:
+        """Forget the waits of a run. Their numbers are kept: a listing may go on from one of them."""
+        for wait in [wait for wait in self.rows.values() if wait.run_id == run_id]:
+            if wait.status is not WaitStatus.CLOSED:
+                self._close(wait.wait_id)
+            del self.rows[wait.wait_id]
+            if wait.token_hash is not None:
+                self._tokens.pop(wait.token_hash, None)
+        self._unclosed.pop(run_id, None)
+        self._halted.discard(run_id)
+
     def due(self, now: datetime) -> Iterator[tuple[str, datetime]]:
         """Yield halted runs with a wait that is settled or due, and since when."""
         for wake_at, since, _, wait_id in self._wakes:

@@ -21,7 +21,7 @@ _PARTS = [
     f"{__name__}_{part}"
     for part in (
         *("adoption", "buckets", "client", "clients", "clocks", "crash", "due", "fleet", "forks"),
-        *("hosts", "leases", "records", "recoding", "skew", "waits"),
+        *("hosts", "leases", "records", "recoding", "retention", "skew", "waits"),
     )
 ]
 # Before the imports below, or a failed assertion of the suite shows no values.
@@ -40,6 +40,13 @@ from everstep.testing.conformance_hosts import Hosts  # noqa: E402
 from everstep.testing.conformance_leases import Fencing, Leases, Signals  # noqa: E402
 from everstep.testing.conformance_recoding import Recoding  # noqa: E402
 from everstep.testing.conformance_records import Atomicity, LostReplies, Records, UglyValues  # noqa: E402
+from everstep.testing.conformance_retention import (  # noqa: E402
+    Erasing,
+    Pinning,
+    RemovalLog,
+    RetentionRaces,
+    Sweeping,
+)
 from everstep.testing.conformance_skew import ClockSkew  # noqa: E402
 from everstep.testing.conformance_waits import Settling, WaitListing, Waits  # noqa: E402
 
@@ -59,6 +66,11 @@ GROUPS = (
     Forks,
     Trimming,
     Recoding,
+    Erasing,
+    Pinning,
+    RemovalLog,
+    RetentionRaces,
+    Sweeping,
     Waits,
     Settling,
     WaitListing,
@@ -93,6 +105,11 @@ class StoreConformance(
     Forks,
     Trimming,
     Recoding,
+    Erasing,
+    Pinning,
+    RemovalLog,
+    RetentionRaces,
+    Sweeping,
     Waits,
     Settling,
     WaitListing,

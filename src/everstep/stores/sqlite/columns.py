@@ -57,7 +57,7 @@ def run_row(row: tuple[Any, ...]) -> RunRow:
 def _read_run(row: tuple[Any, ...]) -> RunRow:
     key, run_id, flow_id, flow_version, flow_hash, parent, status, created, ended = row[:9]
     epoch, owner, expires, process, takeovers, _, signal, acked = row[9:17]
-    forked_at, trimmed_before, adopted_at, priority, group, needs_repair, head = row[17:]
+    forked_at, trimmed_before, adopted_at, priority, group, needs_repair, pinned, head = row[17:]
     lease = None
     if owner is not None:
         held_by = msgspec.json.decode(process, type=Process) if process is not None else None
@@ -81,6 +81,7 @@ def _read_run(row: tuple[Any, ...]) -> RunRow:
         priority=priority,
         group=group or None,
         needs_repair=needs_repair,
+        pinned=pinned,
     )
 
 

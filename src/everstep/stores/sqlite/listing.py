@@ -14,7 +14,7 @@ def list_runs(db: apsw.Connection, sql: dict[str, str], wanted: RunFilter) -> li
     """Return the runs that match, newest first."""
     status = wanted.status.value if wanted.status is not None else None
     bindings = (wanted.flow_id, wanted.run_id, status, wanted.before, wanted.limit)
-    more = (wanted.parent_run_id, wanted.needs_repair)
+    more = (wanted.parent_run_id, wanted.needs_repair, wanted.pinned)
     return [run_row(row) for row in rows(db, sql[_query(wanted)], (*bindings, *more))]
 
 
@@ -25,6 +25,8 @@ def _query(wanted: RunFilter) -> str:
         return "forks"
     if wanted.needs_repair:
         return "damaged_runs"
+    if wanted.pinned:
+        return "pinned_runs"
     if wanted.status is Status.RUNNING:
         return "running_runs"
     if wanted.status not in (None, Status.COMPLETED):

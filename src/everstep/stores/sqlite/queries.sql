@@ -26,9 +26,11 @@ UPDATE runs SET status = ?2, ended_at = ?3, owner = NULL, expires_at = NULL, pro
 WHERE run_key = ?1;
 
 -- name: admit
-INSERT INTO runs (run_id, flow_id, flow_version, flow_hash, parent_run_id, status, created_at,
+INSERT INTO runs (run_key, run_id, flow_id, flow_version, flow_hash, parent_run_id, status, created_at,
                   epoch, owner, expires_at, process, claimed_sequence, forked_at, priority, run_group)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)
+SELECT max(newest, coalesce((SELECT max(run_key) FROM runs), 0)) + 1,
+       ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15
+FROM erased_keys WHERE NOT EXISTS (SELECT 1 FROM tombstones WHERE run_id = ?1)
 ON CONFLICT DO NOTHING;
 
 -- name: first_put
@@ -73,7 +75,7 @@ WHERE run_id = ?1;
 
 -- name: trimmable
 SELECT run_key, trimmed_before, coalesce(keyframe, 0),
-       (SELECT min(forked_at) FROM runs WHERE parent_run_id = ?1)
+       (SELECT min(forked_at) FROM runs WHERE parent_run_id = ?1), pinned
 FROM runs LEFT JOIN checkpoints ON position = (run_key << 32) + ?2
 WHERE run_id = ?1;
 
@@ -97,99 +99,118 @@ WHERE position BETWEEN ?1 AND ?2 AND keyframe ORDER BY position DESC LIMIT 1;
 -- name: run
 SELECT run_key, run_id, flow_id, flow_version, flow_hash, parent_run_id, status, created_at, ended_at,
        epoch, owner, expires_at, process, takeovers, claimed_sequence, signal, acked_at, forked_at, trimmed_before,
-       adopted_at, priority, run_group, needs_repair,
+       adopted_at, priority, run_group, needs_repair, pinned,
        (SELECT max(position) FROM checkpoints WHERE position BETWEEN run_key << 32 AND (run_key + 1 << 32) - 1)
 FROM runs WHERE run_id = ?1;
 
 -- name: runs
 SELECT run_key, run_id, flow_id, flow_version, flow_hash, parent_run_id, status, created_at, ended_at,
        epoch, owner, expires_at, process, takeovers, claimed_sequence, signal, acked_at, forked_at, trimmed_before,
-       adopted_at, priority, run_group, needs_repair,
+       adopted_at, priority, run_group, needs_repair, pinned,
        (SELECT max(position) FROM checkpoints WHERE position BETWEEN run_key << 32 AND (run_key + 1 << 32) - 1)
 FROM runs
 WHERE (?1 IS NULL OR flow_id = ?1) AND (?2 IS NULL OR run_id = ?2) AND (?3 IS NULL OR status = ?3)
-  AND (?6 IS NULL OR parent_run_id = ?6) AND (NOT ?7 OR needs_repair IS NOT NULL)
-  AND run_key < coalesce((SELECT run_key FROM runs WHERE run_id = ?4), CASE WHEN ?4 IS NULL THEN 1 << 62 END)
+  AND (?6 IS NULL OR parent_run_id = ?6) AND (NOT ?7 OR needs_repair IS NOT NULL) AND (NOT ?8 OR pinned IS NOT NULL)
+  AND run_key < coalesce((SELECT run_key FROM runs WHERE run_id = ?4),
+                          (SELECT run_key FROM tombstones WHERE run_id = ?4), CASE WHEN ?4 IS NULL THEN 1 << 62 END)
 ORDER BY run_key DESC LIMIT ?5;
 
 -- name: forks
 -- Apart from the above, as are the next, so that an index is used.
 SELECT run_key, run_id, flow_id, flow_version, flow_hash, parent_run_id, status, created_at, ended_at,
        epoch, owner, expires_at, process, takeovers, claimed_sequence, signal, acked_at, forked_at, trimmed_before,
-       adopted_at, priority, run_group, needs_repair,
+       adopted_at, priority, run_group, needs_repair, pinned,
        (SELECT max(position) FROM checkpoints WHERE position BETWEEN run_key << 32 AND (run_key + 1 << 32) - 1)
 FROM runs
 WHERE parent_run_id = ?6 AND (?1 IS NULL OR flow_id = ?1) AND (?2 IS NULL OR run_id = ?2) AND (?3 IS NULL OR status = ?3)
-  AND (?6 IS NULL OR parent_run_id = ?6) AND (NOT ?7 OR needs_repair IS NOT NULL)
-  AND run_key < coalesce((SELECT run_key FROM runs WHERE run_id = ?4), CASE WHEN ?4 IS NULL THEN 1 << 62 END)
+  AND (?6 IS NULL OR parent_run_id = ?6) AND (NOT ?7 OR needs_repair IS NOT NULL) AND (NOT ?8 OR pinned IS NOT NULL)
+  AND run_key < coalesce((SELECT run_key FROM runs WHERE run_id = ?4),
+                          (SELECT run_key FROM tombstones WHERE run_id = ?4), CASE WHEN ?4 IS NULL THEN 1 << 62 END)
 ORDER BY run_key DESC LIMIT ?5;
 
 -- name: run_if
 SELECT run_key, run_id, flow_id, flow_version, flow_hash, parent_run_id, status, created_at, ended_at,
        epoch, owner, expires_at, process, takeovers, claimed_sequence, signal, acked_at, forked_at, trimmed_before,
-       adopted_at, priority, run_group, needs_repair,
+       adopted_at, priority, run_group, needs_repair, pinned,
        (SELECT max(position) FROM checkpoints WHERE position BETWEEN run_key << 32 AND (run_key + 1 << 32) - 1)
 FROM runs
 WHERE run_id = ?2 AND (?1 IS NULL OR flow_id = ?1) AND (?2 IS NULL OR run_id = ?2) AND (?3 IS NULL OR status = ?3)
-  AND (?6 IS NULL OR parent_run_id = ?6) AND (NOT ?7 OR needs_repair IS NOT NULL)
-  AND run_key < coalesce((SELECT run_key FROM runs WHERE run_id = ?4), CASE WHEN ?4 IS NULL THEN 1 << 62 END)
+  AND (?6 IS NULL OR parent_run_id = ?6) AND (NOT ?7 OR needs_repair IS NOT NULL) AND (NOT ?8 OR pinned IS NOT NULL)
+  AND run_key < coalesce((SELECT run_key FROM runs WHERE run_id = ?4),
+                          (SELECT run_key FROM tombstones WHERE run_id = ?4), CASE WHEN ?4 IS NULL THEN 1 << 62 END)
 ORDER BY run_key DESC LIMIT ?5;
 
 -- name: runs_of_flow
 SELECT run_key, run_id, flow_id, flow_version, flow_hash, parent_run_id, status, created_at, ended_at,
        epoch, owner, expires_at, process, takeovers, claimed_sequence, signal, acked_at, forked_at, trimmed_before,
-       adopted_at, priority, run_group, needs_repair,
+       adopted_at, priority, run_group, needs_repair, pinned,
        (SELECT max(position) FROM checkpoints WHERE position BETWEEN run_key << 32 AND (run_key + 1 << 32) - 1)
 FROM runs INDEXED BY runs_by_flow
 WHERE flow_id = ?1 AND (?1 IS NULL OR flow_id = ?1) AND (?2 IS NULL OR run_id = ?2) AND (?3 IS NULL OR status = ?3)
-  AND (?6 IS NULL OR parent_run_id = ?6) AND (NOT ?7 OR needs_repair IS NOT NULL)
-  AND run_key < coalesce((SELECT run_key FROM runs WHERE run_id = ?4), CASE WHEN ?4 IS NULL THEN 1 << 62 END)
+  AND (?6 IS NULL OR parent_run_id = ?6) AND (NOT ?7 OR needs_repair IS NOT NULL) AND (NOT ?8 OR pinned IS NOT NULL)
+  AND run_key < coalesce((SELECT run_key FROM runs WHERE run_id = ?4),
+                          (SELECT run_key FROM tombstones WHERE run_id = ?4), CASE WHEN ?4 IS NULL THEN 1 << 62 END)
 ORDER BY run_key DESC LIMIT ?5;
 
 -- name: runs_of_status
 SELECT run_key, run_id, flow_id, flow_version, flow_hash, parent_run_id, status, created_at, ended_at,
        epoch, owner, expires_at, process, takeovers, claimed_sequence, signal, acked_at, forked_at, trimmed_before,
-       adopted_at, priority, run_group, needs_repair,
+       adopted_at, priority, run_group, needs_repair, pinned,
        (SELECT max(position) FROM checkpoints WHERE position BETWEEN run_key << 32 AND (run_key + 1 << 32) - 1)
 FROM runs INDEXED BY runs_by_status
 WHERE status <> 'running' AND status <> 'completed' AND status = ?3 AND (?1 IS NULL OR flow_id = ?1) AND (?2 IS NULL OR run_id = ?2) AND (?3 IS NULL OR status = ?3)
-  AND (?6 IS NULL OR parent_run_id = ?6) AND (NOT ?7 OR needs_repair IS NOT NULL)
-  AND run_key < coalesce((SELECT run_key FROM runs WHERE run_id = ?4), CASE WHEN ?4 IS NULL THEN 1 << 62 END)
+  AND (?6 IS NULL OR parent_run_id = ?6) AND (NOT ?7 OR needs_repair IS NOT NULL) AND (NOT ?8 OR pinned IS NOT NULL)
+  AND run_key < coalesce((SELECT run_key FROM runs WHERE run_id = ?4),
+                          (SELECT run_key FROM tombstones WHERE run_id = ?4), CASE WHEN ?4 IS NULL THEN 1 << 62 END)
 ORDER BY run_key DESC LIMIT ?5;
 
 -- name: running_runs
 SELECT run_key, run_id, flow_id, flow_version, flow_hash, parent_run_id, status, created_at, ended_at,
        epoch, owner, expires_at, process, takeovers, claimed_sequence, signal, acked_at, forked_at, trimmed_before,
-       adopted_at, priority, run_group, needs_repair,
+       adopted_at, priority, run_group, needs_repair, pinned,
        (SELECT max(position) FROM checkpoints WHERE position BETWEEN run_key << 32 AND (run_key + 1 << 32) - 1)
 FROM runs INDEXED BY runs_by_lease
 WHERE status = 'running' AND (?1 IS NULL OR flow_id = ?1) AND (?2 IS NULL OR run_id = ?2) AND (?3 IS NULL OR status = ?3)
-  AND (?6 IS NULL OR parent_run_id = ?6) AND (NOT ?7 OR needs_repair IS NOT NULL)
-  AND run_key < coalesce((SELECT run_key FROM runs WHERE run_id = ?4), CASE WHEN ?4 IS NULL THEN 1 << 62 END)
+  AND (?6 IS NULL OR parent_run_id = ?6) AND (NOT ?7 OR needs_repair IS NOT NULL) AND (NOT ?8 OR pinned IS NOT NULL)
+  AND run_key < coalesce((SELECT run_key FROM runs WHERE run_id = ?4),
+                          (SELECT run_key FROM tombstones WHERE run_id = ?4), CASE WHEN ?4 IS NULL THEN 1 << 62 END)
 ORDER BY run_key DESC LIMIT ?5;
 
 -- name: damaged_runs
 SELECT run_key, run_id, flow_id, flow_version, flow_hash, parent_run_id, status, created_at, ended_at,
        epoch, owner, expires_at, process, takeovers, claimed_sequence, signal, acked_at, forked_at, trimmed_before,
-       adopted_at, priority, run_group, needs_repair,
+       adopted_at, priority, run_group, needs_repair, pinned,
        (SELECT max(position) FROM checkpoints WHERE position BETWEEN run_key << 32 AND (run_key + 1 << 32) - 1)
 FROM runs INDEXED BY runs_damaged
 WHERE needs_repair IS NOT NULL AND (?1 IS NULL OR flow_id = ?1) AND (?2 IS NULL OR run_id = ?2) AND (?3 IS NULL OR status = ?3)
-  AND (?6 IS NULL OR parent_run_id = ?6) AND (NOT ?7 OR needs_repair IS NOT NULL)
-  AND run_key < coalesce((SELECT run_key FROM runs WHERE run_id = ?4), CASE WHEN ?4 IS NULL THEN 1 << 62 END)
+  AND (?6 IS NULL OR parent_run_id = ?6) AND (NOT ?7 OR needs_repair IS NOT NULL) AND (NOT ?8 OR pinned IS NOT NULL)
+  AND run_key < coalesce((SELECT run_key FROM runs WHERE run_id = ?4),
+                          (SELECT run_key FROM tombstones WHERE run_id = ?4), CASE WHEN ?4 IS NULL THEN 1 << 62 END)
+ORDER BY run_key DESC LIMIT ?5;
+
+-- name: pinned_runs
+SELECT run_key, run_id, flow_id, flow_version, flow_hash, parent_run_id, status, created_at, ended_at,
+       epoch, owner, expires_at, process, takeovers, claimed_sequence, signal, acked_at, forked_at, trimmed_before,
+       adopted_at, priority, run_group, needs_repair, pinned,
+       (SELECT max(position) FROM checkpoints WHERE position BETWEEN run_key << 32 AND (run_key + 1 << 32) - 1)
+FROM runs INDEXED BY runs_pinned
+WHERE pinned IS NOT NULL AND (?1 IS NULL OR flow_id = ?1) AND (?2 IS NULL OR run_id = ?2) AND (?3 IS NULL OR status = ?3)
+  AND (?6 IS NULL OR parent_run_id = ?6) AND (NOT ?7 OR needs_repair IS NOT NULL) AND (NOT ?8 OR pinned IS NOT NULL)
+  AND run_key < coalesce((SELECT run_key FROM runs WHERE run_id = ?4),
+                          (SELECT run_key FROM tombstones WHERE run_id = ?4), CASE WHEN ?4 IS NULL THEN 1 << 62 END)
 ORDER BY run_key DESC LIMIT ?5;
 
 -- name: leased_runs
 SELECT run_key, run_id, flow_id, flow_version, flow_hash, parent_run_id, status, created_at, ended_at,
        epoch, owner, expires_at, process, takeovers, claimed_sequence, signal, acked_at, forked_at, trimmed_before,
-       adopted_at, priority, run_group, needs_repair,
+       adopted_at, priority, run_group, needs_repair, pinned,
        (SELECT max(position) FROM checkpoints WHERE position BETWEEN run_key << 32 AND (run_key + 1 << 32) - 1)
 FROM runs
 WHERE status = 'running' AND expires_at > ?1
 UNION ALL
 SELECT run_key, run_id, flow_id, flow_version, flow_hash, parent_run_id, status, created_at, ended_at,
        epoch, owner, expires_at, process, takeovers, claimed_sequence, signal, acked_at, forked_at, trimmed_before,
-       adopted_at, priority, run_group, needs_repair,
+       adopted_at, priority, run_group, needs_repair, pinned,
        (SELECT max(position) FROM checkpoints WHERE position BETWEEN run_key << 32 AND (run_key + 1 << 32) - 1)
 FROM runs
 WHERE status <> 'running' AND expires_at > ?1;
@@ -419,3 +440,43 @@ DELETE FROM workers WHERE worker_id = ?1;
 
 -- name: workers
 SELECT details, seen_at FROM workers WHERE expires_at > ?1 ORDER BY started_at, worker_id;
+
+-- name: has_forks
+SELECT EXISTS (SELECT 1 FROM runs WHERE parent_run_id = ?1);
+
+-- name: bury
+INSERT INTO tombstones (run_key, run_id, flow_id, created_at, erased_at, reason, summary)
+SELECT run_key, run_id, flow_id, created_at, ?2, ?3, ?4 FROM runs WHERE run_key = ?1;
+
+-- name: note_key
+UPDATE erased_keys SET newest = max(newest, ?1);
+
+-- name: erase_waits
+DELETE FROM waits WHERE run_key = ?1;
+
+-- name: erase_records
+DELETE FROM checkpoints WHERE position BETWEEN ?1 << 32 AND (?1 + 1 << 32) - 1;
+
+-- name: erase_run
+DELETE FROM runs WHERE run_key = ?1;
+
+-- name: tombstone
+SELECT run_id, flow_id, created_at, erased_at, reason, summary FROM tombstones WHERE run_id = ?1;
+
+-- name: tombstones
+SELECT run_id, flow_id, created_at, erased_at, reason, summary FROM tombstones
+WHERE (?1 IS NULL OR flow_id = ?1)
+  AND number < coalesce((SELECT number FROM tombstones WHERE run_id = ?2), CASE WHEN ?2 IS NULL THEN 1 << 62 END)
+ORDER BY number DESC LIMIT ?3;
+
+-- name: forget
+DELETE FROM tombstones WHERE run_id IN (SELECT value FROM json_each(?1));
+
+-- name: pin
+UPDATE runs SET pinned = ?2 WHERE run_id = ?1;
+
+-- name: note_removal
+INSERT INTO removals (details) VALUES (?1);
+
+-- name: removals
+SELECT number, details FROM removals WHERE number < coalesce(?1, 1 << 62) ORDER BY number DESC LIMIT ?2;

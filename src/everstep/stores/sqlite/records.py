@@ -42,8 +42,10 @@ class RecordTable:
         found = rows(self._db, self._sql["trimmable"], (run_id, before))
         if not found:
             return None
-        key, since, is_keyframe, oldest_fork = found[0]
-        check_trim(run_id, before=before, is_keyframe=bool(is_keyframe), oldest_fork=oldest_fork)
+        key, since, is_keyframe, oldest_fork, pinned = found[0]
+        check_trim(
+            run_id, before=before, is_keyframe=bool(is_keyframe), oldest_fork=oldest_fork, pinned=pinned
+        )
         self._db.execute(self._sql["trim"], (key, since, before))
         trimmed = self._db.changes()
         if trimmed:

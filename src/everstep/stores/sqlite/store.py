@@ -47,6 +47,7 @@ from everstep.stores.sqlite.database import (
 from everstep.stores.sqlite.health import look_at, write_and_remove
 from everstep.stores.sqlite.listing import list_runs
 from everstep.stores.sqlite.records import RecordTable
+from everstep.stores.sqlite.retention_calls import RetentionCalls
 from everstep.stores.sqlite.room import LogRoom
 from everstep.stores.sqlite.wait_calls import WaitCalls
 from everstep.stores.sqlite.waits import WaitTable
@@ -60,10 +61,10 @@ Runs = list[RunRow]
 Workers = list[WorkerRow]
 
 
-class SqliteStore(WaitCalls):
+class SqliteStore(WaitCalls, RetentionCalls):
     """Many clients in many processes may use one file; writes are one transaction each."""
 
-    capabilities = Capabilities(durable=True, single_writer=True, recodes=True)
+    capabilities = Capabilities(durable=True, single_writer=True, recodes=True, retains=True)
 
     def __init__(
         self,
@@ -255,13 +256,21 @@ class SqliteStore(WaitCalls):
 
     async def get(self, run_id: str, *, first: int = 1, last: int | None = None) -> list[StoredRecord]:
         with self._lock, plainly(self.path):
-            key = self._key_of(run_id)
-            return [] if key is None else self._records.between(key, first, last)
+            return self._read(run_id, lambda key: self._records.between(key, first, last))
 
     async def tail(self, run_id: str, *, at: int | None = None) -> list[StoredRecord]:
         with self._lock, plainly(self.path):
-            key = self._key_of(run_id)
-            return [] if key is None else self._records.tail(key, at)
+            return self._read(run_id, lambda key: self._records.tail(key, at))
+
+    def _read(self, run_id: str, read: Callable[[int], list[StoredRecord]]) -> list[StoredRecord]:
+        is_remembered = run_id in self._keys
+        key = self._key_of(run_id)
+        found = [] if key is None else read(key)
+        if found or not is_remembered:
+            return found
+        self._forget(run_id)  # it may have been erased, and its id be another run's by now
+        key = self._key_of(run_id)
+        return [] if key is None else read(key)
 
     async def trim(self, run_id: str, *, before: int) -> int:
         with self._lock, plainly(self.path):

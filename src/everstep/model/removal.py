@@ -1,0 +1,65 @@
+"""What is said of things that are removed."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+import msgspec
+
+
+class Erasure(StrEnum):
+    """How a store judged that a run should be erased."""
+
+    ERASED = "erased"
+    GONE = "gone"
+    """There is no such run, or not any more."""
+    MOVED = "moved"
+    """It has another newest record than was looked at."""
+    LEASED = "leased"
+    """Somebody has a lease of it that holds."""
+    FORKED = "forked"
+    """A run that is still there goes on from it."""
+    PINNED = "pinned"
+    """Somebody wants it kept."""
+
+
+class Tombstone(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is left of a run that was erased. Its id stays taken."""
+
+    run_id: str
+    flow_id: str
+    created_at: datetime
+    """When the run was admitted."""
+    erased_at: datetime
+    """By the store's clock."""
+    reason: str
+    """Which rule, or who, wanted it."""
+    summary: bytes | None = None
+    """What is told of the run from now on, as JSON; none tells nothing."""
+
+
+class Removal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One line of the log of what went."""
+
+    at: datetime
+    what: str
+    """`run`, `checkpoints`, `artifacts` or `tombstones`."""
+    run_id: str | None = None
+    """The run it belonged to; none for what belongs to no run."""
+    flow_id: str | None = None
+    count: int = 1
+    size: int = 0
+    """How many bytes, where that is known."""
+    reason: str = ""
+
+
+class StoredBlob(msgspec.Struct, frozen=True):
+    """An artifact in a listing."""
+
+    key: str
+    """As in `ArtifactRef.key`."""
+    size: int
+    """How many bytes it takes where it is kept."""
+    untouched_for: timedelta
+    """How long ago it was put last, by the clock of whoever keeps it."""
