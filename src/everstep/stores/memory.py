@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from everstep.model.leases import Lease, Process
 from everstep.model.records import ArtifactRef
 from everstep.model.waits import SettledBy, WaitChange, WaitRow, WaitStatus
 from everstep.ports.health import Finding, Health, Level
+from everstep.ports.restoring import Restored, WholeRun
 from everstep.ports.store import (
     Capabilities,
     Commit,
@@ -36,8 +36,10 @@ from everstep.ports.store import (
     WaitFilter,
 )
 from everstep.ports.system import Clock
-from everstep.stores.memory_runs import MemoryRun
-from everstep.stores.memory_waits import EARLIEST, MemoryWaits
+from everstep.stores.memory_runs import MemoryData, MemoryRun
+from everstep.stores.memory_waits import EARLIEST
+
+__all__ = ["MemoryData", "MemoryStore"]
 
 Waits = list[WaitRow]
 Hashes = list[str]
@@ -45,27 +47,10 @@ Runs = list[RunRow]
 Workers = list[WorkerRow]
 
 
-class MemoryData:
-    """What several memory stores may share, as processes share a database."""
-
-    def __init__(self) -> None:
-        self.lock = threading.RLock()
-        self.runs: dict[str, MemoryRun] = {}
-        self.blueprints: dict[str, bytes] = {}
-        self.blobs: dict[str, bytes] = {}
-        self.waits = MemoryWaits()
-        self.running: dict[str, None] = {}
-        """The runs that are running, in order of admission."""
-        self.signalled: dict[str, None] = {}
-        self.workers: dict[str, tuple[WorkerRow, datetime]] = {}
-        """What they said of themselves, and until when that counts."""
-        self.writes = 0
-
-
 class MemoryStore:
     """A store that forgets everything when the process ends."""
 
-    capabilities = Capabilities(durable=False, single_writer=True, recodes=True)
+    capabilities = Capabilities(durable=False, single_writer=True, recodes=True, restores=True)
 
     def __init__(self, clock: Clock, data: MemoryData | None = None) -> None:
         self._clock = clock
@@ -124,11 +109,9 @@ class MemoryStore:
         assert admission is not None
         if admission.forked_at is None:
             return None
-        parent = self.data.runs.get(admission.parent_run_id or "")
-        if parent is None:
+        if admission.parent_run_id not in self.data.runs:
             return Verdict.UNKNOWN_RUN
-        base = parent.at(admission.forked_at)
-        is_there = base is not None and base.checkpoint_id == commit.base and not base.is_stub
+        is_there = self.data.is_whole(admission.parent_run_id, admission.forked_at, commit.base)
         return None if is_there and commit.sequence == admission.forked_at + 1 else Verdict.MOVED
 
     def _admit(self, commit: Commit) -> RunRow:
@@ -223,6 +206,10 @@ class MemoryStore:
             if run is None:
                 raise _unknown(run_id)
             return run.recode(records) + self.data.waits.recode(waits)
+
+    async def restore(self, run: WholeRun) -> Restored:
+        with self._writing():
+            return self.data.restore(run)
 
     async def lease(
         self,
@@ -491,9 +478,12 @@ class MemoryStore:
         self.data.blobs[digest] = header + data
         return ArtifactRef("memory", digest, len(named), content_type, digest)
 
+    def restore_checkpoint_blob(self, ref: ArtifactRef, stored: bytes) -> None:
+        self.data.blobs[ref.checksum] = stored
+
     def get_checkpoint_blob(self, ref: ArtifactRef) -> bytes:
         try:
-            return self.data.blobs[ref.key]
+            return self.data.blobs[ref.checksum]
         except KeyError:
             raise StateCorrupted(f"artifact {ref.key} is missing from memory.") from None
 

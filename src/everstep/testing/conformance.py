@@ -21,7 +21,7 @@ _PARTS = [
     f"{__name__}_{part}"
     for part in (
         *("adoption", "client", "clients", "clocks", "crash", "due", "fleet", "forks", "hosts", "leases"),
-        *("records", "recoding", "skew", "waits"),
+        *("records", "recoding", "restoring", "skew", "waits"),
     )
 ]
 # Before the imports below, or a failed assertion of the suite shows no values.
@@ -39,6 +39,7 @@ from everstep.testing.conformance_hosts import Hosts  # noqa: E402
 from everstep.testing.conformance_leases import Fencing, Leases, Signals  # noqa: E402
 from everstep.testing.conformance_recoding import Recoding  # noqa: E402
 from everstep.testing.conformance_records import Atomicity, LostReplies, Records, UglyValues  # noqa: E402
+from everstep.testing.conformance_restoring import Restoring  # noqa: E402
 from everstep.testing.conformance_skew import ClockSkew  # noqa: E402
 from everstep.testing.conformance_waits import Settling, WaitListing, Waits  # noqa: E402
 
@@ -58,6 +59,7 @@ GROUPS = (
     Forks,
     Trimming,
     Recoding,
+    Restoring,
     Waits,
     Settling,
     WaitListing,
@@ -92,6 +94,7 @@ class StoreConformance(
     Forks,
     Trimming,
     Recoding,
+    Restoring,
     Waits,
     Settling,
     WaitListing,
