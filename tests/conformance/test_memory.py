@@ -22,7 +22,9 @@ class TestMemory(StoreConformance):
             store = MemoryStore(clock, data)
             return Opened(store, store, "memory:")
 
-        return StoreKit(open_client, clock, Capabilities(durable=False, single_writer=True, recodes=True, restores=True))
+        return StoreKit(
+            open_client, clock, Capabilities(durable=False, single_writer=True, recodes=True, restores=True)
+        )
 
 
 def test_no_part_of_the_suite_hides_a_test_of_another() -> None:

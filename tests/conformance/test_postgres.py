@@ -16,6 +16,6 @@ class TestPostgres(StoreConformance):
         return StoreKit(
             lambda: open_store(postgres_url, clock),
             clock,
-            Capabilities(durable=True, single_writer=True, remote=True, recodes=True),
+            Capabilities(durable=True, single_writer=True, remote=True, recodes=True, restores=True),
             open_at=lambda other: open_store(postgres_url, other),
         )

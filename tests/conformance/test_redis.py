@@ -16,6 +16,6 @@ class TestRedis(StoreConformance):
         return StoreKit(
             lambda: open_store(redis_url, clock),
             clock,
-            Capabilities(durable=True, single_writer=True, remote=True, recodes=True),
+            Capabilities(durable=True, single_writer=True, remote=True, recodes=True, restores=True),
             open_at=lambda other: open_store(redis_url, other),
         )

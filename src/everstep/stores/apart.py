@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from everstep.errors import StateCorrupted
+from everstep.errors import StateCorrupted, StoreError
 from everstep.model.records import ArtifactRef
+from everstep.ports.restoring import RestoringBlobs
 from everstep.ports.store import CheckpointBlobStore
 
 
@@ -18,6 +19,11 @@ class ArtifactsApart:
         self, header: bytes, data: bytes, *, content_type: str, plain: bytes | None = None
     ) -> ArtifactRef:
         return self._apart.put_checkpoint_blob(header, data, content_type=content_type, plain=plain)
+
+    def restore_checkpoint_blob(self, ref: ArtifactRef, stored: bytes) -> None:
+        if not isinstance(self._apart, RestoringBlobs):
+            raise StoreError("the place where artifacts are kept takes none of other stores.")
+        self._apart.restore_checkpoint_blob(ref, stored)
 
     def get_checkpoint_blob(self, ref: ArtifactRef) -> bytes:
         try:
