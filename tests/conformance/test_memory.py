@@ -23,7 +23,9 @@ class TestMemory(StoreConformance):
             return Opened(store, store, "memory:")
 
         return StoreKit(
-            open_client, clock, Capabilities(durable=False, single_writer=True, recodes=True, retains=True)
+            open_client,
+            clock,
+            Capabilities(durable=False, single_writer=True, recodes=True, retains=True, restores=True),
         )
 
 

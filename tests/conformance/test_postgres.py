@@ -16,6 +16,8 @@ class TestPostgres(StoreConformance):
         return StoreKit(
             lambda: open_store(postgres_url, clock),
             clock,
-            Capabilities(durable=True, single_writer=True, remote=True, recodes=True, retains=True),
+            Capabilities(
+                durable=True, single_writer=True, remote=True, recodes=True, retains=True, restores=True
+            ),
             open_at=lambda other: open_store(postgres_url, other),
         )

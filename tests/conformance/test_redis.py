@@ -16,6 +16,8 @@ class TestRedis(StoreConformance):
         return StoreKit(
             lambda: open_store(redis_url, clock),
             clock,
-            Capabilities(durable=True, single_writer=True, remote=True, recodes=True, retains=True),
+            Capabilities(
+                durable=True, single_writer=True, remote=True, recodes=True, retains=True, restores=True
+            ),
             open_at=lambda other: open_store(redis_url, other),
         )

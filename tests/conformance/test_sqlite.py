@@ -16,5 +16,7 @@ class TestSqlite(StoreConformance):
     def store_kit(self, tmp_path: Path) -> StoreKit:
         clock = ManualClock()
         url = f"sqlite:///{tmp_path}/runs.db"
-        capabilities = Capabilities(durable=True, single_writer=True, recodes=True, retains=True)
+        capabilities = Capabilities(
+            durable=True, single_writer=True, recodes=True, retains=True, restores=True
+        )
         return StoreKit(lambda: open_store(url, clock), clock, capabilities)

@@ -42,7 +42,7 @@ class TestPooled(Records, Atomicity, LostReplies, Leases, Fencing, Changes):
         return StoreKit(
             lambda: open_store(pooler.url, clock),
             clock,
-            Capabilities(durable=True, single_writer=True, remote=True, recodes=True),
+            Capabilities(durable=True, single_writer=True, remote=True, recodes=True, restores=True),
         )
 
 

@@ -199,6 +199,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """It is a `RecodingStore`: what it keeps can be encrypted with another key."""
     retains: bool = False
     """It is a `RetainingStore`: runs can be pinned and erased."""
+    restores: bool = False
+    """It is a `RestoringStore`: whole runs of other stores can be put into it."""
 
 
 @runtime_checkable

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 
-from everstep.errors import BadRequest, StateCorrupted
+from everstep.errors import BadRequest, StateCorrupted, StoreError
 from everstep.model.records import ArtifactRef
 from everstep.model.removal import StoredBlob
+from everstep.ports.restoring import RestoringBlobs
 from everstep.ports.retention import SHARED_MARK, RetainingBlobStore
 from everstep.ports.store import CheckpointBlobStore
 
@@ -31,6 +32,11 @@ class ArtifactsApart:
             self._apart.put_checkpoint_blob(b"", SHARED_MARK, content_type="text/plain")
             self._has_marked = True
         return self._apart.put_checkpoint_blob(header, data, content_type=content_type, plain=plain)
+
+    def restore_checkpoint_blob(self, ref: ArtifactRef, stored: bytes) -> None:
+        if not isinstance(self._apart, RestoringBlobs):
+            raise StoreError("the place where artifacts are kept takes none of other stores.")
+        self._apart.restore_checkpoint_blob(ref, stored)
 
     def get_checkpoint_blob(self, ref: ArtifactRef) -> bytes:
         try:

@@ -20,6 +20,8 @@ from everstep.ports.system import Clock, time_for_store
 _KEY = re.compile(r"[0-9a-f]{2}/[0-9a-f]{64}|\.[0-9a-f-]+\.tmp")
 """An artifact, or what a put left behind that was cut off; neither names anything outside the folder."""
 
+_SHA256 = re.compile("[0-9a-f]{64}")
+
 
 class ArtifactFolder:
     """Keeps each artifact in a file named by the SHA-256 of its data, touched when it is put."""
@@ -44,6 +46,26 @@ class ArtifactFolder:
             ) from error
         return ArtifactRef("file", f"{digest[:2]}/{digest}", len(named), content_type, digest)
 
+    def restore_checkpoint_blob(self, ref: ArtifactRef, stored: bytes) -> None:
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            temporary, file = self._temporary()
+            try:
+                try:
+                    _write_all(file, stored)
+                    os.fdatasync(file)
+                finally:
+                    os.close(file)
+                self._rename(temporary, _checked(ref.checksum))
+            except BaseException:
+                temporary.unlink(missing_ok=True)
+                raise
+        except OSError as error:
+            raise StoreError(
+                f"cannot write {len(stored)} bytes to {self._folder}: {error.strerror or error}.",
+                fix="Free some space or check the folder's permissions, then try again.",
+            ) from error
+
     def _write(self, header: bytes, data: bytes, named: bytes) -> str:
         self._folder.mkdir(parents=True, exist_ok=True)
         temporary, file = self._temporary()
@@ -60,13 +82,7 @@ class ArtifactFolder:
             finally:
                 os.close(file)
             hasher.join()
-            target = self._folder / hasher.digest[:2] / hasher.digest
-            if not target.parent.exists():
-                target.parent.mkdir(exist_ok=True)
-                _sync_folder(self._folder)
-            with self._locked(fcntl.LOCK_SH):
-                temporary.rename(target)
-            _sync_folder(target.parent)
+            self._rename(temporary, hasher.digest)
         except BaseException:
             hasher.join()
             temporary.unlink(missing_ok=True)
@@ -90,6 +106,18 @@ class ArtifactFolder:
         finally:
             os.close(file)
 
+    def _rename(self, temporary: Path, digest: str) -> None:
+        target = self._path(digest)
+        if not target.parent.exists():
+            target.parent.mkdir(exist_ok=True)
+            _sync_folder(self._folder)
+        with self._locked(fcntl.LOCK_SH):
+            temporary.rename(target)
+        _sync_folder(target.parent)
+
+    def _path(self, digest: str) -> Path:
+        return self._folder / digest[:2] / digest
+
     def _temporary(self) -> tuple[Path, int]:
         """Make a new file that nobody else, in this process or another, writes to."""
         while True:
@@ -103,7 +131,7 @@ class ArtifactFolder:
 
     def get_checkpoint_blob(self, ref: ArtifactRef) -> bytes:
         try:
-            return (self._folder / ref.key).read_bytes()
+            return self._path(_checked(ref.checksum)).read_bytes()
         except FileNotFoundError:
             raise StateCorrupted(
                 f"artifact {ref.key} is missing from {self._folder}.",
@@ -155,6 +183,13 @@ class ArtifactFolder:
             return _touched_at((self._folder / key).stat()) <= latest
         except FileNotFoundError:
             return False
+
+
+def _checked(checksum: str) -> str:
+    """Return a checksum that leads to no other folder."""
+    if not _SHA256.fullmatch(checksum):
+        raise StateCorrupted(f"{checksum!r} names no artifact.")
+    return checksum
 
 
 class _Hasher(threading.Thread):

@@ -19,6 +19,7 @@ from everstep.model.fleet import Quota, WorkerRow
 from everstep.model.leases import Lease, Process
 from everstep.model.waits import SettledBy, WaitChange, WaitRow, WaitStatus
 from everstep.ports.health import Finding, Health, Level
+from everstep.ports.restoring import Restored, WholeRun
 from everstep.ports.store import (
     Capabilities,
     Commit,
@@ -48,7 +49,7 @@ Workers = list[WorkerRow]
 class MemoryStore(MemoryRetention):
     """A store that forgets everything when the process ends."""
 
-    capabilities = Capabilities(durable=False, single_writer=True, recodes=True, retains=True)
+    capabilities = Capabilities(durable=False, single_writer=True, recodes=True, retains=True, restores=True)
 
     def __init__(self, clock: Clock, data: MemoryData | None = None) -> None:
         self._clock = clock
@@ -111,11 +112,9 @@ class MemoryStore(MemoryRetention):
         assert admission is not None
         if admission.forked_at is None:
             return None
-        parent = self.data.runs.get(admission.parent_run_id or "")
-        if parent is None:
+        if admission.parent_run_id not in self.data.runs:
             return Verdict.UNKNOWN_RUN
-        base = parent.at(admission.forked_at)
-        is_there = base is not None and base.checkpoint_id == commit.base and not base.is_stub
+        is_there = self.data.is_whole(admission.parent_run_id, admission.forked_at, commit.base)
         return None if is_there and commit.sequence == admission.forked_at + 1 else Verdict.MOVED
 
     def _admit(self, commit: Commit) -> RunRow:
@@ -211,6 +210,10 @@ class MemoryStore(MemoryRetention):
             if run is None:
                 raise _unknown(run_id)
             return run.recode(records) + self.data.waits.recode(waits)
+
+    async def restore(self, run: WholeRun) -> Restored:
+        with self._writing():
+            return self.data.restore(run)
 
     async def lease(
         self,

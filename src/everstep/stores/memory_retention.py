@@ -11,9 +11,11 @@ import msgspec
 
 from everstep.engine.trimming import judge_erasure
 from everstep.errors import StateCorrupted
+from everstep.model.enums import Status
 from everstep.model.fleet import WorkerRow
 from everstep.model.records import ArtifactRef
 from everstep.model.removal import Erasure, Removal, StoredBlob, Tombstone
+from everstep.ports.restoring import Restored, WholeRun, judge_there
 from everstep.ports.retention import TombstoneFilter
 from everstep.ports.store import RunRow
 from everstep.ports.system import Clock
@@ -49,6 +51,32 @@ class MemoryData:
         if run_id in self.runs:
             return self.runs[run_id].number
         return self.tombstones[run_id][0] if run_id in self.tombstones else None
+
+    def is_whole(self, run_id: str | None, sequence: int, checkpoint_id: str | None) -> bool:
+        """True if a run has this record itself, and no stub of it."""
+        run = self.runs.get(run_id or "")
+        there = run.at(sequence) if run is not None else None
+        return there is not None and there.checkpoint_id == checkpoint_id and not there.is_stub
+
+    def restore(self, run: WholeRun) -> Restored:
+        """Keep a run that comes whole from another store; whoever calls holds the lock."""
+        row = msgspec.structs.replace(run.row, lease=None)
+        there = self.runs.get(row.run_id)
+        if there is not None:
+            return judge_there(run, there.row.checkpoints, there.id_at)
+        if row.forked_at is not None and not self.is_whole(row.parent_run_id, row.forked_at, run.base):
+            return Restored.NO_BASE
+        self.waits.restore(row.run_id, row.status, run.waits)
+        for flow_hash, blueprint in run.blueprints:
+            self.blueprints.setdefault(flow_hash, blueprint)
+        self.admitted += 1
+        self.tombstones.pop(row.run_id, None)
+        self.runs[row.run_id] = MemoryRun.restored(row, run.records, self.admitted)
+        if row.status is Status.RUNNING:
+            self.running[row.run_id] = None
+        if row.signal is not None:
+            self.signalled[row.run_id] = None
+        return Restored.RESTORED
 
 
 class MemoryRetention:
@@ -130,9 +158,14 @@ class MemoryRetention:
             self.data.touched[digest] = self._clock.now()
         return ArtifactRef("memory", digest, len(named), content_type, digest)
 
+    def restore_checkpoint_blob(self, ref: ArtifactRef, stored: bytes) -> None:
+        with self.data.lock:
+            self.data.blobs[ref.checksum] = stored
+            self.data.touched[ref.checksum] = self._clock.now()
+
     def get_checkpoint_blob(self, ref: ArtifactRef) -> bytes:
         try:
-            return self.data.blobs[ref.key]
+            return self.data.blobs[ref.checksum]
         except KeyError:
             raise StateCorrupted(f"artifact {ref.key} is missing from memory.") from None
 

@@ -21,10 +21,23 @@ class MemoryRun:
         self.claimed_at_sequence = row.first
         self.records: list[StoredRecord] = []
 
+    @classmethod
+    def restored(cls, row: RunRow, records: Sequence[StoredRecord], number: int) -> MemoryRun:
+        """Return a run that comes whole from another store."""
+        run = cls(row, 0, number)
+        run.claimed_at_sequence = row.checkpoints
+        run.records = list(records)
+        return run
+
     def at(self, sequence: int) -> StoredRecord | None:
         """Return the run's own record at a sequence."""
         k = sequence - self.row.first
         return self.records[k] if 0 <= k < len(self.records) else None
+
+    def id_at(self, sequence: int) -> str | None:
+        """Return the id of the run's own record at a sequence."""
+        there = self.at(sequence)
+        return there.checkpoint_id if there is not None else None
 
     def recode(self, records: Sequence[Recoded]) -> int:
         """Give records other bytes with the same digest; returns how many were given some."""

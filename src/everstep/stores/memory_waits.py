@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from everstep.errors import StoreError
 from everstep.model.enums import Status
 from everstep.model.waits import SettledBy, WaitChange, WaitRow, WaitStatus
+from everstep.ports.restoring import token_is_taken, wait_is_taken
 from everstep.ports.store import Commit, RecodedWait, WaitFilter
 
 EARLIEST = datetime.min.replace(tzinfo=UTC)
@@ -35,9 +35,26 @@ class MemoryWaits:
         """Refuse a commit that opens a wait which exists."""
         for wait in commit.waits:
             if wait.wait_id in self.rows:
-                raise StoreError(
-                    f"there is a wait {wait.wait_id!r} already.", fix="Give every wait its own id."
-                )
+                raise wait_is_taken(wait.wait_id)
+
+    def restore(self, run_id: str, status: Status, waits: Sequence[WaitRow]) -> None:
+        """Keep waits of a run that comes whole, or refuse them all."""
+        for wait in waits:
+            if wait.wait_id in self.rows:
+                raise wait_is_taken(wait.wait_id)
+            if wait.token_hash is not None and wait.token_hash in self._tokens:
+                raise token_is_taken(wait.wait_id)
+        self._follow(run_id, status)
+        for wait in waits:
+            self._numbers[wait.wait_id] = len(self._numbers)
+            self._set(wait)
+
+    def _follow(self, run_id: str, status: Status) -> None:
+        """Let the waits of a run wake it, or not, with its status."""
+        if status is Status.HALTED:
+            self._halted.add(run_id)
+        else:
+            self._halted.discard(run_id)
 
     def take(self, commit: Commit, status: Status) -> None:
         """Open and close what an accepted commit says, and let the others go with the run's status."""
@@ -49,10 +66,7 @@ class MemoryWaits:
                 self._close(wait_id)
         if commit.status is None:
             return
-        if status is Status.HALTED:
-            self._halted.add(commit.run_id)
-        else:
-            self._halted.discard(commit.run_id)
+        self._follow(commit.run_id, status)
         for wait_id in list(self._unclosed.get(commit.run_id, ())):
             if status in (Status.COMPLETED, Status.CANCELLED):
                 self._close(wait_id)

@@ -21,7 +21,7 @@ _PARTS = [
     f"{__name__}_{part}"
     for part in (
         *("adoption", "buckets", "client", "clients", "clocks", "crash", "due", "fleet", "forks"),
-        *("hosts", "leases", "records", "recoding", "retention", "skew", "waits"),
+        *("hosts", "leases", "records", "recoding", "restoring", "retention", "skew", "waits"),
     )
 ]
 # Before the imports below, or a failed assertion of the suite shows no values.
@@ -40,6 +40,7 @@ from everstep.testing.conformance_hosts import Hosts  # noqa: E402
 from everstep.testing.conformance_leases import Fencing, Leases, Signals  # noqa: E402
 from everstep.testing.conformance_recoding import Recoding  # noqa: E402
 from everstep.testing.conformance_records import Atomicity, LostReplies, Records, UglyValues  # noqa: E402
+from everstep.testing.conformance_restoring import Restoring  # noqa: E402
 from everstep.testing.conformance_retention import (  # noqa: E402
     Erasing,
     Pinning,
@@ -71,6 +72,7 @@ GROUPS = (
     RemovalLog,
     RetentionRaces,
     Sweeping,
+    Restoring,
     Waits,
     Settling,
     WaitListing,
@@ -110,6 +112,7 @@ class StoreConformance(
     RemovalLog,
     RetentionRaces,
     Sweeping,
+    Restoring,
     Waits,
     Settling,
     WaitListing,

@@ -26,8 +26,11 @@ class ArtifactTable:
         self._connections.use(lambda c: c.execute(self._put, (digest, header + data)))
         return ArtifactRef("postgres", digest, len(named), content_type, digest)
 
+    def restore_checkpoint_blob(self, ref: ArtifactRef, stored: bytes) -> None:
+        self._connections.use(lambda c: c.execute(self._put, (ref.checksum, stored)))
+
     def get_checkpoint_blob(self, ref: ArtifactRef) -> bytes:
-        found = self._connections.use(lambda c: rows(c, self._get, (ref.key,)))
+        found = self._connections.use(lambda c: rows(c, self._get, (ref.checksum,)))
         if not found:
             raise StateCorrupted(
                 f"artifact {ref.key} is missing from {self._at.shown}.",

@@ -119,6 +119,34 @@ def _wait(wait: WaitRow) -> dict[str, Any]:
     }
 
 
+def waits_text(waits: Sequence[WaitRow]) -> str:
+    """Return waits as `follow_1` takes them."""
+    return _encoder.encode([_wait(wait) for wait in waits]).decode()
+
+
+def restored_values(row: RunRow) -> tuple[Any, ...]:
+    """Return the row of a run that comes whole from another store, without its lease."""
+    return (
+        text(row.run_id),
+        text(row.flow_id),
+        text(row.flow_version),
+        text(row.flow_hash),
+        some_text(row.parent_run_id),
+        row.status.value,
+        to_int(row.created_at),
+        to_int(row.ended_at),
+        row.checkpoints,
+        row.signal.value if row.signal is not None else None,
+        to_int(row.acked_at),
+        row.forked_at,
+        row.trimmed_before,
+        row.adopted_at,
+        row.priority,
+        text(row.group or ""),
+        some_text(row.needs_repair),
+    )
+
+
 def _hex(value: bytes | None) -> str | None:
     return None if value is None else "\\x" + value.hex()
 

@@ -44,6 +44,30 @@ UPDATE {schema}.checkpoints SET body = $3 WHERE run_key = $1 AND sequence = $2;
 UPDATE {schema}.waits SET details = $4, answer = $5
 WHERE wait_id = $1 AND details = $2 AND answer IS NOT DISTINCT FROM $3;
 
+-- name: restore_run
+-- Waits for whoever restores or admits a run of this id at the same time.
+INSERT INTO {schema}.runs (run_id, flow_id, flow_version, flow_hash, parent_run_id, status, created_at, ended_at,
+                           epoch, claimed_sequence, signal, acked_at, forked_at, trimmed_before, adopted_at,
+                           priority, run_group, needs_repair)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 0, $9, $10, $11, $12, $13, $14, $15, $16, $17)
+ON CONFLICT (run_id) DO NOTHING RETURNING run_key;
+
+-- name: restore_records
+INSERT INTO {schema}.checkpoints (run_key, sequence, checkpoint_id, keyframe, body)
+SELECT $1, * FROM unnest($2::bigint[], $3::text[], $4::boolean[], $5::bytea[]);
+
+-- name: restore_waits
+SELECT {schema}.follow_1($1, 0, NULL, NULL, $2::text::json, NULL, NULL);
+
+-- name: taken_waits
+SELECT wait_id, token_hash FROM {schema}.waits WHERE wait_id = ANY ($1) OR token_hash = ANY ($2) LIMIT 1;
+
+-- name: note_change
+SELECT nextval('{schema}.changes'), pg_notify($1, '');
+
+-- name: id_at
+SELECT checkpoint_id FROM {schema}.checkpoints WHERE run_key = $1 AND sequence = $2;
+
 -- name: note_trim
 UPDATE {schema}.runs SET trimmed_before = $2 WHERE run_key = $1;
 

@@ -17,6 +17,7 @@ from everstep.model.fleet import Quota, WorkerRow
 from everstep.model.leases import Lease, Process
 from everstep.model.waits import SettledBy, WaitChange, WaitRow
 from everstep.ports.health import Health
+from everstep.ports.restoring import Restored, WholeRun
 from everstep.ports.store import (
     Capabilities,
     Commit,
@@ -39,6 +40,7 @@ from everstep.stores.postgres.claims import Claims, DueRuns, Row, Wish, claim_va
 from everstep.stores.postgres.columns import group, read_text, run_row, some_text, stored, text, worker_row
 from everstep.stores.postgres.connections import Connection, Connections, rows
 from everstep.stores.postgres.health import look_at
+from everstep.stores.postgres.restoring import restore
 from everstep.stores.postgres.schema import prepare, read_queries
 from everstep.stores.postgres.waits import WaitTable
 from everstep.stores.postgres.watch import Watch, channel_of
@@ -54,7 +56,7 @@ _VERDICTS = {verdict.value.encode(): verdict for verdict in Verdict} | {b"new": 
 class PostgresStore:
     """Many clients on many machines may use one schema; leases run by the server's clock."""
 
-    capabilities = Capabilities(durable=True, single_writer=True, remote=True, recodes=True)
+    capabilities = Capabilities(durable=True, single_writer=True, remote=True, recodes=True, restores=True)
 
     def __init__(self, at: Address, clock: Clock, *, create: bool = True) -> None:
         self._at = at
@@ -166,6 +168,9 @@ class PostgresStore:
                 new_notes = (text(wait.wait_id), *wait.was, wait.details, wait.answer)
                 replaced += db.execute(self._sql["recode_wait"], new_notes).rowcount
             return replaced
+
+    async def restore(self, run: WholeRun) -> Restored:
+        return await self._aside(lambda db: restore(db, self._sql, run, self._channel))
 
     async def lease(
         self,

@@ -23,8 +23,11 @@ class RedisBlobs:
         self._links.command("SET", self._key(digest), header + data)
         return ArtifactRef("redis", digest, len(named), content_type, digest)
 
+    def restore_checkpoint_blob(self, ref: ArtifactRef, stored: bytes) -> None:
+        self._links.command("SET", self._key(ref.checksum), stored)
+
     def get_checkpoint_blob(self, ref: ArtifactRef) -> bytes:
-        found = self._links.command("GET", self._key(ref.key))
+        found = self._links.command("GET", self._key(ref.checksum))
         if found is None:
             raise StateCorrupted(
                 f"artifact {ref.key} is missing from the Redis at {self._links.address.shown}.",

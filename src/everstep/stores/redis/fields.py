@@ -99,7 +99,7 @@ def _brings(commit: Commit) -> bytes:
         if commit.ended_at is not None:
             more["ended"] = str(micros(commit.ended_at))
     if commit.waits:
-        more["waits"] = [_flat(wait_fields(wait)) for wait in commit.waits]
+        more["waits"] = [flat(wait_fields(wait)) for wait in commit.waits]
     if commit.closed:
         more["closed"] = commit.closed
     if commit.adopts is not None:
@@ -237,7 +237,8 @@ def wait_fields(wait: WaitRow) -> dict[str, Any]:
     }
 
 
-def _flat(fields: dict[str, Any]) -> list[Any]:
+def flat(fields: dict[str, Any]) -> list[Any]:
+    """Return names and values in turn as a script takes them; what is none is left out."""
     return [part for name, value in fields.items() if value is not None for part in (name, _packable(value))]
 
 

@@ -17,6 +17,8 @@ from everstep.stores.redis.trouble import explain
 from everstep.stores.redis.wire import Argument, Wire
 
 _LUA = Path(__file__).parent / "lua"
+_PARTS = {"put": ["opening"], "restore": ["opening"]}
+"""What a script begins with besides the prelude."""
 
 
 class Script:
@@ -25,7 +27,8 @@ class Script:
     def __init__(self, name: str) -> None:
         body = (_LUA / f"{name}.lua").read_text()
         # Each call makes the functions of the prelude anew; what every step calls does without.
-        self.text = body if name == "step" else (_LUA / "prelude.lua").read_text() + body
+        parts = [] if name == "step" else ["prelude", *_PARTS.get(name, ())]
+        self.text = "".join((_LUA / f"{part}.lua").read_text() for part in parts) + body
         self.sha = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
 
 

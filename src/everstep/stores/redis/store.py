@@ -18,6 +18,7 @@ from everstep.model.fleet import Quota, WorkerRow
 from everstep.model.leases import Lease, Process
 from everstep.model.waits import SettledBy, WaitChange, WaitRow, WaitStatus
 from everstep.ports.health import Health
+from everstep.ports.restoring import Restored, WholeRun
 from everstep.ports.store import (
     Capabilities,
     Commit,
@@ -54,6 +55,7 @@ from everstep.stores.redis.fields import (
 )
 from everstep.stores.redis.health import look_at
 from everstep.stores.redis.link import Links
+from everstep.stores.redis.restoring import restore
 from everstep.stores.redis.watch import Watch
 from everstep.stores.redis.wire import Argument
 from everstep.stores.threads import Threads
@@ -76,7 +78,7 @@ _CAN_GO_ON = (Status.RUNNING, Status.HALTED, Status.FAILED, Status.ABANDONED)
 class RedisStore:
     """Many clients on many machines may share it; whatever must happen together is one script."""
 
-    capabilities = Capabilities(durable=True, single_writer=True, remote=True, recodes=True)
+    capabilities = Capabilities(durable=True, single_writer=True, remote=True, recodes=True, restores=True)
 
     def __init__(self, links: Links, clock: Clock, *, create: bool = True) -> None:
         self._links = links
@@ -170,6 +172,9 @@ class RedisStore:
             notes += (wait.wait_id, wait.was[0], marked(wait.was[1]), wait.details, marked(wait.answer))
         replaced: int = await self._aside("recode", run_id, len(told) // 3, *told, *notes)
         return replaced
+
+    async def restore(self, run: WholeRun) -> Restored:
+        return await self._on_thread(partial(restore, self._call, run))
 
     async def lease(
         self,

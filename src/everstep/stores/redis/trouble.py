@@ -57,6 +57,10 @@ _REFUSALS = {
         "Free some space on the server, then resume.",
     ),
     "WAITEXISTS": ("has a wait of this id already; nothing was written", "Give every wait its own id."),
+    "TOKENEXISTS": (
+        "has another wait with the token of one of these; nothing was written",
+        "Issue a new one where the run comes from.",
+    ),
     "WRONGTYPE": ("holds keys of another program under this prefix", "Name another one with ?prefix=."),
     "MOVED ": (
         "is part of a cluster and does not hold these keys",

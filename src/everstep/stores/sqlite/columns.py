@@ -47,6 +47,29 @@ def admission_values(commit: Commit, admission: Admission, expires_at: datetime 
     )
 
 
+def restored_values(row: RunRow) -> tuple[Any, ...]:
+    """Return the row of a run that comes whole from another store, without its lease."""
+    return (
+        row.run_id,
+        row.flow_id,
+        row.flow_version,
+        row.flow_hash,
+        row.parent_run_id,
+        row.status.value,
+        to_int(row.created_at),
+        to_int(row.ended_at),
+        row.checkpoints,
+        row.signal.value if row.signal is not None else None,
+        to_int(row.acked_at),
+        row.forked_at,
+        row.trimmed_before,
+        row.adopted_at,
+        row.priority,
+        row.group or "",
+        row.needs_repair,
+    )
+
+
 def run_row(row: tuple[Any, ...]) -> RunRow:
     try:
         return _read_run(row)

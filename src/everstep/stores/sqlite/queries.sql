@@ -36,6 +36,12 @@ ON CONFLICT DO NOTHING;
 -- name: first_put
 INSERT INTO checkpoints (position, checkpoint_id, keyframe, body) VALUES (?1, ?2, ?3, ?4);
 
+-- name: restore_run
+INSERT INTO runs (run_id, flow_id, flow_version, flow_hash, parent_run_id, status, created_at, ended_at, epoch,
+                  claimed_sequence, signal, acked_at, forked_at, trimmed_before, adopted_at, priority, run_group,
+                  needs_repair)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 0, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17);
+
 -- name: checkpoint_id
 SELECT checkpoint_id FROM checkpoints WHERE position = ?1;
 
@@ -249,7 +255,8 @@ INSERT INTO waits (run_key, wait_id, flow_id, path, visit, kind, opened_at, deta
                    notifies, notified_at, token_hash, token_expires_at, generation, single_use,
                    status, settled_at, settled_by, answer, wake_at, priority, run_group)
 SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21,
-       CASE WHEN runs.status <> 'halted' THEN NULL WHEN ?18 = 'settled' THEN 0 WHEN ?10 = '' THEN max(?9, 1) END,
+       CASE WHEN runs.status <> 'halted' OR ?18 = 'closed' THEN NULL
+            WHEN ?18 = 'settled' THEN 0 WHEN ?10 = '' THEN max(?9, 1) END,
        runs.priority, runs.run_group
 FROM runs WHERE run_key = ?1;
 

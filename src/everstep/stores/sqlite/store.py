@@ -18,6 +18,7 @@ from everstep.model.enums import Status
 from everstep.model.fleet import Quota, WorkerRow
 from everstep.model.leases import Lease, Process
 from everstep.ports.health import Health
+from everstep.ports.restoring import Restored, WholeRun
 from everstep.ports.store import (
     Admission,
     Adoption,
@@ -47,6 +48,7 @@ from everstep.stores.sqlite.database import (
 from everstep.stores.sqlite.health import look_at, write_and_remove
 from everstep.stores.sqlite.listing import list_runs
 from everstep.stores.sqlite.records import RecordTable
+from everstep.stores.sqlite.restoring import restore
 from everstep.stores.sqlite.retention_calls import RetentionCalls
 from everstep.stores.sqlite.room import LogRoom
 from everstep.stores.sqlite.wait_calls import WaitCalls
@@ -64,7 +66,7 @@ Workers = list[WorkerRow]
 class SqliteStore(WaitCalls, RetentionCalls):
     """Many clients in many processes may use one file; writes are one transaction each."""
 
-    capabilities = Capabilities(durable=True, single_writer=True, recodes=True, retains=True)
+    capabilities = Capabilities(durable=True, single_writer=True, recodes=True, retains=True, restores=True)
 
     def __init__(
         self,
@@ -287,6 +289,10 @@ class SqliteStore(WaitCalls, RetentionCalls):
             return self._in_transaction(
                 lambda: self._records.recode(key, records) + self._waits.recode(waits)
             )
+
+    async def restore(self, run: WholeRun) -> Restored:
+        with self._lock, plainly(self.path):
+            return self._in_transaction(lambda: restore(self._db, self._sql, run))
 
     async def lease(
         self,

@@ -1,0 +1,75 @@
+"""Runs that come whole from another store."""
+
+from __future__ import annotations
+
+from everstep.ports.restoring import Restored, WholeRun, judge_there, token_is_taken, wait_is_taken
+from everstep.ports.store import StoredRecord
+from everstep.stores.postgres.columns import read_text, restored_values, run_row, text, waits_text
+from everstep.stores.postgres.connections import Connection, rows
+
+_BATCH_BYTES = 8 << 20
+
+
+def restore(db: Connection, sql: dict[str, str], run: WholeRun, channel: str) -> Restored:
+    """Keep a run with its records and waits in one transaction."""
+    with db.transaction():
+        if run.row.forked_at is not None and not _has_base(db, sql, run):
+            return _judged(db, sql, run) or Restored.NO_BASE
+        inserted = rows(db, sql["restore_run"], restored_values(run.row))
+        if not inserted:
+            return _judged(db, sql, run) or Restored.TAKEN
+        _check_waits(db, sql, run)
+        for blueprint in run.blueprints:
+            db.execute(sql["keep_blueprint"], (text(blueprint[0]), blueprint[1]))
+        _keep_records(db, sql, run, inserted[0][0])
+        if run.waits:
+            db.execute(sql["restore_waits"], (text(run.row.run_id), waits_text(run.waits)))
+        db.execute(sql["note_change"], (channel,))
+        return Restored.RESTORED
+
+
+def _has_base(db: Connection, sql: dict[str, str], run: WholeRun) -> bool:
+    """True if a fork's base is there, whole. Trimming waits for this, and this for trimming."""
+    at = run.row.forked_at or 0
+    parent = rows(db, sql["lock_run"], (text(run.row.parent_run_id or ""),))
+    if not parent:
+        return False
+    key, trimmed_before = parent[0]
+    base = rows(db, sql["id_at"], (key, at))
+    return bool(base) and base[0][0] == run.base and trimmed_before <= at
+
+
+def _judged(db: Connection, sql: dict[str, str], run: WholeRun) -> Restored | None:
+    found = rows(db, sql["run"], (text(run.row.run_id),))
+    if not found:
+        return None
+
+    def id_at(sequence: int) -> str | None:
+        there = rows(db, sql["id_at"], (found[0][0], sequence))
+        return there[0][0] if there else None
+
+    return judge_there(run, run_row(found[0]).checkpoints, id_at)
+
+
+def _check_waits(db: Connection, sql: dict[str, str], run: WholeRun) -> None:
+    ids = {text(wait.wait_id) for wait in run.waits}
+    tokens = {wait.token_hash: wait.wait_id for wait in run.waits if wait.token_hash is not None}
+    for wait_id, token_hash in rows(db, sql["taken_waits"], (list(ids), list(tokens))):
+        raise wait_is_taken(read_text(wait_id)) if wait_id in ids else token_is_taken(tokens[token_hash])
+
+
+def _keep_records(db: Connection, sql: dict[str, str], run: WholeRun, key: int) -> None:
+    left = list(reversed(run.records))
+    while left:
+        batch: list[StoredRecord] = []
+        size = 0
+        while left and (not batch or size < _BATCH_BYTES):
+            batch.append(left.pop())
+            size += len(batch[-1].body)
+        columns = (
+            [r.sequence for r in batch],
+            [r.checkpoint_id for r in batch],
+            [r.keyframe for r in batch],
+            [r.body if r.digest is None else r.digest for r in batch],
+        )
+        db.execute(sql["restore_records"], (key, *columns))

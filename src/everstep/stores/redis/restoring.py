@@ -1,0 +1,75 @@
+"""Runs that come whole from another store, as the script takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from everstep.ports.restoring import Restored, WholeRun, judge_there
+from everstep.ports.store import RunRow, StoredRecord
+from everstep.stores.redis.fields import KEYFRAME, STUB, WHOLE, as_text, flat, packed, wait_fields
+from everstep.stores.redis.wire import Argument
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def restore(call: Callable[..., Any], run: WholeRun) -> Restored:
+    """Call the script and judge what it found."""
+    head = run.head
+    verdict, *there = call("restore", *_arguments(run))
+    if verdict != b"there":
+        return Restored(verdict.decode())
+    newest, id_there, id_at_ours = there
+    ids = {newest: id_there.decode(), head.sequence: id_at_ours.decode()}
+    return judge_there(run, newest, ids.get)
+
+
+def _arguments(run: WholeRun) -> list[Argument]:
+    brings: dict[str, Any] = {
+        "fields": flat(_fields(run.row)),
+        "waits": [
+            {"id": wait.wait_id, "fields": flat(wait_fields(wait))}
+            | ({} if wait.token_hash is None else {"token": as_text(wait.token_hash)})
+            for wait in run.waits
+        ],
+        "structures": [(flow_hash, as_text(blueprint)) for flow_hash, blueprint in run.blueprints],
+    }
+    if run.row.forked_at is not None:
+        brings |= {"forked": run.row.forked_at, "parent": run.row.parent_run_id or ""}
+    head, first = run.head, run.records[0].sequence
+    told: list[Argument] = [
+        run.row.run_id,
+        head.sequence,
+        head.checkpoint_id,
+        run.base or "",
+        _encode(brings),
+    ]
+    return [*told, first, *map(_record, run.records)]
+
+
+def _record(record: StoredRecord) -> bytes:
+    if record.digest is not None:
+        return packed(STUB, record.checkpoint_id, record.digest)
+    return packed(KEYFRAME if record.keyframe else WHOLE, record.checkpoint_id, record.body)
+
+
+def _fields(row: RunRow) -> dict[str, Any]:
+    return {
+        "flow": row.flow_id,
+        "version": row.flow_version,
+        "hash": row.flow_hash,
+        "parent": row.parent_run_id,
+        "status": row.status.value,
+        "created": row.created_at,
+        "ended": row.ended_at,
+        "signal": row.signal.value if row.signal is not None else None,
+        "acked": row.acked_at,
+        "forked": row.forked_at,
+        "trimmed": row.trimmed_before or None,
+        "adopted": row.adopted_at,
+        "priority": row.priority or None,
+        "group": row.group,
+        "repair": row.needs_repair,
+    }

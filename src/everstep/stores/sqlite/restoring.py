@@ -1,0 +1,46 @@
+"""Runs that come whole from another store."""
+
+from __future__ import annotations
+
+import apsw
+
+from everstep.ports.restoring import Restored, WholeRun, judge_there, token_is_taken, wait_is_taken
+from everstep.stores.sqlite.columns import SPAN, restored_values, run_row, wait_values
+from everstep.stores.sqlite.database import rows
+
+
+def restore(db: apsw.Connection, sql: dict[str, str], run: WholeRun) -> Restored:
+    """Keep a run with its records and waits; whoever calls has begun a transaction."""
+    found = rows(db, sql["run"], (run.row.run_id,))
+    if found:
+        start = found[0][0] * SPAN
+
+        def id_at(sequence: int) -> str | None:
+            there = rows(db, sql["checkpoint_id"], (start + sequence,))
+            return str(there[0][0]) if there else None
+
+        return judge_there(run, run_row(found[0]).checkpoints, id_at)
+    if run.row.forked_at is not None:
+        base = rows(db, sql["base"], (run.row.parent_run_id, run.row.forked_at))
+        if not base or base[0][0] != run.base or not base[0][1]:
+            return Restored.NO_BASE
+    _check_waits(db, sql, run)
+    db.execute(sql["restore_run"], restored_values(run.row))
+    key = db.last_insert_rowid()
+    for record in run.records:
+        body = record.body if record.digest is None else record.digest
+        kept = (key * SPAN + record.sequence, record.checkpoint_id, record.keyframe, body)
+        db.execute(sql["first_put"], kept)
+    for wait in run.waits:
+        db.execute(sql["open_wait"], (key, *wait_values(wait)))
+    for blueprint in run.blueprints:
+        db.execute(sql["keep_blueprint"], blueprint)
+    return Restored.RESTORED
+
+
+def _check_waits(db: apsw.Connection, sql: dict[str, str], run: WholeRun) -> None:
+    for wait in run.waits:
+        if rows(db, sql["wait"], (wait.wait_id,)):
+            raise wait_is_taken(wait.wait_id)
+        if wait.token_hash is not None and rows(db, sql["wait_of_token"], (wait.token_hash,)):
+            raise token_is_taken(wait.wait_id)
