@@ -20,4 +20,8 @@ class TestObjects(StoreConformance):
             store = ObjectStore(DictBucket(objects), clock)
             return Opened(store, store.artifacts)
 
-        return StoreKit(opened, clock, Capabilities(durable=True, single_writer=True, recodes=True))
+        return StoreKit(
+            opened,
+            clock,
+            Capabilities(durable=True, single_writer=True, recodes=True, retains=True, restores=True),
+        )

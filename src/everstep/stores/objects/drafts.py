@@ -11,6 +11,7 @@ from everstep.engine import leases
 from everstep.errors import RunNotFound, StoreError
 from everstep.model.enums import Status
 from everstep.model.leases import Lease, Process
+from everstep.model.removal import Tombstone
 from everstep.model.waits import SettledBy, WaitChange, WaitRow, WaitStatus
 from everstep.ports.store import Admission, Commit, RunRow, Signal, Verdict
 from everstep.stores.columns import to_int
@@ -68,13 +69,18 @@ class Draft:
 
     @property
     def standing(self) -> Standing:
-        if self._standing is None or self._standing.erased is not None:
+        if self._standing is None or self._standing.gone:
             raise unknown(self.run_id)
         return self._standing
 
     @property
     def exists(self) -> bool:
-        return self._standing is not None and self._standing.erased is None
+        return self._standing is not None and not self._standing.gone
+
+    @property
+    def is_taken(self) -> bool:
+        """True if the id of the run belongs to one that is there, or was removed."""
+        return self._standing is not None and (not self._standing.gone or self._standing.erased is not None)
 
     @property
     def is_changed(self) -> bool:
@@ -100,7 +106,7 @@ class Draft:
     def put(self, commit: Commit) -> Verdict:
         """Judge one commit, and take it in if it is accepted."""
         if commit.admission is not None:
-            if self._standing is not None:
+            if self.is_taken:
                 is_ours = self.exists and self._id_at(self.row.first) == commit.checkpoint_id
                 return Verdict.ACCEPTED if is_ours else Verdict.EXISTS
             self._admit(commit, commit.admission)
@@ -156,7 +162,12 @@ class Draft:
         )
         order = self._read.tick()
         self._standing = Standing(
-            row=row, epoch=commit.epoch, head="", order=order, claimed_at=commit.sequence
+            row=row,
+            epoch=commit.epoch,
+            head="",
+            order=order,
+            claimed_at=commit.sequence,
+            begins=self.place,
         )
         self.flows[admission.flow_hash] = admission.blueprint
         self.marks.append(names.index_name(order, row.flow_id, row.run_id))
@@ -346,6 +357,76 @@ class Draft:
             token=token,
         )
 
+    # -- whole runs ---------------------------------------------------------------
+
+    def erase(self, tombstone: Tombstone) -> None:
+        """Leave nothing of the run but what is told of it."""
+        standing = self.standing
+        row = RunRow(
+            run_id=self.run_id,
+            flow_id=standing.row.flow_id,
+            flow_version="",
+            flow_hash="",
+            parent_run_id=None,
+            status=standing.row.status,
+            created_at=standing.row.created_at,
+            ended_at=None,
+            checkpoints=0,
+            lease=None,
+        )
+        order = self._read.tick()
+        self.what, self._rows, self._records = "erased", {}, []
+        self._standing = Standing(
+            row=row,
+            epoch=standing.epoch,
+            head="",
+            order=standing.order,
+            claimed_at=0,
+            begins=standing.begins,
+            gone=True,
+            erased=tombstone,
+            erased_order=order,
+        )
+        self.marks.append(names.erased_name(order, row.flow_id, self.run_id))
+        self.marks.append(names.unfinished_name(self.run_id, self.place))
+
+    def forget(self) -> bool:
+        """Free the id of a run that was removed."""
+        if self._standing is None or self._standing.erased is None:
+            return False
+        self.what = "forgotten"
+        self._standing = _replace(self._standing, erased=None)
+        return True
+
+    def restore(self, row: RunRow, records: Sequence[Record], *, begins: int, is_last: bool) -> None:
+        """Take in records of a run that comes from another store; it is there with the last of them."""
+        before = self._standing
+        keyframe = before.keyframe if before is not None and begins < self.place else 0
+        if any(r.keyframe for r in records):
+            keyframe = self.place
+        self.what = "restored"
+        self._records = list(records)
+        self._standing = Standing(
+            row=_replace(row, lease=None, checkpoints=records[-1].sequence),
+            epoch=0,
+            head=records[-1].checkpoint_id,
+            order=self._read.tick(),
+            claimed_at=row.checkpoints,
+            keyframe=keyframe,
+            begins=begins,
+            gone=not is_last,
+            erased=before.erased if before is not None and not is_last else None,
+        )
+        if is_last:
+            self._wakes = True
+            self.marks.append(names.index_name(self._standing.order, row.flow_id, row.run_id))
+            if row.parent_run_id is not None:
+                self.marks.append(names.child_name(row.parent_run_id, row.run_id, row.forked_at))
+
+    def restore_waits(self, waits: Sequence[WaitRow]) -> None:
+        if waits:
+            self._open(waits)
+
     # -- the entry --------------------------------------------------------------
 
     def entry(self) -> Entry:
@@ -388,7 +469,7 @@ class Draft:
 def needs_driving(standing: Standing) -> bool:
     """True if somebody drives the run, or should."""
     row = standing.row
-    if standing.erased is not None:
+    if standing.gone:
         return False
     if row.lease is not None:
         return True
@@ -402,7 +483,7 @@ def needs_driving(standing: Standing) -> bool:
 def waits_at(standing: Standing) -> tuple[bool, datetime | None]:
     """Return whether the run has waits that nobody drives, and when the first of a halted one is due."""
     row = standing.row
-    if standing.erased is not None or row.status not in _LEAVES_WAITS:
+    if standing.gone or row.status not in _LEAVES_WAITS:
         return False, None
     unclosed = [mark for mark in standing.waits if mark.status is not WaitStatus.CLOSED]
     if row.status is not Status.HALTED:

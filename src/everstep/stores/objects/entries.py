@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from everstep.errors import IncompatibleVersion, StateCorrupted
+from everstep.model.removal import Tombstone
 from everstep.model.waits import WaitRow, WaitStatus
 from everstep.ports.store import RunRow, StoredRecord
 
@@ -50,15 +51,21 @@ class Standing(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The newest checkpoint when the run was last claimed."""
     keyframe: int = 0
     """The place of the newest keyframe; 0 if there is none."""
-    oldest_fork: int | None = None
-    """The oldest checkpoint that a fork goes on from."""
+    begins: int = 1
+    """The place of the run's first entry: what lies before belongs to a run of that id which was removed."""
+    forked: bool = False
+    """Somebody may have forked it: `children/` tells."""
     waits: tuple[WaitMark, ...] = ()
     live: str = ""
     """The name under which it is marked as one to be driven."""
     waiting: str = ""
     """The name under which it is marked as one with waits."""
-    erased: bytes | None = None
-    """What is told of a run that was removed."""
+    gone: bool = False
+    """There is no such run: it was removed, or is only just coming from another store."""
+    erased: Tombstone | None = None
+    """What is told of a run that was removed; its id stays taken."""
+    erased_order: int = 0
+    """Counts removed runs in the order they went."""
 
 
 class Record(msgspec.Struct, frozen=True, array_like=True):

@@ -62,7 +62,7 @@ class Line:
     def standing(self) -> Standing | None:
         """How the run stands; none if it is not there, or was removed."""
         standing = self.head.standing if self.head is not None else None
-        return None if standing is None or standing.erased is not None else standing
+        return None if standing is None or standing.gone else standing
 
 
 class Lines:

@@ -31,10 +31,10 @@ class Listing:
         """Return the runs that match, newest first."""
         after = ""
         if wanted.before is not None:
-            standing = self._lines.fresh(wanted.before).standing
-            if standing is None:
+            head = self._lines.fresh(wanted.before).head
+            if head is None:
                 return []
-            after = names.index_name(standing.order, standing.row.flow_id, wanted.before)
+            after = names.index_name(head.standing.order, head.standing.row.flow_id, wanted.before)
         found: list[RunRow] = []
         for lines in self._pages(wanted, after):
             rows = self._lines.each(self._lines.row, lines)
@@ -189,6 +189,7 @@ def _matches(row: RunRow, wanted: RunFilter) -> bool:
         and wanted.status in (None, row.status)
         and wanted.parent_run_id in (None, row.parent_run_id)
         and (row.needs_repair is not None or not wanted.needs_repair)
+        and (row.pinned is not None or not wanted.pinned)
     )
 
 

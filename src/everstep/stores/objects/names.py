@@ -74,13 +74,39 @@ WAITING = "waiting/"
 
 
 def index_name(order: int, flow_id: str, run_id: str) -> str:
-    return f"{INDEX}{_ORDERS - order:017d}~{short(flow_id)[:12]}~{quoted(run_id)}"
+    return f"{INDEX}{_ORDERS - order:017d}~{flow_mark(flow_id)}~{quoted(run_id)}"
 
 
 def read_index(name: str) -> tuple[str, str]:
     """Return the mark of the flow and the run."""
-    _, flow, run = name.removeprefix(INDEX).split("~")
+    _, flow, run = name.rpartition("/")[2].split("~")
     return flow, unquoted(run)
+
+
+ERASED = "erased/"
+REMOVALS = "removals/"
+UNFINISHED = "unfinished/"
+
+
+def erased_name(order: int, flow_id: str, run_id: str) -> str:
+    return f"{ERASED}{_ORDERS - order:017d}~{flow_mark(flow_id)}~{quoted(run_id)}"
+
+
+def removal_name(number: int) -> str:
+    return f"{REMOVALS}{_ORDERS - number:017d}"
+
+
+def removal_number(name: str) -> int:
+    return _ORDERS - int(name.removeprefix(REMOVALS))
+
+
+def unfinished_name(run_id: str, place: int) -> str:
+    return f"{UNFINISHED}{quoted(run_id)}~{place}"
+
+
+def read_unfinished(name: str) -> Marker:
+    run, place = name.removeprefix(UNFINISHED).split("~")
+    return Marker(unquoted(run), int(place), name)
 
 
 def flow_mark(flow_id: str) -> str:

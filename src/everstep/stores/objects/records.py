@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 
 import msgspec
 
@@ -12,10 +13,12 @@ from everstep.errors import StateCorrupted
 from everstep.ports.store import Recoded, RecodedWait, StoredRecord
 from everstep.stores.objects import names
 from everstep.stores.objects.drafts import Draft, unknown
-from everstep.stores.objects.entries import Entry, Record, decode, encode
+from everstep.stores.objects.entries import Entry, Record, Standing, decode, encode
 from everstep.stores.objects.lines import Line, Lines
 
 _replace = msgspec.structs.replace
+_COMING = timedelta(minutes=10)
+"""How long a run that is being forked may take until it is there."""
 
 
 class Records:
@@ -37,7 +40,7 @@ class Records:
     def _between(self, line: Line, first: int, last: int) -> list[StoredRecord]:
         assert line.head is not None
         row = line.head.standing.row
-        begins = 1 if first == row.first else self._place_at(line, first)
+        begins = line.head.standing.begins if first == row.first else self._place_at(line, first)
         ends = line.head.place if last == row.checkpoints else self._place_at(line, last)
         found = []
         for entry in self._lines.each(
@@ -51,8 +54,8 @@ class Records:
     def _place_at(self, line: Line, sequence: int) -> int:
         """Return the place of a record."""
         assert line.head is not None
-        low, high = 1, line.head.place
-        guess = sequence - line.head.standing.row.first + 1
+        low, high = line.head.standing.begins, line.head.place
+        guess = low + sequence - line.head.standing.row.first
         while low < high:
             middle = guess if low <= guess < high else (low + high) // 2
             guess = 0
@@ -107,7 +110,8 @@ class Records:
     def trim(self, run_id: str, before: int) -> int:
         """Turn every record before a keyframe into a stub; the log says so first."""
         trimmed = self._lines.write(run_id, lambda draft: self._trim(draft, before))
-        self.finish_trim(run_id)
+        if trimmed:
+            self.finish(run_id)
         return trimmed
 
     def _trim(self, draft: Draft, before: int) -> int:
@@ -118,21 +122,56 @@ class Records:
             and self._between(line, before, before)[0].keyframe
         )
         check_trim(
-            draft.run_id, before=before, is_keyframe=is_keyframe, oldest_fork=draft.standing.oldest_fork
+            draft.run_id,
+            before=before,
+            is_keyframe=is_keyframe,
+            oldest_fork=self.oldest_fork(draft),
+            pinned=row.pinned,
         )
         trimmed = before - max(row.first, row.trimmed_before)
         if trimmed:
             draft.set_row(what="trimmed", trimmed_before=before)
+            draft.marks.append(names.unfinished_name(draft.run_id, draft.place))
         return trimmed
 
-    def finish_trim(self, run_id: str) -> int:
-        """Take the bytes of records out that the log says were trimmed; returns from how many."""
+    def oldest_fork(self, draft: Draft) -> int | None:
+        """Return the oldest checkpoint that a fork goes on from."""
+        found = [at for _, at in self.children(draft) if at is not None]
+        return min(found, default=None)
+
+    def children(self, draft: Draft) -> list[tuple[str, int | None]]:
+        """Return the runs that have this one as their parent; also one that is only just being admitted."""
+        if not draft.standing.forked:
+            return []
+        bucket, found = self._lines.bucket, []
+        for listed in bucket.listed(names.child_prefix(draft.run_id)):
+            run_id, at = names.read_child(listed.name)
+            standing = self._lines.fresh(run_id).standing
+            is_there = standing is not None and standing.row.parent_run_id == draft.run_id
+            if is_there or bucket.now() - listed.modified_at < _COMING:
+                found.append((run_id, at))
+        return found
+
+    def finish(self, run_id: str) -> int:
+        """Take out the bytes of what was trimmed or removed; returns of how many places."""
         line = self._lines.fresh(run_id)
-        if line.standing is None or not line.standing.row.trimmed_before:
+        if line.head is None:
             return 0
-        before = line.standing.row.trimmed_before
-        ends = self._place_at(line, before)
-        return sum(self._lines.each(lambda place: self._strip(run_id, place, before), range(1, ends + 1)))
+        standing, last = line.head.standing, line.head.place
+        marks = self._lines.bucket.names(f"{names.UNFINISHED}{names.quoted(run_id)}~")
+        if standing.gone:
+            places = range(1, last)
+            done = sum(self._lines.each(lambda place: self._empty(run_id, place, standing), places))
+        else:
+            before = standing.row.trimmed_before
+            places = range(standing.begins, self._place_at(line, before) + 1 if before else 0)
+            done = sum(self._lines.each(lambda place: self._strip(run_id, place, before), places))
+        self._lines.bucket.delete([m for m in marks if names.read_unfinished(m).place <= last])
+        return done
+
+    def _empty(self, run_id: str, place: int, standing: Standing) -> int:
+        """Leave a place taken, and nothing there."""
+        return self._rewrite(run_id, place, lambda entry: Entry(nonce=entry.nonce, standing=standing))
 
     def _strip(self, run_id: str, place: int, before: int) -> int:
         def stripped(entry: Entry) -> Entry:

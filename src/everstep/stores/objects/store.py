@@ -35,6 +35,7 @@ from everstep.stores.objects.bucket import Bucket
 from everstep.stores.objects.claims import Claims, Wish
 from everstep.stores.objects.drafts import Draft
 from everstep.stores.objects.entries import read, sealed
+from everstep.stores.objects.keeping import Keeping, KeepingCalls
 from everstep.stores.objects.lines import Lines
 from everstep.stores.objects.listing import Listing
 from everstep.stores.objects.records import Records
@@ -59,17 +60,23 @@ class Reported(msgspec.Struct, frozen=True):
 _reports = msgspec.msgpack.Decoder(Reported)
 
 
-class ObjectStore:
+class ObjectStore(KeepingCalls):
     """Keeps each run as a log of objects, each written once; whoever is slower looks and judges again."""
 
     def __init__(self, bucket: Bucket, clock: Clock, *, poll: float = 1.0) -> None:
         self.bucket = bucket
         self.capabilities = Capabilities(
-            durable=True, single_writer=True, remote=not bucket.is_local, recodes=True
+            durable=True,
+            single_writer=True,
+            remote=not bucket.is_local,
+            recodes=True,
+            retains=True,
+            restores=True,
         )
         self.lines = Lines(bucket, clock)
         self.records = Records(self.lines)
-        self.artifacts = ObjectBlobs(bucket)
+        self.keeping = Keeping(self.lines, self.records)
+        self.artifacts = ObjectBlobs(bucket, clock)
         self._claims = Claims(self.lines)
         self._listing = Listing(self.lines, self._claims)
         self._watch = Watch(self.lines, poll)
@@ -113,30 +120,12 @@ class ObjectStore:
         """Return why a fork cannot be admitted; if it can, its base is pinned before it is."""
         admission = commit.admission
         assert admission is not None and admission.forked_at is not None
-        if draft.before is not None or admission.parent_run_id == commit.run_id:
+        if draft.is_taken or admission.parent_run_id == commit.run_id:
             return None
-        at, base = admission.forked_at, commit.base
-        if commit.sequence != at + 1:
+        if commit.sequence != admission.forked_at + 1:
             return Verdict.MOVED
-
-        def pin(parent: Draft) -> Verdict | None:
-            if not parent.exists:
-                return Verdict.UNKNOWN_RUN
-            row, oldest = parent.row, parent.standing.oldest_fork
-            if not max(row.first, row.trimmed_before) <= at <= row.checkpoints:
-                return Verdict.MOVED
-            there = (
-                parent.standing.head
-                if at == row.checkpoints
-                else self.records.checkpoint_at(parent.run_id, at)
-            )
-            if there != base:
-                return Verdict.MOVED
-            if oldest is None or at < oldest:
-                parent.set(what="forked", oldest_fork=at)
-            return None
-
-        return self.lines.write(admission.parent_run_id or "", pin)
+        parent_id = admission.parent_run_id or ""
+        return self.keeping.pin_base(parent_id, commit.run_id, admission.forked_at, commit.base)
 
     async def get(self, run_id: str, *, first: int = 1, last: int | None = None) -> list[StoredRecord]:
         return await self._aside(lambda: self.records.get(run_id, first, last))

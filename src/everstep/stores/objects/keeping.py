@@ -1,0 +1,341 @@
+"""Runs of a bucket that are pinned, removed, or come whole from another store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
+from typing import TypeVar
+
+import msgspec
+
+from everstep.engine.trimming import judge_erasure
+from everstep.model.removal import Erasure, Removal, Tombstone
+from everstep.ports.restoring import Restored, WholeRun, judge_there, token_is_taken
+from everstep.ports.retention import TombstoneFilter
+from everstep.ports.store import StoredRecord, Verdict
+from everstep.stores.objects import names
+from everstep.stores.objects.drafts import Draft
+from everstep.stores.objects.entries import Record, Standing, read, sealed
+from everstep.stores.objects.lines import Lines
+from everstep.stores.objects.records import Records
+
+T = TypeVar("T")
+_removals = msgspec.msgpack.Decoder(Removal)
+_CHUNK = 8 << 20
+"""How many bytes of records are put into one object, at least one record."""
+_OLD = timedelta(days=1)
+"""After this long, a name that leads nowhere is taken for what somebody left who was cut off."""
+_PAGE = 1000
+
+
+class Keeping:
+    """What is asked about whole runs."""
+
+    def __init__(self, lines: Lines, records: Records) -> None:
+        self._lines = lines
+        self._records = records
+
+    # -- forks ------------------------------------------------------------------
+
+    def pin_base(self, parent_id: str, run_id: str, at: int, base: str | None) -> Verdict | None:
+        """Keep the base of a fork that is about to be admitted; returns why it cannot be.
+
+        The fork is named first, and the parent's log is written to in any case: whoever trims or removes the
+        parent at the same time either finds its place taken, or was first.
+        """
+        standing = self._lines.fresh(parent_id).standing
+        if standing is None:
+            return Verdict.UNKNOWN_RUN
+
+        def work(parent: Draft) -> Verdict | None:
+            if not parent.exists:
+                return Verdict.UNKNOWN_RUN
+            row = parent.row
+            if not max(row.first, row.trimmed_before) <= at <= row.checkpoints:
+                return Verdict.MOVED
+            is_newest = at == row.checkpoints
+            there = parent.standing.head if is_newest else self._records.checkpoint_at(parent_id, at)
+            if there != base:
+                return Verdict.MOVED
+            self._lines.bucket.mark([names.child_name(parent_id, run_id, at)])
+            parent.set(what="forked", forked=True)
+            return None
+
+        return self._lines.write(parent_id, work)
+
+    # -- removing -----------------------------------------------------------------
+
+    def erase(self, run_id: str, head: int, reason: str, summary: bytes | None) -> Erasure:
+        """Remove a run: its log says so first, then its bytes are taken out."""
+        was: Standing | None = None
+
+        def work(draft: Draft) -> Erasure:
+            nonlocal was
+            was = draft.standing if draft.exists else None
+            held = self._lines.held(self._lines.known(run_id), was) if was is not None else None
+            verdict = judge_erasure(
+                is_there=was is not None,
+                checkpoints=was.row.checkpoints if was is not None else 0,
+                head=head,
+                lease=held,
+                now=draft.now,
+                has_forks=was is not None and bool(self._records.children(draft)),
+                pinned=was.row.pinned if was is not None else None,
+            )
+            if was is not None and verdict is Erasure.ERASED:
+                draft.erase(
+                    Tombstone(
+                        run_id=run_id,
+                        flow_id=was.row.flow_id,
+                        created_at=was.row.created_at,
+                        erased_at=draft.now,
+                        reason=reason,
+                        summary=summary,
+                    )
+                )
+            return verdict
+
+        verdict = self._lines.write(run_id, work)
+        if verdict is Erasure.ERASED and was is not None:
+            self._lines.bucket.delete(_names_of(was))
+            self._records.finish(run_id)
+        return verdict
+
+    def tombstone(self, run_id: str) -> Tombstone | None:
+        head = self._lines.fresh(run_id).head
+        return None if head is None else head.standing.erased
+
+    def tombstones(self, wanted: TombstoneFilter) -> list[Tombstone]:
+        """Return what is left of erased runs, those erased last first."""
+        after = ""
+        if wanted.before is not None:
+            head = self._lines.fresh(wanted.before).head
+            if head is None or not head.standing.erased_order:
+                return []
+            standing = head.standing
+            after = names.erased_name(standing.erased_order, standing.row.flow_id, wanted.before)
+        mark = None if wanted.flow_id is None else names.flow_mark(wanted.flow_id)
+        found: list[Tombstone] = []
+        for name, flow, run_id in self._erased(after):
+            if len(found) >= wanted.limit:
+                break
+            standing_there = self._lines.fresh(run_id).head if mark in (None, flow) else None
+            if standing_there is not None and _erased_name(standing_there.standing) == name:
+                tombstone = standing_there.standing.erased
+                found += [] if tombstone is None else [tombstone]
+        return found
+
+    def _erased(self, after: str) -> Iterator[tuple[str, str, str]]:
+        while page := self._lines.bucket.names(names.ERASED, after=after, limit=_PAGE):
+            after = page[-1]
+            yield from ((name, *names.read_index(name)) for name in page)
+
+    def forget(self, run_ids: Sequence[str]) -> int:
+        """Free the ids of removed runs."""
+        return sum(self._lines.each(self._forget, run_ids))
+
+    def _forget(self, run_id: str) -> bool:
+        head = self._lines.fresh(run_id).head
+        done = self._lines.write(run_id, lambda draft: draft.forget())
+        if done and head is not None:
+            self._lines.bucket.delete([_erased_name(head.standing)])
+        return done
+
+    def pin(self, run_id: str, reason: str | None) -> bool:
+        def work(draft: Draft) -> bool:
+            if not draft.exists:
+                return False
+            if draft.row.pinned != reason:
+                draft.set_row(what="pinned" if reason is not None else "unpinned", pinned=reason)
+            return True
+
+        return self._lines.write(run_id, work)
+
+    def note(self, removal: Removal) -> None:
+        data = sealed(msgspec.msgpack.encode(removal))
+        while not self._lines.bucket.create(names.removal_name(self._lines.tick()), data):
+            continue
+
+    def removals(self, limit: int, before: int | None) -> list[tuple[int, Removal]]:
+        after = "" if before is None else names.removal_name(before)
+        found = self._lines.bucket.names(names.REMOVALS, after=after, limit=limit)
+        kept = self._lines.each(self._lines.bucket.get, found)
+        return [
+            (names.removal_number(name), read(_removals, there.data, name))
+            for name, there in zip(found, kept, strict=True)
+            if there is not None
+        ]
+
+    def tidy(self, limit: int) -> int:
+        """Finish what was cut off, and remove names that lead nowhere."""
+        done = 0
+        unfinished = {names.read_unfinished(n).run_id for n in self._lines.bucket.names(names.UNFINISHED)}
+        for run_id in sorted(unfinished)[:limit]:
+            self._records.finish(run_id)
+            done += 1
+        for prefix in (names.INDEX, names.LIVE, names.WAITING):
+            done += self._sweep(prefix, limit - done)
+        return done
+
+    def _sweep(self, prefix: str, limit: int) -> int:
+        oldest, bucket = self._lines.bucket.now() - _OLD, self._lines.bucket
+        old = [listed.name for listed in bucket.listed(prefix) if listed.modified_at < oldest]
+        lost: list[str] = []
+        for name in old:
+            if len(lost) >= limit:
+                break
+            if not self._leads_somewhere(prefix, name):
+                lost.append(name)
+        if lost:
+            bucket.delete(lost)
+        return len(lost)
+
+    def _leads_somewhere(self, prefix: str, name: str) -> bool:
+        if prefix == names.INDEX:
+            standing = self._lines.fresh(names.read_index(name)[1]).standing
+            return standing is not None and _index_name(standing) == name
+        is_live = prefix == names.LIVE
+        marker = names.read_live(name) if is_live else names.read_waiting(name)
+        standing = self._lines.fresh(marker.run_id).standing
+        return standing is not None and name == (standing.live if is_live else standing.waiting)
+
+    # -- restoring ------------------------------------------------------------------
+
+    def restore(self, run: WholeRun) -> Restored:
+        """Take in a run that another store kept: a large one in several objects, and the last shows it."""
+        for flow_hash, blueprint in run.blueprints:
+            self._lines.keep_flow(flow_hash, blueprint)
+        chunks = list(_chunks(run.records))
+        while True:
+            judged = self._restore_all(run, chunks)
+            if judged is not None:
+                return judged
+
+    def _restore_all(self, run: WholeRun, chunks: Sequence[Sequence[StoredRecord]]) -> Restored | None:
+        """Write chunk after chunk; none if somebody else wrote in between."""
+        begins = 0
+        for number, chunk in enumerate(chunks):
+            place = begins + number if number else None
+            result = self._restore_chunk(run, chunk, place, begins, is_last=number == len(chunks) - 1)
+            if result is None or isinstance(result, Restored):
+                return result
+            begins = begins or result
+        return Restored.RESTORED
+
+    def _restore_chunk(
+        self, run: WholeRun, chunk: Sequence[StoredRecord], place: int | None, begins: int, *, is_last: bool
+    ) -> Restored | int | None:
+        """Write some records at a place, the first ones at any, and return it; none if it is taken."""
+        kept = [Record(r.sequence, r.checkpoint_id, r.keyframe, r.body, r.digest) for r in chunk]
+
+        def work(draft: Draft) -> Restored | int | None:
+            refused = self._refused(draft, run)
+            if refused is not None or place not in (None, draft.place):
+                return refused
+            draft.restore(run.row, kept, begins=begins or draft.place, is_last=is_last)
+            if is_last:
+                draft.restore_waits(run.waits)
+            return draft.place
+
+        run_id = run.row.run_id
+        return self._lines.write(
+            run_id, work, checkpoint_at=lambda sequence: self._records.checkpoint_at(run_id, sequence)
+        )
+
+    def _refused(self, draft: Draft, run: WholeRun) -> Restored | None:
+        if draft.exists:
+            newest, standing = draft.row.checkpoints, draft.standing
+
+            def id_at(sequence: int) -> str | None:
+                if sequence == newest:
+                    return standing.head
+                return self._records.checkpoint_at(draft.run_id, sequence)
+
+            return judge_there(run, newest, id_at)
+        row = run.row
+        if row.forked_at is not None:
+            pinned = self.pin_base(row.parent_run_id or "", row.run_id, row.forked_at, run.base)
+            if pinned is not None:
+                return Restored.NO_BASE
+        for wait in run.waits:
+            if wait.token_hash is not None and self._has_token(names.short(wait.token_hash), row.run_id):
+                raise token_is_taken(wait.wait_id)
+        return None
+
+    def _has_token(self, token: str, run_id: str) -> bool:
+        for other in self._lines.runs_behind(names.token_prefix(token)):
+            standing = None if other == run_id else self._lines.fresh(other).standing
+            if standing is not None and any(mark.token == token for mark in standing.waits):
+                return True
+        return False
+
+
+def _chunks(records: Sequence[StoredRecord]) -> Iterator[list[StoredRecord]]:
+    chunk: list[StoredRecord] = []
+    size = 0
+    for record in records:
+        if chunk and size + len(record.body) > _CHUNK:
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(record)
+        size += len(record.body)
+    yield chunk
+
+
+def _index_name(standing: Standing) -> str:
+    return names.index_name(standing.order, standing.row.flow_id, standing.row.run_id)
+
+
+def _erased_name(standing: Standing) -> str:
+    return names.erased_name(standing.erased_order, standing.row.flow_id, standing.row.run_id)
+
+
+def _names_of(standing: Standing) -> list[str]:
+    """Return the names that lead to a run."""
+    row, run = standing.row, names.quoted(standing.row.run_id)
+    found = [_index_name(standing), standing.live, standing.waiting]
+    if row.parent_run_id is not None:
+        found.append(names.child_name(row.parent_run_id, row.run_id, row.forked_at))
+    for mark in standing.waits:
+        found.append(names.wait_prefix(mark.wait_id) + run)
+        if mark.token:
+            found.append(names.token_prefix(mark.token) + run)
+    if standing.row.lease is not None:
+        found.append(names.beat_name(row.run_id, standing.epoch))
+    return [name for name in found if name]
+
+
+class KeepingCalls:
+    """The part of the store that pins, removes and restores runs."""
+
+    keeping: Keeping
+
+    async def _aside(self, work: Callable[[], T]) -> T:
+        raise NotImplementedError
+
+    async def erase(self, run_id: str, *, head: int, reason: str, summary: bytes | None = None) -> Erasure:
+        return await self._aside(lambda: self.keeping.erase(run_id, head, reason, summary))
+
+    async def tombstone(self, run_id: str) -> Tombstone | None:
+        return await self._aside(lambda: self.keeping.tombstone(run_id))
+
+    async def tombstones(self, wanted: TombstoneFilter) -> list[Tombstone]:
+        return await self._aside(lambda: self.keeping.tombstones(wanted))
+
+    async def forget(self, run_ids: Sequence[str]) -> int:
+        return await self._aside(lambda: self.keeping.forget(run_ids))
+
+    async def pin(self, run_id: str, reason: str | None) -> bool:
+        return await self._aside(lambda: self.keeping.pin(run_id, reason))
+
+    async def note(self, removal: Removal) -> None:
+        await self._aside(lambda: self.keeping.note(removal))
+
+    async def removals(self, *, limit: int = 100, before: int | None = None) -> list[tuple[int, Removal]]:
+        return await self._aside(lambda: self.keeping.removals(limit, before))
+
+    async def tidy(self, *, limit: int = 1000) -> int:
+        return await self._aside(lambda: self.keeping.tidy(limit))
+
+    async def restore(self, run: WholeRun) -> Restored:
+        return await self._aside(lambda: self.keeping.restore(run))
