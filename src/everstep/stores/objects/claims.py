@@ -247,8 +247,7 @@ class Claims:
             due = names.waiting_due(name)
             if due is None or (earliest is not None and due > (to_int(earliest) or 0)):
                 break
-            marker = names.read_waiting(name)
-            times = _times(self._seen(marker.run_id, marker.place))
+            times = self._times(name)
             later = [at for at in times if after is None or at > after]
             earliest = min([*later, *([] if earliest is None else [earliest])], default=None)
         if after is None:
@@ -260,11 +259,21 @@ class Claims:
         for name in self._lines.bucket.names(names.WAITING):
             if name >= names.waiting_bound(after):
                 break
-            marker = names.read_waiting(name)
-            for at in _times(self._seen(marker.run_id, marker.place)):
+            for at in self._times(name):
                 if at > after and (earliest is None or at < earliest):
                     earliest = at
         return earliest
+
+    def _times(self, name: str) -> list[datetime]:
+        """Return when open waits of a halted run are due, by the name under which it is marked."""
+        marker = names.read_waiting(name)
+        line = self._seen(marker.run_id, marker.place)
+        if line.standing is None or line.standing.waiting != name:
+            self._lines.look(line)
+        standing = line.standing
+        if standing is None or standing.waiting != name or standing.row.status is not Status.HALTED:
+            return []
+        return [mark.due_at for mark in standing.waits if mark.due_at is not None]
 
 
 class Ledger:
@@ -347,11 +356,3 @@ def _ripe(standing: Standing, now: datetime) -> list[datetime]:
         elif mark.due_at is not None and mark.due_at <= now:
             found.append(mark.due_at)
     return found
-
-
-def _times(line: Line) -> list[datetime]:
-    """Return when open waits of a halted run are due."""
-    standing = line.standing
-    if standing is None or standing.row.status is not Status.HALTED:
-        return []
-    return [mark.due_at for mark in standing.waits if mark.due_at is not None]
