@@ -200,7 +200,7 @@ class Draft:
         keyframe = self.place if commit.keyframe else self.standing.keyframe
         self.set(
             what=commit.status.value if commit.status is not None else "record",
-            wakes=status is Status.HALTED,
+            wakes=status in (Status.HALTED, Status.RUNNING) or adopts is not None,
             row=row,
             head=commit.checkpoint_id,
             keyframe=keyframe,
