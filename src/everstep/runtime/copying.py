@@ -10,8 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from enum import StrEnum
-from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -20,7 +18,9 @@ from everstep.errors import EverstepError, LeaseLost, StateCorrupted
 from everstep.model.durability import Durability
 from everstep.model.leases import Lease
 from everstep.model.records import ArtifactRef
+from everstep.model.removal import Erasure
 from everstep.ports.restoring import Restored, RestoringBlobs, WholeRun, judge_there
+from everstep.ports.retention import RetainingStore
 from everstep.ports.store import CheckpointBlobStore, CheckpointStore, RunFilter, RunRow, StoredRecord
 from everstep.runtime.claiming import claim
 from everstep.runtime.exporting import Progress
@@ -33,14 +33,6 @@ from everstep.runtime.whole import PAGE, Checked, Reading, check_nothing_waits, 
 TTL = timedelta(minutes=2)
 """How long a run stays claimed after whoever copies it was killed, if that cannot be found out sooner."""
 _COPY = "it is a copy, and may still be driven where it comes from"
-
-
-@runtime_checkable
-class ErasingStore(Protocol):
-    """A store that can erase a run."""
-
-    async def erase(self, run_id: str, *, head: int, reason: str, summary: bytes | None = None) -> StrEnum:
-        """Remove a run whose newest record has the sequence `head`, unless something needs it."""
 
 
 class Copied(msgspec.Struct, frozen=True, kw_only=True):
@@ -272,16 +264,16 @@ class _Copying:
         """Erase a run that has arrived, or say why it stays."""
         store = self._services.store
         replace = msgspec.structs.replace
-        if not isinstance(store, ErasingStore):
+        if not isinstance(store, RetainingStore):
             return replace(copied, problem="its store erases nothing, so it stays there too.")
         try:
             head = (await self._runs.row(copied.run_id)).checkpoints
             judged = await store.erase(copied.run_id, head=head, reason=self._mark)
         except EverstepError as error:
             return replace(copied, outcome="failed", problem=str(error))
-        if judged.value in ("erased", "gone"):
+        if judged in (Erasure.ERASED, Erasure.GONE):
             return replace(copied, outcome="moved")
-        return replace(copied, problem=_STAYS.get(judged.value, judged.value))
+        return replace(copied, problem=_STAYS[judged])
 
     def _tell(self, whole: WholeRun, artifacts: int) -> None:
         if self.on_progress is not None:
@@ -292,10 +284,10 @@ class _Copying:
 
 
 _STAYS = {
-    "forked": "it stays where it was, as another run goes on from it.",
-    "pinned": "it stays where it was, as it is pinned.",
-    "leased": "it stays where it was, as somebody drives it.",
-    "moved": "it stays where it was, as it has gone on.",
+    Erasure.FORKED: "it stays where it was, as another run goes on from it.",
+    Erasure.PINNED: "it stays where it was, as it is pinned.",
+    Erasure.LEASED: "it stays where it was, as somebody drives it.",
+    Erasure.MOVED: "it stays where it was, as it has gone on.",
 }
 
 
