@@ -23,7 +23,8 @@ EverstepError
 ├── RunAbandoned              run.abandoned            too many takeovers without progress
 ├── ValueNotStorable          value.not_storable       a value that would not come back equal
 ├── ValueUnreadable           value.unreadable         stored bytes that cannot be decoded
-│   └── KeyUnavailable        value.key_unavailable    encrypted bytes whose key is not at hand, or another
+│   ├── KeyUnavailable        value.key_unavailable    encrypted bytes whose key is not at hand, or another
+│   └── ValueLeftOut          value.left_out           a value that was left out when the run was exported
 ├── WaitNotFound              wait.not_found           no such wait
 ├── WaitSettled               wait.settled             the wait has its answer already
 ├── WaitClosed                wait.closed              its run no longer wants an answer
@@ -57,6 +58,8 @@ EverstepError
 │   └── LeaseLost             store.lease_lost         we drove it, and no longer do
 ├── StateCorrupted            DAG-CKPT-008             a record or an artifact is missing or altered
 ├── IncompatibleVersion       DAG-CKPT-009             written by a newer everstep
+├── BundleInvalid             bundle.invalid           a bundle, or a file of another form, that is not whole
+├── RunTaken                  run.taken                another run, or an older state of it, has this id there
 ├── FlowChanged               run.flow_changed         the flow is not the one the run began with
 └── StoreError                store.failed             the store could not do it (disk full, read-only, ...)
     ├── SpoolLost             store.spool_lost         checkpoints that waited on this machine are gone
@@ -195,6 +198,10 @@ class ValueUnreadable(EverstepError):
 
 class KeyUnavailable(ValueUnreadable):
     code = "value.key_unavailable"
+
+
+class ValueLeftOut(ValueUnreadable):
+    code = "value.left_out"
 
 
 class WaitNotFound(EverstepError):
@@ -383,6 +390,18 @@ class StateCorrupted(EverstepError):
 
 class IncompatibleVersion(EverstepError):
     code = "DAG-CKPT-009"
+
+
+class BundleInvalid(EverstepError):
+    code = "bundle.invalid"
+    exit_code = 2
+    http_status = 422
+
+
+class RunTaken(EverstepError):
+    code = "run.taken"
+    exit_code = 2
+    http_status = 409
 
 
 class FlowChanged(EverstepError):

@@ -11,6 +11,7 @@ from typing import Any, Literal, Self
 import msgspec
 
 from everstep.client.diff import Diff, compare_states
+from everstep.client.host_carrying import HostCarrying
 from everstep.client.host_waits import HostWaits, check_limit
 from everstep.client.surroundings import codecs_of, make_own_folder, spool_folder
 from everstep.client.views import (
@@ -76,7 +77,7 @@ from everstep.runtime.verifying import verify
 from everstep.runtime.worker import GRACE, Stats, Worker
 
 
-class AsyncHost(HostWaits):
+class AsyncHost(HostWaits, HostCarrying):
     """Runs flows and keeps what they do. Without a URL, in a SQLite file under `./.everstep/`."""
 
     def __init__(

@@ -15,6 +15,7 @@ from typing import Any, Literal, Self
 from everstep.client.diff import Diff
 from everstep.client.host import AsyncHost
 from everstep.client.lanes import Lanes
+from everstep.client.sync_carrying import SyncCarrying
 from everstep.client.views import (
     CheckpointInfo,
     Compat,
@@ -54,7 +55,7 @@ async def _next_event(events: AsyncIterator[Event]) -> Event | None:
     return await anext(events, None)
 
 
-class Host:
+class Host(SyncCarrying):
     """Runs flows and keeps what they do. Without a URL, in a SQLite file under `./.everstep/`."""
 
     def __init__(

@@ -36,12 +36,16 @@ from everstep.ports.health import Level as Level
 from everstep.ports.store import RunRow
 from everstep.runtime.bisect import Divergence as Divergence
 from everstep.runtime.bisect import Visited as Visited
+from everstep.runtime.copying import Copied as Copied
 from everstep.runtime.doctor import Diagnosis as Diagnosis
 from everstep.runtime.events import Event as Event
 from everstep.runtime.explain import Awaited as Awaited
 from everstep.runtime.explain import Explanation as Explanation
 from everstep.runtime.explain import Planned as Planned
 from everstep.runtime.explain import Recorded as Recorded
+from everstep.runtime.exporting import Exported as Exported
+from everstep.runtime.exporting import Progress as Progress
+from everstep.runtime.importing import Imported as Imported
 from everstep.runtime.lineage import Link
 from everstep.runtime.rehydrate import Rehydrated
 from everstep.runtime.rekeying import Rekeyed as Rekeyed

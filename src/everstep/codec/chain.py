@@ -10,6 +10,7 @@ from everstep.codec.payload import (
     AES_GCM,
     FORMAT,
     HEADER,
+    LEFT_OUT,
     Layer,
     header_with,
     key_id_of,
@@ -99,6 +100,8 @@ class Codecs:
         """Return a stored payload without codecs, or raise a named error. `size` is that of its data."""
         if payload[2:3] == b"\0" and not self.requires_key:
             return payload
+        if payload == LEFT_OUT:
+            return payload
         layers, start = layers_of(payload, where)
         if self.requires_key and (not layers or layers[-1].codec != AES_GCM):
             raise StateCorrupted(
@@ -118,7 +121,9 @@ class Codecs:
         return bytes((FORMAT, payload[1], 0)) + data
 
     def is_current(self, payload: bytes, where: str) -> bool:
-        """True if a stored payload is encrypted with the key that is active now."""
+        """True if a stored payload is encrypted with the key that is active now, or was left out."""
+        if payload == LEFT_OUT:
+            return True
         layers, _ = layers_of(payload, where)
         if self.keys is None:
             return not any(layer.codec == AES_GCM for layer in layers)

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from everstep.errors import IncompatibleVersion, KeyUnavailable, StateCorrupted, ValueUnreadable
+from everstep.errors import (
+    IncompatibleVersion,
+    KeyUnavailable,
+    StateCorrupted,
+    ValueLeftOut,
+    ValueUnreadable,
+)
 
 FORMAT = 1
 SERIALIZER = 1
@@ -29,6 +35,10 @@ def header_with(layers: Iterable[Layer]) -> bytes:
         for layer in layers
     ]
     return bytes((FORMAT, SERIALIZER, len(spelled))) + b"".join(spelled)
+
+
+LEFT_OUT = header_with([Layer("left-out")])
+"""Stands for a value that an export left behind. There is nothing behind it."""
 
 
 def layers_of(payload: bytes, where: str) -> tuple[list[Layer], int]:
@@ -69,8 +79,13 @@ def key_missing(where: str, key_id: str) -> KeyUnavailable:
     )
 
 
-def _locked(payload: bytes, where: str) -> KeyUnavailable | None:
-    """Say which key a payload that was left as it is stored is encrypted with; none if it is not."""
+def _locked(payload: bytes, where: str) -> ValueUnreadable | None:
+    """Say why a payload that was left as it is stored cannot be read; none if it says nothing of that."""
+    if payload == LEFT_OUT:
+        return ValueLeftOut(
+            f"{where!r} was left out when the run was exported.",
+            fix="Import the bundle again where the run is not, with the value: --value NAME=VALUE",
+        )
     layers = layers_of(payload, where)[0] if payload[2] else []
     return key_missing(where, key_id_of(layers[-1])) if layers and layers[-1].codec == AES_GCM else None
 

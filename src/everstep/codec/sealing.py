@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 
 from everstep.codec.chain import Codecs
-from everstep.codec.payload import HEADER, body_of
+from everstep.codec.payload import HEADER, LEFT_OUT, body_of
 from everstep.codec.records import OpenRecord, check_values, seal
 from everstep.errors import KeyUnavailable, StateCorrupted
 from everstep.model.records import CheckpointRecord, ErrorInfo, Written
@@ -94,7 +94,15 @@ def closed_anew(opened: OpenRecord, run_id: str, where: str, codecs: Codecs) -> 
     _, texts = _without_texts(plain.record)
     places += [_error_place(opened.record, k) for k in range(len(stored) - len(places))]
     both = zip([*plain.payloads, *texts], places, strict=False)
-    return [codecs.close(payload, run_id, place) for payload, place in both]
+    return [
+        payload if payload == LEFT_OUT else codecs.close(payload, run_id, place) for payload, place in both
+    ]
+
+
+def without_codecs(opened: OpenRecord, run_id: str, where: str, codecs: Codecs) -> list[bytes]:
+    """Return the payloads of a record as they were before codecs, those of its errors' texts too."""
+    plain = open_record(opened, run_id, where, codecs)
+    return [*plain.payloads, *_without_texts(plain.record)[1]][: len(opened.payloads)]
 
 
 def close_values(
@@ -132,6 +140,11 @@ def _places(record: CheckpointRecord) -> list[tuple[Written, bytes]]:
 
 def _place(path: str, visit: int, write: Written) -> bytes:
     return _encode((path, visit, write.name, write.version, write.form))
+
+
+def inline_writes(record: CheckpointRecord) -> list[Written]:
+    """Return the values whose bytes travel with a record, in the order of its payloads."""
+    return [write for write, _ in _places(record)]
 
 
 def _error_place(record: CheckpointRecord, number: int) -> bytes:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from contextlib import suppress
 
 from everstep.codec.chain import Codecs
 from everstep.codec.payload import HEADER, body_of, layers_of
-from everstep.errors import StateCorrupted
+from everstep.errors import IncompatibleVersion, KeyUnavailable, StateCorrupted, StoreError
 from everstep.model.records import ArtifactRef
+from everstep.ports.restoring import RestoringBlobs
 from everstep.ports.store import CheckpointBlobStore
 
 log = logging.getLogger("everstep")
@@ -39,6 +41,41 @@ class CodedBlobs:
         if len(stored) < len(HEADER):
             raise StateCorrupted(f"the artifact {ref.key} was altered.")
         return self._codecs.open(stored, *_place(ref.checksum), ref.key, ref.size)
+
+    def stored(self, ref: ArtifactRef) -> bytes:
+        """Return an artifact as its store keeps it."""
+        return self._blobs.get_checkpoint_blob(ref)
+
+    def opened(self, ref: ArtifactRef, stored: bytes) -> bytes:
+        """Return what another store kept without codecs, or a named error if it is not what it should be."""
+        if len(stored) < len(HEADER):
+            raise StateCorrupted(f"the artifact {ref.checksum} was altered.")
+        plain = self._codecs.open(stored, *_place(ref.checksum), ref.checksum, ref.size)
+        data = body_of(plain, ref.checksum)
+        if len(data) != ref.size or hashlib.sha256(data).hexdigest() != ref.checksum:
+            raise StateCorrupted(f"the artifact {ref.checksum} was altered.")
+        return plain
+
+    def check(self, ref: ArtifactRef, stored: bytes) -> bool:
+        """Raise unless an artifact is what it should be; false if that cannot be told for want of a key."""
+        try:
+            self.opened(ref, stored)
+        except KeyUnavailable:
+            return False
+        except IncompatibleVersion as error:
+            if "codec" not in error.details:
+                raise
+            return False
+        return True
+
+    def restore(self, ref: ArtifactRef, stored: bytes) -> None:
+        """Keep what another store kept; where this host encrypts, with its key if it can be opened."""
+        if not isinstance(self._blobs, RestoringBlobs):
+            raise StoreError("where this host keeps artifacts, those of other stores cannot be kept.")
+        if self._codecs.encrypts and not self._codecs.is_current(stored, ref.checksum):
+            with suppress(KeyUnavailable):
+                stored = self._codecs.close(self.opened(ref, stored), *_place(ref.checksum))
+        self._blobs.restore_checkpoint_blob(ref, stored)
 
     def rekey(self, ref: ArtifactRef, *, dry_run: bool) -> bool:
         """Encrypt an artifact with the active key; false if it is already."""

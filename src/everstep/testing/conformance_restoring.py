@@ -14,8 +14,10 @@ import pytest
 from everstep.errors import CheckpointPinned, StoreError
 from everstep.model.enums import Status
 from everstep.model.records import ArtifactRef
+from everstep.model.removal import Erasure
 from everstep.model.waits import SettledBy, WaitRow, WaitStatus
 from everstep.ports.restoring import Restored, RestoringBlobs, RestoringStore, WholeRun
+from everstep.ports.retention import RetainingStore
 from everstep.ports.store import RunRow, Signal, StoredRecord, Verdict
 from everstep.testing.clock import ManualClock
 from everstep.testing.conformance_client import (
@@ -271,6 +273,32 @@ class Restoring(Suite):
         assert restoring.listing() == ["after", "run", "before"]
         counts = restoring.call(restoring.store.counts())
         assert counts.runs == {"running": 3}
+
+    def test_a_pinned_run_stays_pinned(self, store_kit: StoreKit, restoring: Client) -> None:
+        if not store_kit.capabilities.retains:
+            pytest.skip("it pins nothing")
+        run = _run("run", restoring.clock, length=3, pinned="for the audit")
+        assert _restore(restoring, run) is Restored.RESTORED
+        assert restoring.row("run") == run.row
+        assert restoring.listing(pinned=True) == ["run"]
+        erasure = restoring.call(cast(RetainingStore, restoring.store).erase("run", head=3, reason="test"))
+        assert erasure is Erasure.PINNED
+
+    def test_an_erased_run_may_come_back(self, store_kit: StoreKit, restoring: Client) -> None:
+        if not store_kit.capabilities.retains:
+            pytest.skip("it erases nothing")
+        store = cast(RetainingStore, restoring.store)
+        run = _run("run", restoring.clock, length=3, waits=("w",), status=Status.HALTED)
+        assert _restore(restoring, run) is Restored.RESTORED
+        restoring.admit("other")
+        assert restoring.call(store.erase("run", head=3, reason="moved")) is Erasure.ERASED
+        assert restoring.get("run") == []
+        assert _restore(restoring, run) is Restored.RESTORED
+        assert tuple(restoring.get("run")) == run.records and restoring.waits() == ["w"]
+        assert restoring.call(store.tombstone("run")) is None
+        assert restoring.listing() == ["run", "other"]
+        assert _restore(restoring, run) is Restored.SAME
+        assert restoring.call(store.erase("run", head=3, reason="moved")) is Erasure.ERASED
 
     def test_a_long_run_comes_in_one_go(self, restoring: Client) -> None:
         run = _run("run", restoring.clock, length=1200)

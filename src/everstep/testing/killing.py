@@ -29,6 +29,7 @@ from everstep.model.fleet import Quota, WorkerRow
 from everstep.model.leases import Lease, Process
 from everstep.model.records import ArtifactRef
 from everstep.model.waits import SettledBy, WaitChange, WaitRow
+from everstep.ports.restoring import Restored, RestoringBlobs, RestoringStore, WholeRun
 from everstep.ports.store import (
     BlockingStore,
     Capabilities,
@@ -280,6 +281,11 @@ class KillingStore:
         with self._killer.write("recode"):
             return await self._store.recode(run_id, records, waits)
 
+    async def restore(self, run: WholeRun) -> Restored:
+        assert isinstance(self._store, RestoringStore)
+        with self._killer.write("restore"):
+            return await self._store.restore(run)
+
     async def get(self, run_id: str, *, first: int = 1, last: int | None = None) -> list[StoredRecord]:
         return await self._store.get(run_id, first=first, last=last)
 
@@ -366,6 +372,11 @@ class KillingBlobs:
     ) -> ArtifactRef:
         with self._killer.write("blob"):
             return self._blobs.put_checkpoint_blob(header, data, content_type=content_type, plain=plain)
+
+    def restore_checkpoint_blob(self, ref: ArtifactRef, stored: bytes) -> None:
+        assert isinstance(self._blobs, RestoringBlobs)
+        with self._killer.write("blob"):
+            self._blobs.restore_checkpoint_blob(ref, stored)
 
     def get_checkpoint_blob(self, ref: ArtifactRef) -> bytes:
         return self._blobs.get_checkpoint_blob(ref)

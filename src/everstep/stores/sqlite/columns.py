@@ -67,6 +67,7 @@ def restored_values(row: RunRow) -> tuple[Any, ...]:
         row.priority,
         row.group or "",
         row.needs_repair,
+        row.pinned,
     )
 
 

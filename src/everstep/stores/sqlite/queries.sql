@@ -37,10 +37,15 @@ ON CONFLICT DO NOTHING;
 INSERT INTO checkpoints (position, checkpoint_id, keyframe, body) VALUES (?1, ?2, ?3, ?4);
 
 -- name: restore_run
-INSERT INTO runs (run_id, flow_id, flow_version, flow_hash, parent_run_id, status, created_at, ended_at, epoch,
-                  claimed_sequence, signal, acked_at, forked_at, trimmed_before, adopted_at, priority, run_group,
-                  needs_repair)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 0, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17);
+INSERT INTO runs (run_key, run_id, flow_id, flow_version, flow_hash, parent_run_id, status, created_at, ended_at,
+                  epoch, claimed_sequence, signal, acked_at, forked_at, trimmed_before, adopted_at, priority,
+                  run_group, needs_repair, pinned)
+SELECT max(newest, coalesce((SELECT max(run_key) FROM runs), 0)) + 1,
+       ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 0, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18
+FROM erased_keys;
+
+-- name: unbury
+DELETE FROM tombstones WHERE run_id = ?1;
 
 -- name: checkpoint_id
 SELECT checkpoint_id FROM checkpoints WHERE position = ?1;

@@ -25,6 +25,7 @@ def restore(db: apsw.Connection, sql: dict[str, str], run: WholeRun) -> Restored
         if not base or base[0][0] != run.base or not base[0][1]:
             return Restored.NO_BASE
     _check_waits(db, sql, run)
+    db.execute(sql["unbury"], (run.row.run_id,))
     db.execute(sql["restore_run"], restored_values(run.row))
     key = db.last_insert_rowid()
     for record in run.records:

@@ -1,0 +1,121 @@
+"""The part of a host that carries runs elsewhere: bundles, and copies to other stores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from everstep.client.views import Copied, Exported, Imported, Progress
+from everstep.errors import BadRequest
+from everstep.graph.flow import Flow
+from everstep.model.bundles import LeaveOut
+from everstep.model.enums import Status
+from everstep.ports.store import RunFilter
+from everstep.registry import Opened, open_store, place_of, with_blobs, without_secrets
+from everstep.runtime.copying import Target, chosen, copy_runs
+from everstep.runtime.exporting import export
+from everstep.runtime.importing import import_bundle
+from everstep.runtime.runs import Runs
+from everstep.runtime.services import Services
+
+
+class HostCarrying:
+    """What may be done with whole runs."""
+
+    url: str
+    _services: Services
+    _runs: Runs
+
+    async def export(
+        self,
+        run_id: str,
+        path: str | Path,
+        *,
+        leave_out: LeaveOut | None = None,
+        decrypt: bool = False,
+        force: bool = False,
+        flow: Flow | None = None,
+        on_progress: Callable[[Progress], object] | None = None,
+    ) -> Exported:
+        """Write a run into one file: its records, artifacts, waits and the structure of its flow.
+
+        A fork brings the runs along that it comes from. Tokens are left out, and with
+        `leave_out=LeaveOut.secrets()` values whose names say that they are secrets. What is encrypted stays
+        so unless `decrypt`. The Flow IR is added if the flow is given. A file that is there is replaced only
+        with `force`.
+        """
+        return await export(
+            self._services,
+            self._runs,
+            run_id,
+            Path(path),
+            leave_out=leave_out or LeaveOut(),
+            decrypt=decrypt,
+            force=force,
+            ir=msgspec.json.encode(flow.to_ir()) if flow is not None else None,
+            on_progress=on_progress,
+        )
+
+    async def import_(
+        self,
+        path: str | Path,
+        *,
+        values: Mapping[str, Any] | None = None,
+        live: bool = False,
+        dry_run: bool = False,
+        on_progress: Callable[[Progress], object] | None = None,
+    ) -> Imported:
+        """Put the runs of a bundle into the store. All of it is checked before anything is written.
+
+        They keep their ids. Workers leave an unfinished one alone until somebody resumes it by name, as it
+        may still be driven where it comes from; with `live` they go on with it. `values` are values that were
+        left out, by name: their digests must fit. Done again, it changes nothing.
+        """
+        return await import_bundle(
+            self._services,
+            Path(path),
+            values=values or {},
+            live=live,
+            dry_run=dry_run,
+            on_progress=on_progress,
+        )
+
+    async def copy(
+        self,
+        to: str | Opened,
+        run_ids: Sequence[str] | None = None,
+        *,
+        flow: str | None = None,
+        status: Status | str | None = None,
+        move: bool = False,
+        blobs: str | None = None,
+        on_run: Callable[[Copied], object] | None = None,
+        on_progress: Callable[[Progress], object] | None = None,
+    ) -> list[Copied]:
+        """Copy runs to another store as they are, all unless some are named; says what became of each.
+
+        An unfinished run is claimed meanwhile. Workers there leave the copy of one alone, as it goes on here;
+        with `move` it goes on there, and is erased here once the digests of both were compared. `blobs` is
+        where the other store's artifacts are kept, if not beside it. Stopped anywhere, it can be done again.
+        """
+        opened = to if isinstance(to, Opened) else open_store(to, self._services.clock)
+        home = None
+        try:
+            if place_of(opened.url) == place_of(self.url) and self.url != "memory:":
+                raise BadRequest("both stores are the same.", fix="Name another one to copy to.")
+            if blobs is not None:
+                opened, home = with_blobs(opened, blobs, self._services.clock)
+            wanted = RunFilter(flow_id=flow, status=Status(status) if status is not None else None)
+            target = Target(opened.store, opened.blobs, without_secrets(opened.url))
+            ids = await chosen(self._services.store, run_ids, wanted)
+            return await copy_runs(
+                self._services, self._runs, target, ids, move=move, on_run=on_run, on_progress=on_progress
+            )
+        finally:
+            if not isinstance(to, Opened):
+                await opened.store.close()
+            if home is not None:
+                await home.close()

@@ -1,0 +1,305 @@
+"""Carrying runs from one store to another. Stopped anywhere, it is simply done again.
+
+A run that may go on is claimed first, so that nobody drives it while it is read. One that is moved is marked
+before it appears elsewhere, so that it is never driven in two places, and erased only once the digests were
+compared.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+
+import msgspec
+
+from everstep.codec.records import digest_of
+from everstep.errors import EverstepError, LeaseLost, StateCorrupted
+from everstep.model.durability import Durability
+from everstep.model.leases import Lease
+from everstep.model.records import ArtifactRef
+from everstep.model.removal import Erasure
+from everstep.ports.restoring import Restored, RestoringBlobs, WholeRun, judge_there
+from everstep.ports.retention import RetainingStore
+from everstep.ports.store import CheckpointBlobStore, CheckpointStore, RunFilter, RunRow, StoredRecord
+from everstep.runtime.claiming import claim
+from everstep.runtime.exporting import Progress
+from everstep.runtime.importing import restoring_store, taken
+from everstep.runtime.run_ids import check_run_id
+from everstep.runtime.runs import Runs
+from everstep.runtime.services import Services
+from everstep.runtime.whole import PAGE, Checked, Reading, check_nothing_waits, family, read_whole
+
+TTL = timedelta(minutes=2)
+"""How long a run stays claimed after whoever copies it was killed, if that cannot be found out sooner."""
+_COPY = "it is a copy, and may still be driven where it comes from"
+
+
+class Copied(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one run."""
+
+    run_id: str
+    outcome: str
+    """`copied`, `moved`, `there` if it was there already, or `failed`."""
+    checkpoints: int = 0
+    artifacts: int = 0
+    digest: str = ""
+    """Of the newest checkpoint, the same in both stores."""
+    problem: str = ""
+    """Why it failed; or why one that was to be moved is still where it was."""
+
+
+class Target(msgspec.Struct, frozen=True):
+    """Where runs go."""
+
+    store: CheckpointStore
+    blobs: CheckpointBlobStore | None
+    shown: str
+
+
+async def chosen(store: CheckpointStore, run_ids: Sequence[str] | None, wanted: RunFilter) -> list[str]:
+    """Return the runs that are meant, the oldest first."""
+    if run_ids is not None:
+        return list(dict.fromkeys(check_run_id(run_id) for run_id in run_ids))
+    found: list[str] = []
+    before: str | None = None
+    while True:
+        page = await store.list(msgspec.structs.replace(wanted, limit=PAGE, before=before))
+        found += [row.run_id for row in page]
+        if len(page) < PAGE:
+            return found[::-1]
+        before = page[-1].run_id
+
+
+async def copy_runs(
+    services: Services,
+    runs: Runs,
+    target: Target,
+    run_ids: Sequence[str],
+    *,
+    move: bool,
+    on_run: Callable[[Copied], object] | None = None,
+    on_progress: Callable[[Progress], object] | None = None,
+) -> list[Copied]:
+    """Copy runs, and what they were forked from; returns what became of each, whatever became of others."""
+    restoring_store(target.store)
+    copying = _Copying(services, runs, target, move=move)
+    copying.on_progress = on_progress
+    done: dict[str, Copied] = {}
+    for run_id in run_ids:
+        done[run_id] = await copying.run(run_id, run_ids)
+        if on_run is not None and (not move or done[run_id].outcome == "failed"):
+            on_run(done[run_id])
+    for run_id in reversed(run_ids if move else ()):  # forks go before what they were forked from
+        if done[run_id].outcome != "failed":
+            done[run_id] = await copying.erase(done[run_id])
+            if on_run is not None:
+                on_run(done[run_id])
+    return list(done.values())
+
+
+class _Copying:
+    """One call under way."""
+
+    def __init__(self, services: Services, runs: Runs, target: Target, *, move: bool) -> None:
+        self._services = services
+        self._runs = runs
+        self._target = target
+        self._move = move
+        self._mark = f"moved to {target.shown}"
+        self._done: set[str] = set()
+        self._blobs: set[str] = set()
+        self._lease: Lease | None = None
+        self._renewed = 0.0
+        self._size = 0
+        self.on_progress: Callable[[Progress], object] | None = None
+
+    async def run(self, run_id: str, all_ids: Sequence[str]) -> Copied:
+        """Copy one run, and before it those it comes from that are not among the others."""
+        try:
+            row = await self._runs.row(run_id)
+            check_nothing_waits(self._services.spool, run_id)
+            for ancestor in (await family(self._runs.lineage, row))[:-1]:
+                if ancestor.run_id not in self._done and ancestor.run_id not in all_ids:
+                    await self._carry(ancestor, is_wanted=False)
+            return await self._carry(row, is_wanted=True)
+        except EverstepError as error:
+            return Copied(run_id=run_id, outcome="failed", problem=str(error))
+
+    async def _carry(self, row: RunRow, *, is_wanted: bool) -> Copied:
+        moves = self._move and is_wanted
+        if moves and row.needs_repair == self._mark and (there := await self._there(row)) is not None:
+            # It was marked and has arrived; to claim it would let others drive it here again.
+            return there
+        if is_wanted and (moves or not row.status.is_final):
+            await self._claim(row)
+        try:
+            copied = await self._copy(row, moves=moves)
+        finally:
+            await self._let_go(row)
+        self._done.add(row.run_id)
+        return copied
+
+    async def _claim(self, row: RunRow) -> None:
+        self._lease = await claim(
+            self._services,
+            self._runs.keeper,
+            row.run_id,
+            Durability(lease_ttl=TTL),
+            waits=False,
+            on_wait=lambda until: None,
+        )
+        self._renewed = self._services.clock.monotonic()
+
+    async def _let_go(self, row: RunRow) -> None:
+        """Give the run back as it was: a claim takes the mark of one that was set aside."""
+        lease, self._lease = self._lease, None
+        if lease is None:
+            return
+        if row.needs_repair is not None and not row.status.is_final:
+            await self._services.store.set_aside(row.run_id, epoch=lease.epoch, reason=row.needs_repair)
+        else:
+            await self._services.store.release_lease(lease)
+
+    async def _renew(self) -> None:
+        now = self._services.clock.monotonic()
+        if self._lease is None or now - self._renewed < TTL.total_seconds() / 4:
+            return
+        [renewed] = await self._services.store.renew([self._lease], TTL)
+        if not isinstance(renewed, Lease):
+            raise LeaseLost(f"run {self._lease.run_id!r} was claimed by another, or told to stop.")
+        self._lease, self._renewed = renewed, now
+
+    async def _copy(self, row: RunRow, *, moves: bool) -> Copied:
+        reading = Reading(self._services.store, self._services.codecs, row)
+        whole, checked = await read_whole(reading)
+        artifacts = 0
+        for ref in _refs(checked):
+            await self._renew()
+            artifacts += await self._blob(ref)
+            self._tell(whole, artifacts)
+        run = self._for_there(whole, row, moves=moves)
+        judged = await self._judge(run)
+        if judged is None:
+            if moves and not row.status.is_final:
+                await self._set_aside(row)
+            await self._renew()
+            judged = await restoring_store(self._target.store).restore(run)
+        if judged in (Restored.TAKEN, Restored.BEHIND):
+            raise taken(row.run_id, judged)
+        if judged is Restored.NO_BASE:
+            raise StateCorrupted(f"what run {row.run_id!r} was forked from is another run there.")
+        await self._compare(whole)
+        return Copied(
+            run_id=row.run_id,
+            outcome="copied" if judged is Restored.RESTORED else "there",
+            checkpoints=len(whole.records),
+            artifacts=artifacts,
+            digest=reading.digest.hex(),
+        )
+
+    def _for_there(self, whole: WholeRun, row: RunRow, *, moves: bool) -> WholeRun:
+        """Return the run as it is to be there; workers leave a copy of an unfinished one alone."""
+        mark = None if row.needs_repair == self._mark else row.needs_repair
+        if not moves and not whole.row.status.is_final and mark is None:
+            mark = _COPY
+        return msgspec.structs.replace(whole, row=msgspec.structs.replace(whole.row, needs_repair=mark))
+
+    async def _set_aside(self, row: RunRow) -> None:
+        assert self._lease is not None
+        lease = self._lease
+        if not await self._services.store.set_aside(row.run_id, epoch=lease.epoch, reason=self._mark):
+            raise LeaseLost(f"run {row.run_id!r} was claimed by another.")
+        self._lease = None
+
+    async def _blob(self, ref: ArtifactRef) -> int:
+        if ref.checksum in self._blobs:
+            return 0
+        source, target = self._services.blobs, self._target.blobs
+        if source is None:
+            raise StateCorrupted(f"artifact {ref.checksum} is kept where this host does not look.")
+        if not isinstance(target, RestoringBlobs):
+            raise StateCorrupted(f"{self._target.shown} takes no artifacts of other stores.")
+        stored = await asyncio.to_thread(source.stored, ref)
+        source.check(ref, stored)
+        await asyncio.to_thread(target.restore_checkpoint_blob, ref, stored)
+        if await asyncio.to_thread(target.get_checkpoint_blob, ref) != stored:
+            raise StateCorrupted(f"artifact {ref.checksum} came out otherwise at {self._target.shown}.")
+        self._blobs.add(ref.checksum)
+        self._size += len(stored)
+        return 1
+
+    async def _judge(self, run: WholeRun) -> Restored | None:
+        store = self._target.store
+        row = await store.run(run.row.run_id)
+        if row is None:
+            return None
+        at = {row.checkpoints, run.head.sequence}
+        found = {
+            r.sequence: r.checkpoint_id for s in at for r in await store.get(row.run_id, first=s, last=s)
+        }
+        return judge_there(run, row.checkpoints, found.get)
+
+    async def _compare(self, whole: WholeRun) -> None:
+        """Raise unless the target has every record of a run, with its digest."""
+        run_id, first = whole.row.run_id, whole.row.first
+        for start in range(0, len(whole.records), PAGE):
+            ours = whole.records[start : start + PAGE]
+            there = await self._target.store.get(run_id, first=first + start, last=ours[-1].sequence)
+            if [_named(r) for r in there] != [_named(r) for r in ours]:
+                raise StateCorrupted(
+                    f"the records of run {run_id!r} came out otherwise at {self._target.shown}."
+                )
+
+    async def _there(self, row: RunRow) -> Copied | None:
+        """Return what became of a run that an earlier call brought there; none if it did not."""
+        whole, _ = await read_whole(Reading(self._services.store, self._services.codecs, row))
+        if await self._judge(whole) not in (Restored.SAME, Restored.AHEAD):
+            return None
+        await self._compare(whole)
+        digest = Checked(whole.head, None).digest.hex()
+        return Copied(run_id=row.run_id, outcome="there", checkpoints=len(whole.records), digest=digest)
+
+    async def erase(self, copied: Copied) -> Copied:
+        """Erase a run that has arrived, or say why it stays."""
+        store = self._services.store
+        replace = msgspec.structs.replace
+        if not isinstance(store, RetainingStore):
+            return replace(copied, problem="its store erases nothing, so it stays there too.")
+        try:
+            head = (await self._runs.row(copied.run_id)).checkpoints
+            judged = await store.erase(copied.run_id, head=head, reason=self._mark)
+        except EverstepError as error:
+            return replace(copied, outcome="failed", problem=str(error))
+        if judged in (Erasure.ERASED, Erasure.GONE):
+            return replace(copied, outcome="moved")
+        return replace(copied, problem=_STAYS[judged])
+
+    def _tell(self, whole: WholeRun, artifacts: int) -> None:
+        if self.on_progress is not None:
+            records = len(whole.records)
+            self.on_progress(
+                Progress(run_id=whole.row.run_id, checkpoints=records, artifacts=artifacts, size=self._size)
+            )
+
+
+_STAYS = {
+    Erasure.FORKED: "it stays where it was, as another run goes on from it.",
+    Erasure.PINNED: "it stays where it was, as it is pinned.",
+    Erasure.LEASED: "it stays where it was, as somebody drives it.",
+    Erasure.MOVED: "it stays where it was, as it has gone on.",
+}
+
+
+def _refs(checked: Sequence[Checked]) -> list[ArtifactRef]:
+    found: dict[str, ArtifactRef] = {}
+    for one in checked:
+        for write in one.opened.record.writes() if one.opened is not None else ():
+            if write.artifact is not None:
+                found.setdefault(write.artifact.checksum, write.artifact)
+    return list(found.values())
+
+
+def _named(record: StoredRecord) -> tuple[int, str, bool, bytes]:
+    digest = digest_of(record.body) if record.digest is None else record.digest
+    return record.sequence, record.checkpoint_id, record.is_stub, digest
