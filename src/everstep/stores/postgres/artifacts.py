@@ -3,37 +3,59 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
+from datetime import timedelta
 
 from everstep.errors import StateCorrupted
 from everstep.model.records import ArtifactRef
+from everstep.model.removal import StoredBlob
+from everstep.ports.system import Clock, time_for_store
+from everstep.stores.columns import span_to_int, to_int
 from everstep.stores.postgres.address import Address
+from everstep.stores.postgres.columns import text
 from everstep.stores.postgres.connections import Connections, rows
 
 
 class ArtifactTable:
     """Keeps each artifact once, in the database that keeps the runs."""
 
-    def __init__(self, at: Address, connections: Connections, queries: dict[str, str]) -> None:
+    def __init__(self, at: Address, connections: Connections, queries: dict[str, str], clock: Clock) -> None:
         self._at = at
         self._connections = connections
-        self._put, self._get = queries["put_artifact"], queries["artifact"]
+        self._sql = queries
+        self._clock = clock
+
+    def _now(self) -> int | None:
+        return to_int(time_for_store(self._clock))
 
     def put_checkpoint_blob(
         self, header: bytes, data: bytes, *, content_type: str, plain: bytes | None = None
     ) -> ArtifactRef:
         named = data if plain is None else plain
         digest = hashlib.sha256(named).hexdigest()
-        self._connections.use(lambda c: c.execute(self._put, (digest, header + data)))
+        values = (digest, header + data, self._now())
+        self._connections.use(lambda c: c.execute(self._sql["put_artifact"], values))
         return ArtifactRef("postgres", digest, len(named), content_type, digest)
 
     def restore_checkpoint_blob(self, ref: ArtifactRef, stored: bytes) -> None:
-        self._connections.use(lambda c: c.execute(self._put, (ref.checksum, stored)))
+        values = (ref.checksum, stored, self._now())
+        self._connections.use(lambda c: c.execute(self._sql["put_artifact"], values))
 
     def get_checkpoint_blob(self, ref: ArtifactRef) -> bytes:
-        found = self._connections.use(lambda c: rows(c, self._get, (ref.checksum,)))
+        found = self._connections.use(lambda c: rows(c, self._sql["artifact"], (ref.checksum,)))
         if not found:
             raise StateCorrupted(
                 f"artifact {ref.key} is missing from {self._at.shown}.",
                 fix="Restore the table of artifacts that belongs to these runs.",
             )
         return bytes(found[0][0])
+
+    def list_checkpoint_blobs(self, *, after: str = "", limit: int = 1000) -> list[StoredBlob]:
+        values = (self._now(), text(after), limit)
+        found = self._connections.use(lambda c: rows(c, self._sql["artifacts"], values))
+        return [StoredBlob(key, size, timedelta(microseconds=age)) for key, size, age in found]
+
+    def delete_checkpoint_blobs(self, keys: Sequence[str], *, untouched_for: timedelta) -> list[str]:
+        values = (self._now(), [text(key) for key in keys], span_to_int(untouched_for))
+        found = self._connections.use(lambda c: rows(c, self._sql["delete_artifacts"], values))
+        return [key for (key,) in found]

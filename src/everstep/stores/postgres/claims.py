@@ -24,7 +24,7 @@ Row = tuple[Any, ...]
 LaneKey = tuple[int, str, str]
 Found = tuple[int, int, str]
 """Since when a run is due, its key and its id."""
-_EPOCH_AT, _OWNER, _EXPIRES, _CLAIMED_AT, _HEAD, _NOW = 9, 10, 11, 14, 23, 24
+_EPOCH_AT, _OWNER, _EXPIRES, _CLAIMED_AT, _HEAD, _NOW = 9, 10, 11, 14, 24, 25
 """Where these stand in a row of runs that the store's time follows."""
 SPARE = 32
 """How many more runs are chosen than are wanted: other workers may be about to take the first ones."""

@@ -168,7 +168,7 @@ def run_row(row: tuple[Any, ...]) -> RunRow:
 def _read_run(row: tuple[Any, ...]) -> RunRow:
     _, run_id, flow_id, flow_version, flow_hash, parent, status, created, ended = row[:9]
     epoch, owner, expires, process, takeovers, _, signal, acked = row[9:17]
-    forked_at, trimmed_before, adopted_at, priority, group, needs_repair, head = row[17:24]
+    forked_at, trimmed_before, adopted_at, priority, group, needs_repair, pinned, head = row[17:25]
     lease = None
     if owner is not None:
         held_by = msgspec.json.decode(process, type=Process) if process is not None else None
@@ -194,6 +194,7 @@ def _read_run(row: tuple[Any, ...]) -> RunRow:
         priority=priority,
         group=read_text(group) or None,
         needs_repair=_some_read(needs_repair),
+        pinned=_some_read(pinned),
     )
 
 

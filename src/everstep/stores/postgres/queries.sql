@@ -24,7 +24,7 @@ SELECT coalesce((SELECT keyframe FROM {schema}.checkpoints WHERE run_key = $1 AN
        (SELECT min(forked_at) FROM {schema}.runs WHERE parent_run_id = $2);
 
 -- name: lock_run
-SELECT run_key, trimmed_before FROM {schema}.runs WHERE run_id = $1 FOR NO KEY UPDATE;
+SELECT run_key, trimmed_before, pinned FROM {schema}.runs WHERE run_id = $1 FOR NO KEY UPDATE;
 
 -- name: to_trim
 SELECT sequence, body FROM {schema}.checkpoints WHERE run_key = $1 AND sequence >= $2 AND sequence < $3;
@@ -80,8 +80,10 @@ SELECT {run}, coalesce($2::bigint, {schema}.now_1()) FROM {schema}.runs WHERE ru
 -- name: runs
 SELECT {run} FROM {schema}.runs
 WHERE ($1::text IS NULL OR flow_id = $1) AND ($2::text IS NULL OR run_id = $2) AND ($3::text IS NULL OR status = $3)
-  AND ($4::text IS NULL OR run_key < (SELECT run_key FROM {schema}.runs WHERE run_id = $4))
+  AND ($4::text IS NULL OR run_key < coalesce((SELECT run_key FROM {schema}.runs WHERE run_id = $4),
+                                              (SELECT run_key FROM {schema}.tombstones WHERE run_id = $4)))
   AND ($6::text IS NULL OR parent_run_id = $6) AND (NOT $7 OR needs_repair IS NOT NULL)
+  AND (NOT $8 OR pinned IS NOT NULL)
 ORDER BY run_key DESC LIMIT $5;
 
 -- name: claim
@@ -338,9 +340,18 @@ WHERE (expires_at IS NULL OR expires_at <= {now}) AND needs_repair IS NULL AND s
 ORDER BY place LIMIT $3 FOR NO KEY UPDATE OF runs SKIP LOCKED;
 
 -- name: put_artifact
-INSERT INTO {schema}.artifacts (digest, content) VALUES ($1, $2)
-ON CONFLICT (digest) DO UPDATE SET content = excluded.content
-WHERE artifacts.content <> excluded.content;
+-- The same bytes are not written again, only touched.
+INSERT INTO {schema}.artifacts (digest, content, touched_at) VALUES ($1, $2, coalesce($3::bigint, {schema}.now_1()))
+ON CONFLICT (digest) DO UPDATE
+SET touched_at = excluded.touched_at,
+    content = CASE WHEN artifacts.content = excluded.content THEN artifacts.content ELSE excluded.content END;
+
+-- name: artifacts
+SELECT digest, octet_length(content), {now} - touched_at FROM {schema}.artifacts
+WHERE digest > $2 ORDER BY digest LIMIT $3;
+
+-- name: delete_artifacts
+DELETE FROM {schema}.artifacts WHERE digest = ANY ($2::text[]) AND touched_at <= {now} - $3::bigint RETURNING digest;
 
 -- name: artifact
 SELECT content FROM {schema}.artifacts WHERE digest = $1;
@@ -365,3 +376,45 @@ WITH written AS (
     VALUES ('everstep doctor', 0, 0, 0, '') ON CONFLICT (worker_id) DO UPDATE SET seen_at = 0 RETURNING worker_id
 )
 SELECT count(*) FROM written;
+
+-- name: lock_to_erase
+SELECT run_key FROM {schema}.runs WHERE run_id = $1 FOR UPDATE;
+
+-- name: has_forks
+SELECT EXISTS (SELECT FROM {schema}.runs WHERE parent_run_id = $1);
+
+-- name: bury
+INSERT INTO {schema}.tombstones (run_key, run_id, flow_id, created_at, erased_at, reason, summary)
+SELECT run_key, run_id, flow_id, created_at, $2, $3, $4 FROM {schema}.runs
+WHERE run_key = $1 AND nextval('{schema}.changes') > 0;
+
+-- name: erase_waits
+DELETE FROM {schema}.waits WHERE run_key = $1;
+
+-- name: erase_records
+DELETE FROM {schema}.checkpoints WHERE run_key = $1;
+
+-- name: erase_run
+DELETE FROM {schema}.runs WHERE run_key = $1;
+
+-- name: tombstone
+SELECT run_id, flow_id, created_at, erased_at, reason, summary FROM {schema}.tombstones WHERE run_id = $1;
+
+-- name: tombstones
+SELECT run_id, flow_id, created_at, erased_at, reason, summary FROM {schema}.tombstones
+WHERE ($1::text IS NULL OR flow_id = $1)
+  AND ($2::text IS NULL OR number < (SELECT number FROM {schema}.tombstones WHERE run_id = $2))
+ORDER BY number DESC LIMIT $3;
+
+-- name: forget
+DELETE FROM {schema}.tombstones WHERE run_id = ANY ($1::text[]) RETURNING run_id;
+
+-- name: pin
+UPDATE {schema}.runs SET pinned = $2 WHERE run_id = $1 AND nextval('{schema}.changes') > 0 RETURNING run_key;
+
+-- name: note_removal
+INSERT INTO {schema}.removals (details) VALUES ($1);
+
+-- name: removals
+SELECT number, details FROM {schema}.removals
+WHERE $1::bigint IS NULL OR number < $1 ORDER BY number DESC LIMIT $2;

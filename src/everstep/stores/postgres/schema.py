@@ -23,7 +23,7 @@ _LOCK = 0x65766572
 """'ever': who migrates holds this advisory lock."""
 _RUN = """run_key, run_id, runs.flow_id, flow_version, flow_hash, parent_run_id, runs.status, created_at,
 ended_at, epoch, owner, expires_at, process, takeovers, claimed_sequence, signal, acked_at, forked_at,
-trimmed_before, adopted_at, runs.priority, runs.run_group, needs_repair,
+trimmed_before, adopted_at, runs.priority, runs.run_group, needs_repair, pinned,
 (SELECT max(sequence) FROM {schema}.checkpoints WHERE checkpoints.run_key = runs.run_key)"""
 _WAIT = """run_id, wait_id, waits.flow_id, path, visit, kind, opened_at, details, due_at, scheduler,
 schedule_id, notifies, notified_at, token_hash, token_expires_at, generation, single_use, waits.status,

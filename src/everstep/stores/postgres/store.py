@@ -41,6 +41,7 @@ from everstep.stores.postgres.columns import group, read_text, run_row, some_tex
 from everstep.stores.postgres.connections import Connection, Connections, rows
 from everstep.stores.postgres.health import look_at
 from everstep.stores.postgres.restoring import restore
+from everstep.stores.postgres.retention_calls import RetentionCalls
 from everstep.stores.postgres.schema import prepare, read_queries
 from everstep.stores.postgres.waits import WaitTable
 from everstep.stores.postgres.watch import Watch, channel_of
@@ -53,10 +54,12 @@ Workers = list[WorkerRow]
 _VERDICTS = {verdict.value.encode(): verdict for verdict in Verdict} | {b"new": Verdict.ACCEPTED}
 
 
-class PostgresStore:
+class PostgresStore(RetentionCalls):
     """Many clients on many machines may use one schema; leases run by the server's clock."""
 
-    capabilities = Capabilities(durable=True, single_writer=True, remote=True, recodes=True, restores=True)
+    capabilities = Capabilities(
+        durable=True, single_writer=True, remote=True, recodes=True, retains=True, restores=True
+    )
 
     def __init__(self, at: Address, clock: Clock, *, create: bool = True) -> None:
         self._at = at
@@ -78,7 +81,7 @@ class PostgresStore:
         self._threads = Threads(at.pool, "everstep-postgres")
         self._known_flows: set[str] = set()
         """Structures that this client brought to the database."""
-        self.artifacts = ArtifactTable(at, self._connections, self._sql)
+        self.artifacts = ArtifactTable(at, self._connections, self._sql, clock)
 
     def _now(self) -> int | None:
         """Return the time that a test has set; none lets the server's clock count."""
@@ -137,9 +140,15 @@ class PostgresStore:
             found = rows(db, self._sql["lock_run"], (text(run_id),))
             if not found:
                 raise _unknown(run_id)
-            key, since = found[0]
+            key, since, pinned = found[0]
             is_keyframe, oldest_fork = rows(db, self._sql["trimmable"], (key, text(run_id), before))[0]
-            check_trim(run_id, before=before, is_keyframe=is_keyframe, oldest_fork=oldest_fork)
+            check_trim(
+                run_id,
+                before=before,
+                is_keyframe=is_keyframe,
+                oldest_fork=oldest_fork,
+                pinned=None if pinned is None else read_text(pinned),
+            )
             whole = rows(db, self._sql["to_trim"], (key, since, before))
             if whole:
                 digests = [digest_of(body) for _, body in whole]
@@ -157,7 +166,7 @@ class PostgresStore:
             found = rows(db, self._sql["lock_run"], (text(run_id),))  # nobody trims it meanwhile
             if not found:
                 raise _unknown(run_id)
-            key, since = found[0]
+            key, since, _ = found[0]
             replaced = 0
             for new in records:
                 there = rows(db, self._sql["to_recode"], (key, new.sequence, text(new.checkpoint_id)))
@@ -339,6 +348,7 @@ class PostgresStore:
             wanted.limit,
             some_text(wanted.parent_run_id),
             wanted.needs_repair,
+            wanted.pinned,
         )
         return [run_row(row) for row in found]
 

@@ -173,6 +173,7 @@ def _read_run(run_id: str, row: Hash) -> RunRow:
         priority=int(row.get(b"priority", 0)),
         group=row[b"group"].decode() if b"group" in row else None,
         needs_repair=row[b"repair"].decode() if b"repair" in row else None,
+        pinned=row[b"pinned"].decode() if b"pinned" in row else None,
     )
 
 

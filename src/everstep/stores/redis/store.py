@@ -56,6 +56,7 @@ from everstep.stores.redis.fields import (
 from everstep.stores.redis.health import look_at
 from everstep.stores.redis.link import Links
 from everstep.stores.redis.restoring import restore
+from everstep.stores.redis.retention_calls import RetentionCalls
 from everstep.stores.redis.watch import Watch
 from everstep.stores.redis.wire import Argument
 from everstep.stores.threads import Threads
@@ -75,10 +76,12 @@ _VERDICTS = {verdict.value.encode(): verdict for verdict in Verdict} | {b"again"
 _CAN_GO_ON = (Status.RUNNING, Status.HALTED, Status.FAILED, Status.ABANDONED)
 
 
-class RedisStore:
+class RedisStore(RetentionCalls):
     """Many clients on many machines may share it; whatever must happen together is one script."""
 
-    capabilities = Capabilities(durable=True, single_writer=True, remote=True, recodes=True, restores=True)
+    capabilities = Capabilities(
+        durable=True, single_writer=True, remote=True, recodes=True, retains=True, restores=True
+    )
 
     def __init__(self, links: Links, clock: Clock, *, create: bool = True) -> None:
         self._links = links
@@ -147,9 +150,14 @@ class RedisStore:
             found = await self._aside("trimmable", run_id, before)
             if found is None:
                 raise _unknown(run_id)
-            is_keyframe, pin, since, items = found
-            oldest_fork = int(float(pin)) if pin else None
-            check_trim(run_id, before=before, is_keyframe=bool(is_keyframe), oldest_fork=oldest_fork)
+            is_keyframe, pin, since, items, pinned = found
+            check_trim(
+                run_id,
+                before=before,
+                is_keyframe=bool(is_keyframe),
+                oldest_fork=int(float(pin)) if pin else None,
+                pinned=None if pinned is None else pinned.decode(),
+            )
             whole = [unpacked(since + k, item) for k, item in enumerate(items)]
             stubs = [packed(STUB, r.checkpoint_id, digest_of(r.body)) for r in whole]
             # Records never change, so the digests hold; whether they may go is compared again.
@@ -365,6 +373,8 @@ class RedisStore:
             return [row] if row is not None and await self._matches(row, wanted) else []
         if wanted.needs_repair and wanted.parent_run_id is None:
             narrowed = ("repair", marked(wanted.flow_id), status)
+        elif wanted.pinned and wanted.parent_run_id is None:
+            narrowed = ("kept", marked(wanted.flow_id), status)
         elif wanted.parent_run_id is not None:
             narrowed = (f"forks:{wanted.parent_run_id}", marked(wanted.flow_id), status)
         elif wanted.flow_id is not None:
@@ -374,19 +384,19 @@ class RedisStore:
         index, flow, of_status = narrowed
         found = await self._aside("list", index, wanted.limit, wanted.before or "", flow, of_status)
         rows = [run_row(name.decode(), hash_of(flat)) for name, flat in found]
-        return [row for row in rows if row.needs_repair is not None or not wanted.needs_repair]
+        return [row for row in rows if _is_wanted(row, wanted)]
 
     async def _matches(self, row: RunRow, wanted: RunFilter) -> bool:
         if wanted.before is not None:
-            (_, mine), (_, before) = [await self._aside("run", name) for name in (row.run_id, wanted.before)]
-            if not before or int(hash_of(mine)[b"n"]) >= int(hash_of(before)[b"n"]):
+            mine, before = [await self._aside("number_of", name) for name in (row.run_id, wanted.before)]
+            if mine is None or before is None or int(mine) >= int(before):
                 return False
         return (
             wanted.limit > 0
             and wanted.flow_id in (None, row.flow_id)
             and wanted.status in (None, row.status)
             and wanted.parent_run_id in (None, row.parent_run_id)
-            and (row.needs_repair is not None or not wanted.needs_repair)
+            and _is_wanted(row, wanted)
         )
 
     async def health(self) -> Health:
@@ -399,6 +409,11 @@ class RedisStore:
         self._watch.close()
         self._threads.close(wait=False)
         self._links.close()
+
+
+def _is_wanted(row: RunRow, wanted: RunFilter) -> bool:
+    is_repair = row.needs_repair is not None or not wanted.needs_repair
+    return is_repair and (row.pinned is not None or not wanted.pinned)
 
 
 def _waits(found: Sequence[Sequence[bytes]]) -> Waits:

@@ -1,7 +1,7 @@
 -- Returns rows of runs, the newest first. ARGV: index, limit, the run before which to begin, wanted flow and status.
 local newest = '+inf'
 if ARGV[4] ~= '' then
-  newest = redis.call('HGET', row_of(ARGV[4]), 'n')
+  newest = number_of(ARGV[4])
   if not newest then
     return {}
   end

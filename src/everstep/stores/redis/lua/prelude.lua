@@ -25,6 +25,15 @@ local function row_of(run_id)
   return P .. 'run:' .. run_id
 end
 
+local function tomb_of(run_id)
+  return P .. 'tombstone:' .. run_id
+end
+
+-- A run's number in the order of admission, also of one that was erased.
+local function number_of(run_id)
+  return redis.call('HGET', row_of(run_id), 'n') or redis.call('HGET', tomb_of(run_id), 'n')
+end
+
 local function wait_of(wait_id)
   return P .. 'wait:' .. wait_id
 end

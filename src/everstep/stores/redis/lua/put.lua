@@ -38,6 +38,9 @@ local function judge_admission(run_id, sequence, id, base, admission)
   if run then
     return id_at(run_id, run, run.first) == id and 'again' or 'exists'
   end
+  if redis.call('EXISTS', tomb_of(run_id)) == 1 then
+    return 'exists'
+  end
   local forked = admission.forked
   if forked then
     local parent = known(admission.parent or '')

@@ -1,5 +1,5 @@
 -- Returns what decides whether a run may be trimmed, and the records that would go. ARGV: run, before.
-local f = redis.call('HMGET', row_of(ARGV[2]), 'head', 'forked', 'trimmed')
+local f = redis.call('HMGET', row_of(ARGV[2]), 'head', 'forked', 'trimmed', 'pinned')
 if not f[1] then
   return false
 end
@@ -11,4 +11,4 @@ local records = {}
 if is_keyframe == 1 and before > since then
   records = redis.call('LRANGE', P .. 'chain:' .. ARGV[2], since - begins, before - 1 - begins)
 end
-return { is_keyframe, pin, since, records }
+return { is_keyframe, pin, since, records, f[4] }
