@@ -22,6 +22,7 @@ from itertools import count
 import pytest
 
 from everstep.errors import StoreError
+from everstep.ports.health import Level
 from everstep.stores.objects.bucket import Bucket
 
 Open = Callable[[], Bucket]
@@ -145,6 +146,53 @@ class BucketConformance:
         assert bucket.get("a/b") is None
         assert not bucket.swap("never/there", b"x", first.tag)
         assert bucket.get("never/there") is None
+
+    # Names without bytes
+
+    def test_marks_are_names_like_others_and_may_be_set_again(self, bucket: Bucket, buckets: Open) -> None:
+        bucket.mark([])
+        bucket.mark(["live/r-1~1", "index/0001~r-1"])
+        bucket.mark(["live/r-1~1", "live/r-2~1"])
+        bucket.create("runs/r-1/log/0000000001", b"x")
+        with closing(buckets()) as other:
+            assert other.names("live/") == ["live/r-1~1", "live/r-2~1"]
+            assert other.names("index/") == ["index/0001~r-1"]
+            other.delete(["live/r-1~1"])
+            other.mark(["live/r-3~1"])
+        assert bucket.names("live/") == ["live/r-2~1", "live/r-3~1"]
+
+    def test_marks_of_many_threads_are_all_there(self, bucket: Bucket) -> None:
+        names = [f"live/r-{me}~{k}" for me in range(TEAM) for k in range(5)]
+
+        def work(me: int) -> None:
+            for k in range(5):
+                bucket.mark([f"live/r-{me}~{k}"])
+                assert bucket.create(f"runs/r-{me}/log/{k:010d}", b"x")
+
+        with ThreadPoolExecutor(TEAM) as team:
+            list(team.map(work, range(TEAM)))
+        assert bucket.names("live/") == sorted(names)
+
+    def test_what_others_write_shows_in_changes(self, bucket: Bucket, buckets: Open) -> None:
+        with closing(buckets()) as other:
+            seen = [bucket.changes()]
+            if seen == [None]:
+                return  # A place that cannot tell is looked at now and then.
+            other.create("a", b"1")
+            seen.append(bucket.changes())
+            other.put("a", b"2")
+            seen.append(bucket.changes())
+            found = other.get("a")
+            assert found is not None and other.swap("a", b"3", found.tag)
+            seen.append(bucket.changes())
+            other.delete(["a"])
+            seen.append(bucket.changes())
+        assert len(set(seen)) == 5
+
+    def test_it_says_how_it_is(self, bucket: Bucket) -> None:
+        health = bucket.health()
+        assert health.server
+        assert not [finding for finding in health.findings if finding.level is Level.PROBLEM]
 
     # Removing
 
