@@ -243,6 +243,12 @@ class Folder:
             self._replace(name, data)
         self._ring()
 
+    def write_soon(self, name: str, data: bytes) -> None:
+        """Put an object that may be lost when the power fails, for what can be made again."""
+        self._check_writing(name)
+        with plainly(f"write {name} in {self.path}"):
+            self._replace(name, data, durably=False)
+
     def _replace(self, name: str, data: bytes, *, durably: bool = True) -> None:
         for _ in range(_TRIES):
             folder, leaf = self._place_of(name)
