@@ -6,7 +6,10 @@ import fcntl
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
 
+from everstep.ports.health import Finding, Health, Level
 from everstep.stores.objects.handles import Handle, Handles
 from everstep.stores.objects.mounts import Mount
 
@@ -15,6 +18,10 @@ CONTROL = ".everstep"
 NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 UNNAMED: int = getattr(os, "O_TMPFILE", 0)
 """A file without a name, which is gone if the machine stops before it has one."""
+
+_ROOM = 100 << 20
+_INODES = 1000
+_VOLATILE = {"tmpfs", "ramfs"}
 
 NewName = Callable[[], str]
 OpenLock = Callable[[str], int]
@@ -94,3 +101,30 @@ def _can_link_unnamed(control: Handle, name: str) -> bool:
     finally:
         os.close(fd)
     return True
+
+
+def look_at(path: Path, mount: Mount, now: datetime | None, *, syncs_folders: bool) -> Health:
+    """Say what a folder is on, what it promises, and whether there is room."""
+    findings = [_about_syncs(mount, syncs_folders=syncs_folders)]
+    room = os.statvfs(path)
+    free, inodes = room.f_bavail * room.f_frsize, room.f_favail
+    if free < _ROOM:
+        text = f"its disk has {free >> 20} MiB left."
+        findings.append(Finding(Level.WARNING, text, "Free some space before runs stop."))
+    if room.f_files and inodes < _INODES:
+        text = f"its disk has room for {inodes} files more, and every checkpoint is one."
+        findings.append(Finding(Level.WARNING, text, "Remove files, or old runs with everstep gc."))
+    if mount.is_shared:
+        text = f"it is shared over {mount.kind}: leases go by the clock of the file server."
+        findings.append(Finding(Level.FINE, text))
+    return Health(server=f"files on {mount.kind}", now=now, findings=tuple(findings))
+
+
+def _about_syncs(mount: Mount, *, syncs_folders: bool) -> Finding:
+    if mount.kind in _VOLATILE:
+        text = f"{mount.kind} is kept in memory: when the machine stops, every run is gone."
+        return Finding(Level.WARNING, text, "Use a folder on a disk.")
+    if not syncs_folders:
+        text = f"{mount.kind} cannot sync folders: what a power cut of the file server leaves is up to it."
+        return Finding(Level.WARNING, text, "Use a local disk, NFS, or a database.")
+    return Finding(Level.FINE, "every write is on disk before everstep hears of it, and so is its name.")

@@ -8,28 +8,29 @@ and nothing else; other names that begin with a dot are files being written.
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import os
 import threading
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
 from urllib.parse import quote
 
 from everstep.errors import StoreError, StoreUnavailable
+from everstep.ports.health import Health
 from everstep.ports.system import Clock, time_for_store
+from everstep.stores.objects.bell import Bell
 from everstep.stores.objects.bucket import Found, Listed
-from everstep.stores.objects.fitness import CONTROL, NEW_FILE, UNNAMED, Unfit, examine
+from everstep.stores.objects.fitness import CONTROL, NEW_FILE, UNNAMED, Unfit, examine, look_at
 from everstep.stores.objects.handles import Handle, Handles, sync
+from everstep.stores.objects.locks import Locks
 from everstep.stores.objects.mounts import mount_of
 from everstep.stores.objects.naming import checked
 from everstep.stores.objects.os_errors import explain, plainly
+from everstep.stores.objects.walking import sorted_names, survey
 
-_LOCKS = f"{CONTROL}/locks"
-_PATIENCE = 10.0
 _TRIES = 50
 _LEFTOVER = timedelta(days=1)
 """A file that was being written for so long belongs to nobody any more."""
@@ -55,9 +56,14 @@ class Folder:
         """Folders in which something was linked, perhaps, and was not synced."""
         self._failed: StoreError | None = None
         self._refusal: StoreError | None = None
+        self._marked: dict[str, tuple[Handle, int]] = {}
+        """Folders with new marks in them that are not synced yet, and which is the newest."""
+        self._marking = threading.Lock()
         self._offset: tuple[float, timedelta] | None = None
         self._has_unnamed = False
+        self._locks = Locks(self._handles, f"{CONTROL}/locks")
         self._examine(create)
+        self._bell = Bell(self._handles.root, f"{CONTROL}/changes") if self.is_local else None
 
     # Opening
 
@@ -73,7 +79,7 @@ class Folder:
     def _examine(self, create: bool) -> None:
         """Refuse a folder that cannot keep writers apart; one that can only be read may be read."""
         try:
-            self._has_unnamed = examine(self._handles, self.mount, self._new_name, self._open_lock)
+            self._has_unnamed = examine(self._handles, self.mount, self._new_name, self._locks.open)
         except OSError as error:
             self._refusal = explain(error, f"write to the folder {self.path}")
             if create:
@@ -124,72 +130,16 @@ class Folder:
     def names(self, prefix: str, *, after: str = "", limit: int | None = None) -> list[str]:
         self._check_trust()
         with plainly(f"list {prefix or 'the objects'} in {self.path}"):
-            return list(islice(self._walk("", prefix, after), limit))
-
-    def _walk(self, above: str, prefix: str, after: str) -> Iterator[str]:
-        """Yield names in the order of their bytes; a folder sorts as what is in it, with its slash."""
-        for key in sorted(self._keys(above)):
-            path = above + key
-            if key.endswith("/"):
-                is_wanted = path.startswith(prefix) or prefix.startswith(path)
-                if is_wanted and (path > after or after.startswith(path)):
-                    yield from self._walk(path, prefix, after)
-            elif path.startswith(prefix) and path > after:
-                yield path
-
-    def _keys(self, above: str) -> list[str]:
-        try:
-            fd = os.open(
-                above or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._handles.root.fd
-            )
-        except FileNotFoundError:
-            self._check_root()
-            return []
-        try:
-            with os.scandir(fd) as entries:
-                return [
-                    f"{entry.name}/" if entry.is_dir(follow_symlinks=False) else entry.name
-                    for entry in entries
-                    if not entry.name.startswith(".")
-                ]
-        finally:
-            os.close(fd)
+            found = list(islice(sorted_names(self._handles.root.fd, prefix, after), limit))
+            if not found:
+                self._check_root()
+            return found
 
     def listed(self, prefix: str) -> Iterable[Listed]:
         """Return names with sizes and times; files that were never finished are removed on the way."""
         self._check_trust()
         with plainly(f"list {prefix or 'the objects'} in {self.path}"):
-            return list(self._survey("", prefix, self.now() - _LEFTOVER))
-
-    def _survey(self, above: str, prefix: str, leftover: datetime) -> Iterator[Listed]:
-        try:
-            fd = os.open(
-                above or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._handles.root.fd
-            )
-        except FileNotFoundError:
-            return
-        below = []
-        try:
-            with os.scandir(fd) as entries:
-                for entry in entries:
-                    path = above + entry.name
-                    if entry.is_dir(follow_symlinks=False):
-                        if not entry.name.startswith("."):
-                            below.append(f"{path}/")
-                        continue
-                    with suppress(FileNotFoundError):
-                        found = entry.stat(follow_symlinks=False)
-                        modified_at = datetime.fromtimestamp(found.st_mtime, UTC)
-                        if entry.name.startswith("."):
-                            if entry.name.endswith(".tmp") and modified_at < leftover:
-                                os.unlink(entry.name, dir_fd=fd)
-                        elif path.startswith(prefix):
-                            yield Listed(path, found.st_size, modified_at)
-        finally:
-            os.close(fd)
-        for path in below:
-            if path.startswith(prefix) or prefix.startswith(path):
-                yield from self._survey(path, prefix, leftover)
+            return list(survey(self._handles.root.fd, prefix, self.now() - _LEFTOVER))
 
     # Writing
 
@@ -202,11 +152,12 @@ class Folder:
                     return self._create_in(folder, leaf, data)
                 except FileNotFoundError as error:
                     self._expect_removed(folder, error)
-            raise StoreUnavailable(f"the folder of {name} is removed again and again.", fix="Try again.")
+            raise _restless(name)
 
     def _create_in(self, folder: Handle, leaf: str, data: bytes) -> bool:
         fd, temporary = self._write_aside(folder, data, named=not self._has_unnamed)
         try:
+            self._sync_marks()
             is_new = self._link(fd, temporary, folder, leaf)
         finally:
             if temporary is not None:
@@ -215,6 +166,7 @@ class Folder:
             os.close(fd)
         if is_new:
             self._sync(folder)
+            self._ring()
         return is_new
 
     def _link(self, fd: int, temporary: str | None, folder: Handle, leaf: str) -> bool:
@@ -242,19 +194,60 @@ class Folder:
             raise error from None
         return (mine.st_dev, mine.st_ino) == (there.st_dev, there.st_ino)
 
+    def mark(self, names: Sequence[str]) -> None:
+        for name in names:
+            self._check_writing(name)
+        with plainly(f"write to {self.path}"):
+            for name in names:
+                self._mark(name)
+
+    def _mark(self, name: str) -> None:
+        for _ in range(_TRIES):
+            folder, leaf = self._place_of(name)
+            try:
+                os.close(os.open(leaf, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644, dir_fd=folder.fd))
+            except FileNotFoundError as error:
+                self._expect_removed(folder, error)
+                continue
+            with self._lock:
+                self._count += 1
+                self._marked[folder.path] = folder, self._count
+            return
+        raise _restless(name)
+
+    def _sync_marks(self) -> None:
+        """Make marks last before the object that they lead to is there."""
+        if not self._marked:
+            return
+        # Whoever comes second waits, because it may be its own marks that are being synced.
+        with self._marking:
+            for path, (folder, number) in list(self._marked.items()):
+                self._sync(folder)
+                with self._lock:
+                    if self._marked[path][1] == number:
+                        del self._marked[path]
+
     def swap(self, name: str, data: bytes, tag: str) -> bool:
         self._check_writing(name)
-        with plainly(f"replace {name} in {self.path}"), self._locked(name):
+        with plainly(f"replace {name} in {self.path}"), self._locks.held(name):
             found = self._read(name)
             if found is None or _tag(found) != tag:
                 return False
             self._replace(name, data)
-            return True
+        self._ring()
+        return True
 
     def put(self, name: str, data: bytes) -> None:
         self._check_writing(name)
-        with plainly(f"write {name} in {self.path}"), self._locked(name):
+        with plainly(f"write {name} in {self.path}"), self._locks.held(name):
             self._replace(name, data)
+        self._ring()
+
+    def write_soon(self, name: str, data: bytes) -> None:
+        """Put an object that may be lost when the power fails, for what can be made again."""
+        self._check_writing(name)
+        with plainly(f"write {name} in {self.path}"):
+            self._replace(name, data, durably=False)
 
     def _replace(self, name: str, data: bytes, *, durably: bool = True) -> None:
         for _ in range(_TRIES):
@@ -276,7 +269,7 @@ class Folder:
             if durably:
                 self._sync(folder)
             return
-        raise StoreUnavailable(f"the folder of {name} is removed again and again.", fix="Try again.")
+        raise _restless(name)
 
     def _rename(self, fd: int, temporary: str, folder: Handle, leaf: str) -> None:
         try:
@@ -318,7 +311,7 @@ class Folder:
             with plainly(f"remove {name} in {self.path}"):
                 try:
                     folder = touched.get(above) or self._handles.get(above, make=False)
-                    with self._locked(name):
+                    with self._locks.held(name):
                         os.unlink(leaf, dir_fd=folder.fd)
                 except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
                     continue
@@ -328,6 +321,7 @@ class Folder:
                 self._sync(folder)
         for above in sorted(touched, key=len, reverse=True):
             self._prune(above)
+        self._ring()
 
     def _prune(self, path: str) -> None:
         """Remove a folder and those above it as far as they are empty."""
@@ -384,46 +378,19 @@ class Folder:
         if self._refusal is not None:
             raise self._refusal
 
-    @contextmanager
-    def _locked(self, name: str) -> Iterator[None]:
-        """Hold the lock that a name shares with a few others, across threads, processes and machines."""
-        fd = self._lock_file(hashlib.sha256(name.encode()).hexdigest()[:2])
-        try:
-            yield
-        finally:
-            os.close(fd)
+    # Time and health
 
-    def _lock_file(self, stripe: str) -> int:
-        began = self._clock.monotonic()
-        pause = threading.Event()
-        for _ in range(int(_PATIENCE / 0.01)):
-            fd = self._open_lock(stripe)
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if os.fstat(fd).st_nlink:
-                    return fd
-            except BlockingIOError:
-                pass
-            except BaseException:
-                os.close(fd)
-                raise
-            os.close(fd)
-            pause.wait(0.01)
-        raise StoreUnavailable(
-            f"another process has held a lock in {self.path} for {self._clock.monotonic() - began:.0f} s.",
-            fix="Try again, or see which process is stopped.",
-        )
+    def changes(self) -> int | None:
+        return None if self._bell is None else self._bell.read()
 
-    def _open_lock(self, stripe: str) -> int:
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-        try:
-            return os.open(f"{_LOCKS}/{stripe}", flags, 0o666, dir_fd=self._handles.root.fd)
-        except FileNotFoundError:
-            self._handles.forget(CONTROL)
-            self._handles.get(_LOCKS)
-            return os.open(f"{_LOCKS}/{stripe}", flags, 0o666, dir_fd=self._handles.root.fd)
+    def _ring(self) -> None:
+        if self._bell is not None:
+            self._bell.ring()
 
-    # Time
+    def health(self) -> Health:
+        with plainly(f"look at {self.path}"):
+            now = None if self.is_local else self.now()
+            return look_at(self.path, self.mount, now, syncs_folders=self._syncs_folders)
 
     def now(self) -> datetime:
         """Return the time of the disk: this machine's, or a file server's."""
@@ -452,6 +419,7 @@ class Folder:
         return datetime.fromtimestamp(stamp, UTC) - (before + (after - before) / 2)
 
     def close(self) -> None:
+        """Let go of open folders; whoever still writes opens them anew."""
         self._handles.close()
 
 
@@ -467,6 +435,10 @@ def _make_folders(path: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def _restless(name: str) -> StoreUnavailable:
+    return StoreUnavailable(f"the folder of {name} is removed again and again.", fix="Try again.")
 
 
 def _tag(data: bytes) -> str:

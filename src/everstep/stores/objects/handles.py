@@ -15,7 +15,7 @@ _AS_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 class Handle:
-    """An open folder. It is closed once nobody refers to it any more, so that no thread loses one in use."""
+    """An open folder or file, closed once nobody refers to it, so that no thread loses one in use."""
 
     __slots__ = ("__weakref__", "fd", "is_anchored", "parent", "path")
 
@@ -30,7 +30,7 @@ class Handle:
         close(self.fd)
 
     def is_removed(self) -> bool:
-        """True if the folder is no longer anywhere."""
+        """True if it no longer has a name."""
         return os.fstat(self.fd).st_nlink == 0
 
 
