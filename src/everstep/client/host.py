@@ -11,6 +11,7 @@ from typing import Any, Literal, Self
 import msgspec
 
 from everstep.client.diff import Diff, compare_states
+from everstep.client.host_checks import HostChecks
 from everstep.client.host_waits import HostWaits, check_limit
 from everstep.client.surroundings import codecs_of, make_own_folder, spool_folder
 from everstep.client.views import (
@@ -23,7 +24,6 @@ from everstep.client.views import (
     RunInfo,
     RunResult,
     RunState,
-    Verified,
     WorkerInfo,
 )
 from everstep.codec.chain import Codec
@@ -72,11 +72,10 @@ from everstep.runtime.services import Services
 from everstep.runtime.spool import Spool
 from everstep.runtime.system import ProcFs, SystemClock, SystemIds
 from everstep.runtime.tailing import follow
-from everstep.runtime.verifying import verify
 from everstep.runtime.worker import GRACE, Stats, Worker
 
 
-class AsyncHost(HostWaits):
+class AsyncHost(HostWaits, HostChecks):
     """Runs flows and keeps what they do. Without a URL, in a SQLite file under `./.everstep/`."""
 
     def __init__(
@@ -326,10 +325,6 @@ class AsyncHost(HostWaits):
         if errors:
             raise errors[0]
         return drained
-
-    async def verify(self, run_id: str | None = None) -> list[Verified]:
-        """Check that what is kept of a run, or of every run, is as it was written; nothing is changed."""
-        return await verify(self._services, self._runs, run_id)
 
     async def rekey(
         self,

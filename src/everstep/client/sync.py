@@ -315,9 +315,21 @@ class Host:
         """
         return self._lanes.call(lambda host: host.drain())
 
-    def verify(self, run_id: str | None = None) -> list[Verified]:
-        """Check that what is kept of a run, or of every run, is as it was written; nothing is changed."""
-        return self._lanes.call(lambda host: host.verify(run_id))
+    def verify(
+        self,
+        run_ids: str | Iterable[str] | None = None,
+        *,
+        blobs: bool = True,
+        on_run: Callable[[Verified], object] | None = None,
+        on_progress: Callable[[str, int, int], object] | None = None,
+    ) -> list[Verified]:
+        """Check that what is kept of some runs, or of every run, is as it was written; nothing is changed.
+
+        Without `blobs`, artifacts are not read. `on_run` is told of each run when it is done, `on_progress`
+        of a run, how many of its checkpoints were checked, and how many there are.
+        """
+        told: dict[str, Any] = {"on_run": on_run, "on_progress": on_progress}
+        return self._lanes.call(lambda host: host.verify(run_ids, blobs=blobs, **told))
 
     def rekey(
         self,

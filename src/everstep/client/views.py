@@ -42,6 +42,9 @@ from everstep.runtime.explain import Awaited as Awaited
 from everstep.runtime.explain import Explanation as Explanation
 from everstep.runtime.explain import Planned as Planned
 from everstep.runtime.explain import Recorded as Recorded
+from everstep.runtime.flaws import Flaw as Flaw
+from everstep.runtime.flaws import FlawKind as FlawKind
+from everstep.runtime.flaws import Verified as Verified
 from everstep.runtime.lineage import Link
 from everstep.runtime.rehydrate import Rehydrated
 from everstep.runtime.rekeying import Rekeyed as Rekeyed
@@ -49,7 +52,6 @@ from everstep.runtime.replay import Replay as Replay
 from everstep.runtime.resumed import Resumed as Resumed
 from everstep.runtime.runs import Outcome
 from everstep.runtime.values import ValueSpace
-from everstep.runtime.verifying import Verified as Verified
 
 
 class Values(Mapping[str, Any]):

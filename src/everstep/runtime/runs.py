@@ -27,6 +27,7 @@ from everstep.model.waits import WaitRow
 from everstep.ports.store import RunRow, Signal, Verdict
 from everstep.runtime.announce import announce, call_off
 from everstep.runtime.answers import open_waits
+from everstep.runtime.checking import Checking
 from everstep.runtime.claiming import claim
 from everstep.runtime.drive import Drive
 from everstep.runtime.elsewhere import attach
@@ -240,9 +241,26 @@ class Runs:
         threshold = (durability or Durability()).blob_threshold
         folded = Rehydrated(plan, self._services.values, self._services.blobs, threshold)
         try:
-            return folded.fold(links, needs_values=needs_values)
+            folded.fold(links, needs_values=needs_values)
+            if folded.head.sequence < (row.checkpoints if at is None else at):
+                raise StateCorrupted(
+                    f"checkpoint {folded.head.sequence + 1} of run {row.run_id!r} is missing."
+                )
+            return folded
         except StateCorrupted as error:
-            raise await self.lineage.with_way_back(row, error) from error
+            raise await self._with_way_back(row, error) from error
+
+    async def _with_way_back(self, row: RunRow, error: StateCorrupted) -> StateCorrupted:
+        """Return the error with the newest checkpoint that is valid, if any is: there a fork can go on."""
+        newest = (await Checking(self._services, self, blobs=False).run(row)).newest_valid
+        if newest is None:
+            return error
+        way = f"everstep resume {row.run_id} --fallback, or everstep fork {row.run_id} --at {newest}"
+        return StateCorrupted(
+            error.message,
+            fix=f"Checkpoint {newest} is valid; go on from it: {way}",
+            newest_valid=newest,
+        )
 
     async def recorded(self, row: RunRow) -> Outcome:
         """Return what a run came to, from its records alone."""

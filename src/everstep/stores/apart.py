@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from everstep.errors import StateCorrupted
 from everstep.model.records import ArtifactRef
-from everstep.ports.store import CheckpointBlobStore
+from everstep.ports.store import CheckpointBlobStore, StreamedBlobs
 
 
 class ArtifactsApart:
@@ -29,3 +31,18 @@ class ArtifactsApart:
                 return self._beside.get_checkpoint_blob(ref)
             except StateCorrupted:
                 raise missing from None
+
+    def stream_checkpoint_blob(self, ref: ArtifactRef) -> Iterator[bytes]:
+        try:
+            yield from _pieces(self._apart, ref)
+        except StateCorrupted:
+            if self._beside is None:
+                raise
+            yield from _pieces(self._beside, ref)
+
+
+def _pieces(blobs: CheckpointBlobStore, ref: ArtifactRef) -> Iterator[bytes]:
+    if isinstance(blobs, StreamedBlobs):
+        yield from blobs.stream_checkpoint_blob(ref)
+    else:
+        yield blobs.get_checkpoint_blob(ref)

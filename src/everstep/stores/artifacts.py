@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from everstep.errors import StateCorrupted, StoreError
 from everstep.model.records import ArtifactRef
+
+_PIECE = 1024 * 1024
+_KEY = re.compile("[0-9a-f]{2}/[0-9a-f]{64}")
 
 
 class ArtifactFolder:
@@ -70,8 +76,20 @@ class ArtifactFolder:
                 continue
 
     def get_checkpoint_blob(self, ref: ArtifactRef) -> bytes:
-        try:
+        with self._reading(ref):
             return (self._folder / ref.key).read_bytes()
+
+    def stream_checkpoint_blob(self, ref: ArtifactRef) -> Iterator[bytes]:
+        with self._reading(ref), (self._folder / ref.key).open("rb") as file:
+            while piece := file.read(_PIECE):
+                yield piece
+
+    @contextmanager
+    def _reading(self, ref: ArtifactRef) -> Iterator[None]:
+        if _KEY.fullmatch(ref.key) is None:  # a record that came from elsewhere may name any path
+            raise StateCorrupted(f"{ref.key!r} is no artifact of {self._folder}.")
+        try:
+            yield
         except FileNotFoundError:
             raise StateCorrupted(
                 f"artifact {ref.key} is missing from {self._folder}.",

@@ -321,6 +321,9 @@ WHERE artifacts.content <> excluded.content;
 -- name: artifact
 SELECT content FROM {schema}.artifacts WHERE digest = $1;
 
+-- name: artifact_piece
+SELECT substring(content FROM $2::int FOR $3::int) FROM {schema}.artifacts WHERE digest = $1;
+
 -- name: written
 SELECT last_value + is_called::int FROM {schema}.changes;
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 
 from everstep.errors import StateCorrupted
 from everstep.model.records import ArtifactRef
 from everstep.stores.redis.link import Links
+
+_PIECE = 1024 * 1024
 
 
 class RedisBlobs:
@@ -31,6 +34,14 @@ class RedisBlobs:
                 fix="See whether the server evicts keys: everstep doctor says so.",
             )
         return bytes(found)
+
+    def stream_checkpoint_blob(self, ref: ArtifactRef) -> Iterator[bytes]:
+        at, key = 0, self._key(ref.key)
+        while piece := bytes(self._links.command("GETRANGE", key, at, at + _PIECE - 1)):
+            yield piece
+            at += len(piece)
+        if not at:
+            yield self.get_checkpoint_blob(ref)
 
     def _key(self, digest: str) -> str:
         return f"{self._links.address.keys}blob:{digest}"
