@@ -264,8 +264,12 @@ class InRedis:
     def _key(self, *parts: str) -> str:
         return self._address.keys + ":".join(parts)
 
+    def _spot(self, run: str, place: int) -> int:
+        forked: Any = self._client.hget(self._key("run", run), "forked")
+        return place - 1 - int(forked or 0)
+
     def _item(self, run: str, place: int) -> bytes:
-        found: Any = self._client.lindex(self._key("chain", run), place - 1)
+        found: Any = self._client.lindex(self._key("chain", run), self._spot(run, place))
         return bytes(found)
 
     def _parts(self, run: str, place: int) -> tuple[bytes, bytes]:
@@ -277,16 +281,16 @@ class InRedis:
         return self._parts(run, place)[1]
 
     def write(self, run: str, place: int, body: bytes) -> None:
-        self._client.lset(self._key("chain", run), place - 1, self._parts(run, place)[0] + body)  # type: ignore[arg-type]
+        self._client.lset(self._key("chain", run), self._spot(run, place), self._parts(run, place)[0] + body)  # type: ignore[arg-type]
 
     def delete(self, run: str, place: int) -> None:
-        self._client.lset(self._key("chain", run), place - 1, "gone")
+        self._client.lset(self._key("chain", run), self._spot(run, place), "gone")
         self._client.lrem(self._key("chain", run), 1, "gone")
 
     def swap(self, run: str, one: int, other: int) -> None:
         a, b = self._item(run, one), self._item(run, other)
-        self._client.lset(self._key("chain", run), one - 1, b)  # type: ignore[arg-type]
-        self._client.lset(self._key("chain", run), other - 1, a)  # type: ignore[arg-type]
+        self._client.lset(self._key("chain", run), self._spot(run, one), b)  # type: ignore[arg-type]
+        self._client.lset(self._key("chain", run), self._spot(run, other), a)  # type: ignore[arg-type]
 
     def repeat(self, run: str, place: int) -> None:
         item = self._item(run, place)

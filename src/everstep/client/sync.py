@@ -178,16 +178,24 @@ class Host:
         return self._lanes.call(lambda host: host.start(flow, inputs, run_id=run_id, **about))
 
     def resume(
-        self, run_id: str, flow: Flow, *, start: str | None = None, wait: bool = False, at_once: bool = False
+        self,
+        run_id: str,
+        flow: Flow,
+        *,
+        start: str | None = None,
+        wait: bool = False,
+        at_once: bool = False,
+        fallback: bool = False,
     ) -> RunResult:
         """Continue a run. One that failed is reopened at the node that failed, with a fresh retry budget.
 
         With `start` it begins at that node instead, whatever was due. `wait` stays through its waits.
         With `at_once`, a run that another process has is a `LeaseConflict` now, not when its lease runs out.
+        With `fallback`, a run whose newest checkpoints are damaged goes on from its newest valid one, as a
+        fork; the result's `fallback` says which, and what may be done twice.
         """
-        return self._lanes.call(
-            lambda host: host.resume(run_id, flow, start=start, wait=wait, at_once=at_once)
-        )
+        how: dict[str, Any] = {"start": start, "wait": wait, "at_once": at_once, "fallback": fallback}
+        return self._lanes.call(lambda host: host.resume(run_id, flow, **how))
 
     def waits(
         self,

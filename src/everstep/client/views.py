@@ -42,6 +42,8 @@ from everstep.runtime.explain import Awaited as Awaited
 from everstep.runtime.explain import Explanation as Explanation
 from everstep.runtime.explain import Planned as Planned
 from everstep.runtime.explain import Recorded as Recorded
+from everstep.runtime.fallback import Fallback as Fallback
+from everstep.runtime.fallback import Repeated as Repeated
 from everstep.runtime.flaws import Flaw as Flaw
 from everstep.runtime.flaws import FlawKind as FlawKind
 from everstep.runtime.flaws import Verified as Verified
@@ -132,6 +134,8 @@ class RunResult(Values):
         """How many of its checkpoints wait on this machine, as the store could not take them."""
         self.waits: list[WaitInfo] = list(waits)
         """What it waits for, if it halted."""
+        self.fallback: Fallback | None = outcome.fallback
+        """If the run goes on in the place of a damaged one: which, from where, and what may be done twice."""
         self.run_id = outcome.run_id
         self.status = outcome.status
         self.error: ErrorInfo | None = outcome.error

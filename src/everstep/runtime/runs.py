@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from everstep.engine.state import START, RunState
 from everstep.errors import (
@@ -48,6 +48,9 @@ from everstep.runtime.services import Services
 from everstep.runtime.staying import stay
 from everstep.runtime.values import Slot, ValueSpace
 
+if TYPE_CHECKING:
+    from everstep.runtime.fallback import Fallback
+
 log = logging.getLogger("everstep")
 _PLANS = 16
 """How many wirings a host keeps in mind."""
@@ -71,6 +74,8 @@ class Outcome(NamedTuple):
     """Tokens that were made for its waits just now."""
     resumed: Resumed | None = None
     """How it was taken up, if it was there before."""
+    fallback: Fallback | None = None
+    """If it goes on in the place of a damaged run: which one, and from where."""
 
 
 class Runs:
