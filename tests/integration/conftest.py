@@ -18,7 +18,14 @@ HERE = Path(__file__).parent
 SERVERS = ("postgres", "redis")
 ON_SERVERS = {
     *("test_host.py", "test_forks.py", "test_waits.py", "test_waits_answered.py", "test_waits_kept.py"),
-    *("test_streams.py", "test_tasks.py", "test_changed_flows.py", "test_channel_runs.py", "test_maps.py"),
+    *(
+        *("test_verify_damage.py", "test_fallback.py"),
+        "test_streams.py",
+        "test_tasks.py",
+        "test_changed_flows.py",
+        "test_channel_runs.py",
+        "test_maps.py",
+    ),
 }
 
 

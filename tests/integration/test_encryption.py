@@ -104,7 +104,8 @@ def test_without_the_key_a_run_is_listed_and_its_values_are_not_shown(tmp_path: 
         ):
             with pytest.raises(KeyUnavailable, match="the key '2025', which this host does not have"):
                 refused()
-        assert "2025" in host.verify("shop")[0].problem
+        [found] = host.verify("shop")
+        assert found.is_sound and found.locked == len(history) and found.locked_by == ("2025",)
     with host_of(tmp_path, OLD) as host:
         assert host.state("shop")["user"] == "jo" and host.info("ask").status == "halted"
 

@@ -201,7 +201,7 @@ def test_verify_names_the_newest_checkpoint_that_is_valid(place: Place, change: 
     newest = 3 if change == "cut off" else 2
     assert said.return_value == 1
     assert "run A is damaged" in said.output and "run B" not in said.output
-    assert f"everstep fork A --at {newest}" in said.output
+    assert f"checkpoint {newest} is valid" in said.output and "everstep resume A --fallback" in said.output
     assert ": 1 damaged" in said.output
     [one] = json.loads(shell(place, "verify", "A", "--json").output)["runs"]
     assert (one["is_sound"], one["newest_valid"]) == (False, newest)

@@ -14,6 +14,7 @@ import click
 
 from everstep import Flow, Host, RunInfo, RunResult, Status
 from everstep.cli.failures import say
+from everstep.cli.fallen import fallback_json, say_fallback
 from everstep.cli.inputs import gather_channel, gather_inputs
 from everstep.cli.listing import info_json
 from everstep.cli.loading import UNWIRED, Wired, load
@@ -126,6 +127,7 @@ def run(
 @click.argument("run_id", metavar="RUN")
 @click.argument("flow", metavar="FILE.py[:FLOW]", required=False)
 @click.option("--start", metavar="NODE", help="Begin at this node, whatever was due.")
+@click.option("--fallback", is_flag=True, help="If it is damaged, go on from its newest valid checkpoint.")
 @wait_option
 @tokens_option
 @host_options
@@ -137,6 +139,7 @@ def resume(
     run_id: str,
     flow: str | None,
     start: str | None,
+    fallback: bool,
     stays: bool,
     tokens: bool,
     key_file: str | None,
@@ -152,6 +155,9 @@ def resume(
     for a run that `everstep run` began: the store remembers where its flow was, and where the version was
     that it went over to. What a halted run waits for and was answered is taken in; what was not goes on
     waiting.
+
+    A run whose newest checkpoints are damaged is refused. With --fallback it goes on from the newest valid
+    one, as a fork of its own, and steps are listed whose effects may happen a second time.
 
     \b
     Examples:
@@ -169,7 +175,9 @@ def resume(
     with stdout_kept_clean(as_json):
         definition, wired = load(flow)
         opening = Opening(store, key_file, base_url, wired, create=False)
-        work: Work = lambda host: host.resume(run_id, definition, start=start, wait=stays)  # noqa: E731  a name for its type
+        work: Work = lambda host: host.resume(  # noqa: E731  a name for its type
+            run_id, definition, start=start, wait=stays, fallback=fallback
+        )
         outcome = execute(definition, flow, opening, work, run_id=run_id, quiet=quiet, stays=stays)
     return show_result(outcome, flow, store, as_json=as_json, show_all=show_all, quiet=quiet, tokens=tokens)
 
@@ -279,6 +287,7 @@ class Executed:
         self.steps = result.steps
         self.waits = result.waits
         self.spooled = result.spooled
+        self.fallback = result.fallback
         self.values: dict[str, Any] = {name: _value(result, name) for name in result}
         self.seconds = seconds
         self.read = {name for name in self.values if name in read}
@@ -369,10 +378,13 @@ def show_result(
                 "steps": outcome.steps,
                 "waits": [wait_json(wait, with_token=tokens) for wait in outcome.waits],
                 "spooled": outcome.spooled,
+                "fallback": fallback_json(outcome.fallback),
             }
         )
     if not quiet and (outcome.was_driven or error is None):
         click.echo(summary(outcome), err=True)
+    if outcome.fallback is not None and not quiet:
+        say_fallback(outcome.fallback)
     if outcome.spooled and not quiet:
         waiting = count(outcome.spooled, "checkpoint")
         said = f"{waiting} on this machine, not yet in the store: {command_line('drain', store=store)}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -12,6 +13,7 @@ import msgspec
 
 from everstep.client.diff import Diff, compare_states
 from everstep.client.host_carrying import HostCarrying
+from everstep.client.host_checks import HostChecks
 from everstep.client.host_waits import HostWaits, check_limit
 from everstep.client.surroundings import codecs_of, make_own_folder, spool_folder
 from everstep.client.views import (
@@ -24,7 +26,6 @@ from everstep.client.views import (
     RunInfo,
     RunResult,
     RunState,
-    Verified,
     WorkerInfo,
 )
 from everstep.codec.chain import Codec
@@ -58,6 +59,7 @@ from everstep.runtime.doctor import Diagnosis, examine
 from everstep.runtime.elsewhere import current_channel
 from everstep.runtime.events import Event, Listener
 from everstep.runtime.explain import explain
+from everstep.runtime.fallback import resume_with_fallback
 from everstep.runtime.forking import Edits, fork
 from everstep.runtime.given import Given
 from everstep.runtime.housekeeping import clean_up
@@ -73,11 +75,10 @@ from everstep.runtime.services import Services
 from everstep.runtime.spool import Spool
 from everstep.runtime.system import ProcFs, SystemClock, SystemIds
 from everstep.runtime.tailing import follow
-from everstep.runtime.verifying import verify
 from everstep.runtime.worker import GRACE, Stats, Worker
 
 
-class AsyncHost(HostWaits, HostCarrying):
+class AsyncHost(HostWaits, HostCarrying, HostChecks):
     """Runs flows and keeps what they do. Without a URL, in a SQLite file under `./.everstep/`."""
 
     def __init__(
@@ -216,14 +217,24 @@ class AsyncHost(HostWaits, HostCarrying):
         return self._info(await self._runs.start(flow, Given(inputs, channel, priority, group), run_id))
 
     async def resume(
-        self, run_id: str, flow: Flow, *, start: str | None = None, wait: bool = False, at_once: bool = False
+        self,
+        run_id: str,
+        flow: Flow,
+        *,
+        start: str | None = None,
+        wait: bool = False,
+        at_once: bool = False,
+        fallback: bool = False,
     ) -> RunResult:
         """Continue a run. One that failed is reopened at the node that failed, with a fresh retry budget.
 
         With `start` it begins at that node instead, whatever was due. `wait` stays through its waits.
         With `at_once`, a run that another process has is a `LeaseConflict` now, not when its lease runs out.
+        With `fallback`, a run whose newest checkpoints are damaged goes on from its newest valid one, as a
+        fork; the result's `fallback` says which, and what may be done twice.
         """
-        return self._result(await self._runs.resume(run_id, flow, start, wait=wait, is_patient=not at_once))
+        go_on = partial(resume_with_fallback, self._services, self._runs) if fallback else self._runs.resume
+        return self._result(await go_on(run_id, flow, start, wait=wait, is_patient=not at_once))
 
     def _result(self, outcome: Outcome) -> RunResult:
         return RunResult(outcome, [self._wait(row, outcome.tokens.get(row.wait_id)) for row in outcome.waits])
@@ -327,10 +338,6 @@ class AsyncHost(HostWaits, HostCarrying):
         if errors:
             raise errors[0]
         return drained
-
-    async def verify(self, run_id: str | None = None) -> list[Verified]:
-        """Check that what is kept of a run, or of every run, is as it was written; nothing is changed."""
-        return await verify(self._services, self._runs, run_id)
 
     async def rekey(
         self,

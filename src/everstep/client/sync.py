@@ -179,16 +179,24 @@ class Host(SyncCarrying):
         return self._lanes.call(lambda host: host.start(flow, inputs, run_id=run_id, **about))
 
     def resume(
-        self, run_id: str, flow: Flow, *, start: str | None = None, wait: bool = False, at_once: bool = False
+        self,
+        run_id: str,
+        flow: Flow,
+        *,
+        start: str | None = None,
+        wait: bool = False,
+        at_once: bool = False,
+        fallback: bool = False,
     ) -> RunResult:
         """Continue a run. One that failed is reopened at the node that failed, with a fresh retry budget.
 
         With `start` it begins at that node instead, whatever was due. `wait` stays through its waits.
         With `at_once`, a run that another process has is a `LeaseConflict` now, not when its lease runs out.
+        With `fallback`, a run whose newest checkpoints are damaged goes on from its newest valid one, as a
+        fork; the result's `fallback` says which, and what may be done twice.
         """
-        return self._lanes.call(
-            lambda host: host.resume(run_id, flow, start=start, wait=wait, at_once=at_once)
-        )
+        how: dict[str, Any] = {"start": start, "wait": wait, "at_once": at_once, "fallback": fallback}
+        return self._lanes.call(lambda host: host.resume(run_id, flow, **how))
 
     def waits(
         self,
@@ -316,9 +324,21 @@ class Host(SyncCarrying):
         """
         return self._lanes.call(lambda host: host.drain())
 
-    def verify(self, run_id: str | None = None) -> list[Verified]:
-        """Check that what is kept of a run, or of every run, is as it was written; nothing is changed."""
-        return self._lanes.call(lambda host: host.verify(run_id))
+    def verify(
+        self,
+        run_ids: str | Iterable[str] | None = None,
+        *,
+        blobs: bool = True,
+        on_run: Callable[[Verified], object] | None = None,
+        on_progress: Callable[[str, int, int], object] | None = None,
+    ) -> list[Verified]:
+        """Check that what is kept of some runs, or of every run, is as it was written; nothing is changed.
+
+        Without `blobs`, artifacts are not read. `on_run` is told of each run when it is done, `on_progress`
+        of a run, how many of its checkpoints were checked, and how many there are.
+        """
+        told: dict[str, Any] = {"on_run": on_run, "on_progress": on_progress}
+        return self._lanes.call(lambda host: host.verify(run_ids, blobs=blobs, **told))
 
     def rekey(
         self,

@@ -45,6 +45,11 @@ from everstep.runtime.explain import Planned as Planned
 from everstep.runtime.explain import Recorded as Recorded
 from everstep.runtime.exporting import Exported as Exported
 from everstep.runtime.exporting import Progress as Progress
+from everstep.runtime.fallback import Fallback as Fallback
+from everstep.runtime.fallback import Repeated as Repeated
+from everstep.runtime.flaws import Flaw as Flaw
+from everstep.runtime.flaws import FlawKind as FlawKind
+from everstep.runtime.flaws import Verified as Verified
 from everstep.runtime.importing import Imported as Imported
 from everstep.runtime.lineage import Link
 from everstep.runtime.rehydrate import Rehydrated
@@ -53,7 +58,6 @@ from everstep.runtime.replay import Replay as Replay
 from everstep.runtime.resumed import Resumed as Resumed
 from everstep.runtime.runs import Outcome
 from everstep.runtime.values import ValueSpace
-from everstep.runtime.verifying import Verified as Verified
 
 
 class Values(Mapping[str, Any]):
@@ -134,6 +138,8 @@ class RunResult(Values):
         """How many of its checkpoints wait on this machine, as the store could not take them."""
         self.waits: list[WaitInfo] = list(waits)
         """What it waits for, if it halted."""
+        self.fallback: Fallback | None = outcome.fallback
+        """If the run goes on in the place of a damaged one: which, from where, and what may be done twice."""
         self.run_id = outcome.run_id
         self.status = outcome.status
         self.error: ErrorInfo | None = outcome.error

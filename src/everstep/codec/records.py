@@ -29,6 +29,7 @@ class _Envelope(msgspec.Struct, frozen=True, array_like=True):
 
 
 _envelopes = msgspec.msgpack.Decoder(_Envelope)
+_anything = msgspec.msgpack.Decoder()
 
 
 class OpenRecord(msgspec.Struct, frozen=True):
@@ -47,23 +48,44 @@ def seal(record: CheckpointRecord, base_digest: bytes, payloads: Sequence[bytes]
     return _encoder.encode((SCHEMA_VERSION, digest, kept, header, payloads)), digest
 
 
-def unseal(body: bytes, where: str, base_digest: bytes | None) -> OpenRecord:
-    """Read a record and check its digest; without the digest before it only a keyframe can be read."""
+class Glance(msgspec.Struct, frozen=True):
+    """A record as it says that it is; nothing of it is checked yet."""
+
+    record: CheckpointRecord
+    digest: bytes
+    base_digest: bytes
+    """Only a keyframe keeps it: the digest that it was hashed onto."""
+    header: bytes
+    payloads: list[bytes]
+
+    def joins(self, base_digest: bytes) -> bool:
+        """True if the record was hashed onto this digest and is as it was then."""
+        return hashlib.sha256(base_digest + self.header).digest() == self.digest
+
+    @property
+    def stands_alone(self) -> bool:
+        """True for a keyframe that is as it was written, whatever lies before it."""
+        return self.record.keyframe and self.joins(self.base_digest)
+
+
+def glance(body: bytes, where: str) -> Glance:
+    """Read a record without checking its digest; raises a named error if it cannot be read at all."""
+    envelope = _opened(body, where)
     try:
-        envelope = _envelopes.decode(body)
-        if envelope.version > SCHEMA_VERSION:
-            raise _newer(where, envelope.version)
-        if envelope.version < 1:
-            raise ValueError(f"schema version {envelope.version}")
         record = _headers.decode(envelope.header)
         if envelope.version != record.version:
             record = msgspec.structs.replace(record, version=envelope.version)
-    except (msgspec.DecodeError, msgspec.ValidationError, ValueError, TypeError) as error:
+    except (msgspec.DecodeError, ValueError, TypeError, OverflowError) as error:
         raise StateCorrupted(f"{where} cannot be read: {error}.") from error
-    before = envelope.base_digest if base_digest is None else base_digest
-    if hashlib.sha256(before + envelope.header).digest() != envelope.digest:
-        raise StateCorrupted(f"{where} was altered, or the record before it is missing.")
-    return OpenRecord(record, envelope.digest, envelope.payloads)
+    return Glance(record, envelope.digest, envelope.base_digest, envelope.header, envelope.payloads)
+
+
+def unseal(body: bytes, where: str, base_digest: bytes | None) -> OpenRecord:
+    """Read a record and check its digest; without the digest before it only a keyframe can be read."""
+    seen = glance(body, where)
+    if not seen.joins(seen.base_digest if base_digest is None else base_digest):
+        raise _altered(where)
+    return OpenRecord(seen.record, seen.digest, seen.payloads)
 
 
 def look_into(body: bytes, where: str) -> OpenRecord:
@@ -79,15 +101,12 @@ def look_into(body: bytes, where: str) -> OpenRecord:
 
 def digest_of(body: bytes) -> bytes:
     """Return the digest that a record claims to have: all that is left of one that is trimmed."""
-    try:
-        return _envelopes.decode(body).digest
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
-        raise StateCorrupted(f"a record cannot be read: {error}.") from error
+    return _opened(body, "a record").digest
 
 
 def with_payloads(body: bytes, payloads: Sequence[bytes]) -> bytes:
-    """Return a record with other bytes for the values it names. Its digest stays."""
-    envelope = _envelopes.decode(body)
+    """Return a record with other bytes for the values it names. Its digest stays, and every field it has."""
+    envelope = _opened(body, "a record")
     return _encoder.encode(
         (envelope.version, envelope.digest, envelope.base_digest, envelope.header, payloads)
     )
@@ -101,16 +120,35 @@ def read_checked(body: bytes) -> OpenRecord:
 
 def check_digest(body: bytes, where: str, base_digest: bytes | None) -> bytes:
     """Return a record's digest once it is checked, without reading what the record says."""
+    envelope = _opened(body, where)
+    before = envelope.base_digest if base_digest is None else base_digest
+    if hashlib.sha256(before + envelope.header).digest() != envelope.digest:
+        raise _altered(where)
+    return envelope.digest
+
+
+def _opened(body: bytes, where: str) -> _Envelope:
     try:
         envelope = _envelopes.decode(body)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+    except (msgspec.DecodeError, ValueError, TypeError, OverflowError) as error:
+        newer = _version_of(body)
+        if newer is not None and newer > SCHEMA_VERSION:  # whose envelope may be another
+            raise _newer(where, newer) from error
         raise StateCorrupted(f"{where} cannot be read: {error}.") from error
     if envelope.version > SCHEMA_VERSION:
         raise _newer(where, envelope.version)
-    before = envelope.base_digest if base_digest is None else base_digest
-    if hashlib.sha256(before + envelope.header).digest() != envelope.digest:
-        raise StateCorrupted(f"{where} was altered, or the record before it is missing.")
-    return envelope.digest
+    if envelope.version < 1:
+        raise StateCorrupted(f"{where} cannot be read: schema version {envelope.version}.")
+    return envelope
+
+
+def _version_of(body: bytes) -> int | None:
+    """Return the schema version of an envelope that has another shape than ours."""
+    try:
+        parts = _anything.decode(body)
+    except (msgspec.DecodeError, ValueError, TypeError, OverflowError):
+        return None
+    return parts[0] if isinstance(parts, list) and parts and type(parts[0]) is int else None
 
 
 def check_values(opened: OpenRecord, where: str) -> None:
@@ -123,6 +161,10 @@ def check_values(opened: OpenRecord, where: str) -> None:
             continue
         if hashlib.sha256(body_of(payload, write.name)).digest() != write.digest:
             raise StateCorrupted(f"{where}: the bytes of value {write.name!r} were altered.")
+
+
+def _altered(where: str) -> StateCorrupted:
+    return StateCorrupted(f"{where} was altered, or the record before it is missing.")
 
 
 def _newer(where: str, version: int) -> IncompatibleVersion:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
@@ -421,3 +421,11 @@ class CheckpointBlobStore(Protocol):
 
     def get_checkpoint_blob(self, ref: ArtifactRef) -> bytes:
         """Return header and data as they were put; `StateCorrupted` if they are missing."""
+
+
+@runtime_checkable
+class StreamedBlobs(Protocol):
+    """A store of artifacts that can be read a piece at a time, so that a large one need not fit in memory."""
+
+    def stream_checkpoint_blob(self, ref: ArtifactRef) -> Iterable[bytes]:
+        """Yield header and data as they were put; `StateCorrupted` if they are missing. Blocking."""

@@ -27,6 +27,16 @@ class CodedBlobs:
         self._blobs = blobs
         self._codecs = codecs
 
+    @property
+    def beneath(self) -> CheckpointBlobStore:
+        """Where artifacts lie as they are encoded."""
+        return self._blobs
+
+    @property
+    def requires_key(self) -> bool:
+        """True if artifacts that are not encrypted are refused."""
+        return self._codecs.requires_key
+
     def put_checkpoint_blob(
         self, header: bytes, data: bytes, *, content_type: str, plain: bytes | None = None
     ) -> ArtifactRef:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from everstep.codec.chain import Codecs
 from everstep.codec.records import OpenRecord, check_digest, digest_of, unseal
 from everstep.codec.sealing import look_at, open_record
-from everstep.errors import EverstepError, RunNotFound, StateCorrupted
+from everstep.errors import RunNotFound, StateCorrupted
 from everstep.model.enums import Trigger
 from everstep.ports.store import CheckpointStore, RunRow, StoredRecord
 
@@ -151,36 +151,33 @@ class Lineage:
         return link, link.open(before, needs_values=needs_values)
 
     async def digest(self, row: RunRow, sequence: int) -> tuple[Link, bytes]:
-        """Return one checkpoint and its digest, verified as by `read`, but not what it holds."""
-        link, before = await self._with_base(row, sequence)
-        return link, check_digest(link.stored.body, link.where, before)
+        """Return one checkpoint and its digest, verified as a resume does it, but not what it holds.
 
-    async def with_way_back(self, row: RunRow, error: StateCorrupted) -> StateCorrupted:
-        """Return the error with the newest checkpoint that is valid, if any is: there a fork can go on."""
-        newest: int | None = None
-        try:
-            for link, opened in verified(await self.get(row, max(1, row.trimmed_before), None), None):
-                newest = link.sequence if opened is not None else newest
-        except EverstepError:
-            pass  # what comes after `newest` is what the error is about
-        if newest is None:
-            return error
-        return StateCorrupted(
-            error.message,
-            fix=f"Checkpoint {newest} is valid; go on from it: everstep fork {row.run_id} --at {newest}",
-            newest_valid=newest,
-        )
+        A keyframe says itself what it was hashed onto, so what lies before it may be damaged.
+        """
+        links = await self.get(row, max(1, sequence - 1), sequence)
+        link = self._last_of(links, row, sequence)
+        if link.stored.keyframe:
+            return link, check_digest(link.stored.body, link.where, None)
+        return link, check_digest(link.stored.body, link.where, _base_of(links, sequence))
 
     async def _with_base(self, row: RunRow, sequence: int) -> tuple[Link, bytes | None]:
         """Return one checkpoint and the digest that it was hashed onto."""
         links = await self.get(row, max(1, sequence - 1), sequence)
+        return self._last_of(links, row, sequence), _base_of(links, sequence)
+
+    @staticmethod
+    def _last_of(links: list[Link], row: RunRow, sequence: int) -> Link:
         if not links or links[-1].sequence != sequence:
             raise StateCorrupted(f"checkpoint {sequence} of run {row.run_id!r} is missing.")
-        link = links[-1]
-        if link.stored.is_stub:
-            raise trimmed(link.row, sequence)
-        before = claimed_digest(links[0]) if len(links) > 1 else b"" if sequence == 1 else None
-        return link, before
+        if links[-1].stored.is_stub:
+            raise trimmed(links[-1].row, sequence)
+        return links[-1]
+
+
+def _base_of(links: list[Link], sequence: int) -> bytes | None:
+    """Return the digest that the last of two records was hashed onto, as the first claims it."""
+    return claimed_digest(links[0]) if len(links) > 1 else b"" if sequence == 1 else None
 
 
 def _missing(row: RunRow) -> StateCorrupted:

@@ -10,7 +10,7 @@ from everstep.codec.records import OpenRecord
 from everstep.codec.values import Values
 from everstep.engine.keyframe import restore
 from everstep.engine.state import RunState
-from everstep.errors import RunNotFound
+from everstep.errors import EverstepError, RunNotFound, StateCorrupted
 from everstep.graph.plan import Plan
 from everstep.model.enums import Status, Trigger
 from everstep.model.records import CheckpointRecord, Counters, ErrorInfo, StepRecord
@@ -55,13 +55,22 @@ class Rehydrated:
         for link, opened in verified(links, before, needs_values=needs_values):
             if opened is None:
                 raise RunNotFound(f"{link.where} was just removed.", fix="Look at a newer one.")
-            stored = link.stored
-            self._take(opened, is_first=self.head.sequence == 0)
-            self.head.sequence = stored.sequence
-            self.head.checkpoint_id = stored.checkpoint_id
-            self.head.digest = opened.digest
-            self.head.tail_bytes = 0 if stored.keyframe else self.head.tail_bytes + len(stored.body)
+            self.take(link, opened)
         return self
+
+    def take(self, link: Link, opened: OpenRecord) -> None:
+        """Take one record into account that was verified already."""
+        stored = link.stored
+        try:
+            self._take(opened, is_first=self.head.sequence == 0)
+        except EverstepError:
+            raise
+        except Exception as error:  # it was written as it is, but not by a run of this flow
+            raise StateCorrupted(f"{link.where} does not fit its flow: {error!r}.") from error
+        self.head.sequence = stored.sequence
+        self.head.checkpoint_id = stored.checkpoint_id
+        self.head.digest = opened.digest
+        self.head.tail_bytes = 0 if stored.keyframe else self.head.tail_bytes + len(stored.body)
 
     def approach(self, opened: OpenRecord, count: int) -> None:
         """Take only the first steps of the next record into account."""

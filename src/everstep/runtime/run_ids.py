@@ -6,6 +6,7 @@ import re
 
 from everstep.errors import BadRequest
 
+LONGEST = 128
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 

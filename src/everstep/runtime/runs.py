@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from everstep.engine.state import START, RunState
 from everstep.errors import (
@@ -27,6 +27,7 @@ from everstep.model.waits import WaitRow
 from everstep.ports.store import RunRow, Signal, Verdict
 from everstep.runtime.announce import announce, call_off
 from everstep.runtime.answers import open_waits
+from everstep.runtime.checking import Checking
 from everstep.runtime.claiming import claim
 from everstep.runtime.drive import Drive
 from everstep.runtime.elsewhere import attach
@@ -46,6 +47,9 @@ from everstep.runtime.sameness import check_same_flow, check_same_inputs
 from everstep.runtime.services import Services
 from everstep.runtime.staying import stay
 from everstep.runtime.values import Slot, ValueSpace
+
+if TYPE_CHECKING:
+    from everstep.runtime.fallback import Fallback
 
 log = logging.getLogger("everstep")
 _PLANS = 16
@@ -70,6 +74,8 @@ class Outcome(NamedTuple):
     """Tokens that were made for its waits just now."""
     resumed: Resumed | None = None
     """How it was taken up, if it was there before."""
+    fallback: Fallback | None = None
+    """If it goes on in the place of a damaged run: which one, and from where."""
 
 
 class Runs:
@@ -240,9 +246,26 @@ class Runs:
         threshold = (durability or Durability()).blob_threshold
         folded = Rehydrated(plan, self._services.values, self._services.blobs, threshold)
         try:
-            return folded.fold(links, needs_values=needs_values)
+            folded.fold(links, needs_values=needs_values)
+            if folded.head.sequence < (row.checkpoints if at is None else at):
+                raise StateCorrupted(
+                    f"checkpoint {folded.head.sequence + 1} of run {row.run_id!r} is missing."
+                )
+            return folded
         except StateCorrupted as error:
-            raise await self.lineage.with_way_back(row, error) from error
+            raise await self._with_way_back(row, error) from error
+
+    async def _with_way_back(self, row: RunRow, error: StateCorrupted) -> StateCorrupted:
+        """Return the error with the newest checkpoint that is valid, if any is: there a fork can go on."""
+        newest = (await Checking(self._services, self, blobs=False).run(row)).newest_valid
+        if newest is None:
+            return error
+        way = f"everstep resume {row.run_id} --fallback, or everstep fork {row.run_id} --at {newest}"
+        return StateCorrupted(
+            error.message,
+            fix=f"Checkpoint {newest} is valid; go on from it: {way}",
+            newest_valid=newest,
+        )
 
     async def recorded(self, row: RunRow) -> Outcome:
         """Return what a run came to, from its records alone."""

@@ -1,14 +1,17 @@
-"""Checking what is kept of runs: every digest of the chain, and what waits on this machine."""
+"""Checking what is kept: of some runs or of all, and what waits on this machine for them."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import NamedTuple
+
 import msgspec
 
-from everstep.errors import EverstepError, StateCorrupted
-from everstep.model.enums import Status
+from everstep.errors import EverstepError
 from everstep.ports.store import RunFilter, RunRow
 from everstep.runtime.ahead import read_waiting
-from everstep.runtime.lineage import verified
+from everstep.runtime.checking import Checking, Progress
+from everstep.runtime.flaws import Verified
 from everstep.runtime.outbox import foreign
 from everstep.runtime.runs import Runs
 from everstep.runtime.services import Services
@@ -16,82 +19,53 @@ from everstep.runtime.services import Services
 _PAGE = 256
 
 
-class Verified(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found of one run."""
+class Watching(NamedTuple):
+    """Who is told how far a check has come."""
 
-    run_id: str
-    checkpoints: int = 0
-    """How many there are, those that a fork shares included."""
-    removed: int = 0
-    """How many of them clean-up has left only the digests of."""
-    newest_valid: int | None = None
-    """The newest checkpoint up to which everything is as it was written; a fork can go on from it."""
-    problem: str = ""
-    """What is wrong with the chain; empty if nothing is."""
-    spooled: int = 0
-    """Checkpoints that wait on this machine, and are as they were written."""
-    spool_problem: str = ""
-    """What is wrong with those; empty if nothing is."""
+    on_run: Callable[[Verified], object] | None = None
+    on_progress: Progress | None = None
 
-    @property
-    def is_sound(self) -> bool:
-        """True if nothing is wrong."""
-        return not self.problem and not self.spool_problem
+    def told(self, verified: Verified) -> Verified:
+        """Tell of a run that is done."""
+        if self.on_run is not None:
+            self.on_run(verified)
+        return verified
 
 
-async def verify(services: Services, runs: Runs, run_id: str | None) -> list[Verified]:
-    """Check one run, or all of them, newest first, and what waits here for runs that the store lacks."""
-    if run_id is not None:
-        return [await _verify_run(services, runs, await runs.row(run_id))]
-    found: list[Verified] = []
-    before: str | None = None
-    while True:
-        rows = await services.store.list(RunFilter(limit=_PAGE, before=before))
-        found += [await _verify_run(services, runs, row) for row in rows]
-        if len(rows) < _PAGE:
-            break
-        before = rows[-1].run_id
+async def verify(
+    services: Services, runs: Runs, run_ids: Iterable[str] | None, watching: Watching, *, blobs: bool
+) -> list[Verified]:
+    """Check some runs, or all of them, newest first, and what waits here for runs that the store lacks."""
+    checking = Checking(services, runs, watching.on_progress, blobs=blobs, is_for_all=run_ids is None)
+
+    async def one(row: RunRow) -> Verified:
+        return watching.told(await _with_spool(services, row, await checking.run(row)))
+
+    if run_ids is not None:
+        return [await one(await runs.row(run_id)) for run_id in run_ids]
+    found = [await one(row) async for row in _all(services)]
     for name in services.spool.runs():
         if await services.store.run(name) is None:
-            found.append(Verified(run_id=name, spool_problem=str(foreign(services, name))))
+            lone = Verified(run_id=name, spool_problem=str(foreign(services, name)))
+            found.append(watching.told(lone))
     return found
 
 
-async def _verify_run(services: Services, runs: Runs, row: RunRow) -> Verified:
-    newest, removed, problem, spooled, spool_problem = 0, 0, "", 0, ""
-    status: Status | None = None
-    try:
-        await runs.plan(row)
-        before, seen = b"", 0
-        while seen < row.checkpoints:
-            links = await runs.lineage.get(row, seen + 1, min(seen + _PAGE, row.checkpoints))
-            for link, opened in verified(links, before):
-                if link.sequence != seen + 1:
-                    break
-                seen = link.sequence
-                if opened is None:
-                    removed, before = removed + 1, link.stored.digest or b""
-                else:
-                    newest, before, status = seen, opened.digest, opened.record.status
-            if not links or links[-1].sequence != seen:
-                raise StateCorrupted(f"checkpoint {seen + 1} of run {row.run_id!r} is missing.")
-        if status is not row.status and (row.status.is_final or (status is not None and status.is_final)):
-            told = status.value if status is not None else "nothing"
-            raise StateCorrupted(
-                f"run {row.run_id!r} is {row.status.value}, but its records end with {told}."
-            )
-    except EverstepError as error:
-        problem = str(error)
+async def _all(services: Services) -> AsyncIterator[RunRow]:
+    before: str | None = None
+    while True:
+        rows = await services.store.list(RunFilter(limit=_PAGE, before=before))
+        for row in rows:
+            yield row
+        if len(rows) < _PAGE:
+            return
+        before = rows[-1].run_id
+
+
+async def _with_spool(services: Services, row: RunRow, found: Verified) -> Verified:
+    """Add what waits on this machine for a run."""
     try:
         spooled = len(await read_waiting(services, row))
+        return msgspec.structs.replace(found, spooled=spooled) if spooled else found
     except EverstepError as error:
-        spool_problem = str(error)
-    return Verified(
-        run_id=row.run_id,
-        checkpoints=row.checkpoints,
-        removed=removed,
-        newest_valid=newest or None,
-        problem=problem,
-        spooled=spooled,
-        spool_problem=spool_problem,
-    )
+        return msgspec.structs.replace(found, spool_problem=str(error))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 
 from everstep.errors import BadRequest, StateCorrupted, StoreError
@@ -10,7 +10,7 @@ from everstep.model.records import ArtifactRef
 from everstep.model.removal import StoredBlob
 from everstep.ports.restoring import RestoringBlobs
 from everstep.ports.retention import SHARED_MARK, RetainingBlobStore
-from everstep.ports.store import CheckpointBlobStore
+from everstep.ports.store import CheckpointBlobStore, StreamedBlobs
 
 
 class ArtifactsApart:
@@ -60,3 +60,18 @@ class ArtifactsApart:
         if not isinstance(self._apart, RetainingBlobStore):
             raise BadRequest("this store of artifacts cannot remove any.", fix="Remove them where they lie.")
         return self._apart
+
+    def stream_checkpoint_blob(self, ref: ArtifactRef) -> Iterator[bytes]:
+        try:
+            yield from _pieces(self._apart, ref)
+        except StateCorrupted:
+            if self._beside is None:
+                raise
+            yield from _pieces(self._beside, ref)
+
+
+def _pieces(blobs: CheckpointBlobStore, ref: ArtifactRef) -> Iterator[bytes]:
+    if isinstance(blobs, StreamedBlobs):
+        yield from blobs.stream_checkpoint_blob(ref)
+    else:
+        yield blobs.get_checkpoint_blob(ref)

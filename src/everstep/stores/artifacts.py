@@ -22,6 +22,8 @@ _KEY = re.compile(r"[0-9a-f]{2}/[0-9a-f]{64}|\.[0-9a-f-]+\.tmp")
 
 _SHA256 = re.compile("[0-9a-f]{64}")
 
+_PIECE = 1024 * 1024
+
 
 class ArtifactFolder:
     """Keeps each artifact in a file named by the SHA-256 of its data, touched when it is put."""
@@ -130,8 +132,18 @@ class ArtifactFolder:
                 continue
 
     def get_checkpoint_blob(self, ref: ArtifactRef) -> bytes:
+        with self._reading(ref) as path:
+            return path.read_bytes()
+
+    def stream_checkpoint_blob(self, ref: ArtifactRef) -> Iterator[bytes]:
+        with self._reading(ref) as path, path.open("rb") as file:
+            while piece := file.read(_PIECE):
+                yield piece
+
+    @contextmanager
+    def _reading(self, ref: ArtifactRef) -> Iterator[Path]:
         try:
-            return self._path(_checked(ref.checksum)).read_bytes()
+            yield self._path(_checked(ref.checksum))
         except FileNotFoundError:
             raise StateCorrupted(
                 f"artifact {ref.key} is missing from {self._folder}.",

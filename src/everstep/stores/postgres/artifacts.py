@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
+from functools import partial
 
 from everstep.errors import StateCorrupted
 from everstep.model.records import ArtifactRef
@@ -14,6 +15,8 @@ from everstep.stores.columns import span_to_int, to_int
 from everstep.stores.postgres.address import Address
 from everstep.stores.postgres.columns import text
 from everstep.stores.postgres.connections import Connections, rows
+
+_PIECE = 1024 * 1024
 
 
 class ArtifactTable:
@@ -44,10 +47,7 @@ class ArtifactTable:
     def get_checkpoint_blob(self, ref: ArtifactRef) -> bytes:
         found = self._connections.use(lambda c: rows(c, self._sql["artifact"], (ref.checksum,)))
         if not found:
-            raise StateCorrupted(
-                f"artifact {ref.key} is missing from {self._at.shown}.",
-                fix="Restore the table of artifacts that belongs to these runs.",
-            )
+            raise self._missing(ref)
         return bytes(found[0][0])
 
     def list_checkpoint_blobs(self, *, after: str = "", limit: int = 1000) -> list[StoredBlob]:
@@ -59,3 +59,23 @@ class ArtifactTable:
         values = (self._now(), [text(key) for key in keys], span_to_int(untouched_for))
         found = self._connections.use(lambda c: rows(c, self._sql["delete_artifacts"], values))
         return [key for (key,) in found]
+
+    def stream_checkpoint_blob(self, ref: ArtifactRef) -> Iterator[bytes]:
+        at = 1
+        while True:
+            found = self._connections.use(
+                partial(rows, query=self._sql["artifact_piece"], values=(ref.checksum, at, _PIECE))
+            )
+            if not found:
+                raise self._missing(ref)
+            piece = bytes(found[0][0])
+            yield piece
+            at += len(piece)
+            if len(piece) < _PIECE:
+                return
+
+    def _missing(self, ref: ArtifactRef) -> StateCorrupted:
+        return StateCorrupted(
+            f"artifact {ref.key} is missing from {self._at.shown}.",
+            fix="Restore the table of artifacts that belongs to these runs.",
+        )

@@ -356,6 +356,9 @@ DELETE FROM {schema}.artifacts WHERE digest = ANY ($2::text[]) AND touched_at <=
 -- name: artifact
 SELECT content FROM {schema}.artifacts WHERE digest = $1;
 
+-- name: artifact_piece
+SELECT substring(content FROM $2::int FOR $3::int) FROM {schema}.artifacts WHERE digest = $1;
+
 -- name: written
 SELECT last_value + is_called::int FROM {schema}.changes;
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -14,6 +14,8 @@ from everstep.ports.system import Clock, time_for_store
 from everstep.stores.redis.fields import micros, span
 from everstep.stores.redis.link import Links
 from everstep.stores.redis.wire import Argument
+
+_PIECE = 1024 * 1024
 
 
 class RedisBlobs:
@@ -55,3 +57,14 @@ class RedisBlobs:
 
     def delete_checkpoint_blobs(self, keys: Sequence[str], *, untouched_for: timedelta) -> list[str]:
         return [digest.decode() for digest in self._call("delete_blobs", span(untouched_for), *keys)]
+
+    def stream_checkpoint_blob(self, ref: ArtifactRef) -> Iterator[bytes]:
+        at, key = 0, self._key(ref.checksum)
+        while piece := bytes(self._links.command("GETRANGE", key, at, at + _PIECE - 1)):
+            yield piece
+            at += len(piece)
+        if not at:
+            yield self.get_checkpoint_blob(ref)
+
+    def _key(self, digest: str) -> str:
+        return f"{self._links.address.keys}blob:{digest}"

@@ -1,0 +1,34 @@
+"""The part of a host that checks what it keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from everstep.client.views import Verified
+from everstep.runtime.runs import Runs
+from everstep.runtime.services import Services
+from everstep.runtime.verifying import Watching, verify
+
+
+class HostChecks:
+    """Says whether what a host keeps is as it was written."""
+
+    _services: Services
+    _runs: Runs
+
+    async def verify(
+        self,
+        run_ids: str | Iterable[str] | None = None,
+        *,
+        blobs: bool = True,
+        on_run: Callable[[Verified], object] | None = None,
+        on_progress: Callable[[str, int, int], object] | None = None,
+    ) -> list[Verified]:
+        """Check that what is kept of some runs, or of every run, is as it was written; nothing is changed.
+
+        Without `blobs`, artifacts are not read. `on_run` is told of each run when it is done, `on_progress`
+        of a run, how many of its checkpoints were checked, and how many there are.
+        """
+        wanted = (run_ids,) if isinstance(run_ids, str) else run_ids
+        watching = Watching(on_run, on_progress)
+        return await verify(self._services, self._runs, wanted, watching, blobs=blobs)
