@@ -25,6 +25,7 @@ from everstep.stores.objects.cloud_address import Address, profile_keys
 from everstep.stores.objects.cloud_clock import ServerClock
 from everstep.stores.objects.cloud_health import look_at
 from everstep.stores.objects.cloud_trouble import OTHER_SERVER, Said, explain
+from everstep.stores.objects.naming import checked
 
 T = TypeVar("T")
 _PAGE = 1000
@@ -33,7 +34,7 @@ _AT_ONCE = 64 << 20
 """Bytes up to which one request carries a whole object."""
 _CONFLICTS = 5
 """How often two writes may meet before somebody else has to decide what to do."""
-_SIDE_BY_SIDE = 8
+_SIDE_BY_SIDE = 16
 _FAILURES = (BaseError, OSError, ValueError)
 _ALPHABET = "-.0123456789=ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz~"
 
@@ -87,6 +88,7 @@ class Cloud:
         self._lock = threading.Lock()
         self._is_checked = False
         self._stamps = 0
+        self._pool: ThreadPoolExecutor | None = None
         self._once = self._ask(lambda: _open(address, retries=0), costs=0)
         self._again = self._ask(lambda: _open(address, retries=3), costs=0)
         self._time = ServerClock(clock, self._write_time)
@@ -94,9 +96,11 @@ class Cloud:
             self.check()
 
     def get(self, name: str) -> Found | None:
+        key = self._key(name)
+
         def read() -> Found | None:
             try:
-                found = obstore.get(self._again, self._root + name)
+                found = obstore.get(self._again, key)
                 return Found(bytes(found.bytes()), _tag(found.meta["e_tag"], found.meta["version"]))
             except FileNotFoundError as error:
                 if Said(error).is_no_bucket:
@@ -115,19 +119,23 @@ class Cloud:
         return self._write(name, data, _mode(tag)) is not None
 
     def put(self, name: str, data: bytes) -> None:
-        self._ask(lambda: obstore.put(self._again, self._root + name, data, chunk_size=_AT_ONCE))
+        key = self._key(name)
+        self._ask(lambda: obstore.put(self._again, key, data, chunk_size=_AT_ONCE))
+
+    def _key(self, name: str) -> str:
+        return self._root + checked(name)
 
     def mark(self, names: Sequence[str]) -> None:
         if len(names) == 1:
             self.put(names[0], b"")
         elif names:
-            with ThreadPoolExecutor(
-                min(len(names), _SIDE_BY_SIDE), thread_name_prefix="everstep-mark"
-            ) as pool:
-                list(pool.map(lambda name: self.put(name, b""), names))
+            with self._lock:
+                if self._pool is None:
+                    self._pool = ThreadPoolExecutor(_SIDE_BY_SIDE, thread_name_prefix="everstep-marks")
+            list(self._pool.map(lambda name: self.put(name, b""), names))
 
     def delete(self, names: Iterable[str]) -> None:
-        keys = [self._root + name for name in names]
+        keys = [self._key(name) for name in names]
         for first in range(0, len(keys), _PAGE):
             self._ask(partial(self._delete, keys[first : first + _PAGE]))
 
@@ -142,7 +150,7 @@ class Cloud:
                 self._delete([key])
 
     def names(self, prefix: str, *, after: str = "", limit: int | None = None) -> list[str]:
-        if after > prefix and not after.startswith(prefix):
+        if limit == 0 or (after > prefix and not after.startswith(prefix)):
             return []
         folder = prefix[: prefix.rfind("/") + 1]
         found: list[str] = []
@@ -185,16 +193,19 @@ class Cloud:
     def health(self) -> Health:
         return look_at(self)
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=False)
 
     def _write(self, name: str, data: bytes, mode: Any) -> Written | None:
         """Write under a condition; none if it did not hold."""
+        key = self._key(name)
         # A server may say of a swap that the object is not there.
         refusals = (AlreadyExistsError,) if mode == "create" else (PreconditionError, FileNotFoundError)
 
         def write() -> Written | None:
             try:
-                done = obstore.put(self._once, self._root + name, data, mode=mode)
+                done = obstore.put(self._once, key, data, mode=mode)
             except (BaseError, FileNotFoundError) as error:
                 said = Said(error)
                 if said.is_conflict:
@@ -232,7 +243,7 @@ class Cloud:
             self.delete([name])
 
     def _written_at(self, name: str) -> datetime:
-        return self._ask(lambda: obstore.head(self._again, self._root + name))["last_modified"]
+        return self._ask(lambda: obstore.head(self._again, self._key(name)))["last_modified"]
 
     def _new_name(self) -> str:
         """Return a name for something that is soon removed, and that nobody else uses."""

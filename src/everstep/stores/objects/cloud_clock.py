@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
@@ -24,10 +25,14 @@ class ServerClock:
     Servers give the time of a write in whole seconds. If this machine's clock agrees with that, it is taken
     as right, so that machines set by NTP agree to the millisecond. If not, a few more writes find the moment
     at which the server's second changes. In between, a clock that nobody sets counts on.
+
+    A server's clock is nothing that a test can move: with a clock that it moves, this machine's is looked at.
     """
 
     def __init__(self, clock: Clock, write: Callable[[], datetime]) -> None:
-        self._clock = clock
+        is_moved = time_for_store(clock) is not None
+        self._monotonic = time.monotonic if is_moved else clock.monotonic
+        self._wall = _machine_time if is_moved else lambda: clock.now().timestamp()
         self._write = write
         self._lock = threading.Lock()
         self._ahead: float | None = None
@@ -35,18 +40,15 @@ class ServerClock:
         self._asked_at = 0.0
 
     def now(self) -> datetime:
-        """Return the server's time; a clock that tests move counts for more."""
-        given = time_for_store(self._clock)
-        if given is not None:
-            return given
+        """Return the server's time."""
         ahead = self._ahead
-        if ahead is None or self._clock.monotonic() - self._asked_at > TRUSTED_FOR:
+        if ahead is None or self._monotonic() - self._asked_at > TRUSTED_FOR:
             ahead = self._ask_once()
-        return datetime.fromtimestamp(self._clock.monotonic() + ahead, UTC)
+        return datetime.fromtimestamp(self._monotonic() + ahead, UTC)
 
     def _ask_once(self) -> float:
         with self._lock:
-            now = self._clock.monotonic()
+            now = self._monotonic()
             if self._ahead is not None and now - self._asked_at <= TRUSTED_FOR:
                 return self._ahead
             try:
@@ -58,12 +60,12 @@ class ServerClock:
             return self._ahead
 
     def _ask(self) -> float:
-        began = self._clock.monotonic()
+        began = self._monotonic()
         bounds = self._look()
-        ours = self._clock.now().timestamp() - self._clock.monotonic()
+        ours = self._wall() - self._monotonic()
         if bounds[0] <= ours <= bounds[1]:
             return ours
-        while bounds[1] - bounds[0] > _FINE and self._clock.monotonic() - began < _PATIENCE:
+        while bounds[1] - bounds[0] > _FINE and self._monotonic() - began < _PATIENCE:
             threading.Event().wait(_PAUSE)
             lower, upper = self._look()
             narrowed = max(bounds[0], lower), min(bounds[1], upper)
@@ -72,8 +74,12 @@ class ServerClock:
 
     def _look(self) -> tuple[float, float]:
         """Write, and return how far the server can be ahead at least and at most."""
-        before = self._clock.monotonic()
+        before = self._monotonic()
         written = self._write()
-        after = self._clock.monotonic()
+        after = self._monotonic()
         unit = timedelta(milliseconds=1) if written.microsecond else timedelta(seconds=1)
         return written.timestamp() - after, (written + unit).timestamp() - before
+
+
+def _machine_time() -> float:
+    return time.clock_gettime(time.CLOCK_REALTIME)
