@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from tests.servers.postgres import PostgresServer, empty, fresh_schema
 from tests.servers.running import NOT_HERE, shared
+from tests.servers.seaweed import SeaweedServer, key_in_the_environment
+from tests.servers.seaweed import fresh_prefix as fresh_part
 from tests.servers.valkey import ValkeyServer, fresh_prefix
 
 
@@ -59,6 +62,21 @@ def redis_server(server_session: Path) -> Iterator[str]:
 def redis_url(redis_server: str) -> Iterator[str]:
     """The URL of a prefix that only this test uses."""
     with fresh_prefix(redis_server) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def s3_server(server_session: Path) -> Iterator[str]:
+    """The URL of the session's bucket, whose key is in the environment meanwhile."""
+    is_ours = SeaweedServer.variable not in os.environ
+    with shared(SeaweedServer, server_session) as url, key_in_the_environment() if is_ours else nullcontext():
+        yield url
+
+
+@pytest.fixture
+def s3_url(s3_server: str) -> Iterator[str]:
+    """The URL of a prefix that only this test uses."""
+    with fresh_part(s3_server) as url:
         yield url
 
 

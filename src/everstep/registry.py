@@ -16,6 +16,7 @@ NO_STORE = "none:"
 """The URL of a host that keeps nothing; its flows run with durability off."""
 DEFAULT_URL = "sqlite:///.everstep/runs.db"
 _REDIS = ("redis", "rediss", "valkey", "valkeys")
+_CLOUDS = ("s3", "gs", "az")
 _SYNCHRONOUS = ("off", "normal", "full", "extra")
 
 
@@ -45,9 +46,12 @@ def open_store(url: str, clock: Clock, *, create: bool = True) -> Opened:
         return _open_postgres(url, clock, create)
     if scheme in _REDIS:
         return _open_redis(url, clock, create)
+    if scheme in _CLOUDS:
+        return _open_cloud(url, clock, create)
     raise BadRequest(
         f"{without_secrets(url)!r} is not a store.",
-        fix="Use sqlite:///runs.db, postgresql://user@host/database, redis://host/0, memory: or none:",
+        fix="Use sqlite:///runs.db, postgresql://user@host/database, redis://host/0, s3://bucket/prefix, "
+        "memory: or none:",
     )
 
 
@@ -156,6 +160,18 @@ def _open_redis(url: str, clock: Clock, create: bool) -> Opened:
     address = read_address(url)
     links = Links(address)
     return Opened(RedisStore(links, clock, create=create), RedisBlobs(links, clock), address.url)
+
+
+def _open_cloud(url: str, clock: Clock, create: bool) -> Opened:
+    try:
+        from everstep.stores.objects.cloud import Cloud
+        from everstep.stores.objects.cloud_address import read_address
+        from everstep.stores.objects.store import ObjectStore
+    except ModuleNotFoundError as missing:
+        raise _needs("s3", missing) from missing
+    bucket = Cloud(read_address(url), clock, create=create)
+    store = ObjectStore(bucket, clock)
+    return Opened(store, store.artifacts, bucket.place)
 
 
 def open_channels(url: str) -> ChannelStore:

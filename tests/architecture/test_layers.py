@@ -57,7 +57,7 @@ MAY_USE: dict[str, set[str]] = {
     "ports": {"msgspec"},
     "runtime": {"msgspec"},
     "client": {"msgspec"},
-    "stores": {"apsw", "msgspec", "psycopg", "redis"},
+    "stores": {"apsw", "msgspec", "obstore", "psycopg", "redis"},
     "testing": {"apsw", "hypothesis", "msgspec", "pytest"},
     "server": {"starlette", "uvicorn"},
     "cli": {"click", "rich"},

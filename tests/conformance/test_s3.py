@@ -1,0 +1,33 @@
+"""`s3:` passes both suites, on SeaweedFS or what EVERSTEP_TEST_S3 names."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from everstep.ports.store import Capabilities
+from everstep.registry import open_store
+from everstep.runtime.system import SystemClock
+from everstep.stores.objects.cloud import Cloud
+from everstep.stores.objects.cloud_address import read_address
+from everstep.testing import BucketConformance, ManualClock, StoreConformance, StoreKit
+from everstep.testing.conformance_buckets import Open
+
+
+class TestBucketOfS3(BucketConformance):
+    @pytest.fixture
+    def buckets(self, s3_url: str) -> Open:
+        return partial(Cloud, read_address(s3_url), SystemClock())
+
+
+class TestS3(StoreConformance):
+    @pytest.fixture
+    def store_kit(self, s3_url: str) -> StoreKit:
+        clock = ManualClock()
+        return StoreKit(
+            lambda: open_store(s3_url, clock),
+            clock,
+            Capabilities(durable=True, single_writer=True, remote=True, recodes=True),
+            open_at=lambda other: open_store(s3_url, other),
+        )
