@@ -1,4 +1,4 @@
-"""What of the suite takes minutes on a store that answers over a network, and is left to the soak tests there."""
+"""What of the suite takes minutes on a store that answers over a network: the soak tests have it there."""
 
 from __future__ import annotations
 
