@@ -28,6 +28,8 @@ class TestS3(StoreConformance):
         return StoreKit(
             lambda: open_store(s3_url, clock),
             clock,
-            Capabilities(durable=True, single_writer=True, remote=True, recodes=True),
+            Capabilities(
+                durable=True, single_writer=True, remote=True, recodes=True, retains=True, restores=True
+            ),
             open_at=lambda other: open_store(s3_url, other),
         )

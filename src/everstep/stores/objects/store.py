@@ -95,15 +95,17 @@ class ObjectStore(KeepingCalls):
         by_run: dict[str, list[Commit]] = {}
         for commit in commits:
             by_run.setdefault(commit.run_id, []).append(commit)
+        # Taken before any is written, so that runs and waits come in the order of the commits.
+        each = [(run_id, found, self.lines.ticks(_needs(found))) for run_id, found in by_run.items()]
         if any(_is_fork(commit) for commit in commits):
-            judged = [self._put_run(item) for item in by_run.items()]
+            judged = [self._put_run(item) for item in each]
         else:
-            judged = self.lines.each(self._put_run, by_run.items())
+            judged = self.lines.each(self._put_run, each)
         verdicts = {run_id: iter(found) for run_id, found in zip(by_run, judged, strict=True)}
         return [next(verdicts[commit.run_id]) for commit in commits]
 
-    def _put_run(self, item: tuple[str, list[Commit]]) -> list[Verdict]:
-        run_id, commits = item
+    def _put_run(self, item: tuple[str, list[Commit], range]) -> list[Verdict]:
+        run_id, commits, ticks = item
 
         def work(draft: Draft) -> list[Verdict]:
             verdicts = []
@@ -113,7 +115,7 @@ class ObjectStore(KeepingCalls):
             return verdicts
 
         return self.lines.write(
-            run_id, work, checkpoint_at=lambda sequence: self.records.checkpoint_at(run_id, sequence)
+            run_id, work, lambda sequence: self.records.checkpoint_at(run_id, sequence), ticks
         )
 
     def _judge_base(self, draft: Draft, commit: Commit) -> Verdict | None:
@@ -327,3 +329,8 @@ class ObjectStore(KeepingCalls):
 
 def _is_fork(commit: Commit) -> bool:
     return commit.admission is not None and commit.admission.forked_at is not None
+
+
+def _needs(commits: Sequence[Commit]) -> int:
+    """Return how many ticks these take: one for a run that is admitted, and one for each wait."""
+    return sum((commit.admission is not None) + len(commit.waits) for commit in commits)
