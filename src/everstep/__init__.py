@@ -1,6 +1,6 @@
 """everstep: durable graph flows. Write functions, wire them into a graph, and every step lasts."""
 
-from everstep import migrate, notify, wait
+from everstep import checkpoints, migrate, notify, wait
 from everstep.client.diff import Diff
 from everstep.client.host import AsyncHost
 from everstep.client.sync import Host
@@ -33,6 +33,7 @@ from everstep.graph.streams import Chunk
 from everstep.graph.unknown import Done
 from everstep.graph.validate import Offers, validate
 from everstep.graph.wiring import at_least, chain, critical, parallel, quorum
+from everstep.model.bundles import LeaveOut
 from everstep.model.durability import Durability
 from everstep.model.enums import Status
 from everstep.model.items import ItemError
@@ -67,6 +68,7 @@ __all__ = [
     "Host",
     "ItemError",
     "KeyRing",
+    "LeaveOut",
     "Node",
     "Offers",
     "Profile",
@@ -82,6 +84,7 @@ __all__ = [
     "__version__",
     "at_least",
     "chain",
+    "checkpoints",
     "critical",
     "ifelse",
     "migrate",

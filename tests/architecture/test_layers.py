@@ -31,6 +31,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     # The modules that users import besides `everstep` itself only pass names on.
     "notify": {"ports", "runtime"},
     "migrate": {"graph"},
+    "checkpoints": {"client"},
     "wait": {"model", "graph"},
     "testing": {
         *("errors", "model", "codec", "graph", "engine", "ports", "runtime", "stores", "registry", "client"),
@@ -40,11 +41,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     # A file with flows may name services of its own, which the command line hands to the host.
     "cli": {
         *("errors", "model", "graph", "runtime.events", "runtime.worker", "ports.durability", "client"),
-        *("server", "__init__"),
+        *("server", "checkpoints", "__init__"),
     },
     # Keys and codecs are given to a host, and made without one.
     "__init__": {
-        *("errors", "model", "graph", "client", "migrate", "notify", "wait"),
+        *("errors", "model", "graph", "client", "checkpoints", "migrate", "notify", "wait"),
         *("codec.chain", "codec.keyring"),
     },
     "__main__": {"cli"},

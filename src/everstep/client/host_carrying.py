@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from everstep.client.views import Copied, Exported, Imported, Progress
+from everstep.client.forms import as_form
+from everstep.client.views import Copied, Exported, Imported, Progress, RunInfo, RunState
 from everstep.errors import BadRequest
 from everstep.graph.flow import Flow
 from everstep.model.bundles import LeaveOut
@@ -17,6 +18,7 @@ from everstep.ports.store import RunFilter
 from everstep.registry import Opened, open_store, place_of, with_blobs, without_secrets
 from everstep.runtime.copying import Target, chosen, copy_runs
 from everstep.runtime.exporting import export
+from everstep.runtime.history import views
 from everstep.runtime.importing import import_bundle
 from everstep.runtime.runs import Runs
 from everstep.runtime.services import Services
@@ -82,6 +84,17 @@ class HostCarrying:
             dry_run=dry_run,
             on_progress=on_progress,
         )
+
+    async def checkpoint_as(self, run_id: str, form: str, *, at: int | str | None = None) -> dict[str, Any]:
+        """Return a checkpoint in another form, as JSON has it: `pipeline` or `phases`; by default the newest.
+
+        `pipeline` has nine fields: where a graph of nodes stands, its context and its history. `phases` has
+        phase outputs, gate history and counters; ids that are no UUIDs become some.
+        """
+        state = RunState(run_id.partition("@")[0], await self._runs.look_back(run_id, at))
+        row = await self._runs.row(state.run_id)
+        records = views(await self._runs.lineage.get(row, last=state.sequence))
+        return as_form(form, RunInfo(row, is_driven=False), state, records)
 
     async def copy(
         self,

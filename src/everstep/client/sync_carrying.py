@@ -61,6 +61,14 @@ class SyncCarrying:
             )
         )
 
+    def checkpoint_as(self, run_id: str, form: str, *, at: int | str | None = None) -> dict[str, Any]:
+        """Return a checkpoint in another form, as JSON has it: `pipeline` or `phases`; by default the newest.
+
+        `pipeline` has nine fields: where a graph of nodes stands, its context and its history. `phases` has
+        phase outputs, gate history and counters; ids that are no UUIDs become some.
+        """
+        return self._lanes.call(lambda host: host.checkpoint_as(run_id, form, at=at))
+
     def copy(
         self,
         to: str | Opened,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from typing import cast
 
 import msgspec
 
@@ -262,13 +263,12 @@ class _Copying:
 
     async def erase(self, copied: Copied) -> Copied:
         """Erase a run that has arrived, or say why it stays."""
-        store = self._services.store
-        replace = msgspec.structs.replace
-        if not isinstance(store, RetainingStore):
+        store, replace = self._services.store, msgspec.structs.replace
+        if not store.capabilities.retains:
             return replace(copied, problem="its store erases nothing, so it stays there too.")
         try:
             head = (await self._runs.row(copied.run_id)).checkpoints
-            judged = await store.erase(copied.run_id, head=head, reason=self._mark)
+            judged = await cast(RetainingStore, store).erase(copied.run_id, head=head, reason=self._mark)
         except EverstepError as error:
             return replace(copied, outcome="failed", problem=str(error))
         if judged in (Erasure.ERASED, Erasure.GONE):

@@ -22,14 +22,16 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol, cast
 
 from everstep.errors import StoreUnavailable
 from everstep.model.fleet import Quota, WorkerRow
 from everstep.model.leases import Lease, Process
 from everstep.model.records import ArtifactRef
+from everstep.model.removal import Erasure
 from everstep.model.waits import SettledBy, WaitChange, WaitRow
 from everstep.ports.restoring import Restored, RestoringBlobs, RestoringStore, WholeRun
+from everstep.ports.retention import RetainingStore
 from everstep.ports.store import (
     BlockingStore,
     Capabilities,
@@ -280,6 +282,11 @@ class KillingStore:
         assert isinstance(self._store, RecodingStore)
         with self._killer.write("recode"):
             return await self._store.recode(run_id, records, waits)
+
+    async def erase(self, run_id: str, *, head: int, reason: str, summary: bytes | None = None) -> Erasure:
+        with self._killer.write("erase"):
+            store = cast(RetainingStore, self._store)
+            return await store.erase(run_id, head=head, reason=reason, summary=summary)
 
     async def restore(self, run: WholeRun) -> Restored:
         assert isinstance(self._store, RestoringStore)

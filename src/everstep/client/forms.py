@@ -1,0 +1,272 @@
+"""A checkpoint in the words of others: pipelines, phases and sessions. Nothing here is read back as truth."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+from everstep.client.plain_json import jsonable
+from everstep.client.views import RunInfo, RunState, Unreadable
+from everstep.errors import BadRequest, EverstepError
+from everstep.model.address import plain_of
+from everstep.model.enums import Status, Trigger
+from everstep.model.records import CHANNEL, CheckpointRecord, QueuedTask, StepRecord
+
+PIPELINE, PHASES = "pipeline", "phases"
+FORMS = {"pipeline": PIPELINE, "phases": PHASES, "001": PIPELINE, "004": PHASES}
+"""The forms that are one JSON object, by the names they may be asked for."""
+
+_OUTCOMES = {
+    Status.COMPLETED: "success",
+    Status.FAILED: "fail",
+    Status.RETRYING: "retry",
+    Status.HALTED: "waiting",
+    Status.CANCELLED: "fail",
+}
+_TRIGGERS = {
+    Trigger.MANUAL: "manual",
+    Trigger.AUTO: "manual",
+    Trigger.HALT: "escalation",
+    Trigger.FORK: "iteration",
+    Trigger.RETRY: "iteration",
+    Trigger.BEFORE_EFFECT: "destructive_op",
+    Trigger.EFFECT: "expensive_op",
+    Trigger.FAILED: "circuit_breaker",
+    Trigger.ABANDONED: "circuit_breaker",
+    Trigger.CANCELLED: "escalation",
+}
+"""What a checkpoint of ours is called among phases, unless a step or a gate's decision says more."""
+_RESERVED: Mapping[str, Any] = {"health": [], "errors": [], "lessons": []}
+_CONTEXT: Mapping[str, Any] = {"api_metrics": {}, "fallback_flags": {}, "warnings": []}
+_COSTS = ("cost_accumulated", "cost", "total_cost_usd")
+
+
+def as_form(form: str, info: RunInfo, state: RunState, records: Sequence[CheckpointRecord]) -> dict[str, Any]:
+    """Return the newest of these records in another form; `state` is how the run stood there."""
+    known = FORMS.get(form)
+    if known is None:
+        raise BadRequest(f"{form!r} is no form.", fix=f"Use one of {', '.join(sorted({*FORMS.values()}))}.")
+    return (pipeline_form if known == PIPELINE else phases_form)(info, state, records)
+
+
+def uuid_of(text: str) -> str:
+    """Return a UUID of version 4 as it is, and for any other text always the same one."""
+    try:
+        given = UUID(text)
+    except ValueError:
+        given = None
+    if given is not None and given.version == 4 and str(given) == text.lower():
+        return str(given)
+    return str(UUID(bytes=hashlib.sha256(text.encode()).digest()[:16], version=4))
+
+
+def iso(at: datetime | None) -> str | None:
+    """Return a time as ISO 8601, in UTC."""
+    return None if at is None else at.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def readable(state: RunState, name: str) -> Any:
+    """Return a value as JSON, or what says why it cannot be shown."""
+    try:
+        return jsonable(state[name])
+    except EverstepError as error:
+        return jsonable(Unreadable(error))
+
+
+def context_of(state: RunState) -> dict[str, Any]:
+    """Return values and channel in one object; an entry with the name of a value is `channel.NAME`."""
+    found = {name: readable(state, name) for name in state if not name.startswith("@")}
+    for name in state:
+        if name.startswith(CHANNEL):
+            key = name.removeprefix(CHANNEL)
+            found[key if key not in found else f"channel.{key}"] = readable(state, name)
+    return found
+
+
+def pipeline_form(info: RunInfo, state: RunState, records: Sequence[CheckpointRecord]) -> dict[str, Any]:
+    """Return the nine fields that a pipeline's checkpoint has."""
+    steps = [step for record in records for step in record.steps if not step.path.startswith("@")]
+    last = next((step for step in reversed(steps) if step.status is not Status.RUNNING), None)
+    context = context_of(state)
+    fidelity = context.pop("fidelity_state", None)
+    history = [[step.path, _outcome(step)] for step in steps if step.status is not Status.RUNNING]
+    return {
+        "run_id": info.run_id,
+        "pipeline_name": info.flow,
+        "current_node": last.path if last is not None else None,
+        "context": context,
+        "outcome": _outcome(last) if last is not None else None,
+        "node_history": history,
+        "goal_gate_status": _gates(state, steps),
+        "timestamp": iso(records[-1].created_at),
+        "fidelity_state": fidelity if isinstance(fidelity, dict) else {"mode": "compact", "summaries": {}},
+    }
+
+
+def _outcome(step: StepRecord) -> dict[str, Any]:
+    told: dict[str, Any] = {"status": _OUTCOMES.get(step.status, step.status.value)}
+    if step.decision is not None:
+        told["preferred_next"] = list(step.decision)
+    if step.error is not None:
+        told["failure_reason"] = f"{step.error.type}: {step.error.message}"
+    if step.attempts > 1:
+        told["retries"] = step.attempts - 1
+    return told
+
+
+def _gates(state: RunState, steps: Iterable[StepRecord]) -> dict[str, str]:
+    """Return whether each gate at the top of the flow has chosen."""
+    chosen = {plain_of(step.path) for step in steps if step.decision is not None}
+    gates = [node.name for node in state.plan.nodes if node.is_gate]
+    return {name: "satisfied" if name in chosen else "pending" for name in gates}
+
+
+def phases_form(info: RunInfo, state: RunState, records: Sequence[CheckpointRecord]) -> dict[str, Any]:
+    """Return a checkpoint as runs made of phases and gates keep it: each node of the flow is a phase."""
+    record = records[-1]
+    names = [node.name for node in state.plan.nodes]
+    numbers = {name: number for number, name in enumerate(names)}
+    steps = [step for one in records for step in one.steps if not step.path.startswith("@")]
+    last = next((step for step in reversed(steps) if _top(step) in numbers), None)
+    current = _top(last) if last is not None else names[0] if names else "start"
+    context = context_of(state)
+    costs = [context[name] for name in _COSTS if isinstance(context.get(name), (int, float))]
+    errors = [_error(step) for step in steps if step.error is not None]
+    return {
+        "checkpoint_id": uuid_of(record.checkpoint_id),
+        "run_id": uuid_of(info.run_id),
+        "timestamp": iso(record.created_at),
+        "trigger": _trigger(record),
+        "phase": f"phase_{numbers.get(current, 0)}_{_slug(current)}",
+        "sequence_number": record.sequence,
+        "state_snapshot": {
+            "phase_outputs": _outputs(state, numbers),
+            "current_phase_state": _phase(state, current, numbers, steps),
+            "gate_history": _decisions(steps, context),
+            "circuit_breaker_state": context.get("circuit_breaker_state", {}),
+            "cost_accumulated": costs[0] if costs else 0,
+            "health_history": context.get("health", _RESERVED["health"]),
+            "errors_encountered": context.get("errors", errors),
+            "active_lessons": context.get("lessons", _RESERVED["lessons"]),
+        },
+        "context_fields": {
+            **{name: context.get(name, empty) for name, empty in _CONTEXT.items()},
+            "iteration_counts": {name: state.counters.visits.get(name, 0) for name in _gates(state, steps)},
+        },
+    }
+
+
+def _top(step: StepRecord) -> str:
+    """Return the node at the top of the flow that a step belongs to."""
+    return re.split(r"[@#/]", step.path, maxsplit=1)[0]
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_") or "node"
+
+
+def _trigger(record: CheckpointRecord) -> str:
+    said = _TRIGGERS.get(record.trigger)
+    if said is not None:
+        return said
+    if any(step.decision is not None for step in record.steps):
+        return "gate_decision"
+    has_ended = any(
+        step.status is Status.COMPLETED and not step.path.startswith("@") for step in record.steps
+    )
+    return "phase_complete" if has_ended else "manual"
+
+
+def _outputs(state: RunState, numbers: Mapping[str, int]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for node in state.plan.nodes:
+        written = {name: readable(state, name) for name in node.outputs if name in state}
+        found[f"phase_{numbers[node.name]}"] = written or None
+    return found
+
+
+def _phase(
+    state: RunState, current: str, numbers: Mapping[str, int], steps: Sequence[StepRecord]
+) -> dict[str, Any]:
+    own = [step for step in steps if _top(step) == current]
+    started = next((step.started_at for step in own if step.started_at is not None), None)
+    return {
+        "phase": f"phase_{numbers.get(current, 0)}_{_slug(current)}",
+        "started_at": iso(started),
+        "progress": {
+            "visits": state.counters.visits.get(current, 0),
+            "steps": len(own),
+            "pending": list(state.frontier.pending),
+        },
+        "partial_output": None,
+    }
+
+
+def _decisions(steps: Iterable[StepRecord], context: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [
+        {
+            "gate_id": step.path,
+            "decision": ",".join(step.decision) if step.decision else "end",
+            "score": context.get(f"{step.path}.score"),
+            "iteration": step.visit,
+        }
+        for step in steps
+        if step.decision is not None
+    ]
+
+
+def _error(step: StepRecord) -> dict[str, Any]:
+    assert step.error is not None
+    return {
+        "phase": step.path,
+        "type": step.error.type,
+        "message": step.error.message,
+        "timestamp": iso(step.ended_at),
+        "attempt": step.attempts,
+    }
+
+
+def session_form(
+    info: RunInfo, state: RunState, records: Sequence[CheckpointRecord], backend: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return what `.state.json` holds of a session: what is done, how often, and what comes next."""
+    done: dict[str, None] = {}
+    for record in records:
+        for step in record.steps:
+            if step.status is Status.COMPLETED and not step.path.startswith("@"):
+                done.setdefault(step.path)
+    queued = {task.node: task for task in state.queued}
+    pending = dict.fromkeys([*queued, *state.frontier.pending])
+    return {
+        "schema_version": "1.0",
+        "session_id": info.run_id,
+        "start_node": state.plan.nodes[0].name if state.plan.nodes else None,
+        "steps": state.counters.steps,
+        "completed_tasks": list(done),
+        "cycle_counts": dict(state.counters.visits),
+        "pending_tasks": [_task(state, path, queued.get(path)) for path in pending],
+        "backend": dict(backend),
+    }
+
+
+def _task(state: RunState, path: str, queued: QueuedTask | None) -> dict[str, Any]:
+    names = queued.arguments if queued is not None else ()
+    number = queued.number if queued is not None else 0
+    return {
+        "task_id": path,
+        "task_data": {name: readable(state, f"@task/{number}/{name}") for name in names},
+        "status": "pending",
+        "priority": queued.priority if queued is not None else 0,
+        "retry_count": state.counters.retries.get(path, 0),
+        "max_retries": _retries(state, path),
+        "execution_strategy": queued.strategy if queued is not None else "direct",
+    }
+
+
+def _retries(state: RunState, path: str) -> int:
+    node = next((node for node in state.plan.nodes if node.name == path), None)
+    return node.retry.times if node is not None and node.retry is not None else 0
