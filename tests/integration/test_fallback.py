@@ -21,6 +21,7 @@ from everstep.stores.memory import MemoryData, MemoryStore
 from everstep.testing import ManualClock
 from everstep.testing.killing import Crashed, Killer, crash, killing
 from tests.integration.test_verify_damage import Place, flipped
+from tests.integration.vandals import InMemory
 
 SENT: list[tuple[str, str]] = []
 """What left the house: who sent it, and with which key."""
@@ -209,10 +210,7 @@ class Life:
                 host.run(FLOW, {"x": 1, "broken": True}, run_id="A")
         MENDED.append(True)
         self.clock.advance(3600)
-        records = self.data.runs["A"].records
-        records[3] = type(records[3])(
-            *[getattr(records[3], f) for f in records[3].__struct_fields__[:3]], b"x"
-        )
+        InMemory(self.data).write("A", 4, b"x")
 
     def host(self, killer: Killer | None = None) -> Host:
         store = MemoryStore(self.clock, self.data)
