@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Collection, Mapping
 from contextvars import ContextVar
 from datetime import timedelta
-from threading import Lock
+from threading import Lock, Thread
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -112,7 +112,11 @@ class Api:
         return seconds
 
     def _sleep(self, seconds: float) -> None:
-        asyncio.run(self._clock.sleep_until(self._clock.now() + timedelta(seconds=seconds)))
+        # On a thread of its own: where this is called a loop may be running, which cannot run another.
+        at = self._clock.now() + timedelta(seconds=seconds)
+        sleeper = Thread(target=lambda: asyncio.run(self._clock.sleep_until(at)), name="everstep-github")
+        sleeper.start()
+        sleeper.join()
 
     def _url(self, path: str) -> str:
         address = self._address

@@ -23,6 +23,7 @@ from everstep.stores.objects.github.health import look_at
 from everstep.stores.objects.github.parts import LARGEST, Packed, is_beside, join, missing, pack, parts_of
 from everstep.stores.objects.github.quota import Quota
 from everstep.stores.objects.github.tree import NOTHING, File, Folders
+from everstep.stores.objects.naming import checked
 
 log = logging.getLogger("everstep")
 FEW = 3
@@ -67,7 +68,7 @@ class GithubBucket:
 
     def get(self, name: str) -> Found | None:
         self._check()
-        found = self._read(self._path(name))
+        found = self._read(self._path(checked(name)))
         if found is None or (wanted := parts_of(name, found.data)) is None:
             return found
         pieces = []
@@ -83,23 +84,23 @@ class GithubBucket:
         self._check()
         with self._writing:
             packed = self._packed(name, data)
-            return self._create(self._path(name), packed.content, self._describe(name, data))
+            return self._create(self._path(checked(name)), packed.content, self._describe(name, data))
 
     def mark(self, names: Sequence[str]) -> None:
         self._check()
         with self._writing:
             for name in names:
-                self._create(self._path(name), b"", self._describe(name, b""), reads_back=False)
+                self._create(self._path(checked(name)), b"", self._describe(name, b""), reads_back=False)
 
     def swap(self, name: str, data: bytes, tag: str) -> bool:
         self._check()
         with self._writing:
             packed = self._packed(name, data)
-            return self._replace(self._path(name), packed.content, tag, self._describe(name, data))
+            return self._replace(self._path(checked(name)), packed.content, tag, self._describe(name, data))
 
     def put(self, name: str, data: bytes) -> None:
         self._check()
-        path, message = self._path(name), self._describe(name, data)
+        path, message = self._path(checked(name)), self._describe(name, data)
         with self._writing:
             packed = self._packed(name, data)
             for failures in range(1, ATTEMPTS + 1):
@@ -115,7 +116,7 @@ class GithubBucket:
 
     def delete(self, names: Iterable[str]) -> None:
         self._check()
-        paths = [self._path(name) for name in names]
+        paths = [self._path(checked(name)) for name in names]
         with self._writing:
             if len(paths) > FEW:
                 self._commits.remove(self._with_parts(paths), f"Remove {len(paths)} files")
@@ -142,6 +143,10 @@ class GithubBucket:
         if not self._api.time.is_known:
             self._check()
         return self._api.time.now()
+
+    def changes(self) -> int | None:
+        """Return none: only a call could tell."""
+        return None
 
     def health(self) -> Health:
         return look_at(self._api, self._address)

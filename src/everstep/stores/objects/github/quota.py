@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
@@ -38,7 +39,7 @@ class Quota:
         """When the last answer came, by the clock that never goes back."""
         self._lasts = 0.0
         """How many seconds the quota of the last answer still counted then."""
-        self._closed_until = 0.0
+        self._closed_until = -math.inf
         self._warned_of: int | None = None
 
     @property
