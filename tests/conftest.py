@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.servers.github import GithubServer, fresh_token, new_repository
 from tests.servers.postgres import PostgresServer, empty, fresh_schema
 from tests.servers.running import NOT_HERE, shared
 from tests.servers.seaweed import SeaweedServer, key_in_the_environment
@@ -78,6 +79,26 @@ def s3_url(s3_server: str) -> Iterator[str]:
     """The URL of a prefix that only this test uses."""
     with fresh_part(s3_server) as url:
         yield url
+
+
+@pytest.fixture(scope="session")
+def github_server(server_session: Path) -> Iterator[str]:
+    """Where the API of the session's GitHub is."""
+    with shared(GithubServer, server_session) as url:
+        yield url
+
+
+@pytest.fixture
+def github_token() -> Iterator[str]:
+    """A token with a quota of its own, which is in the environment."""
+    with fresh_token() as token:
+        yield token
+
+
+@pytest.fixture
+def github_url(github_server: str, github_token: str) -> str:
+    """The URL of a folder in a repository that only this test uses."""
+    return new_repository(github_server)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

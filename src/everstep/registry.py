@@ -48,6 +48,8 @@ def open_store(url: str, clock: Clock, *, create: bool = True) -> Opened:
         return _open_redis(url, clock, create)
     if scheme in _CLOUDS:
         return _open_cloud(url, clock, create)
+    if scheme == "github":
+        return _open_github(url, clock)
     raise BadRequest(
         f"{without_secrets(url)!r} is not a store.",
         fix="Use sqlite:///runs.db, postgresql://user@host/database, redis://host/0, s3://bucket/prefix, "
@@ -172,6 +174,18 @@ def _open_cloud(url: str, clock: Clock, create: bool) -> Opened:
     bucket = Cloud(read_address(url), clock, create=create)
     store = ObjectStore(bucket, clock)
     return Opened(store, store.artifacts, bucket.place)
+
+
+def _open_github(url: str, clock: Clock) -> Opened:
+    try:
+        from everstep.stores.objects.github.address import read_address
+        from everstep.stores.objects.github.bucket import GithubBucket
+        from everstep.stores.objects.store import ObjectStore
+    except ModuleNotFoundError as missing:
+        raise _needs("github", missing) from missing
+    address = read_address(url, os.environ)
+    store = ObjectStore(GithubBucket(address, clock), clock, poll=10.0)
+    return Opened(store, store.artifacts, address.shown)
 
 
 def open_channels(url: str) -> ChannelStore:

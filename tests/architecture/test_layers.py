@@ -58,7 +58,7 @@ MAY_USE: dict[str, set[str]] = {
     "ports": {"msgspec"},
     "runtime": {"msgspec"},
     "client": {"msgspec"},
-    "stores": {"apsw", "msgspec", "obstore", "psycopg", "redis"},
+    "stores": {"apsw", "httpx2", "msgspec", "obstore", "psycopg", "redis"},
     "testing": {"apsw", "hypothesis", "msgspec", "pytest"},
     "server": {"starlette", "uvicorn"},
     "cli": {"click", "rich"},

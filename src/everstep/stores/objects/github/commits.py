@@ -1,0 +1,88 @@
+"""Commits of a branch: one that removes many files at once, and when each file was last written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from everstep.errors import StoreUnavailable
+from everstep.stores.objects.github.api import ATTEMPTS, Api
+from everstep.stores.objects.github.tree import NOTHING
+
+AT_ONCE = 500
+"""How many files one commit removes."""
+PAGE = 100
+FIRST = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Commits:
+    def __init__(self, api: Api, branch: str | None) -> None:
+        self._api = api
+        self._branch = branch
+
+    def remove(self, paths: Sequence[str], message: str) -> None:
+        """Remove files that are there; whatever others commit meanwhile stays."""
+        for first in range(0, len(paths), AT_ONCE):
+            self._remove(paths[first : first + AT_ONCE], message)
+
+    def _remove(self, paths: Sequence[str], message: str) -> None:
+        for failures in range(1, ATTEMPTS + 1):
+            branch = self._branch or str(self._api.get("").body["default_branch"])
+            head = self._api.get(f"git/ref/heads/{branch}").body["object"]["sha"]
+            base = self._api.get(f"git/commits/{head}").body["tree"]["sha"]
+            gone = [{"path": path, "mode": "100644", "type": "blob", "sha": None} for path in paths]
+            made = self._api.ask("POST", "git/trees", body={"base_tree": base, "tree": gone}, expected=(422,))
+            if made.status == 422:  # somebody else removed one of them
+                paths = [path for path in paths if self._is_there(path, head)]
+                if not paths:
+                    return
+                continue
+            body = {"message": message, "tree": made.body["sha"], "parents": [head]}
+            commit = self._api.ask("POST", "git/commits", body=body).body["sha"]
+            # Without force: it fails if the branch has moved since, so that nobody's commit is lost.
+            moved = self._api.ask(
+                *("PATCH", f"git/refs/heads/{branch}"),
+                body={"sha": commit, "force": False},
+                expected=(409, 422),
+            )
+            if moved.status == 200:
+                return
+            self._api.pause(failures)
+        raise StoreUnavailable(
+            f"{len(paths)} files could not be removed: the branch moves all the time.",
+            fix="It is safe to try again.",
+        )
+
+    def _is_there(self, path: str, commit: str) -> bool:
+        return self._api.get(f"contents/{path}", expected=NOTHING, ref=commit).status == 200
+
+    def times(self, folder: str, paths: Sequence[str]) -> dict[str, datetime]:
+        """Return when each of these files below a folder was last committed.
+
+        Our messages name the file, so that a page of commits tells of many; of the others each costs a call.
+        """
+        left, times = set(paths), dict[str, datetime]()
+        for page in range(1, len(paths) // PAGE + 2):
+            if not left:
+                break
+            commits = self._page(folder, page)
+            for commit in commits:
+                for path in left & set(commit["commit"]["message"].split()):
+                    times[path] = _date(commit)
+                    left.discard(path)
+            if len(commits) < PAGE:
+                break
+        for path in left:
+            times[path] = next(map(_date, self._page(path, 1, most=1)), FIRST)
+        return times
+
+    def _page(self, path: str, page: int, most: int = PAGE) -> list[dict[str, Any]]:
+        params = {"path": path, "page": str(page), "per_page": str(most)}
+        params |= {} if self._branch is None else {"sha": self._branch}
+        answer = self._api.ask("GET", "commits", params=params, expected=NOTHING)
+        return list(answer.body) if answer.status == 200 else []
+
+
+def _date(commit: dict[str, Any]) -> datetime:
+    return datetime.fromisoformat(commit["commit"]["committer"]["date"])
