@@ -22,7 +22,6 @@ from everstep.stores.memory import MemoryData, MemoryStore
 from everstep.testing import ManualClock
 from everstep.testing.killing import Crashed, Killer, crash, killing
 from tests.integration.test_verify_damage import Place, flipped
-from tests.integration.vandals import InMemory
 
 SENT: list[tuple[str, str]] = []
 """What left the house: who sent it, and with which key."""
