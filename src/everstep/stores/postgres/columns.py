@@ -144,6 +144,7 @@ def restored_values(row: RunRow) -> tuple[Any, ...]:
         row.priority,
         text(row.group or ""),
         some_text(row.needs_repair),
+        some_text(row.pinned),
     )
 
 

@@ -48,8 +48,8 @@ WHERE wait_id = $1 AND details = $2 AND answer IS NOT DISTINCT FROM $3;
 -- Waits for whoever restores or admits a run of this id at the same time.
 INSERT INTO {schema}.runs (run_id, flow_id, flow_version, flow_hash, parent_run_id, status, created_at, ended_at,
                            epoch, claimed_sequence, signal, acked_at, forked_at, trimmed_before, adopted_at,
-                           priority, run_group, needs_repair)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 0, $9, $10, $11, $12, $13, $14, $15, $16, $17)
+                           priority, run_group, needs_repair, pinned)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 0, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
 ON CONFLICT (run_id) DO NOTHING RETURNING run_key;
 
 -- name: restore_records

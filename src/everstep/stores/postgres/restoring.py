@@ -15,6 +15,7 @@ def restore(db: Connection, sql: dict[str, str], run: WholeRun, channel: str) ->
     with db.transaction():
         if run.row.forked_at is not None and not _has_base(db, sql, run):
             return _judged(db, sql, run) or Restored.NO_BASE
+        rows(db, sql["forget"], ([text(run.row.run_id)],))
         inserted = rows(db, sql["restore_run"], restored_values(run.row))
         if not inserted:
             return _judged(db, sql, run) or Restored.TAKEN
@@ -34,7 +35,7 @@ def _has_base(db: Connection, sql: dict[str, str], run: WholeRun) -> bool:
     parent = rows(db, sql["lock_run"], (text(run.row.parent_run_id or ""),))
     if not parent:
         return False
-    key, trimmed_before = parent[0]
+    key, trimmed_before, _ = parent[0]
     base = rows(db, sql["id_at"], (key, at))
     return bool(base) and base[0][0] == run.base and trimmed_before <= at
 

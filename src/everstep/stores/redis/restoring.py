@@ -72,4 +72,5 @@ def _fields(row: RunRow) -> dict[str, Any]:
         "priority": row.priority or None,
         "group": row.group,
         "repair": row.needs_repair,
+        "pinned": row.pinned,
     }

@@ -35,9 +35,15 @@ for _, wait in ipairs(run.waits) do
   end
 end
 
+local buried = redis.call('HGET', tomb_of(run_id), 'flow')
+if buried then
+  redis.call('DEL', tomb_of(run_id))
+  redis.call('ZREM', P .. 'tombstones', run_id)
+  redis.call('ZREM', P .. 'tombstones:flow:' .. buried, run_id)
+end
 local n = redis.call('INCR', P .. 'runs:number')
 redis.call('HSET', row, 'n', n, 'epoch', '0', 'claimed', ARGV[3], 'head', ARGV[3], 'id', ARGV[4], unpack(run.fields))
-local f = redis.call('HMGET', row, 'flow', 'hash', 'status', 'parent', 'repair')
+local f = redis.call('HMGET', row, 'flow', 'hash', 'status', 'parent', 'repair', 'pinned')
 local flow, status = f[1], f[3]
 redis.call('ZADD', P .. 'runs', n, run_id)
 redis.call('ZADD', P .. 'flow:' .. flow, n, run_id)
@@ -51,6 +57,9 @@ if f[4] then
 end
 if f[5] then
   redis.call('ZADD', P .. 'repair', n, run_id)
+end
+if f[6] then
+  redis.call('ZADD', P .. 'kept', n, run_id)
 end
 for _, structure in ipairs(run.structures) do
   keep_structure(structure[1], structure[2])
