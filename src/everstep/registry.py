@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from everstep.errors import BadRequest
 from everstep.ports.beside import ChannelStore, RunQueue
@@ -42,6 +42,8 @@ def open_store(url: str, clock: Clock, *, create: bool = True) -> Opened:
         return Opened(_open_memory(clock).store, None, NO_STORE)
     if scheme == "sqlite":
         return _open_sqlite(url, clock, create)
+    if scheme == "file":
+        return _open_folder(url, clock, create)
     if scheme in ("postgresql", "postgres"):
         return _open_postgres(url, clock, create)
     if scheme in _REDIS:
@@ -52,8 +54,8 @@ def open_store(url: str, clock: Clock, *, create: bool = True) -> Opened:
         return _open_github(url, clock)
     raise BadRequest(
         f"{without_secrets(url)!r} is not a store.",
-        fix="Use sqlite:///runs.db, postgresql://user@host/database, redis://host/0, s3://bucket/prefix, "
-        "memory: or none:",
+        fix="Use sqlite:///runs.db, file:///folder, postgresql://user@host/database, redis://host/0, "
+        "s3://bucket/prefix, github://owner/repo/path, memory: or none:",
     )
 
 
@@ -99,6 +101,8 @@ def without_secrets(url: str) -> str:
 def place_of(url: str) -> str:
     """Return the same text for every way in which the URL of one store can be written on this machine."""
     parts = urlsplit(url)
+    if parts.scheme == "file":
+        return f"file://{quote(os.path.realpath(unquote(parts.path)))}"
     if parts.scheme != "sqlite":
         return url
     return f"sqlite:///{os.path.realpath(unquote(parts.path.removeprefix('/')))}"
@@ -109,6 +113,18 @@ def _open_memory(clock: Clock) -> Opened:
 
     store = MemoryStore(clock)
     return Opened(store, store, "memory:")
+
+
+def _open_folder(url: str, clock: Clock, create: bool) -> Opened:
+    from everstep.stores.objects.readable_folder import ReadableFolder
+    from everstep.stores.objects.store import ObjectStore
+
+    path = _path_of(url, "file:///var/lib/runs for an absolute path, file:runs for a folder here")
+    parts = urlsplit(url)
+    if parts.query:
+        raise BadRequest(f"unknown option {parts.query} in {url!r}.", fix="A folder has no options.")
+    store = ObjectStore(ReadableFolder(path, create=create), clock)
+    return Opened(store, store.artifacts, place_of(url))
 
 
 def _open_postgres(url: str, clock: Clock, create: bool) -> Opened:

@@ -24,10 +24,14 @@ from typing import Any
 from everstep import Host, Status
 from everstep.engine import flush
 from everstep.errors import RunNotFound
-from everstep.registry import open_store
+from everstep.ports.system import Clock
+from everstep.registry import Opened, open_store
 from everstep.runtime import outbox, waiting
 from everstep.runtime.system import SystemClock
+from everstep.stores.objects.readable_folder import ReadableFolder
+from everstep.stores.objects.store import ObjectStore
 from everstep.testing.killing import Killer, KillingSpool, die, killing, lose_reply, read_trace
+from everstep.testing.killing_bucket import KillingBucket
 from tests.acceptance.crash_changed_flows import CHANGED
 from tests.acceptance.crash_dynamic_flows import DYNAMIC
 from tests.acceptance.crash_flows import PLAIN
@@ -45,6 +49,8 @@ SCENARIOS = {**PLAIN, **NESTED, **MAPPED, **GROUPED, **DYNAMIC, **FORKED, **WAIT
 SCENARIOS |= {**STREAMING, **UNKNOWN, **CUT_OFF}
 if os.environ.get("EVERSTEP_SOAK") == "1":
     SCENARIOS |= {**MORE_WAITING, **MORE_UNKNOWN, **MORE_CUT_OFF}
+FILES = "file:"
+"""In place of a server: a folder in each place."""
 CHANCE = re.compile(r"datetime\.datetime\([^()]*\)|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 """Times and fresh ids, which are others in every life."""
 
@@ -61,8 +67,19 @@ def store_in(folder: Path) -> str:
     server = os.environ.get("EVERSTEP_CRASH_STORE")
     if server is None:
         return f"sqlite:///{folder}/runs.db"
+    if server == FILES:
+        return f"file://{folder}/runs"
     option = "schema" if server.startswith("postgres") else "prefix"
     return f"{server}{option}={part_of(folder.parent)}_{folder.name}"
+
+
+def opened_in(folder: Path, clock: Clock, killer: Killer, line: Line) -> Opened:
+    """Open the store of a place with points around every write, or around every object of files."""
+    url = store_in(folder)
+    if not url.startswith("file:"):
+        return killing(line.to(open_store(url, clock)), by=killer)
+    store = ObjectStore(KillingBucket(ReadableFolder(folder / "runs"), killer), clock)
+    return line.to(Opened(store, store.artifacts, url))
 
 
 def part_of(folder: Path) -> str:
@@ -78,7 +95,7 @@ def live(name: str, folder: Path, killer: Killer, *, is_first_life: bool) -> Fac
     clock = Hurry()
     line = Line(folder)
     line.mend()
-    store = killing(line.to(open_store(store_in(folder), clock)), by=killer)
+    store = opened_in(folder, clock, killer, line)
     spool = KillingSpool(folder / "spool", killer)
     outbox.REST = 0  # nor how long it leaves a store alone that does not answer
     waiting.LOOK = 3600.0  # how often a slow machine looks for answers by itself is chance
@@ -253,7 +270,7 @@ def points_of(life: Facts) -> list[str]:
 
 if __name__ == "__main__":
     kind = os.environ.get("EVERSTEP_CRASH_STORE", "").partition(":")[0].replace("postgresql", "postgres")
-    if kind:
+    if kind not in ("", "file"):
         import_module(f"everstep.stores.{kind}.store")  # here, not again in each child
     match sys.argv[1:]:
         case ["matrix", name, where, deep]:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from everstep.runtime.system import SystemClock
 from everstep.stores.objects.folder import Folder
 from everstep.testing import BucketConformance
 from everstep.testing.conformance_buckets import Open
@@ -16,4 +15,4 @@ from everstep.testing.conformance_buckets import Open
 class TestFolder(BucketConformance):
     @pytest.fixture
     def buckets(self, tmp_path: Path) -> Open:
-        return partial(Folder, tmp_path / "objects", SystemClock())
+        return partial(Folder, tmp_path / "objects")

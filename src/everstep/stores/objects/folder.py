@@ -16,11 +16,11 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
+from time import CLOCK_REALTIME, clock_gettime, monotonic
 from urllib.parse import quote
 
 from everstep.errors import StoreError, StoreUnavailable
 from everstep.ports.health import Health
-from everstep.ports.system import Clock, time_for_store
 from everstep.stores.objects.bell import Bell
 from everstep.stores.objects.bucket import Found, Listed
 from everstep.stores.objects.fitness import CONTROL, NEW_FILE, UNNAMED, Unfit, examine, look_at
@@ -42,10 +42,9 @@ _ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETO
 class Folder:
     """Named bytes in a folder, on a local disk or a network file system that honours links and locks."""
 
-    def __init__(self, path: Path, clock: Clock, *, create: bool = True) -> None:
+    def __init__(self, path: Path, *, create: bool = True) -> None:
         self.path = Path.cwd() / path
         self.place = f"file://{quote(str(self.path))}"
-        self._clock = clock
         self._lock = threading.Lock()
         self._count = 0
         self._handles = self._open_root(create)
@@ -290,8 +289,6 @@ class Folder:
             fd = os.open(".", os.O_WRONLY | UNNAMED | os.O_CLOEXEC, 0o644, dir_fd=folder.fd)
         try:
             _write_all(fd, data)
-            if (time := time_for_store(self._clock)) is not None:
-                os.utime(fd, (time.timestamp(), time.timestamp()))
             if durably:
                 os.fsync(fd)
         except BaseException:
@@ -305,27 +302,32 @@ class Folder:
     def delete(self, names: Iterable[str]) -> None:
         """Remove what is there of these, and folders that are empty then."""
         touched: dict[str, Handle] = {}
+        emptied: set[str] = set()
         for name in names:
             self._check_writing(name)
             above, _, leaf = name.rpartition("/")
             with plainly(f"remove {name} in {self.path}"):
                 try:
                     folder = touched.get(above) or self._handles.get(above, make=False)
-                    with self._locks.held(name):
+                    # A mark says too little to be swapped, or to be gone for good at once.
+                    if os.stat(leaf, dir_fd=folder.fd, follow_symlinks=False).st_size:
+                        with self._locks.held(name):
+                            os.unlink(leaf, dir_fd=folder.fd)
+                        touched[above] = folder
+                    else:
                         os.unlink(leaf, dir_fd=folder.fd)
+                        emptied.add(above)
                 except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
                     continue
-                touched[above] = folder
         with plainly(f"remove objects in {self.path}"):
             for folder in touched.values():
                 self._sync(folder)
-        for above in sorted(touched, key=len, reverse=True):
+        for above in sorted(emptied | touched.keys(), key=len, reverse=True):
             self._prune(above)
-        self._ring()
 
     def _prune(self, path: str) -> None:
-        """Remove a folder and those above it as far as they are empty."""
-        while path:
+        """Remove a folder and those above it as far as they are empty; those at the top stay."""
+        while "/" in path:
             try:
                 os.rmdir(path, dir_fd=self._handles.root.fd)
             except OSError:
@@ -394,13 +396,13 @@ class Folder:
 
     def now(self) -> datetime:
         """Return the time of the disk: this machine's, or a file server's."""
-        if self.is_local or time_for_store(self._clock) is not None or self._refusal is not None:
-            return self._clock.now()
+        if self.is_local or self._refusal is not None:
+            return _local_time()
         measured = self._offset
-        if measured is None or self._clock.monotonic() - measured[0] > _REMEASURED:
+        if measured is None or monotonic() - measured[0] > _REMEASURED:
             with plainly(f"read the clock of {self.path}"):
-                measured = self._offset = (self._clock.monotonic(), self._measure())
-        return self._clock.now() + measured[1]
+                measured = self._offset = (monotonic(), self._measure())
+        return _local_time() + measured[1]
 
     def _measure(self) -> timedelta:
         """Return how far the clock that stamps files is ahead of ours."""
@@ -408,10 +410,10 @@ class Folder:
         name = self._new_name()
         fd = os.open(name, NEW_FILE, 0o600, dir_fd=control.fd)
         try:
-            before = self._clock.now()
+            before = _local_time()
             os.utime(fd)
             stamp = os.fstat(fd).st_mtime
-            after = self._clock.now()
+            after = _local_time()
         finally:
             os.close(fd)
             with suppress(OSError):
@@ -435,6 +437,11 @@ def _make_folders(path: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def _local_time() -> datetime:
+    """Return the time by which this machine stamps files, whatever clock a host was given."""
+    return datetime.fromtimestamp(clock_gettime(CLOCK_REALTIME), UTC)
 
 
 def _restless(name: str) -> StoreUnavailable:

@@ -21,6 +21,7 @@ from everstep.codec.records import look_into
 from everstep.codec.shown import shown
 from everstep.errors import EverstepError, StateCorrupted
 from everstep.model.records import CheckpointRecord, ErrorInfo, StepRecord, Written
+from everstep.ports.store import RunRow
 from everstep.stores.objects import names
 from everstep.stores.objects.bucket import Bucket
 from everstep.stores.objects.entries import Entry, Record, decode
@@ -32,6 +33,7 @@ _RESERVED = {PRESERVED.removeprefix(FOLDER), RETENTION_LOG.removeprefix(FOLDER)}
 CHECKPOINT = "cp_"
 LATEST = "latest.json"
 INDEX = "index.json"
+_UNREADABLE = "unreadable"
 _REQUIRED = {
     "checkpoint_id": str,
     "run_id": str,
@@ -80,7 +82,10 @@ def file_of(run_id: str, sequence: int, trigger: str) -> str:
 def checkpoint(entry: Entry, record: Record) -> tuple[IndexRow, bytes]:
     """Return a checkpoint as JSON, and its row in the index."""
     row = entry.standing.row
-    opened = look_into(record.body, f"checkpoint {record.sequence} of run {row.run_id!r}")
+    try:
+        opened = look_into(record.body, f"checkpoint {record.sequence} of run {row.run_id!r}")
+    except EverstepError as error:
+        return _unreadable(row, record, error)
     held = opened.record
     inline = iter(opened.payloads)
     steps = [_step(step, inline) for step in held.steps]
@@ -109,6 +114,21 @@ def checkpoint(entry: Entry, record: Record) -> tuple[IndexRow, bytes]:
     path = file_of(row.run_id, record.sequence, held.trigger.value)
     index_row = IndexRow(record.sequence, record.checkpoint_id, held.trigger.value, timestamp, path)
     return index_row, as_json(told)
+
+
+def _unreadable(row: RunRow, record: Record, error: EverstepError) -> tuple[IndexRow, bytes]:
+    timestamp = row.created_at.isoformat()
+    told = {
+        "checkpoint_id": record.checkpoint_id,
+        "run_id": row.run_id,
+        "timestamp": timestamp,
+        "trigger": _UNREADABLE,
+        "phase": row.flow_id,
+        "sequence_number": record.sequence,
+        "error": {"code": error.code, "message": error.message},
+    }
+    path = file_of(row.run_id, record.sequence, _UNREADABLE)
+    return IndexRow(record.sequence, record.checkpoint_id, _UNREADABLE, timestamp, path), as_json(told)
 
 
 def _phase(record: CheckpointRecord) -> str:
@@ -160,9 +180,14 @@ def as_json(value: object) -> bytes:
 
 
 def entries(bucket: Bucket, run_id: str) -> Iterator[Entry]:
-    """Yield what happened to a run."""
-    for name in bucket.names(names.log_prefix(run_id)):
-        found = bucket.get(name)
+    """Yield what happened to a run; what a run of the same id that was removed left is passed over."""
+    there = bucket.names(names.log_prefix(run_id))
+    last = bucket.get(there[-1]) if there else None
+    if last is None:
+        return
+    begins = decode(last.data, there[-1]).standing.begins
+    for name in there:
+        found = bucket.get(name) if names.place_of(name) >= begins else None
         if found is not None:
             yield decode(found.data, f"{name} in {bucket.place}")
 

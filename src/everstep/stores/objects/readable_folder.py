@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from everstep.ports.system import Clock
 from everstep.stores.objects import names
 from everstep.stores.objects.folder import Folder
 from everstep.stores.objects.scribe import Scribe
@@ -16,8 +15,8 @@ _LOGS = "runs/"
 class ReadableFolder(Folder):
     """A folder that also keeps each checkpoint as JSON, written shortly after the object that counts."""
 
-    def __init__(self, path: Path, clock: Clock, *, create: bool = True) -> None:
-        super().__init__(path, clock, create=create)
+    def __init__(self, path: Path, *, create: bool = True) -> None:
+        super().__init__(path, create=create)
         self.scribe = Scribe(self, self.write_soon)
 
     def create(self, name: str, data: bytes) -> bool:

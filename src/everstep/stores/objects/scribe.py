@@ -188,7 +188,7 @@ class Scribe:
         if not added:
             return self._remove(shelf.run_id)
         standing = added[-1].standing
-        if standing.erased is not None:
+        if standing.gone:
             return self._remove(shelf.run_id)
         is_ahead = False
         for entry in added:
