@@ -8,8 +8,8 @@ from __future__ import annotations
 import msgspec
 
 from everstep.codec.chain import Codecs
-from everstep.codec.payload import FORMAT, HEADER, body_of
-from everstep.errors import KeyUnavailable
+from everstep.codec.payload import AES_GCM, FORMAT, HEADER, body_of, layers_of
+from everstep.errors import KeyUnavailable, StateCorrupted
 from everstep.model.waits import WaitRow
 
 DETAILS = b"details"
@@ -55,6 +55,8 @@ def _open(codecs: Codecs, wait_id: str, what: bytes, note: bytes) -> bytes:
             return note
         note = HEADER + note
     where = f"{what.decode()} of wait {wait_id}"
+    if AES_GCM not in [layer.codec for layer in layers_of(note, where)[0][-1:]] and not codecs.requires_key:
+        raise StateCorrupted(f"{where} was altered.")  # what is not encrypted is kept as it is
     return bytes(body_of(codecs.open(note, wait_id, what, where, None), where))
 
 
