@@ -23,9 +23,10 @@ from everstep.stores.objects.cloud import Cloud
 from everstep.stores.objects.cloud_address import read_address
 from everstep.testing import ManualClock
 from tests.servers.lying_bucket import lying
+from tests.servers.parts import within
 from tests.servers.proxy import Nth, Proxy, once, proxy_before
 from tests.servers.running import free_port
-from tests.servers.seaweed import KEY, OWNER, READER, SECRET, STRANGER, client, key_in_the_environment, within
+from tests.servers.seaweed import KEY, OWNER, READER, SECRET, STRANGER, client, key_in_the_environment
 
 HOUR = timedelta(hours=1)
 
