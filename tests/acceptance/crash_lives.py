@@ -256,7 +256,7 @@ def points_of(life: Facts) -> list[str]:
 
 if __name__ == "__main__":
     kind = os.environ.get("EVERSTEP_CRASH_STORE", "").partition(":")[0]
-    drivers = {"postgresql": "postgres.store", "redis": "redis.store", "s3": "objects.cloud"}
+    drivers = {"postgresql": "postgres.store", "redis": "redis.store", "s3": "objects.cloud.bucket"}
     if kind:
         import_module(f"everstep.stores.{drivers[kind]}")  # here, not again in each child
     match sys.argv[1:]:

@@ -15,8 +15,8 @@ from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
 from everstep.runtime.system import SystemClock
-from everstep.stores.objects.cloud import Cloud
-from everstep.stores.objects.cloud_address import read_address
+from everstep.stores.objects.cloud.address import read_address
+from everstep.stores.objects.cloud.bucket import Cloud
 from tests.servers.parts import within
 from tests.servers.running import Server, ServerNotReady, free_port, path_folder
 
