@@ -182,14 +182,14 @@ def _open_redis(url: str, clock: Clock, create: bool) -> Opened:
 
 def _open_cloud(url: str, clock: Clock, create: bool) -> Opened:
     try:
-        from everstep.stores.objects.cloud import Cloud
-        from everstep.stores.objects.cloud_address import read_address
+        from everstep.stores.objects.cloud.address import read_address
+        from everstep.stores.objects.cloud.bucket import Cloud
         from everstep.stores.objects.store import ObjectStore
     except ModuleNotFoundError as missing:
         raise _needs("s3", missing) from missing
-    bucket = Cloud(read_address(url), clock, create=create)
-    store = ObjectStore(bucket, clock)
-    return Opened(store, store.artifacts, bucket.place)
+    address = read_address(url)
+    store = ObjectStore(Cloud(address, clock, create=create), clock)
+    return Opened(store, store.artifacts, address.url)
 
 
 def _open_github(url: str, clock: Clock) -> Opened:

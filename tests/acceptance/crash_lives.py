@@ -44,6 +44,7 @@ from tests.acceptance.crash_scenarios import RUN, Bodies, Facts
 from tests.acceptance.crash_stream_flows import STREAMING, chunk_path
 from tests.acceptance.crash_unknown_flows import MORE_UNKNOWN, UNKNOWN
 from tests.acceptance.crash_wait_flows import MORE_WAITING, WAITING
+from tests.servers.parts import within
 
 SCENARIOS = {**PLAIN, **NESTED, **MAPPED, **GROUPED, **DYNAMIC, **FORKED, **WAITING, **CHANGED}
 SCENARIOS |= {**STREAMING, **UNKNOWN, **CUT_OFF}
@@ -69,8 +70,10 @@ def store_in(folder: Path) -> str:
         return f"sqlite:///{folder}/runs.db"
     if server == FILES:
         return f"file://{folder}/runs"
-    option = "schema" if server.startswith("postgres") else "prefix"
-    return f"{server}{option}={part_of(folder.parent)}_{folder.name}"
+    part = f"{part_of(folder.parent)}_{folder.name}"
+    if server.startswith("s3:"):
+        return within(server, part)
+    return f"{server}{'schema' if server.startswith('postgres') else 'prefix'}={part}"
 
 
 def opened_in(folder: Path, clock: Clock, killer: Killer, line: Line) -> Opened:
@@ -269,9 +272,10 @@ def points_of(life: Facts) -> list[str]:
 
 
 if __name__ == "__main__":
-    kind = os.environ.get("EVERSTEP_CRASH_STORE", "").partition(":")[0].replace("postgresql", "postgres")
+    kind = os.environ.get("EVERSTEP_CRASH_STORE", "").partition(":")[0]
+    drivers = {"postgresql": "postgres.store", "redis": "redis.store", "s3": "objects.cloud.bucket"}
     if kind not in ("", "file"):
-        import_module(f"everstep.stores.{kind}.store")  # here, not again in each child
+        import_module(f"everstep.stores.{drivers[kind]}")  # here, not again in each child
     match sys.argv[1:]:
         case ["matrix", name, where, deep]:
             print(json.dumps(matrix(name, Path(where), deep=deep)))

@@ -9,8 +9,8 @@ import pytest
 from everstep.ports.store import Capabilities
 from everstep.registry import open_store
 from everstep.runtime.system import SystemClock
-from everstep.stores.objects.cloud import Cloud
-from everstep.stores.objects.cloud_address import read_address
+from everstep.stores.objects.cloud.address import read_address
+from everstep.stores.objects.cloud.bucket import Cloud
 from everstep.testing import BucketConformance, ManualClock, StoreConformance, StoreKit
 from everstep.testing.conformance_buckets import Open
 

@@ -9,15 +9,15 @@ import sysconfig
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import obstore
 from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
 from everstep.runtime.system import SystemClock
-from everstep.stores.objects.cloud import Cloud
-from everstep.stores.objects.cloud_address import read_address
+from everstep.stores.objects.cloud.address import read_address
+from everstep.stores.objects.cloud.bucket import Cloud
+from tests.servers.parts import within
 from tests.servers.running import Server, ServerNotReady, free_port, path_folder
 
 _numbers = itertools.count(1)
@@ -118,12 +118,6 @@ def key_in_the_environment(key: str = KEY, secret: str = SECRET) -> Iterator[Non
                 del os.environ[name]
             else:
                 os.environ[name] = value
-
-
-def within(url: str, prefix: str) -> str:
-    """Return the URL of a part of a bucket."""
-    parts = urlsplit(url)
-    return parts._replace(path=f"{parts.path.rstrip('/')}/{prefix}").geturl()
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from everstep.errors import EverstepError, StoreError, StoreUnavailable
-from everstep.stores.objects.cloud_address import Address
+from everstep.stores.objects.cloud.address import Address
 
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>([A-Za-z.]{1,64})</Code>|code: \"?([A-Za-z.]{1,64})")

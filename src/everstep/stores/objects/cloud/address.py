@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from everstep.errors import BadRequest
 
@@ -50,10 +50,25 @@ class Address(NamedTuple):
 
     @property
     def place(self) -> str:
-        """The URL as it may be shown."""
-        path = f"/{self.prefix}" if self.prefix else ""
-        at = f"?endpoint={self.endpoint}" if self.endpoint else ""
-        return f"{self.kind}://{self.bucket}{path}{at}"
+        """Where it is, as messages name it."""
+        at = f" at {self.endpoint}" if self.endpoint else ""
+        return f"{self._bare}{at}"
+
+    @property
+    def url(self) -> str:
+        """The URL as it may be shown and used again."""
+        ours = self._replace(allow_http=self.allow_http and not _is_here(self.endpoint))._asdict()
+        usual = Address("", "", "")._asdict()
+        told = {name: ours[name] for name in OPTIONS[self.kind] if ours[name] != usual[name]}
+        options = "&".join(
+            f"{name}={quote(str(value).lower() if value is True else f'{value}', safe=':/')}"
+            for name, value in told.items()
+        )
+        return f"{self._bare}?{options}" if options else self._bare
+
+    @property
+    def _bare(self) -> str:
+        return f"{self.kind}://{self.bucket}{f'/{self.prefix}' if self.prefix else ''}"
 
     @property
     def root(self) -> str:
@@ -143,12 +158,16 @@ def _may_be_plain(endpoint: str | None, is_allowed: bool) -> bool:
     parts = urlsplit(endpoint or "")
     if parts.scheme != "http":
         return is_allowed
-    if not is_allowed and parts.hostname not in _HERE:
+    if not is_allowed and not _is_here(endpoint):
         raise BadRequest(
             f"{endpoint} is not encrypted: whoever is on the way reads and changes what is kept.",
             fix="Use https, or say allow_http=true.",
         )
     return True
+
+
+def _is_here(endpoint: str | None) -> bool:
+    return urlsplit(endpoint or "").hostname in _HERE
 
 
 def _flag(options: Mapping[str, str], name: str) -> bool:

@@ -11,7 +11,7 @@ from urllib.request import Request, urlopen
 
 from everstep.errors import StoreError
 from everstep.ports.health import Finding, Health, Level
-from everstep.stores.objects.cloud_address import Address
+from everstep.stores.objects.cloud.address import Address
 
 _PATIENCE = 5.0
 _PRODUCTS = {"s3": "S3", "gs": "Google Cloud Storage", "az": "Azure Blob Storage"}

@@ -21,10 +21,10 @@ from everstep.errors import BadRequest, StoreError, StoreUnavailable
 from everstep.ports.health import Health
 from everstep.ports.system import Clock
 from everstep.stores.objects.bucket import Found, Listed
-from everstep.stores.objects.cloud_address import Address, profile_keys
-from everstep.stores.objects.cloud_clock import ServerClock
-from everstep.stores.objects.cloud_health import look_at
-from everstep.stores.objects.cloud_trouble import OTHER_SERVER, Said, explain
+from everstep.stores.objects.cloud.address import Address, profile_keys
+from everstep.stores.objects.cloud.clock import ServerClock
+from everstep.stores.objects.cloud.health import look_at
+from everstep.stores.objects.cloud.trouble import OTHER_SERVER, Said, explain
 from everstep.stores.objects.naming import checked
 
 T = TypeVar("T")
@@ -77,6 +77,7 @@ class Cloud:
     is_local = False
 
     def __init__(self, address: Address, clock: Clock, *, create: bool = True) -> None:
+        """Open it; without `create`, whether it honours conditions is tried only before the first write."""
         self.address = address
         self.place = address.place
         self.requests = 0

@@ -1,0 +1,1 @@
+"""A bucket of S3, Google Cloud Storage or Azure."""
