@@ -303,3 +303,70 @@ def test_an_entry_of_a_newer_everstep_is_refused() -> None:
         with pytest.raises(IncompatibleVersion) as caught:
             asyncio.run(ObjectStore(DictBucket(objects), clock).run("run"))
         assert caught.value.code == "DAG-CKPT-009"
+
+
+def _damaged_run(at: int, damage: Callable[[bytes], bytes | None]) -> tuple[ObjectStore, DictObjects]:
+    clock, objects = ManualClock(), DictObjects()
+    store = ObjectStore(DictBucket(objects), clock)
+
+    async def write() -> None:
+        for run_id in ("whole", "run"):
+            chain = Chain(run_id, clock)
+            chain.head = chain.admission()
+            await store.put([chain.head])
+            for number in range(5):
+                chain.head = chain.following(b"%d" % number, keyframe=number == 1)
+                await store.put([chain.head])
+
+    asyncio.run(write())
+    name = names.place_name("run", at)
+    left = damage(objects.kept[name][0])
+    if left is None:
+        DictBucket(objects).delete([name])
+    else:
+        DictBucket(objects).put(name, left)
+    return ObjectStore(DictBucket(objects), clock), objects
+
+
+@pytest.mark.parametrize("at", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize(
+    "damage", [lambda d: d[:-1], lambda d: None, lambda d: b""], ids=["cut", "gone", "empty"]
+)
+def test_a_damaged_entry_in_the_middle_costs_its_record_only(
+    at: int, damage: Callable[[bytes], bytes | None]
+) -> None:
+    store, _ = _damaged_run(at, damage)
+    found = asyncio.run(store.get("run"))
+    assert [r.sequence for r in found] == [1, 2, 3, 4, 5, 6]
+    assert [r.sequence for r in found if not r.checkpoint_id] == [at]
+    assert asyncio.run(store.get("run", first=6)) == found[5:]
+    row = asyncio.run(store.run("run"))
+    assert row is not None and (row.checkpoints, row.needs_repair) == (6, None)
+    assert [r.run_id for r in asyncio.run(store.list(RunFilter()))] == ["run", "whole"]
+
+
+@pytest.mark.parametrize("damage", [lambda d: d[:-1], lambda d: b""], ids=["cut", "empty"])
+def test_a_run_whose_newest_entry_is_damaged_is_set_aside_and_hides_no_other(
+    damage: Callable[[bytes], bytes | None],
+) -> None:
+    store, _ = _damaged_run(6, damage)
+    rows = asyncio.run(store.list(RunFilter()))
+    assert [row.run_id for row in rows] == ["run", "whole"]
+    assert rows[0].needs_repair is not None and "0000000006" in rows[0].needs_repair
+    found = asyncio.run(store.tail("run"))
+    assert [(r.sequence, bool(r.checkpoint_id)) for r in found] == [
+        (3, True),
+        (4, True),
+        (5, True),
+        (6, False),
+    ]
+
+
+def test_a_run_of_which_nothing_can_be_read_is_listed_as_damaged() -> None:
+    store, objects = _damaged_run(6, lambda d: b"x")
+    for place in range(1, 7):
+        DictBucket(objects).put(names.place_name("run", place), b"not ours")
+    rows = asyncio.run(store.list(RunFilter()))
+    assert [(row.run_id, row.needs_repair is not None) for row in rows] == [("run", True), ("whole", False)]
+    with pytest.raises(StateCorrupted):
+        asyncio.run(store.run("run"))

@@ -10,6 +10,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import datetime
 from typing import NamedTuple, TypeVar
 
@@ -50,7 +51,7 @@ class Line:
         self.head: Head | None = None
         self.rows: dict[str, tuple[int, WaitRow]] = {}
         self.counts: dict[int, int] = {}
-        """The newest checkpoint at some places."""
+        """The newest checkpoint at places that were looked for."""
         self.beat: Lease | None = None
         """The lease as it was last seen prolonged."""
 
@@ -128,33 +129,43 @@ class Lines:
 
     def look(self, line: Line) -> None:
         """Find the end of a log."""
-        head = line.head
-        if head is not None:
-            place = head.place
+        if line.head is not None:
             for _ in range(_STEPS):
-                entry = self._entry_there(line, place + 1)
-                if entry is None:
+                place = line.head.place + 1
+                there = self.bucket.get(names.place_name(line.run_id, place))
+                if there is None:
                     return
-                place += 1
+                self._see(line, place, there.data)
         found = self.bucket.names(
             names.log_prefix(line.run_id),
             after=names.place_name(line.run_id, line.head.place) if line.head is not None else "",
         )
         if found:
-            place = names.place_of(found[-1])
-            line.move(place, self.entry(line.run_id, place).standing)
+            there = self.bucket.get(found[-1])
+            self._see(line, names.place_of(found[-1]), b"" if there is None else there.data)
 
-    def _entry_there(self, line: Line, place: int) -> Entry | None:
-        name = names.place_name(line.run_id, place)
-        found = self.bucket.get(name)
-        if found is None:
-            return None
-        entry = decode(found.data, self._where(name))
-        self._take(line, place, entry)
-        return entry
+    def _see(self, line: Line, place: int, data: bytes) -> None:
+        """Take note of what stands at the end of a log, or that it cannot be read."""
+        try:
+            entry = decode(data, self._where(names.place_name(line.run_id, place)))
+        except StateCorrupted as damage:
+            line.move(place, self._before(line, place, str(damage)))
+        else:
+            self._take(line, place, entry)
+
+    def _before(self, line: Line, place: int, why: str) -> Standing:
+        """Return how a run stood before a damaged entry: with one record more, which nobody can read."""
+        for earlier in range(place - 1, 0, -1):
+            with suppress(StateCorrupted):
+                standing = self.entry(line.run_id, earlier).standing
+                if standing.gone:
+                    return standing
+                count = standing.row.checkpoints + 1
+                row = msgspec.structs.replace(standing.row, checkpoints=count, needs_repair=why)
+                return msgspec.structs.replace(standing, row=row, head="")
+        raise StateCorrupted(why)
 
     def _take(self, line: Line, place: int, entry: Entry) -> None:
-        line.counts[place] = entry.standing.row.checkpoints
         for row in entry.waits:
             line.rows[row.wait_id] = (place, row)
         line.move(place, entry.standing)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from everstep.errors import StateCorrupted
 from everstep.model.enums import Status
 from everstep.model.waits import WaitRow, WaitStatus
 from everstep.ports.store import Counts, RunFilter, RunRow, WaitFilter
+from everstep.stores.columns import EPOCH, to_time
 from everstep.stores.objects import names
 from everstep.stores.objects.claims import Claims
-from everstep.stores.objects.entries import WaitMark
+from everstep.stores.objects.entries import Standing, WaitMark
 from everstep.stores.objects.lines import Line, Lines
 
 _PAGE = 1000
@@ -62,9 +64,22 @@ class Listing:
             wanted = [(name, run_id) for name, flow, run_id in read if mark in (None, flow)]
             for k in range(0, len(wanted), _CHUNK):
                 chunk = wanted[k : k + _CHUNK]
-                lines = self._fresh([run_id for _, run_id in chunk])
-                # Who lost a race for an id, or died before it admitted, left a name that leads nowhere.
-                yield [line for line, (name, _) in zip(lines, chunk, strict=True) if _index(line) == name]
+                lines = self._lines.each(self._listed, chunk)
+                yield [line for line in lines if line is not None]
+
+    def _listed(self, item: tuple[str, str]) -> Line | None:
+        """Return the run that a name leads to; one that cannot be read at all with as much as the name says.
+
+        Who lost a race for an id, or died before it admitted, left a name that leads nowhere.
+        """
+        name, run_id = item
+        try:
+            line = self._lines.fresh(run_id)
+        except StateCorrupted as damage:
+            lost = Line(run_id)
+            lost.move(1, _unreadable(name, run_id, str(damage)))
+            return lost
+        return line if _index(line) == name else None
 
     def _fresh(self, run_ids: Sequence[str]) -> list[Line]:
         return self._lines.each(self._lines.fresh, run_ids)
@@ -154,11 +169,20 @@ class Listing:
         found: list[WaitRow] = []
         step = max(_CHUNK, min(wanted.limit, _PAGE))
         for k in range(0, len(marked), step):
-            rows = self._lines.each(lambda item: self._lines.wait(item[1], item[2]), marked[k : k + step])
-            found += [row for row in rows if _is_wanted(row, wanted)]
+            rows = self._lines.each(lambda item: self._row(wanted, *item[1:]), marked[k : k + step])
+            found += [row for row in rows if row is not None and _is_wanted(row, wanted)]
             if len(found) >= wanted.limit:
                 break
         return found[: wanted.limit]
+
+    def _row(self, wanted: WaitFilter, line: Line, mark: WaitMark) -> WaitRow | None:
+        """Return the row of a wait; one that is damaged hides no other."""
+        try:
+            return self._lines.wait(line, mark)
+        except StateCorrupted:
+            if wanted.run_id is not None:
+                raise
+            return None
 
     def _lines_with(self, wanted: WaitFilter) -> list[Line]:
         if wanted.run_id is not None:
@@ -175,6 +199,24 @@ def _index(line: Line) -> str:
     if standing is None:
         return ""
     return names.index_name(standing.order, standing.row.flow_id, line.run_id)
+
+
+def _unreadable(name: str, run_id: str, why: str) -> Standing:
+    """Return how a run stands of which nothing but its name can be read."""
+    row = RunRow(
+        run_id=run_id,
+        flow_id="",
+        flow_version="",
+        flow_hash="",
+        parent_run_id=None,
+        status=Status.RUNNING,
+        created_at=to_time(names.order_of(name)) or EPOCH,
+        ended_at=None,
+        checkpoints=1,
+        lease=None,
+        needs_repair=why,
+    )
+    return Standing(row=row, epoch=0, head="", order=names.order_of(name), claimed_at=1)
 
 
 def _mark(line: Line, wait_id: str) -> WaitMark | None:

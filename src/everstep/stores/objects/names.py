@@ -83,6 +83,11 @@ def read_index(name: str) -> tuple[str, str]:
     return flow, unquoted(run)
 
 
+def order_of(name: str) -> int:
+    """Return where a run stands in the order they came in."""
+    return _ORDERS - int(name.removeprefix(INDEX).partition("~")[0])
+
+
 ERASED = "erased/"
 REMOVALS = "removals/"
 UNFINISHED = "unfinished/"
