@@ -41,6 +41,9 @@ from tests.architecture.sources import PACKAGE, ROOT
 REDIS = "redis://localhost:6379/0"
 """What pages call a Redis; their code runs with one of its own."""
 
+S3 = "s3://my-bucket/runs?region=eu-central-1"
+"""What pages call a bucket; likewise."""
+
 NOT_RUN: dict[str, str] = {}
 """Pages with a block that cannot run here, and why."""
 
@@ -130,6 +133,9 @@ def test_code_on_the_page_runs(
     text = PAGES[page]
     if REDIS in text:
         text = text.replace(REDIS, request.getfixturevalue("redis_url"))
+    if S3 in text:
+        text = text.replace(S3, request.getfixturevalue("s3_url"))
+        shell |= {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
     for block in blocks_of(text):
         if block.language == "console":
             for command, expected in commands_in(block.text):
