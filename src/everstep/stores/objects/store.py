@@ -239,8 +239,12 @@ class ObjectStore(KeepingCalls):
     # -- runs and flows ------------------------------------------------------------
 
     async def run(self, run_id: str) -> RunRow | None:
-        self._watch.want(run_id)
-        return await self._aside(lambda: self.lines.row(self.lines.fresh(run_id)))
+        return await self._aside(lambda: self._seen(run_id))
+
+    def _seen(self, run_id: str) -> RunRow | None:
+        line = self.lines.fresh(run_id)
+        self._watch.want(run_id, 0 if line.head is None else line.head.place)
+        return self.lines.row(line)
 
     async def list(self, wanted: RunFilter) -> list[RunRow]:
         return await self._aside(lambda: self._listing.runs(wanted))

@@ -50,10 +50,13 @@ class Watch:
                 self._thread.start()
         return self._count
 
-    def want(self, run_id: str) -> None:
-        """Look at this run, too."""
-        if run_id not in self._wanted:
-            self._wanted.append(run_id)
+    def want(self, run_id: str, place: int) -> None:
+        """Look at this run, too, which was just seen to end at a place."""
+        with self._lock:
+            if run_id not in self._wanted:
+                self._wanted.append(run_id)
+            # What is written before the first look at it counts, too.
+            self._heads.setdefault(run_id, place)
 
     def _look(self) -> None:
         while not self._closed.wait(self._every) and time.monotonic() - self._asked_at < _ASKED:
@@ -70,12 +73,14 @@ class Watch:
         self._marks = marks
         newest = sorted((names.read_live(name) for name in marks), key=lambda m: -m.place)
         heads = {}
-        for run_id in dict.fromkeys([*(marker.run_id for marker in newest[:_FEW]), *self._wanted]):
+        for run_id in dict.fromkeys([*(marker.run_id for marker in newest[:_FEW]), *list(self._wanted)]):
             head = self._lines.fresh(run_id).head
             heads[run_id] = 0 if head is None else head.place
-        if any(self._heads.get(run_id) not in (None, place) for run_id, place in heads.items()):
-            self._count += 1
-        self._heads = heads
+        with self._lock:
+            if any(self._heads.get(run_id) not in (None, place) for run_id, place in heads.items()):
+                self._count += 1
+            unseen = {run_id: place for run_id, place in self._heads.items() if run_id in self._wanted}
+            self._heads = unseen | heads
 
     def close(self) -> None:
         self._closed.set()

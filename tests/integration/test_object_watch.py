@@ -1,0 +1,66 @@
+"""How a bucket that cannot tell of writes is watched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from everstep.registry import Opened
+from everstep.stores.objects.store import ObjectStore
+from everstep.testing import ManualClock
+from everstep.testing.conformance_client import Client, StoreKit
+from everstep.testing.dict_bucket import DictBucket, DictObjects
+
+
+class MuteBucket(DictBucket):
+    """A bucket that cannot tell of writes."""
+
+    def changes(self) -> int | None:
+        return None
+
+
+@pytest.fixture
+def both() -> Iterator[tuple[Client, Client]]:
+    """Somebody who writes, and somebody who watches."""
+    clock, objects = ManualClock(), DictObjects()
+
+    def opened() -> Opened:
+        store = ObjectStore(MuteBucket(objects), clock, poll=3600)
+        return Opened(store, store.artifacts)
+
+    kit = StoreKit(opened, clock, None)  # type: ignore[arg-type]  # not looked at
+    clients = Client(kit), Client(kit)
+    yield clients
+    for client in clients:
+        client.close()
+
+
+def look(client: Client) -> int:
+    """Let the client look, and return what it counts then."""
+    assert isinstance(client.store, ObjectStore)
+    client.store._watch.look()
+    return client.store.changes()
+
+
+def test_what_is_written_between_the_first_question_and_the_first_look_is_seen(
+    both: tuple[Client, Client],
+) -> None:
+    writer, reader = both
+    chain = writer.admit("run")
+    before = reader.store.changes()
+    assert reader.row("run").checkpoints == 1
+    writer.accept(chain, chain.final())
+    after = look(reader)
+    assert after != before
+    assert look(reader) == after
+
+
+def test_a_run_that_was_asked_for_is_watched_though_nobody_drives_it(both: tuple[Client, Client]) -> None:
+    writer, reader = both
+    chain = writer.admit("run")
+    writer.accept(chain, chain.final())
+    reader.row("run")
+    before = look(reader)
+    writer.call(writer.store.ack("run"))
+    assert look(reader) != before
