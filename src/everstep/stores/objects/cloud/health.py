@@ -61,8 +61,9 @@ def _product(address: Address) -> str:
     kind = _PRODUCTS[address.kind]
     if address.endpoint is None:
         return kind
+    unsigned = Request(f"{address.endpoint}/{address.bucket}", method="HEAD")
     try:
-        with urlopen(Request(address.endpoint, method="HEAD"), timeout=_PATIENCE) as reply:
+        with urlopen(unsigned, timeout=_PATIENCE) as reply:
             server = reply.headers.get("Server")
     except HTTPError as refused:
         server = refused.headers.get("Server")
