@@ -16,8 +16,11 @@ from everstep.codec.records import glance, seal
 from everstep.registry import Opened
 from everstep.runtime import journal
 from everstep.stores.memory import MemoryStore
+from everstep.stores.objects.cloud.address import read_address
+from everstep.stores.objects.cloud.bucket import Cloud
 from everstep.testing import ManualClock
 from tests.integration.vandals import InMemory, InPostgres, InRedis, InSqlite, Vandal
+from tests.integration.vandals_of_objects import InObjects
 
 
 @node(output="a")
@@ -61,6 +64,8 @@ class Place:
             self._url, self.vandal = Opened(store, store, url), InMemory(store.data)
         elif url.startswith("sqlite"):
             self.vandal = InSqlite(tmp_path / "runs.db")
+        elif url.startswith("s3"):
+            self.vandal = InObjects(Cloud(read_address(url), self.clock))
         else:
             self.vandal = InPostgres(url) if url.startswith("postgres") else InRedis(url)
 

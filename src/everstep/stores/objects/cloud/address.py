@@ -27,6 +27,7 @@ _FORMS = {
     "az": "Write az://container/prefix?account=name",
 }
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,253}[A-Za-z0-9]")
+_WORD = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _PART = re.compile(r"[A-Za-z0-9_~=-][A-Za-z0-9._~=-]*")
 _HERE = ("localhost", "127.0.0.1", "::1")
 _KEYS = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
@@ -127,6 +128,9 @@ def _read_options(kind: str, query: str) -> dict[str, str]:
             "a key does not belong into the URL of a bucket: URLs are logged and shown.",
             fix=_WHERE_KEYS[kind],
         )
+    for name in ("region", "account", "profile"):
+        if _WORD.fullmatch(options.get(name, "none")) is None:
+            raise BadRequest(f"this is no {name}.", fix="Use letters, digits, dots, '_' and '-'.")
     if unknown:
         raise BadRequest(
             f"unknown option {', '.join(unknown)} in the URL of a bucket.",
