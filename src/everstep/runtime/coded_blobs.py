@@ -9,6 +9,7 @@ from everstep.codec.chain import Codecs
 from everstep.codec.payload import HEADER, body_of, layers_of
 from everstep.errors import StateCorrupted
 from everstep.model.records import ArtifactRef
+from everstep.ports.retention import RetainingBlobStore
 from everstep.ports.store import CheckpointBlobStore
 
 log = logging.getLogger("everstep")
@@ -39,6 +40,11 @@ class CodedBlobs:
         if len(stored) < len(HEADER):
             raise StateCorrupted(f"the artifact {ref.key} was altered.")
         return self._codecs.open(stored, *_place(ref.checksum), ref.key, ref.size)
+
+    @property
+    def retaining(self) -> RetainingBlobStore | None:
+        """The store of artifacts itself, if it can list and remove them."""
+        return self._blobs if isinstance(self._blobs, RetainingBlobStore) else None
 
     def rekey(self, ref: ArtifactRef, *, dry_run: bool) -> bool:
         """Encrypt an artifact with the active key; false if it is already."""
