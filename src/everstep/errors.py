@@ -365,7 +365,6 @@ class RunNotFound(EverstepError):
 
 class RunErased(RunNotFound):
     code = "run.erased"
-    http_status = 410
 
 
 class CheckpointPinned(EverstepError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
+from typing import Any
 
 import msgspec
 
@@ -70,6 +71,11 @@ class Collected(msgspec.Struct, kw_only=True):
         """True if anything went."""
         return bool(self.runs or self.artifacts.removed or self.tombstones or self.leftovers)
 
+    def to_wire(self) -> dict[str, Any]:
+        """Return it as `--json` and HTTP show it."""
+        told: dict[str, Any] = msgspec.to_builtins(self)
+        return told
+
 
 def flow_policy(host: Retention, flow: Flow) -> Retention:
     """Return the rules that runs of a flow are kept by: its own, or the host's."""
@@ -134,7 +140,7 @@ class Collector:
 
     async def _one(self, row: RunRow, rank: int) -> None:
         now = self._services.clock.now()
-        if row.pinned is not None or row.status is Status.HALTED:
+        if row.pinned is not None or row.status is Status.HALTED or self._is_driven(row):
             return
         facts = _facts(row, rank)
         if is_abandoned(facts, now):
@@ -150,6 +156,11 @@ class Collector:
             self._spare(row, "checkpoints of it wait on this machine")
         else:
             await self._act(row, fate, now)
+
+    def _is_driven(self, row: RunRow) -> bool:
+        """True if its owner lives on this machine, whatever has become of the lease."""
+        processes, owner = self._services.processes, row.lease.process if row.lease is not None else None
+        return owner is not None and processes.is_here(owner) and not processes.is_gone(owner)
 
     async def _fate(self, row: RunRow, facts: Facts, now: datetime) -> Fate:
         flow = self._flows.get(row.flow_id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 
@@ -37,6 +37,11 @@ class Erased(msgspec.Struct, frozen=True, kw_only=True):
     """Those that only this run named."""
     artifacts_left: int = 0
     """Named by nothing any more, but put so recently that `gc` removes them later."""
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return it as `--json` and HTTP show it."""
+        told: dict[str, Any] = msgspec.to_builtins(self)
+        return told
 
 
 def retaining_store(services: Services) -> RetainingStore:
