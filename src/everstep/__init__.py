@@ -7,16 +7,21 @@ from everstep.client.sync import Host
 from everstep.client.views import (
     Change,
     CheckpointInfo,
+    Collected,
     Compat,
     Delivery,
     Diagnosis,
     Divergence,
+    Erased,
     Event,
     Explanation,
+    Removal,
+    RemovedRun,
     Replay,
     RunInfo,
     RunResult,
     RunState,
+    RunSummary,
     WaitInfo,
 )
 from everstep.codec.chain import Codec
@@ -37,6 +42,7 @@ from everstep.model.bundles import LeaveOut
 from everstep.model.durability import Durability
 from everstep.model.enums import Status
 from everstep.model.items import ItemError
+from everstep.model.retention import Retention
 from everstep.model.retry import Retry
 
 __version__ = "0.1.0"
@@ -48,6 +54,7 @@ __all__ = [
     "CheckpointInfo",
     "Chunk",
     "Codec",
+    "Collected",
     "Compat",
     "Context",
     "Delivery",
@@ -60,6 +67,7 @@ __all__ = [
     "Durability",
     "DurabilityReport",
     "END",
+    "Erased",
     "Event",
     "EverstepError",
     "Explanation",
@@ -73,11 +81,15 @@ __all__ = [
     "Offers",
     "Profile",
     "Registry",
+    "Removal",
+    "RemovedRun",
     "Replay",
+    "Retention",
     "Retry",
     "RunInfo",
     "RunResult",
     "RunState",
+    "RunSummary",
     "Segment",
     "Status",
     "WaitInfo",

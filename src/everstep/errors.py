@@ -53,7 +53,8 @@ EverstepError
 ├── MethodNotAllowed          request.bad_method       something is served there, but not that way
 ├── FlowNotFound              flow.not_found           no flow of that name is loaded here
 ├── RunNotFound               DAG-CKPT-006             no such run or checkpoint
-├── CheckpointPinned          run.pinned               a fork needs what was to be removed
+│   └── RunErased             run.erased               there was one, and it was removed
+├── CheckpointPinned          run.pinned               a fork or a pin keeps what was to be removed
 ├── LeaseConflict             DAG-CKPT-007             somebody else drives this run
 │   └── LeaseLost             store.lease_lost         we drove it, and no longer do
 ├── StateCorrupted            DAG-CKPT-008             a record or an artifact is missing or altered
@@ -367,6 +368,10 @@ class RunNotFound(EverstepError):
     code = "DAG-CKPT-006"
     exit_code = 2
     http_status = 404
+
+
+class RunErased(RunNotFound):
+    code = "run.erased"
 
 
 class CheckpointPinned(EverstepError):

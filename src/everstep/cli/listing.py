@@ -33,11 +33,18 @@ STATUS_COLOURS = {
 @click.option("--flow", metavar="NAME", help="Only runs of this flow.")
 @click.option("--status", metavar="STATUS", help="Only runs that are running, halted, completed, ...")
 @click.option("--needs-repair", is_flag=True, help="Only damaged runs, which workers leave alone.")
+@click.option("--pinned", is_flag=True, help="Only runs that are pinned.")
 @click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="At most so many.")
 @store_option
 @json_option
 def runs(
-    flow: str | None, status: str | None, needs_repair: bool, limit: int, store: str | None, as_json: bool
+    flow: str | None,
+    status: str | None,
+    needs_repair: bool,
+    pinned: bool,
+    limit: int,
+    store: str | None,
+    as_json: bool,
 ) -> None:
     """List runs, newest first.
 
@@ -53,7 +60,7 @@ def runs(
             click.echo(f"no runs yet: there is no {DEFAULT_FILE} here. {where_else('runs', store='FILE')}")
         return
     with open_host(store, create=False) as host:
-        found = host.runs(flow=flow, status=status, needs_repair=needs_repair, limit=limit)
+        found = host.runs(flow=flow, status=status, needs_repair=needs_repair, pinned=pinned, limit=limit)
         halted = [info.run_id for info in found if info.status is Status.HALTED]
         waits = {run_id: waits_of(host, run_id) for run_id in halted}
     if as_json:
@@ -120,7 +127,7 @@ def place(info: RunInfo) -> str:
 def standing(info: RunInfo) -> str:
     """Say how a run stands, and whether somebody drives one that has not ended."""
     if info.status.is_final:
-        return info.status.value
+        return f"{info.status.value} (pinned)" if info.pinned is not None else info.status.value
     if info.needs_repair is not None:
         return f"{info.status.value} (needs repair)"
     if info.is_cancelling:
@@ -148,4 +155,5 @@ def info_json(info: RunInfo) -> dict[str, Any]:
         "priority": info.priority,
         "group": info.group,
         "needs_repair": info.needs_repair,
+        "pinned": info.pinned,
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -90,10 +91,12 @@ class NodeLine:
         self.fold: Fold | None = None
         """The items of the last visit to a map."""
         self._visits: set[tuple[str, int]] = set()
+        self.removed = 0
+        """Visits whose steps were removed; a keyframe tells of them."""
 
     @property
     def visits(self) -> int:
-        return len(self._visits)
+        return len(self._visits) + self.removed
 
     @property
     def completed(self) -> int:
@@ -122,7 +125,7 @@ class NodeLine:
 
 def fold(records: Sequence[CheckpointRecord], others: Iterable[str]) -> list[NodeLine]:
     """List the nodes in the order they first ran, then the others; those inside a flow below it."""
-    lines: dict[str, NodeLine] = {}
+    lines = _from_keyframe(records[0]) if records and records[0].keyframe else {}
     for record in records:
         if record.trigger is Trigger.MIGRATION:
             lines = _under_new_names(lines, (record.metadata or {}).get("migrations", ()))
@@ -140,6 +143,18 @@ def fold(records: Sequence[CheckpointRecord], others: Iterable[str]) -> list[Nod
         if "/" not in name or (outer is not None and outer.was_opened and outer.items is None):
             lines.setdefault(name, NodeLine(name))
     return list(_nested(lines, ""))
+
+
+def _from_keyframe(record: CheckpointRecord) -> dict[str, NodeLine]:
+    """Return how nodes stood where what came before was removed; the keyframe's own steps follow."""
+    lines: dict[str, NodeLine] = {}
+    own = Counter(plain_of(step.path) for step in record.steps)
+    for path, node in record.state.nodes.items() if record.state is not None else ():
+        if "#" not in path and node.visits > own[plain_of(path)]:
+            line = lines.setdefault(plain_of(path), NodeLine(plain_of(path)))
+            line.status = node.status or Status.COMPLETED
+            line.removed += node.visits - own[plain_of(path)]
+    return lines
 
 
 _MOVED = re.compile(r"(rename|drop)_node\('([^']+)'(?:, '([^']+)')?\)")
@@ -279,6 +294,9 @@ def _note(line: NodeLine, place: str, plan: Plan, lookup: Lookup) -> str:
     if "/" not in line.name and plan.index.get(line.name) in plan.tasks:
         kind = "task"
     parts = [kind] if kind else []
+    if line.last is None and line.removed:
+        visits = f"×{line.removed}, " if line.removed > 1 else ""
+        return ", ".join([*parts, place or f"{visits}its checkpoints were removed"])
     if line.last is None:
         return ", ".join([*parts, place or "not reached"])
     if line.visits > 1:

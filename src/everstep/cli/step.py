@@ -129,6 +129,8 @@ def _say_why_not(state: RunState, records: Sequence[CheckpointRecord], wanted: s
         raise RunNotFound(f"{wanted} has not reported yet; it is next.", fix=fix)
     if path in map(plain_of, waiting):
         raise RunNotFound(f"{wanted} has not run yet; it waits for {', '.join(gathered(coming))}.", fix=fix)
+    if records and records[0].keyframe and records[0].sequence > 1:
+        raise RunNotFound(f"the steps before checkpoint {records[0].sequence} were removed.", fix=fix)
     raise RunNotFound(f"{wanted} was not reached.", fix=fix)
 
 

@@ -14,6 +14,7 @@ import msgspec
 from everstep.client.diff import Diff, compare_states
 from everstep.client.host_carrying import HostCarrying
 from everstep.client.host_checks import HostChecks
+from everstep.client.host_retention import HostRetention
 from everstep.client.host_waits import HostWaits, check_limit
 from everstep.client.surroundings import codecs_of, make_own_folder, spool_folder
 from everstep.client.views import (
@@ -37,6 +38,7 @@ from everstep.graph.validate import Offers, Rule
 from everstep.model.durability import Durability
 from everstep.model.enums import Mode, Status
 from everstep.model.records import CheckpointRecord
+from everstep.model.retention import Retention
 from everstep.ports.durability import HostDurability, Notifier, ResumeScheduler
 from everstep.ports.store import Counts, RunFilter, RunRow
 from everstep.ports.system import Clock, Ids
@@ -62,7 +64,6 @@ from everstep.runtime.explain import explain
 from everstep.runtime.fallback import resume_with_fallback
 from everstep.runtime.forking import Edits, fork
 from everstep.runtime.given import Given
-from everstep.runtime.housekeeping import clean_up
 from everstep.runtime.keeper import LeaseKeeper
 from everstep.runtime.migrating import migrate, rehearse
 from everstep.runtime.outbox import Drained, drain_all
@@ -78,7 +79,7 @@ from everstep.runtime.tailing import follow
 from everstep.runtime.worker import GRACE, Stats, Worker
 
 
-class AsyncHost(HostWaits, HostCarrying, HostChecks):
+class AsyncHost(HostWaits, HostCarrying, HostChecks, HostRetention):
     """Runs flows and keeps what they do. Without a URL, in a SQLite file under `./.everstep/`."""
 
     def __init__(
@@ -106,6 +107,7 @@ class AsyncHost(HostWaits, HostCarrying, HostChecks):
         compress: bool | None = None,
         codecs: Iterable[Codec] = (),
         allow_pickle: bool = False,
+        retention: Retention | None = None,
     ) -> None:
         clock = clock or SystemClock()
         if url is None and create:
@@ -140,6 +142,7 @@ class AsyncHost(HostWaits, HostCarrying, HostChecks):
         )
         self._runs = Runs(self._services, LeaseKeeper(opened.store, clock))
         self._answers = Answers(self._services, self._runs.keeper)
+        self._keep_by(retention)
 
     def twin(self) -> Self:
         """Return this host for another event loop: the same store, leases and types, commits of its own."""
@@ -149,6 +152,7 @@ class AsyncHost(HostWaits, HostCarrying, HostChecks):
         twin._services = self._services.twin()
         twin._runs = Runs(twin._services, self._runs.keeper)
         twin._answers = Answers(twin._services, self._runs.keeper)
+        twin._retention, twin._afterwards = self._retention, self._afterwards
         return twin
 
     @property
@@ -411,14 +415,6 @@ class AsyncHost(HostWaits, HostCarrying, HostChecks):
         row = await self._runs.row(run_id)
         return CheckpointInfo.of(*await self._runs.lineage.read(row, row.checkpoints, needs_values=False))
 
-    async def clean_up(self, run_id: str, *, keep: int = 5) -> int:
-        """Remove old checkpoints and return how many: what a resume from the last `keep` does not need.
-
-        Whatever lies before a keyframe can go, so as much stays as lies between two of them. Nothing that a
-        fork goes on from is removed.
-        """
-        return await clean_up(self._services.store, self._runs, run_id, keep)
-
     async def diff(
         self,
         run_id: str,
@@ -459,12 +455,14 @@ class AsyncHost(HostWaits, HostCarrying, HostChecks):
         status: Status | str | None = None,
         parent: str | None = None,
         needs_repair: bool = False,
+        pinned: bool = False,
         limit: int = 100,
         before: str | None = None,
     ) -> list[RunInfo]:
         """List runs, newest first; with `parent`, the forks of that run.
 
-        With `needs_repair`, those that workers leave alone because they are damaged.
+        With `needs_repair`, those that workers leave alone because they are damaged; with `pinned`, those
+        that retention leaves alone.
         """
         check_limit(limit)
         try:
@@ -477,6 +475,7 @@ class AsyncHost(HostWaits, HostCarrying, HostChecks):
             status=wanted,
             parent_run_id=parent,
             needs_repair=needs_repair,
+            pinned=pinned,
             limit=limit,
             before=before,
         )
@@ -495,6 +494,7 @@ class AsyncHost(HostWaits, HostCarrying, HostChecks):
 
     async def close(self) -> None:
         """Release threads and connections; runs under way are left to be resumed."""
+        await self._afterwards.close()
         self._runs.close()
         self._services.close()
         await self._services.store.close()

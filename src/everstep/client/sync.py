@@ -16,6 +16,7 @@ from everstep.client.diff import Diff
 from everstep.client.host import AsyncHost
 from everstep.client.lanes import Lanes
 from everstep.client.sync_carrying import SyncCarrying
+from everstep.client.sync_retention import SyncRetention
 from everstep.client.views import (
     CheckpointInfo,
     Compat,
@@ -37,6 +38,7 @@ from everstep.graph.flow import Flow
 from everstep.graph.validate import Offers, Rule
 from everstep.model.enums import Mode, Status
 from everstep.model.records import CheckpointRecord
+from everstep.model.retention import Retention
 from everstep.model.waits import WaitStatus
 from everstep.ports.durability import HostDurability, Notifier, ResumeScheduler
 from everstep.ports.store import Counts
@@ -55,7 +57,7 @@ async def _next_event(events: AsyncIterator[Event]) -> Event | None:
     return await anext(events, None)
 
 
-class Host(SyncCarrying):
+class Host(SyncCarrying, SyncRetention):
     """Runs flows and keeps what they do. Without a URL, in a SQLite file under `./.everstep/`."""
 
     def __init__(
@@ -82,6 +84,7 @@ class Host(SyncCarrying):
         compress: bool | None = None,
         codecs: Iterable[Codec] = (),
         allow_pickle: bool = False,
+        retention: Retention | None = None,
     ) -> None:
         self._host = AsyncHost(
             url,
@@ -106,6 +109,7 @@ class Host(SyncCarrying):
             compress=compress,
             codecs=codecs,
             allow_pickle=allow_pickle,
+            retention=retention,
         )
         self._lanes = Lanes(self._host)
 
@@ -446,14 +450,6 @@ class Host(SyncCarrying):
         """Return the newest checkpoint of a run."""
         return self._lanes.call(lambda host: host.latest(run_id))
 
-    def clean_up(self, run_id: str, *, keep: int = 5) -> int:
-        """Remove old checkpoints and return how many: what a resume from the last `keep` does not need.
-
-        Whatever lies before a keyframe can go, so as much stays as lies between two of them. Nothing that a
-        fork goes on from is removed.
-        """
-        return self._lanes.call(lambda host: host.clean_up(run_id, keep=keep))
-
     def runs(
         self,
         *,
@@ -461,14 +457,17 @@ class Host(SyncCarrying):
         status: Status | str | None = None,
         parent: str | None = None,
         needs_repair: bool = False,
+        pinned: bool = False,
         limit: int = 100,
         before: str | None = None,
     ) -> list[RunInfo]:
         """List runs, newest first; with `parent`, the forks of that run.
 
-        With `needs_repair`, those that workers leave alone because they are damaged.
+        With `needs_repair`, those that workers leave alone because they are damaged; with `pinned`, those
+        that retention leaves alone.
         """
-        wanted: dict[str, Any] = {"status": status, "parent": parent, "needs_repair": needs_repair}
+        marks: dict[str, Any] = {"needs_repair": needs_repair, "pinned": pinned}
+        wanted: dict[str, Any] = {"status": status, "parent": parent, **marks}
         return self._lanes.call(lambda host: host.runs(flow=flow, limit=limit, before=before, **wanted))
 
     def info(self, run_id: str) -> RunInfo:

@@ -30,14 +30,20 @@ from everstep.model.records import (
     OpenedState,
     QueuedTask,
 )
+from everstep.model.removal import Removal as Removal
+from everstep.model.removal import Tombstone
 from everstep.model.waits import SettledBy, WaitRow, WaitStatus
 from everstep.ports.health import Finding as Finding
 from everstep.ports.health import Level as Level
 from everstep.ports.store import RunRow
 from everstep.runtime.bisect import Divergence as Divergence
 from everstep.runtime.bisect import Visited as Visited
+from everstep.runtime.collecting import Collected as Collected
+from everstep.runtime.collecting import Removed as Removed
+from everstep.runtime.collecting import Spared as Spared
 from everstep.runtime.copying import Copied as Copied
 from everstep.runtime.doctor import Diagnosis as Diagnosis
+from everstep.runtime.erasing import Erased as Erased
 from everstep.runtime.events import Event as Event
 from everstep.runtime.explain import Awaited as Awaited
 from everstep.runtime.explain import Explanation as Explanation
@@ -57,6 +63,9 @@ from everstep.runtime.rekeying import Rekeyed as Rekeyed
 from everstep.runtime.replay import Replay as Replay
 from everstep.runtime.resumed import Resumed as Resumed
 from everstep.runtime.runs import Outcome
+from everstep.runtime.summaries import RunSummary as RunSummary
+from everstep.runtime.summaries import decode as read_summary
+from everstep.runtime.sweeping import Swept as Swept
 from everstep.runtime.values import ValueSpace
 
 
@@ -317,6 +326,8 @@ class RunInfo:
         """With whom it takes turns."""
         self.needs_repair: str | None = row.needs_repair
         """Why workers leave it alone, if it was found damaged."""
+        self.pinned: str | None = row.pinned
+        """Why it is kept, whatever retention says."""
 
     @property
     def duration(self) -> timedelta | None:
@@ -324,6 +335,23 @@ class RunInfo:
 
     def __repr__(self) -> str:
         return f"<run {self.run_id} of {self.flow}: {self.status.value}>"
+
+
+class RemovedRun:
+    """What is left of a run that was removed."""
+
+    def __init__(self, left: Tombstone) -> None:
+        self.run_id = left.run_id
+        self.flow = left.flow_id
+        self.created_at: datetime = left.created_at
+        self.removed_at: datetime = left.erased_at
+        self.reason = left.reason
+        """Which rule, or who, wanted it."""
+        self.summary: RunSummary | None = None if left.summary is None else read_summary(left.summary)
+        """None if somebody wanted nothing to be told of it."""
+
+    def __repr__(self) -> str:
+        return f"<removed run {self.run_id} of {self.flow}: {self.reason}>"
 
 
 class WorkerInfo:

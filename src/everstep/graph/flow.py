@@ -23,6 +23,7 @@ from everstep.graph.structure import did_you_mean, loop_problem, node_problems, 
 from everstep.graph.subflow import Subflow
 from everstep.graph.wiring import Layout, Wired, flatten
 from everstep.model.durability import Durability
+from everstep.model.retention import Retention, checked_retention
 
 COUNTS = ("max_steps", "max_visits", "max_concurrency", "max_running", "max_per_group", "auto_checkpoint")
 
@@ -61,6 +62,7 @@ class Flow:
         profiles: Mapping[str, Mapping[str, Any] | Profile] | None = None,
         rules: Iterable[Callable[..., Iterable[Diagnostic]]] = (),
         migrations: Iterable[Migration] = (),
+        retention: Retention | None = None,
     ) -> None:
         self.name = name
         _check_shape(name, nodes, version)
@@ -79,6 +81,8 @@ class Flow:
         self.migrations = checked_rules(name, migrations)
         """What runs that began with another version of this flow do, the oldest rule first."""
         self.durability = Durability.of(durability)
+        self.retention = checked_retention(retention)
+        """How long its runs are kept, if the flow says so itself."""
         self.version = version
         self.max_steps = max_steps
         self.max_visits = max_visits

@@ -50,6 +50,8 @@ class Trigger(StrEnum):
     """The first of a fork: it goes on from a checkpoint of another run."""
     MIGRATION = "migration"
     """The run goes on with another version of its flow."""
+    TRIM = "trim"
+    """Where an ended run stands, so that what lies before can be removed."""
     COMPLETED = "completed"
     FAILED = "failed"
     CANCELLED = "cancelled"

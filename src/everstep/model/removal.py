@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Any
 
 import msgspec
 
@@ -39,7 +40,7 @@ class Tombstone(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What is told of the run from now on, as JSON; none tells nothing."""
 
 
-class Removal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Removal(msgspec.Struct, frozen=True, kw_only=True):
     """One line of the log of what went."""
 
     at: datetime
@@ -52,6 +53,11 @@ class Removal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     size: int = 0
     """How many bytes, where that is known."""
     reason: str = ""
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return it as `--json` and HTTP show it."""
+        told: dict[str, Any] = msgspec.to_builtins(self)
+        return told
 
 
 class StoredBlob(msgspec.Struct, frozen=True):

@@ -11,6 +11,7 @@ from everstep.codec.payload import HEADER, body_of, layers_of
 from everstep.errors import IncompatibleVersion, KeyUnavailable, StateCorrupted, StoreError
 from everstep.model.records import ArtifactRef
 from everstep.ports.restoring import RestoringBlobs
+from everstep.ports.retention import RetainingBlobStore
 from everstep.ports.store import CheckpointBlobStore
 
 log = logging.getLogger("everstep")
@@ -86,6 +87,11 @@ class CodedBlobs:
             with suppress(KeyUnavailable):
                 stored = self._codecs.close(self.opened(ref, stored), *_place(ref.checksum))
         self._blobs.restore_checkpoint_blob(ref, stored)
+
+    @property
+    def retaining(self) -> RetainingBlobStore | None:
+        """The store of artifacts itself, if it can list and remove them."""
+        return self._blobs if isinstance(self._blobs, RetainingBlobStore) else None
 
     def rekey(self, ref: ArtifactRef, *, dry_run: bool) -> bool:
         """Encrypt an artifact with the active key; false if it is already."""

@@ -18,7 +18,7 @@ from everstep.codec.chain import Codecs
 from everstep.codec.sealing import close_values, open_values
 from everstep.errors import BadRequest, ServiceMissing, StoreError
 from everstep.model.durability import Durability
-from everstep.model.records import CHANNEL, KEPT, CheckpointRecord, StepRecord, Written
+from everstep.model.records import CHANNEL, KEPT, ArtifactRef, CheckpointRecord, StepRecord, Written
 from everstep.ports.beside import ChannelStore
 from everstep.runtime.desk import ChannelDesk
 from everstep.runtime.patience import patiently
@@ -154,6 +154,25 @@ async def fill(services: Services, run_id: str, space: ValueSpace, *, is_owner: 
     for entry in kept.entries.values():
         written, payloads = _decode(entry)
         space.restore(written, iter(open_values(services.codecs, run_id, CHANNEL, written, payloads)))
+
+
+def artifacts_of(entry: bytes) -> list[ArtifactRef]:
+    """Return the artifacts that an entry of a channel names."""
+    return [w.artifact for w in _decode(entry)[0] if w.artifact is not None]
+
+
+async def forget_channel(services: Services, run_id: str) -> None:
+    """Remove the channel that a run kept beside its records, which are gone."""
+    store = services.channels
+    if store is None:
+        return
+    kept = await asyncio.to_thread(store.load, run_id)
+    for checkpoint_id in kept.staged:
+        await asyncio.to_thread(partial(store.settle, run_id, checkpoint_id, is_written=False))
+    if kept.entries:
+        nothing: Changes = dict.fromkeys(kept.entries)
+        await asyncio.to_thread(store.stage, run_id, "erased", 0, nothing)
+        await asyncio.to_thread(partial(store.settle, run_id, "erased", is_written=True))
 
 
 async def current_channel(services: Services, runs: Runs, run_id: str) -> dict[str, Any]:

@@ -77,6 +77,7 @@ async def draft_run(
         source=flow.source,
         priority=given.priority,
         group=given.group,
+        retention=flow.retention,
     )
     journal = Journal(services, identity, flow.durability, state, space)
     journal.elsewhere = elsewhere

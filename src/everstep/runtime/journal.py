@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ from everstep.engine.keyframe import snapshot
 from everstep.engine.state import RunState
 from everstep.errors import LeaseLost, RunCancelled, StoreError, StoreUnavailable
 from everstep.model.durability import Durability
+from everstep.model.durations import spell
 from everstep.model.enums import Flush, Mode, Status, Trigger, ValueForm
 from everstep.model.leases import Lease
 from everstep.model.records import (
@@ -24,8 +25,9 @@ from everstep.model.records import (
     ErrorInfo,
     StepRecord,
 )
+from everstep.model.retention import Retention
 from everstep.model.waits import WaitRow
-from everstep.ports.store import Admission, Adoption, Commit, Verdict
+from everstep.ports.store import Admission, Adoption, Commit, RunRow, Verdict
 from everstep.runtime.elsewhere import Elsewhere
 from everstep.runtime.events import Event, tell
 from everstep.runtime.nesting import apply
@@ -69,6 +71,18 @@ class Identity(NamedTuple):
     source: str | None = None
     priority: int = 0
     group: str | None = None
+    retention: Retention | None = None
+
+    def about(self, durability: Durability) -> dict[str, Any]:
+        """Return what the first record says of the flow besides its structure."""
+        told: dict[str, Any] = {}
+        if self.source is not None:
+            told["source"] = self.source
+        if self.retention is not None:
+            told["retention"] = self.retention.to_wire()
+        if durability.retain_completed_for is not None:
+            told["retain_completed_for"] = spell(durability.retain_completed_for)
+        return told
 
 
 class Journal:
@@ -175,7 +189,7 @@ class Journal:
             flow_version=flow.flow_version,
             flow_hash=flow.flow_hash,
             ttl=self._durability.checkpoint_ttl,
-            metadata={"source": flow.source} if flow.source is not None else None,
+            metadata=flow.about(self._durability) or None,
         )
         admission = Admission(
             flow_id=flow.flow_id,
@@ -225,6 +239,31 @@ class Journal:
         )
         adopts = Adoption(flow_version=flow.flow_version, flow_hash=flow.flow_hash, blueprint=flow.blueprint)
         self._judge(await self._put(self._keyframe(delta), None, adopts=adopts))
+
+    async def compact(
+        self,
+        row: RunRow,
+        error: ErrorInfo | None,
+        *,
+        ttl: timedelta | None,
+        metadata: dict[str, Any] | None,
+    ) -> None:
+        """Write where an ended run stands as a keyframe; nothing else of it changes. Gives the lease back."""
+        delta = CheckpointRecord(
+            checkpoint_id=self._services.ids.new_id(),
+            sequence=self.head.sequence + 1,
+            trigger=Trigger.TRIM,
+            created_at=self._services.clock.now(),
+            status=row.status,
+            error=error,
+            metadata=metadata,
+            ttl=ttl,
+        )
+        record = self._keyframe(delta)
+        commit, digest = self._seal(record, row.status, None)
+        commit = msgspec.structs.replace(commit, ended_at=row.ended_at, ignores_signal=True)
+        self._judge(await self._deliver(commit))
+        self._advance(record, commit, digest)
 
     def flush_soon(
         self, trigger: Trigger, metadata: dict[str, Any] | None, now: datetime
@@ -328,6 +367,7 @@ class Journal:
             state=snapshot(state, values),
             idempotency=state.idempotency(),
             counters=state.counters(),
+            ttl=delta.ttl or self._durability.checkpoint_ttl,
         )
 
     async def _put(

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from typing import cast
 
-from everstep.errors import BadRequest
+from everstep.errors import BadRequest, RunErased, RunNotFound
+from everstep.ports.retention import RetainingStore
+from everstep.ports.store import CheckpointStore
 
 LONGEST = 128
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -31,3 +34,18 @@ def split_address(run_id: str, at: int | str | None) -> tuple[str, int | str | N
     if at is not None:
         raise BadRequest("the checkpoint is given twice.", fix=f"Write {run_id} alone, or {name} with `at`.")
     return name, int(sequence)
+
+
+async def missing_run(store: CheckpointStore, run_id: str) -> RunNotFound:
+    """Say that there is no such run, or that there was one."""
+    if store.capabilities.retains:
+        left = await cast(RetainingStore, store).tombstone(run_id)
+        if left is not None:
+            return RunErased(
+                f"run {run_id!r} was removed on {left.erased_at:%Y-%m-%d %H:%M} UTC: {left.reason}.",
+                fix="Its id stays taken. Use another one.",
+                run_id=run_id,
+                erased_at=left.erased_at.isoformat(),
+                reason=left.reason,
+            )
+    return RunNotFound(f"there is no run {run_id!r}.", fix="List them with: everstep runs")

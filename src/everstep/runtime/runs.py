@@ -42,7 +42,7 @@ from everstep.runtime.outbox import drain
 from everstep.runtime.preflight import preflight
 from everstep.runtime.rehydrate import Rehydrated
 from everstep.runtime.resumed import Resumed
-from everstep.runtime.run_ids import check_run_id, split_address
+from everstep.runtime.run_ids import check_run_id, missing_run, split_address
 from everstep.runtime.sameness import check_same_flow, check_same_inputs
 from everstep.runtime.services import Services
 from everstep.runtime.staying import stay
@@ -131,8 +131,7 @@ class Runs:
             if isinstance(started, Outcome):
                 return started
             assert run_id is not None
-            row = await self._services.store.run(run_id)
-            assert row is not None
+            row = await self.row(run_id)
             await check_same_flow(self, row, flow)
             await check_same_inputs(self._services, self, row, flow, started, inputs)
         else:
@@ -204,9 +203,14 @@ class Runs:
             await self._end_cancelled(row, lease)
         return (await self.row(run_id)).status
 
-    async def _end_cancelled(self, row: RunRow, lease: Lease) -> None:
+    async def journal_at_rest(self, row: RunRow, lease: Lease) -> tuple[Journal, Rehydrated]:
+        """Return a run that nobody drives, to write something other than steps to it."""
         plan = await self.plan(row)
-        journal = await self._journal_of(row, await self.rehydrate(row, plan), plan, Durability(), lease)
+        folded = await self.rehydrate(row, plan)
+        return await self._journal_of(row, folded, plan, Durability(), lease), folded
+
+    async def _end_cancelled(self, row: RunRow, lease: Lease) -> None:
+        journal, _ = await self.journal_at_rest(row, lease)
         await journal.flush(Trigger.CANCELLED, status=Status.CANCELLED, changes_status=True)
         await call_off(self._services, row.run_id, journal.closed, is_over=True)
 
@@ -214,7 +218,7 @@ class Runs:
         """Return what the store knows of a run."""
         row = await self._services.store.run(check_run_id(run_id))
         if row is None:
-            raise RunNotFound(f"there is no run {run_id!r}.", fix="List them with: everstep runs")
+            raise await missing_run(self._services.store, run_id)
         return row
 
     async def plan(self, row: RunRow, flow_hash: str | None = None) -> Plan:
@@ -452,6 +456,8 @@ class Runs:
         spooled = await journal.empty_outbox()
         if status is Status.HALTED and not spooled:
             return await self._halted(flow, journal.run_id, drive, state, space)
+        if status.is_final and journal.writes and self._services.after_run is not None:
+            self._services.after_run(flow)
         error = drive.failure
         self._emit(
             "run_ended", journal.run_id, {"status": status.value, "error": error.message if error else None}

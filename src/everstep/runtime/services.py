@@ -111,6 +111,8 @@ class Services:
         self.cleared: WeakKeyDictionary[Flow, Cleared] = WeakKeyDictionary()
         """Flows that may start here, as they were when that was found out."""
         self.committer = Committer(store, self.blocking, clock, owns_loop=owns_loop)
+        self.after_run: Callable[[Flow], None] | None = None
+        """Told of each flow whose run has ended, so that retention can apply."""
         self.max_threads = max_threads
         self._threads = _Threads(max_threads)
 

@@ -28,10 +28,13 @@ class ArtifactsApart:
     def put_checkpoint_blob(
         self, header: bytes, data: bytes, *, content_type: str, plain: bytes | None = None
     ) -> ArtifactRef:
+        self._mark()
+        return self._apart.put_checkpoint_blob(header, data, content_type=content_type, plain=plain)
+
+    def _mark(self) -> None:
         if not self._has_marked:
             self._apart.put_checkpoint_blob(b"", SHARED_MARK, content_type="text/plain")
             self._has_marked = True
-        return self._apart.put_checkpoint_blob(header, data, content_type=content_type, plain=plain)
 
     def restore_checkpoint_blob(self, ref: ArtifactRef, stored: bytes) -> None:
         if not isinstance(self._apart, RestoringBlobs):
@@ -51,6 +54,7 @@ class ArtifactsApart:
 
     def list_checkpoint_blobs(self, *, after: str = "", limit: int = 1000) -> list[StoredBlob]:
         """List what is kept apart; what lies beside the records from before is no longer put, and stays."""
+        self._mark()
         return self._retaining().list_checkpoint_blobs(after=after, limit=limit)
 
     def delete_checkpoint_blobs(self, keys: Sequence[str], *, untouched_for: timedelta) -> list[str]:

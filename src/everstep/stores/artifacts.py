@@ -97,7 +97,7 @@ class ArtifactFolder:
 
         Where files cannot be locked nobody removes any, so that a put need not care.
         """
-        file = os.open(self._folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+        file = os.open(self._folder, os.O_RDONLY)
         try:
             try:
                 fcntl.flock(file, kind)
@@ -176,6 +176,8 @@ class ArtifactFolder:
 
     def delete_checkpoint_blobs(self, keys: Sequence[str], *, untouched_for: timedelta) -> list[str]:
         removed: list[str] = []
+        if not self._folder.exists():
+            return removed
         try:
             with self._locked(fcntl.LOCK_EX):
                 latest = self._clock.now() - untouched_for

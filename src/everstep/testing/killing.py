@@ -22,16 +22,16 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, NoReturn, Protocol, cast
+from typing import Any, NoReturn, Protocol
 
 from everstep.errors import StoreUnavailable
 from everstep.model.fleet import Quota, WorkerRow
 from everstep.model.leases import Lease, Process
 from everstep.model.records import ArtifactRef
-from everstep.model.removal import Erasure
+from everstep.model.removal import Erasure, Removal, StoredBlob, Tombstone
 from everstep.model.waits import SettledBy, WaitChange, WaitRow
 from everstep.ports.restoring import Restored, RestoringBlobs, RestoringStore, WholeRun
-from everstep.ports.retention import RetainingStore
+from everstep.ports.retention import RetainingBlobStore, RetainingStore, TombstoneFilter
 from everstep.ports.store import (
     BlockingStore,
     Capabilities,
@@ -285,13 +285,42 @@ class KillingStore:
 
     async def erase(self, run_id: str, *, head: int, reason: str, summary: bytes | None = None) -> Erasure:
         with self._killer.write("erase"):
-            store = cast(RetainingStore, self._store)
-            return await store.erase(run_id, head=head, reason=reason, summary=summary)
+            return await self._retaining.erase(run_id, head=head, reason=reason, summary=summary)
 
     async def restore(self, run: WholeRun) -> Restored:
         assert isinstance(self._store, RestoringStore)
         with self._killer.write("restore"):
             return await self._store.restore(run)
+
+    async def tombstone(self, run_id: str) -> Tombstone | None:
+        return await self._retaining.tombstone(run_id)
+
+    async def tombstones(self, wanted: TombstoneFilter) -> list[Tombstone]:
+        return await self._retaining.tombstones(wanted)
+
+    async def forget(self, run_ids: Sequence[str]) -> int:
+        with self._killer.write("forget"):
+            return await self._retaining.forget(run_ids)
+
+    async def pin(self, run_id: str, reason: str | None) -> bool:
+        with self._killer.write("pin"):
+            return await self._retaining.pin(run_id, reason)
+
+    async def note(self, removal: Removal) -> None:
+        with self._killer.write("note"):
+            await self._retaining.note(removal)
+
+    async def removals(self, *, limit: int = 100, before: int | None = None) -> list[tuple[int, Removal]]:
+        return await self._retaining.removals(limit=limit, before=before)
+
+    async def tidy(self, *, limit: int = 1000) -> int:
+        with self._killer.write("tidy"):
+            return await self._retaining.tidy(limit=limit)
+
+    @property
+    def _retaining(self) -> RetainingStore:
+        assert isinstance(self._store, RetainingStore)
+        return self._store
 
     async def get(self, run_id: str, *, first: int = 1, last: int | None = None) -> list[StoredRecord]:
         return await self._store.get(run_id, first=first, last=last)
@@ -387,6 +416,15 @@ class KillingBlobs:
 
     def get_checkpoint_blob(self, ref: ArtifactRef) -> bytes:
         return self._blobs.get_checkpoint_blob(ref)
+
+    def list_checkpoint_blobs(self, *, after: str = "", limit: int = 1000) -> list[StoredBlob]:
+        assert isinstance(self._blobs, RetainingBlobStore)
+        return self._blobs.list_checkpoint_blobs(after=after, limit=limit)
+
+    def delete_checkpoint_blobs(self, keys: Sequence[str], *, untouched_for: timedelta) -> list[str]:
+        assert isinstance(self._blobs, RetainingBlobStore)
+        with self._killer.write("unblob"):
+            return self._blobs.delete_checkpoint_blobs(keys, untouched_for=untouched_for)
 
 
 class KillingSpool(Spool):

@@ -13,6 +13,7 @@ from everstep.graph.ir.registry import LookUp
 from everstep.graph.node import Node
 from everstep.model.durability import Durability, Interval
 from everstep.model.durations import span_of
+from everstep.model.retention import Retention
 from everstep.model.retry import Retry
 
 FOR_FUNCTIONS: Final = (
@@ -120,6 +121,15 @@ def durability_from_ir(ir: Json) -> Durability:
         if ir.get(field) is not None:
             given[field] = _span(ir[field], field)
     return Durability(interval=_interval(ir.get("checkpoint_interval")), **given)
+
+
+def retention_from_ir(ir: Json) -> Retention | None:
+    """Read how long runs of a flow are kept; none leaves it to the host."""
+    if ir is None:
+        return None
+    given = {field: value for field, value in ir.items() if value is not None}
+    spans = ("keep_for", "completed_for", "abandoned_for", "tombstones_for")
+    return Retention.of_wire(given | {field: _span(given[field], field) for field in spans if field in given})
 
 
 def _interval(ir: Json) -> Interval:

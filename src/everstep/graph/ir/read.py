@@ -10,7 +10,7 @@ from everstep.errors import BadRequest, EverstepError
 from everstep.graph.ir.check import Checker, Faults
 from everstep.graph.ir.names import Json
 from everstep.graph.ir.nodes import Nodes, Surfaces
-from everstep.graph.ir.options import durability_from_ir
+from everstep.graph.ir.options import durability_from_ir, retention_from_ir
 from everstep.graph.ir.registry import LookUp, Registry
 from everstep.graph.ir.write import JOIN, KEYS, ReadFrom, edges_of
 from everstep.graph.node import Node
@@ -112,6 +112,7 @@ class Reader(Generic[F]):
                 max_running=limits.get("max_running"),
                 max_per_group=limits.get("max_per_group"),
                 auto_checkpoint=policies.get("auto_checkpoint"),
+                retention=retention_from_ir(policies.get("retention")),
                 **options,
             )
         except EverstepError as error:

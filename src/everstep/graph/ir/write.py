@@ -107,6 +107,7 @@ class Writer:
                     "max_per_group": flow.max_per_group,
                 },
                 "auto_checkpoint": flow.auto_checkpoint,
+                "retention": None if flow.retention is None else flow.retention.to_wire(),
                 "rules": [self._named(rule, f"@rules/{k}") for k, rule in enumerate(flow.rules)],
             },
             "metadata": {"structure": flow.plan.hash},

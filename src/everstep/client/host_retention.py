@@ -1,0 +1,121 @@
+"""The part of a host that is about what is kept: clean-up, pins, erasing."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable
+
+from everstep.client.host_waits import check_limit
+from everstep.client.views import RemovedRun, RunInfo
+from everstep.errors import BadRequest
+from everstep.graph.flow import Flow
+from everstep.model.removal import Removal
+from everstep.model.retention import Retention, checked_retention
+from everstep.ports.retention import TombstoneFilter
+from everstep.runtime.afterwards import Afterwards
+from everstep.runtime.collecting import Collected, Collector
+from everstep.runtime.erasing import Erased, erase, retaining_store
+from everstep.runtime.housekeeping import clean_up
+from everstep.runtime.run_ids import check_run_id, missing_run
+from everstep.runtime.runs import Runs
+from everstep.runtime.services import Services
+
+
+class HostRetention:
+    """What anybody may do to what a store keeps, whoever drives its runs."""
+
+    _services: Services
+    _runs: Runs
+    _retention: Retention
+    _afterwards: Afterwards
+    _info: Callable[..., RunInfo]
+
+    def _keep_by(self, retention: Retention | None) -> None:
+        self._retention = checked_retention(retention) or Retention()
+
+        def make() -> tuple[Services, Runs]:
+            services = self._services.twin()
+            return services, Runs(services, self._runs.keeper)
+
+        self._afterwards = Afterwards(self._retention, make)
+        if self._services.store.capabilities.retains:
+            self._services.after_run = self._afterwards.note
+
+    async def gc(
+        self,
+        *run_ids: str,
+        retention: Retention | None = None,
+        flows: Iterable[Flow] = (),
+        dry_run: bool = False,
+        shared: bool = False,
+        on_progress: Callable[[str], object] | None = None,
+    ) -> Collected:
+        """Remove what the rules say: of every run, or of those that are named; says what went and what not.
+
+        A run is kept by the rules of its flow if that is among `flows`, else by those that it was begun with,
+        else by `retention`, or the host's. Without names, artifacts that no record names go too, and
+        tombstones whose time is over; `shared` says that nobody else keeps artifacts in the same place. With
+        `dry_run` nothing is removed. `on_progress` is told in words how far it has come.
+        """
+        for run_id in run_ids:
+            await self._runs.row(run_id)
+        policy = self._retention if retention is None else checked_retention(retention)
+        known = {flow.name: flow for flow in flows}
+        collector = Collector(
+            self._services, self._runs, policy or Retention(), known, dry_run=dry_run, say=on_progress
+        )
+        return await collector.everything(run_ids, shared=shared)
+
+    async def pin(self, run_id: str, reason: str = "somebody wants it kept") -> RunInfo:
+        """Keep a run whole until it is unpinned, whatever retention says."""
+        if not isinstance(reason, str) or not reason.strip():
+            raise BadRequest(f"the reason is {reason!r}.", fix="Say in a few words why the run is kept.")
+        return await self._pin(run_id, reason)
+
+    async def unpin(self, run_id: str) -> RunInfo:
+        """Let retention apply to a run again."""
+        return await self._pin(run_id, None)
+
+    async def _pin(self, run_id: str, reason: str | None) -> RunInfo:
+        store = retaining_store(self._services)
+        if not await store.pin(check_run_id(run_id), reason):
+            raise await missing_run(self._services.store, run_id)
+        return self._info(await self._runs.row(run_id))
+
+    async def erase(self, run_id: str, *, dry_run: bool = False) -> Erased:
+        """Remove a run that has ended, with the artifacts that only it names. Its id stays taken.
+
+        Nothing is told of it afterwards but that it was there. A run that is not over, that is pinned or that
+        a fork goes on from is refused.
+        """
+        return await erase(self._services, self._runs, run_id, dry_run=dry_run)
+
+    async def removed(
+        self, *, flow: str | None = None, limit: int = 100, before: str | None = None
+    ) -> list[RemovedRun]:
+        """List what is left of runs that were removed, those removed last first, with their summaries."""
+        check_limit(limit)
+        store = retaining_store(self._services)
+        found = await store.tombstones(TombstoneFilter(flow_id=flow, limit=limit, before=before))
+        return [RemovedRun(tombstone) for tombstone in found]
+
+    async def removals(self, *, limit: int = 100) -> list[Removal]:
+        """Return the log of what went, the newest lines first: runs, checkpoints, artifacts."""
+        check_limit(limit)
+        store = retaining_store(self._services)
+        noted = [line for _, line in await store.removals(limit=limit)]
+        gone = await store.tombstones(TombstoneFilter(limit=limit))
+        runs = [
+            Removal(at=t.erased_at, what="run", run_id=t.run_id, flow_id=t.flow_id, reason=t.reason)
+            for t in gone
+        ]
+        merged = heapq.merge(noted, runs, key=lambda line: line.at, reverse=True)
+        return list(merged)[:limit]
+
+    async def clean_up(self, run_id: str, *, keep: int = 5) -> int:
+        """Remove old checkpoints and return how many: what a resume from the last `keep` does not need.
+
+        Whatever lies before a keyframe can go, so as much stays as lies between two of them. Nothing that a
+        fork goes on from is removed.
+        """
+        return await clean_up(self._services.store, self._runs, run_id, keep)

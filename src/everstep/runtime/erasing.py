@@ -1,0 +1,133 @@
+"""Removing one run for good."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import msgspec
+
+from everstep.errors import (
+    BadRequest,
+    CheckpointPinned,
+    IncompatibleVersion,
+    LeaseConflict,
+    RunErased,
+    StateCorrupted,
+)
+from everstep.model.removal import Erasure
+from everstep.ports.retention import RetainingStore
+from everstep.ports.store import RunFilter, RunRow
+from everstep.runtime.elsewhere import forget_channel
+from everstep.runtime.patience import patiently
+from everstep.runtime.references import keys_of
+from everstep.runtime.run_ids import check_run_id
+from everstep.runtime.runs import Runs
+from everstep.runtime.services import Services
+from everstep.runtime.sweeping import sweep_some
+
+ASKED = "somebody asked for it"
+
+
+class Erased(msgspec.Struct, frozen=True, kw_only=True):
+    """What went with a run that was erased."""
+
+    run_id: str
+    checkpoints: int
+    artifacts: int = 0
+    """Those that only this run named."""
+    artifacts_left: int = 0
+    """Named by nothing any more, but put so recently that `gc` removes them later."""
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return it as `--json` and HTTP show it."""
+        told: dict[str, Any] = msgspec.to_builtins(self)
+        return told
+
+
+def retaining_store(services: Services) -> RetainingStore:
+    """Return the store as one whose runs can be removed, or say that they cannot."""
+    if not services.store.capabilities.retains:
+        raise BadRequest("this store cannot pin or remove runs.", fix="Keep runs in another one.")
+    return cast(RetainingStore, services.store)
+
+
+async def erase(services: Services, runs: Runs, run_id: str, *, dry_run: bool = False) -> Erased:
+    """Remove a run that has ended, with the artifacts that nobody else names; its id stays taken."""
+    store = retaining_store(services)
+    while True:
+        row = await runs.row(check_run_id(run_id))
+        check_erasable(services, row)
+        keys = await _keys(services, row)
+        count = row.checkpoints - row.first + 1
+        if dry_run:
+            return Erased(run_id=run_id, checkpoints=count, artifacts=len(keys))
+        verdict = await erase_run(services, store, row, ASKED, None)
+        if verdict is Erasure.MOVED:
+            continue
+        if verdict is Erasure.GONE:
+            raise RunErased(f"run {run_id!r} was just removed by somebody else.")
+        if verdict is not Erasure.ERASED:
+            raise await refused(services, row, verdict)
+        swept = await sweep_some(services, keys, apart_from=run_id)
+        return Erased(run_id=run_id, checkpoints=count, artifacts=swept.removed, artifacts_left=swept.too_new)
+
+
+async def erase_run(
+    services: Services, store: RetainingStore, row: RunRow, reason: str, summary: bytes | None
+) -> Erasure:
+    """Remove a run as it was looked at, and its channel if that lies elsewhere."""
+
+    async def ask() -> Erasure:
+        return await store.erase(row.run_id, head=row.checkpoints, reason=reason, summary=summary)
+
+    verdict = await patiently(services.clock, ask)
+    if verdict is Erasure.ERASED:
+        await forget_channel(services, row.run_id)
+    return verdict
+
+
+def check_erasable(services: Services, row: RunRow) -> None:
+    """Raise unless a run has ended, here too."""
+    if not row.status.is_final:
+        raise BadRequest(
+            f"run {row.run_id!r} is {row.status.value}.", fix=f"Cancel it first: everstep cancel {row.run_id}"
+        )
+    if services.spool.has(row.run_id):
+        raise BadRequest(
+            f"checkpoints of run {row.run_id!r} wait on this machine.",
+            fix="Write them to the store first: everstep drain",
+        )
+
+
+async def _keys(services: Services, row: RunRow) -> set[str]:
+    """Return what a run names; nothing for one that is damaged, so that `gc` finds it later."""
+    try:
+        return {key async for key in keys_of(services, row)}
+    except (StateCorrupted, IncompatibleVersion):
+        return set()
+
+
+async def refused(services: Services, row: RunRow, verdict: Erasure) -> Exception:
+    """Say who needs a run that was to be removed."""
+    name = row.run_id
+    if verdict is Erasure.FORKED:
+        forks = await services.store.list(RunFilter(parent_run_id=name, limit=5))
+        named = ", ".join(fork.run_id for fork in forks)
+        return CheckpointPinned(
+            f"run {name!r} cannot be removed: {named} {'go' if len(forks) > 1 else 'goes'} on from it.",
+            fix="Remove its forks first.",
+            run_id=name,
+        )
+    if verdict is Erasure.PINNED:
+        fresh = await services.store.run(name)
+        why = fresh.pinned if fresh is not None else row.pinned
+        return CheckpointPinned(
+            f"run {name!r} is pinned: {why}.", fix=f"Unpin it first: everstep unpin {name}", run_id=name
+        )
+    if verdict is Erasure.LEASED:
+        return LeaseConflict(
+            f"somebody is writing to run {name!r}.",
+            fix="Wait for it, or stop it: everstep cancel",
+            run_id=name,
+        )
+    return StateCorrupted(f"run {name!r} could not be removed: {verdict.value}.")

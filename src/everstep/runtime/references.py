@@ -1,0 +1,157 @@
+"""Who still names which artifact, and which of them may go."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Iterable
+from datetime import datetime, timedelta
+from functools import partial
+from typing import cast
+
+from everstep.codec.records import digest_of, header_of, unseal
+from everstep.errors import ServiceMissing, StateCorrupted, StoreError
+from everstep.model.enums import Status
+from everstep.model.records import KEPT, CheckpointRecord
+from everstep.ports.retention import SHARED_MARK, RetainingBlobStore, RetainingStore
+from everstep.ports.store import RunFilter, RunRow
+from everstep.runtime.elsewhere import artifacts_of
+from everstep.runtime.services import Services
+
+PAGE = 256
+_RECORDS = 64
+MARGIN = timedelta(hours=1)
+"""How far the clocks of a store and of those who write to it may be apart."""
+COMES_BACK = timedelta(days=7)
+"""A process whose lease expired so long ago, and that nobody took over from, is not coming back."""
+
+
+async def every_run(services: Services, **wanted: str | Status) -> AsyncIterator[RunRow]:
+    """Yield runs, newest first. Those that are erased meanwhile do not cut it short."""
+    store = services.store
+    narrowed = RunFilter(limit=PAGE, **wanted)  # type: ignore[arg-type]  # what it is narrowed by
+    rows = await store.list(narrowed)
+    while rows:
+        # The next page is asked for before whoever gets this one can erase the run that it goes on from.
+        last, is_full = rows[-1].run_id, len(rows) == PAGE
+        following = await store.list(_from(narrowed, last)) if is_full else []
+        if is_full and not following and not await _is_known(services, last):
+            raise StoreError("runs were removed while they were looked at.", fix="Try again.")
+        for row in rows:
+            yield row
+        rows = following
+
+
+def _from(narrowed: RunFilter, before: str) -> RunFilter:
+    return RunFilter(flow_id=narrowed.flow_id, status=narrowed.status, limit=PAGE, before=before)
+
+
+async def _is_known(services: Services, run_id: str) -> bool:
+    if await services.store.run(run_id) is not None:
+        return True
+    if not services.store.capabilities.retains:
+        return False
+    return await cast(RetainingStore, services.store).tombstone(run_id) is not None
+
+
+async def keys_of(services: Services, row: RunRow) -> AsyncIterator[str]:
+    """Yield the keys of the artifacts that a run's own records and its channel name, some more than once.
+
+    Raises `StateCorrupted` if one of its records cannot be read: nobody knows then what it names.
+    """
+    keeps_channel = False
+    async for record in own_records(services, row):
+        for write in record.writes():
+            keeps_channel = keeps_channel or write.name.startswith(KEPT)
+            if write.artifact is not None:
+                yield write.artifact.key
+    if keeps_channel:
+        for key in await _in_channel(services, row.run_id):
+            yield key
+
+
+async def own_records(services: Services, row: RunRow) -> AsyncIterator[CheckpointRecord]:
+    """Yield a run's own records up to the newest one there is when it is reached, each checked."""
+    first, digest = row.first, await _digest_before(services, row)
+    while True:
+        page = await services.store.get(row.run_id, first=first, last=first + _RECORDS - 1)
+        for stored in page:
+            if stored.is_stub:
+                digest = stored.digest or b""
+                continue
+            opened = unseal(stored.body, f"checkpoint {stored.sequence} of run {row.run_id!r}", digest)
+            digest = opened.digest
+            yield opened.record
+        if len(page) < _RECORDS:
+            return
+        first = page[-1].sequence + 1
+
+
+async def _digest_before(services: Services, row: RunRow) -> bytes:
+    if row.forked_at is None:
+        return b""
+    base = await services.store.get(row.parent_run_id or "", first=row.forked_at, last=row.forked_at)
+    if not base:
+        raise StateCorrupted(f"the records that run {row.run_id!r} goes on from are missing.")
+    return base[0].digest or digest_of(base[0].body)
+
+
+async def _in_channel(services: Services, run_id: str) -> list[str]:
+    """Return what a channel beside the records names; raises if that cannot be told for certain."""
+    if services.channels is None:
+        raise ServiceMissing(
+            f"run {run_id!r} keeps its channel beside its records, and this host does not know where.",
+            fix='Open the host with channel="redis://…", as it was when the run began.',
+        )
+    kept = await asyncio.to_thread(services.channels.load, run_id)
+    if kept.staged:
+        raise StateCorrupted(
+            f"the channel of run {run_id!r} has changes that are not in force yet.",
+            fix=f"Resume the run, or erase it: everstep erase {run_id}",
+        )
+    return [ref.key for entry in kept.entries.values() for ref in artifacts_of(entry)]
+
+
+def spooled_keys(services: Services) -> Iterable[str]:
+    """Yield what checkpoints name that wait on this machine."""
+    for run_id in services.spool.runs():
+        for commit in services.spool.each(run_id):
+            record = header_of(commit.body, f"a spooled checkpoint of run {run_id!r}")
+            yield from (w.artifact.key for w in record.writes() if w.artifact is not None)
+
+
+async def idle_enough(services: Services, least: timedelta, *, apart_from: str = "") -> timedelta:
+    """Return for how long an artifact must not have been put, so that no live run is about to name it.
+
+    A run names an artifact only in the record after it. So what was put before the newest record of every
+    run that somebody drives is named by now, or never will be.
+    """
+    now, longest = services.clock.now(), least
+    driven = {row.run_id: row for row in await services.store.leased()}
+    async for row in every_run(services, status=Status.RUNNING):
+        if row.lease is not None and row.lease.expires_at > now - COMES_BACK:
+            driven[row.run_id] = row
+    driven.pop(apart_from, None)
+    for row in driven.values():
+        written = await _written_at(services, row)
+        if written is not None:
+            longest = max(longest, now - written + MARGIN)
+    return longest
+
+
+async def _written_at(services: Services, row: RunRow) -> datetime | None:
+    newest = await services.store.get(row.run_id, first=row.checkpoints, last=row.checkpoints)
+    if not newest or newest[0].is_stub:
+        return None
+    where = f"checkpoint {row.checkpoints} of run {row.run_id!r}"
+    return header_of(newest[0].body, where).created_at
+
+
+async def is_shared(blobs: RetainingBlobStore) -> bool:
+    """True if other stores may keep their artifacts in the same place."""
+    digest = hashlib.sha256(SHARED_MARK).hexdigest()
+    for key in (digest, f"{digest[:2]}/{digest}"):
+        found = await asyncio.to_thread(partial(blobs.list_checkpoint_blobs, after=key[:-1], limit=1))
+        if found and found[0].key == key:
+            return True
+    return False

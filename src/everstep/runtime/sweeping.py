@@ -1,0 +1,130 @@
+"""Removing artifacts that no record names any more."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Callable, Collection
+from datetime import timedelta
+from functools import partial
+
+import msgspec
+
+from everstep.ports.retention import SHARED_MARK, RetainingBlobStore
+from everstep.runtime.references import every_run, idle_enough, is_shared, keys_of, spooled_keys
+from everstep.runtime.services import Services
+
+GRACE = timedelta(hours=24)
+"""An artifact that was put less long ago may belong to a record that is about to be written."""
+SHORT_GRACE = timedelta(minutes=1)
+"""The same for the artifacts of one run that somebody wants erased now."""
+AT_ONCE = 100_000
+"""How many candidates are held in memory while the runs are gone through."""
+_PAGE = 1000
+
+
+class Swept(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of artifacts."""
+
+    removed: int = 0
+    size: int = 0
+    too_new: int = 0
+    """Unnamed, but put so recently that somebody may be about to name them."""
+    problem: str = ""
+    """Why none was removed, if that could not be told for certain."""
+
+
+def retaining(services: Services) -> RetainingBlobStore | None:
+    """Return the store of artifacts, if it can list and remove them."""
+    return services.blobs.retaining if services.blobs is not None else None
+
+
+async def sweep(
+    services: Services,
+    *,
+    dry_run: bool,
+    shared: bool,
+    on_progress: Callable[[str], object] | None,
+) -> Swept:
+    """Remove every artifact that nothing names and that was not put for a day, or longer where it must be.
+
+    Candidates first, then a walk through all that may name them: what is named later was put again, which a
+    deletion respects. Time grows with what is kept, memory does not.
+    """
+    blobs = retaining(services)
+    if blobs is None:
+        return Swept()
+    if not shared and await is_shared(blobs):
+        return Swept(problem="other stores may keep their artifacts in the same place")
+    idle = await idle_enough(services, GRACE)
+    removed = size = too_new = 0
+    async for candidates, new in _candidates(blobs, idle):
+        too_new += new
+        await _spare_named(services, candidates, on_progress)
+        gone = list(candidates) if dry_run else await _delete(blobs, list(candidates), idle)
+        removed += len(gone)
+        size += sum(candidates[key] for key in gone)
+    return Swept(removed=removed, size=size, too_new=too_new)
+
+
+async def sweep_some(services: Services, keys: Collection[str], *, apart_from: str) -> Swept:
+    """Remove those of some artifacts that nothing names, at once if nobody can be about to name them."""
+    blobs = retaining(services)
+    if blobs is None or not keys or await is_shared(blobs):
+        return Swept(too_new=len(keys))
+    begun = services.clock.now()
+    idle = await idle_enough(services, SHORT_GRACE, apart_from=apart_from)
+    candidates = dict.fromkeys(keys, 0)
+    await _spare_named(services, candidates, None)
+    # Nobody may have put one of them again since this began.
+    since = max(idle, services.clock.now() - begun)
+    gone = await _delete(blobs, list(candidates), since)
+    return Swept(removed=len(gone), too_new=len(candidates) - len(gone))
+
+
+async def _candidates(
+    blobs: RetainingBlobStore, idle: timedelta
+) -> AsyncIterator[tuple[dict[str, int], int]]:
+    """Yield artifacts that are old enough, with their sizes, and how many are not, so many at a time."""
+    mark, found, new, after = hashlib.sha256(SHARED_MARK).hexdigest(), dict[str, int](), 0, ""
+    while True:
+        page = await asyncio.to_thread(partial(blobs.list_checkpoint_blobs, after=after, limit=_PAGE))
+        for one in page:
+            if one.key.endswith(mark):
+                continue
+            if one.untouched_for >= idle:
+                found[one.key] = one.size
+            else:
+                new += 1
+        is_last = len(page) < _PAGE
+        if (found or new) and (is_last or len(found) >= AT_ONCE):
+            yield found, new
+            found, new = {}, 0
+        if is_last:
+            return
+        after = page[-1].key
+
+
+async def _spare_named(
+    services: Services, candidates: dict[str, int], on_progress: Callable[[str], object] | None
+) -> None:
+    """Take what something names out of the candidates."""
+    if not candidates:
+        return
+    for key in spooled_keys(services):
+        candidates.pop(key, None)
+    seen = 0
+    async for row in every_run(services):
+        async for key in keys_of(services, row):
+            candidates.pop(key, None)
+        seen += 1
+        if on_progress is not None and seen % 1000 == 0:
+            on_progress(f"{seen:,} runs looked through for artifacts")
+
+
+async def _delete(blobs: RetainingBlobStore, keys: list[str], idle: timedelta) -> list[str]:
+    gone: list[str] = []
+    for start in range(0, len(keys), _PAGE):
+        part = keys[start : start + _PAGE]
+        gone += await asyncio.to_thread(partial(blobs.delete_checkpoint_blobs, part, untouched_for=idle))
+    return gone

@@ -1,0 +1,378 @@
+"""What is kept of runs, and for how long."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from everstep import Durability, Flow, Host, Retention, Status, node, wait
+from everstep.errors import BadRequest, CheckpointPinned, RunErased, RunNotFound
+from everstep.testing import ManualClock
+
+DAY = timedelta(days=1)
+
+
+@node(output="doubled")
+def double(count: int) -> int:
+    return 2 * count
+
+
+@node(output="total_cost_usd")
+def charge(doubled: int) -> float:
+    return doubled / 4
+
+
+STRONG = Durability("strong", blob_threshold=1000)
+STEPS = Flow("steps", [double, charge], durability=STRONG)
+
+
+@node(output="page")
+def fetch(text: str) -> str:
+    return text * 1000
+
+
+PAGES = Flow("pages", [fetch], durability=STRONG)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/runs.db?synchronous=off"
+
+
+@pytest.fixture
+def open_host(url: str, clock: ManualClock) -> Iterator[Callable[..., Host]]:
+    hosts: list[Host] = []
+
+    def make(retention: Retention | None = None) -> Host:
+        hosts.append(Host(url, clock=clock, retention=retention))
+        return hosts[-1]
+
+    yield make
+    for host in hosts:
+        host.close()
+
+
+def artifacts(tmp_path: Path) -> list[Path]:
+    return sorted(p for p in (tmp_path / "runs.db.artifacts").rglob("*") if p.is_file())
+
+
+def test_sixty_runs_ten_whole_forty_with_their_last_checkpoint_ten_summaries(
+    open_host: Callable[..., Host], clock: ManualClock
+) -> None:
+    with open_host(Retention.tiers()) as host:
+        for number in range(60):
+            host.run(STEPS, {"count": number}, run_id=f"run-{number:02}").raise_for_status()
+            clock.advance(60)
+    host = open_host()
+    listed = [run.run_id for run in host.runs(limit=100)]
+    assert listed == [f"run-{number:02}" for number in range(59, 9, -1)]
+    for number in range(50, 60):
+        assert [c.trigger is not None for c in host.checkpoints(f"run-{number:02}")] == [True] * 3
+    for number in range(10, 50):
+        name = f"run-{number:02}"
+        left = [c for c in host.checkpoints(name) if c.trigger is not None]
+        assert [(c.sequence, c.trigger.value if c.trigger else "") for c in left] == [(4, "trim")]
+        assert host.run(STEPS, {"count": number}, run_id=name)["doubled"] == 2 * number
+        assert host.state(name)["total_cost_usd"] == number / 2
+        info = host.info(name)
+        assert info.status is Status.COMPLETED and info.duration is not None
+        assert info.duration < timedelta(seconds=1), "it ended when it ended, not when it was trimmed"
+    gone = host.removed()
+    assert {run.run_id for run in gone} == {f"run-{number:02}" for number in range(10)}
+    for run in gone:
+        assert run.summary is not None
+        number = int(run.run_id[-2:])
+        assert run.summary.run_id == run.run_id and run.summary.started_at == run.created_at
+        assert run.summary.final_status == "completed" and run.summary.completed_at is not None
+        assert (run.summary.phases_completed, run.summary.errors_count) == (2, 0)
+        assert run.summary.total_cost_usd == number / 2
+    assert all(verified.problem == "" for verified in host.verify())
+    log = host.removals(limit=200)
+    assert sum(line.what == "run" for line in log) == 10
+    assert sum(line.what == "checkpoints" for line in log) == 50
+    assert host.gc(retention=Retention.tiers()).runs == []
+
+
+def test_a_removed_run_says_so_and_its_id_stays_taken(open_host: Callable[..., Host]) -> None:
+    host = open_host()
+    host.run(STEPS, {"count": 1}, run_id="old")
+    host.run(STEPS, {"count": 1}, run_id="new")
+    host.gc(retention=Retention(keep_last=1))
+    for look in (host.info, host.state, host.history, host.cancel):
+        with pytest.raises(RunErased, match="the newest 1 are kept"):
+            look("old")
+    with pytest.raises(RunErased):
+        host.run(STEPS, {"count": 1}, run_id="old")
+    with pytest.raises(RunErased):
+        host.start(STEPS, {"count": 1}, run_id="old")
+    with pytest.raises(RunNotFound) as error:
+        host.info("nobody")
+    assert not isinstance(error.value, RunErased)
+
+
+def test_runs_are_kept_for_a_while_after_their_end_or_their_acknowledgement(
+    open_host: Callable[..., Host], clock: ManualClock
+) -> None:
+    host, policy = open_host(), Retention(keep_for="30d")
+    for name in ("old", "acknowledged", "new"):
+        host.run(STEPS, {"count": 1}, run_id=name)
+        clock.advance(DAY.total_seconds() * 10)
+    host._lanes.call(lambda one: one._services.store.ack("acknowledged"))
+    clock.advance(DAY.total_seconds() * 5)
+    assert [one.run_id for one in host.gc(retention=policy, dry_run=True).runs] == ["old"]
+    found = host.gc(retention=policy)
+    assert [(one.run_id, one.action, one.reason) for one in found.runs] == [
+        ("old", "erase", "it ended more than 30d ago")
+    ]
+    assert {run.run_id for run in host.runs()} == {"new", "acknowledged"}
+
+
+def test_a_dry_run_removes_nothing(
+    open_host: Callable[..., Host], clock: ManualClock, tmp_path: Path
+) -> None:
+    host = open_host()
+    for number in range(4):
+        host.run(PAGES, {"text": f"{number}"}, run_id=f"run-{number}")
+    host.run(STEPS, {"count": 1}, run_id="steps")
+    host.erase("steps")
+    clock.advance(2 * DAY.total_seconds())
+    before = artifacts(tmp_path)
+    policy = Retention(keep_last=2, whole=1, tombstones_for="1d")
+    found = host.gc(retention=policy, dry_run=True)
+    assert [(one.run_id, one.action) for one in found.runs] == [
+        ("run-2", "trim"),
+        ("run-1", "erase"),
+        ("run-0", "erase"),
+    ]
+    assert found.tombstones == 1 and found.dry_run
+    assert len(host.runs()) == 4 and artifacts(tmp_path) == before and len(host.removed()) == 1
+    assert host.removals()[0].run_id == "steps"
+    real = host.gc(retention=policy)
+    assert real.runs == found.runs and real.artifacts.removed == 2
+    assert len(artifacts(tmp_path)) == 2
+    assert host.gc(retention=policy).has_removed is False
+
+
+def test_a_flow_has_rules_of_its_own(open_host: Callable[..., Host], clock: ManualClock) -> None:
+    short = Flow("short", [double], retention=Retention(keep_last=1))
+    timed = Flow("timed", [double], durability=Durability(retain_completed_for=DAY))
+    brief = Flow("brief", [double], durability=Durability(checkpoint_ttl=2 * DAY))
+    with open_host(Retention(keep_for="100d")) as host:
+        for flow in (short, timed, brief):
+            for number in range(3):
+                host.run(flow, {"count": 1}, run_id=f"{flow.name}-{number}")
+    host = open_host()
+    assert [run.run_id for run in host.runs(flow="short")] == ["short-2"], "at once, after each run"
+    clock.advance(DAY.total_seconds())
+    found = host.gc()
+    assert {one.run_id for one in found.runs} == {f"timed-{number}" for number in range(3)}
+    clock.advance(DAY.total_seconds())
+    assert {one.run_id for one in host.gc().runs} == {f"brief-{number}" for number in range(3)}
+    assert [run.run_id for run in host.runs()] == ["short-2"]
+    laxer = Flow("short", [double], retention=Retention())
+    clock.advance(200 * DAY.total_seconds())
+    assert host.gc(flows=[laxer], retention=Retention(keep_for="1d")).runs == []
+    assert host.gc(retention=Retention(keep_for="1d")).runs == [], "it was begun with other rules"
+
+
+def test_what_somebody_needs_is_kept(open_host: Callable[..., Host], clock: ManualClock) -> None:
+    host = open_host()
+    asks = Flow("steps", [wait.approval("ask", prompt="Well?")])
+    for name in ("forked", "pinned", "plain"):
+        host.run(STEPS, {"count": 1}, run_id=name)
+    host.run(asks, {}, run_id="halted")
+    host.start(STEPS, {"count": 1}, run_id="accepted")
+    host.fork("forked", fork_id="fork")
+    host.pin("pinned", "a lesson")
+    clock.advance(1000 * DAY.total_seconds())
+    strict = Retention(keep_for="1s", keep_last=1, whole=1, abandoned_for="1s")
+    found = host.gc(retention=strict)
+    assert [one.run_id for one in found.runs] == ["plain"]
+    assert {(one.run_id, one.reason) for one in found.spared} == {("forked", "a fork goes on from it")}
+    host.resume("fork", STEPS).raise_for_status()
+    host.unpin("pinned")
+    clock.advance(10)
+    # The fork goes first, and so does its parent behind it.
+    assert [one.run_id for one in host.gc(retention=strict).runs] == ["fork", "pinned", "forked"]
+    assert {run.run_id for run in host.runs()} == {"halted", "accepted"}
+
+
+def test_an_open_wait_keeps_a_failed_run(open_host: Callable[..., Host], clock: ManualClock) -> None:
+    @node(output="broken")
+    def breaks(count: int) -> int:
+        raise ValueError("no")
+
+    both = Flow("both", [breaks, wait.approval("ask", prompt="Well?")])
+    host = open_host()
+    host.run(both, {"count": 1}, run_id="run")
+    assert host.info("run").status is Status.FAILED
+    clock.advance(DAY.total_seconds())
+    assert len(host.waits("run")) == 1
+    found = host.gc(retention=Retention(keep_for="1h"))
+    assert [one.reason for one in found.spared] == ["it has a wait that is not closed"]
+    assert host.erase("run").checkpoints > 0
+
+
+def test_a_pinned_run_is_kept_whole_and_listed(open_host: Callable[..., Host]) -> None:
+    host = open_host()
+    for number in range(3):
+        host.run(STEPS, {"count": number}, run_id=f"run-{number}")
+    assert host.pin("run-0", "case 7").pinned == "case 7"
+    host.gc(retention=Retention(keep_last=2, whole=1))
+    assert [run.run_id for run in host.runs(pinned=True)] == ["run-0"]
+    assert len(host.history("run-0")) == 3
+    with pytest.raises(CheckpointPinned, match="case 7"):
+        host.erase("run-0")
+    assert host.unpin("run-0").pinned is None
+    with pytest.raises(RunNotFound):
+        host.pin("nobody")
+    with pytest.raises(BadRequest, match="reason"):
+        host.pin("run-0", " ")
+
+
+def test_an_erased_run_takes_its_own_artifacts_along(
+    open_host: Callable[..., Host], clock: ManualClock, tmp_path: Path
+) -> None:
+    host = open_host()
+    host.run(PAGES, {"text": "mine"}, run_id="mine")
+    host.run(PAGES, {"text": "both"}, run_id="one")
+    host.run(PAGES, {"text": "both"}, run_id="other")
+    assert len(artifacts(tmp_path)) == 2
+    told = host.erase("mine")
+    assert (told.artifacts, told.artifacts_left) == (0, 1), "it was put just now"
+    clock.advance(2 * DAY.total_seconds())
+    assert host.gc().artifacts.removed == 1
+    assert host.erase("one").artifacts == 0 and len(artifacts(tmp_path)) == 1
+    assert host.state("other")["page"] == "both" * 1000
+    clock.advance(61)
+    assert host.erase("other").artifacts == 1 and artifacts(tmp_path) == []
+    assert host.removed()[0].summary is None
+    with pytest.raises(RunErased):
+        host.erase("other")
+
+
+def test_a_run_that_is_not_over_is_not_erased(open_host: Callable[..., Host]) -> None:
+    host = open_host()
+    host.start(STEPS, {"count": 1}, run_id="run")
+    with pytest.raises(BadRequest, match="Cancel it first"):
+        host.erase("run")
+    host.cancel("run")
+    assert host.erase("run", dry_run=True).checkpoints == 2
+    assert host.erase("run").checkpoints == 2
+
+
+def test_a_live_run_may_still_name_what_it_put_long_ago(
+    open_host: Callable[..., Host], clock: ManualClock, tmp_path: Path
+) -> None:
+    host, other = open_host(), open_host()
+    found: list[int] = []
+
+    @node(output="page")
+    def fetch_once(text: str) -> str:
+        return text * 1000
+
+    @node(output="seen")
+    def slow(page: str) -> int:
+        clock.advance(3 * DAY.total_seconds())
+        swept = other.gc().artifacts
+        found.append(swept.removed)
+        return len(page)
+
+    flow = Flow("slow", [fetch_once, slow], durability=Durability("partial", blob_threshold=1000))
+    result = host.run(flow, {"text": "x"}, run_id="run")
+    assert found == [0] and result["seen"] == 1000
+    assert other.state("run")["page"] == "x" * 1000
+
+
+def test_abandoned_runs_are_listed_and_removed_only_if_asked_for(
+    open_host: Callable[..., Host], clock: ManualClock
+) -> None:
+    host = open_host()
+    host.start(STEPS, {"count": 1}, run_id="run")
+    host._lanes.call(
+        lambda one: one._services.store.lease("run", owner="dead", ttl=timedelta(seconds=30), process=None)
+    )
+    clock.advance(3600)
+    assert host.gc().abandoned == []
+    clock.advance(2 * DAY.total_seconds())
+    found = host.gc(retention=Retention(keep_for="1s", keep_last=1))
+    assert (found.abandoned, found.runs) == (["run"], [])
+    found = host.gc(retention=Retention(abandoned_for="7d"))
+    assert (found.abandoned, found.runs) == (["run"], [])
+    clock.advance(5 * DAY.total_seconds())
+    found = host.gc(retention=Retention(abandoned_for="7d"))
+    assert found.abandoned == [] and [one.run_id for one in found.runs] == ["run"]
+    assert "abandoned" in host.removed()[0].reason
+
+
+def test_a_trimmed_failure_can_still_be_reopened(open_host: Callable[..., Host]) -> None:
+    is_mended = False
+
+    @node(output="out")
+    def fragile(doubled: int) -> int:
+        if not is_mended:
+            raise ValueError("not yet")
+        return doubled + 1
+
+    flow = Flow("steps", [double, fragile], durability="strong")
+    host = open_host()
+    host.run(flow, {"count": 2}, run_id="failed")
+    host.run(STEPS, {"count": 2}, run_id="newer")
+    before = host.info("failed")
+    found = host.gc(retention=Retention(whole=1))
+    assert [(one.run_id, one.action) for one in found.runs] == [("failed", "trim")]
+    after = host.info("failed")
+    assert (after.status, after.ended_at) == (before.status, before.ended_at)
+    assert [event.kind for event in host.events("failed", live=False)] == ["checkpoint", "run_ended"]
+    is_mended = True
+    assert host.resume("failed", flow)["out"] == 5
+    host.gc(retention=Retention(whole=1, keep_last=1))
+    summary = host.removed()[0].summary
+    assert summary is not None and summary.errors_count == 1
+
+
+def test_tombstones_go_when_their_time_is_over(open_host: Callable[..., Host], clock: ManualClock) -> None:
+    host = open_host()
+    for name in ("one", "two"):
+        host.run(STEPS, {"count": 1}, run_id=name)
+        host.erase(name)
+        clock.advance(DAY.total_seconds())
+    assert host.gc(retention=Retention(tombstones_for="2d")).tombstones == 1
+    assert [run.run_id for run in host.removed()] == ["two"]
+    assert host.run(STEPS, {"count": 1}, run_id="one").status is Status.COMPLETED
+    assert host.removals()[0].what == "tombstones"
+
+
+def test_only_the_named_runs_are_touched(open_host: Callable[..., Host], clock: ManualClock) -> None:
+    host = open_host()
+    for number in range(4):
+        host.run(STEPS, {"count": 1}, run_id=f"run-{number}")
+    found = host.gc("run-0", "run-3", retention=Retention(keep_last=2))
+    assert [one.run_id for one in found.runs] == ["run-0"]
+    with pytest.raises(RunNotFound):
+        host.gc("nobody")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"keep_last": 0}, {"whole": -1}, {"keep_for": 30}, {"whole": 5, "keep_last": 4}, {"keep_last": True}],
+)
+def test_rules_that_mean_nothing_are_refused(wrong: dict[str, int]) -> None:
+    with pytest.raises(BadRequest):
+        Retention(**wrong)  # type: ignore[arg-type]  # on purpose
+
+
+def test_a_policy_is_a_value(open_host: Callable[..., Host]) -> None:
+    assert Retention.tiers() == Retention(whole=10, keep_last=50) != Retention()
+    assert Retention().keeps_all and hash(Retention(keep_for="1d")) == hash(Retention(keep_for=DAY))
+    assert Retention.of_wire(Retention.tiers().changed(keep_for="2d").to_wire()).keep_for == 2 * DAY
+    with pytest.raises(BadRequest, match="Retention"):
+        Flow("f", [double], retention="30d")  # type: ignore[arg-type]  # on purpose
