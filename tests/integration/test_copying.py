@@ -232,7 +232,7 @@ class TestCrashes:
             with pytest.raises(Crashed):
                 self.carried(folder, Killer(number, act=crash), move=move)
             self.at_no_time_in_two_places(folder)
-            self.carried(folder, Killer(None), move=move, is_again=True)
+            self.carried(folder, Killer(None), move=move, hours=1)
             self.has_arrived(folder, move=move)
 
     @pytest.mark.parametrize("move", [False, True], ids=["copy", "move"])
@@ -243,7 +243,7 @@ class TestCrashes:
             folder = tmp_path / point.replace(" ", "-")
             self.carried(folder, Killer(point, act=lose_reply), move=move)
             self.at_no_time_in_two_places(folder)
-            self.carried(folder, Killer(None), move=move, is_again=True)
+            self.carried(folder, Killer(None), move=move, hours=1)
             self.has_arrived(folder, move=move)
 
     def test_killed_once_it_has_arrived_and_killed_again_it_is_never_in_two_places(
@@ -255,20 +255,20 @@ class TestCrashes:
                 self.carried(folder, Killer("before erase 1", act=crash), move=True)
             again = Killer(number, act=crash)
             try:
-                self.carried(folder, again, move=True, is_again=True)
+                self.carried(folder, again, move=True, hours=1)
             except Crashed:
                 self.at_no_time_in_two_places(folder)
-                self.carried(folder, Killer(None), move=True, is_again=True)
+                self.carried(folder, Killer(None), move=True, hours=2)
                 self.has_arrived(folder, move=True)
             else:
                 assert number > 4  # or there was nothing to be killed at
                 return
 
-    def carried(self, folder: Path, killer: Killer, *, move: bool, is_again: bool = False) -> None:
+    def carried(self, folder: Path, killer: Killer, *, move: bool, hours: int = 0) -> None:
         folder.mkdir(exist_ok=True)
         # Later, so that a lease which a dead process left is over.
-        clock = ManualClock(START + timedelta(hours=is_again), auto=True)
-        opened = open_store(f"sqlite:///{folder}/here.db", clock) if is_again else prepared(folder, clock)
+        clock = ManualClock(START + timedelta(hours=hours), auto=True)
+        opened = open_store(f"sqlite:///{folder}/here.db", clock) if hours else prepared(folder, clock)
         there = open_store(f"sqlite:///{folder}/there.db", clock)
         host = Host(killing(opened, by=killer), clock=clock)
         try:
