@@ -127,7 +127,7 @@ class TestWriting:
             return a
 
         host.run(Flow("asked", [first, look], durability="strong"), {"x": 1}, run_id="A17")
-        assert said[0]["stage"] == "one"
+        assert (said[0]["stage"], said[0]["task_id"], said[0]["cycle_count"]) == ("one", "first", 1)
 
     def test_a_set_that_is_there_is_never_replaced(self, host: Host, manager: CheckpointManager) -> None:
         host.run(FLOW, {"x": 1}, run_id="A17")

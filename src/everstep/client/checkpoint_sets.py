@@ -33,6 +33,8 @@ DATA, PICKLE = ".everstep", ".pkl"
 STATE, META = ".state.json", ".meta.json"
 _SUFFIXES = (DATA, PICKLE, STATE, META)
 _LARGEST_JSON = 64 << 20
+_CALLED = {"node": "task_id", "visit": "cycle_count", "elapsed": "elapsed_time"}
+"""What a checkpoint that a node asked for says of it, and what that is called in a session."""
 _VERSION = re.compile(r"(\d+)\.(\d+)")
 
 
@@ -94,7 +96,8 @@ class CheckpointManager:
         records = self._host.history(run_id, last=newest.sequence)
         scheme = self._host.url.partition(":")[0]
         told = session_form(info, state, records, {"queue": scheme, "channel": scheme})
-        given = {k: v for k, v in (newest.metadata or {}).items() if k != "source"} | dict(metadata or {})
+        asked = {_CALLED.get(k, k): v for k, v in (newest.metadata or {}).items() if k != "source"}
+        given = asked | dict(metadata or {})
         created = iso(self._host.clock.now()) or ""
         own = self.folder / f"session_{run_id}_step_{told['steps']}_{re.sub('[^0-9T]', '', created)}"
         base = self._base(path) if path is not None else own
