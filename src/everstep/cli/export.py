@@ -140,9 +140,7 @@ def _say_exported(done: Exported) -> None:
         click.echo(f"left out: {', '.join(values)}")
     tokens = sum(one.what == "token" for one in done.left_out)
     if tokens:
-        click.echo(
-            f"left out: {count(tokens, 'token')}; new ones are made with: everstep answer WAIT --reissue"
-        )
+        click.echo(f"left out: {count(tokens, 'token')}; to make new ones: everstep answer WAIT --reissue")
     if done.keys:
         click.echo(f"encrypted with: {', '.join(done.keys)}; whoever imports it needs the key to read it")
     if done.elsewhere:

@@ -33,6 +33,8 @@ DATA, PICKLE = ".everstep", ".pkl"
 STATE, META = ".state.json", ".meta.json"
 _SUFFIXES = (DATA, PICKLE, STATE, META)
 _LARGEST_JSON = 64 << 20
+_CALLED = {"node": "task_id", "visit": "cycle_count", "elapsed": "elapsed_time"}
+"""What a checkpoint that a node asked for says of it, and what that is called in a session."""
 _VERSION = re.compile(r"(\d+)\.(\d+)")
 
 
@@ -94,10 +96,15 @@ class CheckpointManager:
         records = self._host.history(run_id, last=newest.sequence)
         scheme = self._host.url.partition(":")[0]
         told = session_form(info, state, records, {"queue": scheme, "channel": scheme})
-        given = {k: v for k, v in (newest.metadata or {}).items() if k != "source"} | dict(metadata or {})
+        asked = {_CALLED.get(k, k): v for k, v in (newest.metadata or {}).items() if k != "source"}
+        given = asked | dict(metadata or {})
         created = iso(self._host.clock.now()) or ""
-        base = self._base(path) if path is not None else self._own_base(run_id, told["steps"], created)
+        own = self.folder / f"session_{run_id}_step_{told['steps']}_{re.sub('[^0-9T]', '', created)}"
+        base = self._base(path) if path is not None else own
         with _locked(base.parent):
+            number = 2
+            while path is None and _named(base, META).exists():
+                base, number = own.with_name(f"{own.name}_{number}"), number + 1
             if _named(base, META).exists():
                 raise BadRequest(f"{_named(base, META)} is there already.", fix="Choose another name.")
             payload = self._write_payload(run_id, base)
@@ -183,10 +190,6 @@ class CheckpointManager:
             )
         base = Path(_stem(text))
         return base if base.parent != Path() else self.folder / base
-
-    def _own_base(self, run_id: str, steps: int, created: str) -> Path:
-        stamp = re.sub(r"[^0-9T]", "", created)
-        return self.folder / f"session_{run_id}_step_{steps}_{stamp}"
 
     def _write_payload(self, run_id: str, base: Path) -> _File:
         if not self._pickles:

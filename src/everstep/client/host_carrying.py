@@ -119,6 +119,8 @@ class HostCarrying:
         try:
             if place_of(opened.url) == place_of(self.url) and self.url != "memory:":
                 raise BadRequest("both stores are the same.", fix="Name another one to copy to.")
+            if not opened.store.capabilities.durable and (move or not isinstance(to, Opened)):
+                raise BadRequest(f"{opened.url} keeps nothing.", fix="Name a store that lasts to copy to.")
             if blobs is not None:
                 opened, home = with_blobs(opened, blobs, self._services.clock)
             wanted = RunFilter(flow_id=flow, status=Status(status) if status is not None else None)

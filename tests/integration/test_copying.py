@@ -1,0 +1,312 @@
+"""Runs that are copied or moved from one store to another, whatever happens meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from everstep import Flow, Host, Status, node, wait
+from everstep.client.views import Copied
+from everstep.errors import BadRequest
+from everstep.registry import Opened, open_store
+from everstep.testing import ManualClock
+from everstep.testing.killing import Crashed, Killer, crash, killing, lose_reply
+from tests.integration.carried import ASK, CRAWL, GIVEN, LONG, START
+
+CALLS: list[str] = []
+
+
+@node(output="sent", effects="effectful", idempotency_key="auto")
+def send(agreed: Any) -> str:
+    CALLS.append("send")
+    return "sent"
+
+
+@node(output="page", persist="ref")
+def fetch(user: str) -> str:
+    return "a long page " * 1000
+
+
+ORDER = Flow("order", [fetch, wait.approval("agree", prompt="May we?", output="agreed"), send])
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(START, auto=True)
+
+
+@pytest.fixture
+def here(tmp_path: Path, clock: ManualClock) -> Iterator[Host]:
+    with Host(f"sqlite:///{tmp_path}/here.db", clock=clock) as host:
+        yield host
+
+
+@pytest.fixture(params=["sqlite", "postgres", "redis"])
+def to(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/there.db"
+    return str(request.getfixturevalue(f"{request.param}_url"))
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/there.db"
+
+
+def outcomes(found: list[Copied]) -> dict[str, str]:
+    return {one.run_id: one.outcome for one in found}
+
+
+def digests(host: Host, run_id: str) -> list[str]:
+    return [record.digest for record in host.history(run_id)]
+
+
+class TestCopying:
+    def test_everything_is_there_as_it_was(self, here: Host, to: str, clock: ManualClock) -> None:
+        here.run(CRAWL, GIVEN, run_id="A17")
+        here.run(LONG, {"text": "", "round": 0}, run_id="L")
+        here.clean_up("L", keep=2)
+        here.fork("A17", at=2, fork_id="B")
+        here.resume("B", CRAWL)
+        here.run(ORDER, {"user": "ann"}, run_id="H")
+        found = here.copy(to)
+        assert outcomes(found) == dict.fromkeys(("A17", "L", "B", "H"), "copied")
+        with Host(to, clock=clock) as there:
+            for one in found:
+                assert digests(there, one.run_id) == digests(here, one.run_id)
+                assert digests(there, one.run_id)[-1] == one.digest
+                assert dict(there.state(one.run_id)) == dict(here.state(one.run_id))
+                assert there.verify(one.run_id)[0].is_sound
+            assert there.waits("H")[0].id == here.waits("H")[0].id
+        assert outcomes(here.copy(to)) == dict.fromkeys(("A17", "L", "B", "H"), "there")
+
+    def test_and_back_again(self, here: Host, to: str, tmp_path: Path, clock: ManualClock) -> None:
+        here.run(CRAWL, GIVEN, run_id="A17")
+        before = digests(here, "A17")
+        assert outcomes(here.copy(to, move=True)) == {"A17": "moved"}
+        assert here.runs() == []
+        with Host(to, clock=clock) as there:
+            assert outcomes(there.copy(here.url, ["A17"], move=True)) == {"A17": "moved"}
+            assert there.runs() == []
+        with Host(here.url, clock=clock) as again:
+            assert digests(again, "A17") == before
+            assert len(again.state("A17")["page"]) == 12_000
+
+    def test_a_moved_run_goes_on_there(self, here: Host, to: str, clock: ManualClock) -> None:
+        CALLS.clear()
+        token = here.run(ORDER, {"user": "ann"}, run_id="H").waits[0].token
+        assert outcomes(here.copy(to, ["H"], move=True)) == {"H": "moved"}
+        with Host(to, clock=clock) as there:
+            there.answer(token, {"approved": True})
+            assert there.work([ORDER], until_idle=True).completed == 1
+            assert there.state("H")["sent"] == "sent"
+        assert CALLS == ["send"]
+
+    def test_a_copy_of_an_unfinished_run_waits_to_be_named(
+        self, here: Host, file: str, clock: ManualClock
+    ) -> None:
+        here.start(CRAWL, GIVEN, run_id="A17")
+        here.copy(file)
+        with Host(file, clock=clock) as there:
+            assert there.work([CRAWL], until_idle=True).completed == 0
+            assert there.info("A17").needs_repair is not None
+            assert there.resume("A17", CRAWL)["size"] == 12_002
+        assert here.work([CRAWL], until_idle=True).completed == 1
+
+    def test_what_a_fork_comes_from_comes_along_and_rests(
+        self, here: Host, file: str, clock: ManualClock
+    ) -> None:
+        here.run(ORDER, {"user": "ann"}, run_id="H")
+        here.fork("H", fork_id="F")
+        assert outcomes(here.copy(file, ["F"], move=True)) == {"F": "moved"}
+        assert [info.run_id for info in here.runs()] == ["H"]
+        with Host(file, clock=clock) as there:
+            assert {info.run_id: info.needs_repair is None for info in there.runs()} == {
+                "F": True,
+                "H": False,
+            }
+
+    def test_what_others_go_on_from_stays_here_when_it_is_moved(self, here: Host, file: str) -> None:
+        here.run(CRAWL, GIVEN, run_id="A17")
+        here.fork("A17", at=2, fork_id="B")
+        [moved] = here.copy(file, ["A17"], move=True)
+        assert (moved.outcome, "goes on from it" in moved.problem) == ("copied", True)
+        assert outcomes(here.copy(file, move=True)) == {"A17": "moved", "B": "moved"}
+        assert here.runs() == []
+
+    def test_some_are_chosen_by_flow_and_status(self, here: Host, file: str) -> None:
+        here.run(CRAWL, GIVEN, run_id="A17")
+        here.run(ASK, GIVEN, run_id="H")
+        here.start(CRAWL, GIVEN, run_id="R")
+        assert outcomes(here.copy(file, flow="crawl", status="completed")) == {"A17": "copied"}
+        assert outcomes(here.copy(file, flow="ask")) == {"H": "copied"}
+
+    def test_one_that_cannot_be_copied_stops_no_other(
+        self, here: Host, file: str, clock: ManualClock
+    ) -> None:
+        for run_id in ("A", "B", "C"):
+            here.run(CRAWL, GIVEN, run_id=run_id)
+        with Host(file, clock=clock) as there:
+            there.run(CRAWL, {**GIVEN, "user": "bob"}, run_id="B")
+        found = here.copy(file)
+        assert outcomes(found) == {"A": "copied", "B": "failed", "C": "copied"}
+        assert "another run is called 'B'" in found[1].problem
+        assert outcomes(here.copy(file, ["nobody"])) == {"nobody": "failed"}
+
+    def test_an_older_copy_is_left_alone(self, here: Host, file: str) -> None:
+        here.run(ORDER, {"user": "ann"}, run_id="H")
+        here.copy(file)
+        here.answer(here.waits("H")[0].id, {"approved": True})
+        here.resume("H", ORDER)
+        [found] = here.copy(file)
+        assert found.outcome == "failed" and "older state" in found.problem
+
+    def test_a_run_that_somebody_drives_is_not_taken_from_them(
+        self, tmp_path: Path, clock: ManualClock, file: str
+    ) -> None:
+        url = f"sqlite:///{tmp_path}/here.db"
+        found: list[Copied] = []
+
+        @node(output="x")
+        def look(user: str) -> int:
+            with Host(url, clock=clock) as other:
+                found.extend(other.copy(file, ["A17"], move=True))
+            return 1
+
+        with Host(url, clock=clock) as here:
+            assert here.run(Flow("look", [look]), {"user": "ann"}, run_id="A17")["x"] == 1
+        assert found[0].outcome == "failed" and "A17" in found[0].problem
+
+    def test_a_mark_stays_on_a_run_that_was_set_aside(
+        self, here: Host, file: str, clock: ManualClock
+    ) -> None:
+        here.start(CRAWL, GIVEN, run_id="A17")
+        here.copy(file)
+        with Host(file, clock=clock) as there:
+            why = there.info("A17").needs_repair
+            there.copy(f"{file}.further", ["A17"])
+            assert there.info("A17").needs_repair == why is not None
+            assert not there.info("A17").is_driven
+
+    def test_to_the_same_store_is_refused(self, here: Host) -> None:
+        with pytest.raises(BadRequest, match="the same"):
+            here.copy(here.url)
+
+    def test_it_tells_what_it_does(self, here: Host, file: str) -> None:
+        here.run(CRAWL, GIVEN, run_id="A17")
+        runs: list[Copied] = []
+        sizes: list[int] = []
+        here.copy(file, on_run=runs.append, on_progress=lambda progress: sizes.append(progress.size))
+        assert [one.run_id for one in runs] == ["A17"] and sizes[-1] > 12_000
+
+
+def prepared(tmp_path: Path, clock: ManualClock) -> Opened:
+    """Return a store with a halted run with an artifact, one that completed, and its fork."""
+    opened = open_store(f"sqlite:///{tmp_path}/here.db", clock)
+    host = Host(opened, clock=clock)
+    host.run(CRAWL, GIVEN, run_id="A17")
+    host.fork("A17", at=2, fork_id="B")
+    host.run(ORDER, {"user": "ann"}, run_id="H")
+    host.close()
+    return open_store(f"sqlite:///{tmp_path}/here.db", clock)
+
+
+class TestCrashes:
+    """A copy is killed at every write to either store, and then done again."""
+
+    @pytest.mark.parametrize("move", [False, True], ids=["copy", "move"])
+    def test_killed_at_any_write_and_done_again_it_comes_to_the_same_end(
+        self, tmp_path: Path, move: bool
+    ) -> None:
+        seen = Killer(None)
+        self.carried(tmp_path / "whole", seen, move=move)
+        kinds = {point.rpartition(" ")[0].partition(" ")[2] for point in seen.points}
+        wanted = {"blob", "lease", "restore"} | ({"set_aside", "erase"} if move else {"release_lease"})
+        assert wanted <= kinds
+        for number in range(1, len(seen.points) + 1):
+            folder = tmp_path / str(number)
+            with pytest.raises(Crashed):
+                self.carried(folder, Killer(number, act=crash), move=move)
+            self.at_no_time_in_two_places(folder)
+            self.carried(folder, Killer(None), move=move, hours=1)
+            self.has_arrived(folder, move=move)
+
+    @pytest.mark.parametrize("move", [False, True], ids=["copy", "move"])
+    def test_a_lost_reply_to_any_write_costs_nothing(self, tmp_path: Path, move: bool) -> None:
+        seen = Killer(None)
+        self.carried(tmp_path / "whole", seen, move=move)
+        for point in (point for point in seen.points if point.startswith("after")):
+            folder = tmp_path / point.replace(" ", "-")
+            self.carried(folder, Killer(point, act=lose_reply), move=move)
+            self.at_no_time_in_two_places(folder)
+            self.carried(folder, Killer(None), move=move, hours=1)
+            self.has_arrived(folder, move=move)
+
+    def test_killed_once_it_has_arrived_and_killed_again_it_is_never_in_two_places(
+        self, tmp_path: Path
+    ) -> None:
+        for number in range(1, 100):
+            folder = tmp_path / str(number)
+            with pytest.raises(Crashed):
+                self.carried(folder, Killer("before erase 1", act=crash), move=True)
+            again = Killer(number, act=crash)
+            try:
+                self.carried(folder, again, move=True, hours=1)
+            except Crashed:
+                self.at_no_time_in_two_places(folder)
+                self.carried(folder, Killer(None), move=True, hours=2)
+                self.has_arrived(folder, move=True)
+            else:
+                assert number > 4  # or there was nothing to be killed at
+                return
+
+    def carried(self, folder: Path, killer: Killer, *, move: bool, hours: int = 0) -> None:
+        folder.mkdir(exist_ok=True)
+        # Later, so that a lease which a dead process left is over.
+        clock = ManualClock(START + timedelta(hours=hours), auto=True)
+        opened = open_store(f"sqlite:///{folder}/here.db", clock) if hours else prepared(folder, clock)
+        there = open_store(f"sqlite:///{folder}/there.db", clock)
+        host = Host(killing(opened, by=killer), clock=clock)
+        try:
+            found = host.copy(killing(there, by=killer), move=move)
+            if killer.at is None:
+                assert not [one.problem for one in found if one.outcome == "failed"]
+        finally:
+            killer.at = None
+            killer._is_over = False
+            host.close()
+            Host(there).close()
+
+    def at_no_time_in_two_places(self, folder: Path) -> None:
+        """Workers of both stores look for work; together they find the run that may go on once."""
+        later = datetime(2027, 1, 1, tzinfo=UTC)
+        found = []
+        for name in ("here", "there"):
+            with Host(f"sqlite:///{folder}/{name}.db", clock=ManualClock(later, auto=True)) as host:
+                found += [i.run_id for i in host.runs() if i.run_id == "H" and i.needs_repair is None]
+        assert len(found) <= 1, found
+
+    def has_arrived(self, folder: Path, *, move: bool) -> None:
+        clock = ManualClock(datetime(2027, 1, 2, tzinfo=UTC), auto=True)
+        with Host(f"sqlite:///{folder}/there.db", clock=clock) as there:
+            assert {one.run_id: one.problem for one in there.verify()} == dict.fromkeys(("H", "B", "A17"), "")
+            assert len(there.state("A17")["page"]) == 12_000
+            assert there.info("H").status is Status.HALTED and there.waits("H")
+        with Host(f"sqlite:///{folder}/here.db", clock=clock) as here:
+            left = {info.run_id for info in here.runs()}
+            assert left == (set() if move else {"A17", "B", "H"})
+            for run_id in left:
+                assert not here.info(run_id).is_driven and here.info(run_id).needs_repair is None
+                assert here.verify(run_id)[0].is_sound
+
+
+@pytest.mark.parametrize("to", ["none:", "memory:"])
+def test_a_target_that_keeps_nothing_is_refused(here: Host, to: str) -> None:
+    here.run(CRAWL, GIVEN, run_id="A17")
+    with pytest.raises(BadRequest, match="keeps nothing"):
+        here.copy(to, move=True)
+    assert [info.run_id for info in here.runs()] == ["A17"]
