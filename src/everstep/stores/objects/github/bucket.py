@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
 from threading import RLock
@@ -20,6 +20,7 @@ from everstep.stores.objects.github.address import Address
 from everstep.stores.objects.github.api import ATTEMPTS, Answer, Api
 from everstep.stores.objects.github.commits import Commits
 from everstep.stores.objects.github.health import look_at
+from everstep.stores.objects.github.messages import describe
 from everstep.stores.objects.github.parts import LARGEST, Packed, is_beside, join, missing, pack, parts_of
 from everstep.stores.objects.github.quota import Quota
 from everstep.stores.objects.github.tree import NOTHING, File, Folders
@@ -43,7 +44,7 @@ class GithubBucket:
         address: Address,
         clock: Clock,
         *,
-        describe: Describe = lambda name, data: f"Keep {name}",
+        describe: Describe = describe,
         transport: httpx2.BaseTransport | None = None,
     ) -> None:
         self.place = address.shown
@@ -55,6 +56,8 @@ class GithubBucket:
         self._commits = Commits(self._api, address.branch)
         self._writing = RLock()
         self._is_checked = False
+        self._marked: set[str] = set()
+        """Names without bytes that were written here: to remove them again nobody has to look."""
 
     @property
     def quota(self) -> Quota:
@@ -90,7 +93,9 @@ class GithubBucket:
         self._check()
         with self._writing:
             for name in names:
-                self._create(self._path(checked(name)), b"", self._describe(name, b""), reads_back=False)
+                path = self._path(checked(name))
+                self._create(path, b"", self._describe(name, b""), reads_back=False)
+                self._marked.add(path)
 
     def swap(self, name: str, data: bytes, tag: str) -> bool:
         self._check()
@@ -119,10 +124,18 @@ class GithubBucket:
         paths = [self._path(checked(name)) for name in names]
         with self._writing:
             if len(paths) > FEW:
-                self._commits.remove(self._with_parts(paths), f"Remove {len(paths)} files")
+                self._commits.change(dict.fromkeys(self._with_parts(paths)), f"Remove {len(paths)} files")
                 return
             for path in paths:
                 self._remove(path)
+
+    def tell(self, files: Mapping[str, bytes], message: str) -> None:
+        """Keep texts that follow from what is kept already, in one commit; they are not read back."""
+        self._check()
+        with self._writing:
+            self._commits.change(
+                {self._path(checked(name)): text.decode() for name, text in files.items()}, message
+            )
 
     def names(self, prefix: str, *, after: str = "", limit: int | None = None) -> list[str]:
         self._check()
@@ -283,7 +296,9 @@ class GithubBucket:
 
     def _remove(self, path: str) -> None:
         for failures in range(1, ATTEMPTS + 1):
-            found = self._read(path)
+            is_marked = failures == 1 and path in self._marked
+            self._marked.discard(path)
+            found = Found(b"", blob_name(b"")) if is_marked else self._read(path)
             if found is None:
                 return
             body: dict[str, object] = {"message": f"Remove {path}", "sha": found.tag}
@@ -291,7 +306,9 @@ class GithubBucket:
             answer = self._api.ask("DELETE", f"contents/{path}", body=body, expected=(404, 409, 422))
             if answer.status < 300:
                 if found.data and parts_of(self._name(path), found.data) is not None:
-                    self._commits.remove(self._with_parts([path]), f"Remove the parts of {path}")
+                    self._commits.change(
+                        dict.fromkeys(self._with_parts([path])), f"Remove the parts of {path}"
+                    )
                 return
             self._api.pause(failures)
         raise self._contended(path)
