@@ -24,6 +24,7 @@ from everstep.stores.objects.github.quota import LONGEST, Quota, is_refusal
 ATTEMPTS = 3
 PAUSE = 0.25
 """Seconds before a call is made again the first time; twice as many the next time."""
+LONGEST_PAUSE = 2.0
 _KEPT = 16 * 1024 * 1024
 """Bytes of answers that are kept, so that GitHub may say that nothing changed: such a call costs no quota."""
 _HEADERS = {"Accept": "application/vnd.github+json", "X-GitHub-Api-Version": "2022-11-28"}
@@ -103,7 +104,7 @@ class Api:
 
     def pause(self, failures: int) -> None:
         """Let time pass before something is tried again."""
-        self._sleep(PAUSE * 2 ** (failures - 1))
+        self._sleep(min(PAUSE * 2 ** (failures - 1), LONGEST_PAUSE))
 
     def _wait_for_quota(self, seconds: float, waited: float) -> float:
         if hurries.get() or waited + seconds > LONGEST:

@@ -7,11 +7,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from everstep.errors import StoreUnavailable
-from everstep.stores.objects.github.api import ATTEMPTS, Api
+from everstep.stores.objects.github.api import Api
 from everstep.stores.objects.github.tree import NOTHING
 
 AT_ONCE = 500
 """How many files one commit changes."""
+TRIES = 6
+"""How often a commit is made anew because the branch has moved; each time costs five calls."""
 PAGE = 100
 FIRST = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -31,13 +33,13 @@ class Commits:
             self._change(dict(items[first : first + AT_ONCE]), message)
 
     def _change(self, files: Mapping[str, str | None], message: str) -> None:
-        for failures in range(1, ATTEMPTS + 1):
+        for failures in range(1, TRIES + 1):
             branch = self._branch or str(self._api.get("").body["default_branch"])
             head = self._api.get(f"git/ref/heads/{branch}").body["object"]["sha"]
             base = self._api.get(f"git/commits/{head}").body["tree"]["sha"]
             tree = [_entry(path, text) for path, text in files.items()]
             made = self._api.ask("POST", "git/trees", body={"base_tree": base, "tree": tree}, expected=(422,))
-            if made.status == 422 and failures < ATTEMPTS:  # somebody else removed one of them
+            if made.status == 422 and failures < TRIES:  # somebody else removed one of them
                 files = {p: text for p, text in files.items() if text or self._is_there(p, head)}
                 if not files:
                     return
