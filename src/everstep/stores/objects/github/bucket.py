@@ -304,6 +304,8 @@ class GithubBucket:
             body: dict[str, object] = {"message": f"Remove {path}", "sha": found.tag}
             body |= {} if self._address.branch is None else {"branch": self._address.branch}
             answer = self._api.ask("DELETE", f"contents/{path}", body=body, expected=(404, 409, 422))
+            if answer.status == 404:
+                return
             if answer.status < 300:
                 if found.data and parts_of(self._name(path), found.data) is not None:
                     self._commits.change(
