@@ -39,6 +39,7 @@ from everstep.runtime.events import EventKind
 from tests.architecture.sources import PACKAGE, ROOT
 
 REDIS = "redis://localhost:6379/0"
+GITHUB = "github://acme/flows/runs"
 """What pages call a Redis; their code runs with one of its own."""
 
 NOT_RUN: dict[str, str] = {}
@@ -130,6 +131,9 @@ def test_code_on_the_page_runs(
     text = PAGES[page]
     if REDIS in text:
         text = text.replace(REDIS, request.getfixturevalue("redis_url"))
+    if GITHUB in text:
+        shell["EVERSTEP_GITHUB_TOKEN"] = request.getfixturevalue("github_token")
+        text = text.replace(GITHUB, request.getfixturevalue("github_url").replace("%3A%2F%2F", "://"))
     for block in blocks_of(text):
         if block.language == "console":
             for command, expected in commands_in(block.text):
