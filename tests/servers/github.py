@@ -26,8 +26,8 @@ _CACHE = ROOT / ".cache" / "emulate"
 _numbers = itertools.count(1)
 _HASTY = "const oldSha = r.sha;"
 _CAREFUL = "const oldSha = (gh.refs.get(r.id) ?? r).sha;"
-"""The emulator looks a branch up before it has read what is wanted of it, so that of two who move the branch at
-once one undoes what the other did. GitHub compares when it writes, and so does the emulator once mended."""
+"""The emulator looks a branch up before it has read what is wanted of it, so that of two who move it at once
+one undoes what the other did. GitHub compares when it writes, and so does the emulator once it is mended."""
 
 
 class GithubServer(Server):
