@@ -195,12 +195,12 @@ def _open_cloud(url: str, clock: Clock, create: bool) -> Opened:
 def _open_github(url: str, clock: Clock) -> Opened:
     try:
         from everstep.stores.objects.github.address import read_address
-        from everstep.stores.objects.github.bucket import GithubBucket
-        from everstep.stores.objects.store import ObjectStore
+        from everstep.stores.objects.github.store import GithubStore
+        from everstep.stores.objects.github.told import ReadableRepository
     except ModuleNotFoundError as missing:
         raise _needs("github", missing) from missing
     address = read_address(url, os.environ)
-    store = ObjectStore(GithubBucket(address, clock), clock, poll=10.0)
+    store = GithubStore(ReadableRepository(address, clock), clock)
     return Opened(store, store.artifacts, address.shown)
 
 

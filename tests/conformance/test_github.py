@@ -17,7 +17,14 @@ class TestGithub(StoreConformance):
             lambda: open_store(github_url, clock),
             clock,
             Capabilities(
-                durable=True, single_writer=True, remote=True, recodes=True, retains=True, restores=True
+                durable=True,
+                single_writer=True,
+                remote=True,
+                recodes=True,
+                retains=True,
+                restores=True,
+                rationed=True,
             ),
             open_at=lambda other: open_store(github_url, other),
+            most=30,
         )

@@ -41,6 +41,9 @@ from tests.architecture.sources import PACKAGE, ROOT
 REDIS = "redis://localhost:6379/0"
 """What pages call a Redis; their code runs with one of its own."""
 
+GITHUB = "github://acme/flows/runs"
+"""What pages call a repository; likewise."""
+
 S3 = "s3://my-bucket/runs?region=eu-central-1"
 """What pages call a bucket; likewise."""
 
@@ -136,6 +139,9 @@ def test_code_on_the_page_runs(
     if S3 in text:
         text = text.replace(S3, request.getfixturevalue("s3_url"))
         shell |= {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
+    if GITHUB in text:
+        shell["EVERSTEP_GITHUB_TOKEN"] = request.getfixturevalue("github_token")
+        text = text.replace(GITHUB, request.getfixturevalue("github_url").replace("%3A%2F%2F", "://"))
     for block in blocks_of(text):
         if block.language == "console":
             for command, expected in commands_in(block.text):

@@ -201,6 +201,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """It is a `RetainingStore`: runs can be pinned and erased."""
     restores: bool = False
     """It is a `RestoringStore`: whole runs of other stores can be put into it."""
+    rationed: bool = False
+    """It is a `RationedStore`: while it takes no more calls, what was synced on this machine counts."""
 
 
 @runtime_checkable
@@ -376,6 +378,14 @@ class BlockingStore(Protocol):
 
     def report_blocking(self, worker: WorkerRow, ttl: timedelta) -> None:
         """Keep what a worker says of itself, from where leases are prolonged."""
+
+
+@runtime_checkable
+class RationedStore(Protocol):
+    """A store that takes only so many calls in a while."""
+
+    def is_short(self) -> bool:
+        """True while so few are left that several checkpoints should share one put. It costs nothing."""
 
 
 class Recoded(msgspec.Struct, frozen=True):

@@ -131,6 +131,8 @@ class Journal:
         """Where commits wait if the store cannot take them, for a flow that bears that."""
         if self.writes and durability.on_store_failure == "best_effort":
             self.outbox = Outbox(services, identity.run_id)
+        elif self.writes and services.store.capabilities.rationed and services.channels is None:
+            self.outbox = Outbox(services, identity.run_id, bears=StoreUnavailable)
         self.elsewhere: Elsewhere | None = None
         """The channel, if the chain does not keep it."""
 

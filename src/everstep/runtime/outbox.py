@@ -17,7 +17,7 @@ from everstep.errors import EverstepError, LeaseLost, SpoolLost, StoreError, Sto
 from everstep.model.durability import Durability
 from everstep.model.enums import Status, Trigger
 from everstep.model.records import FORK, CheckpointRecord, StepRecord
-from everstep.ports.store import Admission, Commit, RunRow, Verdict
+from everstep.ports.store import Admission, Commit, RationedStore, RunRow, Verdict
 from everstep.runtime.lineage import Lineage
 from everstep.runtime.patience import HURRY, patiently
 from everstep.runtime.services import Services
@@ -27,6 +27,8 @@ BATCH = 64
 """How many commits are read and put at once."""
 
 
+SHARED = 10
+"""How many commits of a run wait for each other while the store has few calls left."""
 REST = 9
 """How many times as long as the store took to say that it cannot it is left alone."""
 
@@ -34,9 +36,11 @@ REST = 9
 class Outbox:
     """The commits of one run whose flow bears a store that fails."""
 
-    def __init__(self, services: Services, run_id: str) -> None:
+    def __init__(self, services: Services, run_id: str, *, bears: type[StoreError] = StoreError) -> None:
         self._services = services
         self._run_id = run_id
+        self._bears = bears
+        """Of what else the store says the run stops."""
         kept = services.spool.of(run_id)
         self.kept = len(kept)
         """How many commits wait on this machine."""
@@ -49,17 +53,30 @@ class Outbox:
         if self.kept and commit.admission is not None:
             await drain(self._services, self._run_id)  # a run that begins has nothing here
             self.kept = 0
+        elif self._is_short() and _can_share(commit):
+            return await self._share(commit)
         elif self.kept and not await self._drain_if_rested():
             return await self._keep(commit)
         asked = self._services.clock.monotonic()
         try:
             return await patiently(self._services.clock, attempt, within=HURRY)
         except StoreError as error:
-            if commit.admission is not None:
+            if commit.admission is not None or not isinstance(error, self._bears):
                 raise
             log.warning("run %r goes on, its checkpoints are kept here for now: %s", self._run_id, error)
             self._rest(asked)
             return await self._keep(commit)
+
+    def _is_short(self) -> bool:
+        store = self._services.store
+        return store.capabilities.rationed and isinstance(store, RationedStore) and store.is_short()
+
+    async def _share(self, commit: Commit) -> Verdict:
+        """Let a commit wait for others, so that they are put together; the store is asked once for all."""
+        verdict = await self._keep(commit)
+        if self.kept >= SHARED:
+            await self._drain_if_rested()
+        return verdict
 
     async def _keep(self, commit: Commit) -> Verdict:
         spool = self._services.spool
@@ -92,7 +109,7 @@ class Outbox:
                 await self._check_written()
         except SpoolLost:
             raise
-        except StoreError:
+        except self._bears:
             return False
         self.kept = 0
         if drained.fork is not None:
@@ -114,6 +131,11 @@ class Outbox:
                 f"{self._services.spool.path(self._run_id)}, and were never written to the store.",
                 fix=f"Resume the run: it goes on from checkpoint {there}, and what came after runs again.",
             )
+
+
+def _can_share(commit: Commit) -> bool:
+    """True for a commit of which nobody else has to know yet: it ends nothing, and nobody waits for it."""
+    return commit.status is None and not (commit.admission or commit.waits or commit.closed or commit.adopts)
 
 
 class Drained(NamedTuple):

@@ -46,6 +46,8 @@ class StoreKit:
     """What the store is meant to promise."""
     open_at: Callable[[Clock], Opened] | None = None
     """Return a client with another clock. Wanted of a remote store, which goes by its own."""
+    most: int = 10_000
+    """How many runs or waits the tests make that are about a crowd; a place with a quota takes fewer."""
 
 
 @dataclass
@@ -139,6 +141,7 @@ class Client:
 
     def __init__(self, kit: StoreKit) -> None:
         self.clock = kit.clock
+        self._most = kit.most
         self._runner = asyncio.Runner()
         self.opened = self._runner.run(_open(kit))
         self.store = self.opened.store
@@ -146,6 +149,10 @@ class Client:
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         return self._runner.run(work)
+
+    def crowd(self, many: int) -> int:
+        """Return how many make a crowd here, where elsewhere it is so many."""
+        return min(many, self._most)
 
     def put(self, *commits: Commit) -> list[Verdict]:
         return self.call(self.store.put(commits))

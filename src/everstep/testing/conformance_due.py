@@ -238,17 +238,18 @@ class Due(Suite):
         assert watcher.waits(status=WaitStatus.OPEN) == []
 
     def test_ten_thousand_halted_runs_hide_none_that_is_due(self, client: Client) -> None:
+        many = client.crowd(MANY)
         later = client.clock.now() + timedelta(days=1)
-        chains = [Chain(f"run-{number}", client.clock) for number in range(MANY)]
+        chains = [Chain(f"run-{number}", client.clock) for number in range(many)]
         for k, chain in enumerate(chains):
             chain.head = chain.admission(status=Status.HALTED, waits=(chain.wait(f"w{k}", due_at=later),))
         assert set(client.put(*(chain.head for chain in chains if chain.head))) == {Verdict.ACCEPTED}
         assert client.due() == []
-        client.settle(f"w{MANY // 2}")
-        client.change(f"w{MANY - 1}", due_at=client.clock.now())
-        assert sorted(client.due()) == sorted([chains[MANY // 2].run_id, chains[MANY - 1].run_id])
+        client.settle(f"w{many // 2}")
+        client.change(f"w{many - 1}", due_at=client.clock.now())
+        assert sorted(client.due()) == sorted([chains[many // 2].run_id, chains[many - 1].run_id])
         client.clock.advance(timedelta(days=1))
-        assert len(set(client.due(MANY))) == MANY
+        assert len(set(client.due(many))) == many
         assert client.due() == []
 
 

@@ -178,16 +178,17 @@ class Waits(Suite):
         assert found is not None and found.status is WaitStatus.CLOSED
 
     def test_ten_thousand_waits_are_listed_and_settled(self, client: Client) -> None:
+        many = client.crowd(MANY)
         chain = client.admit("run")
-        waits = tuple(chain.wait(f"w{k}", token_hash=b"%d" % k) for k in range(MANY))
+        waits = tuple(chain.wait(f"w{k}", token_hash=b"%d" % k) for k in range(many))
         client.halt(chain, *waits)
-        assert client.waits(limit=MANY + 1) == [wait.wait_id for wait in waits]
-        assert client.waits(status=WaitStatus.OPEN, after=f"w{MANY - 3}") == [f"w{MANY - 2}", f"w{MANY - 1}"]
-        found = client.call(client.store.wait_of_token(b"%d" % (MANY // 2)))
-        assert found == waits[MANY // 2]
-        assert client.settle(f"w{MANY // 2}") is True
-        assert len(client.waits(run_id="run", status=WaitStatus.OPEN, limit=MANY)) == MANY - 1
-        assert client.fire("run") == [f"w{MANY // 2}"]
+        assert client.waits(limit=many + 1) == [wait.wait_id for wait in waits]
+        assert client.waits(status=WaitStatus.OPEN, after=f"w{many - 3}") == [f"w{many - 2}", f"w{many - 1}"]
+        found = client.call(client.store.wait_of_token(b"%d" % (many // 2)))
+        assert found == waits[many // 2]
+        assert client.settle(f"w{many // 2}") is True
+        assert len(client.waits(run_id="run", status=WaitStatus.OPEN, limit=many)) == many - 1
+        assert client.fire("run") == [f"w{many // 2}"]
 
 
 class Settling(Suite):

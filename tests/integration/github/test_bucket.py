@@ -212,3 +212,31 @@ def test_an_empty_repository_gets_its_first_commit(open_bucket, github_server):
     assert bucket.get("x") is None
     assert bucket.create("x", b"one")
     assert bucket.names("") == ["x"]
+
+
+def test_a_lease_that_is_prolonged_costs_one_call(open_bucket):
+    bucket, meddler = open_bucket()
+    bucket.put("beats/r/1", b"until one")
+    before = len(meddler.calls)
+    bucket.put("beats/r/1", b"until two")
+    assert len(meddler.calls) == before + 1
+    other, _ = open_bucket()
+    other.put("beats/r/1", b"until three")
+    bucket.put("beats/r/1", b"until four")
+    assert other.get("beats/r/1").data == b"until four"
+    bucket.delete(["beats/r/1"])
+    bucket.put("beats/r/1", b"until five")
+    assert other.get("beats/r/1").data == b"until five"
+
+
+def test_what_was_written_here_is_removed_in_one_call_unless_it_was_replaced(open_bucket):
+    bucket, meddler = open_bucket()
+    other, _ = open_bucket()
+    bucket.create("a", b"one")
+    bucket.create("b", b"one")
+    other.put("b", b"two")
+    before = len(meddler.calls)
+    bucket.delete(["a"])
+    assert len(meddler.calls) == before + 1
+    bucket.delete(["b"])
+    assert other.names("") == []

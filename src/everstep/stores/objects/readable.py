@@ -1,6 +1,7 @@
 """Checkpoints as JSON files for people, beside the objects that count.
 
     checkpoints/{run}/cp_{sequence}_{trigger}.json   one checkpoint, with its steps and values
+    checkpoints/{run}/batch_{first}_{last}.json      several that were written together to save calls
     checkpoints/{run}/latest.json                    a copy of the newest
     checkpoints/{run}/index.json                     all of them, in order
     checkpoints/preserved_runs.json                  runs that are kept whatever a policy says
@@ -31,6 +32,7 @@ PRESERVED = f"{FOLDER}preserved_runs.json"
 RETENTION_LOG = f"{FOLDER}retention_log.json"
 _RESERVED = {PRESERVED.removeprefix(FOLDER), RETENTION_LOG.removeprefix(FOLDER)}
 CHECKPOINT = "cp_"
+BATCH = "batch_"
 LATEST = "latest.json"
 INDEX = "index.json"
 _UNREADABLE = "unreadable"
@@ -77,6 +79,17 @@ def folder_of(run_id: str) -> str:
 def file_of(run_id: str, sequence: int, trigger: str) -> str:
     """Return where a checkpoint is."""
     return f"{folder_of(run_id)}{CHECKPOINT}{sequence:03d}_{names.quoted(trigger)}.json"
+
+
+def batch(run_id: str, found: list[tuple[IndexRow, bytes]]) -> tuple[list[IndexRow], bytes]:
+    """Return several checkpoints as one file, and their rows in the index."""
+    first, last = found[0][0].sequence, found[-1][0].sequence
+    path = f"{folder_of(run_id)}{BATCH}{first:03d}_{last:03d}.json"
+    told = {
+        "checkpoints": [msgspec.Raw(one) for _, one in found],
+        "batch_metadata": {"first_sequence": first, "last_sequence": last, "checkpoint_count": len(found)},
+    }
+    return [msgspec.structs.replace(row, file_path=path) for row, _ in found], as_json(told)
 
 
 def checkpoint(entry: Entry, record: Record) -> tuple[IndexRow, bytes]:
@@ -226,14 +239,19 @@ def _candidates(bucket: Bucket, run_id: str) -> Iterator[str]:
     tried = set()
     for row in sorted(index.checkpoints if index is not None else (), key=lambda row: -row.sequence):
         tried.add(row.file_path)
-        if row.file_path == file_of(run_id, row.sequence, row.trigger):
+        is_batch = row.file_path.startswith(f"{folder}{BATCH}")
+        if is_batch or row.file_path == file_of(run_id, row.sequence, row.trigger):
             yield row.file_path
-    scanned = [name for name in bucket.names(f"{folder}{CHECKPOINT}") if name not in tried]
+    scanned = [
+        name for head in (CHECKPOINT, BATCH) for name in bucket.names(f"{folder}{head}") if name not in tried
+    ]
     yield from sorted(scanned, key=_sequence_in, reverse=True)
 
 
 def _sequence_in(name: str) -> int:
-    digits = name.rpartition("/")[2].removeprefix(CHECKPOINT).partition("_")[0]
+    file = name.rpartition("/")[2].removesuffix(".json")
+    is_batch = file.startswith(BATCH)
+    digits = file.rpartition("_")[2] if is_batch else file.removeprefix(CHECKPOINT).partition("_")[0]
     return int(digits) if digits.isdecimal() else -1
 
 
@@ -258,5 +276,9 @@ def valid(data: bytes, run_id: str) -> dict[str, Any] | None:
         return None
     if not isinstance(told, dict):
         return None
+    if isinstance(told.get("checkpoints"), list) and "batch_metadata" in told:
+        told = told["checkpoints"][-1] if told["checkpoints"] else {}
+        if not isinstance(told, dict):
+            return None
     is_whole = all(type(told.get(name)) is kind for name, kind in _REQUIRED.items())
     return told if is_whole and told["run_id"] == run_id else None

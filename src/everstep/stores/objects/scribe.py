@@ -104,7 +104,7 @@ class Scribe:
     def _work(self) -> None:
         while True:
             if not self._is_closing and threading.main_thread().is_alive():
-                self._hurry.wait(LAG)
+                self._pause()
             self._hurry.clear()
             with self._lock:
                 batch, behind = self._waiting, self._behind
@@ -115,6 +115,10 @@ class Scribe:
                 if is_idle and not any(shelf.is_dirty for shelf in self._shelves.values()):
                     self._thread = None
                     return
+
+    def _pause(self) -> None:
+        """Let more come together, unless somebody hastens."""
+        self._hurry.wait(LAG)
 
     def _try(self, batch: list[tuple[str, bytes]], behind: set[str]) -> None:
         try:
@@ -192,10 +196,7 @@ class Scribe:
             return self._remove(shelf.run_id)
         is_ahead = False
         for entry in added:
-            for record in readable.kept_records(entry, standing.row.trimmed_before):
-                row, told = readable.checkpoint(entry, record)
-                if there is None or there.get(row.file_path) != len(told):
-                    self._write(row.file_path, told)
+            for row, told in self._write_entry(entry, standing.row.trimmed_before, there):
                 shelf.rows[row.sequence] = row
                 shelf.is_dirty = True
                 if row.sequence >= shelf.newest[0]:
@@ -204,6 +205,16 @@ class Scribe:
         if is_ahead:
             self._write_latest(shelf)
         return shelf
+
+    def _write_entry(
+        self, entry: Entry, trimmed_before: int, there: dict[str, int] | None
+    ) -> list[tuple[readable.IndexRow, bytes]]:
+        """Write the checkpoints of one entry, unless they are there; return them with their rows."""
+        found = [readable.checkpoint(entry, r) for r in readable.kept_records(entry, trimmed_before)]
+        for row, told in found:
+            if there is None or there.get(row.file_path) != len(told):
+                self._write(row.file_path, told)
+        return found
 
     def _write_latest(self, shelf: Shelf) -> None:
         # Whoever lost the run to another owner and was asleep must not put its older view over the newer one.

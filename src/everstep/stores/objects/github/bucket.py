@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import logging
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
 from threading import RLock
@@ -20,12 +21,26 @@ from everstep.stores.objects.github.address import Address
 from everstep.stores.objects.github.api import ATTEMPTS, Answer, Api
 from everstep.stores.objects.github.commits import Commits
 from everstep.stores.objects.github.health import look_at
-from everstep.stores.objects.github.parts import LARGEST, Packed, is_beside, join, missing, pack, parts_of
+from everstep.stores.objects.github.messages import describe
+from everstep.stores.objects.github.parts import (
+    LARGEST,
+    Packed,
+    is_beside,
+    is_list,
+    join,
+    missing,
+    pack,
+    parts_of,
+)
 from everstep.stores.objects.github.quota import Quota
 from everstep.stores.objects.github.tree import NOTHING, File, Folders
 from everstep.stores.objects.naming import checked
 
 log = logging.getLogger("everstep")
+PASSING = ("beats/", "workers/")
+"""What is said again and again, and holds for a while only: it is not read back."""
+SMALL = 64 * 1024
+_REMEMBERED = 1000
 FEW = 3
 """Up to so many files are removed one by one; more of them in one commit."""
 
@@ -43,7 +58,7 @@ class GithubBucket:
         address: Address,
         clock: Clock,
         *,
-        describe: Describe = lambda name, data: f"Keep {name}",
+        describe: Describe = describe,
         transport: httpx2.BaseTransport | None = None,
     ) -> None:
         self.place = address.shown
@@ -55,6 +70,8 @@ class GithubBucket:
         self._commits = Commits(self._api, address.branch)
         self._writing = RLock()
         self._is_checked = False
+        self._own: OrderedDict[str, str] = OrderedDict()
+        """What was last written here, by git's name for it: to replace or remove that nobody has to look."""
 
     @property
     def quota(self) -> Quota:
@@ -103,6 +120,8 @@ class GithubBucket:
         path, message = self._path(checked(name)), self._describe(name, data)
         with self._writing:
             packed = self._packed(name, data)
+            if name.startswith(PASSING) and self._overwrite(path, packed.content, message):
+                return
             for failures in range(1, ATTEMPTS + 1):
                 found = self._read(path)
                 if found is not None and found.data == packed.content:
@@ -119,10 +138,18 @@ class GithubBucket:
         paths = [self._path(checked(name)) for name in names]
         with self._writing:
             if len(paths) > FEW:
-                self._commits.remove(self._with_parts(paths), f"Remove {len(paths)} files")
+                self._commits.change(dict.fromkeys(self._with_parts(paths)), f"Remove {len(paths)} files")
                 return
             for path in paths:
                 self._remove(path)
+
+    def tell(self, files: Mapping[str, bytes], message: str) -> None:
+        """Keep texts that follow from what is kept already, in one commit; they are not read back."""
+        self._check()
+        with self._writing:
+            self._commits.change(
+                {self._path(checked(name)): text.decode() for name, text in files.items()}, message
+            )
 
     def names(self, prefix: str, *, after: str = "", limit: int | None = None) -> list[str]:
         self._check()
@@ -256,6 +283,11 @@ class GithubBucket:
             self._api.pause(failures)
         raise self._contended(path)
 
+    def _overwrite(self, path: str, content: bytes, message: str) -> bool:
+        """Replace what was last written here, in one call; false if something else is there."""
+        own = self._own.get(path)
+        return own is not None and self._write(path, content, message, own) == blob_name(content)
+
     def _write(self, path: str, content: bytes, message: str, sha: str | None = None) -> str | None:
         """Commit one file, and return git's name for what was kept.
 
@@ -267,10 +299,17 @@ class GithubBucket:
         body |= {} if self._address.branch is None else {"branch": self._address.branch}
         answer = self._api.ask("PUT", f"contents/{path}", body=body, expected=(409, 422))
         if answer.status == 409 or (answer.status == 422 and _is_about_the_file(answer.message)):
+            self._own.pop(path, None)
             return None
         if answer.status == 422:
             raise self._api.refused(answer)
-        return str(answer.body["content"]["sha"])
+        kept = str(answer.body["content"]["sha"])
+        if len(content) <= SMALL and not is_list(content):
+            self._own[path] = kept
+            self._own.move_to_end(path)
+            while len(self._own) > _REMEMBERED:
+                self._own.popitem(last=False)
+        return kept
 
     def _is_there(self, path: str, content: bytes) -> bool:
         """Read back what was written; GitHub may show it a moment later."""
@@ -283,17 +322,21 @@ class GithubBucket:
 
     def _remove(self, path: str) -> None:
         for failures in range(1, ATTEMPTS + 1):
-            found = self._read(path)
+            own = self._own.pop(path, None)
+            found = self._read(path) if own is None else Found(b"", own)
             if found is None:
                 return
             body: dict[str, object] = {"message": f"Remove {path}", "sha": found.tag}
             body |= {} if self._address.branch is None else {"branch": self._address.branch}
             answer = self._api.ask("DELETE", f"contents/{path}", body=body, expected=(404, 409, 422))
             if answer.status < 300:
-                if found.data and parts_of(self._name(path), found.data) is not None:
-                    self._commits.remove(self._with_parts([path]), f"Remove the parts of {path}")
+                if is_list(found.data):
+                    self._commits.change(
+                        dict.fromkeys(self._with_parts([path])), f"Remove the parts of {path}"
+                    )
                 return
-            self._api.pause(failures)
+            if answer.status != 404:  # else somebody else removed it, or it may not be written: look
+                self._api.pause(failures)
         raise self._contended(path)
 
     def _with_parts(self, paths: Sequence[str]) -> list[str]:

@@ -1,17 +1,19 @@
-"""Commits of a branch: one that removes many files at once, and when each file was last written."""
+"""Commits of a branch: one that changes many files at once, and when each file was last written."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from everstep.errors import StoreUnavailable
-from everstep.stores.objects.github.api import ATTEMPTS, Api
+from everstep.stores.objects.github.api import Api
 from everstep.stores.objects.github.tree import NOTHING
 
 AT_ONCE = 500
-"""How many files one commit removes."""
+"""How many files one commit changes."""
+TRIES = 6
+"""How often a commit is made anew because the branch has moved; each time costs five calls."""
 PAGE = 100
 FIRST = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -21,23 +23,29 @@ class Commits:
         self._api = api
         self._branch = branch
 
-    def remove(self, paths: Sequence[str], message: str) -> None:
-        """Remove files that are there; whatever others commit meanwhile stays."""
-        for first in range(0, len(paths), AT_ONCE):
-            self._remove(paths[first : first + AT_ONCE], message)
+    def change(self, files: Mapping[str, str | None], message: str) -> None:
+        """Write texts, and remove files that are there; whatever others commit meanwhile stays.
 
-    def _remove(self, paths: Sequence[str], message: str) -> None:
-        for failures in range(1, ATTEMPTS + 1):
+        It costs five calls, however many files there are.
+        """
+        items = list(files.items())
+        for first in range(0, len(items), AT_ONCE):
+            self._change(dict(items[first : first + AT_ONCE]), message)
+
+    def _change(self, files: Mapping[str, str | None], message: str) -> None:
+        for failures in range(1, TRIES + 1):
             branch = self._branch or str(self._api.get("").body["default_branch"])
             head = self._api.get(f"git/ref/heads/{branch}").body["object"]["sha"]
             base = self._api.get(f"git/commits/{head}").body["tree"]["sha"]
-            gone = [{"path": path, "mode": "100644", "type": "blob", "sha": None} for path in paths]
-            made = self._api.ask("POST", "git/trees", body={"base_tree": base, "tree": gone}, expected=(422,))
-            if made.status == 422:  # somebody else removed one of them
-                paths = [path for path in paths if self._is_there(path, head)]
-                if not paths:
+            tree = [_entry(path, text) for path, text in files.items()]
+            made = self._api.ask("POST", "git/trees", body={"base_tree": base, "tree": tree}, expected=(422,))
+            if made.status == 422 and failures < TRIES:  # somebody else removed one of them
+                files = {p: text for p, text in files.items() if text or self._is_there(p, head)}
+                if not files:
                     return
                 continue
+            if made.status == 422:
+                raise self._api.refused(made)
             body = {"message": message, "tree": made.body["sha"], "parents": [head]}
             commit = self._api.ask("POST", "git/commits", body=body).body["sha"]
             # Without force: it fails if the branch has moved since, so that nobody's commit is lost.
@@ -50,7 +58,7 @@ class Commits:
                 return
             self._api.pause(failures)
         raise StoreUnavailable(
-            f"{len(paths)} files could not be removed: the branch moves all the time.",
+            f"{len(files)} files could not be changed: the branch moves all the time.",
             fix="It is safe to try again.",
         )
 
@@ -82,6 +90,11 @@ class Commits:
         params |= {} if self._branch is None else {"sha": self._branch}
         answer = self._api.ask("GET", "commits", params=params, expected=NOTHING)
         return list(answer.body) if answer.status == 200 else []
+
+
+def _entry(path: str, text: str | None) -> dict[str, object]:
+    what = {"sha": None} if text is None else {"content": text}
+    return {"path": path, "mode": "100644", "type": "blob", **what}
 
 
 def _date(commit: dict[str, Any]) -> datetime:

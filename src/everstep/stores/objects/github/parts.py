@@ -40,7 +40,7 @@ class Packed(NamedTuple):
 
 def pack(name: str, data: bytes) -> Packed:
     """Split what is too large, and what looks like a list of parts, so that it never passes for one."""
-    if len(data) <= LARGEST and not data.startswith(_MAGIC):
+    if len(data) <= LARGEST and not is_list(data):
         return Packed(data)
     whole = hashlib.sha256(data).hexdigest()
     sides, parts = [], []
@@ -53,9 +53,14 @@ def pack(name: str, data: bytes) -> Packed:
     return Packed(msgspec.json.encode(PartList(len(data), whole, tuple(parts))), tuple(sides))
 
 
+def is_list(content: bytes) -> bool:
+    """True for what is kept in place of the bytes."""
+    return content.startswith(_MAGIC)
+
+
 def parts_of(name: str, content: bytes) -> PartList | None:
     """Return the list that is kept in place of the bytes; none if these are the bytes."""
-    if not content.startswith(_MAGIC):
+    if not is_list(content):
         return None
     try:
         found = msgspec.json.decode(content, type=PartList)

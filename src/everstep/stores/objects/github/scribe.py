@@ -1,0 +1,81 @@
+"""Files for people in a repository: many in one commit, seldom, and not while few calls are left."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from time import monotonic
+from typing import Protocol
+
+from everstep.model.enums import Status
+from everstep.stores.objects import readable
+from everstep.stores.objects.bucket import Bucket
+from everstep.stores.objects.entries import Entry, decode
+from everstep.stores.objects.github.api import hurries
+from everstep.stores.objects.scribe import Scribe
+
+LAG = 30.0
+"""Seconds that the files of a run that goes on may be behind."""
+GATHER = 1.0
+"""Seconds for which those of a run that has come to rest wait for those of others."""
+_LOOK = 0.2
+
+
+class Repository(Bucket, Protocol):
+    @property
+    def is_rationed(self) -> bool: ...
+
+    def tell(self, files: Mapping[str, bytes], message: str) -> None: ...
+
+
+class GithubScribe(Scribe):
+    """Gathers what is to be written, and writes it in one commit."""
+
+    def __init__(self, bucket: Repository) -> None:
+        self._files: dict[str, bytes] = {}
+        super().__init__(bucket, self._files.__setitem__)
+        self._repository = bucket
+
+    def _pause(self) -> None:
+        ends = monotonic() + LAG
+        while (left := ends - monotonic()) > 0:
+            if self._hurry.wait(min(left, _LOOK)):
+                self._hurry.clear()
+                ends = min(ends, monotonic() + GATHER)
+            if self._is_closing or not threading.main_thread().is_alive():
+                return
+
+    def _try(self, batch: list[tuple[str, bytes]], behind: set[str]) -> None:
+        if self._repository.is_rationed and not self._is_closing and not any(map(_is_at_rest, batch)):
+            with self._lock:
+                self._waiting, self._behind = batch + self._waiting, behind | self._behind
+            return
+        super()._try(batch, behind)
+
+    def _write_all(self, batch: list[tuple[str, bytes]], behind: set[str]) -> None:
+        token = hurries.set(True)
+        self._files.clear()
+        try:
+            super()._write_all(batch, behind)
+            if self._files:
+                runs = sorted({name.split("/")[1] for name in self._files})
+                few = ", ".join(runs[:3]) + (f" and {len(runs) - 3} more" if len(runs) > 3 else "")
+                self._repository.tell(dict(self._files), f"Tell of {few}")
+        finally:
+            hurries.reset(token)
+
+    def _write_entry(
+        self, entry: Entry, trimmed_before: int, there: dict[str, int] | None
+    ) -> list[tuple[readable.IndexRow, bytes]]:
+        found = [readable.checkpoint(entry, r) for r in readable.kept_records(entry, trimmed_before)]
+        if len(found) < 2:
+            return super()._write_entry(entry, trimmed_before, there)
+        rows, told = readable.batch(entry.standing.row.run_id, found)
+        if there is None or there.get(rows[0].file_path) != len(told):
+            self._write(rows[0].file_path, told)
+        return list(zip(rows, (one for _, one in found), strict=True))
+
+
+def _is_at_rest(noted: tuple[str, bytes]) -> bool:
+    name, data = noted
+    return decode(data, name).standing.row.status is not Status.RUNNING

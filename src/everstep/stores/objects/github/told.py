@@ -1,0 +1,52 @@
+"""A repository whose runs people can read without everstep."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import httpx2
+
+from everstep.ports.system import Clock
+from everstep.stores.objects import names
+from everstep.stores.objects.github.address import Address
+from everstep.stores.objects.github.bucket import GithubBucket
+from everstep.stores.objects.github.scribe import GithubScribe
+
+_LOGS = "runs/"
+
+
+class ReadableRepository(GithubBucket):
+    """A repository that also keeps each checkpoint as JSON, some time after the object that counts."""
+
+    def __init__(
+        self, address: Address, clock: Clock, *, transport: httpx2.BaseTransport | None = None
+    ) -> None:
+        super().__init__(address, clock, transport=transport)
+        self.scribe = GithubScribe(self)
+
+    def create(self, name: str, data: bytes) -> bool:
+        is_new = super().create(name, data)
+        if is_new and name.startswith(_LOGS):
+            self.scribe.note(name, data)
+        return is_new
+
+    def swap(self, name: str, data: bytes, tag: str) -> bool:
+        """Replace an object, and what the files tell of it: values that were removed must not stay there."""
+        is_new = super().swap(name, data, tag)
+        if is_new and name.startswith(_LOGS):
+            self.scribe.note_change(name)
+        return is_new
+
+    def delete(self, names_: Iterable[str]) -> None:
+        gone = list(names_)
+        super().delete(gone)
+        # A run that is no longer marked as live halts or has ended.
+        if any(name.startswith(names.LIVE) for name in gone):
+            self.scribe.hasten()
+        for name in gone:
+            if name.startswith(_LOGS):
+                self.scribe.note_change(name)
+
+    def close(self) -> None:
+        self.scribe.flush()
+        super().close()
