@@ -27,7 +27,7 @@ from everstep.stores.objects.fitness import CONTROL, NEW_FILE, UNNAMED, Unfit, e
 from everstep.stores.objects.handles import Handle, Handles, sync
 from everstep.stores.objects.locks import Locks
 from everstep.stores.objects.mounts import mount_of
-from everstep.stores.objects.naming import checked
+from everstep.stores.objects.naming import check_prefix, checked
 from everstep.stores.objects.os_errors import explain, plainly
 from everstep.stores.objects.walking import sorted_names, survey
 
@@ -50,6 +50,7 @@ class Folder:
         self._handles = self._open_root(create)
         self.mount = mount_of(self.path)
         self.is_local = not self.mount.is_shared
+        self._keeps_order = self.mount.keeps_order
         self._syncs_folders = True
         self._in_doubt: set[str] = set()
         """Folders in which something was linked, perhaps, and was not synced."""
@@ -127,6 +128,7 @@ class Folder:
             raise FileNotFoundError(errno.ENOENT, "the folder is gone", str(self.path))
 
     def names(self, prefix: str, *, after: str = "", limit: int | None = None) -> list[str]:
+        check_prefix(prefix)
         self._check_trust()
         with plainly(f"list {prefix or 'the objects'} in {self.path}"):
             found = list(islice(sorted_names(self._handles.root.fd, prefix, after), limit))
@@ -136,6 +138,7 @@ class Folder:
 
     def listed(self, prefix: str) -> Iterable[Listed]:
         """Return names with sizes and times; files that were never finished are removed on the way."""
+        check_prefix(prefix)
         self._check_trust()
         with plainly(f"list {prefix or 'the objects'} in {self.path}"):
             return list(survey(self._handles.root.fd, prefix, self.now() - _LEFTOVER))
@@ -208,6 +211,8 @@ class Folder:
             except FileNotFoundError as error:
                 self._expect_removed(folder, error)
                 continue
+            if self._keeps_order:
+                return
             with self._lock:
                 self._count += 1
                 self._marked[folder.path] = folder, self._count
@@ -352,7 +357,7 @@ class Folder:
         if not self._syncs_folders:
             return
         try:
-            sync(folder)
+            sync(folder, alone=self._keeps_order)
         except OSError as error:
             if error.errno in (errno.EINVAL, errno.ENOTSUP):
                 self._syncs_folders = False
