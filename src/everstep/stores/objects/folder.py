@@ -152,7 +152,7 @@ class Folder:
                 folder, leaf = self._place_of(name)
                 try:
                     return self._create_in(folder, leaf, data)
-                except FileNotFoundError as error:
+                except OSError as error:
                     self._expect_removed(folder, error)
             raise _restless(name)
 
@@ -173,24 +173,28 @@ class Folder:
 
     def _link(self, fd: int, temporary: str | None, folder: Handle, leaf: str) -> bool:
         source = temporary if temporary is not None else f"/proc/self/fd/{fd}"
-        try:
-            os.link(source, leaf, src_dir_fd=folder.fd, dst_dir_fd=folder.fd, follow_symlinks=True)
-        except OSError as error:
-            # Over a network the first reply can be lost; the second try then finds what the first one did.
-            if self._is_at(fd, folder, leaf, error):
+        for _ in range(_TRIES):
+            try:
+                os.link(source, leaf, src_dir_fd=folder.fd, dst_dir_fd=folder.fd, follow_symlinks=True)
+            except OSError as error:
+                # Over a network the first reply can be lost; a second try then finds what the first one did.
+                is_ours = self._is_at(fd, folder, leaf, error)
+                if is_ours is None and isinstance(error, FileExistsError):
+                    continue
+                if not is_ours and not isinstance(error, FileExistsError):
+                    raise
+                return bool(is_ours)
+            else:
                 return True
-            if isinstance(error, FileExistsError):
-                return False
-            raise
-        return True
+        return False
 
-    def _is_at(self, fd: int, folder: Handle, leaf: str, error: OSError) -> bool:
-        """Say whether our file is under that name, although we were told otherwise."""
+    def _is_at(self, fd: int, folder: Handle, leaf: str, error: OSError) -> bool | None:
+        """Say whether our file is under that name, although we were told otherwise; none if nothing is."""
         mine = os.fstat(fd)
         try:
             there = os.stat(leaf, dir_fd=folder.fd, follow_symlinks=False)
         except FileNotFoundError:
-            return False
+            return None
         except OSError:
             self._in_doubt.add(folder.path)
             raise error from None
@@ -208,7 +212,7 @@ class Folder:
             folder, leaf = self._place_of(name)
             try:
                 os.close(os.open(leaf, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644, dir_fd=folder.fd))
-            except FileNotFoundError as error:
+            except OSError as error:
                 self._expect_removed(folder, error)
                 continue
             if self._keeps_order:
@@ -258,7 +262,7 @@ class Folder:
             folder, leaf = self._place_of(name)
             try:
                 fd, temporary = self._write_aside(folder, data, named=True, durably=durably)
-            except FileNotFoundError as error:
+            except OSError as error:
                 self._expect_removed(folder, error)
                 continue
             assert temporary is not None
@@ -346,9 +350,11 @@ class Folder:
         above, _, leaf = name.rpartition("/")
         return self._handles.get(above), leaf
 
-    def _expect_removed(self, folder: Handle, error: FileNotFoundError) -> None:
+    def _expect_removed(self, folder: Handle, error: OSError) -> None:
         """Go on if somebody removed an empty folder under our hands; anything else is an error."""
-        if self._handles.root.is_removed() or not folder.is_removed():
+        self._check_root()
+        # What a file system says of a folder that is gone differs: no such file, or not permitted.
+        if not folder.is_removed():
             raise error
         self._handles.forget(folder.path)
 
