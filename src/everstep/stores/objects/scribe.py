@@ -104,7 +104,10 @@ class Scribe:
 
     def rebuild(self, run_id: str) -> None:
         """Make the files of a run from its log, here and now."""
-        self._shelve(run_id, self._from_log(run_id))
+        shelf = self._from_log(run_id)
+        if shelf.rows:
+            self._write_index(shelf)
+        self._shelve(run_id, shelf)
 
     def hasten(self) -> None:
         """Write what waits without further delay."""
