@@ -34,7 +34,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, 
 def test_every_workload_is_measured_on_both_sides(measured: tuple[Path, dict[str, Any]]) -> None:
     lines = measured[1]["workloads"]
     assert sorted({line["id"].partition(".")[0] for line in lines}) == GROUPS
-    assert len({line["id"] for line in lines}) == len(lines) == 13
+    assert len({line["id"] for line in lines}) == len(lines) == 14
     for line in lines:
         assert line["everstep_seconds"] > 0, line
         assert line["raw_seconds"] > 0, line

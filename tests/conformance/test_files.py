@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,12 +13,24 @@ from everstep.ports.store import Capabilities
 from everstep.registry import open_store
 from everstep.testing import ManualClock, StoreConformance, StoreKit
 
+MEMORY = Path("/dev/shm")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """A folder in memory where there is one: ten thousand runs are some fifty thousand syncs on a disk."""
+    if not os.access(MEMORY, os.W_OK):
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(dir=MEMORY, prefix="everstep-") as name:
+        yield Path(name)
+
 
 class TestFiles(StoreConformance):
     @pytest.fixture
-    def store_kit(self, tmp_path: Path) -> StoreKit:
+    def store_kit(self, folder: Path) -> StoreKit:
         clock = ManualClock()
-        url = f"file://{tmp_path}/runs"
+        url = f"file://{folder}/runs"
         return StoreKit(
             lambda: open_store(url, clock),
             clock,

@@ -154,3 +154,22 @@ def test_the_command_says_the_same_as_text_and_as_json(
     assert found["findings"][0]["level"] == "problem" and found["findings"][0]["fix"]
     assert everstep("doctor", str(tmp_path / "missing.db")) != 0
     assert not (tmp_path / "missing.db").exists()
+
+
+def test_a_folder_says_what_it_is_on_and_is_not_made_by_looking(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = f"file://{tmp_path}/runs"
+    with pytest.raises(SystemExit, match="1"):
+        main(["doctor", url])
+    assert "there is no folder at" in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
+    Host(url).close()
+    with pytest.raises(SystemExit, match="0"):
+        main(["doctor", url, "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert found["url"] == url and found["server"].startswith("files on ")
+    assert found["durable"] and found["single_writer"] and found["can_write"] and found["write_ms"] > 0
+    assert any("GiB left for you" in finding["text"] for finding in found["findings"])
+    kept = [path for path in (tmp_path / "runs").rglob("*") if path.is_file()]
+    assert [path for path in kept if ".everstep" not in path.parts] == []

@@ -84,6 +84,17 @@ WORKLOADS = [
         100,
         "pure steps wait for the next effect; raw commits each",
     ),
+    Workload(
+        "w1.files",
+        "chain, kept as files",
+        "µs/step",
+        flows.chain_files,
+        raw.chain_files,
+        1000,
+        100,
+        "file:; raw: a file written, flushed, renamed, its folder flushed",
+        repeats=2,
+    ),
     Workload("w2", "append 1 KiB a step", "µs/step", flows.appended, raw.appended, 800, 100, repeats=2),
     Workload(
         "w3.many",

@@ -89,6 +89,16 @@ def chain_before_effects(folder: Path, n: int) -> Sample:
     return chain(folder, n, each=pure_step, durability=BEFORE_EFFECTS)
 
 
+def chain_files(folder: Path, n: int) -> Sample:
+    """Run n nodes in a row, kept as files."""
+    flow = in_a_row([step] * n)
+    with Host(f"file://{quote(str(folder.absolute() / 'runs'))}") as host:
+        began = perf_counter()
+        host.run(flow, {"v0": 0}).raise_for_status()
+        seconds = perf_counter() - began
+    return Sample(seconds / n, bytes_in(folder) / n)
+
+
 @node(output=("messages", "i"))
 def append(messages: list[Any], i: int) -> tuple[list[Any], int]:
     messages.append(message(i))

@@ -96,6 +96,23 @@ def chain_normal(folder: Path, n: int) -> Sample:
     return chain(folder, n, synchronous="NORMAL")
 
 
+def chain_files(folder: Path, n: int) -> Sample:
+    """Write n steps, each to a file of its own that is flushed and renamed, and its folder flushed."""
+    began = perf_counter()
+    for step in range(n):
+        _, rest, value = row(0, step, small(step))
+        temporary = folder / f"{step}.tmp"
+        file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        os.write(file, rest.encode() + value)
+        os.fsync(file)
+        os.close(file)
+        temporary.rename(folder / f"{step:010d}")
+        parent = os.open(folder, os.O_RDONLY)
+        os.fsync(parent)
+        os.close(parent)
+    return Sample((perf_counter() - began) / n, bytes_in(folder) / n)
+
+
 def appended(folder: Path, n: int) -> Sample:
     return chain(folder, n, value=message)
 

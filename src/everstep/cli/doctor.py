@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from everstep import Diagnosis
-from everstep.cli.options import json_option, open_host, store_option, url_of
+from everstep.cli.options import json_option, open_host, path_in, store_option, url_of
 from everstep.cli.plain import write_json
 from everstep.client.views import Level
 
@@ -19,7 +19,7 @@ MARKS = {Level.FINE: ("✔", "green"), Level.WARNING: ("!", "yellow"), Level.PRO
 def doctor(url: str | None, store: str | None, as_json: bool) -> int:
     """Say how a store is: can it be written to, how fast, and what can it lose as it is set up now.
 
-    URL is a store such as redis://host/0 or runs.db, in place of --store. Something small is written and
+    URL is a store such as redis://host/0, file:runs or runs.db, in place of --store. Something small is written and
     removed again. It exits with 1 if runs cannot be kept there as they should be.
 
     \b
@@ -28,7 +28,7 @@ def doctor(url: str | None, store: str | None, as_json: bool) -> int:
       everstep doctor --store runs.db --json
     """
     where = url or store
-    is_file = where is None or url_of(where).startswith("sqlite:")
+    is_file = where is None or path_in(url_of(where)) is not None
     with open_host(where, create=not is_file) as host:
         found = host.doctor()
     if as_json:

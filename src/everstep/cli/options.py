@@ -142,9 +142,16 @@ def say_if_new(store: str | None) -> None:
 
 def is_new(store: str | None) -> bool:
     """True if a store is to be made."""
-    if store is None or not url_of(store).startswith("sqlite:"):
-        return False
-    return not Path(unquote(url_of(store).removeprefix("sqlite:///").partition("?")[0])).exists()
+    path = None if store is None else path_in(url_of(store))
+    return path is not None and not path.exists()
+
+
+def path_in(url: str) -> Path | None:
+    """Return the file or folder that a URL names; none if it names a server."""
+    scheme, _, rest = url.partition("?")[0].partition(":")
+    if scheme == "sqlite":
+        return Path(unquote(rest.removeprefix("///")))
+    return Path(unquote(rest.removeprefix("//"))) if scheme == "file" else None
 
 
 def url_of(store: str) -> str:

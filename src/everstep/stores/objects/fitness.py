@@ -111,6 +111,8 @@ def look_at(path: Path, mount: Mount, now: datetime | None, *, syncs_folders: bo
     if free < _ROOM:
         text = f"its disk has {free >> 20} MiB left."
         findings.append(Finding(Level.WARNING, text, "Free some space before runs stop."))
+    else:
+        findings.append(Finding(Level.FINE, f"its disk has {free / (1 << 30):,.1f} GiB left for you."))
     if room.f_files and inodes < _INODES:
         text = f"its disk has room for {inodes} files more, and every checkpoint is one."
         findings.append(Finding(Level.WARNING, text, "Remove files, or old runs with everstep gc."))

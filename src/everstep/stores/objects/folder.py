@@ -27,7 +27,7 @@ from everstep.stores.objects.fitness import CONTROL, NEW_FILE, UNNAMED, Unfit, e
 from everstep.stores.objects.handles import Handle, Handles, sync
 from everstep.stores.objects.locks import Locks
 from everstep.stores.objects.mounts import mount_of
-from everstep.stores.objects.naming import checked
+from everstep.stores.objects.naming import check_prefix, checked
 from everstep.stores.objects.os_errors import explain, plainly
 from everstep.stores.objects.walking import sorted_names, survey
 
@@ -50,6 +50,7 @@ class Folder:
         self._handles = self._open_root(create)
         self.mount = mount_of(self.path)
         self.is_local = not self.mount.is_shared
+        self._keeps_order = self.mount.keeps_order
         self._syncs_folders = True
         self._in_doubt: set[str] = set()
         """Folders in which something was linked, perhaps, and was not synced."""
@@ -127,6 +128,7 @@ class Folder:
             raise FileNotFoundError(errno.ENOENT, "the folder is gone", str(self.path))
 
     def names(self, prefix: str, *, after: str = "", limit: int | None = None) -> list[str]:
+        check_prefix(prefix)
         self._check_trust()
         with plainly(f"list {prefix or 'the objects'} in {self.path}"):
             found = list(islice(sorted_names(self._handles.root.fd, prefix, after), limit))
@@ -136,6 +138,7 @@ class Folder:
 
     def listed(self, prefix: str) -> Iterable[Listed]:
         """Return names with sizes and times; files that were never finished are removed on the way."""
+        check_prefix(prefix)
         self._check_trust()
         with plainly(f"list {prefix or 'the objects'} in {self.path}"):
             return list(survey(self._handles.root.fd, prefix, self.now() - _LEFTOVER))
@@ -149,7 +152,7 @@ class Folder:
                 folder, leaf = self._place_of(name)
                 try:
                     return self._create_in(folder, leaf, data)
-                except FileNotFoundError as error:
+                except OSError as error:
                     self._expect_removed(folder, error)
             raise _restless(name)
 
@@ -170,24 +173,28 @@ class Folder:
 
     def _link(self, fd: int, temporary: str | None, folder: Handle, leaf: str) -> bool:
         source = temporary if temporary is not None else f"/proc/self/fd/{fd}"
-        try:
-            os.link(source, leaf, src_dir_fd=folder.fd, dst_dir_fd=folder.fd, follow_symlinks=True)
-        except OSError as error:
-            # Over a network the first reply can be lost; the second try then finds what the first one did.
-            if self._is_at(fd, folder, leaf, error):
+        for _ in range(_TRIES):
+            try:
+                os.link(source, leaf, src_dir_fd=folder.fd, dst_dir_fd=folder.fd, follow_symlinks=True)
+            except OSError as error:
+                # Over a network the first reply can be lost; a second try then finds what the first one did.
+                is_ours = self._is_at(fd, folder, leaf, error)
+                if is_ours is None and isinstance(error, FileExistsError):
+                    continue
+                if not is_ours and not isinstance(error, FileExistsError):
+                    raise
+                return bool(is_ours)
+            else:
                 return True
-            if isinstance(error, FileExistsError):
-                return False
-            raise
-        return True
+        return False
 
-    def _is_at(self, fd: int, folder: Handle, leaf: str, error: OSError) -> bool:
-        """Say whether our file is under that name, although we were told otherwise."""
+    def _is_at(self, fd: int, folder: Handle, leaf: str, error: OSError) -> bool | None:
+        """Say whether our file is under that name, although we were told otherwise; none if nothing is."""
         mine = os.fstat(fd)
         try:
             there = os.stat(leaf, dir_fd=folder.fd, follow_symlinks=False)
         except FileNotFoundError:
-            return False
+            return None
         except OSError:
             self._in_doubt.add(folder.path)
             raise error from None
@@ -205,9 +212,11 @@ class Folder:
             folder, leaf = self._place_of(name)
             try:
                 os.close(os.open(leaf, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644, dir_fd=folder.fd))
-            except FileNotFoundError as error:
+            except OSError as error:
                 self._expect_removed(folder, error)
                 continue
+            if self._keeps_order:
+                return
             with self._lock:
                 self._count += 1
                 self._marked[folder.path] = folder, self._count
@@ -253,7 +262,7 @@ class Folder:
             folder, leaf = self._place_of(name)
             try:
                 fd, temporary = self._write_aside(folder, data, named=True, durably=durably)
-            except FileNotFoundError as error:
+            except OSError as error:
                 self._expect_removed(folder, error)
                 continue
             assert temporary is not None
@@ -341,9 +350,11 @@ class Folder:
         above, _, leaf = name.rpartition("/")
         return self._handles.get(above), leaf
 
-    def _expect_removed(self, folder: Handle, error: FileNotFoundError) -> None:
+    def _expect_removed(self, folder: Handle, error: OSError) -> None:
         """Go on if somebody removed an empty folder under our hands; anything else is an error."""
-        if self._handles.root.is_removed() or not folder.is_removed():
+        self._check_root()
+        # What a file system says of a folder that is gone differs: no such file, or not permitted.
+        if not folder.is_removed():
             raise error
         self._handles.forget(folder.path)
 
@@ -352,7 +363,7 @@ class Folder:
         if not self._syncs_folders:
             return
         try:
-            sync(folder)
+            sync(folder, alone=self._keeps_order)
         except OSError as error:
             if error.errno in (errno.EINVAL, errno.ENOTSUP):
                 self._syncs_folders = False

@@ -83,14 +83,14 @@ class Handles:
             self._kept.clear()
 
 
-def sync(folder: Handle) -> None:
+def sync(folder: Handle, *, alone: bool = False) -> None:
     """Make what is in a folder last, and that the folder itself is found again.
 
     Somebody else may have made it, or one above it, without having come to sync that; so it is done once
-    by everybody who writes there.
+    by everybody who writes there. It is not done where the sync of one folder is enough.
     """
     os.fsync(folder.fd)
-    if folder.is_anchored:
+    if folder.is_anchored or alone:
         return
     adrift, each = [], folder
     while each.parent is not None and not each.is_anchored:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 _MOUNTS = Path("/proc/self/mountinfo")
+_JOURNALS = Path("/proc/fs/jbd2")
 _SHARED = {
     *("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "virtiofs", "vboxsf", "afs", "ceph", "lustre", "gpfs"),
     *("beegfs", "ocfs2", "gfs2", "orangefs", "prl_fs", "vmhgfs", "drvfs", "acfs"),
@@ -34,6 +35,19 @@ class Mount(NamedTuple):
     kind: str
     """As the system calls it: `ext4`, `nfs4`, `fuse.sshfs`."""
     options: frozenset[str] = frozenset()
+    source: str = ""
+    """What is mounted: `/dev/sda1`."""
+
+    @property
+    def keeps_order(self) -> bool:
+        """True if a sync of anything makes every new name last that came before it.
+
+        That is how XFS works, and ext4 with its journal; what was made since the last sync need not be synced
+        one by one then.
+        """
+        if self.kind == "ext4":
+            return any(_JOURNALS.glob(f"{Path(self.source).name}-*"))
+        return self.kind == "xfs"
 
     @property
     def is_shared(self) -> bool:
@@ -66,12 +80,12 @@ def find_mount(lines: list[str], folder: str, device: int) -> Mount:
     best, found = -1, Mount("unknown")
     for line in lines:
         fields, _, rest = line.partition(" - ")
-        parts, (kind, _, options) = fields.split(" "), (*rest.split(" "), "", "", "")[:3]
+        parts, (kind, source, options) = fields.split(" "), (*rest.split(" "), "", "", "")[:3]
         point = re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), parts[4])
         is_above = folder == point or folder.startswith(point.rstrip("/") + "/")
         is_same = parts[2] == f"{os.major(device)}:{os.minor(device)}"
         weight = len(point) + (1 << 20) * is_same
         # A later line lies over an earlier one at the same point.
         if is_above and weight >= best:
-            best, found = weight, Mount(kind, frozenset((*parts[5].split(","), *options.split(","))))
+            best, found = weight, Mount(kind, frozenset((*parts[5].split(","), *options.split(","))), source)
     return found

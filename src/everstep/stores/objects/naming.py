@@ -16,3 +16,12 @@ def checked(name: str) -> str:
     if not _NAME.fullmatch(name) or max(map(len, name.split("/"))) > LONGEST_PART:
         raise StoreError(f"{name!r} is no name of an object.", fix="Use parts of letters, digits and ._~=-")
     return name
+
+
+def check_prefix(prefix: str) -> None:
+    """Raise `StoreError` for what no name begins with."""
+    above, _, leaf = prefix.rpartition("/")
+    if above:
+        checked(above)
+    if leaf:
+        checked(leaf)

@@ -6,8 +6,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from everstep.stores.objects import names
+from everstep.stores.objects.fitness import CONTROL
 from everstep.stores.objects.folder import Folder
 from everstep.stores.objects.scribe import Scribe
+from everstep.stores.objects.unwritten import Unwritten
 
 _LOGS = "runs/"
 
@@ -17,7 +19,9 @@ class ReadableFolder(Folder):
 
     def __init__(self, path: Path, *, create: bool = True) -> None:
         super().__init__(path, create=create)
-        self.scribe = Scribe(self, self.write_soon)
+        self.scribe = Scribe(self, self.write_soon, Unwritten(self.path / CONTROL / "unwritten"))
+        if create:
+            self.scribe.catch_up()
 
     def create(self, name: str, data: bytes) -> bool:
         is_new = super().create(name, data)

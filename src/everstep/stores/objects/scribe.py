@@ -13,6 +13,7 @@ from everstep.model.enums import Status
 from everstep.stores.objects import names, readable
 from everstep.stores.objects.bucket import Bucket
 from everstep.stores.objects.entries import Entry, decode
+from everstep.stores.objects.unwritten import Unwritten
 
 log = logging.getLogger("everstep")
 
@@ -46,9 +47,10 @@ class Scribe:
     Whatever fails here is logged once and fails nothing else: the files can be made again.
     """
 
-    def __init__(self, bucket: Bucket, write: Write) -> None:
+    def __init__(self, bucket: Bucket, write: Write, unwritten: Unwritten) -> None:
         self._bucket = bucket
         self._write = write
+        self._unwritten = unwritten
         self._lock = threading.Lock()
         self._waiting: list[tuple[str, bytes]] = []
         self._size = 0
@@ -63,6 +65,7 @@ class Scribe:
     def note(self, name: str, data: bytes) -> None:
         """Write what an entry of a log tells, soon."""
         with self._lock:
+            self._owe(name)
             self._size += len(data)
             if self._size > _ROOM:
                 self._behind.add(_run_in(name))
@@ -73,8 +76,25 @@ class Scribe:
     def note_change(self, name: str) -> None:
         """Make the files of a run anew, soon: something in its log was replaced or removed."""
         with self._lock:
+            self._owe(name)
             self._behind.add(_run_in(name))
             self._wake()
+
+    def catch_up(self) -> None:
+        """Write, soon, what processes owe that are gone."""
+        with self._lock:
+            try:
+                self._behind.update(self._unwritten.adopt())
+            except OSError as error:
+                self._complain(error)
+            if self._behind:
+                self._wake()
+
+    def _owe(self, name: str) -> None:
+        try:
+            self._unwritten.add(_run_in(name))
+        except OSError as error:
+            self._complain(error)
 
     def _wake(self) -> None:
         if self._thread is None or not self._thread.is_alive():
@@ -84,7 +104,10 @@ class Scribe:
 
     def rebuild(self, run_id: str) -> None:
         """Make the files of a run from its log, here and now."""
-        self._shelve(run_id, self._from_log(run_id))
+        shelf = self._from_log(run_id)
+        if shelf.rows:
+            self._write_index(shelf)
+        self._shelve(run_id, shelf)
 
     def hasten(self) -> None:
         """Write what waits without further delay."""
@@ -125,9 +148,12 @@ class Scribe:
             self._write_all(batch, behind)
         except (EverstepError, OSError, ValueError, KeyError) as error:
             self._shelves.clear()
-            if not self._has_complained:
-                self._has_complained = True
-                log.warning("cannot write the files for people in %s: %s", self._bucket.place, error)
+            self._complain(error)
+
+    def _complain(self, error: Exception) -> None:
+        if not self._has_complained:
+            self._has_complained = True
+            log.warning("cannot write the files for people in %s: %s", self._bucket.place, error)
 
     def _write_all(self, batch: list[tuple[str, bytes]], behind: set[str]) -> None:
         by_run: dict[str, list[tuple[str, bytes]]] = {}
@@ -227,6 +253,7 @@ class Scribe:
 
     def _remove(self, run_id: str) -> Shelf:
         self._bucket.delete(self._bucket.names(readable.folder_of(run_id)))
+        self._unwritten.done(names.quoted(run_id))
         return Shelf(run_id)
 
     def _write_index(self, shelf: Shelf) -> None:
@@ -236,6 +263,8 @@ class Scribe:
         index = readable.Index(shelf.run_id, len(rows), rows, updated)
         self._write(f"{readable.folder_of(shelf.run_id)}{readable.INDEX}", readable.as_json(index))
         shelf.is_dirty = False
+        if shelf.is_at_rest:
+            self._unwritten.done(names.quoted(shelf.run_id))
         shelf.due = monotonic() + _SHARE * (monotonic() - began)
 
 
