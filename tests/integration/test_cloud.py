@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -325,6 +326,27 @@ def test_a_server_that_honours_them_is_taken_and_left_as_it_was() -> None:
         assert server.kept == {}
         assert bucket.requests == 6
         assert bucket.create("a", b"")
+
+
+def test_conditions_of_google_go_by_the_number_of_a_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    account = {"disable_oauth": True, "client_email": "", "private_key": "", "private_key_id": ""}
+    with lying() as (url, server):
+        file = tmp_path / "account.json"
+        file.write_text(json.dumps({"gcs_base_url": read_address(url).endpoint, **account}))
+        monkeypatch.setenv("GOOGLE_SERVICE_ACCOUNT", str(file))
+        bucket = opened("gs://bucket/here?allow_http=true")
+        assert server.kept == {}
+        assert bucket.create("a", b"1") and not bucket.create("a", b"2")
+        first = bucket.get("a")
+        assert first is not None
+        assert bucket.swap("a", b"2", first.tag)
+        bucket.put("a", b"1")
+        assert not bucket.swap("a", b"3", first.tag)
+        assert not bucket.swap("b", b"3", first.tag)
+        bucket.delete(["a", "b"])
+        assert server.kept == {}
 
 
 @pytest.mark.parametrize(
