@@ -202,6 +202,7 @@ def test_a_server_that_never_answers_is_waited_for_only_so_long() -> None:
         (READER, SECRET, "this key may not do that"),
     ],
 )
+@pytest.mark.usefixtures("s3_keys")
 def test_a_key_that_may_not_write_is_refused_when_it_is_used(
     s3_server: str, key: str, secret: str, says: str
 ) -> None:
@@ -211,6 +212,7 @@ def test_a_key_that_may_not_write_is_refused_when_it_is_used(
     assert not isinstance(error, StoreUnavailable)
 
 
+@pytest.mark.usefixtures("s3_keys")
 def test_a_key_that_may_only_read_can_look(s3_url: str) -> None:
     opened(s3_url).put("a", b"1")
     with key_in_the_environment(READER):
@@ -228,6 +230,7 @@ def test_a_key_that_may_only_read_can_look(s3_url: str) -> None:
     assert opened(s3_url).names("") == ["a"]
 
 
+@pytest.mark.usefixtures("s3_keys")
 def test_a_bucket_that_is_not_there_is_named(s3_server: str) -> None:
     nowhere = s3_server.replace("s3://test", "s3://not-there")
     with key_in_the_environment(OWNER):
@@ -248,6 +251,7 @@ def test_without_a_key_it_says_where_to_put_one(s3_server: str, monkeypatch: pyt
     assert "no key" in error.message and "AWS_ACCESS_KEY_ID" in error.fix
 
 
+@pytest.mark.usefixtures("s3_keys")
 def test_the_key_of_a_profile_is_used(s3_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "credentials"
     file.write_text(f"[ours]\naws_access_key_id = {KEY}\naws_secret_access_key = {SECRET}\n")
@@ -494,6 +498,7 @@ def test_a_bucket_that_keeps_versions_is_told() -> None:
     assert any("keeps versions" in finding.text for finding in health.findings)
 
 
+@pytest.mark.usefixtures("s3_keys")
 def test_the_bucket_of_the_tests_is_the_real_thing(s3_url: str) -> None:
     opened(s3_url).put("a", b"1")
     address = read_address(s3_url)
