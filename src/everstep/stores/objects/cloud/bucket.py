@@ -238,17 +238,18 @@ class Cloud:
         except _FAILURES as error:
             raise explain(error, self.address) from None
 
-    def _write_time(self) -> datetime:
-        """Write something and return when the server says that was; nothing is left behind."""
+    def _write_time(self) -> Callable[[], datetime]:
+        """Write something, and return what tells when the server says that was; nothing is left behind."""
         name = self._new_name()
         self.put(name, b"")
-        try:
-            return self._written_at(name)
-        finally:
-            self.delete([name])
 
-    def _written_at(self, name: str) -> datetime:
-        return self._ask(lambda: obstore.head(self._again, self._key(name)))["last_modified"]
+        def tell() -> datetime:
+            try:
+                return self._ask(lambda: obstore.head(self._again, self._key(name)))["last_modified"]
+            finally:
+                self.delete([name])
+
+        return tell
 
     def _new_name(self) -> str:
         """Return a name for something that is soon removed, and that nobody else uses."""
