@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -201,6 +202,7 @@ def test_a_server_that_never_answers_is_waited_for_only_so_long() -> None:
         (READER, SECRET, "this key may not do that"),
     ],
 )
+@pytest.mark.usefixtures("s3_keys")
 def test_a_key_that_may_not_write_is_refused_when_it_is_used(
     s3_server: str, key: str, secret: str, says: str
 ) -> None:
@@ -210,6 +212,7 @@ def test_a_key_that_may_not_write_is_refused_when_it_is_used(
     assert not isinstance(error, StoreUnavailable)
 
 
+@pytest.mark.usefixtures("s3_keys")
 def test_a_key_that_may_only_read_can_look(s3_url: str) -> None:
     opened(s3_url).put("a", b"1")
     with key_in_the_environment(READER):
@@ -227,6 +230,7 @@ def test_a_key_that_may_only_read_can_look(s3_url: str) -> None:
     assert opened(s3_url).names("") == ["a"]
 
 
+@pytest.mark.usefixtures("s3_keys")
 def test_a_bucket_that_is_not_there_is_named(s3_server: str) -> None:
     nowhere = s3_server.replace("s3://test", "s3://not-there")
     with key_in_the_environment(OWNER):
@@ -247,6 +251,7 @@ def test_without_a_key_it_says_where_to_put_one(s3_server: str, monkeypatch: pyt
     assert "no key" in error.message and "AWS_ACCESS_KEY_ID" in error.fix
 
 
+@pytest.mark.usefixtures("s3_keys")
 def test_the_key_of_a_profile_is_used(s3_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "credentials"
     file.write_text(f"[ours]\naws_access_key_id = {KEY}\naws_secret_access_key = {SECRET}\n")
@@ -325,6 +330,27 @@ def test_a_server_that_honours_them_is_taken_and_left_as_it_was() -> None:
         assert server.kept == {}
         assert bucket.requests == 6
         assert bucket.create("a", b"")
+
+
+def test_conditions_of_google_go_by_the_number_of_a_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    account = {"disable_oauth": True, "client_email": "", "private_key": "", "private_key_id": ""}
+    with lying() as (url, server):
+        file = tmp_path / "account.json"
+        file.write_text(json.dumps({"gcs_base_url": read_address(url).endpoint, **account}))
+        monkeypatch.setenv("GOOGLE_SERVICE_ACCOUNT", str(file))
+        bucket = opened("gs://bucket/here?allow_http=true")
+        assert server.kept == {}
+        assert bucket.create("a", b"1") and not bucket.create("a", b"2")
+        first = bucket.get("a")
+        assert first is not None
+        assert bucket.swap("a", b"2", first.tag)
+        bucket.put("a", b"1")
+        assert not bucket.swap("a", b"3", first.tag)
+        assert not bucket.swap("b", b"3", first.tag)
+        bucket.delete(["a", "b"])
+        assert server.kept == {}
 
 
 @pytest.mark.parametrize(
@@ -472,6 +498,7 @@ def test_a_bucket_that_keeps_versions_is_told() -> None:
     assert any("keeps versions" in finding.text for finding in health.findings)
 
 
+@pytest.mark.usefixtures("s3_keys")
 def test_the_bucket_of_the_tests_is_the_real_thing(s3_url: str) -> None:
     opened(s3_url).put("a", b"1")
     address = read_address(s3_url)

@@ -1,4 +1,4 @@
-"""How a bucket that cannot tell of writes is watched."""
+"""A bucket on another machine: how it is watched, and what is still done when it was closed."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ import pytest
 from everstep.registry import Opened
 from everstep.stores.objects.store import ObjectStore
 from everstep.testing import ManualClock
-from everstep.testing.conformance_client import Client, StoreKit
+from everstep.testing.conformance_client import TTL, Client, StoreKit
 from everstep.testing.dict_bucket import DictBucket, DictObjects
 
 
 class MuteBucket(DictBucket):
     """A bucket that cannot tell of writes."""
+
+    is_local = False
 
     def changes(self) -> int | None:
         return None
@@ -64,3 +66,15 @@ def test_a_run_that_was_asked_for_is_watched_though_nobody_drives_it(both: tuple
     before = look(reader)
     writer.call(writer.store.ack("run"))
     assert look(reader) != before
+
+
+def test_leases_are_prolonged_and_given_back_after_the_store_was_closed(both: tuple[Client, Client]) -> None:
+    owner, other = both
+    leases = [owner.admit(run_id).lease() for run_id in ("one", "two")]
+    owner.renew(*leases)
+    owner.call(owner.store.close())
+    assert isinstance(owner.store, ObjectStore)
+    assert len(owner.store.renew_blocking(leases, TTL)) == 2
+    for lease in leases:
+        owner.store.release_blocking(lease)
+    assert other.due() == ["one", "two"]

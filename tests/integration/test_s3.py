@@ -285,6 +285,7 @@ def test_of_processes_that_run_the_same_run_at_once_one_does(s3_url: str) -> Non
         ("unknown", SECRET, "does not know this key"),
     ],
 )
+@pytest.mark.usefixtures("s3_keys")
 def test_a_key_that_may_not_write_is_refused_by_host_and_shell(
     s3_url: str, key: str, secret: str, says: str
 ) -> None:
@@ -296,6 +297,7 @@ def test_a_key_that_may_not_write_is_refused_by_host_and_shell(
         assert says in told.stderr and secret not in told.stderr + told.stdout
 
 
+@pytest.mark.usefixtures("s3_keys")
 def test_a_key_that_may_only_read_shows_runs_and_drives_none(s3_url: str) -> None:
     work = Work()
     with Host(s3_url) as host:
@@ -315,6 +317,7 @@ def test_a_key_that_may_only_read_shows_runs_and_drives_none(s3_url: str) -> Non
         assert host.resume("A", work.flow)["v3"] == 3
 
 
+@pytest.mark.usefixtures("s3_keys")
 def test_a_bucket_that_is_not_there_is_named_by_host_and_shell(s3_server: str) -> None:
     nowhere = s3_server.replace(f"s3://{BUCKET}", "s3://not-there")
     with key_in_the_environment(OWNER):

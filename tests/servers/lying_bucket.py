@@ -1,4 +1,7 @@
-"""A small S3 that ignores the conditions that it is told to ignore, or answers what it is told to answer."""
+"""A small S3 that ignores the conditions that it is told to ignore, or answers what it is told to answer.
+
+It also knows the conditions of Google, which go by the number of a write.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,8 @@ from typing import ClassVar
 
 from tests.servers.seaweed import key_in_the_environment
 
+GENERATION = "x-goog-if-generation-match"
+
 
 class Liar(BaseHTTPRequestHandler):
     """Keeps objects, and tells no more of them than it must."""
@@ -22,6 +27,8 @@ class Liar(BaseHTTPRequestHandler):
     answers: ClassVar[dict[str, tuple[int, str]]]
     """What is said to a method instead: a status and the code of an error."""
     kept: ClassVar[dict[str, bytes]]
+    generations: ClassVar[dict[str, int]]
+    """How often something was written under a name that is there."""
     has_versions: ClassVar[bool] = False
 
     def do_PUT(self) -> None:
@@ -29,10 +36,13 @@ class Liar(BaseHTTPRequestHandler):
         wanted = self.headers.get("If-Match")
         is_free = "If-None-Match" not in self.headers or "If-None-Match" in self.ignores or held is None
         is_same = wanted is None or "If-Match" in self.ignores or (held is not None and _tag(held) == wanted)
+        generation = self.generations.get(self.path, 0)
+        is_next = self.headers.get(GENERATION, str(generation)) == str(generation)
         if self._is_answered():
             return
-        if is_free and is_same:
+        if is_free and is_same and is_next:
             self.kept[self.path] = data
+            self.generations[self.path] = generation + 1
             self._send(200, b"", _tag(data))
         else:
             self._refuse(412, "PreconditionFailed")
@@ -48,6 +58,13 @@ class Liar(BaseHTTPRequestHandler):
 
     def do_HEAD(self) -> None:
         self.do_GET()
+
+    def do_DELETE(self) -> None:
+        self.generations.pop(self.path, None)
+        if self.kept.pop(self.path, None) is None:
+            self._refuse(404, "NoSuchKey")
+        else:
+            self._send(204, b"")
 
     def do_POST(self) -> None:
         keys = re.findall(rb"<Key>(.*?)</Key>", self._body())
@@ -75,6 +92,7 @@ class Liar(BaseHTTPRequestHandler):
         self.send_header("Last-Modified", formatdate(usegmt=True))
         if tag:
             self.send_header("ETag", tag)
+            self.send_header("x-goog-generation", str(self.generations[self.path]))
         if self.has_versions:
             self.send_header("x-amz-version-id", "1")
         self.end_headers()
@@ -92,7 +110,9 @@ def lying(
     ignores: tuple[str, ...] = (), answers: dict[str, tuple[int, str]] | None = None
 ) -> Iterator[tuple[str, type[Liar]]]:
     """Run a server that lies, and give the URL of a bucket there."""
-    kind = type("Lying", (Liar,), {"ignores": ignores, "answers": answers or {}, "kept": {}})
+    kind = type(
+        "Lying", (Liar,), {"ignores": ignores, "answers": answers or {}, "kept": {}, "generations": {}}
+    )
     with ThreadingHTTPServer(("127.0.0.1", 0), kind) as server, key_in_the_environment():
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
         thread.start()

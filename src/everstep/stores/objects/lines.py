@@ -101,11 +101,15 @@ class Lines:
         with self._lock:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="everstep-objects")
-        return list(self._pool.map(work, found))
+            done = self._pool.map(work, found)
+        return list(done)
 
     def close(self) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(wait=False)
+        """Let threads go; whoever prolongs leases still gets new ones."""
+        with self._lock:
+            pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown(wait=False)
 
     # -- looking ------------------------------------------------------------------
 

@@ -133,7 +133,8 @@ class Cloud:
             with self._lock:
                 if self._pool is None:
                     self._pool = ThreadPoolExecutor(_SIDE_BY_SIDE, thread_name_prefix="everstep-marks")
-            list(self._pool.map(lambda name: self.put(name, b""), names))
+                done = self._pool.map(lambda name: self.put(name, b""), names)
+            list(done)
 
     def delete(self, names: Iterable[str]) -> None:
         keys = [self._key(name) for name in names]
@@ -195,8 +196,11 @@ class Cloud:
         return look_at(self)
 
     def close(self) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(wait=False)
+        """Let threads go; whoever still gives a lease back gets new ones."""
+        with self._lock:
+            pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown(wait=False)
 
     def _write(self, name: str, data: bytes, mode: Any) -> Written | None:
         """Write under a condition; none if it did not hold."""
@@ -234,17 +238,18 @@ class Cloud:
         except _FAILURES as error:
             raise explain(error, self.address) from None
 
-    def _write_time(self) -> datetime:
-        """Write something and return when the server says that was; nothing is left behind."""
+    def _write_time(self) -> Callable[[], datetime]:
+        """Write something, and return what tells when the server says that was; nothing is left behind."""
         name = self._new_name()
         self.put(name, b"")
-        try:
-            return self._written_at(name)
-        finally:
-            self.delete([name])
 
-    def _written_at(self, name: str) -> datetime:
-        return self._ask(lambda: obstore.head(self._again, self._key(name)))["last_modified"]
+        def tell() -> datetime:
+            try:
+                return self._ask(lambda: obstore.head(self._again, self._key(name)))["last_modified"]
+            finally:
+                self.delete([name])
+
+        return tell
 
     def _new_name(self) -> str:
         """Return a name for something that is soon removed, and that nobody else uses."""
@@ -252,7 +257,7 @@ class Cloud:
             self._stamps += 1
             here = (platform.node(), os.getpid(), id(self), self._stamps)
         parts = (*here, self._clock.now(), self._clock.monotonic())
-        return f"probe/{hashlib.sha256(repr(parts).encode()).hexdigest()[:32]}"
+        return f"probes/{hashlib.sha256(repr(parts).encode()).hexdigest()[:32]}"
 
     def _check_once(self) -> None:
         if not self._is_checked:

@@ -14,8 +14,8 @@ TRUSTED_FOR = 600.0
 """Seconds after which the server is asked again."""
 _FINE = 0.05
 """Seconds within which the time must be known once the clocks are seen to differ."""
-_PATIENCE = 1.3
-"""Seconds that finding out may take: a time in whole seconds changes once in one."""
+_PATIENCE = 3.0
+"""Seconds that finding out may take: whole seconds change once in one, and a server may be slow."""
 _PAUSE = 0.02
 
 
@@ -29,7 +29,8 @@ class ServerClock:
     A server's clock is nothing that a test can move: with a clock that it moves, this machine's is looked at.
     """
 
-    def __init__(self, clock: Clock, write: Callable[[], datetime]) -> None:
+    def __init__(self, clock: Clock, write: Callable[[], Callable[[], datetime]]) -> None:
+        """`write` writes something, and returns what tells when the server says that was."""
         is_moved = time_for_store(clock) is not None
         self._monotonic = time.monotonic if is_moved else clock.monotonic
         self._wall = _machine_time if is_moved else lambda: clock.now().timestamp()
@@ -75,8 +76,9 @@ class ServerClock:
     def _look(self) -> tuple[float, float]:
         """Write, and return how far the server can be ahead at least and at most."""
         before = self._monotonic()
-        written = self._write()
+        tell = self._write()
         after = self._monotonic()
+        written = tell()
         unit = timedelta(milliseconds=1) if written.microsecond else timedelta(seconds=1)
         return written.timestamp() - after, (written + unit).timestamp() - before
 
