@@ -1,15 +1,38 @@
-"""`github:` passes the whole suite."""
+"""`github:` passes both suites. The whole of the second takes minutes; what is most at risk runs always."""
 
 from __future__ import annotations
+
+from functools import partial
 
 import pytest
 
 from everstep.ports.store import Capabilities
 from everstep.registry import open_store
-from everstep.testing import ManualClock, StoreConformance, StoreKit
+from everstep.runtime.system import SystemClock
+from everstep.stores.objects.github.address import read_address
+from everstep.stores.objects.github.bucket import GithubBucket
+from everstep.testing import BucketConformance, ManualClock, StoreConformance, StoreKit
+from everstep.testing.conformance_buckets import Open
+from everstep.testing.conformance_clients import TwoClients
+from everstep.testing.conformance_leases import Fencing, Leases, Signals
+from everstep.testing.conformance_records import Atomicity, LostReplies
+from everstep.testing.conformance_waits import Settling
 
 
-class TestGithub(StoreConformance):
+class TestBucketOfGithub(BucketConformance):
+    races = 10
+    bumps = 4
+
+    @pytest.fixture
+    def buckets(self, github_url: str, github_token: str) -> Open:
+        return partial(_open, github_url, github_token)
+
+
+def _open(url: str, token: str) -> GithubBucket:
+    return GithubBucket(read_address(url, {"GITHUB_TOKEN": token}), SystemClock())
+
+
+class Kit:
     @pytest.fixture
     def store_kit(self, github_url: str) -> StoreKit:
         clock = ManualClock()
@@ -28,3 +51,12 @@ class TestGithub(StoreConformance):
             open_at=lambda other: open_store(github_url, other),
             most=30,
         )
+
+
+class TestGithub(Kit, Atomicity, LostReplies, Leases, Fencing, Signals, TwoClients, Settling):
+    """Who may write, and what a lost reply does."""
+
+
+@pytest.mark.soak
+class TestWholeGithub(Kit, StoreConformance):
+    """Everything."""
