@@ -158,9 +158,11 @@ class Collector:
             await self._act(row, fate, now)
 
     def _is_driven(self, row: RunRow) -> bool:
-        """True if its owner lives on this machine, whatever has become of the lease."""
-        processes, owner = self._services.processes, row.lease.process if row.lease is not None else None
-        return owner is not None and processes.is_here(owner) and not processes.is_gone(owner)
+        """True if it has not ended and its owner lives on this machine, whatever has become of the lease."""
+        if row.status is not Status.RUNNING or row.lease is None or row.lease.process is None:
+            return False
+        processes, owner = self._services.processes, row.lease.process
+        return processes.is_here(owner) and not processes.is_gone(owner)
 
     async def _fate(self, row: RunRow, facts: Facts, now: datetime) -> Fate:
         flow = self._flows.get(row.flow_id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from everstep.server import delivery, events, monitoring, pages, runs, waits
+from everstep.server import delivery, events, keeping, monitoring, pages, runs, waits
 from everstep.server.checks import CHECKPOINT, EVENT_ID, MOST, RUN_ID, RUN_STATUSES, WAIT_ID, WAIT_STATUSES
 from everstep.server.endpoint import Answer, Body, Endpoint, Guard, Query
 from everstep.server.schemas import ANY, FLAG, OBJECT, TEXT, pattern, ref
@@ -43,6 +43,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
             _FLOW,
             Query("status", {"type": "string", "enum": RUN_STATUSES}, "Only with this status."),
             Query("needs_repair", FLAG, "Only damaged runs, which workers leave alone."),
+            Query("pinned", FLAG, "Only runs that are pinned."),
             _LIMIT,
             Query("before", pattern(RUN_ID), "Go on after this run of the list."),
         ),
@@ -62,6 +63,34 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         name="show_run",
         summary="Show one run.",
         handler=runs.show,
+        answers={200: _json("The run.", "Run")},
+        errors=(404,),
+    ),
+    Endpoint(
+        method="DELETE",
+        path="/runs/{run_id}",
+        name="erase_run",
+        summary="Remove a run that has ended for good, with the artifacts that only it names.",
+        handler=keeping.erase,
+        answers={200: _json("What went.", "Erased")},
+        errors=(404, 409),
+    ),
+    Endpoint(
+        method="POST",
+        path="/runs/{run_id}/pin",
+        name="pin_run",
+        summary="Keep a run whole until it is unpinned, whatever retention says.",
+        handler=keeping.pin,
+        body=Body(ref("Pin"), required=False),
+        answers={200: _json("The run.", "Run")},
+        errors=(404,),
+    ),
+    Endpoint(
+        method="POST",
+        path="/runs/{run_id}/unpin",
+        name="unpin_run",
+        summary="Let retention apply to a run again.",
+        handler=keeping.unpin,
         answers={200: _json("The run.", "Run")},
         errors=(404,),
     ),

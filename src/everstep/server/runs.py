@@ -74,6 +74,7 @@ async def listing(service: Service, request: Request) -> Response:
         flow=request.query_params.get("flow"),
         status=one_of(request, "status", RUN_STATUSES),
         needs_repair=one_of(request, "needs_repair", ["true", "false"]) == "true",
+        pinned=one_of(request, "pinned", ["true", "false"]) == "true",
         limit=limit,
         before=matching(request, "before", RUN_ID),
     )

@@ -66,6 +66,7 @@ SCHEMAS: dict[str, Schema] = {
             "priority": {"type": "integer"},
             "group": or_null(TEXT),
             "needs_repair": or_null(TEXT),
+            "pinned": or_null(TEXT),
         }
     ),
     "Worker": exactly(
@@ -107,6 +108,10 @@ SCHEMAS: dict[str, Schema] = {
             "error": or_null(ref("RunError")),
         }
     ),
+    "Pin": exactly(
+        {"reason": {"type": "string", "pattern": "^[^\\u0000]{0,499}[^\\s\\u0000]$"}}, optional=("reason",)
+    ),
+    "Erased": exactly({"run_id": TEXT, "checkpoints": COUNT, "artifacts": COUNT, "artifacts_left": COUNT}),
     "Cancelled": exactly({"run_id": TEXT, "status": RUN_STATUS}),
     "Resume": exactly({"start": or_null(TEXT)}, optional=("start",)),
     "Result": exactly(

@@ -65,6 +65,7 @@ def run_wire(info: RunInfo) -> dict[str, Any]:
         "priority": info.priority,
         "group": info.group,
         "needs_repair": info.needs_repair,
+        "pinned": info.pinned,
     }
 
 
