@@ -77,6 +77,9 @@ def glance(body: bytes, where: str) -> Glance:
             record = msgspec.structs.replace(record, version=envelope.version)
     except (msgspec.DecodeError, ValueError, TypeError, OverflowError) as error:
         raise StateCorrupted(f"{where} cannot be read: {error}.") from error
+    for step in record.steps:
+        if not step.path or not all(write.name for write in step.writes):
+            raise StateCorrupted(f"{where} cannot be read: a step or a value has no name.")
     return Glance(record, envelope.digest, envelope.base_digest, envelope.header, envelope.payloads)
 
 

@@ -16,7 +16,7 @@ from everstep.errors import (
     RunNotFound,
     StateCorrupted,
 )
-from everstep.graph.blueprint import plan_of
+from everstep.graph.blueprint import read_plan
 from everstep.graph.flow import Flow
 from everstep.graph.plan import Plan, hash_of
 from everstep.model.durability import Durability
@@ -229,7 +229,7 @@ class Runs:
             raise StateCorrupted(f"the structure of flow {row.flow_id!r} was altered.")
         if len(self._plans) >= _PLANS:
             self._plans.clear()
-        plan = self._plans[flow_hash] = plan_of(blueprint)
+        plan = self._plans[flow_hash] = read_plan(blueprint, row.flow_id)
         return plan
 
     async def rehydrate(
