@@ -193,6 +193,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """May be on another machine: leases run by its own clock, and a call may take long."""
     recodes: bool = False
     """It is a `RecodingStore`: what it keeps can be encrypted with another key."""
+    holds_waits: bool = True
+    """It keeps waits, when they are due, and their tokens; else no flow that halts runs on it."""
 
 
 @runtime_checkable
