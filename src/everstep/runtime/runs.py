@@ -299,7 +299,7 @@ class Runs:
         links = await self.lineage.get(row, first, last)
         for flow_hash in flows_met(links):
             folded.plans[flow_hash] = await self.plan(row, flow_hash)
-        folded.fold(links)
+        folded.fold(links, needs_values=False)
 
     async def find(self, run_id: str, at: int | str | None = None) -> tuple[RunRow, int]:
         """Return a run and the sequence of a checkpoint, given by sequence, id, or in the run id as RUN@N."""
