@@ -149,10 +149,12 @@ def test_a_host_that_requires_its_key_reads_nothing_that_was_put_there_without_i
     with Host(url, encrypt=KeyRing(OLD, required=True)) as host:
         assert host.state("locked")["word"]["user"] == "jo"
         assert host.waits("ask")[0].prompt == "a secret question"
+        [forged] = host.waits("asked-in-the-clear")
+        assert "cannot be read" in forged.prompt and forged.context is None
         for look in (
             lambda: host.state("clear"),
             lambda: host.resume("clear", flow, start="login"),
-            lambda: host.waits("asked-in-the-clear"),
+            lambda: host.answer(forged.id, "x"),
         ):
             with pytest.raises(StateCorrupted, match="is not encrypted, and this host reads only what is"):
                 look()
@@ -556,3 +558,22 @@ def test_no_pickle_is_loaded_to_find_out_that_it_is_refused() -> None:
 
 def test_the_store_that_a_url_names_can_be_rekeyed(tmp_path: Path) -> None:
     assert open_store(f"sqlite:///{tmp_path}/r.db", SystemClock()).store.capabilities.recodes
+
+
+def test_what_was_said_of_an_encrypted_effect_is_explained(tmp_path: Path) -> None:
+    calls: list[int] = []
+
+    @node(output="paid", effects="effectful", on_unknown="stop", idempotency_key="auto")
+    def pay(amount: int) -> str:
+        calls.append(amount)
+        raise KeyboardInterrupt
+
+    flow = Flow("pay", [pay], durability="strong")
+    with host_of(tmp_path, OLD) as host:
+        with pytest.raises(KeyboardInterrupt):
+            host.run(flow, {"amount": 1}, run_id="A")
+        assert host.resume("A", flow).status == "halted"
+        host.settle("A", "pay", done="by hand")
+        [asked] = host.explain("A", flow).waits
+        assert asked.outcome == "done"
+        assert host.resume("A", flow)["paid"] == "by hand" and calls == [1]

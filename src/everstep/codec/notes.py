@@ -5,13 +5,17 @@ It is bound to the id of the wait, which stays when a run's last checkpoints bec
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from everstep.codec.chain import Codecs
 from everstep.codec.payload import AES_GCM, FORMAT, HEADER, body_of, layers_of
-from everstep.errors import KeyUnavailable, StateCorrupted
+from everstep.errors import EverstepError, KeyUnavailable, StateCorrupted
 from everstep.model.waits import WaitRow
 
+_details = msgspec.json.Decoder(dict[str, Any])
+_answers = msgspec.json.Decoder()
 DETAILS = b"details"
 ANSWER = b"answer"
 
@@ -25,18 +29,21 @@ def open_wait(codecs: Codecs, row: WaitRow) -> WaitRow:
     """Return a wait with what is asked and the answer as JSON."""
     details = _open(codecs, row.wait_id, DETAILS, row.details)
     answer = None if row.answer is None else _open(codecs, row.wait_id, ANSWER, row.answer)
+    _check(row.wait_id, details, answer)
     if (details, answer) == (row.details, row.answer):
         return row
     return msgspec.structs.replace(row, details=details, answer=answer)
 
 
 def look_at_wait(codecs: Codecs, row: WaitRow) -> WaitRow:
-    """Return a wait as `open_wait`, or one that says so if the key is not at hand."""
+    """Return a wait as `open_wait`, or one that says so if it cannot be read or the key is not at hand."""
     try:
         return open_wait(codecs, row)
     except KeyUnavailable as error:
-        said = {"prompt": f"(encrypted with the key {error.details.get('key_id')!r})"}
-        return msgspec.structs.replace(row, details=msgspec.json.encode(said), answer=None)
+        said = f"(encrypted with the key {error.details.get('key_id')!r})"
+    except EverstepError as error:
+        said = f"(cannot be read: {error.message})"
+    return msgspec.structs.replace(row, details=msgspec.json.encode({"prompt": said}), answer=None)
 
 
 def wait_anew(codecs: Codecs, row: WaitRow) -> tuple[bytes, bytes | None] | None:
@@ -47,6 +54,16 @@ def wait_anew(codecs: Codecs, row: WaitRow) -> tuple[bytes, bytes | None] | None
     plain = open_wait(codecs, row)
     answer = None if plain.answer is None else close_note(codecs, row.wait_id, ANSWER, plain.answer)
     return close_note(codecs, row.wait_id, DETAILS, plain.details), answer
+
+
+def _check(wait_id: str, details: bytes, answer: bytes | None) -> None:
+    """Raise unless what was kept of a wait is what was written at least by its shape."""
+    try:
+        _details.decode(details)
+        if answer is not None:
+            _answers.decode(answer)
+    except msgspec.DecodeError as error:
+        raise StateCorrupted(f"what wait {wait_id} asks or was answered was altered: {error}.") from error
 
 
 def _open(codecs: Codecs, wait_id: str, what: bytes, note: bytes) -> bytes:

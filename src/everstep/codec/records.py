@@ -8,7 +8,8 @@ of it can change unseen.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgspec
 
@@ -28,8 +29,15 @@ class _Envelope(msgspec.Struct, frozen=True, array_like=True):
     payloads: list[bytes]
 
 
+_PAYLOADS = 4
+"""The place of the payloads in an envelope; what a later release puts behind them is kept."""
 _envelopes = msgspec.msgpack.Decoder(_Envelope)
 _anything = msgspec.msgpack.Decoder()
+
+
+Fields = dict[str, Any]
+UPGRADERS: dict[int, Callable[[Fields], Fields]] = {}
+"""For each schema version before this one: what makes a header of it one of the next."""
 
 
 class OpenRecord(msgspec.Struct, frozen=True):
@@ -72,12 +80,25 @@ def glance(body: bytes, where: str) -> Glance:
     """Read a record without checking its digest; raises a named error if it cannot be read at all."""
     envelope = _opened(body, where)
     try:
-        record = _headers.decode(envelope.header)
+        record = _headers.decode(_upgraded(envelope.header, envelope.version))
         if envelope.version != record.version:
             record = msgspec.structs.replace(record, version=envelope.version)
-    except (msgspec.DecodeError, ValueError, TypeError, OverflowError) as error:
+    except (msgspec.DecodeError, LookupError, ValueError, TypeError, OverflowError) as error:
         raise StateCorrupted(f"{where} cannot be read: {error}.") from error
+    for step in record.steps:
+        if not step.path or not all(write.name for write in step.writes):
+            raise StateCorrupted(f"{where} cannot be read: a step or a value has no name.")
     return Glance(record, envelope.digest, envelope.base_digest, envelope.header, envelope.payloads)
+
+
+def _upgraded(header: bytes, version: int) -> bytes:
+    """Return the header of an older record as it is written today; the digest is that of the older one."""
+    if version == SCHEMA_VERSION:
+        return header
+    fields = _anything.decode(header)
+    for older in range(version, SCHEMA_VERSION):
+        fields = UPGRADERS[older](fields)
+    return _encoder.encode(fields)
 
 
 def unseal(body: bytes, where: str, base_digest: bytes | None) -> OpenRecord:
@@ -117,10 +138,10 @@ def digest_of(body: bytes) -> bytes:
 
 def with_payloads(body: bytes, payloads: Sequence[bytes]) -> bytes:
     """Return a record with other bytes for the values it names. Its digest stays, and every field it has."""
-    envelope = _opened(body, "a record")
-    return _encoder.encode(
-        (envelope.version, envelope.digest, envelope.base_digest, envelope.header, payloads)
-    )
+    _opened(body, "a record")
+    fields = list(_anything.decode(body))
+    fields[_PAYLOADS] = payloads
+    return _encoder.encode(fields)
 
 
 def read_checked(body: bytes) -> OpenRecord:

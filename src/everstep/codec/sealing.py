@@ -15,7 +15,7 @@ import msgspec
 from everstep.codec.chain import Codecs
 from everstep.codec.payload import HEADER, LEFT_OUT, body_of
 from everstep.codec.records import OpenRecord, check_values, seal
-from everstep.errors import KeyUnavailable, StateCorrupted
+from everstep.errors import IncompatibleVersion, KeyUnavailable, StateCorrupted
 from everstep.model.records import CheckpointRecord, ErrorInfo, Written
 
 STATE = "@state"
@@ -68,17 +68,45 @@ def open_record(opened: OpenRecord, run_id: str, where: str, codecs: Codecs) -> 
 
 
 def look_at(opened: OpenRecord, run_id: str, where: str, codecs: Codecs) -> OpenRecord:
-    """Return a record as `open_record`, or with its payloads as they are stored if the key is not at hand."""
+    """Return a record as `open_record`, or as far as it can be read here.
+
+    Values whose key is not at hand, or that a newer everstep wrote, stay as they are stored: only to read
+    them is an error.
+    """
     try:
         return open_record(opened, run_id, where, codecs)
-    except KeyUnavailable as error:
-        said = f"(encrypted with the key {error.details.get('key_id')!r})"
+    except (KeyUnavailable, IncompatibleVersion) as error:
+        said = _why(error)
 
-        def locked(info: ErrorInfo) -> ErrorInfo:
-            return msgspec.structs.replace(info, message=said, sealed=b"") if info.sealed else info
+    def locked(info: ErrorInfo) -> ErrorInfo:
+        return msgspec.structs.replace(info, message=said, sealed=b"") if info.sealed else info
 
-        stored = opened.payloads[: len(_places(opened.record))]
-        return OpenRecord(_changed(opened.record, locked), opened.digest, stored)
+    places = _places(opened.record)
+    if len(opened.payloads) < len(places):
+        raise StateCorrupted(f"{where} does not hold the values it names.")
+    stored = opened.payloads[: len(places)]
+    payloads = [
+        _seen(payload, run_id, write, place, where, codecs)
+        for payload, (write, place) in zip(stored, places, strict=True)
+    ]
+    return OpenRecord(_changed(opened.record, locked), opened.digest, payloads)
+
+
+def _why(error: KeyUnavailable | IncompatibleVersion) -> str:
+    if isinstance(error, KeyUnavailable):
+        return f"(encrypted with the key {error.details.get('key_id')!r})"
+    return "(written by a newer everstep)"
+
+
+def _seen(payload: bytes, run_id: str, write: Written, place: bytes, where: str, codecs: Codecs) -> bytes:
+    """Return one payload without codecs and checked, or as it is stored if it cannot be read here."""
+    try:
+        plain = codecs.open(payload, run_id, place, write.name, write.size)
+        if hashlib.sha256(body_of(plain, write.name)).digest() != write.digest:
+            raise StateCorrupted(f"{where}: the bytes of value {write.name!r} were altered.")
+        return plain
+    except (KeyUnavailable, IncompatibleVersion):
+        return payload
 
 
 def closed_anew(opened: OpenRecord, run_id: str, where: str, codecs: Codecs) -> list[bytes] | None:

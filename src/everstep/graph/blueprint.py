@@ -6,7 +6,7 @@ from typing import cast
 
 import msgspec
 
-from everstep.errors import FlowError
+from everstep.errors import EverstepError, FlowError, StateCorrupted
 from everstep.graph.hints import UNKNOWN
 from everstep.graph.joins import JoinNode
 from everstep.graph.node import Gate, IfElse, MapSpec, Node, Param
@@ -52,6 +52,14 @@ class _Blueprint(msgspec.Struct):
 def plan_of(blueprint: bytes) -> Plan:
     """Build a plan without bodies."""
     return _plan(msgspec.json.decode(blueprint, type=_Blueprint))
+
+
+def read_plan(blueprint: bytes, flow_id: str) -> Plan:
+    """Build a plan without bodies from what a store keeps; `StateCorrupted` if that is no structure."""
+    try:
+        return plan_of(blueprint)
+    except (EverstepError, msgspec.DecodeError, LookupError, TypeError, ValueError, RecursionError) as error:
+        raise StateCorrupted(f"the structure of flow {flow_id!r} cannot be read: {error}.") from error
 
 
 def _plan(shape: _Blueprint) -> Plan:

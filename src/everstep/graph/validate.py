@@ -45,6 +45,8 @@ class Offers(NamedTuple):
     max_mode: Mode = Mode.STRONG
     """The most that it keeps of a run."""
     rules: tuple[Rule, ...] = ()
+    holds_waits: bool = True
+    """False if its store cannot keep what a run waits for."""
 
 
 Rule = Callable[[Flow, Offers | None], Iterable[Diagnostic]]
@@ -157,6 +159,8 @@ class Subject:
 def _halts(it: Subject) -> Iterator[Diagnostic]:
     for path, n in it.nodes:
         if not n.halts:
+            if n.on_unknown == "stop":
+                yield from _holds_none(it, path, "stops for an operator")
             continue
         if it.flow.durability.mode is Mode.OFF:
             yield Diagnostic(
@@ -173,6 +177,21 @@ def _halts(it: Subject) -> Iterator[Diagnostic]:
                 fix="Open the host on a store, such as sqlite:///runs.db.",
                 services=(f"durability::{STORE}",),
             )
+        else:
+            yield from _holds_none(it, path, "halts")
+
+
+def _holds_none(it: Subject, path: str, does: str) -> Iterator[Diagnostic]:
+    """Say that a node would wait where nothing can be waited for."""
+    if it.offers is None or it.offers.holds_waits or it.mode is Mode.OFF:
+        return
+    yield Diagnostic(
+        ServiceMissing.code,
+        node=path,
+        message=f"{path!r} {does}, and the store of this host keeps no waits, times or tokens.",
+        fix="Open the host on a store that does, such as sqlite:///runs.db.",
+        services=("durability::resume_signal_source", "durability::resume_scheduler"),
+    )
 
 
 def _services(it: Subject) -> Iterator[Diagnostic]:

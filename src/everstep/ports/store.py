@@ -203,6 +203,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """It is a `RestoringStore`: whole runs of other stores can be put into it."""
     rationed: bool = False
     """It is a `RationedStore`: while it takes no more calls, what was synced on this machine counts."""
+    holds_waits: bool = True
+    """It keeps waits, when they are due, and their tokens; else no flow that halts runs on it."""
 
 
 @runtime_checkable

@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from everstep.codec.notes import look_at_wait
 from everstep.engine.keys import automatic_key
 from everstep.engine.scope import Scope
 from everstep.engine.state import RunState
@@ -148,7 +149,9 @@ async def explain(services: Services, runs: Runs, run_id: str, flow: Flow) -> Ex
     compat, state, space = await rehearse(services, runs, row, flow)
     over = row.status in (Status.COMPLETED, Status.CANCELLED) or row.signal is not None
     recorded = tuple(_recorded(state))
-    waits = tuple(map(_awaited, await open_waits(services.store, run_id)))
+    waits = tuple(
+        _awaited(look_at_wait(services.codecs, wait)) for wait in await open_waits(services.store, run_id)
+    )
     explained = Explanation(
         run_id=run_id,
         flow=row.flow_id,

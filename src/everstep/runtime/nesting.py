@@ -16,7 +16,7 @@ from everstep.engine.forks import fork
 from everstep.engine.opened import Opened
 from everstep.engine.scope import Scope
 from everstep.engine.state import START, RunState
-from everstep.errors import LiftError, MapInputError
+from everstep.errors import LiftError, MapInputError, StateCorrupted
 from everstep.graph.plan import Child
 from everstep.model.enums import OnError, Status, ValueForm
 from everstep.model.items import ItemError
@@ -257,6 +257,14 @@ class Lists:
 
     def fill(self, scope: Scope) -> None:
         """Give an item of a map its inputs, unless it has them."""
+        try:
+            self._fill(scope)
+        except (LookupError, TypeError, ZeroDivisionError) as error:
+            # A map was opened over lists that hold the items; only other records than those say otherwise.
+            said = f"item {scope.prefix[:-1]!r} is not in what its map goes over: {error!r}."
+            raise StateCorrupted(said) from error
+
+    def _fill(self, scope: Scope) -> None:
         parent = scope.parent
         assert parent is not None
         i, space = scope.place, self._space

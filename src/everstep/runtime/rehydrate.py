@@ -56,6 +56,10 @@ class Rehydrated:
             if opened is None:
                 raise RunNotFound(f"{link.where} was just removed.", fix="Look at a newer one.")
             self.take(link, opened)
+        for wait_id, (scope, i) in self.state.waits.items():
+            if i not in scope.waiting:
+                said = f"{links[-1].where} does not fit its flow: nobody waits for {wait_id!r}."
+                raise StateCorrupted(said)
         return self
 
     def take(self, link: Link, opened: OpenRecord) -> None:

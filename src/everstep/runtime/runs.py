@@ -16,7 +16,7 @@ from everstep.errors import (
     RunNotFound,
     StateCorrupted,
 )
-from everstep.graph.blueprint import plan_of
+from everstep.graph.blueprint import read_plan
 from everstep.graph.flow import Flow
 from everstep.graph.plan import Plan, hash_of
 from everstep.model.durability import Durability
@@ -233,7 +233,7 @@ class Runs:
             raise StateCorrupted(f"the structure of flow {row.flow_id!r} was altered.")
         if len(self._plans) >= _PLANS:
             self._plans.clear()
-        plan = self._plans[flow_hash] = plan_of(blueprint)
+        plan = self._plans[flow_hash] = read_plan(blueprint, row.flow_id)
         return plan
 
     async def rehydrate(
@@ -303,7 +303,7 @@ class Runs:
         links = await self.lineage.get(row, first, last)
         for flow_hash in flows_met(links):
             folded.plans[flow_hash] = await self.plan(row, flow_hash)
-        folded.fold(links)
+        folded.fold(links, needs_values=False)
 
     async def find(self, run_id: str, at: int | str | None = None) -> tuple[RunRow, int]:
         """Return a run and the sequence of a checkpoint, given by sequence, id, or in the run id as RUN@N."""

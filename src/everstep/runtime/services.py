@@ -93,9 +93,9 @@ class Services:
         self.base_url = base_url.rstrip("/") if base_url is not None else None
         self.max_mode = max_mode
         """The most that this host keeps of a run."""
-        kept = (
-            () if max_mode is Mode.OFF else ("checkpoint_store", "resume_scheduler", "resume_signal_source")
-        )
+        holds_waits = store.capabilities.holds_waits
+        waiting = ("resume_scheduler", "resume_signal_source") if holds_waits else ()
+        kept = () if max_mode is Mode.OFF else ("checkpoint_store", *waiting)
         blob = ("checkpoint_blob_store",) if blobs is not None and kept else ()
         self.provided = frozenset({*kept, *blob, *provides})
         """The names of the services that nodes may require."""
@@ -106,7 +106,12 @@ class Services:
         self.spool = spool
         """Where commits wait on this machine, for flows that bear a store that fails."""
         self.offers = Offers(
-            self.provided, self.schedulers.aliases, self.notifiers.aliases, max_mode, tuple(rules)
+            self.provided,
+            self.schedulers.aliases,
+            self.notifiers.aliases,
+            max_mode,
+            tuple(rules),
+            holds_waits,
         )
         self.cleared: WeakKeyDictionary[Flow, Cleared] = WeakKeyDictionary()
         """Flows that may start here, as they were when that was found out."""

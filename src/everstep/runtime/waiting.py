@@ -14,7 +14,7 @@ import msgspec
 from everstep.codec.notes import DETAILS, close_note, open_wait
 from everstep.codec.schema import schema_of, shaped
 from everstep.engine.state import RunState
-from everstep.errors import AnswerInvalid, BadRequest, EverstepError, WaitTimeout
+from everstep.errors import AnswerInvalid, BadRequest, EverstepError, StateCorrupted, WaitTimeout
 from everstep.graph.hints import UNKNOWN
 from everstep.graph.node import Node
 from everstep.graph.unknown import SETTLE
@@ -219,14 +219,17 @@ class Waiting:
         call = Call(scope, i, node, step.visit, scope.attempts[i] + 1, {}, step.reads)
         call.key, call.task, call.answers = step.key, step.task, step.wait
         call.started_at, call.ended_at = step.started_at or row.opened_at, now
-        if row.kind == SETTLE:
-            call.started_at = now  # how long its effect took nobody knows
-            _settle(call, row)
-            return call
         try:
-            call.returned = self._output(row, step, node, now)
+            if row.kind == SETTLE:
+                call.started_at = now  # how long its effect took nobody knows
+                _settle(call, row)
+            else:
+                call.returned = self._output(row, step, node, now)
         except EverstepError as error:
             call.error = error
+        except (KeyError, TypeError, AttributeError) as error:
+            # It was checked when it was given, so it is not what was given.
+            raise StateCorrupted(f"the answer of wait {row.wait_id} was altered: {error!r}.") from error
         return call
 
     def _output(self, row: WaitRow, step: StepRecord, node: Node, now: datetime) -> Any:

@@ -16,6 +16,8 @@ from everstep.stores.columns import EPOCH, process_text, to_int, to_time
 
 SPAN = 1 << 32
 """How many positions each run has in the table of checkpoints."""
+MOST_RUNS = 1 << 31
+"""A run's number and a position of its own must fit into one integer of SQLite's."""
 _WAIT_COLUMNS = 23
 
 
@@ -80,8 +82,11 @@ def run_row(row: tuple[Any, ...]) -> RunRow:
 
 def _read_run(row: tuple[Any, ...]) -> RunRow:
     key, run_id, flow_id, flow_version, flow_hash, parent, status, created, ended = row[:9]
-    epoch, owner, expires, process, takeovers, _, signal, acked = row[9:17]
+    epoch, owner, expires, process, takeovers, claimed, signal, acked = row[9:17]
     forked_at, trimmed_before, adopted_at, priority, group, needs_repair, pinned, head = row[17:]
+    _check(int, key, epoch, takeovers, claimed, forked_at, trimmed_before, adopted_at, priority, head)
+    _check(str, run_id, flow_id, flow_version, flow_hash, parent, status, owner, process, signal, group)
+    _check(str, needs_repair, pinned)
     lease = None
     if owner is not None:
         held_by = msgspec.json.decode(process, type=Process) if process is not None else None
@@ -147,6 +152,8 @@ def _read_wait(row: tuple[Any, ...]) -> WaitRow:
     run_id, _, wait_id, _, flow_id, path, visit, kind, opened, details, due, scheduler, schedule_id = row[:13]
     notifies, notified, token_hash, token_expires, generation, single_use, status = row[13:20]
     settled, settled_by, answer = row[20:_WAIT_COLUMNS]
+    _check(int, visit, notifies, generation, single_use)
+    _check(str, run_id, wait_id, flow_id, path, kind, scheduler, schedule_id, status, settled_by)
     return WaitRow(
         wait_id=wait_id,
         run_id=run_id,
@@ -170,6 +177,20 @@ def _read_wait(row: tuple[Any, ...]) -> WaitRow:
         settled_by=SettledBy(settled_by) if settled_by is not None else None,
         answer=_bytes(answer),
     )
+
+
+def _check(kind: type, *values: Any) -> None:
+    """Raise unless every value that is there is of the kind that its column holds; SQLite takes any."""
+    for value in values:
+        if value is not None and type(value) is not kind:
+            raise ValueError(f"{value!r:.40} where {'text' if kind is str else 'a number'} belongs")
+
+
+def due_time(at: Any) -> datetime | None:
+    try:
+        return to_time(at)
+    except (TypeError, OverflowError) as error:
+        raise StateCorrupted(f"the row of a wait was altered: {error}.") from error
 
 
 def _bytes(value: Any) -> bytes | None:

@@ -36,7 +36,7 @@ from everstep.ports.store import (
 from everstep.ports.system import Clock
 from everstep.stores.columns import process_text, to_int
 from everstep.stores.sqlite.claims import DueRuns
-from everstep.stores.sqlite.columns import SPAN, admission_values, run_row
+from everstep.stores.sqlite.columns import MOST_RUNS, SPAN, admission_values, run_row
 from everstep.stores.sqlite.database import (
     brief_patience,
     explain,
@@ -210,6 +210,8 @@ class SqliteStore(WaitCalls, RetentionCalls):
         if db.changes() != 1:
             return self._is_there(commit) or Verdict.EXISTS
         key = db.last_insert_rowid()
+        if key >= MOST_RUNS:
+            raise StateCorrupted(f"{self.path} has no number left for a run: that of one was altered.")
         position = key * SPAN + commit.sequence
         db.execute(sql["first_put"], (position, commit.checkpoint_id, commit.keyframe, commit.body))
         if a.flow_hash not in self._known_flows:

@@ -10,8 +10,8 @@ import apsw
 from everstep.model.enums import Status
 from everstep.model.waits import SettledBy, WaitChange, WaitRow, WaitStatus
 from everstep.ports.store import Commit, RecodedWait, WaitFilter
-from everstep.stores.columns import to_int, to_time
-from everstep.stores.sqlite.columns import wait_row, wait_values
+from everstep.stores.columns import to_int
+from everstep.stores.sqlite.columns import due_time, wait_row, wait_values
 from everstep.stores.sqlite.database import rows
 
 
@@ -97,7 +97,7 @@ class WaitTable:
 
     def next_due(self, after: datetime | None) -> datetime | None:
         """Return when the next open wait of a halted run is due."""
-        return to_time(rows(self._db, self._sql["next_due"], (to_int(after) or 0,))[0][0])
+        return due_time(rows(self._db, self._sql["next_due"], (to_int(after) or 0,))[0][0])
 
     def list(self, wanted: WaitFilter) -> list[WaitRow]:
         """Return the waits that match, the oldest first."""
