@@ -176,7 +176,7 @@ def one_try(chance: Random, whole: list[Any], store: MemoryStore, clock: ManualC
     fresh = MemoryStore(clock)
     fresh.data.blueprints.update(data.blueprints)
     fresh.data.blobs.update(data.blobs)
-    run = type(data.runs["r"])(row, 1)
+    run = type(data.runs["r"])(row, 1, 1)
     run.row = msgspec.structs.replace(
         row, checkpoints=count, status=chance.choice([row.status, seen.record.status]), lease=None
     )

@@ -22,7 +22,7 @@ class Forgetful(MemoryStore):
 
 @node(halts=True)
 def own() -> wait.Wait:
-    return wait.Wait("own")
+    return wait.Wait(kind="own")
 
 
 @node(output="sent", effects="effectful", on_unknown="stop", idempotency_key="auto")

@@ -19,8 +19,8 @@ MARKS = {Level.FINE: ("✔", "green"), Level.WARNING: ("!", "yellow"), Level.PRO
 def doctor(url: str | None, store: str | None, as_json: bool) -> int:
     """Say how a store is: can it be written to, how fast, and what can it lose as it is set up now.
 
-    URL is a store such as redis://host/0, file:runs or runs.db, in place of --store. Something small is written and
-    removed again. It exits with 1 if runs cannot be kept there as they should be.
+    URL is a store such as redis://host/0, file:runs or runs.db, in place of --store. Something small is
+    written and removed again. It exits with 1 if runs cannot be kept there as they should be.
 
     \b
     Examples:

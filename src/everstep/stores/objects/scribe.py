@@ -13,7 +13,7 @@ from everstep.model.enums import Status
 from everstep.stores.objects import names, readable
 from everstep.stores.objects.bucket import Bucket
 from everstep.stores.objects.entries import Entry, decode
-from everstep.stores.objects.unwritten import Unwritten
+from everstep.stores.objects.unwritten import Unkept
 
 log = logging.getLogger("everstep")
 
@@ -47,7 +47,7 @@ class Scribe:
     Whatever fails here is logged once and fails nothing else: the files can be made again.
     """
 
-    def __init__(self, bucket: Bucket, write: Write, unwritten: Unwritten) -> None:
+    def __init__(self, bucket: Bucket, write: Write, unwritten: Unkept) -> None:
         self._bucket = bucket
         self._write = write
         self._unwritten = unwritten

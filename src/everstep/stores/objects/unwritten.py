@@ -4,14 +4,27 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from everstep.stores.objects import names
 
 
-class Unwritten:
+class Unkept:
+    """Remembers nothing: where a process died, the files are made anew when its run goes on."""
+
+    def add(self, run: str) -> None:
+        return
+
+    def done(self, run: str) -> None:
+        return
+
+    def adopt(self) -> Iterable[str]:
+        return ()
+
+
+class Unwritten(Unkept):
     """Empty files, each named after a run and the process that owes its files."""
 
     def __init__(self, folder: Path) -> None:

@@ -13,6 +13,7 @@ from everstep.stores.objects.bucket import Bucket
 from everstep.stores.objects.entries import Entry, decode
 from everstep.stores.objects.github.api import hurries
 from everstep.stores.objects.scribe import Scribe
+from everstep.stores.objects.unwritten import Unkept
 
 LAG = 30.0
 """Seconds that the files of a run that goes on may be behind."""
@@ -33,7 +34,7 @@ class GithubScribe(Scribe):
 
     def __init__(self, bucket: Repository) -> None:
         self._files: dict[str, bytes] = {}
-        super().__init__(bucket, self._files.__setitem__)
+        super().__init__(bucket, self._files.__setitem__, Unkept())
         self._repository = bucket
 
     def _pause(self) -> None:
