@@ -111,7 +111,6 @@ class Cloud:
         return self._ask(read)
 
     def create(self, name: str, data: bytes) -> bool:
-        """As `Bucket.create`. Only a name that was never used, or long ago, is sure to be told apart."""
         self._check_once()
         return self._write(name, data, "create") is not None
 
