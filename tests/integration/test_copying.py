@@ -117,6 +117,18 @@ class TestCopying:
             assert there.resume("A17", CRAWL)["size"] == 12_002
         assert here.work([CRAWL], until_idle=True).completed == 1
 
+    def test_what_was_copied_before_is_moved_with_what_came_since(
+        self, here: Host, to: str, clock: ManualClock
+    ) -> None:
+        here.run(ORDER, {"user": "ann"}, run_id="H")
+        here.start(CRAWL, GIVEN, run_id="R")
+        assert outcomes(here.copy(to)) == {"H": "copied", "R": "copied"}
+        here.answer(here.waits("H")[0].id, {"approved": True, "comment": "since"})
+        assert outcomes(here.copy(to, move=True)) == {"H": "moved", "R": "moved"}
+        with Host(to, clock=clock) as there:
+            assert there.work([ORDER, CRAWL], until_idle=True).completed == 2
+            assert there.state("H")["agreed"].comment == "since"
+
     def test_what_a_fork_comes_from_comes_along_and_rests(
         self, here: Host, file: str, clock: ManualClock
     ) -> None:

@@ -9,23 +9,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import cast
 
 import msgspec
 
 from everstep.codec.records import digest_of
-from everstep.errors import EverstepError, LeaseLost, StateCorrupted
+from everstep.errors import EverstepError, LeaseConflict, LeaseLost, StateCorrupted
 from everstep.model.durability import Durability
 from everstep.model.leases import Lease
 from everstep.model.records import ArtifactRef
 from everstep.model.removal import Erasure
+from everstep.model.waits import WaitStatus
 from everstep.ports.restoring import Restored, RestoringBlobs, WholeRun, judge_there
 from everstep.ports.retention import RetainingStore
 from everstep.ports.store import CheckpointBlobStore, CheckpointStore, RunFilter, RunRow, StoredRecord
 from everstep.runtime.claiming import claim
 from everstep.runtime.exporting import Progress
-from everstep.runtime.importing import restoring_store, taken
+from everstep.runtime.importing import ASIDE, restoring_store, taken
 from everstep.runtime.run_ids import check_run_id
 from everstep.runtime.runs import Runs
 from everstep.runtime.services import Services
@@ -181,9 +183,11 @@ class _Copying:
             self._tell(whole, artifacts)
         run = self._for_there(whole, row, moves=moves)
         judged = await self._judge(run)
+        if judged in (Restored.TAKEN, Restored.BEHIND):
+            raise taken(row.run_id, judged)
+        if moves and not row.status.is_final:
+            await self._set_aside(row)
         if judged is None:
-            if moves and not row.status.is_final:
-                await self._set_aside(row)
             await self._renew()
             judged = await restoring_store(self._target.store).restore(run)
         if judged in (Restored.TAKEN, Restored.BEHIND):
@@ -191,6 +195,10 @@ class _Copying:
         if judged is Restored.NO_BASE:
             raise StateCorrupted(f"what run {row.run_id!r} was forked from is another run there.")
         await self._compare(whole)
+        if judged is Restored.SAME:
+            await self._catch_up(whole)
+        if moves:
+            await self._wake(row.run_id)
         return Copied(
             run_id=row.run_id,
             outcome="copied" if judged is Restored.RESTORED else "there",
@@ -252,12 +260,34 @@ class _Copying:
                     f"the records of run {run_id!r} came out otherwise at {self._target.shown}."
                 )
 
+    async def _catch_up(self, whole: WholeRun) -> None:
+        """Bring answers and a signal to a run that was there before they came. Each counts once."""
+        store = self._target.store
+        for wait in whole.waits:
+            if wait.status is WaitStatus.SETTLED and wait.settled_by is not None:
+                await store.settle(wait.wait_id, by=wait.settled_by, answer=wait.answer)
+        if whole.row.signal is not None:
+            await store.signal(whole.row.run_id, whole.row.signal)
+
+    async def _wake(self, run_id: str) -> None:
+        """Let workers go on with a run that was copied before and is moved now: it is marked no more."""
+        store = self._target.store
+        row = await store.run(run_id)
+        if row is None or row.needs_repair not in (_COPY, ASIDE):
+            return
+        me = self._services.processes.me()
+        with suppress(LeaseConflict):  # somebody resumed it there
+            owner = self._services.ids.new_id()
+            await store.release_lease(await store.lease(run_id, owner=owner, ttl=TTL, process=me))
+
     async def _there(self, row: RunRow) -> Copied | None:
         """Return what became of a run that an earlier call brought there; none if it did not."""
         whole, _ = await read_whole(Reading(self._services.store, self._services.codecs, row))
         if await self._judge(whole) not in (Restored.SAME, Restored.AHEAD):
             return None
         await self._compare(whole)
+        await self._catch_up(whole)
+        await self._wake(row.run_id)
         digest = Checked(whole.head, None).digest.hex()
         return Copied(run_id=row.run_id, outcome="there", checkpoints=len(whole.records), digest=digest)
 
