@@ -16,9 +16,9 @@ from everstep.ports.store import Commit, Verdict
 from everstep.registry import Opened
 from everstep.stores.memory import MemoryStore
 from everstep.testing import ManualClock
-from tests.fixtures.chain_flows import BOOKS
+from tests.fixtures.chain_flows import BOOKS, TRIP
 
-FILE = Path(__file__).parent.parent / "fixtures" / "chain-0.1.0.json"
+FIXTURES = Path(__file__).parent.parent / "fixtures"
 KEYS = KeyRing({"k": b"1" * 32})
 
 
@@ -29,8 +29,8 @@ class Kept(msgspec.Struct):
     blobs: dict[str, bytes]
 
 
-def opened(clock: ManualClock) -> MemoryStore:
-    kept = msgspec.json.decode(FILE.read_bytes(), type=Kept)
+def opened(clock: ManualClock, name: str = "chain") -> MemoryStore:
+    kept = msgspec.json.decode((FIXTURES / f"{name}-0.1.0.json").read_bytes(), type=Kept)
     store = MemoryStore(clock)
     store.data.blobs.update(kept.blobs)
     for commit in kept.commits:
@@ -59,6 +59,45 @@ def test_a_chain_of_0_1_0_is_read_forked_and_gone_on_with(options: dict[str, Any
         assert again.error is not None and again.error.message == "nobody pays 9"
         host.fork("books", at=1, inputs={"price": 11}, fork_id="late")
         assert host.resume("late", BOOKS).status == "halted"
+
+
+@pytest.mark.parametrize("options", [{"encrypt": False}, {"encrypt": KEYS, "compress": True}])
+def test_channels_streams_tasks_loops_and_waits_of_0_1_0_are_read_and_gone_on_with(
+    options: dict[str, Any],
+) -> None:
+    clock = ManualClock(auto=True)
+    store = opened(clock, "shapes")
+    with Host(Opened(store, store, "memory:"), clock=clock, **options) as host:
+        for one in host.verify():
+            assert one.is_sound and one.newest_valid == one.checkpoints, one.flaws
+        assert [c.sequence for c in host.checkpoints("short") if c.keyframe] == [3, 7]
+        state = host.state("trip")
+        assert state["diary"] == ["we went to Ulm", "we went to Bern"] and state["bought"] == "a hat"
+        assert state["@channel/cost"] == 2.5 and state["road/rest"] == 0
+        assert host.state("short")["left"] == 0 and host.state("trip", at=2)["rest"] == 3
+        assert host.explain("trip", TRIP).compat.verdict == "continues"
+        host.fork("trip", at=5, fork_id="late")
+        for run in ("trip", "short", "late"):
+            if run == "late":
+                host.resume(run, TRIP)
+            [asked] = host.waits(run)
+            host.answer(asked.id, "well")
+            assert host.resume(run, TRIP)["told"] == "2 days, well"
+        assert all(one.is_sound for one in host.verify())
+
+
+@pytest.mark.parametrize("name", ["chain", "shapes"])
+def test_chains_of_0_1_0_keep_their_digests_under_any_key(name: str) -> None:
+    clock = ManualClock()
+    store = opened(clock, name)
+    with Host(Opened(store, store, "memory:"), clock=clock, encrypt=KEYS, compress=True) as host:
+        runs = [run.run_id for run in host.runs()]
+        before = {run: [record.digest for record in host.history(run)] for run in runs}
+        host.rekey()
+        assert {run: [record.digest for record in host.history(run)] for run in runs} == before
+        assert all(one.is_sound and not one.locked for one in host.verify())
+    with Host(Opened(store, store, "memory:"), clock=clock, encrypt=False) as host:
+        assert all(one.is_sound and one.locked for one in host.verify())
 
 
 def test_a_chain_of_0_1_0_can_be_encrypted_and_keeps_its_digests() -> None:
