@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from copy import copy
@@ -43,6 +43,17 @@ class Cleared(NamedTuple):
     """What it asked for."""
     ready: Flow | None
     """The flow as this host runs it, if not as it is."""
+
+
+def _kept(max_mode: Mode, *, holds_waits: bool, has_blobs: bool) -> Iterator[str]:
+    """Yield the names of the services that a store provides."""
+    if max_mode is Mode.OFF:
+        return
+    yield "checkpoint_store"
+    if holds_waits:
+        yield from ("resume_scheduler", "resume_signal_source")
+    if has_blobs:
+        yield "checkpoint_blob_store"
 
 
 class Services:
@@ -94,10 +105,9 @@ class Services:
         self.max_mode = max_mode
         """The most that this host keeps of a run."""
         holds_waits = store.capabilities.holds_waits
-        waiting = ("resume_scheduler", "resume_signal_source") if holds_waits else ()
-        kept = () if max_mode is Mode.OFF else ("checkpoint_store", *waiting)
-        blob = ("checkpoint_blob_store",) if blobs is not None and kept else ()
-        self.provided = frozenset({*kept, *blob, *provides})
+        self.provided = frozenset(
+            {*_kept(max_mode, holds_waits=holds_waits, has_blobs=blobs is not None), *provides}
+        )
         """The names of the services that nodes may require."""
         self.channels = channels
         """Where new runs keep their channels; none for their chains."""
