@@ -15,6 +15,7 @@ from everstep.ports.store import Commit, StoredRecord, Verdict
 from everstep.registry import Opened
 from everstep.runtime.system import SystemClock
 from everstep.stores.sqlite.store import SqliteStore
+from tests.integration.noise import noise
 
 WIDE = 9_000
 LAST = 30
@@ -22,7 +23,7 @@ LAST = 30
 
 @node(output=("page", "round"))
 def write_page(round: int, salt: str) -> tuple[str, int]:
-    return f"{round}{salt}" * (WIDE // (len(salt) + 1)), round + 1
+    return f"{round}{salt}" + noise((round, salt), WIDE), round + 1
 
 
 @ifelse(when_true="write_page", when_false=END)

@@ -9,6 +9,7 @@ import pytest
 
 from everstep import END, Context, Flow, Host, ifelse, node
 from everstep.errors import ValueUnreadable
+from tests.integration.noise import noise
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -71,7 +72,7 @@ def test_a_fork_replays_the_shared_past_and_its_own_steps(host: Host) -> None:
 def test_what_was_removed_cannot_be_compared_and_the_rest_can(host: Host) -> None:
     @node(output=("pages", "scratch"))
     def write(pages: list[str]) -> tuple[list[str], str]:
-        return [*pages, "p"], str(len(pages)) * 40_000
+        return [*pages, "p"], noise(len(pages), 40_000)
 
     @ifelse(when_true="write", when_false=END)
     def more(pages: list[str]) -> bool:

@@ -22,6 +22,7 @@ from everstep.errors import (
     ValueUnreadable,
 )
 from everstep.runtime.recall import chain_of
+from tests.integration.noise import noise
 
 
 class Knobs:
@@ -515,7 +516,7 @@ def test_versions_overwritten_long_before_are_found_where_they_were_written(url:
 def test_a_step_whose_record_is_a_keyframe_reads_what_was_there_before_it(host: Host) -> None:
     @node(output=("pages", "scratch"))
     def write(pages: list[str], n: int) -> tuple[list[str], str]:
-        return [*pages, str(len(pages)) * 1000], str(len(pages)) * 30_000
+        return [*pages, str(len(pages)) * 1000], noise(len(pages), 30_000)
 
     @ifelse(when_true="write", when_false=END)
     def go_on(pages: list[str], n: int) -> bool:

@@ -21,6 +21,7 @@ from everstep.errors import (
 )
 from everstep.model.enums import Trigger
 from everstep.model.records import CheckpointRecord
+from tests.integration.noise import noise
 
 WIDE = 9_000
 """Characters a step writes, so that every eighth checkpoint or so is a keyframe."""
@@ -46,7 +47,7 @@ LOOP = Flow("loop", [step, more, finish], entry="step", durability="strong")
 
 @node(output=("page", "round"))
 def write_page(round: int, salt: str) -> tuple[str, int]:
-    return f"{round}{salt}" * (WIDE // (len(salt) + 1)), round + 1
+    return f"{round}{salt}" + noise((round, salt), WIDE), round + 1
 
 
 @ifelse(when_true="write_page", when_false=END)

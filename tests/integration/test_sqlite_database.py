@@ -17,7 +17,14 @@ import apsw
 import pytest
 
 from everstep import Durability, Flow, Host, Status, node
-from everstep.errors import EverstepError, IncompatibleVersion, LeaseConflict, StateCorrupted, StoreError
+from everstep.errors import (
+    EverstepError,
+    IncompatibleVersion,
+    KeyUnavailable,
+    LeaseConflict,
+    StateCorrupted,
+    StoreError,
+)
 from everstep.model.enums import Mode
 from everstep.model.leases import Process
 from everstep.registry import open_store
@@ -214,9 +221,10 @@ class TestDamage:
                 sql(unfinished, "UPDATE checkpoints SET body = ? WHERE position % 4294967296 = 2", flipped)
                 try:
                     assert dict(host.state("run")) == {**INPUTS, "a": 11, "b": RESULT["b"]}, f"byte {spot}"
-                except (StateCorrupted, IncompatibleVersion) as error:
+                except (StateCorrupted, IncompatibleVersion, KeyUnavailable) as error:
                     codes[error.code] += 1
-        assert codes["DAG-CKPT-008"] > len(body) * 0.95
+        # The name of a key, or of a format, is the only thing that a flipped byte makes another of.
+        assert codes["DAG-CKPT-008"] > len(body) * 0.9
 
     @pytest.mark.parametrize(
         "damage",

@@ -78,6 +78,14 @@ class Place:
         return one
 
 
+@pytest.fixture(params=["memory", "sqlite", "postgres", "redis"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Those that can be reached beneath by a vandal; buckets are in test_verify_buckets."""
+    if request.param in ("postgres", "redis"):
+        return str(request.getfixturevalue(f"{request.param}_url"))
+    return "memory:" if request.param == "memory" else f"sqlite:///{tmp_path}/runs.db"
+
+
 @pytest.fixture
 def place(url: str, tmp_path: Path) -> Iterator[Place]:
     made = Place(url, tmp_path)
