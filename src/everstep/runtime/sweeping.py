@@ -32,6 +32,8 @@ class Swept(msgspec.Struct, frozen=True, kw_only=True):
     """Unnamed, but put so recently that somebody may be about to name them."""
     problem: str = ""
     """Why none was removed, if that could not be told for certain."""
+    left_alone: str = ""
+    """Why none was looked at, if that is as it should be."""
 
 
 def retaining(services: Services) -> RetainingBlobStore | None:
@@ -55,7 +57,7 @@ async def sweep(
     if blobs is None:
         return Swept()
     if not shared and await is_shared(blobs):
-        return Swept(problem="other stores may keep their artifacts in the same place")
+        return Swept(left_alone="other stores may keep their artifacts in the same place")
     idle = await idle_enough(services, GRACE)
     removed = size = too_new = 0
     async for candidates, new in _candidates(blobs, idle):
