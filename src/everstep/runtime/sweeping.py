@@ -10,6 +10,7 @@ from functools import partial
 
 import msgspec
 
+from everstep.errors import StateCorrupted
 from everstep.ports.retention import SHARED_MARK, RetainingBlobStore
 from everstep.runtime.references import every_run, idle_enough, is_shared, keys_of, spooled_keys
 from everstep.runtime.services import Services
@@ -117,8 +118,13 @@ async def _spare_named(
         candidates.pop(key, None)
     seen = 0
     async for row in every_run(services):
-        async for key in keys_of(services, row):
-            candidates.pop(key, None)
+        try:
+            async for key in keys_of(services, row):
+                candidates.pop(key, None)
+        except StateCorrupted:
+            if await services.store.run(row.run_id) is not None:
+                raise
+            # It was erased while it was read, and names nothing any more.
         seen += 1
         if on_progress is not None and seen % 1000 == 0:
             on_progress(f"{seen:,} runs looked through for artifacts")
