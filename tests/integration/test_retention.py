@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from everstep import Durability, Flow, Host, Retention, Status, node, wait
+from everstep import Collected, Durability, Flow, Host, Retention, Status, node, wait
 from everstep.errors import BadRequest, CheckpointPinned, RunErased, RunNotFound
+from everstep.ports.store import Capabilities
+from everstep.registry import Opened
+from everstep.stores.memory import MemoryStore
 from everstep.testing import ManualClock
 
 DAY = timedelta(days=1)
@@ -359,6 +363,64 @@ def test_only_the_named_runs_are_touched(open_host: Callable[..., Host], clock: 
     assert [one.run_id for one in found.runs] == ["run-0"]
     with pytest.raises(RunNotFound):
         host.gc("nobody")
+
+
+def test_two_may_clean_up_at_once(open_host: Callable[..., Host], clock: ManualClock, tmp_path: Path) -> None:
+    host = open_host()
+    for number in range(40):
+        host.run(PAGES, {"text": f"{number}"}, run_id=f"run-{number}")
+    clock.advance(2 * DAY.total_seconds())
+    hosts, start = [open_host() for _ in range(3)], threading.Barrier(3)
+    found: list[Collected] = []
+
+    def clean(one: Host) -> None:
+        start.wait(30)
+        found.append(one.gc(retention=Retention(keep_last=8, whole=4)))
+
+    threads = [threading.Thread(target=clean, args=(one,)) for one in hosts]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [one.problems for one in found] == [[], [], []]
+    assert [one.artifacts.problem for one in found] == ["", "", ""]
+    erased = [run.run_id for one in found for run in one.runs if run.action == "erase"]
+    assert sorted(erased) == sorted(f"run-{number}" for number in range(32))
+    assert len(host.runs()) == 8 and all(verified.is_sound for verified in host.verify())
+    assert host.gc().artifacts.removed + sum(one.artifacts.removed for one in found) == 32
+    assert len(artifacts(tmp_path)) == 8
+
+
+def test_artifacts_in_a_place_of_their_own_are_left_alone_unless_nobody_else_uses_it(
+    url: str, clock: ManualClock, tmp_path: Path
+) -> None:
+    home = f"sqlite:///{tmp_path}/home.db?synchronous=off"
+    with Host(url, clock=clock, blobs=home) as host, Host(home, clock=clock) as other:
+        for name in ("mine", "gone"):
+            host.run(PAGES, {"text": name}, run_id=name)
+        other.run(PAGES, {"text": "theirs"}, run_id="theirs")
+        host.erase("gone")
+        clock.advance(2 * DAY.total_seconds())
+        for cleaner in (host, other):
+            swept = cleaner.gc().artifacts
+            assert swept.removed == 0 and "other stores" in swept.left_alone
+        assert host.state("mine")["page"] and other.state("theirs")["page"]
+        # Whoever says what is not so loses what the other store names.
+        assert host.gc(shared=True).artifacts.removed == 2
+
+
+def test_a_store_that_cannot_remove_runs_is_no_place_for_rules(clock: ManualClock) -> None:
+    class Keeping(MemoryStore):
+        capabilities = Capabilities(durable=False, single_writer=True)
+
+    store = Keeping(clock)
+    with pytest.raises(BadRequest, match="cannot pin or remove"):
+        Host(Opened(store, store, "memory:"), clock=clock, retention=Retention(keep_last=1))
+    with (
+        Host(Opened(store, store, "memory:"), clock=clock) as host,
+        pytest.raises(BadRequest, match="cannot pin or remove"),
+    ):
+        host.gc()
 
 
 @pytest.mark.parametrize(

@@ -126,6 +126,9 @@ def _write(found: Collected) -> None:
         click.secho(problem, fg="red")
     if found.artifacts.problem:
         click.secho(f"no artifact was removed: {found.artifacts.problem}", fg="red")
+    if found.artifacts.left_alone:
+        why = f"artifacts were left alone: {found.artifacts.left_alone}"
+        click.secho(f"{why} (if none does: --shared)", fg="yellow")
     click.echo(_sum(found, would))
 
 

@@ -38,6 +38,8 @@ class HostRetention:
             return services, Runs(services, self._runs.keeper)
 
         self._afterwards = Afterwards(self._retention, make)
+        if not self._retention.keeps_all:
+            retaining_store(self._services)
         if self._services.store.capabilities.retains:
             self._services.after_run = self._afterwards.note
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from everstep.engine.retention import KEPT, Action, Facts, Fate, decide, is_abandoned
-from everstep.errors import EverstepError
+from everstep.errors import EverstepError, RunNotFound, StoreError
 from everstep.graph.flow import Flow
 from everstep.model.durations import span_of
 from everstep.model.enums import Status
@@ -135,8 +135,11 @@ class Collector:
         """Apply the rules to one run. What cannot be read is left alone, and said."""
         try:
             await self._one(row, rank)
+        except RunNotFound:
+            self._spare(row, "somebody else is at it")
         except EverstepError as error:
-            self.found.problems.append(f"run {row.run_id}: {error}")
+            if isinstance(error, StoreError) or await self._services.store.run(row.run_id) is not None:
+                self.found.problems.append(f"run {row.run_id}: {error}")  # else somebody else removed it
 
     async def _one(self, row: RunRow, rank: int) -> None:
         now = self._services.clock.now()

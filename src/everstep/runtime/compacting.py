@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 from everstep.codec.records import header_of
-from everstep.errors import CheckpointPinned, LeaseConflict
+from everstep.errors import CheckpointPinned, LeaseConflict, RunNotFound
 from everstep.model.durability import Durability
 from everstep.model.enums import Trigger
 from everstep.model.records import CheckpointRecord
@@ -59,7 +59,7 @@ async def keep_last_only(services: Services, runs: Runs, row: RunRow) -> int:
     """Turn all but the last checkpoint of an ended run into stubs; returns how many.
 
     Where the last one is no keyframe, one is written behind it that says the same. 0 if somebody needs more
-    of the run: a fork, whoever drives it now, whoever pinned it.
+    of the run: a fork, whoever drives it now, whoever pinned it; or if somebody else is at it.
     """
     if await has_forks(services, row) or services.spool.has(row.run_id):
         return 0
@@ -68,7 +68,7 @@ async def keep_last_only(services: Services, runs: Runs, row: RunRow) -> int:
         # What is to be read from now on must be readable, or the older ones are all there is.
         await runs.rehydrate(row, await runs.plan(row), at=row.checkpoints, needs_values=False)
         return await services.store.trim(row.run_id, before=row.checkpoints)
-    except (LeaseConflict, CheckpointPinned):
+    except (LeaseConflict, CheckpointPinned, RunNotFound):
         return 0
 
 
@@ -82,6 +82,9 @@ async def _with_keyframe(services: Services, runs: Runs, row: RunRow) -> RunRow:
         row = await runs.row(row.run_id)
         if not row.status.is_final or row.pinned is not None:
             raise LeaseConflict(f"run {row.run_id!r} goes on.")
+        if await ends_with_keyframe(services, row):  # somebody else was faster
+            await runs.release(lease)
+            return row
         journal, folded = await runs.journal_at_rest(row, lease)
         about = {**begun.about, ERRORS: await count_errors(services, row)}
         await journal.compact(row, folded.error, ttl=begun.ttl, metadata=about)

@@ -38,6 +38,7 @@ async def every_run(services: Services, **wanted: str | Status) -> AsyncIterator
         if is_full and not following and not await _is_known(services, last):
             raise StoreError("runs were removed while they were looked at.", fix="Try again.")
         for row in rows:
+            await asyncio.sleep(0)  # a local store never lets others on the loop have a turn
             yield row
         rows = following
 

@@ -59,6 +59,9 @@ def _kept(max_mode: Mode, *, holds_waits: bool, has_blobs: bool) -> Iterator[str
 class Services:
     """The store, the clock and the rest, shared by all runs of a host."""
 
+    after_run: Callable[[Flow], None] | None = None
+    """Told of each flow whose run has ended, so that retention can apply."""
+
     def __init__(
         self,
         *,
@@ -126,8 +129,6 @@ class Services:
         self.cleared: WeakKeyDictionary[Flow, Cleared] = WeakKeyDictionary()
         """Flows that may start here, as they were when that was found out."""
         self.committer = Committer(store, self.blocking, clock, owns_loop=owns_loop)
-        self.after_run: Callable[[Flow], None] | None = None
-        """Told of each flow whose run has ended, so that retention can apply."""
         self.max_threads = max_threads
         self._threads = _Threads(max_threads)
 

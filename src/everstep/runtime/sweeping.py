@@ -10,6 +10,7 @@ from functools import partial
 
 import msgspec
 
+from everstep.errors import StateCorrupted
 from everstep.ports.retention import SHARED_MARK, RetainingBlobStore
 from everstep.runtime.references import every_run, idle_enough, is_shared, keys_of, spooled_keys
 from everstep.runtime.services import Services
@@ -32,6 +33,8 @@ class Swept(msgspec.Struct, frozen=True, kw_only=True):
     """Unnamed, but put so recently that somebody may be about to name them."""
     problem: str = ""
     """Why none was removed, if that could not be told for certain."""
+    left_alone: str = ""
+    """Why none was looked at, if that is as it should be."""
 
 
 def retaining(services: Services) -> RetainingBlobStore | None:
@@ -55,7 +58,7 @@ async def sweep(
     if blobs is None:
         return Swept()
     if not shared and await is_shared(blobs):
-        return Swept(problem="other stores may keep their artifacts in the same place")
+        return Swept(left_alone="other stores may keep their artifacts in the same place")
     idle = await idle_enough(services, GRACE)
     removed = size = too_new = 0
     async for candidates, new in _candidates(blobs, idle):
@@ -115,8 +118,13 @@ async def _spare_named(
         candidates.pop(key, None)
     seen = 0
     async for row in every_run(services):
-        async for key in keys_of(services, row):
-            candidates.pop(key, None)
+        try:
+            async for key in keys_of(services, row):
+                candidates.pop(key, None)
+        except StateCorrupted:
+            if await services.store.run(row.run_id) is not None:
+                raise
+            # It was erased while it was read, and names nothing any more.
         seen += 1
         if on_progress is not None and seen % 1000 == 0:
             on_progress(f"{seen:,} runs looked through for artifacts")

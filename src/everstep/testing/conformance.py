@@ -21,7 +21,7 @@ _PARTS = [
     f"{__name__}_{part}"
     for part in (
         *("adoption", "buckets", "client", "clients", "clocks", "crash", "due", "fleet", "forks"),
-        *("hosts", "leases", "records", "recoding", "restoring", "retention", "skew", "waits"),
+        *("hosts", "keeping", "leases", "records", "recoding", "restoring", "retention", "skew", "waits"),
     )
 ]
 # Before the imports below, or a failed assertion of the suite shows no values.
@@ -37,6 +37,7 @@ from everstep.testing.conformance_due import Changes, Due, Endings  # noqa: E402
 from everstep.testing.conformance_fleet import Holding, Quotas, Repairs, Turns, Workers  # noqa: E402
 from everstep.testing.conformance_forks import Forks, Trimming  # noqa: E402
 from everstep.testing.conformance_hosts import Hosts  # noqa: E402
+from everstep.testing.conformance_keeping import Keeping  # noqa: E402
 from everstep.testing.conformance_leases import Fencing, Leases, Signals  # noqa: E402
 from everstep.testing.conformance_recoding import Recoding  # noqa: E402
 from everstep.testing.conformance_records import Atomicity, LostReplies, Records, UglyValues  # noqa: E402
@@ -72,6 +73,7 @@ GROUPS = (
     RemovalLog,
     RetentionRaces,
     Sweeping,
+    Keeping,
     Restoring,
     Waits,
     Settling,
@@ -112,6 +114,7 @@ class StoreConformance(
     RemovalLog,
     RetentionRaces,
     Sweeping,
+    Keeping,
     Restoring,
     Waits,
     Settling,

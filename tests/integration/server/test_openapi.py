@@ -38,6 +38,8 @@ KNOWN: dict[str, list[str]] = {"run_id": ["done", "broken"], "wait_id": [], "tok
 async def prepare(host: AsyncHost) -> None:
     await host.run(plain, {"x": 1}, run_id="done")
     await host.run(failing, {"x": 1}, run_id="broken")
+    for name in ("done", "broken"):
+        await host.fork(name)  # so that they stay there, whoever wants them erased
     for k in range(20):
         flow = (expense, paid, ask_text)[k % 3]
         waiting = (await host.run(flow, {"amount": k} if flow is expense else {})).waits[0]

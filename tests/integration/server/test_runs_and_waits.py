@@ -307,3 +307,23 @@ async def test_workers_and_what_they_go_by_are_shown(s: Serving) -> None:
     damaged = (await s.client.get("/runs?needs_repair=true")).json()["runs"]
     assert [(run["run_id"], run["needs_repair"]) for run in damaged] == [("A1", "it is damaged")]
     assert (await s.client.get("/runs?needs_repair=maybe")).status_code == 400
+
+
+@served()
+async def test_a_run_is_pinned_unpinned_and_erased(s: Serving) -> None:
+    await s.host.run(plain, {"x": 1}, run_id="A1")
+    pinned = (await s.client.post("/runs/A1/pin", json={"reason": "case 7"})).json()
+    assert (pinned["run_id"], pinned["pinned"]) == ("A1", "case 7")
+    assert [run["run_id"] for run in (await s.client.get("/runs?pinned=true")).json()["runs"]] == ["A1"]
+    assert code_of(await s.client.delete("/runs/A1")) == (409, "run.pinned")
+    assert (await s.client.post("/runs/A1/unpin")).json()["pinned"] is None
+    assert (await s.client.post("/runs/A1/pin")).json()["pinned"] == "somebody wants it kept"
+    for wrong in ({"reason": ""}, {"reason": 7}, {"reason": "x" * 501}, {"why": "x"}):
+        assert code_of(await s.client.post("/runs/A1/pin", json=wrong)) == (400, "request.invalid"), wrong
+    await s.client.post("/runs/A1/unpin")
+    gone = (await s.client.delete("/runs/A1")).json()
+    assert gone == {"run_id": "A1", "checkpoints": 2, "artifacts": 0, "artifacts_left": 0}
+    for again in (s.client.delete("/runs/A1"), s.client.get("/runs/A1"), s.client.post("/runs/A1/pin")):
+        assert code_of(await again) == (404, "run.erased")
+    taken = await s.client.post("/runs", json={"flow": "plain", "inputs": {"x": 2}, "run_id": "A1"})
+    assert code_of(taken) == (404, "run.erased")

@@ -31,13 +31,19 @@ class Records:
 
     def get(self, run_id: str, first: int, last: int | None) -> list[StoredRecord]:
         """Return a run's own records between two sequences, in order; trimmed ones as stubs."""
-        line = self._lines.fresh(run_id)
-        standing = line.standing
-        if standing is None:
-            return []
-        newest, oldest = standing.row.checkpoints, standing.row.first
-        first, last = max(first, oldest), newest if last is None else min(last, newest)
-        return self._between(line, first, last) if first <= last else []
+        while True:
+            line = self._lines.fresh(run_id)
+            standing = line.standing
+            if standing is None:
+                return []
+            newest, oldest = standing.row.checkpoints, standing.row.first
+            begins, ends = max(first, oldest), newest if last is None else min(last, newest)
+            found = self._between(line, begins, ends) if begins <= ends else []
+            if all(record.body != _DAMAGED for record in found):
+                return found
+            # Somebody may have trimmed or erased the run while it was read.
+            if self._lines.fresh(run_id).standing == standing:
+                return found
 
     def _between(self, line: Line, first: int, last: int) -> list[StoredRecord]:
         assert line.head is not None
@@ -135,6 +141,8 @@ class Records:
         line = self._lines.known(draft.run_id)
         is_there = max(row.first, row.trimmed_before) <= before <= row.checkpoints
         is_keyframe = is_there and any(r.keyframe for r in self._between(line, before, before))
+        if is_there and not is_keyframe and self._lines.fresh(draft.run_id).standing is None:
+            raise unknown(draft.run_id)  # it was erased while it was read
         check_trim(
             draft.run_id,
             before=before,
