@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -158,6 +158,49 @@ def test_a_put_whose_connection_is_cut_is_there_once(
         assert (result.status, result["v3"]) == (Status.COMPLETED, 3)
         assert [record.sequence for record in host.history("A")] == [1, 2, 3, 4]
     assert work.is_done()
+
+
+def refusing(status: str, code: str, picks: Callable[[bytes], bool]) -> Callable[[bytes], bytes | None]:
+    """Return what answers some requests as a server would that refuses them."""
+    body = f"<Error><Code>{code}</Code></Error>".encode()
+    head = f"HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    return lambda request: head + body if picks(request) else None
+
+
+def test_a_run_goes_on_through_a_server_that_asks_for_fewer_requests(proxied: tuple[Proxy, str]) -> None:
+    proxy, url = proxied
+    work = Work()
+    asked: Counter[bytes] = Counter()
+
+    def is_first_try(request: bytes) -> bool:
+        target = request.partition(b" HTTP/1.1")[0]
+        asked[target] += LOG in target and target.startswith(b"PUT")
+        return asked[target] == 1
+
+    with Host(url) as host:
+        proxy.answers = refusing("503 Slow Down", "SlowDown", is_first_try)
+        assert work.run(host, "A")["v3"] == 3
+        assert [record.sequence for record in host.history("A")] == [1, 2, 3, 4]
+    assert sorted(asked.elements()) == sorted([*+asked, *+asked])
+    assert work.is_done()
+
+
+def test_a_key_that_loses_its_right_midway_stops_the_run_which_goes_on_when_it_has_it_again(
+    proxied: tuple[Proxy, str],
+) -> None:
+    proxy, url = proxied
+    work = Work()
+    with Host(url) as host:
+        third = b"/log/%010d" % 3
+        proxy.answers = refusing("403 Forbidden", "AccessDenied", lambda request: third in request)
+        with pytest.raises(StoreError, match="this key may not do that") as caught:
+            work.run(host, "A")
+        assert not isinstance(caught.value, StoreUnavailable)
+        assert work.calls == {0: 1, 1: 1}
+        proxy.answers = lambda request: None
+        assert len(host.history("A")) == 2
+        assert host.resume("A", work.flow)["v3"] == 3
+    assert work.calls == {0: 1, 1: 2, 2: 1}
 
 
 def test_an_answer_whose_reply_is_lost_is_given_once(proxied: tuple[Proxy, str]) -> None:

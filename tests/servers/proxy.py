@@ -20,6 +20,8 @@ class Proxy:
         """Picks requests that the server gets and answers, and whose reply is lost."""
         self.cuts_request: Callable[[bytes], bool] = _never
         """Picks requests that the server never gets."""
+        self.answers: Callable[[bytes], bytes | None] = _nothing
+        """Gives what is answered in the server's place, after which the connection ends."""
         self.cut = 0
         """How many connections were cut."""
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -56,6 +58,9 @@ class Proxy:
             while request := client.recv(1 << 20):
                 if self.is_down or self.cuts_request(request):
                     self.cut += 1
+                    break
+                if (answer := self.answers(request)) is not None:
+                    client.sendall(answer)
                     break
                 if self.cuts_reply(request):
                     is_armed.set()
@@ -99,6 +104,10 @@ class Nth:
 
 def _never(_: bytes) -> bool:
     return False
+
+
+def _nothing(_: bytes) -> None:
+    return None
 
 
 def _shut(end: socket.socket) -> None:
