@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 
+from everstep.stores.objects.forking import free_in_children
 from everstep.stores.objects.handles import Handle
 
 _SIZE = 8
@@ -18,6 +19,7 @@ class Bell:
         self._name = name
         self._file: Handle | None = None
         self._lock = threading.Lock()
+        free_in_children(self, "_lock")
         self._count = 0
 
     def read(self) -> int | None:

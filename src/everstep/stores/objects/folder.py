@@ -24,6 +24,7 @@ from everstep.ports.health import Health
 from everstep.stores.objects.bell import Bell
 from everstep.stores.objects.bucket import Found, Listed
 from everstep.stores.objects.fitness import CONTROL, NEW_FILE, UNNAMED, Unfit, examine, look_at
+from everstep.stores.objects.forking import free_in_children
 from everstep.stores.objects.handles import Handle, Handles, sync
 from everstep.stores.objects.locks import Locks
 from everstep.stores.objects.mounts import mount_of
@@ -59,6 +60,7 @@ class Folder:
         self._marked: dict[str, tuple[Handle, int]] = {}
         """Folders with new marks in them that are not synced yet, and which is the newest."""
         self._marking = threading.Lock()
+        free_in_children(self, "_lock", "_marking")
         self._offset: tuple[float, timedelta] | None = None
         self._has_unnamed = False
         self._locks = Locks(self._handles, f"{CONTROL}/locks")

@@ -8,6 +8,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 
+from everstep.stores.objects.forking import free_in_children
+
 _MOST = 256
 _TRIES = 50
 """How often a folder that somebody removes while it is wanted is made again."""
@@ -41,6 +43,7 @@ class Handles:
         self.root = Handle(os.open(root, _AS_FOLDER), "", None)
         self._kept: OrderedDict[str, Handle] = OrderedDict()
         self._lock = threading.Lock()
+        free_in_children(self, "_lock")
 
     def get(self, path: str, *, make: bool = True) -> Handle:
         """Return a folder; `FileNotFoundError` if it is not there and not to be made, or the root is gone."""

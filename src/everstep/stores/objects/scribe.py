@@ -13,6 +13,7 @@ from everstep.model.enums import Status
 from everstep.stores.objects import names, readable
 from everstep.stores.objects.bucket import Bucket
 from everstep.stores.objects.entries import Entry, decode
+from everstep.stores.objects.forking import free_in_children
 from everstep.stores.objects.unwritten import Unkept
 
 log = logging.getLogger("everstep")
@@ -52,6 +53,7 @@ class Scribe:
         self._write = write
         self._unwritten = unwritten
         self._lock = threading.Lock()
+        free_in_children(self, "_lock")
         self._waiting: list[tuple[str, bytes]] = []
         self._size = 0
         self._behind: set[str] = set()
