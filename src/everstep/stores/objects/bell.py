@@ -6,7 +6,7 @@ import os
 import threading
 
 from everstep.stores.objects.forking import free_in_children
-from everstep.stores.objects.handles import Handle
+from everstep.stores.objects.handles import Handle, open_for_all
 
 _SIZE = 8
 
@@ -42,7 +42,5 @@ class Bell:
     def _open(self) -> Handle:
         file = self._file
         if file is None or file.is_removed():
-            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-            fd = os.open(self._name, flags, 0o666, dir_fd=self._root.fd)
-            file = self._file = Handle(fd, self._name, None)
+            file = self._file = Handle(open_for_all(self._name, self._root.fd), self._name, None)
         return file

@@ -104,6 +104,18 @@ def sync(folder: Handle, *, alone: bool = False) -> None:
         each.is_anchored = True
 
 
+def open_for_all(path: str, folder: int) -> int:
+    """Open a file that holds nothing of anybody's, so that whoever may enter the folder may use it."""
+    flags = os.O_RDWR | os.O_CLOEXEC
+    try:
+        return os.open(path, flags, dir_fd=folder)
+    except FileNotFoundError:
+        fd = os.open(path, flags | os.O_CREAT, 0o666, dir_fd=folder)
+        with suppress(PermissionError):
+            os.fchmod(fd, 0o666)
+        return fd
+
+
 def _open(parent: int, leaf: str, make: bool) -> int:
     try:
         return os.open(leaf, _AS_FOLDER, dir_fd=parent)
