@@ -117,13 +117,13 @@ def _open_memory(clock: Clock) -> Opened:
 
 def _open_folder(url: str, clock: Clock, create: bool) -> Opened:
     from everstep.stores.objects.readable_folder import ReadableFolder
-    from everstep.stores.objects.store import ObjectStore
+    from everstep.stores.objects.readable_store import ReadableStore
 
     path = _path_of(url, "file:///var/lib/runs for an absolute path, file:runs for a folder here")
     parts = urlsplit(url)
     if parts.query:
         raise BadRequest(f"unknown option {parts.query} in {url!r}.", fix="A folder has no options.")
-    store = ObjectStore(ReadableFolder(path, create=create), clock)
+    store = ReadableStore(ReadableFolder(path, create=create), clock)
     return Opened(store, store.artifacts, place_of(url))
 
 

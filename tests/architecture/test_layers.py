@@ -23,7 +23,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "runtime": {"errors", "model", "codec", "graph", "engine", "ports"},
     # Who gets a lease, whose turn it is, what may be trimmed and what is left of it is decided once.
     "stores": {
-        *("errors", "model", "ports", "codec.records", "codec.shown"),
+        *("errors", "model", "ports", "codec.plain_json", "codec.records", "codec.shown"),
         *("engine.leases", "engine.claims", "engine.trimming"),
     },
     "registry": {"errors", "ports", "stores"},

@@ -11,6 +11,7 @@ import pytest
 
 from everstep.ports.store import Capabilities
 from everstep.registry import open_store
+from everstep.stores.objects.mounts import Mount
 from everstep.testing import ManualClock, StoreConformance, StoreKit
 
 MEMORY = Path("/dev/shm")
@@ -35,4 +36,23 @@ class TestFiles(StoreConformance):
             lambda: open_store(url, clock),
             clock,
             Capabilities(durable=True, single_writer=True, recodes=True, retains=True, restores=True),
+        )
+
+
+@pytest.mark.soak
+class TestNetworkFiles(StoreConformance):
+    """The same where the folder is taken for a network mount: the clock is the file server's."""
+
+    @pytest.fixture
+    def store_kit(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> StoreKit:
+        monkeypatch.setattr("everstep.stores.objects.folder.mount_of", lambda path: Mount("nfs4"))
+        clock = ManualClock()
+        url = f"file://{folder}/runs"
+        return StoreKit(
+            lambda: open_store(url, clock),
+            clock,
+            Capabilities(
+                durable=True, single_writer=True, remote=True, recodes=True, retains=True, restores=True
+            ),
+            open_at=lambda other: open_store(url, other),
         )

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import threading
@@ -99,7 +100,7 @@ def test_a_rename_whose_reply_was_lost_is_found_to_be_ours(
 def test_what_may_have_been_linked_is_synced_before_it_is_read(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    link, stat = os.link, os.stat
+    link, look = os.link, os.stat
 
     def link_and_time_out(*arguments: object, **options: object) -> None:
         link(*arguments, **options)  # type: ignore[arg-type]
@@ -107,7 +108,7 @@ def test_what_may_have_been_linked_is_synced_before_it_is_read(
 
     folder.create("a/first", b"x")
     monkeypatch.setattr(os, "link", link_and_time_out)
-    monkeypatch.setattr(os, "stat", failing(stat, errno.ETIMEDOUT))
+    monkeypatch.setattr(os, "stat", failing(look, errno.ETIMEDOUT))
     with pytest.raises(StoreUnavailable):
         folder.create("a/b", b"mine")
     monkeypatch.undo()
@@ -328,6 +329,33 @@ def test_a_mount_that_is_known_not_to_fence_is_refused(
     monkeypatch.setattr("everstep.stores.objects.folder.mount_of", lambda path: mount)
     with pytest.raises(StoreError, match=says):
         Folder(place)
+
+
+def test_a_folder_that_confuses_capital_letters_is_refused(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.stat
+
+    def careless(path: str, **options: Any) -> os.stat_result:
+        return real(path.lower() if str(path).endswith(".TMP") else path, **options)
+
+    monkeypatch.setattr(os, "stat", careless)
+    with pytest.raises(StoreError, match="takes capital letters for small ones"):
+        Folder(place)
+    assert list(place.glob(".everstep/*.tmp")) == []
+
+
+def test_whoever_may_enter_the_folder_may_lock(place: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        folder = Folder(place)
+        folder.put("a/b", b"x")
+    finally:
+        os.umask(before)
+    for path in (place / ".everstep").rglob("*"):
+        assert path.is_dir() or stat.S_IMODE(path.stat().st_mode) == 0o666, path
+    assert stat.S_IMODE((place / "a" / "b").stat().st_mode) == 0o600
+    assert stat.S_IMODE(place.stat().st_mode) == 0o700
 
 
 def test_a_lock_that_somebody_keeps_makes_others_try_again(

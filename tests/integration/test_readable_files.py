@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import shutil
+import signal
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -171,7 +173,8 @@ def test_a_run_that_was_removed_leaves_no_files(url: str, checkpoints: Path) -> 
     assert isinstance(opened.store, ObjectStore)
     assert asyncio.run(opened.store.erase("run-1", head=head, reason="a test")) is Erasure.ERASED
     asyncio.run(opened.store.close())
-    assert [path.name for path in checkpoints.iterdir()] == ["run-2"]
+    assert [path.name for path in checkpoints.iterdir() if path.is_dir()] == ["run-2"]
+    assert not any("nobody should find" in path.read_text() for path in checkpoints.glob("*.json"))
 
 
 def test_checkpoints_that_were_cleaned_up_leave_no_files(url: str, checkpoints: Path) -> None:
@@ -302,6 +305,19 @@ def test_the_index_of_a_long_run_is_not_written_for_every_step(
     assert written.count("latest.json") > 5
     assert written.count("index.json") <= 3
     assert read(checkpoints / "run-1" / "index.json")["checkpoint_count"] == 41
+
+
+def test_a_child_forked_while_others_hold_locks_goes_on(url: str, checkpoints: Path) -> None:
+    folder = ReadableFolder(checkpoints.parent)
+    with folder.scribe._lock, folder._lock, folder._marking, folder._handles._lock:
+        pid = os.fork()
+        if pid == 0:
+            signal.alarm(20)
+            folder.mark(["live/a"])
+            is_made = folder.create("runs/r/log/0000000001", b"x")
+            folder.scribe.flush()
+            os._exit(0 if is_made else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
 def test_an_owner_that_slept_does_not_put_an_older_view_over_a_newer_one(url: str, checkpoints: Path) -> None:

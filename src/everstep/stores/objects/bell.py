@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import threading
 
-from everstep.stores.objects.handles import Handle
+from everstep.stores.objects.forking import free_in_children
+from everstep.stores.objects.handles import Handle, open_for_all
 
 _SIZE = 8
 
@@ -18,6 +19,7 @@ class Bell:
         self._name = name
         self._file: Handle | None = None
         self._lock = threading.Lock()
+        free_in_children(self, "_lock")
         self._count = 0
 
     def read(self) -> int | None:
@@ -40,7 +42,5 @@ class Bell:
     def _open(self) -> Handle:
         file = self._file
         if file is None or file.is_removed():
-            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-            fd = os.open(self._name, flags, 0o666, dir_fd=self._root.fd)
-            file = self._file = Handle(fd, self._name, None)
+            file = self._file = Handle(open_for_all(self._name, self._root.fd), self._name, None)
         return file

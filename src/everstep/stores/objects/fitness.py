@@ -42,6 +42,7 @@ def examine(handles: Handles, mount: Mount, new_name: NewName, open_lock: OpenLo
     taken = new_name()
     fd = os.open(taken, NEW_FILE, 0o600, dir_fd=control.fd)
     try:
+        _examine_names(control, taken, mount.kind)
         _examine_links(control, taken, new_name(), mount.kind)
         _examine_locks(open_lock, mount.kind)
         return _can_link_unnamed(control, new_name())
@@ -49,6 +50,12 @@ def examine(handles: Handles, mount: Mount, new_name: NewName, open_lock: OpenLo
         os.close(fd)
         with suppress(OSError):
             os.unlink(taken, dir_fd=control.fd)
+
+
+def _examine_names(control: Handle, taken: str, kind: str) -> None:
+    with suppress(FileNotFoundError):
+        os.stat(taken.upper(), dir_fd=control.fd)
+        raise Unfit(f"{kind} takes capital letters for small ones, so that two runs could have one name")
 
 
 def _examine_links(control: Handle, taken: str, other: str, kind: str) -> None:

@@ -8,6 +8,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 
+from everstep.stores.objects.forking import free_in_children
+
 _MOST = 256
 _TRIES = 50
 """How often a folder that somebody removes while it is wanted is made again."""
@@ -41,6 +43,7 @@ class Handles:
         self.root = Handle(os.open(root, _AS_FOLDER), "", None)
         self._kept: OrderedDict[str, Handle] = OrderedDict()
         self._lock = threading.Lock()
+        free_in_children(self, "_lock")
 
     def get(self, path: str, *, make: bool = True) -> Handle:
         """Return a folder; `FileNotFoundError` if it is not there and not to be made, or the root is gone."""
@@ -99,6 +102,18 @@ def sync(folder: Handle, *, alone: bool = False) -> None:
         each = each.parent
     for each in adrift:
         each.is_anchored = True
+
+
+def open_for_all(path: str, folder: int) -> int:
+    """Open a file that holds nothing of anybody's, so that whoever may enter the folder may use it."""
+    flags = os.O_RDWR | os.O_CLOEXEC
+    try:
+        return os.open(path, flags, dir_fd=folder)
+    except FileNotFoundError:
+        fd = os.open(path, flags | os.O_CREAT, 0o666, dir_fd=folder)
+        with suppress(PermissionError):
+            os.fchmod(fd, 0o666)
+        return fd
 
 
 def _open(parent: int, leaf: str, make: bool) -> int:

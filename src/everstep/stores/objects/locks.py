@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from everstep.errors import StoreUnavailable
-from everstep.stores.objects.handles import Handles
+from everstep.stores.objects.handles import Handles, open_for_all
 
 _PATIENCE = 10.0
 _PAUSE = 0.005
@@ -55,9 +55,8 @@ class Locks:
 
     def open(self, stripe: str) -> int:
         """Open the file of a lock; it is there for good."""
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         try:
-            return os.open(f"{self._folder}/{stripe}", flags, 0o666, dir_fd=self._handles.root.fd)
+            return open_for_all(f"{self._folder}/{stripe}", self._handles.root.fd)
         except FileNotFoundError:
             self._handles.forget(self._folder)
-            return os.open(stripe, flags, 0o666, dir_fd=self._handles.get(self._folder).fd)
+            return open_for_all(stripe, self._handles.get(self._folder).fd)

@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from everstep.codec.plain_json import jsonable
 from everstep.codec.records import look_into
 from everstep.codec.shown import shown
 from everstep.errors import EverstepError, StateCorrupted
@@ -121,7 +122,7 @@ def checkpoint(entry: Entry, record: Record) -> tuple[IndexRow, bytes]:
     if held.error is not None:
         told["error"] = _error(held.error)
     if held.metadata is not None:
-        told["metadata"] = held.metadata
+        told["metadata"] = jsonable(held.metadata)
     if held.state is not None:
         told["state_snapshot"] = {"values": [_write(written, inline) for written in held.state.values]}
     path = file_of(row.run_id, record.sequence, held.trigger.value)
@@ -192,15 +193,17 @@ def as_json(value: object) -> bytes:
     return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
 
 
-def entries(bucket: Bucket, run_id: str) -> Iterator[Entry]:
-    """Yield what happened to a run; what a run of the same id that was removed left is passed over."""
+def last_entry(bucket: Bucket, run_id: str) -> Entry | None:
+    """Return how a run stands; none if there is no such run."""
     there = bucket.names(names.log_prefix(run_id))
-    last = bucket.get(there[-1]) if there else None
-    if last is None:
-        return
-    begins = decode(last.data, there[-1]).standing.begins
-    for name in there:
-        found = bucket.get(name) if names.place_of(name) >= begins else None
+    found = bucket.get(there[-1]) if there else None
+    return None if found is None else decode(found.data, there[-1])
+
+
+def entries(bucket: Bucket, run_id: str, last: Entry) -> Iterator[Entry]:
+    """Yield what happened to a run; what a run of the same id that was removed left is passed over."""
+    for name in bucket.names(names.log_prefix(run_id)):
+        found = bucket.get(name) if names.place_of(name) >= last.standing.begins else None
         if found is not None:
             yield decode(found.data, f"{name} in {bucket.place}")
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from time import monotonic
 
 from everstep.errors import EverstepError
 from everstep.model.enums import Status
 from everstep.stores.objects import names, readable
 from everstep.stores.objects.bucket import Bucket
-from everstep.stores.objects.entries import Entry, decode
+from everstep.stores.objects.entries import Entry, Standing, decode
+from everstep.stores.objects.forking import free_in_children
 from everstep.stores.objects.unwritten import Unkept
 
 log = logging.getLogger("everstep")
@@ -24,6 +25,8 @@ _ROOM = 64 << 20
 _SHARE = 20
 """The index of a long run is written so seldom that it takes a twentieth of the time."""
 _SHELVES = 64
+_FAILURES = (EverstepError, OSError, ArithmeticError, LookupError, RecursionError, TypeError, ValueError)
+"""What bytes that somebody damaged and disks that are full come to."""
 
 Write = Callable[[str, bytes], None]
 
@@ -52,6 +55,7 @@ class Scribe:
         self._write = write
         self._unwritten = unwritten
         self._lock = threading.Lock()
+        free_in_children(self, "_lock")
         self._waiting: list[tuple[str, bytes]] = []
         self._size = 0
         self._behind: set[str] = set()
@@ -146,7 +150,7 @@ class Scribe:
     def _try(self, batch: list[tuple[str, bytes]], behind: set[str]) -> None:
         try:
             self._write_all(batch, behind)
-        except (EverstepError, OSError, ValueError, KeyError) as error:
+        except _FAILURES as error:
             self._shelves.clear()
             self._complain(error)
 
@@ -159,25 +163,29 @@ class Scribe:
         by_run: dict[str, list[tuple[str, bytes]]] = {}
         for name, data in batch:
             by_run.setdefault(_run_in(name), []).append((name, data))
-        for part, noted in by_run.items():
-            if part not in behind:
-                self._write_run(names.unquoted(part), [decode(data, name) for name, data in noted])
-        for part in behind:
-            self._write_run(names.unquoted(part), None)
+        for part in {**by_run, **dict.fromkeys(behind)}:
+            try:
+                self._write_run(names.unquoted(part), None if part in behind else by_run[part])
+            except _FAILURES as error:
+                self._shelves.pop(names.unquoted(part), None)
+                self._complain(error)
         is_last = self._is_closing or not threading.main_thread().is_alive()
         for shelf in list(self._shelves.values()):
             if shelf.is_dirty and (is_last or shelf.is_at_rest or monotonic() >= shelf.due):
                 self._write_index(shelf)
+            if shelf.is_at_rest and not shelf.is_dirty:
+                self._shelves.pop(shelf.run_id, None)
 
-    def _write_run(self, run_id: str, noted: list[Entry] | None) -> None:
+    def _write_run(self, run_id: str, waiting: list[tuple[str, bytes]] | None) -> None:
         """Write what was noted; or everything, if there is more in the log than anybody wrote of here."""
+        noted = None if waiting is None else [decode(data, name) for name, data in waiting]
         shelf = self._shelves.get(run_id)
         if noted is not None and shelf is None:
             shelf = self._known(run_id, noted)
         if noted is None or shelf is None:
             self._shelve(run_id, self._from_log(run_id))
             return
-        self._shelve(run_id, self._add(shelf, noted))
+        self._shelve(run_id, self._add(shelf, noted, noted[-1].standing))
 
     def _shelve(self, run_id: str, shelf: Shelf) -> None:
         self._shelves[run_id] = shelf
@@ -205,19 +213,20 @@ class Scribe:
 
     def _from_log(self, run_id: str) -> Shelf:
         """Make everything anew from what counts."""
-        shelf = Shelf(run_id)
         there = {each.name: each.size for each in self._bucket.listed(readable.folder_of(run_id))}
-        shelf = self._add(shelf, list(readable.entries(self._bucket, run_id)), there)
+        last = readable.last_entry(self._bucket, run_id)
+        if last is None or last.standing.gone:
+            return self._remove(run_id)
+        shelf = self._add(Shelf(run_id), readable.entries(self._bucket, run_id, last), last.standing, there)
         kept = {row.file_path for row in shelf.rows.values()}
         if stale := [name for name in there if f"/{readable.CHECKPOINT}" in name and name not in kept]:
             self._bucket.delete(stale)
         return shelf
 
-    def _add(self, shelf: Shelf, added: list[Entry], there: dict[str, int] | None = None) -> Shelf:
+    def _add(
+        self, shelf: Shelf, added: Iterable[Entry], standing: Standing, there: dict[str, int] | None = None
+    ) -> Shelf:
         """Write the checkpoints of some entries, and the newest as `latest.json`."""
-        if not added:
-            return self._remove(shelf.run_id)
-        standing = added[-1].standing
         if standing.gone:
             return self._remove(shelf.run_id)
         is_ahead = False
