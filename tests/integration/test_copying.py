@@ -204,9 +204,33 @@ class TestCopying:
             assert there.info("A17").needs_repair == why is not None
             assert not there.info("A17").is_driven
 
+    def test_a_channel_that_is_kept_elsewhere_is_named(
+        self, tmp_path: Path, redis_url: str, file: str
+    ) -> None:
+        with Host(f"sqlite:///{tmp_path}/beside.db", channel=redis_url) as host:
+            host.run(CRAWL, GIVEN, run_id="A17", channel={"key": 1})
+            assert host.copy(file)[0].elsewhere == ("channel",)
+            assert host.export("A17", tmp_path / "x.everstep").elsewhere == ("channel",)
+
     def test_to_the_same_store_is_refused(self, here: Host) -> None:
         with pytest.raises(BadRequest, match="the same"):
             here.copy(here.url)
+
+    def test_a_run_that_goes_on_before_it_is_erased_stays(
+        self, tmp_path: Path, clock: ManualClock, file: str
+    ) -> None:
+        url = f"sqlite:///{tmp_path}/here.db"
+        with Host(url, clock=clock) as other:
+            other.start(CRAWL, GIVEN, run_id="A17")
+
+            def resume(point: str) -> None:
+                other.resume("A17", CRAWL)
+
+            killer = Killer("before erase 1", act=resume)
+            with Host(killing(open_store(url, clock), by=killer), clock=clock) as here:
+                [found] = here.copy(file, move=True)
+            assert (found.outcome, "has gone on" in found.problem) == ("copied", True)
+            assert other.state("A17")["size"] == 12_002
 
     def test_it_tells_what_it_does(self, here: Host, file: str) -> None:
         here.run(CRAWL, GIVEN, run_id="A17")

@@ -20,7 +20,7 @@ from everstep.errors import (
     RunTaken,
     StateCorrupted,
 )
-from everstep.model.bundles import BundledRun, LeftOut
+from everstep.model.bundles import IMPORTED, BundledRun, LeftOut
 from everstep.ports.restoring import Restored, RestoringStore, WholeRun, judge_there
 from everstep.ports.store import CheckpointStore
 from everstep.runtime.bundle_check import Contents, check_contents
@@ -29,9 +29,6 @@ from everstep.runtime.exporting import Progress
 from everstep.runtime.giving_back import GivenBack, give_back
 from everstep.runtime.services import Services
 from everstep.runtime.whole import Chain
-
-ASIDE = "it was imported, and may still be driven where it comes from"
-"""Why workers leave an imported run alone until somebody resumes it by name."""
 
 
 class Imported(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,7 +96,7 @@ async def import_bundle(
         missing=missing,
         keys=contents.manifest.keys,
         elsewhere=contents.manifest.elsewhere,
-        set_aside=tuple(run.row.run_id for run in new if run.row.needs_repair == ASIDE),
+        set_aside=tuple(run.row.run_id for run in new if run.row.needs_repair == IMPORTED),
     )
 
 
@@ -129,7 +126,7 @@ def _for_here(run: WholeRun, contents: Contents, live: bool) -> WholeRun:
     is_wanted = any(b.run_id == run.row.run_id and b.is_wanted for b in contents.manifest.runs)
     if run.row.status.is_final or run.row.needs_repair is not None or (live and is_wanted):
         return run
-    return msgspec.structs.replace(run, row=msgspec.structs.replace(run.row, needs_repair=ASIDE))
+    return msgspec.structs.replace(run, row=msgspec.structs.replace(run.row, needs_repair=IMPORTED))
 
 
 async def _still_missing(services: Services, contents: Contents, back: GivenBack) -> tuple[LeftOut, ...]:
