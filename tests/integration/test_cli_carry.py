@@ -96,6 +96,10 @@ class TestExportAndImport:
         code, text = failed("import", "bad.everstep", "--store", "other.db", "--json", capsys=capsys)
         assert code == 2 and json.loads(text)["error"]["code"] == "bundle.invalid"
 
+    def test_one_checkpoint_is_no_run(self, store: str, capsys: pytest.CaptureFixture[str]) -> None:
+        code, text = failed("export", "A17@2", "--store", store, capsys=capsys)
+        assert code == 2 and "everstep fork A17@2" in text
+
     def test_another_id_is_refused_with_the_way(self, store: str, capsys: pytest.CaptureFixture[str]) -> None:
         said(export, "A17", "--store", store)
         code, text = failed("import", "A17.everstep", "--as", "B", "--store", "other.db", capsys=capsys)

@@ -45,10 +45,12 @@ def here(tmp_path: Path, clock: ManualClock) -> Iterator[Host]:
         yield host
 
 
-@pytest.fixture(params=["sqlite", "postgres", "redis"])
+@pytest.fixture(params=["sqlite", "postgres", "redis", "file"])
 def to(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/there.db"
+    if request.param == "file":
+        return f"file://{tmp_path}/there"
     return str(request.getfixturevalue(f"{request.param}_url"))
 
 

@@ -12,15 +12,18 @@ from typing import Any, BinaryIO, cast
 import msgspec
 
 from everstep.codec.archive import ArchiveReader
+from everstep.codec.notes import wait_anew
 from everstep.codec.records import with_payloads
 from everstep.codec.sealing import closed_anew
 from everstep.errors import (
     BadRequest,
     BundleInvalid,
+    KeyUnavailable,
     RunTaken,
     StateCorrupted,
 )
 from everstep.model.bundles import IMPORTED, BundledRun, LeftOut
+from everstep.model.waits import WaitRow
 from everstep.ports.restoring import Restored, RestoringStore, WholeRun, judge_there
 from everstep.ports.store import CheckpointStore
 from everstep.runtime.bundle_check import Contents, check_contents
@@ -110,14 +113,15 @@ def restoring_store(store: CheckpointStore) -> RestoringStore:
 @contextmanager
 def _opened(path: Path) -> Iterator[BinaryIO]:
     try:
+        # Before it is opened: a pipe would be waited for.
+        if not path.is_file() and path.exists():
+            raise BundleInvalid(f"{path} is no file.", fix="Check the name of the bundle.")
         file = path.open("rb")
     except OSError as error:
         raise BundleInvalid(
             f"cannot open {path}: {error.strerror or error}.", fix="Check the name of the bundle."
         ) from error
     with file:
-        if not path.is_file():
-            raise BundleInvalid(f"{path} is no file.", fix="Check the name of the bundle.")
         yield file
 
 
@@ -198,7 +202,16 @@ def _encrypted(services: Services, run: WholeRun, before: bytes) -> WholeRun:
             if payloads is not None:
                 stored = msgspec.structs.replace(stored, body=with_payloads(stored.body, payloads))
         records.append(stored)
-    return msgspec.structs.replace(run, records=tuple(records))
+    waits = tuple(_closed(services, wait) for wait in run.waits)
+    return msgspec.structs.replace(run, records=tuple(records), waits=waits)
+
+
+def _closed(services: Services, wait: WaitRow) -> WaitRow:
+    try:
+        notes = wait_anew(services.codecs, wait)
+    except KeyUnavailable:
+        return wait
+    return wait if notes is None else msgspec.structs.replace(wait, details=notes[0], answer=notes[1])
 
 
 async def _restore_blobs(
