@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -340,6 +343,36 @@ class TestCrashes:
             for run_id in left:
                 assert not here.info(run_id).is_driven and here.info(run_id).needs_repair is None
                 assert here.verify(run_id)[0].is_sound
+
+
+CHILD = """
+import sys
+from everstep import Host
+from everstep.registry import open_store
+from everstep.runtime.system import SystemClock
+from everstep.testing.killing import Killer, killing
+
+here, there, point = sys.argv[1:]
+clock, killer = SystemClock(), Killer(point)
+there = killing(open_store(there, clock), by=killer)
+Host(killing(open_store(here, clock), by=killer)).copy(there, move=True)
+"""
+
+
+@pytest.mark.parametrize("point", ["after lease 1", "after set_aside 1", "after restore 1", "before erase 1"])
+def test_after_kill_9_the_same_command_ends_what_was_begun(tmp_path: Path, point: str) -> None:
+    here, there = f"sqlite:///{tmp_path}/here.db", f"sqlite:///{tmp_path}/there.db"
+    with Host(here) as host:
+        host.run(ORDER, {"user": "ann"}, run_id="H")
+        host.run(CRAWL, GIVEN, run_id="A17")
+    died = subprocess.run([sys.executable, "-c", CHILD, here, there, point], check=False)
+    assert died.returncode == -signal.SIGKILL
+    with Host(here) as host:
+        # No lease is waited for: whoever held it is gone.
+        assert outcomes(host.copy(there, move=True)) == {"H": "moved", "A17": "moved"}
+        assert host.runs() == []
+    with Host(there) as other:
+        assert all(one.is_sound for one in other.verify()) and other.waits("H")
 
 
 @pytest.mark.parametrize("to", ["none:", "memory:"])
