@@ -174,13 +174,39 @@ class TestCopying:
         assert "another run is called 'B'" in found[1].problem
         assert outcomes(here.copy(file, ["nobody"])) == {"nobody": "failed"}
 
-    def test_an_older_copy_is_left_alone(self, here: Host, file: str) -> None:
+    def test_an_older_copy_that_nobody_touched_is_replaced(
+        self, here: Host, to: str, clock: ManualClock
+    ) -> None:
         here.run(ORDER, {"user": "ann"}, run_id="H")
-        here.copy(file)
+        assert outcomes(here.copy(to)) == {"H": "copied"}
         here.answer(here.waits("H")[0].id, {"approved": True})
         here.resume("H", ORDER)
-        [found] = here.copy(file)
-        assert found.outcome == "failed" and "older state" in found.problem
+        assert outcomes(here.copy(to)) == {"H": "copied"}
+        with Host(to, clock=clock) as there:
+            assert digests(there, "H") == digests(here, "H") and there.verify("H")[0].is_sound
+            assert there.waits("H") == []
+
+    @pytest.mark.parametrize("touched", ["resumed", "answered", "forked", "pinned"])
+    def test_an_older_copy_that_somebody_may_need_is_left_alone(
+        self, here: Host, file: str, clock: ManualClock, touched: str
+    ) -> None:
+        here.run(ORDER, {"user": "ann"}, run_id="H")
+        here.copy(file)
+        with Host(file, clock=clock) as there:
+            if touched == "answered":
+                there.answer(there.waits("H")[0].id, {"approved": False})
+            elif touched == "forked":
+                there.fork("H", fork_id="mine")
+            elif touched == "pinned":
+                there.pin("H", "mine")
+            else:
+                there.resume("H", ORDER)
+            before = (there.history("H"), there.waits("H", status=None)[0].status)
+            here.answer(here.waits("H")[0].id, {"approved": True})
+            here.resume("H", ORDER)
+            [found] = here.copy(file)
+            assert found.outcome == "failed" and "older state" in found.problem
+            assert (there.history("H"), there.waits("H", status=None)[0].status) == before
 
     def test_a_run_that_somebody_drives_is_not_taken_from_them(
         self, tmp_path: Path, clock: ManualClock, file: str

@@ -23,12 +23,13 @@ from everstep.model.leases import Lease
 from everstep.model.records import KEPT, ArtifactRef
 from everstep.model.removal import Erasure
 from everstep.model.waits import WaitStatus
-from everstep.ports.restoring import Restored, RestoringBlobs, WholeRun, judge_there
+from everstep.ports.restoring import Restored, RestoringBlobs, WholeRun
 from everstep.ports.retention import RetainingStore
 from everstep.ports.store import CheckpointBlobStore, CheckpointStore, RunFilter, RunRow, StoredRecord
+from everstep.runtime.arriving import make_room, meet, taken
 from everstep.runtime.claiming import claim
 from everstep.runtime.exporting import Progress
-from everstep.runtime.importing import restoring_store, taken
+from everstep.runtime.importing import restoring_store
 from everstep.runtime.run_ids import check_run_id
 from everstep.runtime.runs import Runs
 from everstep.runtime.services import Services
@@ -186,13 +187,13 @@ class _Copying:
             artifacts += await self._blob(ref)
             self._tell(whole, artifacts)
         run = self._for_there(whole, row, moves=moves)
-        judged = await self._judge(run)
-        if judged in (Restored.TAKEN, Restored.BEHIND):
-            raise taken(row.run_id, judged)
+        met = await meet(self._target.store, run)
+        judged = met.judged
         if moves and not row.status.is_final:
             await self._set_aside(row)
-        if judged is None:
+        if judged in (None, Restored.BEHIND):
             await self._renew()
+            await make_room(self._target.store, met)
             judged = await restoring_store(self._target.store).restore(run)
         if judged in (Restored.TAKEN, Restored.BEHIND):
             raise taken(row.run_id, judged)
@@ -243,17 +244,6 @@ class _Copying:
         self._size += len(stored)
         return 1
 
-    async def _judge(self, run: WholeRun) -> Restored | None:
-        store = self._target.store
-        row = await store.run(run.row.run_id)
-        if row is None:
-            return None
-        at = {row.checkpoints, run.head.sequence}
-        found = {
-            r.sequence: r.checkpoint_id for s in at for r in await store.get(row.run_id, first=s, last=s)
-        }
-        return judge_there(run, row.checkpoints, found.get)
-
     async def _compare(self, whole: WholeRun) -> None:
         """Raise unless the target has every record of a run, with its digest."""
         run_id, first = whole.row.run_id, whole.row.first
@@ -289,7 +279,7 @@ class _Copying:
     async def _there(self, row: RunRow) -> Copied | None:
         """Return what became of a run that an earlier call brought there; none if it did not."""
         whole, _ = await read_whole(Reading(self._services.store, self._services.codecs, row))
-        if await self._judge(whole) not in (Restored.SAME, Restored.AHEAD):
+        if (await meet(self._target.store, whole)).judged not in (Restored.SAME, Restored.AHEAD):
             return None
         await self._compare(whole)
         await self._catch_up(whole)
