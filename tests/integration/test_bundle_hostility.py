@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -187,15 +188,43 @@ class TestHostility:
         with pytest.raises(BundleInvalid, match="other things"):
             there.import_(repacked(parts, tmp_path / "bad", runs=[runs[0] | {"digest": "0" * 64}, runs[1]]))
 
-    @pytest.mark.parametrize("what", ["folder", "nothing", "text"])
+    @pytest.mark.parametrize("what", ["folder", "nothing", "text", "pipe"])
     def test_what_is_no_bundle_is_refused(self, there: Host, tmp_path: Path, what: str) -> None:
         path = tmp_path / "what"
         if what == "folder":
             path.mkdir()
         elif what == "text":
             path.write_text("hello")
+        elif what == "pipe":
+            os.mkfifo(path)
         with pytest.raises(BundleInvalid):
             there.import_(path)
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"details": "W10="},
+            {"details": "AQEB////"},
+            {"details": "e30"},
+            {"status": "settled"},
+            {"status": "settled", "answer": "////"},
+            {"token_hash": "AAAA"},
+            {"opened_at": "2026-11-15T12:00:00"},
+            {"visit": 2**60},
+        ],
+        ids=str,
+    )
+    def test_a_wait_that_would_break_every_listing_is_refused(
+        self, here: Host, there: Host, file: Path, tmp_path: Path, changes: dict[str, Any]
+    ) -> None:
+        here.run(ASK, GIVEN, run_id="A17")
+        here.export("A17", file)
+        parts = parts_of(file)
+        [asked] = msgspec.json.decode(parts["runs/A17/run.json"])["waits"]
+        assert there.import_(repacked(waiting(parts, asked), tmp_path / "good"), dry_run=True).restored
+        with pytest.raises(BundleInvalid):
+            there.import_(repacked(waiting(parts, asked | changes), tmp_path / "bad"))
+        assert there.runs() == [] and there.waits() == []
 
     def test_a_run_whose_wait_is_taken_there_is_refused_whole(
         self, here: Host, there: Host, file: Path

@@ -116,6 +116,11 @@ class TestSecrets:
         assert there.info("A17").status is Status.COMPLETED
 
 
+@node(output="length")
+def measure_word(word: str) -> int:
+    return len(word)
+
+
 class TestEncryption:
     def test_what_is_encrypted_stays_so(self, tmp_path: Path, file: Path) -> None:
         keys = KeyRing({"2026": b"2" * 32})
@@ -146,6 +151,21 @@ class TestEncryption:
         stored = b"".join(p.read_bytes() for p in tmp_path.rglob("b.db*") if p.is_file())
         stored += b"".join(p.read_bytes() for p in (tmp_path / "b.db.artifacts").rglob("*") if p.is_file())
         assert b"hush-hush" not in stored and b"a long page" not in stored
+
+    def test_what_is_asked_and_answered_is_treated_alike(self, tmp_path: Path, file: Path) -> None:
+        flow = Flow("ask", [wait.question("word", kind="text", prompt="a quiet question"), measure_word])
+        with Host(f"sqlite:///{tmp_path}/a.db", encrypt=KeyRing({"2026": b"2" * 32})) as here:
+            here.run(flow, {}, run_id="A17")
+            here.answer(here.waits("A17")[0].id, "a quiet answer")
+            assert here.export("A17", file).keys == ("2026",)
+            assert b"quiet" not in file.read_bytes()
+            here.export("A17", file, decrypt=True, force=True)
+        with Host(f"sqlite:///{tmp_path}/b.db", encrypt=KeyRing({"other": b"3" * 32})) as there:
+            there.import_(file)
+            assert there.waits("A17", status=None)[0].prompt == "a quiet question"
+            assert there.resume("A17", flow)["length"] == 14
+        stored = b"".join(p.read_bytes() for p in tmp_path.rglob("b.db*") if p.is_file())
+        assert b"quiet" not in stored
 
     def test_compressed_values_are_carried(self, tmp_path: Path, file: Path, there: Host) -> None:
         with Host(f"sqlite:///{tmp_path}/a.db", compress=True) as here:

@@ -160,17 +160,30 @@ class TestCarrying:
             there.import_(file)
         assert there.history("A17") == before
 
-    def test_an_older_state_of_it_is_left_alone(self, here: Host, there: Host, file: Path) -> None:
+    def test_an_older_state_that_nobody_touched_is_replaced(
+        self, here: Host, there: Host, file: Path
+    ) -> None:
         here.run(ASK, GIVEN, run_id="A17")
         here.export("A17", file)
         there.import_(file)
         here.answer(here.waits("A17")[0].id, {"approved": True})
         here.resume("A17", ASK)
         here.export("A17", file, force=True)
+        assert there.import_(file).restored == ("A17",)
+        assert same(here, there, "A17") and there.info("A17").status is Status.COMPLETED
+
+    def test_an_older_state_that_is_driven_there_is_left_alone(
+        self, here: Host, there: Host, file: Path
+    ) -> None:
+        here.run(ASK, GIVEN, run_id="A17")
+        here.export("A17", file)
+        there.import_(file, live=True)
+        here.answer(here.waits("A17")[0].id, {"approved": True})
+        here.resume("A17", ASK)
+        here.export("A17", file, force=True)
         with pytest.raises(RunTaken, match="older state"):
             there.import_(file)
-        here_again = here.import_(file)
-        assert here_again.restored == ()
+        assert there.info("A17").status is Status.HALTED and there.waits("A17")
 
     def test_a_dry_run_writes_nothing(self, here: Host, there: Host, file: Path) -> None:
         here.run(CRAWL, GIVEN, run_id="A17")

@@ -12,7 +12,10 @@ from click.testing import CliRunner
 from everstep import Host
 from everstep.cli.copy import copy
 from everstep.cli.export import export, import_
+from everstep.cli.listing import runs
 from everstep.cli.main import main
+from everstep.cli.show import show
+from everstep.cli.workers import workers
 from tests.integration.carried import ASK, CRAWL, GIVEN
 
 
@@ -72,6 +75,10 @@ class TestExportAndImport:
         assert "left out: 1 token; to make new ones: everstep answer WAIT --reissue" in text
         text = said(import_, "H1.everstep", "--store", "other.db")
         assert "workers leave H1 alone" in text and "everstep resume H1 --store other.db" in text
+        assert "halted (set aside)" in said(runs, "--store", "other.db")
+        shown = said(show, "H1", "--store", "other.db")
+        assert "set aside it was imported, and may still be driven where it comes from. Workers" in shown
+        assert "need" not in said(workers, "--store", "other.db")
         told = json.loads(said(import_, "H1.everstep", "--store", "live.db", "--live", "--json"))
         assert told["set_aside"] == [] and told["restored"] == ["H1"]
 
@@ -88,6 +95,10 @@ class TestExportAndImport:
         Path("bad.everstep").write_bytes(b"PK\x03\x04" + b"\0" * 100)
         code, text = failed("import", "bad.everstep", "--store", "other.db", "--json", capsys=capsys)
         assert code == 2 and json.loads(text)["error"]["code"] == "bundle.invalid"
+
+    def test_one_checkpoint_is_no_run(self, store: str, capsys: pytest.CaptureFixture[str]) -> None:
+        code, text = failed("export", "A17@2", "--store", store, capsys=capsys)
+        assert code == 2 and "everstep fork A17@2" in text
 
     def test_another_id_is_refused_with_the_way(self, store: str, capsys: pytest.CaptureFixture[str]) -> None:
         said(export, "A17", "--store", store)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -45,10 +48,12 @@ def here(tmp_path: Path, clock: ManualClock) -> Iterator[Host]:
         yield host
 
 
-@pytest.fixture(params=["sqlite", "postgres", "redis"])
+@pytest.fixture(params=["sqlite", "postgres", "redis", "file"])
 def to(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/there.db"
+    if request.param == "file":
+        return f"file://{tmp_path}/there"
     return str(request.getfixturevalue(f"{request.param}_url"))
 
 
@@ -169,13 +174,39 @@ class TestCopying:
         assert "another run is called 'B'" in found[1].problem
         assert outcomes(here.copy(file, ["nobody"])) == {"nobody": "failed"}
 
-    def test_an_older_copy_is_left_alone(self, here: Host, file: str) -> None:
+    def test_an_older_copy_that_nobody_touched_is_replaced(
+        self, here: Host, to: str, clock: ManualClock
+    ) -> None:
         here.run(ORDER, {"user": "ann"}, run_id="H")
-        here.copy(file)
+        assert outcomes(here.copy(to)) == {"H": "copied"}
         here.answer(here.waits("H")[0].id, {"approved": True})
         here.resume("H", ORDER)
-        [found] = here.copy(file)
-        assert found.outcome == "failed" and "older state" in found.problem
+        assert outcomes(here.copy(to)) == {"H": "copied"}
+        with Host(to, clock=clock) as there:
+            assert digests(there, "H") == digests(here, "H") and there.verify("H")[0].is_sound
+            assert there.waits("H") == []
+
+    @pytest.mark.parametrize("touched", ["resumed", "answered", "forked", "pinned"])
+    def test_an_older_copy_that_somebody_may_need_is_left_alone(
+        self, here: Host, file: str, clock: ManualClock, touched: str
+    ) -> None:
+        here.run(ORDER, {"user": "ann"}, run_id="H")
+        here.copy(file)
+        with Host(file, clock=clock) as there:
+            if touched == "answered":
+                there.answer(there.waits("H")[0].id, {"approved": False})
+            elif touched == "forked":
+                there.fork("H", fork_id="mine")
+            elif touched == "pinned":
+                there.pin("H", "mine")
+            else:
+                there.resume("H", ORDER)
+            before = (there.history("H"), there.waits("H", status=None)[0].status)
+            here.answer(here.waits("H")[0].id, {"approved": True})
+            here.resume("H", ORDER)
+            [found] = here.copy(file)
+            assert found.outcome == "failed" and "older state" in found.problem
+            assert (there.history("H"), there.waits("H", status=None)[0].status) == before
 
     def test_a_run_that_somebody_drives_is_not_taken_from_them(
         self, tmp_path: Path, clock: ManualClock, file: str
@@ -204,9 +235,33 @@ class TestCopying:
             assert there.info("A17").needs_repair == why is not None
             assert not there.info("A17").is_driven
 
+    def test_a_channel_that_is_kept_elsewhere_is_named(
+        self, tmp_path: Path, redis_url: str, file: str
+    ) -> None:
+        with Host(f"sqlite:///{tmp_path}/beside.db", channel=redis_url) as host:
+            host.run(CRAWL, GIVEN, run_id="A17", channel={"key": 1})
+            assert host.copy(file)[0].elsewhere == ("channel",)
+            assert host.export("A17", tmp_path / "x.everstep").elsewhere == ("channel",)
+
     def test_to_the_same_store_is_refused(self, here: Host) -> None:
         with pytest.raises(BadRequest, match="the same"):
             here.copy(here.url)
+
+    def test_a_run_that_goes_on_before_it_is_erased_stays(
+        self, tmp_path: Path, clock: ManualClock, file: str
+    ) -> None:
+        url = f"sqlite:///{tmp_path}/here.db"
+        with Host(url, clock=clock) as other:
+            other.start(CRAWL, GIVEN, run_id="A17")
+
+            def resume(point: str) -> None:
+                other.resume("A17", CRAWL)
+
+            killer = Killer("before erase 1", act=resume)
+            with Host(killing(open_store(url, clock), by=killer), clock=clock) as here:
+                [found] = here.copy(file, move=True)
+            assert (found.outcome, "has gone on" in found.problem) == ("copied", True)
+            assert other.state("A17")["size"] == 12_002
 
     def test_it_tells_what_it_does(self, here: Host, file: str) -> None:
         here.run(CRAWL, GIVEN, run_id="A17")
@@ -314,6 +369,36 @@ class TestCrashes:
             for run_id in left:
                 assert not here.info(run_id).is_driven and here.info(run_id).needs_repair is None
                 assert here.verify(run_id)[0].is_sound
+
+
+CHILD = """
+import sys
+from everstep import Host
+from everstep.registry import open_store
+from everstep.runtime.system import SystemClock
+from everstep.testing.killing import Killer, killing
+
+here, there, point = sys.argv[1:]
+clock, killer = SystemClock(), Killer(point)
+there = killing(open_store(there, clock), by=killer)
+Host(killing(open_store(here, clock), by=killer)).copy(there, move=True)
+"""
+
+
+@pytest.mark.parametrize("point", ["after lease 1", "after set_aside 1", "after restore 1", "before erase 1"])
+def test_after_kill_9_the_same_command_ends_what_was_begun(tmp_path: Path, point: str) -> None:
+    here, there = f"sqlite:///{tmp_path}/here.db", f"sqlite:///{tmp_path}/there.db"
+    with Host(here) as host:
+        host.run(ORDER, {"user": "ann"}, run_id="H")
+        host.run(CRAWL, GIVEN, run_id="A17")
+    died = subprocess.run([sys.executable, "-c", CHILD, here, there, point], check=False)
+    assert died.returncode == -signal.SIGKILL
+    with Host(here) as host:
+        # No lease is waited for: whoever held it is gone.
+        assert outcomes(host.copy(there, move=True)) == {"H": "moved", "A17": "moved"}
+        assert host.runs() == []
+    with Host(there) as other:
+        assert all(one.is_sound for one in other.verify()) and other.waits("H")
 
 
 @pytest.mark.parametrize("to", ["none:", "memory:"])

@@ -82,6 +82,8 @@ def _say(one: Copied) -> None:
     what = f" ({count(one.checkpoints, 'checkpoint')}, {count(one.artifacts, 'artifact')})"
     text = f"run {one.run_id}: {outcome}{what if one.outcome != 'failed' else ''}"
     click.echo(text + (f": {one_line(one.problem)}" if one.problem else ""))
+    if one.elsewhere:
+        click.secho(f"  kept elsewhere, and not copied: {', '.join(one.elsewhere)}", fg="yellow")
 
 
 def _json(one: Copied) -> dict[str, Any]:

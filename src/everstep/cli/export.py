@@ -88,6 +88,11 @@ def export(
     with open_host(store, create=False) as host:
         if form in ("phases", "pipeline"):
             return _one(host, run, out, form, force)
+        if "@" in run:
+            raise BadRequest(
+                "a whole run is exported, not one of its checkpoints.",
+                fix=f"Make that the end of a run first: everstep fork {run}",
+            )
         run_id = find_run(host, run)
         if form == "session":
             return _session(host, run_id, out, as_json)

@@ -32,7 +32,7 @@ STATUS_COLOURS = {
 @click.command()
 @click.option("--flow", metavar="NAME", help="Only runs of this flow.")
 @click.option("--status", metavar="STATUS", help="Only runs that are running, halted, completed, ...")
-@click.option("--needs-repair", is_flag=True, help="Only damaged runs, which workers leave alone.")
+@click.option("--needs-repair", is_flag=True, help="Only runs that workers leave alone.")
 @click.option("--pinned", is_flag=True, help="Only runs that are pinned.")
 @click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="At most so many.")
 @store_option
@@ -106,7 +106,7 @@ def _row(info: RunInfo) -> list[Cell]:
     return [
         Cell(info.run_id),
         Cell(info.flow),
-        Cell(standing(info), "red" if info.needs_repair is not None else STATUS_COLOURS[info.status]),
+        Cell(standing(info), "red" if info.is_damaged else STATUS_COLOURS[info.status]),
         Cell(moment(info.created_at)),
         Cell(duration(info.duration)),
         Cell(str(info.checkpoints)),
@@ -129,7 +129,7 @@ def standing(info: RunInfo) -> str:
     if info.status.is_final:
         return f"{info.status.value} (pinned)" if info.pinned is not None else info.status.value
     if info.needs_repair is not None:
-        return f"{info.status.value} (needs repair)"
+        return f"{info.status.value} ({'needs repair' if info.is_damaged else 'set aside'})"
     if info.is_cancelling:
         return f"{info.status.value} (cancelling)"
     if info.status is Status.HALTED:

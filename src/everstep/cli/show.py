@@ -190,7 +190,8 @@ def _nested(lines: dict[str, NodeLine], around: str) -> Iterator[NodeLine]:
 def _show_run(host: Host, run_id: str, store: str | None, *, whole: bool, as_json: bool) -> None:
     info = host.info(run_id)
     if info.needs_repair is not None and not as_json:
-        click.echo(f"{click.style(run_id, bold=True)}  {click.style(standing(info), fg='red', bold=True)}")
+        status = click.style(standing(info), fg="red" if info.is_damaged else None, bold=True)
+        click.echo(f"{click.style(run_id, bold=True)}  {status}")
     records, state = host.history(run_id), host.state(run_id)
     pending = () if info.status in (Status.COMPLETED, Status.CANCELLED) else state.frontier.pending
     coming, waiting = next_of(state) if pending else ([], [])
@@ -245,7 +246,8 @@ def _write_head(info: RunInfo, state: RunState, *, is_known: bool) -> None:
         group = f", group {one_line(info.group)}" if info.group else ""
         lines["priority"] = f"{info.priority}{group}"
     if info.needs_repair is not None:
-        lines["damaged"] = f"{one_line(info.needs_repair)} Workers leave it alone until it is resumed."
+        name, why = ("damaged", info.needs_repair) if info.is_damaged else info.needs_repair.split(": ", 1)
+        lines[name] = f"{one_line(why).rstrip('.')}. Workers leave it alone until it is resumed."
     for name, text in lines.items():
         click.echo(f"  {click.style(name.ljust(9), dim=True)} {text}")
 

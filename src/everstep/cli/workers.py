@@ -35,7 +35,8 @@ def workers(store: str | None, as_json: bool) -> None:
     if store or DEFAULT_FILE.exists():
         with open_host(store, create=False) as host:
             found = host.workers()
-            damaged = [info.run_id for info in host.runs(needs_repair=True, limit=1000)]
+            aside = host.runs(needs_repair=True, limit=1000)
+            damaged = [info.run_id for info in aside if info.is_damaged]
     if as_json:
         write_json({"workers": [worker_json(info) for info in found], "needs_repair": damaged})
         return

@@ -17,6 +17,7 @@ from everstep.codec.records import OpenRecord
 from everstep.engine.keyframe import snapshot
 from everstep.errors import NodeFailed, RunCancelled, RunHalted
 from everstep.graph.plan import Plan
+from everstep.model.bundles import SET_ASIDE
 from everstep.model.compat import Compat as Compat
 from everstep.model.compat import Compatibility as Compatibility
 from everstep.model.enums import Status, Trigger
@@ -325,9 +326,14 @@ class RunInfo:
         self.group: str | None = row.group
         """With whom it takes turns."""
         self.needs_repair: str | None = row.needs_repair
-        """Why workers leave it alone, if it was found damaged."""
+        """Why workers leave it alone: it was found damaged, or brought here unfinished."""
         self.pinned: str | None = row.pinned
         """Why it is kept, whatever retention says."""
+
+    @property
+    def is_damaged(self) -> bool:
+        """True if what workers leave it alone for is damage."""
+        return self.needs_repair is not None and not self.needs_repair.startswith(SET_ASIDE)
 
     @property
     def duration(self) -> timedelta | None:

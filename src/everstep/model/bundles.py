@@ -10,6 +10,12 @@ BUNDLE_FORMAT = "everstep-bundle"
 BUNDLE_VERSION = 1
 MANIFEST = "manifest.json"
 
+SET_ASIDE = "set aside: "
+"""What a mark begins with for which workers leave a run alone that is not damaged."""
+IMPORTED = f"{SET_ASIDE}it was imported, and may still be driven where it comes from"
+COPIED = f"{SET_ASIDE}it is a copy, and may still be driven where it comes from"
+MOVED = f"{SET_ASIDE}it was moved to "
+
 SECRETS = (
     *("*password*", "*passwd*", "*passphrase*", "*secret*", "*token*", "*api_key*", "*apikey*"),
     *("*access_key*", "*private_key*", "*credential*", "*authorization*", "*cookie*", "*webhook_url*"),

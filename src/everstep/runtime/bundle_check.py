@@ -12,6 +12,7 @@ import msgspec
 
 from everstep.codec.archive import ArchiveReader
 from everstep.codec.chain import Codecs
+from everstep.codec.notes import open_wait
 from everstep.codec.payload import LEFT_OUT
 from everstep.codec.records import read_checked
 from everstep.codec.sealing import inline_writes
@@ -20,12 +21,14 @@ from everstep.errors import (
     BundleInvalid,
     EverstepError,
     IncompatibleVersion,
+    KeyUnavailable,
     TooLarge,
 )
 from everstep.graph.blueprint import plan_of
 from everstep.graph.plan import hash_of
 from everstep.model.bundles import BUNDLE_FORMAT, BUNDLE_VERSION, MANIFEST, BundledRun, Manifest
 from everstep.model.records import SCHEMA_VERSION, ArtifactRef, CheckpointRecord
+from everstep.model.waits import SettledBy, WaitRow, WaitStatus
 from everstep.ports.restoring import WholeRun
 from everstep.ports.store import RunRow, StoredRecord
 from everstep.runtime.coded_blobs import CodedBlobs
@@ -268,9 +271,26 @@ class _Checking:
             self._check_fields(wait, row.run_id)
             if wait.token_hash is not None and len(wait.token_hash) != 32:
                 raise self._invalid(f"the token of wait {wait.wait_id!r} is none")
+            self._check_notes(wait)
         opened = {wait_id for c in checked if c.opened is not None for wait_id in _waits_of(c.opened.record)}
         if row.trimmed_before <= row.first and row.forked_at is None and not opened.issuperset(ids):
             raise self._invalid(f"run {row.run_id!r} never opened some of its waits")
+
+    def _check_notes(self, wait: WaitRow) -> None:
+        """Refuse a question or an answer that nobody could read, or that would break every listing."""
+        try:
+            plain = open_wait(self._codecs, wait)
+            is_answered = wait.answer is not None or wait.settled_by is SettledBy.CLOCK
+            if wait.status is WaitStatus.SETTLED and not is_answered:
+                raise ValueError("it has no answer")
+            if not isinstance(msgspec.json.decode(plain.details), dict):
+                raise ValueError("it asks nothing")
+            if plain.answer is not None:
+                msgspec.json.decode(plain.answer)
+        except KeyUnavailable:
+            return
+        except (msgspec.DecodeError, RecursionError, ValueError, EverstepError) as error:
+            raise self._invalid(f"wait {wait.wait_id!r} cannot be read: {error}") from error
 
     def _collect(self, checked: Iterable[Checked], contents: Contents) -> None:
         """Note which artifacts the records name, and which values were left out."""

@@ -17,17 +17,19 @@ import msgspec
 
 from everstep.codec.records import digest_of
 from everstep.errors import EverstepError, LeaseConflict, LeaseLost, StateCorrupted
+from everstep.model.bundles import COPIED, IMPORTED, MOVED, SET_ASIDE
 from everstep.model.durability import Durability
 from everstep.model.leases import Lease
-from everstep.model.records import ArtifactRef
+from everstep.model.records import KEPT, ArtifactRef
 from everstep.model.removal import Erasure
 from everstep.model.waits import WaitStatus
-from everstep.ports.restoring import Restored, RestoringBlobs, WholeRun, judge_there
+from everstep.ports.restoring import Restored, RestoringBlobs, WholeRun
 from everstep.ports.retention import RetainingStore
 from everstep.ports.store import CheckpointBlobStore, CheckpointStore, RunFilter, RunRow, StoredRecord
+from everstep.runtime.arriving import make_room, meet, taken
 from everstep.runtime.claiming import claim
 from everstep.runtime.exporting import Progress
-from everstep.runtime.importing import ASIDE, restoring_store, taken
+from everstep.runtime.importing import restoring_store
 from everstep.runtime.run_ids import check_run_id
 from everstep.runtime.runs import Runs
 from everstep.runtime.services import Services
@@ -35,7 +37,6 @@ from everstep.runtime.whole import PAGE, Checked, Reading, check_nothing_waits, 
 
 TTL = timedelta(minutes=2)
 """How long a run stays claimed after whoever copies it was killed, if that cannot be found out sooner."""
-_COPY = "it is a copy, and may still be driven where it comes from"
 
 
 class Copied(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +51,8 @@ class Copied(msgspec.Struct, frozen=True, kw_only=True):
     """Of the newest checkpoint, the same in both stores."""
     problem: str = ""
     """Why it failed; or why one that was to be moved is still where it was."""
+    elsewhere: tuple[str, ...] = ()
+    """What belongs to it and is kept in neither store, such as `channel`."""
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -109,8 +112,10 @@ class _Copying:
         self._runs = runs
         self._target = target
         self._move = move
-        self._mark = f"moved to {target.shown}"
+        self._mark = f"{MOVED}{target.shown}"
         self._done: set[str] = set()
+        self._heads: dict[str, int] = {}
+        """The newest record of each run that was compared."""
         self._blobs: set[str] = set()
         self._lease: Lease | None = None
         self._renewed = 0.0
@@ -182,13 +187,13 @@ class _Copying:
             artifacts += await self._blob(ref)
             self._tell(whole, artifacts)
         run = self._for_there(whole, row, moves=moves)
-        judged = await self._judge(run)
-        if judged in (Restored.TAKEN, Restored.BEHIND):
-            raise taken(row.run_id, judged)
+        met = await meet(self._target.store, run)
+        judged = met.judged
         if moves and not row.status.is_final:
             await self._set_aside(row)
-        if judged is None:
+        if judged in (None, Restored.BEHIND):
             await self._renew()
+            await make_room(self._target.store, met)
             judged = await restoring_store(self._target.store).restore(run)
         if judged in (Restored.TAKEN, Restored.BEHIND):
             raise taken(row.run_id, judged)
@@ -205,13 +210,14 @@ class _Copying:
             checkpoints=len(whole.records),
             artifacts=artifacts,
             digest=reading.digest.hex(),
+            elsewhere=_elsewhere(checked),
         )
 
     def _for_there(self, whole: WholeRun, row: RunRow, *, moves: bool) -> WholeRun:
         """Return the run as it is to be there; workers leave a copy of an unfinished one alone."""
         mark = None if row.needs_repair == self._mark else row.needs_repair
         if not moves and not whole.row.status.is_final and mark is None:
-            mark = _COPY
+            mark = COPIED
         return msgspec.structs.replace(whole, row=msgspec.structs.replace(whole.row, needs_repair=mark))
 
     async def _set_aside(self, row: RunRow) -> None:
@@ -238,17 +244,6 @@ class _Copying:
         self._size += len(stored)
         return 1
 
-    async def _judge(self, run: WholeRun) -> Restored | None:
-        store = self._target.store
-        row = await store.run(run.row.run_id)
-        if row is None:
-            return None
-        at = {row.checkpoints, run.head.sequence}
-        found = {
-            r.sequence: r.checkpoint_id for s in at for r in await store.get(row.run_id, first=s, last=s)
-        }
-        return judge_there(run, row.checkpoints, found.get)
-
     async def _compare(self, whole: WholeRun) -> None:
         """Raise unless the target has every record of a run, with its digest."""
         run_id, first = whole.row.run_id, whole.row.first
@@ -259,6 +254,7 @@ class _Copying:
                 raise StateCorrupted(
                     f"the records of run {run_id!r} came out otherwise at {self._target.shown}."
                 )
+        self._heads[run_id] = whole.head.sequence
 
     async def _catch_up(self, whole: WholeRun) -> None:
         """Bring answers and a signal to a run that was there before they came. Each counts once."""
@@ -273,7 +269,7 @@ class _Copying:
         """Let workers go on with a run that was copied before and is moved now: it is marked no more."""
         store = self._target.store
         row = await store.run(run_id)
-        if row is None or row.needs_repair not in (_COPY, ASIDE):
+        if row is None or row.needs_repair not in (COPIED, IMPORTED):
             return
         me = self._services.processes.me()
         with suppress(LeaseConflict):  # somebody resumed it there
@@ -283,7 +279,7 @@ class _Copying:
     async def _there(self, row: RunRow) -> Copied | None:
         """Return what became of a run that an earlier call brought there; none if it did not."""
         whole, _ = await read_whole(Reading(self._services.store, self._services.codecs, row))
-        if await self._judge(whole) not in (Restored.SAME, Restored.AHEAD):
+        if (await meet(self._target.store, whole)).judged not in (Restored.SAME, Restored.AHEAD):
             return None
         await self._compare(whole)
         await self._catch_up(whole)
@@ -297,8 +293,9 @@ class _Copying:
         if not store.capabilities.retains:
             return replace(copied, problem="its store erases nothing, so it stays there too.")
         try:
-            head = (await self._runs.row(copied.run_id)).checkpoints
-            judged = await cast(RetainingStore, store).erase(copied.run_id, head=head, reason=self._mark)
+            # Only what was compared: if it has gone on since, it stays.
+            head, reason = self._heads[copied.run_id], self._mark.removeprefix(SET_ASIDE)
+            judged = await cast(RetainingStore, store).erase(copied.run_id, head=head, reason=reason)
         except EverstepError as error:
             return replace(copied, outcome="failed", problem=str(error))
         if judged in (Erasure.ERASED, Erasure.GONE):
@@ -328,6 +325,11 @@ def _refs(checked: Sequence[Checked]) -> list[ArtifactRef]:
             if write.artifact is not None:
                 found.setdefault(write.artifact.checksum, write.artifact)
     return list(found.values())
+
+
+def _elsewhere(checked: Sequence[Checked]) -> tuple[str, ...]:
+    names = {w.name for one in checked if one.opened is not None for w in one.opened.record.writes()}
+    return tuple(sorted(name.removeprefix(KEPT) for name in names if name.startswith(KEPT)))
 
 
 def _named(record: StoredRecord) -> tuple[int, str, bool, bytes]:

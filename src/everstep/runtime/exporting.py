@@ -10,7 +10,8 @@ from pathlib import Path
 import msgspec
 
 from everstep.codec.archive import ArchiveWriter
-from everstep.codec.payload import AES_GCM, key_id_of, layers_of
+from everstep.codec.notes import open_wait
+from everstep.codec.payload import AES_GCM, HEADER, key_id_of, layers_of
 from everstep.codec.sealing import without_codecs
 from everstep.errors import BadRequest, ValueUnreadable
 from everstep.model.bundles import (
@@ -173,7 +174,7 @@ class _Exporting:
             self._tell()
         if part:
             self._add_records(row.run_id, part)
-        waits = tuple(self._leaving.wait(unscheduled(wait)) for wait in reading.waits)
+        waits = tuple(self._leaving.wait(unscheduled(self._wait(wait))) for wait in reading.waits)
         about = RunPart(row=msgspec.structs.replace(reading.row, lease=None), base=reading.base, waits=waits)
         self._archive.add(f"runs/{row.run_id}/run.json", msgspec.json.encode(about))
         self._blueprints.update(await reading.blueprints())
@@ -187,6 +188,15 @@ class _Exporting:
             digest=reading.digest.hex(),
             is_wanted=is_wanted,
         )
+
+    def _wait(self, wait: WaitRow) -> WaitRow:
+        """Return a wait with what is asked and answered as it is to be in the file."""
+        if self._decrypt:
+            return open_wait(self._services.codecs, wait)
+        for note in (wait.details, wait.answer):
+            if note is not None and note[:1] == HEADER[:1]:  # with which no JSON begins
+                self._note_key(note)
+        return wait
 
     def _add_records(self, run_id: str, part: list[RawRecord]) -> None:
         data = msgspec.msgpack.encode(part)

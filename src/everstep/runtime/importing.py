@@ -12,17 +12,20 @@ from typing import Any, BinaryIO, cast
 import msgspec
 
 from everstep.codec.archive import ArchiveReader
+from everstep.codec.notes import wait_anew
 from everstep.codec.records import with_payloads
 from everstep.codec.sealing import closed_anew
 from everstep.errors import (
     BadRequest,
     BundleInvalid,
-    RunTaken,
+    KeyUnavailable,
     StateCorrupted,
 )
-from everstep.model.bundles import BundledRun, LeftOut
-from everstep.ports.restoring import Restored, RestoringStore, WholeRun, judge_there
+from everstep.model.bundles import IMPORTED, BundledRun, LeftOut
+from everstep.model.waits import WaitRow
+from everstep.ports.restoring import Restored, RestoringStore, WholeRun
 from everstep.ports.store import CheckpointStore
+from everstep.runtime.arriving import make_room, meet, taken
 from everstep.runtime.bundle_check import Contents, check_contents
 from everstep.runtime.coded_blobs import CodedBlobs
 from everstep.runtime.exporting import Progress
@@ -30,8 +33,7 @@ from everstep.runtime.giving_back import GivenBack, give_back
 from everstep.runtime.services import Services
 from everstep.runtime.whole import Chain
 
-ASIDE = "it was imported, and may still be driven where it comes from"
-"""Why workers leave an imported run alone until somebody resumes it by name."""
+_COMES = (None, Restored.BEHIND)
 
 
 class Imported(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,18 +80,21 @@ async def import_bundle(
         runs = [_for_here(run, contents, live) for run in contents.runs]
         back = give_back(services.values, runs, contents.absent, contents.manifest.left_out, values)
         runs, missing = back.runs, await _still_missing(services, contents, back)
-        is_there = [await _judge(services.store, run) for run in runs]
+        met = [await meet(services.store, run) for run in runs]
         restored: list[str] = []
         if not dry_run:
             await _restore_blobs(services, file, shown, contents, on_progress)
             for ref, stored in back.blobs:
                 await asyncio.to_thread(cast(CodedBlobs, services.blobs).restore, ref, stored)
-            for run, there in zip(runs, is_there, strict=True):
+            for run, there in zip(runs, met, strict=True):
                 before = contents.before[run.row.run_id]
-                if there is None and await _restore(services, restoring, run, before):
+                await make_room(services.store, there)
+                if there.judged in _COMES and await _restore(services, restoring, run, before):
                     restored.append(run.row.run_id)
         else:
-            restored = [run.row.run_id for run, there in zip(runs, is_there, strict=True) if there is None]
+            restored = [
+                run.row.run_id for run, there in zip(runs, met, strict=True) if there.judged in _COMES
+            ]
     new = [run for run in runs if run.row.run_id in restored]
     return Imported(
         runs=contents.manifest.runs,
@@ -99,7 +104,7 @@ async def import_bundle(
         missing=missing,
         keys=contents.manifest.keys,
         elsewhere=contents.manifest.elsewhere,
-        set_aside=tuple(run.row.run_id for run in new if run.row.needs_repair == ASIDE),
+        set_aside=tuple(run.row.run_id for run in new if run.row.needs_repair == IMPORTED),
     )
 
 
@@ -113,14 +118,15 @@ def restoring_store(store: CheckpointStore) -> RestoringStore:
 @contextmanager
 def _opened(path: Path) -> Iterator[BinaryIO]:
     try:
+        # Before it is opened: a pipe would be waited for.
+        if not path.is_file() and path.exists():
+            raise BundleInvalid(f"{path} is no file.", fix="Check the name of the bundle.")
         file = path.open("rb")
     except OSError as error:
         raise BundleInvalid(
             f"cannot open {path}: {error.strerror or error}.", fix="Check the name of the bundle."
         ) from error
     with file:
-        if not path.is_file():
-            raise BundleInvalid(f"{path} is no file.", fix="Check the name of the bundle.")
         yield file
 
 
@@ -129,7 +135,7 @@ def _for_here(run: WholeRun, contents: Contents, live: bool) -> WholeRun:
     is_wanted = any(b.run_id == run.row.run_id and b.is_wanted for b in contents.manifest.runs)
     if run.row.status.is_final or run.row.needs_repair is not None or (live and is_wanted):
         return run
-    return msgspec.structs.replace(run, row=msgspec.structs.replace(run.row, needs_repair=ASIDE))
+    return msgspec.structs.replace(run, row=msgspec.structs.replace(run.row, needs_repair=IMPORTED))
 
 
 async def _still_missing(services: Services, contents: Contents, back: GivenBack) -> tuple[LeftOut, ...]:
@@ -147,34 +153,6 @@ async def _still_missing(services: Services, contents: Contents, back: GivenBack
             lost.add(name)
     found = {name for _, name in contents.absent} - lost - contents.inline_left_out
     return tuple(one for one in back.missing if one.what != "value" or one.name not in found)
-
-
-async def _judge(store: CheckpointStore, run: WholeRun) -> Restored | None:
-    """Say how a run that is there already stands to this one; none if there is none. Raises if it differs."""
-    row = await store.run(run.row.run_id)
-    if row is None:
-        return None
-    at = {row.checkpoints, run.head.sequence}
-    found = {r.sequence: r.checkpoint_id for s in at for r in await store.get(row.run_id, first=s, last=s)}
-    judged = judge_there(run, row.checkpoints, found.get)
-    if judged in (Restored.TAKEN, Restored.BEHIND):
-        raise taken(run.row.run_id, judged)
-    return judged
-
-
-def taken(run_id: str, judged: Restored) -> RunTaken:
-    """Say that a run cannot be restored where it is to be."""
-    if judged is Restored.BEHIND:
-        return RunTaken(
-            f"an older state of run {run_id!r} is there already.",
-            fix="Erase that one first, or bring the run to another store.",
-            run_id=run_id,
-        )
-    return RunTaken(
-        f"another run is called {run_id!r} there.",
-        fix="A run keeps its id: it is part of what is hashed. Bring it to another store, and fork it there.",
-        run_id=run_id,
-    )
 
 
 async def _restore(services: Services, store: RestoringStore, run: WholeRun, before: bytes) -> bool:
@@ -201,7 +179,16 @@ def _encrypted(services: Services, run: WholeRun, before: bytes) -> WholeRun:
             if payloads is not None:
                 stored = msgspec.structs.replace(stored, body=with_payloads(stored.body, payloads))
         records.append(stored)
-    return msgspec.structs.replace(run, records=tuple(records))
+    waits = tuple(_closed(services, wait) for wait in run.waits)
+    return msgspec.structs.replace(run, records=tuple(records), waits=waits)
+
+
+def _closed(services: Services, wait: WaitRow) -> WaitRow:
+    try:
+        notes = wait_anew(services.codecs, wait)
+    except KeyUnavailable:
+        return wait
+    return wait if notes is None else msgspec.structs.replace(wait, details=notes[0], answer=notes[1])
 
 
 async def _restore_blobs(

@@ -53,11 +53,7 @@ class ArtifactFolder:
             self._folder.mkdir(parents=True, exist_ok=True)
             temporary, file = self._temporary()
             try:
-                try:
-                    _write_all(file, stored)
-                    os.fdatasync(file)
-                finally:
-                    os.close(file)
+                self._fill(file, stored)
                 self._rename(temporary, _checked(ref.checksum))
             except BaseException:
                 temporary.unlink(missing_ok=True)
@@ -74,15 +70,7 @@ class ArtifactFolder:
         hasher = _Hasher(named)
         hasher.start()
         try:
-            try:
-                for part in (header, data):
-                    _write_all(file, part)
-                told = time_for_store(self._clock)
-                if told is not None:
-                    os.utime(file, (told.timestamp(), told.timestamp()))
-                os.fdatasync(file)
-            finally:
-                os.close(file)
+            self._fill(file, header, data)
             hasher.join()
             self._rename(temporary, hasher.digest)
         except BaseException:
@@ -90,6 +78,18 @@ class ArtifactFolder:
             temporary.unlink(missing_ok=True)
             raise
         return hasher.digest
+
+    def _fill(self, file: int, *parts: bytes) -> None:
+        """Write a file that lasts, touched now by the clock that the store goes by, and close it."""
+        try:
+            for part in parts:
+                _write_all(file, part)
+            told = time_for_store(self._clock)
+            if told is not None:
+                os.utime(file, (told.timestamp(), told.timestamp()))
+            os.fdatasync(file)
+        finally:
+            os.close(file)
 
     @contextmanager
     def _locked(self, kind: int) -> Iterator[None]:

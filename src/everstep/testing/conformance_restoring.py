@@ -17,7 +17,7 @@ from everstep.model.records import ArtifactRef
 from everstep.model.removal import Erasure
 from everstep.model.waits import SettledBy, WaitRow, WaitStatus
 from everstep.ports.restoring import Restored, RestoringBlobs, RestoringStore, WholeRun
-from everstep.ports.retention import RetainingStore
+from everstep.ports.retention import RetainingBlobStore, RetainingStore
 from everstep.ports.store import RunRow, Signal, StoredRecord, Verdict
 from everstep.testing.clock import ManualClock
 from everstep.testing.conformance_client import (
@@ -338,6 +338,21 @@ class Restoring(Suite):
         own = blobs.put_checkpoint_blob(b"\x01\x01\x00", b"plain", content_type="application/octet-stream")
         elsewhere = msgspec.structs.replace(own, storage="elsewhere", key="another/name")
         assert blobs.get_checkpoint_blob(elsewhere) == b"\x01\x01\x00plain"
+
+    def test_a_restored_artifact_counts_as_just_put(self, restoring: Client) -> None:
+        blobs = restoring.opened.blobs
+        if not isinstance(blobs, RestoringBlobs) or not isinstance(blobs, RetainingBlobStore):
+            pytest.skip("it keeps no artifacts, or removes none")
+        checksum = hashlib.sha256(b"plain").hexdigest()
+        ref = ArtifactRef("elsewhere", checksum, 5, "application/octet-stream", checksum)
+        restoring.clock.advance(3 * 86_400)
+        blobs.restore_checkpoint_blob(ref, b"\x01\x01\x00plain")
+        [listed] = blobs.list_checkpoint_blobs()
+        assert listed.untouched_for < timedelta(hours=1)
+        assert blobs.delete_checkpoint_blobs([listed.key], untouched_for=timedelta(hours=24)) == []
+        restoring.clock.advance(2 * 86_400)
+        blobs.restore_checkpoint_blob(ref, b"\x01\x01\x00plain")
+        assert blobs.list_checkpoint_blobs()[0].untouched_for < timedelta(hours=1)
 
 
 def _restore(client: Client, run: WholeRun) -> Restored:
