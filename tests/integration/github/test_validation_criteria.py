@@ -10,13 +10,14 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx2
 import pytest
 
-from everstep import Host
+from everstep import Host, Retention
 from everstep.errors import LeaseConflict
 from everstep.model.enums import Status
 from everstep.stores.objects.github.api import ATTEMPTS
 from everstep.stores.objects.github.bucket import blob_name
 from tests.integration.github.hosting import Repository, chain, hosted, low
 from tests.integration.github.meddling import Meddler, pair_at, quota, says
+from tests.servers.github import new_token
 
 
 @pytest.fixture
@@ -224,3 +225,34 @@ def test_a_swap_never_puts_old_bytes_over_new_ones(github_url, github_token):
         bucket.close()
     first.close()
     second.close()
+
+
+@pytest.mark.slow
+def test_retention_of_sixty_runs_keeps_ten_whole_forty_last_checkpoints_and_summaries_of_the_rest(
+    github_url, github_token, tmp_path, repository
+):
+    flow, ids = chain(1), [f"run-{number:02}" for number in range(60)]
+    with hosted(github_url, new_token(), tmp_path) as (host, _):
+        for number, run_id in enumerate(ids):
+            host.run(flow, {"v0": number}, run_id=run_id)
+        host.pin("run-03", "it failed in an interesting way")
+    with hosted(github_url, github_token, tmp_path) as (host, _):
+        assert not host.gc(retention=Retention.tiers()).problems
+        left = {info.run_id for info in host.runs(limit=100)}
+        assert left == {"run-03", *ids[10:]}
+        gone = {removed.run_id: removed.summary for removed in host.removed()}
+        assert host.run(flow, run_id=ids[30])["v1"] == 31
+        assert is_whole(host, ids[30])
+    assert set(gone) == set(ids[:10]) - {"run-03"}
+    assert all(told is not None and told.final_status == "completed" for told in gone.values())
+    files = {run_id: repository.paths(f"checkpoints/{run_id}/") for run_id in ids}
+    assert all(files[run_id] == [] for run_id in gone)
+    whole = ["cp_001_admission.json", "cp_002_completed.json", "index.json", "latest.json"]
+    assert all(names_in(files[run_id]) == whole for run_id in (*ids[50:], "run-03"))
+    for run_id in ids[10:50]:
+        assert "latest.json" in names_in(files[run_id])
+        assert not {"cp_001_admission.json", "cp_002_completed.json"} & set(names_in(files[run_id]))
+
+
+def names_in(paths: list[str]) -> list[str]:
+    return sorted(path.rpartition("/")[2] for path in paths)

@@ -145,12 +145,16 @@ class GithubBucket:
             for path in paths:
                 self._remove(path)
 
-    def tell(self, files: Mapping[str, bytes], message: str) -> None:
+    def tell(self, files: Mapping[str, bytes | None], message: str) -> None:
         """Keep texts that follow from what is kept already, in one commit; they are not read back."""
         self._check()
         with self._writing:
             self._commits.change(
-                {self._path(checked(name)): text.decode() for name, text in files.items()}, message
+                {
+                    self._path(checked(name)): None if text is None else text.decode()
+                    for name, text in files.items()
+                },
+                message,
             )
 
     def names(self, prefix: str, *, after: str = "", limit: int | None = None) -> list[str]:
@@ -158,10 +162,15 @@ class GithubBucket:
         found = (self._name(file.path) for file in self._below(prefix, after))
         return list(islice(found, limit))
 
+    def sizes(self, prefix: str) -> dict[str, int]:
+        """Return the sizes of what `names` tells of; to tell times as well would cost more calls."""
+        self._check()
+        return {self._name(file.path): file.size for file in self._below(prefix)}
+
     def listed(self, prefix: str) -> Iterable[Listed]:
         self._check()
         files = list(self._below(prefix))
-        times = self._commits.times(self._path(prefix.rpartition("/")[0]), [file.path for file in files])
+        times = self._commits.times([file.path for file in files])
         for file in files:
             yield Listed(self._name(file.path), file.size, times[file.path])
 

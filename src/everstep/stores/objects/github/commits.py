@@ -76,16 +76,16 @@ class Commits:
     def _is_there(self, path: str, commit: str) -> bool:
         return self._api.get(f"contents/{path}", expected=NOTHING, ref=commit).status == 200
 
-    def times(self, folder: str, paths: Sequence[str]) -> dict[str, datetime]:
-        """Return when each of these files below a folder was last committed.
+    def times(self, paths: Sequence[str]) -> dict[str, datetime]:
+        """Return when each of these files was last committed.
 
         Our messages name the file, so that a page of commits tells of many; of the others each costs a call.
         """
         left, times = set(paths), dict[str, datetime]()
-        for page in range(1, len(paths) // PAGE + 2):
-            if not left:
+        for page in range(1, len(paths) + 1):
+            if page > len(left):
                 break
-            commits = self._page(folder, page)
+            commits = self._page("", page)
             for commit in commits:
                 for path in left & set(commit["commit"]["message"].split()):
                     times[path] = _date(commit)
@@ -97,7 +97,7 @@ class Commits:
         return times
 
     def _page(self, path: str, page: int, most: int = PAGE) -> list[dict[str, Any]]:
-        params = {"path": path, "page": str(page), "per_page": str(most)}
+        params = {"page": str(page), "per_page": str(most)} | ({"path": path} if path else {})
         params |= {} if self._branch is None else {"sha": self._branch}
         answer = self._api.ask("GET", "commits", params=params, expected=NOTHING)
         return list(answer.body) if answer.status == 200 else []

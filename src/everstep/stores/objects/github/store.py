@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
@@ -13,11 +13,12 @@ from everstep.model.leases import Lease
 from everstep.ports.store import Commit, Verdict
 from everstep.ports.system import Clock
 from everstep.stores.objects import names
+from everstep.stores.objects.blobs import ObjectBlobs
 from everstep.stores.objects.claims import Claims
 from everstep.stores.objects.github.api import hurries
 from everstep.stores.objects.github.bucket import GithubBucket
 from everstep.stores.objects.lines import Line, Lines
-from everstep.stores.objects.listing import Listing
+from everstep.stores.objects.listing import Listing, Look
 from everstep.stores.objects.store import ObjectStore
 from everstep.stores.objects.watch import Watch
 
@@ -34,6 +35,7 @@ class GithubStore(ObjectStore):
         super().__init__(bucket, clock, poll=poll)
         self.capabilities = msgspec.structs.replace(self.capabilities, rationed=True)
         self._repository = bucket
+        self.artifacts = SparseBlobs(bucket, clock)
         self._watch = HeadWatch(self.lines, bucket, poll)
         self._listing = BulkListing(self.lines, self._claims, bucket)
 
@@ -51,6 +53,13 @@ class GithubStore(ObjectStore):
     def report_blocking(self, worker: WorkerRow, ttl: timedelta) -> None:
         with _hurry():
             super().report_blocking(worker, ttl)
+
+
+class SparseBlobs(ObjectBlobs):
+    """Artifacts of which there are few: where none begin with some digits, nobody looks."""
+
+    def _parts(self) -> Iterable[str]:
+        return sorted({name.split("/")[1] for name in self._bucket.names("blobs/")})
 
 
 class HeadWatch(Watch):
@@ -75,9 +84,9 @@ class BulkListing(Listing):
         super().__init__(lines, claims)
         self._repository = bucket
 
-    def _fresh(self, run_ids: Sequence[str]) -> list[Line]:
-        if len(run_ids) <= _FEW:
-            return super()._fresh(run_ids)
+    def _looking(self, many: int) -> Look:
+        if many <= _FEW:
+            return super()._looking(many)
         ends = self._repository.ends()
 
         def look(run_id: str) -> Line:
@@ -86,7 +95,7 @@ class BulkListing(Listing):
                 self._lines.see(line, end)
             return line
 
-        return self._lines.each(look, run_ids)
+        return look
 
 
 @contextmanager
