@@ -6,17 +6,19 @@ import json
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import httpx2
 import pytest
 
-from everstep import Host
+from everstep import Host, Retention
 from everstep.errors import LeaseConflict
 from everstep.model.enums import Status
 from everstep.stores.objects.github.api import ATTEMPTS
 from everstep.stores.objects.github.bucket import blob_name
 from tests.integration.github.hosting import Repository, chain, hosted, low
 from tests.integration.github.meddling import Meddler, pair_at, quota, says
+from tests.servers.github import new_token
 
 
 @pytest.fixture
@@ -224,3 +226,47 @@ def test_a_swap_never_puts_old_bytes_over_new_ones(github_url, github_token):
         bucket.close()
     first.close()
     second.close()
+
+
+def test_retention_keeps_some_runs_whole_of_others_the_last_checkpoint_and_of_older_a_summary(
+    github_url, github_token, tmp_path, repository
+):
+    check_tiers(github_url, github_token, tmp_path, repository, runs=6, whole=2, last=4)
+
+
+@pytest.mark.soak
+def test_retention_of_sixty_runs_keeps_ten_whole_forty_last_checkpoints_and_ten_summaries(
+    github_url, github_token, tmp_path, repository
+):
+    check_tiers(github_url, github_token, tmp_path, repository, runs=60, whole=10, last=50)
+
+
+def check_tiers(
+    url: str, token: str, spool: Path, repository: Repository, *, runs: int, whole: int, last: int
+) -> None:
+    """Make runs, one of which is pinned, apply the tiers, and look at what is left."""
+    flow, ids = chain(1), [f"run-{number:02}" for number in range(runs)]
+    oldest, middle, newest = ids[: runs - last], ids[runs - last : runs - whole], ids[runs - whole :]
+    with hosted(url, new_token(), spool) as (host, _):
+        for number, run_id in enumerate(ids):
+            host.run(flow, {"v0": number}, run_id=run_id)
+        host.pin(oldest[0], "it failed in an interesting way")
+    with hosted(url, token, spool) as (host, _):
+        assert not host.gc(retention=Retention.tiers(whole, last)).problems
+        assert {info.run_id for info in host.runs(limit=100)} == {oldest[0], *middle, *newest}
+        gone = {removed.run_id: removed.summary for removed in host.removed()}
+        assert host.run(flow, run_id=middle[0])["v1"] == runs - last + 1
+        assert is_whole(host, middle[0])
+    assert set(gone) == set(oldest[1:])
+    assert all(told is not None and told.final_status == "completed" for told in gone.values())
+    files = {run_id: names_in(repository.paths(f"checkpoints/{run_id}/")) for run_id in ids}
+    assert all(files[run_id] == [] for run_id in gone)
+    all_of_it = ["cp_001_admission.json", "cp_002_completed.json", "index.json", "latest.json"]
+    assert all(files[run_id] == all_of_it for run_id in (*newest, oldest[0]))
+    for run_id in middle:
+        assert "latest.json" in files[run_id]
+        assert not {"cp_001_admission.json", "cp_002_completed.json"} & set(files[run_id])
+
+
+def names_in(paths: list[str]) -> list[str]:
+    return sorted(path.rpartition("/")[2] for path in paths)

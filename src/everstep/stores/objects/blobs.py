@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 
 from everstep.errors import StateCorrupted
@@ -63,12 +63,15 @@ class ObjectBlobs:
 
     def _listed(self, after: str) -> Iterator[Listed]:
         """Go through one part at a time: no more names are held than lie in one."""
-        for number in range(256):
-            part = f"{number:02x}"
+        for part in self._parts():
             if part >= after[:2]:
                 inside = self._bucket.listed(f"blobs/{part}/")
                 kept = [one for one in inside if _key(one.name) > after and one.size >= _TIME]
                 yield from sorted(kept, key=lambda one: one.name)
+
+    def _parts(self) -> Iterable[str]:
+        """Return the two digits that names begin with, in order."""
+        return (f"{number:02x}" for number in range(256))
 
     def _touched_at(self, listed: Listed) -> datetime:
         """Return when an artifact was put, by the clock that counts here."""

@@ -145,8 +145,12 @@ class Lines:
             after=names.place_name(line.run_id, line.head.place) if line.head is not None else "",
         )
         if found:
-            there = self.bucket.get(found[-1])
-            self._see(line, names.place_of(found[-1]), b"" if there is None else there.data)
+            self.see(line, names.place_of(found[-1]))
+
+    def see(self, line: Line, place: int) -> None:
+        """Read what stands at a place that was found to be the end of a log."""
+        there = self.bucket.get(names.place_name(line.run_id, place))
+        self._see(line, place, b"" if there is None else there.data)
 
     def _see(self, line: Line, place: int, data: bytes) -> None:
         """Take note of what stands at the end of a log, or that it cannot be read."""

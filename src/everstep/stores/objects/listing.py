@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from everstep.errors import StateCorrupted
 from everstep.model.enums import Status
@@ -17,6 +18,7 @@ from everstep.stores.objects.lines import Line, Lines
 
 _PAGE = 1000
 _CHUNK = 32
+Look = Callable[[str], Line]
 _OVER = (Status.COMPLETED, Status.CANCELLED)
 
 
@@ -64,17 +66,17 @@ class Listing:
             wanted = [(name, run_id) for name, flow, run_id in read if mark in (None, flow)]
             for k in range(0, len(wanted), _CHUNK):
                 chunk = wanted[k : k + _CHUNK]
-                lines = self._lines.each(self._listed, chunk)
+                lines = self._lines.each(partial(self._listed, self._looking(len(chunk))), chunk)
                 yield [line for line in lines if line is not None]
 
-    def _listed(self, item: tuple[str, str]) -> Line | None:
+    def _listed(self, look: Look, item: tuple[str, str]) -> Line | None:
         """Return the run that a name leads to; one that cannot be read at all with as much as the name says.
 
         Who lost a race for an id, or died before it admitted, left a name that leads nowhere.
         """
         name, run_id = item
         try:
-            line = self._lines.fresh(run_id)
+            line = look(run_id)
         except StateCorrupted as damage:
             lost = Line(run_id)
             lost.move(1, _unreadable(name, run_id, str(damage)))
@@ -82,7 +84,11 @@ class Listing:
         return line if _index(line) == name else None
 
     def _fresh(self, run_ids: Sequence[str]) -> list[Line]:
-        return self._lines.each(self._lines.fresh, run_ids)
+        return self._lines.each(self._looking(len(run_ids)), run_ids)
+
+    def _looking(self, many: int) -> Look:
+        """Return how to look at so many runs."""
+        return self._lines.fresh
 
     def all(self) -> Iterator[Line]:
         """Return every run, newest first."""

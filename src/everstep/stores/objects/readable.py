@@ -82,6 +82,11 @@ def file_of(run_id: str, sequence: int, trigger: str) -> str:
     return f"{folder_of(run_id)}{CHECKPOINT}{sequence:03d}_{names.quoted(trigger)}.json"
 
 
+def is_checkpoint(name: str) -> bool:
+    """True for a file with one checkpoint or several."""
+    return name.rpartition("/")[2].startswith((CHECKPOINT, BATCH))
+
+
 def batch(run_id: str, found: list[tuple[IndexRow, bytes]]) -> tuple[list[IndexRow], bytes]:
     """Return several checkpoints as one file, and their rows in the index."""
     first, last = found[0][0].sequence, found[-1][0].sequence

@@ -138,10 +138,13 @@ class Scribe:
                 self._waiting, self._behind, self._size = [], set(), 0
             self._try(batch, behind)
             with self._lock:
-                is_idle = not self._waiting and not self._behind
-                if is_idle and not any(shelf.is_dirty for shelf in self._shelves.values()):
+                if self._is_idle():
                     self._thread = None
                     return
+
+    def _is_idle(self) -> bool:
+        is_behind = self._waiting or self._behind or any(s.is_dirty for s in self._shelves.values())
+        return not is_behind
 
     def _pause(self) -> None:
         """Let more come together, unless somebody hastens."""
@@ -213,15 +216,18 @@ class Scribe:
 
     def _from_log(self, run_id: str) -> Shelf:
         """Make everything anew from what counts."""
-        there = {each.name: each.size for each in self._bucket.listed(readable.folder_of(run_id))}
+        there = self._sizes(readable.folder_of(run_id))
         last = readable.last_entry(self._bucket, run_id)
         if last is None or last.standing.gone:
             return self._remove(run_id)
         shelf = self._add(Shelf(run_id), readable.entries(self._bucket, run_id, last), last.standing, there)
         kept = {row.file_path for row in shelf.rows.values()}
-        if stale := [name for name in there if f"/{readable.CHECKPOINT}" in name and name not in kept]:
-            self._bucket.delete(stale)
+        if stale := [name for name in there if readable.is_checkpoint(name) and name not in kept]:
+            self._discard(stale)
         return shelf
+
+    def _sizes(self, folder: str) -> dict[str, int]:
+        return {each.name: each.size for each in self._bucket.listed(folder)}
 
     def _add(
         self, shelf: Shelf, added: Iterable[Entry], standing: Standing, there: dict[str, int] | None = None
@@ -261,9 +267,12 @@ class Scribe:
         self._write(f"{readable.folder_of(shelf.run_id)}{readable.LATEST}", shelf.newest[1])
 
     def _remove(self, run_id: str) -> Shelf:
-        self._bucket.delete(self._bucket.names(readable.folder_of(run_id)))
+        self._discard(self._bucket.names(readable.folder_of(run_id)))
         self._unwritten.done(names.quoted(run_id))
         return Shelf(run_id)
+
+    def _discard(self, files: list[str]) -> None:
+        self._bucket.delete(files)
 
     def _write_index(self, shelf: Shelf) -> None:
         began = monotonic()

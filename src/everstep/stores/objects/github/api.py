@@ -137,13 +137,13 @@ class Api:
         key, known = str(request.url), None
         if method == "GET" and (known := self._answers.get(key)):
             request.headers["If-None-Match"] = known[0]
-        asked = self._clock.monotonic()
+        asked = self.time.monotonic()
         try:
             response = self._open().send(request)
         except (httpx2.TransportError, httpx2.DecodingError) as error:
             raise self._out_of_reach(str(error) or type(error).__name__) from None
         headers = {name.lower(): value for name, value in response.headers.items()}
-        self.time.note(headers.get("date"), asked, self._clock.monotonic())
+        self.time.note(headers.get("date"), asked, self.time.monotonic())
         self.quota.note(headers)
         content, status = response.content, response.status_code
         if status == 304 and known is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from base64 import b64decode, b64encode
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
@@ -15,7 +15,7 @@ import httpx2
 
 from everstep.errors import StoreError, StoreUnavailable
 from everstep.ports.health import Health
-from everstep.ports.system import Clock, time_for_store
+from everstep.ports.system import Clock
 from everstep.stores.objects.bucket import Found, Listed
 from everstep.stores.objects.github.address import Address
 from everstep.stores.objects.github.api import ATTEMPTS, Answer, Api
@@ -63,13 +63,15 @@ class GithubBucket:
     ) -> None:
         self.place = address.shown
         self._address = address
-        self._clock = clock
         self._describe = describe
         self._api = Api(address, clock, transport)
         self._folders = Folders(self._api, address.branch)
-        self._commits = Commits(self._api, address.branch)
+        self._commits = Commits(self._api, address.branch, lambda made: self._made.append(made))
         self._writing = RLock()
         self._is_checked = False
+        self._made: deque[str] = deque(maxlen=_REMEMBERED)
+        """The newest commits that were made here."""
+        self._foreign = ""
         self._own: OrderedDict[str, str] = OrderedDict()
         """What was last written here, by git's name for it: to replace or remove that nobody has to look."""
 
@@ -143,12 +145,16 @@ class GithubBucket:
             for path in paths:
                 self._remove(path)
 
-    def tell(self, files: Mapping[str, bytes], message: str) -> None:
+    def tell(self, files: Mapping[str, bytes | None], message: str) -> None:
         """Keep texts that follow from what is kept already, in one commit; they are not read back."""
         self._check()
         with self._writing:
             self._commits.change(
-                {self._path(checked(name)): text.decode() for name, text in files.items()}, message
+                {
+                    self._path(checked(name)): None if text is None else text.decode()
+                    for name, text in files.items()
+                },
+                message,
             )
 
     def names(self, prefix: str, *, after: str = "", limit: int | None = None) -> list[str]:
@@ -156,17 +162,19 @@ class GithubBucket:
         found = (self._name(file.path) for file in self._below(prefix, after))
         return list(islice(found, limit))
 
+    def sizes(self, prefix: str) -> dict[str, int]:
+        """Return the sizes of what `names` tells of; to tell times as well would cost more calls."""
+        self._check()
+        return {self._name(file.path): file.size for file in self._below(prefix)}
+
     def listed(self, prefix: str) -> Iterable[Listed]:
         self._check()
         files = list(self._below(prefix))
-        times = self._commits.times(self._path(prefix.rpartition("/")[0]), [file.path for file in files])
+        times = self._commits.times([file.path for file in files])
         for file in files:
             yield Listed(self._name(file.path), file.size, times[file.path])
 
     def now(self) -> datetime:
-        manual = time_for_store(self._clock)
-        if manual is not None:
-            return manual
         if not self._api.time.is_known:
             self._check()
         return self._api.time.now()
@@ -174,6 +182,24 @@ class GithubBucket:
     def changes(self) -> int | None:
         """Return none: only a call could tell."""
         return None
+
+    def head(self) -> str:
+        """Return the newest commit that somebody else made; asking again costs no quota while it stays."""
+        self._check()
+        newest = self._commits.head()
+        if newest not in self._made:
+            self._foreign = newest
+        return self._foreign
+
+    def ends(self) -> dict[str, int]:
+        """Return the last place of the log of every run, in two calls."""
+        self._check()
+        ends: dict[str, int] = {}
+        for path in self._folders.paths(self._path("runs")):
+            run, log, place = (*path.split("/"), "", "")[:3]
+            if log == "log" and place.isdecimal():
+                ends[run] = max(int(place), ends.get(run, 0))
+        return ends
 
     def health(self) -> Health:
         return look_at(self._api, self._address)
@@ -303,6 +329,7 @@ class GithubBucket:
             return None
         if answer.status == 422:
             raise self._api.refused(answer)
+        self._made.append(str(answer.body["commit"]["sha"]))
         kept = str(answer.body["content"]["sha"])
         if len(content) <= SMALL and not is_list(content):
             self._own[path] = kept
@@ -330,6 +357,7 @@ class GithubBucket:
             body |= {} if self._address.branch is None else {"branch": self._address.branch}
             answer = self._api.ask("DELETE", f"contents/{path}", body=body, expected=(404, 409, 422))
             if answer.status < 300:
+                self._made.append(str(answer.body["commit"]["sha"]))
                 if is_list(found.data):
                     self._commits.change(
                         dict.fromkeys(self._with_parts([path])), f"Remove the parts of {path}"

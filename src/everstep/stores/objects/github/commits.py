@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,9 +19,20 @@ FIRST = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Commits:
-    def __init__(self, api: Api, branch: str | None) -> None:
+    def __init__(self, api: Api, branch: str | None, on_made: Callable[[str], None]) -> None:
         self._api = api
         self._branch = branch
+        self._on_made = on_made
+
+    def head(self) -> str:
+        """Return the newest commit; nothing if there is none."""
+        answer = self._api.get(f"git/ref/heads/{self._name()}", expected=NOTHING)
+        return str(answer.body["object"]["sha"]) if answer.status == 200 else ""
+
+    def _name(self) -> str:
+        if self._branch is None:
+            self._branch = str(self._api.get("").body["default_branch"])
+        return self._branch
 
     def change(self, files: Mapping[str, str | None], message: str) -> None:
         """Write texts, and remove files that are there; whatever others commit meanwhile stays.
@@ -34,8 +45,7 @@ class Commits:
 
     def _change(self, files: Mapping[str, str | None], message: str) -> None:
         for failures in range(1, TRIES + 1):
-            branch = self._branch or str(self._api.get("").body["default_branch"])
-            head = self._api.get(f"git/ref/heads/{branch}").body["object"]["sha"]
+            branch, head = self._name(), self.head()
             base = self._api.get(f"git/commits/{head}").body["tree"]["sha"]
             tree = [_entry(path, text) for path, text in files.items()]
             made = self._api.ask("POST", "git/trees", body={"base_tree": base, "tree": tree}, expected=(422,))
@@ -55,6 +65,7 @@ class Commits:
                 expected=(409, 422),
             )
             if moved.status == 200:
+                self._on_made(commit)
                 return
             self._api.pause(failures)
         raise StoreUnavailable(
@@ -65,16 +76,16 @@ class Commits:
     def _is_there(self, path: str, commit: str) -> bool:
         return self._api.get(f"contents/{path}", expected=NOTHING, ref=commit).status == 200
 
-    def times(self, folder: str, paths: Sequence[str]) -> dict[str, datetime]:
-        """Return when each of these files below a folder was last committed.
+    def times(self, paths: Sequence[str]) -> dict[str, datetime]:
+        """Return when each of these files was last committed.
 
         Our messages name the file, so that a page of commits tells of many; of the others each costs a call.
         """
         left, times = set(paths), dict[str, datetime]()
-        for page in range(1, len(paths) // PAGE + 2):
-            if not left:
+        for page in range(1, len(paths) + 1):
+            if page > len(left):
                 break
-            commits = self._page(folder, page)
+            commits = self._page("", page)
             for commit in commits:
                 for path in left & set(commit["commit"]["message"].split()):
                     times[path] = _date(commit)
@@ -86,7 +97,7 @@ class Commits:
         return times
 
     def _page(self, path: str, page: int, most: int = PAGE) -> list[dict[str, Any]]:
-        params = {"path": path, "page": str(page), "per_page": str(most)}
+        params = {"page": str(page), "per_page": str(most)} | ({"path": path} if path else {})
         params |= {} if self._branch is None else {"sha": self._branch}
         answer = self._api.ask("GET", "commits", params=params, expected=NOTHING)
         return list(answer.body) if answer.status == 200 else []

@@ -19,6 +19,8 @@ LAG = 30.0
 """Seconds that the files of a run that goes on may be behind."""
 GATHER = 1.0
 """Seconds for which those of a run that has come to rest wait for those of others."""
+QUIET = 2.0
+"""Seconds without a further change after which the files of a run are made anew."""
 _LOOK = 0.2
 
 
@@ -26,16 +28,39 @@ class Repository(Bucket, Protocol):
     @property
     def is_rationed(self) -> bool: ...
 
-    def tell(self, files: Mapping[str, bytes], message: str) -> None: ...
+    def sizes(self, prefix: str) -> dict[str, int]: ...
+
+    def tell(self, files: Mapping[str, bytes | None], message: str) -> None: ...
 
 
 class GithubScribe(Scribe):
     """Gathers what is to be written, and writes it in one commit."""
 
     def __init__(self, bucket: Repository) -> None:
-        self._files: dict[str, bytes] = {}
+        self._files: dict[str, bytes | None] = {}
+        self._changed: dict[str, float] = {}
+        """Runs in whose logs something was replaced or removed, and when that was."""
         super().__init__(bucket, self._files.__setitem__, Unkept())
         self._repository = bucket
+
+    def note_change(self, name: str) -> None:
+        """Make the files of a run anew once nothing more changes in its log: it costs a dozen calls."""
+        with self._lock:
+            self._changed[name.split("/")[1]] = monotonic()
+            self._wake()
+
+    def _is_idle(self) -> bool:
+        return super()._is_idle() and not self._changed
+
+    def _take_quiet(self) -> None:
+        quiet = monotonic() - (0 if self._is_last() else QUIET)
+        with self._lock:
+            done = {part for part, at in self._changed.items() if at <= quiet}
+            self._behind |= done
+            self._changed = {part: at for part, at in self._changed.items() if part not in done}
+
+    def _is_last(self) -> bool:
+        return self._is_closing or not threading.main_thread().is_alive()
 
     def _pause(self) -> None:
         ends = monotonic() + LAG
@@ -43,10 +68,18 @@ class GithubScribe(Scribe):
             if self._hurry.wait(min(left, _LOOK)):
                 self._hurry.clear()
                 ends = min(ends, monotonic() + GATHER)
-            if self._is_closing or not threading.main_thread().is_alive():
+            if self._is_last():
+                return
+            if self._changed and all(monotonic() - at > QUIET for at in list(self._changed.values())):
                 return
 
+    def _discard(self, files: list[str]) -> None:
+        self._files |= dict.fromkeys(files)
+
     def _try(self, batch: list[tuple[str, bytes]], behind: set[str]) -> None:
+        self._take_quiet()
+        with self._lock:
+            behind, self._behind = behind | self._behind, set()
         if self._repository.is_rationed and not self._is_closing and not any(map(_is_at_rest, batch)):
             with self._lock:
                 self._waiting, self._behind = batch + self._waiting, behind | self._behind
@@ -64,6 +97,9 @@ class GithubScribe(Scribe):
                 self._repository.tell(dict(self._files), f"Tell of {few}")
         finally:
             hurries.reset(token)
+
+    def _sizes(self, folder: str) -> dict[str, int]:
+        return self._repository.sizes(folder)
 
     def _write_entry(
         self, entry: Entry, trimmed_before: int, there: dict[str, int] | None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
@@ -12,12 +12,20 @@ from everstep.model.fleet import WorkerRow
 from everstep.model.leases import Lease
 from everstep.ports.store import Commit, Verdict
 from everstep.ports.system import Clock
+from everstep.stores.objects import names
+from everstep.stores.objects.blobs import ObjectBlobs
+from everstep.stores.objects.claims import Claims
 from everstep.stores.objects.github.api import hurries
 from everstep.stores.objects.github.bucket import GithubBucket
+from everstep.stores.objects.lines import Line, Lines
+from everstep.stores.objects.listing import Listing, Look
 from everstep.stores.objects.store import ObjectStore
+from everstep.stores.objects.watch import Watch
 
-POLL = 10.0
+POLL = 5.0
 """Seconds between two looks at what others write."""
+_FEW = 4
+"""Up to so many runs are looked at one by one."""
 
 
 class GithubStore(ObjectStore):
@@ -27,6 +35,9 @@ class GithubStore(ObjectStore):
         super().__init__(bucket, clock, poll=poll)
         self.capabilities = msgspec.structs.replace(self.capabilities, rationed=True)
         self._repository = bucket
+        self.artifacts = SparseBlobs(bucket, clock)
+        self._watch = HeadWatch(self.lines, bucket, poll)
+        self._listing = BulkListing(self.lines, self._claims, bucket)
 
     def is_short(self) -> bool:
         return self._repository.is_rationed
@@ -42,6 +53,49 @@ class GithubStore(ObjectStore):
     def report_blocking(self, worker: WorkerRow, ttl: timedelta) -> None:
         with _hurry():
             super().report_blocking(worker, ttl)
+
+
+class SparseBlobs(ObjectBlobs):
+    """Artifacts of which there are few: where none begin with some digits, nobody looks."""
+
+    def _parts(self) -> Iterable[str]:
+        return sorted({name.split("/")[1] for name in self._bucket.names("blobs/")})
+
+
+class HeadWatch(Watch):
+    """Sees that somebody else wrote by the newest commit: one call, which is free while there is no other."""
+
+    def __init__(self, lines: Lines, bucket: GithubBucket, every: float) -> None:
+        super().__init__(lines, every)
+        self._repository = bucket
+        self._head: str | None = None
+
+    def look(self) -> None:
+        head = self._repository.head()
+        if head != self._head:  # the first time, too: somebody may have written before it
+            self._count += 1
+        self._head = head
+
+
+class BulkListing(Listing):
+    """Looks at many runs in two calls, and reads only those that have gone on since they were last seen."""
+
+    def __init__(self, lines: Lines, claims: Claims, bucket: GithubBucket) -> None:
+        super().__init__(lines, claims)
+        self._repository = bucket
+
+    def _looking(self, many: int) -> Look:
+        if many <= _FEW:
+            return super()._looking(many)
+        ends = self._repository.ends()
+
+        def look(run_id: str) -> Line:
+            line, end = self._lines.known(run_id), ends.get(names.quoted(run_id), 0)
+            if end and (line.head is None or line.head.place < end):
+                self._lines.see(line, end)
+            return line
+
+        return look
 
 
 @contextmanager

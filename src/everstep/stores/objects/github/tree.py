@@ -62,6 +62,11 @@ class Folders:
             elif wanted(f"{path}/"):
                 yield from (file._replace(path=f"{path}/{file.path}") for file in self._tree(entry.sha))
 
+    def paths(self, folder: str) -> list[str]:
+        """Return the paths of all files below a folder, seen from it: two calls, however many there are."""
+        sha = self._tree_sha(folder)
+        return [] if sha is None else [file.path for file in self._tree(sha)]
+
     def _entries(self, folder: str) -> list[_Entry]:
         answer = self._api.get(_join("contents", folder), expected=NOTHING, **self._ref)
         if answer.status != 200 or not isinstance(answer.body, list):
