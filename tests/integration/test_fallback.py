@@ -316,7 +316,7 @@ def test_the_command_says_what_it_falls_back_to_and_what_may_be_done_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("EVERSTEP_ENCRYPT_KEYS", "")
-    file, store = tmp_path / "orders.py", f"sqlite:///{tmp_path}/runs.db"
+    file, store = tmp_path / "orders_that_fall_back.py", f"sqlite:///{tmp_path}/runs.db"
     file.write_text(FILE)
 
     def shell(*words: str) -> Any:
