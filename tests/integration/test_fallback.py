@@ -150,6 +150,44 @@ def test_a_lost_artifact_is_made_again_from_before_it(place: Place) -> None:
         assert result["d"] == 700_001 and result["large"] == "x" * 700_000
 
 
+def test_a_run_that_needs_a_lost_artifact_does_not_fail_but_is_set_aside_and_falls_back(
+    url: str, tmp_path: Path
+) -> None:
+    stops, made = [True], []
+
+    @node(output="large")
+    def make(x: int) -> str:
+        made.append(x)
+        return "x" * 700_000
+
+    @node(output="size")
+    def measure(large: str) -> int:
+        return len(large)
+
+    @node(output="end")
+    def end(size: int, large: str) -> int:
+        if stops:
+            raise KeyboardInterrupt
+        return size + len(large)
+
+    flow = Flow("f", [make, measure, end], durability="strong")
+    place = Place(url, tmp_path)
+    with place.host() as host, pytest.raises(KeyboardInterrupt):
+        host.run(flow, {"x": 1}, run_id="L")
+    stops.clear()
+    kept: list[bytes] = []
+    place.vandal.change_blob(lambda old: kept.append(old) or flipped(old, 9))  # type: ignore[func-returns-value]
+    with place.host() as host:
+        with pytest.raises(StateCorrupted):
+            host.resume("L", flow)
+        assert host.info("L").status == "running" and not host.info("L").is_driven
+        stats = host.work([flow], until_idle=True)
+        assert (stats.set_aside, stats.failed) == (1, 0)
+        assert [run.run_id for run in host.runs(needs_repair=True)] == ["L"]
+        result = host.resume("L", flow, fallback=True)
+        assert (result["end"], result.run_id, made) == (1_400_000, "L-from-1", [1, 1])
+
+
 def test_a_finished_run_whose_end_was_cut_off_falls_back_too(place: Place) -> None:
     with place.host() as host:
         assert host.resume("A", FLOW).status == "completed"
@@ -316,7 +354,7 @@ def test_the_command_says_what_it_falls_back_to_and_what_may_be_done_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("EVERSTEP_ENCRYPT_KEYS", "")
-    file, store = tmp_path / "orders.py", f"sqlite:///{tmp_path}/runs.db"
+    file, store = tmp_path / "orders_that_fall_back.py", f"sqlite:///{tmp_path}/runs.db"
     file.write_text(FILE)
 
     def shell(*words: str) -> Any:

@@ -21,7 +21,7 @@ def check_sound(host: Host) -> None:
         assert one.is_sound and one.newest_valid == one.checkpoints
 
 
-@examples(80)
+@examples(30)
 @given(case=cases(SOME_WAITING), deaths=DEATHS, whim=WHIMS, keyframes=st.booleans())
 def test_nothing_is_wrong_with_a_run_after_any_crash(
     case: Case, deaths: list[int], whim: int, keyframes: bool
@@ -34,7 +34,7 @@ def test_nothing_is_wrong_with_a_run_after_any_crash(
             check_sound(host)
 
 
-@examples(60)
+@examples(25)
 @given(case=cases(SOME_WAITING), at=st.integers(0, 99), whim=WHIMS, keyframes=st.booleans())
 def test_nothing_is_wrong_with_forks_and_what_they_share(
     case: Case, at: int, whim: int, keyframes: bool

@@ -118,14 +118,8 @@ class Services:
         """Who tells workers of runs, besides the store."""
         self.spool = spool
         """Where commits wait on this machine, for flows that bear a store that fails."""
-        self.offers = Offers(
-            self.provided,
-            self.schedulers.aliases,
-            self.notifiers.aliases,
-            max_mode,
-            tuple(rules),
-            holds_waits,
-        )
+        aliases = self.schedulers.aliases, self.notifiers.aliases
+        self.offers = Offers(self.provided, *aliases, max_mode, tuple(rules), holds_waits)
         self.cleared: WeakKeyDictionary[Flow, Cleared] = WeakKeyDictionary()
         """Flows that may start here, as they were when that was found out."""
         self.committer = Committer(store, self.blocking, clock, owns_loop=owns_loop)
@@ -184,6 +178,12 @@ class Services:
                 beside.close()
         self.committer.close()
         self._threads.close()
+
+
+def _provided(*, holds_waits: bool, holds_blobs: bool) -> tuple[str, ...]:
+    """Return the names of the services that a store is."""
+    waiting = ("resume_scheduler", "resume_signal_source") if holds_waits else ()
+    return ("checkpoint_store", *waiting, *(("checkpoint_blob_store",) if holds_blobs else ()))
 
 
 class _Threads:
