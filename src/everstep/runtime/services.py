@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from copy import copy
@@ -43,17 +43,6 @@ class Cleared(NamedTuple):
     """What it asked for."""
     ready: Flow | None
     """The flow as this host runs it, if not as it is."""
-
-
-def _kept(max_mode: Mode, *, holds_waits: bool, has_blobs: bool) -> Iterator[str]:
-    """Yield the names of the services that a store provides."""
-    if max_mode is Mode.OFF:
-        return
-    yield "checkpoint_store"
-    if holds_waits:
-        yield from ("resume_scheduler", "resume_signal_source")
-    if has_blobs:
-        yield "checkpoint_blob_store"
 
 
 class Services:
@@ -108,9 +97,10 @@ class Services:
         self.max_mode = max_mode
         """The most that this host keeps of a run."""
         holds_waits = store.capabilities.holds_waits
-        self.provided = frozenset(
-            {*_kept(max_mode, holds_waits=holds_waits, has_blobs=blobs is not None), *provides}
+        own = (
+            () if max_mode is Mode.OFF else _provided(holds_waits=holds_waits, holds_blobs=blobs is not None)
         )
+        self.provided = frozenset({*own, *provides})
         """The names of the services that nodes may require."""
         self.channels = channels
         """Where new runs keep their channels; none for their chains."""
