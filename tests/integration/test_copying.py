@@ -101,6 +101,22 @@ class TestCopying:
             assert digests(again, "A17") == before
             assert len(again.state("A17")["page"]) == 12_000
 
+    def test_its_artifacts_are_no_orphans_there_and_go_with_it(
+        self, here: Host, to: str, tmp_path: Path, clock: ManualClock
+    ) -> None:
+        here.run(CRAWL, GIVEN, run_id="A17")
+        here.copy(to)
+        clock.advance(10 * 86_400)
+        with Host(to, clock=clock) as there:
+            assert there.gc().artifacts.removed == 0
+            assert len(there.state("A17")["page"]) == 12_000
+            there.copy(f"sqlite:///{tmp_path}/further.db")
+            clock.advance(10 * 86_400)
+            assert there.erase("A17").artifacts == 1
+        with Host(f"sqlite:///{tmp_path}/further.db", clock=clock) as further:
+            assert further.gc().artifacts.removed == 0
+            assert len(further.state("A17")["page"]) == 12_000
+
     def test_a_moved_run_goes_on_there(self, here: Host, to: str, clock: ManualClock) -> None:
         CALLS.clear()
         token = here.run(ORDER, {"user": "ann"}, run_id="H").waits[0].token

@@ -77,12 +77,13 @@ async def sweep_some(services: Services, keys: Collection[str], *, apart_from: s
         return Swept(too_new=len(keys))
     begun = services.clock.now()
     idle = await idle_enough(services, SHORT_GRACE, apart_from=apart_from)
-    candidates = dict.fromkeys(keys, 0)
+    candidates = {form: 0 for key in keys for form in _forms(key)}
     await _spare_named(services, candidates, None)
     # Nobody may have put one of them again since this began.
     since = max(idle, services.clock.now() - begun)
     gone = await _delete(blobs, list(candidates), since)
-    return Swept(removed=len(gone), too_new=len(candidates) - len(gone))
+    left = {_forms(key)[1] for key in candidates}
+    return Swept(removed=len(gone), too_new=len(left) - len(gone))
 
 
 async def _candidates(
@@ -115,12 +116,12 @@ async def _spare_named(
     if not candidates:
         return
     for key in spooled_keys(services):
-        candidates.pop(key, None)
+        _spare(candidates, key)
     seen = 0
     async for row in every_run(services):
         try:
             async for key in keys_of(services, row):
-                candidates.pop(key, None)
+                _spare(candidates, key)
         except StateCorrupted:
             if await services.store.run(row.run_id) is not None:
                 raise
@@ -128,6 +129,17 @@ async def _spare_named(
         seen += 1
         if on_progress is not None and seen % 1000 == 0:
             on_progress(f"{seen:,} runs looked through for artifacts")
+
+
+def _spare(candidates: dict[str, int], key: str) -> None:
+    for form in _forms(key):
+        candidates.pop(form, None)
+
+
+def _forms(key: str) -> tuple[str, str, str]:
+    """Return a key as every store writes it: a run that was copied names it as its first store did."""
+    checksum = key.rpartition("/")[2]
+    return key, checksum, f"{checksum[:2]}/{checksum}"
 
 
 async def _delete(blobs: RetainingBlobStore, keys: list[str], idle: timedelta) -> list[str]:
