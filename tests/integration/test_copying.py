@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from everstep import Flow, Host, Status, node, wait
+from everstep import Flow, Host, KeyRing, Status, node, wait
 from everstep.client.views import Copied
 from everstep.errors import BadRequest
 from everstep.registry import Opened, open_store
@@ -258,6 +258,17 @@ class TestCopying:
             host.run(CRAWL, GIVEN, run_id="A17", channel={"key": 1})
             assert host.copy(file)[0].elsewhere == ("channel",)
             assert host.export("A17", tmp_path / "x.everstep").elsewhere == ("channel",)
+
+    def test_what_was_copied_can_be_encrypted_with_another_key(self, tmp_path: Path, redis_url: str) -> None:
+        old, new = {"2025": b"1" * 32}, {"2026": b"2" * 32}
+        with Host(f"sqlite:///{tmp_path}/here.db", encrypt=KeyRing(old)) as here:
+            here.run(CRAWL, GIVEN, run_id="A17")
+            here.copy(redis_url)
+        with Host(redis_url, encrypt=KeyRing(new | old)) as there:
+            [done] = there.rekey()
+            assert (done.artifacts, there.rekey()[0].has_changed) == (1, False)
+        with Host(redis_url, encrypt=KeyRing(new)) as there:
+            assert len(there.state("A17")["page"]) == 12_000
 
     def test_to_the_same_store_is_refused(self, here: Host) -> None:
         with pytest.raises(BadRequest, match="the same"):

@@ -30,14 +30,14 @@ class BlobCheck:
         return any(found is not None for found in self._known.values())
 
     def is_bad(self, ref: ArtifactRef) -> bool:
-        return self._known.get(ref.key) is not None
+        return self._known.get(ref.checksum) is not None
 
     async def check(self, ref: ArtifactRef) -> Found | None:
         """Return what is wrong with an artifact."""
-        if ref.key not in self._known:
+        if ref.checksum not in self._known:
             found = await asyncio.to_thread(self._check, ref)
-            self._known[ref.key] = found
-        return self._known[ref.key]
+            self._known[ref.checksum] = found
+        return self._known[ref.checksum]
 
     def _check(self, ref: ArtifactRef) -> Found | None:
         if self._blobs is None:

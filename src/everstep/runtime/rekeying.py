@@ -92,7 +92,7 @@ class _Rekeying:
         self._recoding = cast(RecodingStore, services.store)
         self._row = row
         self._done = done
-        """The artifacts that were looked at, by key: runs share them."""
+        """The artifacts that were looked at, by checksum: runs share them."""
         self._dry_run = dry_run
         self._artifacts = 0
 
@@ -148,9 +148,9 @@ class _Rekeying:
 
     async def _artifact(self, ref: ArtifactRef) -> None:
         blobs = self._services.blobs
-        if ref.key in self._done or not isinstance(blobs, CodedBlobs):
+        if ref.checksum in self._done or not isinstance(blobs, CodedBlobs):
             return
-        self._done[ref.key] = None
+        self._done[ref.checksum] = None
         self._artifacts += await asyncio.to_thread(blobs.rekey, ref, dry_run=self._dry_run)
 
     async def _waits(self) -> int:
