@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -17,12 +18,24 @@ from tests.servers.seaweed import SeaweedServer, key_in_the_environment
 from tests.servers.seaweed import fresh_prefix as fresh_part
 from tests.servers.valkey import ValkeyServer, fresh_prefix
 
+MEMORY = Path("/dev/shm")
+
 
 @pytest.fixture(scope="session")
 def server_session(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder that all processes of this test session share."""
     base = tmp_path_factory.getbasetemp()
     return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+
+@pytest.fixture
+def quick_folder(tmp_path: Path) -> Iterator[Path]:
+    """A folder in memory where there is one, for tests that would sync a disk thousands of times."""
+    if not os.access(MEMORY, os.W_OK):
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(dir=MEMORY, prefix="everstep-") as name:
+        yield Path(name)
 
 
 @pytest.fixture(scope="session")

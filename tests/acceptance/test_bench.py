@@ -80,7 +80,7 @@ def test_a_group_names_all_its_variants(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     head, *lines = result.stdout.splitlines()
     assert head.split() == ["work", "everstep", "raw", "ratio", "note"]
-    assert [line for line in lines if "µs/step" in line] == lines[:3]
+    assert [line for line in lines if "µs/step" in line] == lines[:4]
     assert [line[:5] for line in lines[:3]] == ["chain"] * 3
     assert f"{tmp_path}: 4 KiB flushed in" in result.stdout
     assert list(tmp_path.iterdir()) == []

@@ -17,16 +17,16 @@ OBJECTS = {"create", "mark", "remove"}
 
 
 @pytest.mark.parametrize("name", marked(DEFAULT))
-def test_a_run_killed_around_any_object_ends_as_if_it_had_not_been(name: str, tmp_path: Path) -> None:
+def test_a_run_killed_around_any_object_ends_as_if_it_had_not_been(name: str, quick_folder: Path) -> None:
     deep = "every" if name == "small" else "none"
-    cases = report("matrix", name, tmp_path, deep, store=FILES)
+    cases = report("matrix", name, quick_folder, deep, store=FILES)
     assert {point.split()[1] for point in points_of(cases[0][0])} >= OBJECTS
     judge(name, cases)
 
 
 @pytest.mark.parametrize("name", marked(("retry", "waits"), UNHEARD))
-def test_an_object_whose_reply_was_lost_is_not_taken_for_a_conflict(name: str, tmp_path: Path) -> None:
-    [whole], *cases = report("replies", name, tmp_path, store=FILES)
+def test_an_object_whose_reply_was_lost_is_not_taken_for_a_conflict(name: str, quick_folder: Path) -> None:
+    [whole], *cases = report("replies", name, quick_folder, store=FILES)
     assert whole["exit"] == 0, whole["error"]
     assert cases
     for [life] in cases:
