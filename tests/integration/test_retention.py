@@ -391,6 +391,22 @@ def test_two_may_clean_up_at_once(open_host: Callable[..., Host], clock: ManualC
     assert len(artifacts(tmp_path)) == 8
 
 
+@pytest.mark.parametrize("there", ["file", "sqlite"])
+def test_what_a_copied_run_names_as_elsewhere_is_kept(
+    there: str, url: str, clock: ManualClock, tmp_path: Path
+) -> None:
+    file, sqlite = f"file://{tmp_path}/objects", url
+    source, target = (sqlite, file) if there == "file" else (file, sqlite)
+    with Host(source, clock=clock) as host:
+        host.run(PAGES, {"text": "carried"}, run_id="run")
+        host.copy(target)
+    with Host(target, clock=clock) as host:
+        clock.advance(10 * DAY.total_seconds())
+        assert host.gc().artifacts.removed == 0
+        assert host.state("run")["page"] == "carried" * 1000
+        assert host.erase("run").artifacts == 1
+
+
 def test_artifacts_in_a_place_of_their_own_are_left_alone_unless_nobody_else_uses_it(
     url: str, clock: ManualClock, tmp_path: Path
 ) -> None:
