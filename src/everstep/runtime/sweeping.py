@@ -25,7 +25,7 @@ from everstep.runtime.services import Services
 
 GRACE = timedelta(hours=24)
 """An artifact that was put less long ago may belong to a record that is about to be written."""
-SHORT_GRACE = timedelta(minutes=1)
+SHORT_GRACE = timedelta(hours=1)
 """The same for the artifacts of one run that somebody wants erased now."""
 AT_ONCE = 100_000
 """How many candidates are held in memory while the runs are gone through."""
