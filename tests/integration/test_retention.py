@@ -256,7 +256,7 @@ def test_an_erased_run_takes_its_own_artifacts_along(
     assert host.gc().artifacts.removed == 1
     assert host.erase("one").artifacts == 0 and len(artifacts(tmp_path)) == 1
     assert host.state("other")["page"] == "both" * 1000
-    clock.advance(61)
+    clock.advance(3601)
     assert host.erase("other").artifacts == 1 and artifacts(tmp_path) == []
     assert host.removed()[0].summary is None
     with pytest.raises(RunErased):
@@ -389,6 +389,22 @@ def test_two_may_clean_up_at_once(open_host: Callable[..., Host], clock: ManualC
     assert len(host.runs()) == 8 and all(verified.is_sound for verified in host.verify())
     assert host.gc().artifacts.removed + sum(one.artifacts.removed for one in found) == 32
     assert len(artifacts(tmp_path)) == 8
+
+
+@pytest.mark.parametrize("there", ["file", "sqlite"])
+def test_what_a_copied_run_names_as_elsewhere_is_kept(
+    there: str, url: str, clock: ManualClock, tmp_path: Path
+) -> None:
+    file, sqlite = f"file://{tmp_path}/objects", url
+    source, target = (sqlite, file) if there == "file" else (file, sqlite)
+    with Host(source, clock=clock) as host:
+        host.run(PAGES, {"text": "carried"}, run_id="run")
+        host.copy(target)
+    with Host(target, clock=clock) as host:
+        clock.advance(10 * DAY.total_seconds())
+        assert host.gc().artifacts.removed == 0
+        assert host.state("run")["page"] == "carried" * 1000
+        assert host.erase("run").artifacts == 1
 
 
 def test_artifacts_in_a_place_of_their_own_are_left_alone_unless_nobody_else_uses_it(

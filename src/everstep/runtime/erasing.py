@@ -19,7 +19,7 @@ from everstep.ports.retention import RetainingStore
 from everstep.ports.store import RunFilter, RunRow
 from everstep.runtime.elsewhere import forget_channel
 from everstep.runtime.patience import patiently
-from everstep.runtime.references import keys_of
+from everstep.runtime.references import names_of
 from everstep.runtime.run_ids import check_run_id
 from everstep.runtime.runs import Runs
 from everstep.runtime.services import Services
@@ -57,10 +57,10 @@ async def erase(services: Services, runs: Runs, run_id: str, *, dry_run: bool = 
     while True:
         row = await runs.row(check_run_id(run_id))
         check_erasable(services, row)
-        keys = await _keys(services, row)
+        names = await _names(services, row)
         count = row.checkpoints - row.first + 1
         if dry_run:
-            return Erased(run_id=run_id, checkpoints=count, artifacts=len(keys))
+            return Erased(run_id=run_id, checkpoints=count, artifacts=len(names))
         verdict = await erase_run(services, store, row, ASKED, None)
         if verdict is Erasure.MOVED:
             continue
@@ -68,7 +68,7 @@ async def erase(services: Services, runs: Runs, run_id: str, *, dry_run: bool = 
             raise RunErased(f"run {run_id!r} was just removed by somebody else.")
         if verdict is not Erasure.ERASED:
             raise await refused(services, row, verdict)
-        swept = await sweep_some(services, keys, apart_from=run_id)
+        swept = await sweep_some(services, names, apart_from=run_id)
         return Erased(run_id=run_id, checkpoints=count, artifacts=swept.removed, artifacts_left=swept.too_new)
 
 
@@ -99,10 +99,10 @@ def check_erasable(services: Services, row: RunRow) -> None:
         )
 
 
-async def _keys(services: Services, row: RunRow) -> set[str]:
+async def _names(services: Services, row: RunRow) -> set[str]:
     """Return what a run names; nothing for one that is damaged, so that `gc` finds it later."""
     try:
-        return {key async for key in keys_of(services, row)}
+        return {name async for name in names_of(services, row)}
     except (StateCorrupted, IncompatibleVersion):
         return set()
 

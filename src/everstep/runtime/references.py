@@ -12,7 +12,7 @@ from typing import cast
 from everstep.codec.records import digest_of, header_of, unseal
 from everstep.errors import ServiceMissing, StateCorrupted, StoreError
 from everstep.model.enums import Status
-from everstep.model.records import KEPT, CheckpointRecord
+from everstep.model.records import KEPT, ArtifactRef, CheckpointRecord
 from everstep.ports.retention import SHARED_MARK, RetainingBlobStore, RetainingStore
 from everstep.ports.store import RunFilter, RunRow
 from everstep.runtime.elsewhere import artifacts_of
@@ -55,8 +55,18 @@ async def _is_known(services: Services, run_id: str) -> bool:
     return await cast(RetainingStore, services.store).tombstone(run_id) is not None
 
 
-async def keys_of(services: Services, row: RunRow) -> AsyncIterator[str]:
-    """Yield the keys of the artifacts that a run's own records and its channel name, some more than once.
+def name_of(key: str) -> str:
+    """Return what an artifact is called wherever it lies; some stores put a folder before it."""
+    return key.rpartition("/")[2]
+
+
+def names_in(ref: ArtifactRef) -> tuple[str, str]:
+    """Return what an artifact may be called where it lies: a run that was copied names it as elsewhere."""
+    return ref.checksum, name_of(ref.key)
+
+
+async def names_of(services: Services, row: RunRow) -> AsyncIterator[str]:
+    """Yield what the artifacts are called that a run's own records and its channel name, more than once.
 
     Raises `StateCorrupted` if one of its records cannot be read: nobody knows then what it names.
     """
@@ -64,11 +74,11 @@ async def keys_of(services: Services, row: RunRow) -> AsyncIterator[str]:
     async for record in own_records(services, row):
         for write in record.writes():
             keeps_channel = keeps_channel or write.name.startswith(KEPT)
-            if write.artifact is not None:
-                yield write.artifact.key
+            for name in names_in(write.artifact) if write.artifact is not None else ():
+                yield name
     if keeps_channel:
-        for key in await _in_channel(services, row.run_id):
-            yield key
+        for name in await _in_channel(services, row.run_id):
+            yield name
 
 
 async def own_records(services: Services, row: RunRow) -> AsyncIterator[CheckpointRecord]:
@@ -110,15 +120,16 @@ async def _in_channel(services: Services, run_id: str) -> list[str]:
             f"the channel of run {run_id!r} has changes that are not in force yet.",
             fix=f"Resume the run, or erase it: everstep erase {run_id}",
         )
-    return [ref.key for entry in kept.entries.values() for ref in artifacts_of(entry)]
+    return [name for entry in kept.entries.values() for ref in artifacts_of(entry) for name in names_in(ref)]
 
 
-def spooled_keys(services: Services) -> Iterable[str]:
+def spooled_names(services: Services) -> Iterable[str]:
     """Yield what checkpoints name that wait on this machine."""
     for run_id in services.spool.runs():
         for commit in services.spool.each(run_id):
             record = header_of(commit.body, f"a spooled checkpoint of run {run_id!r}")
-            yield from (w.artifact.key for w in record.writes() if w.artifact is not None)
+            for write in record.writes():
+                yield from names_in(write.artifact) if write.artifact is not None else ()
 
 
 async def idle_enough(services: Services, least: timedelta, *, apart_from: str = "") -> timedelta:
@@ -150,9 +161,13 @@ async def _written_at(services: Services, row: RunRow) -> datetime | None:
 
 async def is_shared(blobs: RetainingBlobStore) -> bool:
     """True if other stores may keep their artifacts in the same place."""
-    digest = hashlib.sha256(SHARED_MARK).hexdigest()
-    for key in (digest, f"{digest[:2]}/{digest}"):
+    return await find_key(blobs, hashlib.sha256(SHARED_MARK).hexdigest()) is not None
+
+
+async def find_key(blobs: RetainingBlobStore, name: str) -> str | None:
+    """Return the key of an artifact, in whatever way the store makes keys of checksums."""
+    for key in (name, f"{name[:2]}/{name}"):
         found = await asyncio.to_thread(partial(blobs.list_checkpoint_blobs, after=key[:-1], limit=1))
         if found and found[0].key == key:
-            return True
-    return False
+            return key
+    return None

@@ -12,16 +12,26 @@ import msgspec
 
 from everstep.errors import StateCorrupted
 from everstep.ports.retention import SHARED_MARK, RetainingBlobStore
-from everstep.runtime.references import every_run, idle_enough, is_shared, keys_of, spooled_keys
+from everstep.runtime.references import (
+    every_run,
+    find_key,
+    idle_enough,
+    is_shared,
+    name_of,
+    names_of,
+    spooled_names,
+)
 from everstep.runtime.services import Services
 
 GRACE = timedelta(hours=24)
 """An artifact that was put less long ago may belong to a record that is about to be written."""
-SHORT_GRACE = timedelta(minutes=1)
+SHORT_GRACE = timedelta(hours=1)
 """The same for the artifacts of one run that somebody wants erased now."""
 AT_ONCE = 100_000
 """How many candidates are held in memory while the runs are gone through."""
 _PAGE = 1000
+Candidates = dict[str, tuple[str, int]]
+"""By what an artifact is called wherever it lies: its key here, and its size."""
 
 
 class Swept(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,40 +74,43 @@ async def sweep(
     async for candidates, new in _candidates(blobs, idle):
         too_new += new
         await _spare_named(services, candidates, on_progress)
-        gone = list(candidates) if dry_run else await _delete(blobs, list(candidates), idle)
+        sizes = dict(candidates.values())
+        gone = list(sizes) if dry_run else await _delete(blobs, list(sizes), idle)
         removed += len(gone)
-        size += sum(candidates[key] for key in gone)
+        size += sum(sizes[key] for key in gone)
     return Swept(removed=removed, size=size, too_new=too_new)
 
 
-async def sweep_some(services: Services, keys: Collection[str], *, apart_from: str) -> Swept:
+async def sweep_some(services: Services, names: Collection[str], *, apart_from: str) -> Swept:
     """Remove those of some artifacts that nothing names, at once if nobody can be about to name them."""
     blobs = retaining(services)
-    if blobs is None or not keys or await is_shared(blobs):
-        return Swept(too_new=len(keys))
+    if blobs is None or not names:
+        return Swept()
+    found = {name: key for name in names if (key := await find_key(blobs, name)) is not None}
+    if await is_shared(blobs):
+        return Swept(too_new=len(found))
     begun = services.clock.now()
     idle = await idle_enough(services, SHORT_GRACE, apart_from=apart_from)
-    candidates = {form: 0 for key in keys for form in _forms(key)}
+    candidates = {name: (key, 0) for name, key in found.items()}
     await _spare_named(services, candidates, None)
     # Nobody may have put one of them again since this began.
     since = max(idle, services.clock.now() - begun)
-    gone = await _delete(blobs, list(candidates), since)
-    left = {_forms(key)[1] for key in candidates}
-    return Swept(removed=len(gone), too_new=len(left) - len(gone))
+    gone = await _delete(blobs, [key for key, _ in candidates.values()], since)
+    return Swept(removed=len(gone), too_new=len(candidates) - len(gone))
 
 
-async def _candidates(
-    blobs: RetainingBlobStore, idle: timedelta
-) -> AsyncIterator[tuple[dict[str, int], int]]:
-    """Yield artifacts that are old enough, with their sizes, and how many are not, so many at a time."""
-    mark, found, new, after = hashlib.sha256(SHARED_MARK).hexdigest(), dict[str, int](), 0, ""
+async def _candidates(blobs: RetainingBlobStore, idle: timedelta) -> AsyncIterator[tuple[Candidates, int]]:
+    """Yield artifacts that are old enough, and how many are not, so many at a time."""
+    found: Candidates = {}
+    mark, new, after = hashlib.sha256(SHARED_MARK).hexdigest(), 0, ""
     while True:
         page = await asyncio.to_thread(partial(blobs.list_checkpoint_blobs, after=after, limit=_PAGE))
         for one in page:
-            if one.key.endswith(mark):
+            name = name_of(one.key)
+            if name == mark:
                 continue
             if one.untouched_for >= idle:
-                found[one.key] = one.size
+                found[name] = one.key, one.size
             else:
                 new += 1
         is_last = len(page) < _PAGE
@@ -110,18 +123,18 @@ async def _candidates(
 
 
 async def _spare_named(
-    services: Services, candidates: dict[str, int], on_progress: Callable[[str], object] | None
+    services: Services, candidates: Candidates, on_progress: Callable[[str], object] | None
 ) -> None:
     """Take what something names out of the candidates."""
     if not candidates:
         return
-    for key in spooled_keys(services):
-        _spare(candidates, key)
+    for name in spooled_names(services):
+        candidates.pop(name, None)
     seen = 0
     async for row in every_run(services):
         try:
-            async for key in keys_of(services, row):
-                _spare(candidates, key)
+            async for name in names_of(services, row):
+                candidates.pop(name, None)
         except StateCorrupted:
             if await services.store.run(row.run_id) is not None:
                 raise
@@ -129,17 +142,6 @@ async def _spare_named(
         seen += 1
         if on_progress is not None and seen % 1000 == 0:
             on_progress(f"{seen:,} runs looked through for artifacts")
-
-
-def _spare(candidates: dict[str, int], key: str) -> None:
-    for form in _forms(key):
-        candidates.pop(form, None)
-
-
-def _forms(key: str) -> tuple[str, str, str]:
-    """Return a key as every store writes it: a run that was copied names it as its first store did."""
-    checksum = key.rpartition("/")[2]
-    return key, checksum, f"{checksum[:2]}/{checksum}"
 
 
 async def _delete(blobs: RetainingBlobStore, keys: list[str], idle: timedelta) -> list[str]:
