@@ -15,6 +15,8 @@ AT_ONCE = 500
 TRIES = 6
 """How often a commit is made anew because the branch has moved; each time costs five calls."""
 PAGE = 100
+PAGES = 20
+"""So many pages of commits are read at least before a file is asked for alone."""
 FIRST = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -82,8 +84,8 @@ class Commits:
         Our messages name the file, so that a page of commits tells of many; of the others each costs a call.
         """
         left, times = set(paths), dict[str, datetime]()
-        for page in range(1, len(paths) + 1):
-            if page > len(left):
+        for page in range(1, max(len(paths), PAGES) + 1):
+            if not left:
                 break
             commits = self._page("", page)
             for commit in commits:
