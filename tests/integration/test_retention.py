@@ -285,8 +285,8 @@ def test_a_live_run_may_still_name_what_it_put_long_ago(
 
     @node(output="seen")
     def slow(page: str) -> int:
-        clock.advance(3 * DAY.total_seconds())
-        swept = other.gc().artifacts
+        clock.advance(30 * DAY.total_seconds())
+        swept = other.gc(retention=Retention(abandoned_for="1d")).artifacts
         found.append(swept.removed)
         return len(page)
 

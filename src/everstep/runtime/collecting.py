@@ -21,7 +21,7 @@ from everstep.ports.retention import TombstoneFilter
 from everstep.ports.store import RunRow, WaitFilter
 from everstep.runtime.compacting import Begun, begun_with, ends_with_keyframe, has_forks, keep_last_only
 from everstep.runtime.erasing import erase_run, retaining_store
-from everstep.runtime.references import every_run
+from everstep.runtime.references import every_run, lives_here
 from everstep.runtime.runs import Runs
 from everstep.runtime.services import Services
 from everstep.runtime.summaries import encode, summary_of
@@ -143,7 +143,9 @@ class Collector:
 
     async def _one(self, row: RunRow, rank: int) -> None:
         now = self._services.clock.now()
-        if row.pinned is not None or row.status is Status.HALTED or self._is_driven(row):
+        if row.pinned is not None or row.status is Status.HALTED:
+            return
+        if lives_here(self._services, row):
             return
         facts = _facts(row, rank)
         if is_abandoned(facts, now):
@@ -159,13 +161,6 @@ class Collector:
             self._spare(row, "checkpoints of it wait on this machine")
         else:
             await self._act(row, fate, now)
-
-    def _is_driven(self, row: RunRow) -> bool:
-        """True if it has not ended and its owner lives on this machine, whatever has become of the lease."""
-        if row.status is not Status.RUNNING or row.lease is None or row.lease.process is None:
-            return False
-        processes, owner = self._services.processes, row.lease.process
-        return processes.is_here(owner) and not processes.is_gone(owner)
 
     async def _fate(self, row: RunRow, facts: Facts, now: datetime) -> Fate:
         flow = self._flows.get(row.flow_id)

@@ -132,6 +132,14 @@ def spooled_names(services: Services) -> Iterable[str]:
                 yield from names_in(write.artifact) if write.artifact is not None else ()
 
 
+def lives_here(services: Services, row: RunRow) -> bool:
+    """True if a run has not ended and its owner lives on this machine, whatever has become of the lease."""
+    if row.status is not Status.RUNNING or row.lease is None or row.lease.process is None:
+        return False
+    processes, owner = services.processes, row.lease.process
+    return processes.is_here(owner) and not processes.is_gone(owner)
+
+
 async def idle_enough(services: Services, least: timedelta, *, apart_from: str = "") -> timedelta:
     """Return for how long an artifact must not have been put, so that no live run is about to name it.
 
@@ -141,7 +149,7 @@ async def idle_enough(services: Services, least: timedelta, *, apart_from: str =
     now, longest = services.clock.now(), least
     driven = {row.run_id: row for row in await services.store.leased()}
     async for row in every_run(services, status=Status.RUNNING):
-        if row.lease is not None and row.lease.expires_at > now - COMES_BACK:
+        if row.lease is not None and (row.lease.expires_at > now - COMES_BACK or lives_here(services, row)):
             driven[row.run_id] = row
     driven.pop(apart_from, None)
     for row in driven.values():
