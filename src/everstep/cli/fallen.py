@@ -30,23 +30,4 @@ def say_fallback(fallback: Fallback) -> None:
 
 def fallback_json(fallback: Fallback | None) -> dict[str, Any] | None:
     """Return how a damaged run went on as JSON has it; none if nothing was damaged."""
-    if fallback is None:
-        return None
-    return {
-        "run_id": fallback.run_id,
-        "fork": fallback.fork,
-        "at": fallback.at,
-        "reason": fallback.reason,
-        "may_repeat": [
-            {
-                "path": step.path,
-                "visit": step.visit,
-                "sequence": step.sequence,
-                "status": step.status.value,
-                "effects": step.effects.value,
-                "key": step.key,
-            }
-            for step in fallback.may_repeat
-        ],
-        "unread": list(fallback.unread),
-    }
+    return None if fallback is None else fallback.to_wire()

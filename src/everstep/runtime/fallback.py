@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
@@ -59,6 +60,11 @@ class Fallback(msgspec.Struct, frozen=True, kw_only=True):
     """Steps behind that checkpoint that are not declared to be without effects."""
     unread: tuple[int, ...] = ()
     """Checkpoints behind it that cannot be read: nobody knows what was done there. At most a hundred."""
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the form that `--json` and HTTP show."""
+        wire: dict[str, Any] = msgspec.to_builtins(self)
+        return wire
 
 
 async def resume_with_fallback(

@@ -23,7 +23,15 @@ from everstep.server.checks import (
     run_id_of,
 )
 from everstep.server.endpoint import Service
-from everstep.server.wire import answer, result_wire, run_wire, state_wire, wait_wire, worker_wire
+from everstep.server.wire import (
+    answer,
+    fallback_wire,
+    result_wire,
+    run_wire,
+    state_wire,
+    wait_wire,
+    worker_wire,
+)
 
 
 async def start(service: Service, request: Request) -> Response:
@@ -110,14 +118,20 @@ async def cancel(service: Service, request: Request) -> Response:
 async def resume(service: Service, request: Request) -> Response:
     """Drive a run in this process until it ends or halts."""
     run_id = run_id_of(request)
-    body = expect_object(await read_json(request, service.max_body, default={}), optional=["start"])
+    body = expect_object(
+        await read_json(request, service.max_body, default={}), optional=["start", "fallback"]
+    )
     begin = body.get("start")
     if begin is not None and not isinstance(begin, str):
         raise BadRequest("start is not the name of a node.", fix='Send {"start": "node"}.')
+    falls_back = body.get("fallback", False)
+    if not isinstance(falls_back, bool):
+        raise BadRequest("fallback is neither true nor false.", fix='Send {"fallback": true}.')
     info = await service.host.info(run_id)
     flow = flow_named(service.flows, info.flow)
-    result = await service.host.resume(run_id, flow, start=begin, at_once=True)
+    result = await service.host.resume(run_id, flow, start=begin, at_once=True, fallback=falls_back)
     if result.status == "halted":
         waits = [wait_wire(wait) for wait in result.waits]
-        return answer({"halted": True, "run_id": run_id, "waits": waits}, 202)
+        halted = {"halted": True, "run_id": result.run_id, "waits": waits}
+        return answer(fallback_wire(result) | halted, 202)
     return answer(result_wire(result))

@@ -113,7 +113,7 @@ SCHEMAS: dict[str, Schema] = {
     ),
     "Erased": exactly({"run_id": TEXT, "checkpoints": COUNT, "artifacts": COUNT, "artifacts_left": COUNT}),
     "Cancelled": exactly({"run_id": TEXT, "status": RUN_STATUS}),
-    "Resume": exactly({"start": or_null(TEXT)}, optional=("start",)),
+    "Resume": exactly({"start": or_null(TEXT), "fallback": FLAG}, optional=("start", "fallback")),
     "Result": exactly(
         {
             "run_id": TEXT,
@@ -121,9 +121,29 @@ SCHEMAS: dict[str, Schema] = {
             "result": OBJECT,
             "error": or_null(ref("RunError")),
             "spooled": COUNT,
+            "fallback": ref("Fallback"),
+        },
+        optional=("fallback",),
+    ),
+    "Halted": exactly(
+        {
+            "halted": {"const": True},
+            "run_id": TEXT,
+            "waits": list_of(ref("Wait")),
+            "fallback": ref("Fallback"),
+        },
+        optional=("fallback",),
+    ),
+    "Fallback": exactly(
+        {
+            "run_id": TEXT,
+            "fork": TEXT,
+            "at": COUNT,
+            "reason": TEXT,
+            "may_repeat": list_of(OBJECT),
+            "unread": list_of(COUNT),
         }
     ),
-    "Halted": exactly({"halted": {"const": True}, "run_id": TEXT, "waits": list_of(ref("Wait"))}),
     "Wait": exactly(
         {
             "id": pattern(WAIT_ID),

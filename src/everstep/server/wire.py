@@ -88,13 +88,19 @@ def worker_wire(info: WorkerInfo) -> dict[str, Any]:
 
 
 def result_wire(result: RunResult) -> dict[str, Any]:
-    return {
+    return fallback_wire(result) | {
         "run_id": result.run_id,
         "status": result.status.value,
         "result": readable(result),
         "error": error_wire(result.error),
         "spooled": result.spooled,
     }
+
+
+def fallback_wire(result: RunResult) -> dict[str, Any]:
+    """Return how a damaged run went on, if it was one."""
+    told = result.fallback
+    return {} if told is None else {"fallback": told.to_wire()}
 
 
 _OWN = ("@wait/", "@task/", "@kept/")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from typing import Any
 
 from everstep.model.leases import Process
 from tests.integration.server.serving import (
@@ -19,6 +20,7 @@ from tests.integration.server.serving import (
     plain,
     served,
 )
+from tests.integration.vandals import InMemory
 
 APPROVED = {"approved": True, "approver": "Bo", "comment": "fine"}
 
@@ -327,3 +329,20 @@ async def test_a_run_is_pinned_unpinned_and_erased(s: Serving) -> None:
         assert code_of(await again) == (404, "run.erased")
     taken = await s.client.post("/runs", json={"flow": "plain", "inputs": {"x": 2}, "run_id": "A1"})
     assert code_of(taken) == (404, "run.erased")
+
+
+@served()
+async def test_a_damaged_run_is_refused_and_falls_back_where_asked(s: Serving) -> None:
+    waiting = await s.halted(cool_down)
+    store: Any = s.host._services.store
+    vandal = InMemory(store.data)
+    last = (await s.host.info(waiting.run_id)).checkpoints
+    vandal.write(waiting.run_id, last, b"no record")
+    path = f"/runs/{waiting.run_id}/resume"
+    assert code_of(await s.client.post(path)) == (500, "DAG-CKPT-008")
+    assert code_of(await s.client.post(path, json={"fallback": "yes"})) == (400, "request.invalid")
+    halted = await s.client.post(path, json={"fallback": True})
+    assert halted.status_code == 202
+    told = halted.json()
+    assert told["run_id"] == told["fallback"]["fork"] == f"{waiting.run_id}-from-{last - 1}"
+    assert told["fallback"]["unread"] == [last] and told["waits"][0]["run_id"] == told["run_id"]
