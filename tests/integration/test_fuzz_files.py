@@ -17,7 +17,7 @@ import apsw
 import pytest
 
 from everstep import Context, Durability, Flow, Host, KeyRing, node, wait
-from everstep.errors import EverstepError
+from everstep.errors import EverstepError, StateCorrupted
 from everstep.runtime import journal
 from everstep.testing import ManualClock
 from tests.unit.fuzzing import IS_SOAK, spoiled
@@ -227,3 +227,17 @@ def test_damaged_files_give_named_errors_and_never_another_value(
             raise AssertionError(f"seed {seed}: {done}: {error!r}") from error
         shutil.rmtree(folder)
     assert "DAG-CKPT-008" in codes
+
+
+def test_waits_whose_times_or_texts_were_altered_stop_no_worker(template: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(template, folder)
+    with closing(apsw.Connection(str(folder / "runs.db"))) as db:
+        db.execute("UPDATE waits SET wake_at = 0 WHERE status <> 'closed'")
+        db.execute("UPDATE waits SET details = ? WHERE status = 'closed'", (b'{"prompt": "\xff"}',))
+        db.execute("UPDATE runs SET claimed_sequence = 'text' WHERE run_id = 'two'")
+    with host_of(folder, is_locked="encrypted" in template.name) as host:
+        assert host.work([FLOW], until_idle=True).failed == 0
+        assert any("cannot be read" in one.prompt for one in host.waits(status=None))
+        with pytest.raises(StateCorrupted, match="the row of run 'two' was altered"):
+            host.info("two")

@@ -62,7 +62,7 @@ def _check(wait_id: str, details: bytes, answer: bytes | None) -> None:
         _details.decode(details)
         if answer is not None:
             _answers.decode(answer)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, ValueError) as error:  # of text that is none, too
         raise StateCorrupted(f"what wait {wait_id} asks or was answered was altered: {error}.") from error
 
 

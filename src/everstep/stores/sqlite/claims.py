@@ -99,7 +99,8 @@ class DueRuns:
             few: dict[LaneKey, list[tuple[int, str]]] = {}
             first = self._first(kind, bindings, _LOOK + limit)
             for run_id, since, priority, flow_id, group in first:
-                few.setdefault((priority, flow_id, group), []).append((since, run_id))
+                at = since if type(since) is int else 0  # of a row that was altered
+                few.setdefault((priority, flow_id, group), []).append((at, run_id))
             for key, runs in few.items():
                 found.setdefault(key, []).append(runs)
             if way is not None and len(first) == _LOOK + limit:
