@@ -228,9 +228,14 @@ class Runs:
             return self._plans[flow_hash]
         blueprint = await self._services.store.blueprint(flow_hash)
         if blueprint is None:
-            raise StateCorrupted(f"the structure of flow {row.flow_id!r} is missing from the store.")
+            raise StateCorrupted(
+                f"the structure of flow {row.flow_id!r} is missing from the store.",
+                fix="Start any run of the same flow to write it again, or restore the store from a copy.",
+            )
         if hash_of(blueprint) != flow_hash:
-            raise StateCorrupted(f"the structure of flow {row.flow_id!r} was altered.")
+            raise StateCorrupted(
+                f"the structure of flow {row.flow_id!r} was altered.", fix="Restore the store from a copy."
+            )
         if len(self._plans) >= _PLANS:
             self._plans.clear()
         plan = self._plans[flow_hash] = read_plan(blueprint, row.flow_id)
