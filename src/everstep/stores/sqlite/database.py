@@ -153,7 +153,11 @@ def explain(error: apsw.Error, path: Path) -> EverstepError:
         return StoreError(
             f"{path} cannot be written.", fix="Check the permissions of the file and its folder."
         )
-    if isinstance(error, (apsw.CorruptError, apsw.NotADBError)):
+    if isinstance(error, apsw.NotADBError):
+        return StateCorrupted(
+            f"{path} is damaged, or no SQLite database.", fix="Check the path, or restore it from a copy."
+        )
+    if isinstance(error, apsw.CorruptError):
         return StateCorrupted(f"{path} is damaged: {error}.", fix="Restore it from a copy.")
     if isinstance(error, apsw.CantOpenError):
         return StoreError(f"cannot open {path}.", fix="Check the path and the folder's permissions.")
