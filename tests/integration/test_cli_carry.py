@@ -128,6 +128,8 @@ class TestCopy:
     def test_some_and_all_and_moved(self, store: str) -> None:
         text = said(copy, "A17", "--from", store, "--to", "other.db")
         assert text == "run A17: copied (4 checkpoints, 1 artifact)\n1 run copied\n"
+        again = said(copy, "A17", "--from", store, "--to", "other.db")
+        assert again.endswith("\n0 runs copied, 1 already there\n")
         told = json.loads(said(copy, "--all", "--from", store, "--to", "other.db", "--move", "--json"))
         assert {one["run_id"]: one["outcome"] for one in told["runs"]} == {"A17": "moved", "H1": "moved"}
 

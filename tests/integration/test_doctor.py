@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -154,6 +155,28 @@ def test_the_command_says_the_same_as_text_and_as_json(
     assert found["findings"][0]["level"] == "problem" and found["findings"][0]["fix"]
     assert everstep("doctor", str(tmp_path / "missing.db")) != 0
     assert not (tmp_path / "missing.db").exists()
+
+
+def test_a_folder_that_is_given_as_a_file_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="1"):
+        main(["doctor", str(tmp_path)])
+    assert f"write file:{tmp_path}" in capsys.readouterr().err
+
+
+def test_a_place_that_may_not_be_looked_at_is_no_bug(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*args: object, **kwargs: object) -> bool:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(Path, "exists", refuse)
+    for url in (f"file:{tmp_path}/runs", f"sqlite:///{tmp_path}/runs.db"):
+        with pytest.raises(SystemExit, match="1"):
+            main(["doctor", url])
+        said = capsys.readouterr().err
+        assert "store.failed" in said and "Permission denied" in said
 
 
 def test_a_folder_says_what_it_is_on_and_is_not_made_by_looking(

@@ -70,8 +70,9 @@ def copy(
     if as_json:
         write_json({"to": without_password(target), "move": move, "runs": [_json(one) for one in found]})
     else:
-        rest = f", {failed:,} failed" if failed else ""
-        click.echo(f"{count(len(found) - failed, 'run')} {'moved' if move else 'copied'}{rest}")
+        there = sum(one.outcome == "there" for one in found)
+        rest = (f", {there:,} already there" if there else "") + (f", {failed:,} failed" if failed else "")
+        click.echo(f"{count(len(found) - there - failed, 'run')} {'moved' if move else 'copied'}{rest}")
     return 1 if failed else 0
 
 

@@ -140,9 +140,10 @@ def _more(many: int) -> None:
 def _sum(found: Collected, would: str) -> str:
     erased = sum(one.action == "erase" for one in found.runs)
     swept = found.artifacts
+    trimmed = count(len(found.runs) - erased, "other run" if erased else "run")
     parts = [
         count(erased, "run"),
-        f"the older checkpoints of {count(len(found.runs) - erased, 'other run')}",
+        f"the older checkpoints of {trimmed}",
         f"{count(swept.removed, 'artifact')} ({size(swept.size)})" if swept.removed else "",
         count(found.tombstones, "tombstone") if found.tombstones else "",
         count(found.leftovers, "leftover") if found.leftovers else "",

@@ -137,6 +137,8 @@ class Teller:
             text = said(line.step, self._lookup, self._tally, self._groups.outcome(line.step))
             if line.record.trigger is Trigger.MIGRATION:
                 text = _went_over(line.record)
+            elif line.record.trigger is Trigger.TRIM:
+                text = "every value as it was, to remove the checkpoints before it"
             self.pass_by(line.step)
             head = self._head(line.record, str(line.record.sequence)) if is_new else [Cell("")] * 3
             yield [*head, *_cells(line, text)]

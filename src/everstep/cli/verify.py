@@ -96,7 +96,10 @@ def _say_where_to_go_on(one: Verified, store: str | None) -> None:
     if one.newest_valid is None:
         click.echo("  no checkpoint is left that it could go on from")
     elif one.newest_valid == one.checkpoints and all(flaw.kind is not FlawKind.ROW for flaw in one.flaws):
-        click.echo("  what a resume reads is valid: it can go on as it is")
+        if any(flaw.kind is FlawKind.BLUEPRINT for flaw in one.flaws):
+            click.echo("  its checkpoints are valid; it can go on once the structure of its flow is back")
+        else:
+            click.echo("  what a resume reads is valid: it can go on as it is")
     else:
         again = command_line("resume", one.run_id, "--fallback", store=store)
         click.echo(f"  checkpoint {one.newest_valid} is valid; go on from it: {again}")

@@ -171,6 +171,8 @@ def settled(wait: WaitInfo) -> str:
         if "rerun" in wait.answer:
             return "to be called again"
         return f"done: {preview(wait.answer.get('done'), 60)}"
+    if wait.answer is None:  # or its key is not at hand
+        return "answered"
     word = {True: "yes", False: "no"}.get(wait.answer) if isinstance(wait.answer, bool) else None
     return f"answered: {word or preview(wait.answer, 60)}"
 

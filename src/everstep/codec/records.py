@@ -29,6 +29,8 @@ class _Envelope(msgspec.Struct, frozen=True, array_like=True):
     payloads: list[bytes]
 
 
+LOST = b"\xc1"
+"""What a store gives for a record that is gone or cannot be read: no record."""
 _PAYLOADS = 4
 """The place of the payloads in an envelope; what a later release puts behind them is kept."""
 _envelopes = msgspec.msgpack.Decoder(_Envelope)
@@ -160,6 +162,8 @@ def check_digest(body: bytes, where: str, base_digest: bytes | None) -> bytes:
 
 
 def _opened(body: bytes, where: str) -> _Envelope:
+    if body == LOST:
+        raise StateCorrupted(f"{where} cannot be read: its place in the log is missing or damaged.")
     try:
         envelope = _envelopes.decode(body)
     except (msgspec.DecodeError, ValueError, TypeError, OverflowError) as error:

@@ -59,7 +59,7 @@ async def rekey(
     if services.codecs.keys is None:
         raise BadRequest(
             "there is no key to encrypt with.",
-            fix="Give keys with Host(encrypt=...), or in EVERSTEP_ENCRYPT_KEYS, the new one first.",
+            fix="Give keys with Host(encrypt=...), or in EVERSTEP_ENCRYPT_KEYS or _KEYS_FILE, the new first.",
         )
     if not services.store.capabilities.recodes:
         raise BadRequest("this store cannot encrypt anew what it keeps.", fix="Keep the old keys, too.")

@@ -228,9 +228,10 @@ class Runs:
             return self._plans[flow_hash]
         blueprint = await self._services.store.blueprint(flow_hash)
         if blueprint is None:
-            raise StateCorrupted(f"the structure of flow {row.flow_id!r} is missing from the store.")
+            fix = "Start any run of the same flow to write it again, or restore the store from a copy."
+            raise StateCorrupted(f"the structure of flow {row.flow_id!r} is missing from the store.", fix=fix)
         if hash_of(blueprint) != flow_hash:
-            raise StateCorrupted(f"the structure of flow {row.flow_id!r} was altered.")
+            raise StateCorrupted(f"the structure of flow {row.flow_id!r} was altered; restore a copy.")
         if len(self._plans) >= _PLANS:
             self._plans.clear()
         plan = self._plans[flow_hash] = read_plan(blueprint, row.flow_id)
@@ -265,11 +266,8 @@ class Runs:
         if newest is None:
             return error
         way = f"everstep resume {row.run_id} --fallback, or everstep fork {row.run_id} --at {newest}"
-        return StateCorrupted(
-            error.message,
-            fix=f"Checkpoint {newest} is valid; go on from it: {way}",
-            newest_valid=newest,
-        )
+        fix = f"Checkpoint {newest} is valid; go on from it: {way}"
+        return StateCorrupted(error.message, fix=fix, newest_valid=newest)
 
     async def recorded(self, row: RunRow) -> Outcome:
         """Return what a run came to, from its records alone."""
@@ -283,7 +281,11 @@ class Runs:
 
     async def history(self, run_id: str, last: int | None) -> list[CheckpointRecord]:
         """Return the checkpoints of a run that were not removed, with what deltas leave out filled in."""
-        return views(await self.lineage.get(await self.row(run_id), last=last))
+        row = await self.row(run_id)
+        try:
+            return views(await self.lineage.get(row, last=last))
+        except StateCorrupted as error:
+            raise await self._with_way_back(row, error) from error
 
     async def look_back(self, run_id: str, at: int | str | None) -> Rehydrated:
         """Fold a run up to a checkpoint, given by sequence or id; by default the newest.

@@ -72,11 +72,11 @@ class Folder:
     # Opening
 
     def _open_root(self, create: bool) -> Handles:
-        if not create and not self.path.is_dir():
-            raise StoreError(
-                f"there is no folder at {self.path}.", fix="Check the path, or start a run to make it."
-            )
         with plainly(f"use the folder {self.path}"):
+            if not create and not self.path.exists():
+                raise StoreError(
+                    f"there is no folder at {self.path}.", fix="Check the path, or start a run to make it."
+                )
             _make_folders(self.path)
             return Handles(str(self.path))
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import msgspec
 
-from everstep.codec.records import digest_of
+from everstep.codec.records import LOST, digest_of
 from everstep.engine.trimming import check_trim
 from everstep.errors import StateCorrupted
 from everstep.ports.store import Recoded, RecodedWait, StoredRecord
@@ -17,8 +17,6 @@ from everstep.stores.objects.entries import Entry, Record, Standing, decode, enc
 from everstep.stores.objects.lines import Line, Lines
 
 _replace = msgspec.structs.replace
-_DAMAGED = b"\xc1"
-"""The bytes of a record whose entry cannot be read: they are no record."""
 _COMING = timedelta(minutes=10)
 """How long a run that is being forked may take until it is there."""
 
@@ -39,7 +37,7 @@ class Records:
             newest, oldest = standing.row.checkpoints, standing.row.first
             begins, ends = max(first, oldest), newest if last is None else min(last, newest)
             found = self._between(line, begins, ends) if begins <= ends else []
-            if all(record.body != _DAMAGED for record in found):
+            if all(record.body != LOST for record in found):
                 return found
             # Somebody may have trimmed or erased the run while it was read.
             if self._lines.fresh(run_id).standing == standing:
@@ -55,7 +53,7 @@ class Records:
         found = {r.sequence: _shown(r, row.trimmed_before) for r in records if first <= r.sequence <= last}
         if len(found) < last - first + 1 and None in entries:
             # What cannot be read is told as such: whoever folds the chain says what that means.
-            lost = {k: StoredRecord(k, "", False, _DAMAGED) for k in range(first, last + 1)}
+            lost = {k: StoredRecord(k, "", False, LOST) for k in range(first, last + 1)}
             found = lost | found
         return [found[k] for k in sorted(found)]
 

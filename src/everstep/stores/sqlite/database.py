@@ -40,11 +40,13 @@ def migrations() -> list[tuple[int, str]]:
 def open_database(path: Path, *, synchronous: str, create: bool, vfs: str | None = None) -> apsw.Connection:
     """Open the file, make or upgrade its schema, and return a connection in autocommit."""
     flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
-    if not create and not path.exists():
-        raise StoreError(
-            f"there is no database at {path}.", fix="Check the path, or start a run to make one."
-        )
     with plainly(path):
+        if not create and not path.exists():
+            raise StoreError(
+                f"there is no database at {path}.", fix="Check the path, or start a run to make one."
+            )
+        if path.is_dir():
+            raise StoreError(f"{path} is a folder.", fix=f"To keep runs in it, write file:{path}")
         if create:
             path.parent.mkdir(parents=True, exist_ok=True)
         connection = apsw.Connection(str(path), flags=flags, vfs=vfs)
@@ -151,7 +153,11 @@ def explain(error: apsw.Error, path: Path) -> EverstepError:
         return StoreError(
             f"{path} cannot be written.", fix="Check the permissions of the file and its folder."
         )
-    if isinstance(error, (apsw.CorruptError, apsw.NotADBError)):
+    if isinstance(error, apsw.NotADBError):
+        return StateCorrupted(
+            f"{path} is damaged, or no SQLite database.", fix="Check the path, or restore it from a copy."
+        )
+    if isinstance(error, apsw.CorruptError):
         return StateCorrupted(f"{path} is damaged: {error}.", fix="Restore it from a copy.")
     if isinstance(error, apsw.CantOpenError):
         return StoreError(f"cannot open {path}.", fix="Check the path and the folder's permissions.")
