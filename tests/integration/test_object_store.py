@@ -370,3 +370,26 @@ def test_a_run_of_which_nothing_can_be_read_is_listed_as_damaged() -> None:
     assert [(row.run_id, row.needs_repair is not None) for row in rows] == [("run", True), ("whole", False)]
     with pytest.raises(StateCorrupted):
         asyncio.run(store.run("run"))
+
+
+def test_names_that_somebody_removed_are_made_anew_from_the_logs() -> None:
+    clock, objects = ManualClock(), DictObjects()
+    store = ObjectStore(DictBucket(objects), clock)
+
+    async def write() -> None:
+        for run_id in ("run", "run-1", "run0"):
+            chain = Chain(run_id, clock)
+            chain.head = chain.admission()
+            await store.put([chain.head])
+            wait = chain.wait(f"w {run_id}", token_hash=run_id.encode())
+            await store.put([chain.following(status=Status.HALTED, waits=(wait,))])
+
+    asyncio.run(write())
+    before = asyncio.run(_tell(store))
+    bucket = DictBucket(objects)
+    for prefix in ("index/", "live/", "waiting/", "waits/", "tokens/"):
+        bucket.delete(bucket.names(prefix))
+    fresh = ObjectStore(bucket, clock)
+    assert asyncio.run(_tell(fresh)) == before
+    assert asyncio.run(fresh.wait_of_token(b"run0")) is not None
+    check_nothing_is_hidden(objects)

@@ -491,6 +491,24 @@ def waits_at(standing: Standing) -> tuple[bool, datetime | None]:
     return True, min((mark.due_at for mark in unclosed if mark.due_at is not None), default=None)
 
 
+def index_of(standing: Standing) -> str:
+    """Return the name under which a run is listed."""
+    return names.index_name(standing.order, standing.row.flow_id, standing.row.run_id)
+
+
+def names_of(standing: Standing) -> list[str]:
+    """Return the names that lead to a run."""
+    row, run = standing.row, names.quoted(standing.row.run_id)
+    found = [index_of(standing), standing.live, standing.waiting]
+    if row.parent_run_id is not None:
+        found.append(names.child_name(row.parent_run_id, row.run_id, row.forked_at))
+    for mark in standing.waits:
+        found.append(names.wait_prefix(mark.wait_id) + run)
+        if mark.token:
+            found.append(names.token_prefix(mark.token) + run)
+    return [name for name in found if name]
+
+
 def unknown(run_id: str) -> RunNotFound:
     return RunNotFound(f"there is no run {run_id!r}.", fix="Look with: everstep runs")
 

@@ -14,7 +14,7 @@ from everstep.ports.restoring import Restored, WholeRun, judge_there, token_is_t
 from everstep.ports.retention import TombstoneFilter
 from everstep.ports.store import StoredRecord, Verdict
 from everstep.stores.objects import names
-from everstep.stores.objects.drafts import Draft
+from everstep.stores.objects.drafts import Draft, index_of, names_of
 from everstep.stores.objects.entries import Record, Standing, read, sealed
 from everstep.stores.objects.lines import Lines
 from everstep.stores.objects.records import Records
@@ -97,7 +97,8 @@ class Keeping:
 
         verdict = self._lines.write(run_id, work)
         if verdict is Erasure.ERASED and was is not None:
-            self._lines.bucket.delete(_names_of(was))
+            beat = names.beat_name(run_id, was.epoch)
+            self._lines.bucket.delete([*names_of(was), beat])
             self._records.finish(run_id)
         return verdict
 
@@ -193,7 +194,7 @@ class Keeping:
     def _leads_somewhere(self, prefix: str, name: str) -> bool:
         if prefix == names.INDEX:
             standing = self._lines.fresh(names.read_index(name)[1]).standing
-            return standing is not None and _index_name(standing) == name
+            return standing is not None and index_of(standing) == name
         is_live = prefix == names.LIVE
         marker = names.read_live(name) if is_live else names.read_waiting(name)
         standing = self._lines.fresh(marker.run_id).standing
@@ -282,27 +283,8 @@ def _chunks(records: Sequence[StoredRecord]) -> Iterator[list[StoredRecord]]:
     yield chunk
 
 
-def _index_name(standing: Standing) -> str:
-    return names.index_name(standing.order, standing.row.flow_id, standing.row.run_id)
-
-
 def _erased_name(standing: Standing) -> str:
     return names.erased_name(standing.erased_order, standing.row.flow_id, standing.row.run_id)
-
-
-def _names_of(standing: Standing) -> list[str]:
-    """Return the names that lead to a run."""
-    row, run = standing.row, names.quoted(standing.row.run_id)
-    found = [_index_name(standing), standing.live, standing.waiting]
-    if row.parent_run_id is not None:
-        found.append(names.child_name(row.parent_run_id, row.run_id, row.forked_at))
-    for mark in standing.waits:
-        found.append(names.wait_prefix(mark.wait_id) + run)
-        if mark.token:
-            found.append(names.token_prefix(mark.token) + run)
-    if standing.row.lease is not None:
-        found.append(names.beat_name(row.run_id, standing.epoch))
-    return [name for name in found if name]
 
 
 class KeepingCalls:

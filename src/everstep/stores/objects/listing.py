@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 
 from everstep.errors import StateCorrupted
@@ -13,6 +14,7 @@ from everstep.ports.store import Counts, RunFilter, RunRow, WaitFilter
 from everstep.stores.columns import EPOCH, to_time
 from everstep.stores.objects import names
 from everstep.stores.objects.claims import Claims
+from everstep.stores.objects.drafts import index_of, names_of
 from everstep.stores.objects.entries import Standing, WaitMark
 from everstep.stores.objects.lines import Line, Lines
 
@@ -28,6 +30,7 @@ class Listing:
     def __init__(self, lines: Lines, claims: Claims) -> None:
         self._lines = lines
         self._claims = claims
+        self._has_names = False
 
     # -- runs ------------------------------------------------------------------
 
@@ -60,6 +63,8 @@ class Listing:
             yield from self._by_index(after, mark)
 
     def _by_index(self, after: str, mark: str | None) -> Iterator[list[Line]]:
+        if not after:
+            self._mend_names()
         while page := self._lines.bucket.names(names.INDEX, after=after, limit=_PAGE):
             after = page[-1]
             read = [(name, *names.read_index(name)) for name in page]
@@ -68,6 +73,21 @@ class Listing:
                 chunk = wanted[k : k + _CHUNK]
                 lines = self._lines.each(partial(self._listed, self._looking(len(chunk))), chunk)
                 yield [line for line in lines if line is not None]
+
+    def _mend_names(self) -> None:
+        """Make the names anew that lead to runs, if somebody removed them all and the logs are there."""
+        bucket = self._lines.bucket
+        if self._has_names or bucket.names(names.INDEX, limit=1):
+            self._has_names = True
+            return
+        after = ""
+        while found := bucket.names(names.RUNS, after=after, limit=1):
+            run = found[0].split("/")[1]
+            after = f"{names.RUNS}{run}/~"
+            with suppress(StateCorrupted):
+                standing = self._lines.fresh(names.unquoted(run)).standing
+                if standing is not None:
+                    bucket.mark(names_of(standing))
 
     def _listed(self, look: Look, item: tuple[str, str]) -> Line | None:
         """Return the run that a name leads to; one that cannot be read at all with as much as the name says.
@@ -204,7 +224,7 @@ def _index(line: Line) -> str:
     standing = line.standing
     if standing is None:
         return ""
-    return names.index_name(standing.order, standing.row.flow_id, line.run_id)
+    return index_of(standing)
 
 
 def _unreadable(name: str, run_id: str, why: str) -> Standing:

@@ -68,6 +68,7 @@ def flow_name(flow_hash: str) -> str:
     return f"flows/{quoted(flow_hash)}"
 
 
+RUNS = "runs/"
 INDEX = "index/"
 LIVE = "live/"
 WAITING = "waiting/"
