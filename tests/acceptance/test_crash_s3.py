@@ -11,7 +11,7 @@ from tests.acceptance.crash_lives import points_of
 from tests.acceptance.test_crash_matrix import UNHEARD, report
 from tests.acceptance.test_crash_redis import marked
 
-DEFAULT = ("large", "waits")
+DEFAULT = ("large",)
 """Artifacts, and every kind of mark; the others run with the soak tests."""
 
 

@@ -1,4 +1,4 @@
-"""What of the suite takes minutes on a store that answers over a network: the soak tests have it there."""
+"""What of the suite takes long on a store of many objects: the soak tests have it there."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CROWDS = {
     "test_ten_thousand_waits_are_listed_and_settled",
 }
 """Tests with thousands of runs. A bucket in memory passes them by default, on the same code."""
-FOR_LATER = {"test_s3.py": CROWDS}
+FOR_LATER = {"test_s3.py": CROWDS, "test_files.py": CROWDS}
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -42,7 +42,9 @@ class TestPooled(Records, Atomicity, LostReplies, Leases, Fencing, Changes):
         return StoreKit(
             lambda: open_store(pooler.url, clock),
             clock,
-            Capabilities(durable=True, single_writer=True, remote=True, recodes=True, restores=True),
+            Capabilities(
+                durable=True, single_writer=True, remote=True, recodes=True, retains=True, restores=True
+            ),
         )
 
 

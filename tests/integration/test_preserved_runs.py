@@ -67,6 +67,7 @@ def test_the_file_tells_of_runs_that_were_pinned_otherwise(host: Host, preserved
 
 
 def test_nothing_is_removed_while_the_file_cannot_be_read(host: Host, preserved: Path) -> None:
+    preserved.parent.mkdir(exist_ok=True)
     for text in ("", "{", "[1]", '"run-1"', "null"):
         preserved.write_text(text)
         found = host.gc(retention=NOTHING)
