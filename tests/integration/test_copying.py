@@ -270,6 +270,33 @@ class TestCopying:
         with Host(redis_url, encrypt=KeyRing(new)) as there:
             assert len(there.state("A17")["page"]) == 12_000
 
+    @pytest.mark.parametrize("there_has", ["2026", None], ids=["another-key", "clear"])
+    @pytest.mark.parametrize("way", ["copied", "imported"])
+    def test_an_equal_artifact_that_is_there_stays_readable(
+        self, tmp_path: Path, file: str, way: str, there_has: str | None
+    ) -> None:
+        ours = KeyRing({there_has: b"2" * 32}) if there_has is not None else False
+        with Host(file, encrypt=ours) as there:
+            there.run(CRAWL, GIVEN, run_id="theirs")
+        with Host(f"sqlite:///{tmp_path}/here.db", encrypt=KeyRing({"2025": b"1" * 32})) as here:
+            here.run(CRAWL, GIVEN, run_id="A17")
+            here.export("A17", tmp_path / "A17.everstep")
+            copied = here.copy(file) if way == "copied" else []
+        with Host(file, encrypt=ours) as there:
+            if way == "copied":
+                assert ("2026" if there_has else "") in copied[0].problem
+                assert copied[0].outcome == ("failed" if there_has else "copied")
+            else:
+                there.import_(tmp_path / "A17.everstep")
+            assert len(there.state("theirs")["page"]) == 12_000
+
+    def test_what_is_there_encrypted_is_not_replaced_by_what_is_not(self, here: Host, file: str) -> None:
+        with Host(file, encrypt=KeyRing({"2026": b"2" * 32})) as there:
+            there.run(CRAWL, GIVEN, run_id="theirs")
+        here.run(CRAWL, GIVEN, run_id="A17")
+        [found] = here.copy(file)
+        assert found.outcome == "failed" and "2026" in found.problem
+
     def test_to_the_same_store_is_refused(self, here: Host) -> None:
         with pytest.raises(BadRequest, match="the same"):
             here.copy(here.url)

@@ -237,6 +237,7 @@ class _Copying:
             raise StateCorrupted(f"{self._target.shown} takes no artifacts of other stores.")
         stored = await asyncio.to_thread(source.stored, ref)
         source.check(ref, stored)
+        stored = await asyncio.to_thread(source.chosen, ref, stored, target)
         await asyncio.to_thread(target.restore_checkpoint_blob, ref, stored)
         if await asyncio.to_thread(target.get_checkpoint_blob, ref) != stored:
             raise StateCorrupted(f"artifact {ref.checksum} came out otherwise at {self._target.shown}.")
