@@ -275,7 +275,7 @@ class TestCopying:
     def test_an_equal_artifact_that_is_there_stays_readable(
         self, tmp_path: Path, file: str, way: str, there_has: str | None
     ) -> None:
-        ours = KeyRing({there_has: b"2" * 32}) if there_has is not None else False
+        ours = KeyRing({there_has: b"2" * 32}) if there_has is not None else None
         with Host(file, encrypt=ours) as there:
             there.run(CRAWL, GIVEN, run_id="theirs")
         with Host(f"sqlite:///{tmp_path}/here.db", encrypt=KeyRing({"2025": b"1" * 32})) as here:
@@ -316,6 +316,23 @@ class TestCopying:
                 [found] = here.copy(file, move=True)
             assert (found.outcome, "has gone on" in found.problem) == ("copied", True)
             assert other.state("A17")["size"] == 12_002
+
+    def test_an_answer_that_comes_before_it_is_erased_goes_with_it(
+        self, tmp_path: Path, clock: ManualClock, to: str
+    ) -> None:
+        url = f"sqlite:///{tmp_path}/here.db"
+        with Host(url, clock=clock) as other:
+            other.run(ORDER, {"user": "ann"}, run_id="H")
+
+            def answer(point: str) -> None:
+                other.answer(other.waits("H")[0].id, {"approved": True, "comment": "in time"})
+
+            killer = Killer("after set_aside 1", act=answer)
+            with Host(killing(open_store(url, clock), by=killer), clock=clock) as here:
+                assert outcomes(here.copy(to, move=True)) == {"H": "moved"}
+        with Host(to, clock=clock) as there:
+            assert there.work([ORDER], until_idle=True).completed == 1
+            assert there.state("H")["agreed"].comment == "in time"
 
     def test_it_tells_what_it_does(self, here: Host, file: str) -> None:
         here.run(CRAWL, GIVEN, run_id="A17")
