@@ -1,0 +1,61 @@
+"""A folder in which one run cannot be read, or into which others put files of their own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from everstep import Flow, Host, node
+from everstep.registry import open_store
+from everstep.runtime.system import SystemClock
+
+
+@node(output="y")
+def double(x: int) -> int:
+    return 2 * x
+
+
+FLOW = Flow("doubled", [double])
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "runs"
+
+
+@pytest.fixture
+def host(folder: Path) -> Iterator[Host]:
+    with Host(f"file://{folder}") as first:
+        for run_id in ("bad", "good"):
+            first.start(FLOW, {"x": 1}, run_id=run_id)
+    with Host(f"file://{folder}") as host:
+        yield host
+
+
+@pytest.mark.parametrize("data", [b"", b"\x01\x02"], ids=["empty", "cut-off"])
+def test_a_run_of_which_nothing_can_be_read_keeps_no_other_from_its_turn(
+    host: Host, folder: Path, data: bytes
+) -> None:
+    [entry] = (folder / "runs/bad/log").iterdir()
+    entry.write_bytes(data)
+    assert host.work([FLOW], until_idle=True).completed == 1
+    assert host.waits() == []
+    assert [(one.run_id, one.is_sound) for one in host.verify()] == [("good", True), ("bad", False)]
+    assert "bad" in host.gc().problems[0]
+
+
+def test_a_lease_that_was_prolonged_and_cannot_be_read_stops_nobody(host: Host, folder: Path) -> None:
+    store = open_store(f"file://{folder}", SystemClock()).store
+
+    async def drive() -> None:
+        lease = await store.lease("bad", owner="o", ttl=timedelta(0), process=None)
+        await store.renew([lease], timedelta(minutes=5))
+
+    asyncio.run(drive())
+    [beat] = (folder / "beats/bad").iterdir()
+    beat.write_bytes(b"")
+    assert host.work([FLOW], until_idle=True).completed == 2
