@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -34,6 +35,26 @@ def host(folder: Path) -> Iterator[Host]:
             first.start(FLOW, {"x": 1}, run_id=run_id)
     with Host(f"file://{folder}") as host:
         yield host
+
+
+FOLDERS = (
+    "live index waiting erased removals unfinished blobs/ab waits/ab tokens/ab children/bad runs/bad/log"
+)
+
+
+@pytest.mark.parametrize("stray", ["Thumbs.db", "0000000001.bak", "0000000001 (conflicted copy)", "notes~"])
+def test_files_of_others_between_objects_are_passed_by(host: Host, folder: Path, stray: str) -> None:
+    for name in FOLDERS.split():
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        (folder / name / stray).write_bytes(b"not ours")
+        os.utime(folder / name / stray, (0, 0))
+    assert host.work([FLOW], until_idle=True).completed == 2
+    assert host.waits() == [] and host.removals() == []
+    assert all(one.is_sound for one in host.verify())
+    assert host.gc().problems == []
+    host.erase("bad")
+    assert [info.run_id for info in host.runs()] == ["good"]
+    assert all((folder / name / stray).exists() for name in FOLDERS.split())
 
 
 @pytest.mark.parametrize("data", [b"", b"\x01\x02"], ids=["empty", "cut-off"])
