@@ -14,7 +14,7 @@ import pytest
 
 from everstep import Flow, Host, KeyRing, Status, node, wait
 from everstep.client.views import Copied
-from everstep.errors import BadRequest
+from everstep.errors import BadRequest, WaitClosed
 from everstep.registry import Opened, open_store
 from everstep.testing import ManualClock
 from everstep.testing.killing import Crashed, Killer, crash, killing, lose_reply
@@ -327,12 +327,27 @@ class TestCopying:
             def answer(point: str) -> None:
                 other.answer(other.waits("H")[0].id, {"approved": True, "comment": "in time"})
 
-            killer = Killer("after set_aside 1", act=answer)
+            killer = Killer("before set_aside 1", act=answer)
             with Host(killing(open_store(url, clock), by=killer), clock=clock) as here:
                 assert outcomes(here.copy(to, move=True)) == {"H": "moved"}
         with Host(to, clock=clock) as there:
             assert there.work([ORDER], until_idle=True).completed == 1
             assert there.state("H")["agreed"].comment == "in time"
+
+    def test_what_is_said_to_a_run_that_was_moved_is_refused_and_not_lost(
+        self, here: Host, file: str, clock: ManualClock
+    ) -> None:
+        here.run(ORDER, {"user": "ann"}, run_id="H")
+        here.fork("H", fork_id="F")  # so that it cannot be erased here
+        assert "goes on from it" in here.copy(file, ["H"], move=True)[0].problem
+        [asked] = here.waits("H")
+        with pytest.raises(WaitClosed, match=r"moved to .*there\.db"):
+            here.answer(asked.id, {"approved": True})
+        with pytest.raises(BadRequest, match=r"moved to .*there\.db"):
+            here.cancel("H")
+        with Host(file, clock=clock) as there:
+            there.answer(asked.id, {"approved": True})
+            assert there.work([ORDER], until_idle=True).completed == 1
 
     def test_it_tells_what_it_does(self, here: Host, file: str) -> None:
         here.run(CRAWL, GIVEN, run_id="A17")
