@@ -80,3 +80,15 @@ def test_a_lease_that_was_prolonged_and_cannot_be_read_stops_nobody(host: Host, 
     [beat] = (folder / "beats/bad").iterdir()
     beat.write_bytes(b"")
     assert host.work([FLOW], until_idle=True).completed == 2
+
+
+def test_an_owner_that_slept_while_a_run_was_moved_away_and_back_is_fenced(
+    host: Host, folder: Path, tmp_path: Path
+) -> None:
+    store, away = open_store(f"file://{folder}", SystemClock()).store, f"file://{tmp_path}/away"
+    asleep = asyncio.run(store.lease("good", owner="o", ttl=timedelta(0), process=None))
+    assert host.copy(away, ["good"], move=True)[0].outcome == "moved"
+    with Host(away) as there:
+        assert there.copy(host.url, ["good"], move=True)[0].outcome == "moved"
+    taken_over = asyncio.run(store.lease("good", owner="p", ttl=timedelta(minutes=1), process=None))
+    assert taken_over.epoch > asleep.epoch
