@@ -14,7 +14,7 @@ import pytest
 
 from everstep import Flow, Host, KeyRing, Status, node, wait
 from everstep.client.views import Copied
-from everstep.errors import BadRequest
+from everstep.errors import BadRequest, WaitClosed
 from everstep.registry import Opened, open_store
 from everstep.testing import ManualClock
 from everstep.testing.killing import Crashed, Killer, crash, killing, lose_reply
@@ -270,6 +270,33 @@ class TestCopying:
         with Host(redis_url, encrypt=KeyRing(new)) as there:
             assert len(there.state("A17")["page"]) == 12_000
 
+    @pytest.mark.parametrize("there_has", ["2026", None], ids=["another-key", "clear"])
+    @pytest.mark.parametrize("way", ["copied", "imported"])
+    def test_an_equal_artifact_that_is_there_stays_readable(
+        self, tmp_path: Path, file: str, way: str, there_has: str | None
+    ) -> None:
+        ours = KeyRing({there_has: b"2" * 32}) if there_has is not None else None
+        with Host(file, encrypt=ours) as there:
+            there.run(CRAWL, GIVEN, run_id="theirs")
+        with Host(f"sqlite:///{tmp_path}/here.db", encrypt=KeyRing({"2025": b"1" * 32})) as here:
+            here.run(CRAWL, GIVEN, run_id="A17")
+            here.export("A17", tmp_path / "A17.everstep")
+            copied = here.copy(file) if way == "copied" else []
+        with Host(file, encrypt=ours) as there:
+            if way == "copied":
+                assert ("2026" if there_has else "") in copied[0].problem
+                assert copied[0].outcome == ("failed" if there_has else "copied")
+            else:
+                there.import_(tmp_path / "A17.everstep")
+            assert len(there.state("theirs")["page"]) == 12_000
+
+    def test_what_is_there_encrypted_is_not_replaced_by_what_is_not(self, here: Host, file: str) -> None:
+        with Host(file, encrypt=KeyRing({"2026": b"2" * 32})) as there:
+            there.run(CRAWL, GIVEN, run_id="theirs")
+        here.run(CRAWL, GIVEN, run_id="A17")
+        [found] = here.copy(file)
+        assert found.outcome == "failed" and "2026" in found.problem
+
     def test_to_the_same_store_is_refused(self, here: Host) -> None:
         with pytest.raises(BadRequest, match="the same"):
             here.copy(here.url)
@@ -289,6 +316,38 @@ class TestCopying:
                 [found] = here.copy(file, move=True)
             assert (found.outcome, "has gone on" in found.problem) == ("copied", True)
             assert other.state("A17")["size"] == 12_002
+
+    def test_an_answer_that_comes_before_it_is_erased_goes_with_it(
+        self, tmp_path: Path, clock: ManualClock, to: str
+    ) -> None:
+        url = f"sqlite:///{tmp_path}/here.db"
+        with Host(url, clock=clock) as other:
+            other.run(ORDER, {"user": "ann"}, run_id="H")
+
+            def answer(point: str) -> None:
+                other.answer(other.waits("H")[0].id, {"approved": True, "comment": "in time"})
+
+            killer = Killer("before set_aside 1", act=answer)
+            with Host(killing(open_store(url, clock), by=killer), clock=clock) as here:
+                assert outcomes(here.copy(to, move=True)) == {"H": "moved"}
+        with Host(to, clock=clock) as there:
+            assert there.work([ORDER], until_idle=True).completed == 1
+            assert there.state("H")["agreed"].comment == "in time"
+
+    def test_what_is_said_to_a_run_that_was_moved_is_refused_and_not_lost(
+        self, here: Host, file: str, clock: ManualClock
+    ) -> None:
+        here.run(ORDER, {"user": "ann"}, run_id="H")
+        here.fork("H", fork_id="F")  # so that it cannot be erased here
+        assert "goes on from it" in here.copy(file, ["H"], move=True)[0].problem
+        [asked] = here.waits("H")
+        with pytest.raises(WaitClosed, match=r"moved to .*there\.db"):
+            here.answer(asked.id, {"approved": True})
+        with pytest.raises(BadRequest, match=r"moved to .*there\.db"):
+            here.cancel("H")
+        with Host(file, clock=clock) as there:
+            there.answer(asked.id, {"approved": True})
+            assert there.work([ORDER], until_idle=True).completed == 1
 
     def test_it_tells_what_it_does(self, here: Host, file: str) -> None:
         here.run(CRAWL, GIVEN, run_id="A17")

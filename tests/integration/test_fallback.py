@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from everstep import Context, Flow, Host, node
+from everstep.cli.fork import fork
 from everstep.cli.main import cli
 from everstep.errors import BadRequest, LeaseConflict, StateCorrupted
 from everstep.registry import Opened
@@ -228,9 +229,11 @@ def test_a_run_of_that_name_that_is_no_such_fork_is_not_touched(place: Place) ->
     spoil(place, 5)
     with place.host() as host:
         host.start(FLOW, {"x": 1, "broken": True}, run_id="A-from-4")
-        with pytest.raises(BadRequest, match="A-from-4"):
+        with pytest.raises(BadRequest, match="A-from-4") as refused:
             host.resume("A", FLOW, fallback=True)
         assert not host.info("A").is_driven
+    parts = refused.value.fix.partition("everstep ")[2].split()
+    assert not {part for part in parts if part.startswith("--")} - {o for p in fork.params for o in p.opts}
 
 
 @pytest.mark.parametrize("length", [1, 100, 121, 122, 128])

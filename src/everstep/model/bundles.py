@@ -16,6 +16,12 @@ IMPORTED = f"{SET_ASIDE}it was imported, and may still be driven where it comes 
 COPIED = f"{SET_ASIDE}it is a copy, and may still be driven where it comes from"
 MOVED = f"{SET_ASIDE}it was moved to "
 
+
+def moved_to(mark: str | None) -> str | None:
+    """Return where a run is that has such a mark; none if it was not moved."""
+    return mark.removeprefix(MOVED) if mark is not None and mark.startswith(MOVED) else None
+
+
 SECRETS = (
     *("*password*", "*passwd*", "*passphrase*", "*secret*", "*token*", "*api_key*", "*apikey*"),
     *("*access_key*", "*private_key*", "*credential*", "*authorization*", "*cookie*", "*webhook_url*"),

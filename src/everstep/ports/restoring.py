@@ -77,7 +77,8 @@ class RestoringStore(Protocol):
         It is then as if it had been put here: without a lease, at epoch 0, and the newest in listings. Its
         row, signal, mark for repair, waits with tokens and answers stay as they are. `judge_there` says what
         one that is there already means, so whoever lost the reply may ask again. `StoreError` if a wait's id
-        or token is another's here. A run that was erased here may come back.
+        or token is another's here. A run that was erased here may come back; in a store that knows it, at
+        the epoch that it had, so that an owner which slept meanwhile is fenced.
         """
 
 

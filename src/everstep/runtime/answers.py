@@ -23,6 +23,7 @@ from everstep.errors import (
 )
 from everstep.graph.unknown import SETTLE
 from everstep.model.address import find as find_address
+from everstep.model.bundles import moved_to
 from everstep.model.enums import Status
 from everstep.model.waits import SettledBy, TokenConfig, WaitChange, WaitRow, WaitStatus
 from everstep.ports.store import CheckpointStore, WaitFilter
@@ -120,6 +121,12 @@ class Answers:
         self, row: WaitRow, by: SettledBy, answer: bytes | None, token_hash: bytes | None
     ) -> WaitRow:
         was_lost = False
+        run = await self._services.store.run(row.run_id)
+        if run is not None and (place := moved_to(run.needs_repair)) is not None:
+            raise WaitClosed(
+                f"run {row.run_id!r} was moved to {place}, and what is answered here does not reach it.",
+                fix="Answer it there.",
+            )
 
         async def settle() -> tuple[bool, WaitRow | None]:
             nonlocal was_lost

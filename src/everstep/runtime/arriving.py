@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple, cast
 
-from everstep.errors import RunTaken
-from everstep.model.bundles import COPIED, IMPORTED
+from everstep.errors import BadRequest, RunTaken
+from everstep.model.bundles import COPIED, IMPORTED, moved_to
 from everstep.model.removal import Erasure
 from everstep.model.waits import WaitStatus
 from everstep.ports.restoring import Restored, WholeRun, judge_there
@@ -42,6 +42,13 @@ async def _is_replaceable(store: CheckpointStore, row: RunRow) -> bool:
     return not await store.waits(answered) and not await store.list(
         RunFilter(parent_run_id=row.run_id, limit=1)
     )
+
+
+def check_still_here(row: RunRow) -> None:
+    """Raise if a run was moved: what is done to what is left of it here does not reach it."""
+    place = moved_to(row.needs_repair)
+    if place is not None:
+        raise BadRequest(f"run {row.run_id!r} was moved to {place}.", fix="Do it there.", run_id=row.run_id)
 
 
 async def make_room(store: CheckpointStore, met: Meeting) -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from contextlib import suppress
 
 from everstep.codec.chain import Codecs
-from everstep.codec.payload import HEADER, body_of, layers_of
+from everstep.codec.payload import AES_GCM, HEADER, Layer, body_of, key_id_of, layers_of
 from everstep.errors import IncompatibleVersion, KeyUnavailable, StateCorrupted, StoreError
 from everstep.model.records import ArtifactRef
 from everstep.ports.restoring import RestoringBlobs
@@ -83,10 +82,31 @@ class CodedBlobs:
         """Keep what another store kept; where this host encrypts, with its key if it can be opened."""
         if not isinstance(self._blobs, RestoringBlobs):
             raise StoreError("where this host keeps artifacts, those of other stores cannot be kept.")
-        if self._codecs.encrypts and not self._codecs.is_current(stored, ref.checksum):
-            with suppress(KeyUnavailable):
-                stored = self._codecs.close(self.opened(ref, stored), *_place(ref.checksum))
+        if not self.check(ref, stored):
+            stored = self.chosen(ref, stored, self._blobs)
+        elif self._codecs.encrypts and not self._codecs.is_current(stored, ref.checksum):
+            stored = self._codecs.close(self.opened(ref, stored), *_place(ref.checksum))
         self._blobs.restore_checkpoint_blob(ref, stored)
+
+    def chosen(self, ref: ArtifactRef, comes: bytes, target: CheckpointBlobStore) -> bytes:
+        """Return what to keep of an artifact that comes to a store: what is there, if that is sound.
+
+        Other runs may name it, and those who read them need not have the key of the one that comes.
+        `KeyUnavailable` if it cannot be told which of two to keep.
+        """
+        try:
+            there = target.get_checkpoint_blob(ref)
+            if there == comes or self.check(ref, there):
+                return there
+        except StateCorrupted:
+            return comes
+        if _key_of(there) == _key_of(comes):
+            return there
+        names = ", ".join(repr(key_id_of(layer)) for layer in _key_of(there))
+        raise KeyUnavailable(
+            f"artifact {ref.checksum} is there already, and this host lacks its key {names}.",
+            fix="Give this host that key as well, or bring the run to another store.",
+        )
 
     @property
     def retaining(self) -> RetainingBlobStore | None:
@@ -115,6 +135,10 @@ class CodedBlobs:
         return self._blobs.put_checkpoint_blob(
             closed[:start], closed[start:], content_type=content_type, plain=data
         )
+
+
+def _key_of(stored: bytes) -> tuple[Layer, ...]:
+    return tuple(layer for layer in layers_of(stored, "artifact")[0] if layer.codec == AES_GCM)
 
 
 def _place(checksum: str) -> tuple[str, bytes]:

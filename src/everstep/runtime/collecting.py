@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from everstep.engine.retention import KEPT, Action, Facts, Fate, decide, is_abandoned
-from everstep.errors import EverstepError, RunNotFound, StoreError
+from everstep.errors import EverstepError, RunNotFound, StateCorrupted, StoreError
 from everstep.graph.flow import Flow
 from everstep.model.durations import span_of
 from everstep.model.enums import Status
@@ -138,8 +138,14 @@ class Collector:
         except RunNotFound:
             self._spare(row, "somebody else is at it")
         except EverstepError as error:
-            if isinstance(error, StoreError) or await self._services.store.run(row.run_id) is not None:
+            if isinstance(error, StoreError) or await self._is_there(row.run_id):
                 self.found.problems.append(f"run {row.run_id}: {error}")  # else somebody else removed it
+
+    async def _is_there(self, run_id: str) -> bool:
+        try:
+            return await self._services.store.run(run_id) is not None
+        except StateCorrupted:
+            return True
 
     async def _one(self, row: RunRow, rank: int) -> None:
         now = self._services.clock.now()

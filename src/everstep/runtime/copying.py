@@ -22,10 +22,11 @@ from everstep.model.durability import Durability
 from everstep.model.leases import Lease
 from everstep.model.records import KEPT, ArtifactRef
 from everstep.model.removal import Erasure
-from everstep.model.waits import WaitStatus
+from everstep.model.waits import WaitRow, WaitStatus
 from everstep.ports.restoring import Restored, RestoringBlobs, WholeRun
 from everstep.ports.retention import RetainingStore
 from everstep.ports.store import CheckpointBlobStore, CheckpointStore, RunFilter, RunRow, StoredRecord
+from everstep.runtime.answers import open_waits
 from everstep.runtime.arriving import make_room, meet, taken
 from everstep.runtime.claiming import claim
 from everstep.runtime.exporting import Progress
@@ -201,7 +202,7 @@ class _Copying:
             raise StateCorrupted(f"what run {row.run_id!r} was forked from is another run there.")
         await self._compare(whole)
         if judged is Restored.SAME:
-            await self._catch_up(whole)
+            await self._catch_up(whole.row, whole.waits)
         if moves:
             await self._wake(row.run_id)
         return Copied(
@@ -237,6 +238,7 @@ class _Copying:
             raise StateCorrupted(f"{self._target.shown} takes no artifacts of other stores.")
         stored = await asyncio.to_thread(source.stored, ref)
         source.check(ref, stored)
+        stored = await asyncio.to_thread(source.chosen, ref, stored, target)
         await asyncio.to_thread(target.restore_checkpoint_blob, ref, stored)
         if await asyncio.to_thread(target.get_checkpoint_blob, ref) != stored:
             raise StateCorrupted(f"artifact {ref.checksum} came out otherwise at {self._target.shown}.")
@@ -256,14 +258,14 @@ class _Copying:
                 )
         self._heads[run_id] = whole.head.sequence
 
-    async def _catch_up(self, whole: WholeRun) -> None:
+    async def _catch_up(self, row: RunRow, waits: Sequence[WaitRow]) -> None:
         """Bring answers and a signal to a run that was there before they came. Each counts once."""
         store = self._target.store
-        for wait in whole.waits:
+        for wait in waits:
             if wait.status is WaitStatus.SETTLED and wait.settled_by is not None:
                 await store.settle(wait.wait_id, by=wait.settled_by, answer=wait.answer)
-        if whole.row.signal is not None:
-            await store.signal(whole.row.run_id, whole.row.signal)
+        if row.signal is not None:
+            await store.signal(row.run_id, row.signal)
 
     async def _wake(self, run_id: str) -> None:
         """Let workers go on with a run that was copied before and is moved now: it is marked no more."""
@@ -282,7 +284,7 @@ class _Copying:
         if (await meet(self._target.store, whole)).judged not in (Restored.SAME, Restored.AHEAD):
             return None
         await self._compare(whole)
-        await self._catch_up(whole)
+        await self._catch_up(whole.row, whole.waits)
         await self._wake(row.run_id)
         digest = Checked(whole.head, None).digest.hex()
         return Copied(run_id=row.run_id, outcome="there", checkpoints=len(whole.records), digest=digest)
@@ -295,6 +297,10 @@ class _Copying:
         try:
             # Only what was compared: if it has gone on since, it stays.
             head, reason = self._heads[copied.run_id], self._mark.removeprefix(SET_ASIDE)
+            row = await store.run(copied.run_id)
+            if row is not None and row.checkpoints == head:
+                # Others may take longer to copy than somebody takes to answer.
+                await self._catch_up(row, await open_waits(store, copied.run_id))
             judged = await cast(RetainingStore, store).erase(copied.run_id, head=head, reason=reason)
         except EverstepError as error:
             return replace(copied, outcome="failed", problem=str(error))

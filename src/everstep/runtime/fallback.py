@@ -132,7 +132,7 @@ async def _fork(services: Services, runs: Runs, row: RunRow, at: int) -> str:
     if (there.parent_run_id, there.forked_at) != (home.run_id, at):
         raise BadRequest(
             f"there is a run {name!r} that does not come from checkpoint {at} of run {row.run_id!r}.",
-            fix=f"Fork it under another id: everstep fork {row.run_id} --at {at} --id ID",
+            fix=f"Fork it under another id: everstep fork {row.run_id} --at {at} --as ID",
         )
     return name
 

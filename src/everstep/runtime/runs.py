@@ -27,6 +27,7 @@ from everstep.model.waits import WaitRow
 from everstep.ports.store import RunRow, Signal, Verdict
 from everstep.runtime.announce import announce, call_off
 from everstep.runtime.answers import open_waits
+from everstep.runtime.arriving import check_still_here
 from everstep.runtime.checking import Checking
 from everstep.runtime.claiming import claim
 from everstep.runtime.drive import Drive
@@ -185,6 +186,7 @@ class Runs:
     async def cancel(self, run_id: str) -> Status:
         """Cancel a run. Its owner, if it has a live one, stops at its next write; else it ends at once."""
         row = await self.row(run_id)
+        check_still_here(row)
         if row.status.is_final or not await self._services.store.signal(run_id, Signal.CANCEL):
             return (await self.row(run_id)).status
         drive = self.keeper.drive_of(run_id)

@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from everstep.errors import EverstepError
+from everstep.errors import EverstepError, StateCorrupted
 from everstep.ports.store import RunFilter, RunRow
 from everstep.runtime.ahead import read_waiting
 from everstep.runtime.checking import Checking, Progress
-from everstep.runtime.flaws import Verified
+from everstep.runtime.flaws import Flaw, FlawKind, Verified
 from everstep.runtime.outbox import foreign
 from everstep.runtime.runs import Runs
 from everstep.runtime.services import Services
@@ -39,7 +39,7 @@ async def verify(
     checking = Checking(services, runs, watching.on_progress, blobs=blobs, is_for_all=run_ids is None)
 
     async def one(row: RunRow) -> Verified:
-        return watching.told(await _with_spool(services, row, await checking.run(row)))
+        return watching.told(await _with_spool(services, row, await _checked(checking, row)))
 
     if run_ids is not None:
         return [await one(await runs.row(run_id)) for run_id in run_ids]
@@ -49,6 +49,15 @@ async def verify(
             lone = Verified(run_id=name, spool_problem=str(foreign(services, name)))
             found.append(watching.told(lone))
     return found
+
+
+async def _checked(checking: Checking, row: RunRow) -> Verified:
+    """Check one run; of one that the store can only name, say why."""
+    try:
+        return await checking.run(row)
+    except StateCorrupted as error:
+        flaw = Flaw(kind=FlawKind.ROW, message=error.message, run_id=row.run_id)
+        return Verified(run_id=row.run_id, checkpoints=row.checkpoints, flaws=(flaw,))
 
 
 async def _all(services: Services) -> AsyncIterator[RunRow]:

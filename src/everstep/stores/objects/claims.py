@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from everstep.engine.claims import Lane, Room, Turns, choose
-from everstep.errors import LeaseConflict, StoreUnavailable
+from everstep.errors import LeaseConflict, StateCorrupted, StoreUnavailable
 from everstep.model.enums import Status
 from everstep.model.fleet import Quota
 from everstep.model.leases import Lease, Process
@@ -138,10 +138,17 @@ class Claims:
         newest: dict[str, int] = {}
         for marker in markers:
             newest[marker.run_id] = max(marker.place, newest.get(marker.run_id, 0))
-        lines = self._lines.each(lambda item: self._seen(*item), newest.items())
-        found = {line.run_id: line for line in lines}
+        lines = self._lines.each(lambda item: self._readable(*item), newest.items())
+        found = {line.run_id: line for line in lines if line is not None}
         self._clean(found, markers)
-        return [line for line in lines if line.standing is not None]
+        return [line for line in found.values() if line.standing is not None]
+
+    def _readable(self, run_id: str, place: int) -> Line | None:
+        """Return a run as it stands; none if nothing can be read of it, which must not stop others."""
+        try:
+            return self._seen(run_id, place)
+        except StateCorrupted:
+            return None
 
     def _seen(self, run_id: str, place: int) -> Line:
         line = self._lines.known(run_id)
@@ -153,7 +160,8 @@ class Claims:
         """Remove marks that stand for nothing any more."""
         stale = []
         for marker in markers:
-            head = found[marker.run_id].head
+            line = found.get(marker.run_id)
+            head = None if line is None else line.head
             if head is None or marker.place > head.place:
                 continue
             is_live = marker.name.startswith(names.LIVE)
@@ -225,7 +233,7 @@ class Claims:
         """Return the runs whose lease holds."""
         now = self._lines.now()
         markers = {names.read_live(name).run_id for name in self._lines.bucket.names(names.LIVE)}
-        rows = self._lines.each(lambda run_id: self._lines.row(self._lines.fresh(run_id)), sorted(markers))
+        rows = self._lines.each(self._row, sorted(markers))
         return [
             row
             for row in rows
@@ -234,6 +242,12 @@ class Claims:
             and row.lease.expires_at > now
             and (owners is None or row.lease.owner in owners)
         ]
+
+    def _row(self, run_id: str) -> RunRow | None:
+        try:
+            return self._lines.row(self._lines.fresh(run_id))
+        except StateCorrupted:
+            return None
 
     def unfinished(self) -> list[Line]:
         """Return all runs that somebody drives, should drive, or that have waits."""

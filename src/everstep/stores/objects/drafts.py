@@ -408,7 +408,7 @@ class Draft:
         self._records = list(records)
         self._standing = Standing(
             row=_replace(row, lease=None, checkpoints=records[-1].sequence),
-            epoch=0,
+            epoch=0 if before is None else before.epoch,  # an owner may be asleep since before it was erased
             head=records[-1].checkpoint_id,
             order=self._read.tick(),
             claimed_at=row.checkpoints,

@@ -135,17 +135,24 @@ class Folder:
         check_prefix(prefix)
         self._check_trust()
         with plainly(f"list {prefix or 'the objects'} in {self.path}"):
-            found = list(islice(sorted_names(self._handles.root.fd, prefix, after), limit))
+            found = list(
+                islice(filter(self._is_ours, sorted_names(self._handles.root.fd, prefix, after)), limit)
+            )
             if not found:
                 self._check_root()
             return found
+
+    def _is_ours(self, name: str) -> bool:
+        """False for a file that is no object, whoever put it there."""
+        return True
 
     def listed(self, prefix: str) -> Iterable[Listed]:
         """Return names with sizes and times; files that were never finished are removed on the way."""
         check_prefix(prefix)
         self._check_trust()
         with plainly(f"list {prefix or 'the objects'} in {self.path}"):
-            return list(survey(self._handles.root.fd, prefix, self.now() - _LEFTOVER))
+            found = survey(self._handles.root.fd, prefix, self.now() - _LEFTOVER)
+            return [listed for listed in found if self._is_ours(listed.name)]
 
     # Writing
 

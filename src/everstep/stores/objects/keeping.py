@@ -9,6 +9,7 @@ from typing import TypeVar
 import msgspec
 
 from everstep.engine.trimming import judge_erasure
+from everstep.errors import StateCorrupted
 from everstep.model.removal import Erasure, Removal, Tombstone
 from everstep.ports.restoring import Restored, WholeRun, judge_there, token_is_taken
 from everstep.ports.retention import TombstoneFilter
@@ -192,6 +193,13 @@ class Keeping:
         return len(lost)
 
     def _leads_somewhere(self, prefix: str, name: str) -> bool:
+        """True if a run stands by a name, or cannot be read: what can be found of it stays."""
+        try:
+            return self._is_wanted(prefix, name)
+        except StateCorrupted:
+            return True
+
+    def _is_wanted(self, prefix: str, name: str) -> bool:
         if prefix == names.INDEX:
             standing = self._lines.fresh(names.read_index(name)[1]).standing
             return standing is not None and index_of(standing) == name

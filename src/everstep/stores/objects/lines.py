@@ -210,7 +210,10 @@ class Lines:
         found = self.bucket.get(names.beat_name(line.run_id, lease.epoch))
         if found is None:
             return lease
-        beat = read(_beats, found.data, self._where(names.beat_name(line.run_id, lease.epoch)))
+        try:
+            beat = read(_beats, found.data, self._where(names.beat_name(line.run_id, lease.epoch)))
+        except StateCorrupted:
+            return lease  # its owner writes another one soon, and is fenced if it does not
         line.beat = beat if beat.owner == lease.owner else None
         return line.beat or lease
 

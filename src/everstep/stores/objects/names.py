@@ -26,6 +26,16 @@ _SAFE = re.compile(r"[^A-Za-z0-9._-]")
 _ORDERS = 10**17
 _TIMES = 10**18
 _NEVER = "never"
+_PART = "[A-Za-z0-9._=-]+"
+_OURS = re.compile(
+    rf"runs/{_PART}/log/\d{{10}}|live/{_PART}~\d+|waiting/(?:{_NEVER}|\d{{19}})~{_PART}~\d+"
+    rf"|(?:index|erased)/\d{{17}}~[0-9a-f]{{12}}~{_PART}|removals/\d{{17}}|unfinished/{_PART}~\d+"
+    rf"|(?:waits|tokens)/[0-9a-f]{{2}}/[0-9a-f]{{32}}~{_PART}|children/{_PART}/{_PART}~\d*"
+    rf"|blobs/[0-9a-f]{{2}}/[0-9a-f]{{64}}"
+)
+_KEPT = re.compile(
+    rf"(?:runs/{_PART}/log|live|waiting|index|erased|removals|unfinished|waits|tokens|children|blobs)/"
+)
 
 
 def quoted(text: str) -> str:
@@ -41,6 +51,11 @@ def unquoted(part: str) -> str:
         return ""
     pieces = re.sub(rb"=([0-9A-F]{2})", lambda found: bytes([int(found[1], 16)]), part.encode())
     return pieces.decode()
+
+
+def is_ours(name: str) -> bool:
+    """False for what somebody else put between objects: a backup of one, or what a file manager leaves."""
+    return _KEPT.match(name) is None or _OURS.fullmatch(name) is not None
 
 
 def short(text: str | bytes) -> str:

@@ -23,6 +23,9 @@ class ReadableFolder(Folder):
         if create:
             self.scribe.catch_up()
 
+    def _is_ours(self, name: str) -> bool:
+        return names.is_ours(name)
+
     def create(self, name: str, data: bytes) -> bool:
         is_new = super().create(name, data)
         if is_new and name.startswith(_LOGS):
