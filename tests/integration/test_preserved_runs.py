@@ -33,7 +33,9 @@ def host(tmp_path: Path) -> Iterator[Host]:
 
 @pytest.fixture
 def preserved(tmp_path: Path) -> Path:
-    return tmp_path / "store" / "checkpoints" / "preserved_runs.json"
+    folder = tmp_path / "store" / "checkpoints"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / "preserved_runs.json"
 
 
 def runs(host: Host) -> list[str]:
@@ -67,7 +69,6 @@ def test_the_file_tells_of_runs_that_were_pinned_otherwise(host: Host, preserved
 
 
 def test_nothing_is_removed_while_the_file_cannot_be_read(host: Host, preserved: Path) -> None:
-    preserved.parent.mkdir(exist_ok=True)
     for text in ("", "{", "[1]", '"run-1"', "null"):
         preserved.write_text(text)
         found = host.gc(retention=NOTHING)
