@@ -129,7 +129,7 @@ def parse_condition(condition: str | Passage) -> Condition:
     if len(tokens) > 1:
         root = reader.short() if dialect is Dialect.SHORT else reader.long()
     keys = tuple(dict.fromkeys(reader.keys))
-    return Condition(passage.text, dialect, root, reader.tests, keys)
+    return Condition(passage.text, dialect, root, _specificity(root), keys)
 
 
 def _error(passage: Passage, at: int, message: str, fix: str) -> DotError:
@@ -194,7 +194,6 @@ class _Reader:
         self._i = 0
         self._depth = 0
         self.keys: list[str] = []
-        self.tests = 0
 
     def short(self) -> Expression:
         """Clauses with `&&` between them."""
@@ -206,7 +205,6 @@ class _Reader:
 
     def _clause(self) -> Expression:
         key = self._key("Write `outcome=success`, or `context.key=value`.")
-        self.tests += 1
         operator = self._now
         if operator.kind not in ("=", "!="):
             return key
@@ -241,11 +239,9 @@ class _Reader:
         left = self._operand()
         operator = self._now
         if operator.kind not in _COMPARES:
-            self.tests += isinstance(_inside(left), Key)
             return left
         self._i += 1
         right = self._operand()
-        self.tests += 1
         if self._now.kind in _COMPARES:
             fix = "Write two comparisons with AND between them."
             raise self._wrong(f"`{self._now.text}` compares the result of another comparison.", fix)
@@ -360,10 +356,21 @@ class _Deeper:
         self._reader.deeper(-1)
 
 
-def _inside(expression: Expression) -> Expression:
-    while isinstance(expression, Not):
-        expression = expression.operand
-    return expression
+def _specificity(root: Expression | None) -> int:
+    count, left = 0, [(root, False)]
+    while left:
+        part, is_compared = left.pop()
+        match part:
+            case Comparison():
+                count += 1
+                left += [(part.left, True), (part.right, True)]
+            case Not():
+                left.append((part.operand, is_compared))
+            case Every() | Some():
+                left += [(inner, False) for inner in part.parts]
+            case Key():
+                count += not is_compared
+    return count
 
 
 def _unquoted(text: str) -> str:

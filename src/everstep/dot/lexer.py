@@ -42,6 +42,8 @@ class Tokens:
         self.kinds: list[str] = []
         self.starts: list[int] = []
         self.ends: list[int] = []
+        self.after_junk: set[int] = set()
+        """The tokens before which something was left out."""
         self._text = source.text
         self._problems = problems
         self._read()
@@ -100,6 +102,7 @@ class Tokens:
             return -1
         if self._problems.are_enough:
             return -1
+        self.after_junk.add(len(self.kinds))
         junk = _JUNK.match(text, at)
         end = junk.end() if junk else at + 1
         shown = text[at : min(end, at + 20)]

@@ -78,6 +78,7 @@ class _Parser:
         self._limits = limits
         tokens = Tokens(source, problems)
         self._kinds, self._starts, self._ends = tokens.kinds, tokens.starts, tokens.ends
+        self._after_junk = tokens.after_junk
         self._i = 0
         self._was_cut = bool(problems.found) and problems.found[-1].code == "dot.unclosed"
 
@@ -152,13 +153,18 @@ class _Parser:
         return NodeStatement((ref,), self._attributes(), ref.name.at)
 
     def _statement(self, body: _Body, kind: str) -> Iterator[_Body]:
-        following = self._kinds[self._i + 1] if kind != END else END
         if kind in ("node", "edge", "graph"):
             body.statements.append(self._defaults(cast(Literal["graph", "node", "edge"], kind)))
-        elif kind in _VALUES and following == "=":
+        elif kind in _VALUES and self._is_assigned():
             body.statements.append(self._attribute())
         else:
             yield from self._ends_and_arrows(body)
+
+    def _is_assigned(self) -> bool:
+        i = self._i + 1
+        while self._kinds[i] == "+" and self._kinds[i + 1] == "string":
+            i += 2
+        return self._kinds[i] == "="
 
     def _defaults(self, kind: Literal["graph", "node", "edge"]) -> Defaults:
         at = self._starts[self._i]
@@ -332,7 +338,8 @@ class _Parser:
         self._problems.add(self._starts[self._i], code, message, fix)
 
     def _wrong(self, message: str, fix: str) -> _Wrong:
-        if not (self._was_cut and self._kinds[self._i] == END):
+        is_told = self._i in self._after_junk or self._i - 1 in self._after_junk
+        if not is_told and not (self._was_cut and self._kinds[self._i] == END):
             self._note("dot.syntax", message, fix)
         return _Wrong()
 
