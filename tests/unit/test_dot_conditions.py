@@ -14,16 +14,19 @@ from tests.unit.dot_texts import FILES
 
 OUTCOME = {"status": "SUCCESS", "preferred_label": "Yes", "score": 0.9}
 CONTEXT = {
-    **{"status": "from the context", "count": 3, "ok": True, "off": False, "empty": "", "text": "fix: typo"},
-    **{
-        "tags": ["a", "b", 3],
-        "none": None,
-        "three": "3",
-        "a.b": 1,
-        "tests": "passed",
-        "context.full": "x",
-        "zero": 0,
-    },
+    "status": "from the context",
+    "count": 3,
+    "ok": True,
+    "off": False,
+    "empty": "",
+    "text": "fix: typo",
+    "tags": ["a", "b", 3],
+    "none": None,
+    "three": "3",
+    "a.b": 1,
+    "tests": "passed",
+    "context.full": "x",
+    "zero": 0,
 }
 
 
@@ -247,11 +250,11 @@ def test_what_is_wrong_with_a_condition_is_said_with_its_place(text: str, column
     ("written", "line", "column"),
     [
         ('"a == "', 2, 30),
-        ('"\\"x\\" == a b"', 2, 36),
+        ('"\\"x\\" == a b"', 2, 37),
         ('"a == \\\n 1 b"', 3, 4),
-        ('"a ==" + /* joined */\n  " 1 b"', 3, 6),
-        ('"a ==\\n1 b"', 2, 33),
-        ("<a == 1 b>", 2, 31),
+        ('"a ==" + /* joined */\n  " 1 b"', 3, 7),
+        ('"a ==\\n1 b"', 2, 34),
+        ("<a == 1 b>", 2, 33),
     ],
 )
 def test_a_problem_inside_an_attribute_has_its_place_in_the_file(

@@ -113,13 +113,8 @@ def test_a_node_has_the_classes_it_lists_and_those_of_its_subgraphs() -> None:
 
 
 def test_attributes_are_read_as_what_is_asked_for() -> None:
-    found = (
-        read(
-            'digraph { a [s="two\\nlines" i=3 j="-4" f=0.5 g=".5" yes=true no="FALSE" ms=250ms m=15m n=30 h="2h" word=box] }'
-        )
-        .nodes["a"]
-        .attributes
-    )
+    text = 's="two\\nlines" i=3 j="-4" f=0.5 g=".5" yes=true no="FALSE" ms=250ms m=15m n=30 h="2h" word=box'
+    found = read(f"digraph {{ a [{text}] }}").nodes["a"].attributes
     assert found.text("s", "") == "two\nlines"
     assert [found.integer("i", 0), found.integer("j", 0), found.integer("none", 7)] == [3, -4, 7]
     assert [found.number("f", 0.0), found.number("g", 0.0), found.number("i", 0.0)] == [0.5, 0.5, 3.0]

@@ -18,7 +18,6 @@ Scalar = str | int | float | bool | timedelta
 
 _WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NUMBER: Final = re.compile(r"-?(?:[0-9]+(?:\.[0-9]+)?|\.[0-9]+)")
-_KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*")
 _BARE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|-?[0-9]+(?:\.[0-9]+)?")
 
 
@@ -91,8 +90,7 @@ def spelled_value(value: Scalar) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, timedelta):
-        span = spell(value)
-        return quoted(span) if " " in span else span
+        return quoted(spell(value))
     text = value if isinstance(value, str) else repr(value)
     if _BARE.fullmatch(text) and text.lower() not in KEYWORDS:
         return text
@@ -102,7 +100,7 @@ def spelled_value(value: Scalar) -> str:
 def _lines(sketch: Sketch) -> Iterator[str]:
     yield f"digraph {spelled_id(sketch.name)} {{" if sketch.name else "digraph {"
     for key, value in sketch.attributes.items():
-        yield f"  {_spelled_key(key)}={spelled_value(value)};"
+        yield f"  {spelled_id(key)}={spelled_value(value)};"
     for kind, defaults in (("node", sketch.node_defaults), ("edge", sketch.edge_defaults)):
         if defaults:
             yield f"  {kind}{_list(defaults)};"
@@ -111,7 +109,7 @@ def _lines(sketch: Sketch) -> Iterator[str]:
     for group in sketch.groups:
         yield f"  subgraph {spelled_id(group.name)} {{" if group.name else "  {"
         for key, value in group.attributes.items():
-            yield f"    {_spelled_key(key)}={spelled_value(value)};"
+            yield f"    {spelled_id(key)}={spelled_value(value)};"
         for id_ in group.nodes:
             yield f"    {spelled_id(id_)};"
         yield "  }"
@@ -123,9 +121,4 @@ def _lines(sketch: Sketch) -> Iterator[str]:
 def _list(attributes: Mapping[str, Scalar]) -> str:
     if not attributes:
         return ""
-    return " [" + ", ".join(f"{_spelled_key(k)}={spelled_value(v)}" for k, v in attributes.items()) + "]"
-
-
-def _spelled_key(key: str) -> str:
-    is_bare = _KEY.fullmatch(key) and key.lower() not in KEYWORDS
-    return key if is_bare else spelled_id(key)
+    return " [" + ", ".join(f"{spelled_id(k)}={spelled_value(v)}" for k, v in attributes.items()) + "]"
