@@ -11,11 +11,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pydot
@@ -23,9 +21,17 @@ import pygraphviz
 
 from everstep.dot.resolve import read
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tests.unit.dot_texts import pipeline
+def pipeline(count: int) -> str:
+    """Return a pipeline of so many nodes in a row, each with a prompt, each edge with a condition."""
+    lines = ["digraph big {", "  node [shape=box, timeout=900];", "  edge [weight=1];"]
+    for i in range(count):
+        lines.append(
+            f'  n{i} [label="Node {i}", prompt="Do the step \\"{i}\\".\\nThen stop.", max_retries=2];'
+        )
+    for i in range(1, count):
+        lines.append(f'  n{i - 1} -> n{i} [condition="outcome=success && context.step != {i}"];')
+    return "\n".join([*lines, "}"])
 
 
 def seconds(call: Callable[[str], Any], text: str, runs: int) -> float:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from hypothesis import strategies as st
 
 from everstep.dot.write import quoted, spelled_id
+from everstep.errors import DotError
 
 FOLDER = Path(__file__).parent / "dot_files"
 FILES = sorted(FOLDER.glob("*.dot"))
@@ -26,6 +28,13 @@ IDS = (
 
 
 KEYS = ("title", "color", "weight", "shape", "x1")
+
+
+def problems_of(error: DotError) -> list[dict[str, Any]]:
+    """Return what an error lists."""
+    found = error.details["problems"]
+    assert isinstance(found, list)
+    return found
 
 
 def pipeline(count: int) -> str:

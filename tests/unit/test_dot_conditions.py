@@ -10,7 +10,7 @@ from everstep.dot.conditions import Comparison, Dialect, Key, Not, parse_conditi
 from everstep.dot.judging import MISSING, evaluate, lookup_in
 from everstep.dot.resolve import read
 from everstep.errors import DotError
-from tests.unit.dot_texts import FILES
+from tests.unit.dot_texts import FILES, problems_of
 
 OUTCOME = {"status": "SUCCESS", "preferred_label": "Yes", "score": 0.9}
 CONTEXT = {
@@ -241,7 +241,7 @@ def test_a_condition_names_its_keys_once() -> None:
 def test_what_is_wrong_with_a_condition_is_said_with_its_place(text: str, column: int, said: str) -> None:
     with pytest.raises(DotError) as caught:
         parse_condition(text)
-    [problem] = caught.value.details["problems"]  # type: ignore[misc, attr-defined]
+    [problem] = problems_of(caught.value)
     assert said in str(caught.value)
     assert (problem["code"], problem["line"], problem["column"]) == ("condition.syntax", 1, column)
 
@@ -263,7 +263,7 @@ def test_a_problem_inside_an_attribute_has_its_place_in_the_file(
     [edge] = read(f"digraph {{\n  one -> two [condition={written}]\n}}", "a.dot").edges
     with pytest.raises(DotError) as caught:
         parse_condition(edge.attributes.passage("condition"))
-    [problem] = caught.value.details["problems"]  # type: ignore[misc, attr-defined]
+    [problem] = problems_of(caught.value)
     assert (problem["file"], problem["line"], problem["column"]) == ("a.dot", line, column)
 
 

@@ -9,6 +9,7 @@ import pytest
 from everstep.dot.parser import parse
 from everstep.dot.tree import Attribute, Defaults, EdgeStatement, NodeStatement, Statement, Subgraph
 from everstep.errors import DotError, FlowError
+from tests.unit.dot_texts import problems_of
 
 
 def only(text: str) -> Statement:
@@ -20,9 +21,7 @@ def only(text: str) -> Statement:
 def problems(text: str | bytes, file: str = "") -> list[dict[str, Any]]:
     with pytest.raises(DotError) as caught:
         parse(text, file)
-    found = caught.value.details["problems"]
-    assert isinstance(found, list)
-    return found
+    return problems_of(caught.value)
 
 
 def places(text: str) -> list[tuple[str, int, int]]:
@@ -164,6 +163,7 @@ def test_bytes_are_read_as_utf_8() -> None:
         ("digraph { a.b -> c }", "dot.syntax", 1, 11, "found `a.b`", '`"a.b"`'),
         ("digraph { 1a -> c }", "dot.syntax", 1, 11, "found `1a`", '`"1a"`'),
         ("digraph { a [m=gpt-4o] }", "dot.syntax", 1, 19, "`gpt-4o` is neither", '`"gpt-4o"`'),
+        ("digraph { a [m=v1.2] }", "dot.syntax", 1, 18, "`v1.2` is neither", '`"v1.2"`'),
         ("digraph { a [m=x@y] }", "dot.syntax", 1, 17, "`@` means nothing here", "quotes"),
         ("digraph { a: }", "dot.syntax", 1, 14, "expected a port after `:`", "quotes"),
         ('digraph { a [x="b" + c] }', "dot.syntax", 1, 22, "expected a string after `+`", "Only strings"),

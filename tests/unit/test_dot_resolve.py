@@ -8,7 +8,7 @@ import pytest
 
 from everstep.dot.resolve import Digraph, class_of, read
 from everstep.errors import DotError
-from tests.unit.dot_texts import FOLDER
+from tests.unit.dot_texts import FOLDER, problems_of
 
 
 def plain(graph: Digraph) -> dict[str, dict[str, str]]:
@@ -144,8 +144,7 @@ def test_a_value_of_another_type_is_an_error_at_its_place(read_as: str, value: s
     with pytest.raises(DotError) as caught:
         getattr(graph.nodes["a"].attributes, read_as)("x", None)
     assert f"a.dot:2:8: x is {value.strip(chr(34))!r}, {said}" in str(caught.value)
-    problems = caught.value.details["problems"]
-    assert isinstance(problems, list)
+    problems = problems_of(caught.value)
     assert problems[0]["code"] == "dot.value"
 
 

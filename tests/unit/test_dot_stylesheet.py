@@ -7,7 +7,7 @@ import pytest
 from everstep.dot.resolve import read
 from everstep.dot.stylesheet import is_inline, parse_stylesheet
 from everstep.errors import DotError
-from tests.unit.dot_texts import FOLDER
+from tests.unit.dot_texts import FOLDER, problems_of
 
 SHEET = """
 /* the more a selector says, the more it counts */
@@ -50,6 +50,11 @@ def test_of_two_rules_alike_the_later_wins() -> None:
         ".a { llm_model: one } .b { llm_model: two } .a { max_tokens: 1; max_tokens: 2 }"
     )
     assert sheet.properties("n", classes=["b", "a"]) == {"llm_model": "two", "max_tokens": "2"}
+
+
+def test_many_unknown_properties_hide_no_rule() -> None:
+    text = "".join(f"#n{i} {{ odd{i}: 1 }} " for i in range(300))
+    assert parse_stylesheet(text + ".a { llm_model: x }").properties("n", classes=["a"]) == {"llm_model": "x"}
 
 
 def test_an_attribute_of_the_node_wins() -> None:
@@ -117,7 +122,7 @@ def test_a_sheet_is_told_from_the_name_of_a_file() -> None:
 def test_what_is_wrong_with_a_sheet_is_said_with_its_place(text: str, column: int, said: str) -> None:
     with pytest.raises(DotError) as caught:
         parse_stylesheet(text)
-    [problem] = caught.value.details["problems"]  # type: ignore[misc, attr-defined]
+    [problem] = problems_of(caught.value)
     assert said in str(caught.value)
     assert (problem["code"], problem["line"], problem["column"]) == ("style.syntax", 1, column)
 
@@ -127,6 +132,5 @@ def test_every_broken_rule_is_told_with_its_place_in_the_file() -> None:
     passage = read(text, "a.dot").attributes.passage("model_stylesheet")
     with pytest.raises(DotError) as caught:
         parse_stylesheet(passage)
-    problems = caught.value.details["problems"]
-    assert isinstance(problems, list)
+    problems = problems_of(caught.value)
     assert [(p["file"], p["line"], p["column"]) for p in problems] == [("a.dot", 2, 35), ("a.dot", 4, 8)]

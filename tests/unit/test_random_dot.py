@@ -17,7 +17,7 @@ from everstep.dot.resolve import read
 from everstep.dot.source import MOST_SAID, Limits
 from everstep.dot.stylesheet import parse_stylesheet
 from everstep.errors import DotError
-from tests.unit.dot_texts import FILES, KEYS, digraphs, pipeline
+from tests.unit.dot_texts import FILES, KEYS, digraphs, pipeline, problems_of
 
 
 def in_graphviz(text: str) -> tuple[list[str], list[tuple[str, str]]]:
@@ -35,8 +35,7 @@ def positioned(text: str | bytes) -> None:
     try:
         read(text, "noise.dot")
     except DotError as error:
-        problems = error.details["problems"]
-        assert isinstance(problems, list)
+        problems = problems_of(error)
         assert 1 <= len(problems) <= MOST_SAID
         lines = (text if isinstance(text, str) else text.decode("utf-8", "replace")).count("\n") + 1
         for problem in problems:
@@ -123,8 +122,7 @@ def test_noise_as_a_condition_or_a_style_sheet_is_an_error_with_a_place(text: st
         try:
             reader(text)
         except DotError as error:
-            problems = error.details["problems"]
-            assert isinstance(problems, list)
+            problems = problems_of(error)
             assert all(problem["line"] >= 1 and problem["column"] >= 1 for problem in problems)
 
 
@@ -180,22 +178,22 @@ def test_a_prompt_of_ten_megabytes_is_read(unit: str) -> None:
 def test_what_would_grow_without_bound_is_refused(text: str) -> None:
     with pytest.raises(DotError) as caught:
         read(text, limits=Limits(entries=200_000))
-    problems = caught.value.details["problems"]
-    assert isinstance(problems, list)
+    problems = problems_of(caught.value)
     assert [problem["code"] for problem in problems] == ["dot.limit"]
 
 
 def test_limits_can_be_set() -> None:
     text = "digraph { a -> b -> c }"
     assert len(read(text, limits=Limits(nodes=3, edges=2)).nodes) == 3
-    for limits in (Limits(nodes=2), Limits(edges=1), Limits(characters=10)):
+    for limits in (Limits(nodes=2), Limits(edges=1), Limits(characters=10), Limits(tokens=5)):
         with pytest.raises(DotError, match="more than"):
             read(text, limits=limits)
+    with pytest.raises(DotError, match="more than 1 subgraphs"):
+        read("digraph { {a} {b} }", limits=Limits(groups=1))
 
 
 def test_a_file_of_nothing_but_problems_ends_with_a_count() -> None:
     with pytest.raises(DotError, match=r"and perhaps more\.") as caught:
         parse("digraph {\n" + "a [\n" * 50_000)
-    problems = caught.value.details["problems"]
-    assert isinstance(problems, list)
+    problems = problems_of(caught.value)
     assert len(problems) == MOST_SAID

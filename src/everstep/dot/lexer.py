@@ -38,7 +38,7 @@ _ANGLE: Final = re.compile("[<>]")
 class Tokens:
     """The tokens of a text; the last is of the kind `end`."""
 
-    def __init__(self, source: Source, problems: Problems) -> None:
+    def __init__(self, source: Source, problems: Problems, most: int) -> None:
         self.kinds: list[str] = []
         self.starts: list[int] = []
         self.ends: list[int] = []
@@ -46,9 +46,9 @@ class Tokens:
         """The tokens before which something was left out."""
         self._text = source.text
         self._problems = problems
-        self._read()
+        self._read(most)
 
-    def _read(self) -> None:
+    def _read(self, most: int) -> None:
         text, at, match = self._text, 0, _TOKEN.match
         if text.startswith("\ufeff"):
             at = 1
@@ -76,6 +76,10 @@ class Tokens:
             kinds.append(kind)
             starts.append(start)
             ends.append(at)
+            if len(kinds) > most:
+                said = f"more than {most:,} words, strings and signs."
+                self._problems.add(start, "dot.limit", said, "Split the pipeline into several.")
+                self._problems.raise_if_any()
         kinds.append(END)
         starts.append(len(text))
         ends.append(len(text))

@@ -76,7 +76,7 @@ class _Parser:
         self._text = source.text
         self._problems = problems
         self._limits = limits
-        tokens = Tokens(source, problems)
+        tokens = Tokens(source, problems, limits.tokens)
         self._kinds, self._starts, self._ends = tokens.kinds, tokens.starts, tokens.ends
         self._after_junk = tokens.after_junk
         self._i = 0
@@ -282,6 +282,7 @@ class _Parser:
             raise self._wrong(f"expected an attribute, found {self._said()}.", "Write `key=value`.")
         key = self._value()
         if self._kinds[self._i] != "=":
+            self._refuse_split_word(self._i - 1)
             said = f"expected `=` and a value after `{_short(key.text)}`, found {self._said()}."
             raise self._wrong(said, "Write `key=value`.")
         self._i += 1
@@ -305,11 +306,17 @@ class _Parser:
         raw = self._text[start:end]
         if kind == "mixed" and not _DURATION.fullmatch(raw):
             self._i = i
-            if i and self._ends[i - 1] == start and self._kinds[i - 1] in _VALUES:
-                raw = self._text[self._starts[i - 1] : end]
+            self._refuse_split_word(i)
             said = f"`{_short(raw)}` is neither a number nor a name."
             raise self._wrong(said, f'Write `"{_short(raw)}"`, or leave a space.')
         return Value(raw, "number" if kind == "number" else "word", start, end)
+
+    def _refuse_split_word(self, i: int) -> None:
+        """Raise if a token stands so close to the one before that both are meant as one: `gpt-4o`, `v1.2`."""
+        if self._ends[i - 1] == self._starts[i] and self._kinds[i - 1] in ("word", "dotted", "number"):
+            raw = _short(self._text[self._starts[i - 1] : self._ends[i]])
+            self._i = i
+            raise self._wrong(f"`{raw}` is neither a number nor a name.", f'Write `"{raw}"`.')
 
     def _joined(self, i: int) -> Value:
         """Take strings with `+` between them."""

@@ -223,6 +223,8 @@ class _Resolver:
         name = _id(subgraph.name) if subgraph.name else ""
         if name and name in scope.named:
             return scope.named[name]
+        if len(self._scopes) > self._limits.groups:
+            self._refuse(subgraph.at, f"more than {self._limits.groups:,} subgraphs.")
         inner = _Scope(name, scope, len(self._scopes) - 1, subgraph.at)
         self._scopes.append(inner)
         if name:

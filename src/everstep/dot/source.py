@@ -48,10 +48,14 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """How much of everything a text may ask for; beyond it is an error, never a hang."""
 
     characters: int = 64 * 1024 * 1024
+    tokens: int = 4_000_000
+    """Words, strings, signs; a prompt is one, however long."""
     depth: int = 200
     """Subgraphs inside one another."""
     nodes: int = 100_000
     edges: int = 500_000
+    groups: int = 100_000
+    """Subgraphs."""
     entries: int = 4_000_000
     """Attributes of all nodes and edges with those they take over from defaults, and nodes in subgraphs."""
 

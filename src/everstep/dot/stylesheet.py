@@ -18,7 +18,8 @@ PROPERTIES: Final = ("llm_model", "llm_provider", "reasoning_effort", "max_token
 DEFAULT_SHAPE: Final = "box"
 
 Selects = Literal["all", "shape", "class", "id"]
-_RANKS: Final[dict[Selects, int]] = {"all": 0, "shape": 1, "class": 2, "id": 3}
+_RANKS: Final = {"all": 0, "shape": 1, "class": 2, "id": 3}
+"""The higher one wins; of two alike the later rule."""
 _MARKS: Final[dict[str, Selects]] = {"*": "all", "": "shape", ".": "class", "#": "id"}
 
 _BLANK: Final = re.compile(r"(?:\s++|/\*.*?\*/)*+", re.DOTALL)
@@ -47,11 +48,6 @@ class Rule(msgspec.Struct, frozen=True, gc=False):
     declarations: tuple[Declaration, ...]
     at: int
 
-    @property
-    def rank(self) -> int:
-        """The higher one wins; of two alike the later one."""
-        return _RANKS[self.selects]
-
 
 class StyleSheet(msgspec.Struct, frozen=True):
     """The rules of a style sheet in their order."""
@@ -59,15 +55,20 @@ class StyleSheet(msgspec.Struct, frozen=True):
     rules: tuple[Rule, ...]
     warnings: tuple[Problem, ...] = ()
     """Properties that nothing here knows."""
+    by_selector: Mapping[tuple[str, str], Mapping[str, tuple[int, str]]] = {}
+    """For each selector its properties, each with the number of the rule that had the last word."""
 
     def properties(
         self, id_: str, *, shape: str = DEFAULT_SHAPE, classes: Iterable[str] = ()
     ) -> dict[str, str]:
         """Return what holds for a node: `*`, then its shape, its classes and its id; later rules win."""
-        selected = {("all", ""), ("shape", shape), ("id", id_), *(("class", name) for name in classes)}
-        rules = [rule for rule in self.rules if (rule.selects, rule.name) in selected]
-        rules.sort(key=lambda rule: rule.rank)
-        return {d.property: d.value for rule in rules for d in rule.declarations}
+        selectors = (("all", ""), ("shape", shape), *(("class", name) for name in classes), ("id", id_))
+        won: dict[str, tuple[int, int, str]] = {}
+        for selects, name in selectors:
+            for key, (number, value) in self.by_selector.get((selects, name), {}).items():
+                claim = (_RANKS[selects], number, value)
+                won[key] = max(won.get(key, claim), claim)
+        return {key: value for key, (_, _, value) in won.items()}
 
     def of(self, node: Node, *, known: Iterable[str] = PROPERTIES) -> dict[str, str]:
         """Return what holds for a node of a pipeline; an attribute of its own wins."""
@@ -90,7 +91,11 @@ def parse_stylesheet(text: str | Passage) -> StyleSheet:
     reader = _Reader(passage)
     rules = reader.rules()
     raise_for(reader.found, reader.found[0].file if reader.found else "")
-    return StyleSheet(tuple(rules), tuple(reader.found))
+    by_selector: dict[tuple[str, str], dict[str, tuple[int, str]]] = {}
+    for number, rule in enumerate(rules):
+        held = by_selector.setdefault((rule.selects, rule.name), {})
+        held.update((d.property, (number, d.value)) for d in rule.declarations)
+    return StyleSheet(tuple(rules), tuple(reader.warnings), by_selector)
 
 
 class _Wrong(Exception):
@@ -103,6 +108,7 @@ class _Reader:
         self._text = passage.text
         self._at = 0
         self.found: list[Problem] = []
+        self.warnings: list[Problem] = []
 
     def rules(self) -> list[Rule]:
         rules = []
@@ -160,12 +166,12 @@ class _Reader:
                 f"expected a value for `{_cut(name)}`, found {self._said()}.", "Write `property: value;`."
             )
         self._at = value.end()
-        if name not in PROPERTIES:
+        if name not in PROPERTIES and len(self.warnings) < MOST_SAID:
             said, fix = (
                 f"`{_cut(name)}` is no property that is used here.",
                 f"Known are {', '.join(PROPERTIES)}.",
             )
-            self.found.append(self._passage.problem(at, "style.property", said, fix, severity="warning"))
+            self.warnings.append(self._passage.problem(at, "style.property", said, fix, severity="warning"))
         said = _ESCAPE.sub(r"\1", value[1][1:-1]) if value[1] else value[2].strip()
         return Declaration(name, said, at)
 
