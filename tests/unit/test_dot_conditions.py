@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from everstep.dot.conditions import Comparison, Dialect, Key, Not, parse_condition
 from everstep.dot.judging import MISSING, evaluate, lookup_in
 from everstep.dot.resolve import read
+from everstep.dot.source import Problems
 from everstep.errors import DotError
 from tests.unit.dot_texts import FILES, problems_of
 
@@ -265,6 +268,48 @@ def test_a_problem_inside_an_attribute_has_its_place_in_the_file(
         parse_condition(edge.attributes.passage("condition"))
     [problem] = problems_of(caught.value)
     assert (problem["file"], problem["line"], problem["column"]) == ("a.dot", line, column)
+
+
+def test_problems_of_several_conditions_are_told_together() -> None:
+    graph = read('digraph {\n a -> b [condition="x =="]\n a -> c [condition="y = 1", weight=no]\n}', "a.dot")
+    problems = Problems(graph.source)
+    for edge in graph.edges:
+        with problems.caught():
+            parse_condition(edge.attributes.passage("condition"))
+        with problems.caught():
+            edge.attributes.integer("weight", 0)
+    with pytest.raises(DotError, match=r"^a\.dot cannot be read:") as caught:
+        problems.raise_if_any()
+    assert [(p["code"], p["line"]) for p in problems_of(caught.value)] == [
+        ("condition.syntax", 2),
+        ("dot.value", 3),
+    ]
+
+
+@st.composite
+def expressions(draw: st.DrawFn, depth: int = 2) -> str:
+    """A long condition on numbers that means the same in Python once its words are in lower case."""
+    if depth == 0 or draw(st.integers(0, 2)) == 0:
+        key, other = draw(st.sampled_from("abc")), draw(st.sampled_from(["0", "1", "2", "a", "b"]))
+        sign = draw(st.sampled_from(["==", "!=", "<", "<=", ">", ">=", "IN", ""]))
+        if not sign:
+            return draw(st.sampled_from(["", "NOT ", "NOT NOT "])) + key
+        return f"{key} {sign} " + (
+            f"[{other}, 1]" if sign == "IN" and other.isdigit() else other if sign != "IN" else "[]"
+        )
+    parts = draw(st.lists(expressions(depth - 1), min_size=2, max_size=3))
+    joined = f" {draw(st.sampled_from(['AND', 'OR']))} ".join(parts)
+    return draw(st.sampled_from(["{}", "({})", "NOT ({})"])).format(joined)
+
+
+@settings(max_examples=150, deadline=None)
+@given(expressions(), st.tuples(*[st.integers(0, 2)] * 3))
+def test_a_long_condition_on_numbers_means_what_it_means_in_python(
+    text: str, numbers: tuple[int, ...]
+) -> None:
+    values = dict(zip("abc", numbers, strict=True))
+    meant = bool(eval(text.lower(), {}, values))
+    assert evaluate(parse_condition(text), lambda key: values.get(key, MISSING)) is meant
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)

@@ -116,6 +116,7 @@ def test_a_sheet_is_told_from_the_name_of_a_file() -> None:
         ('* { llm_model: "x }', 16, "expected a value"),
         ("* { llm_model: x", 17, "expected `;` or `}`, found the end"),
         ('* { llm_model: "x" "y" }', 20, "expected `;` or `}`"),
+        ("* { llm_model: x } /* }", 20, "this comment is never closed"),
         ("* { llm_model: x } .", 20, "expected a selector"),
     ],
 )

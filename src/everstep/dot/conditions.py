@@ -134,7 +134,7 @@ def parse_condition(condition: str | Passage) -> Condition:
 
 def _error(passage: Passage, at: int, message: str, fix: str) -> DotError:
     problem = passage.problem(at, "condition.syntax", message, fix)
-    return dot_error([problem], problem.file)
+    return dot_error([problem], problem.file, "the condition")
 
 
 def _tokens(passage: Passage) -> Iterator[_Token]:

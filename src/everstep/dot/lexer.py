@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from everstep.dot.source import Problems, Source
@@ -27,6 +27,7 @@ _TOKEN: Final = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _BLANKS: Final = re.compile(_BLANK, re.DOTALL)
+_JOINT: Final = re.compile(rf"{_BLANK}\+{_BLANK}", re.DOTALL)
 _PIECE: Final = re.compile(_STRING, re.DOTALL)
 _JUNK: Final = re.compile(r"""[^][\s{};,=:+"<#0-9A-Za-z_\x80-\U0010ffff/-]++|.""", re.DOTALL)
 _UNIT: Final = re.compile(r"\\(?:\r\n?|.)|[^\\]", re.DOTALL)
@@ -56,7 +57,8 @@ class Tokens:
         while True:
             found = match(text, at)
             if found is None:
-                at = self._odd(_BLANKS.match(text, at).end())  # type: ignore[union-attr]
+                blank = _BLANKS.match(text, at)
+                at = self._odd(blank.end() if blank else at)
                 if at < 0:
                     break
                 continue
@@ -138,23 +140,19 @@ def offsets(text: str, value: Value) -> Iterator[int]:
         first = value.at + (value.form == "html")
         yield from range(first, first + len(value.text) + 1)
         return
-    at = value.at
-    while True:
-        piece = _PIECE.match(text, at)
-        if piece is None:  # an HTML string joined to a quoted one
-            yield from range(at + 1, value.end)
-            return
-        for unit in _UNIT.finditer(text, at + 1, piece.end() - 1):
-            start, size = unit.start(), unit.end() - unit.start()
-            if size == 1 or unit[0][1] in '"\\nt':
-                yield start
-            elif unit[0][1] not in "\r\n":
-                yield start
-                yield start + 1
-        if piece.end() >= value.end:
-            yield piece.end() - 1
-            return
-        joined = _BLANKS.match(text, piece.end())
-        after = joined.end() + 1 if joined else piece.end()
-        following = _BLANKS.match(text, after)
-        at = following.end() if following else after
+    at = last = value.at
+    while at < value.end and (piece := _PIECE.match(text, at)):
+        last = piece.end() - 1
+        for unit in _UNIT.finditer(text, at + 1, last):
+            yield from _kept(unit)
+        joint = _JOINT.match(text, piece.end())
+        at = joint.end() if joint else value.end
+    yield last
+
+
+def _kept(unit: re.Match[str]) -> Iterable[int]:
+    """Return the offsets of what is left of a character or an escape."""
+    start = unit.start()
+    if len(unit[0]) == 1 or unit[0][1] in '"\\nt':
+        return (start,)
+    return () if unit[0][1] in "\r\n" else (start, start + 1)

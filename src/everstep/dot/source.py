@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -141,20 +142,39 @@ class Problems:
             self._seen.add(at)
             self.found.append(self._source.problem(at, code, message, fix))
 
+    def take(self, problem: Problem) -> None:
+        """Note a problem that somebody else found, a warning too."""
+        self.found.append(problem)
+
+    @contextmanager
+    def caught(self) -> Iterator[None]:
+        """Note what a `DotError` raised inside says, and go on after it."""
+        try:
+            yield
+        except DotError as error:
+            self.found.extend(problems_of(error))
+
     def raise_if_any(self) -> None:
+        """Raise one `DotError` with every error noted so far; warnings pass."""
         raise_for(self.found, self._source.file)
 
 
-def raise_for(found: Iterable[Problem], file: str = "") -> None:
+def problems_of(error: DotError) -> list[Problem]:
+    """Return the problems that an error lists."""
+    listed: Any = error.details.get("problems", ())
+    return [Problem(**problem) for problem in listed]
+
+
+def raise_for(found: Iterable[Problem], file: str = "", what: str = "the DOT text") -> None:
     """Raise a `DotError` with all errors among the problems, in the order of the text; warnings pass."""
     errors = sorted((p for p in found if p.severity == "error"), key=lambda p: (p.line, p.column))
     if errors:
-        raise dot_error(errors, file)
+        raise dot_error(errors, file, what)
 
 
-def dot_error(errors: list[Problem], file: str = "") -> DotError:
+def dot_error(errors: list[Problem], file: str = "", what: str = "the DOT text") -> DotError:
     """Return one error that says all of these."""
     said = "\n".join(map(str, errors))
     more = "\nand perhaps more." if len(errors) >= MOST_SAID else ""
     problems: list[dict[str, Any]] = [problem._asdict() for problem in errors]
-    return DotError(f"{file or 'the DOT text'} cannot be read:\n{said}{more}", file=file, problems=problems)
+    return DotError(f"{file or what} cannot be read:\n{said}{more}", file=file, problems=problems)

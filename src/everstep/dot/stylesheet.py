@@ -90,7 +90,7 @@ def parse_stylesheet(text: str | Passage) -> StyleSheet:
     passage = Passage(text) if isinstance(text, str) else text
     reader = _Reader(passage)
     rules = reader.rules()
-    raise_for(reader.found, reader.found[0].file if reader.found else "")
+    raise_for(reader.found, reader.found[0].file if reader.found else "", "the style sheet")
     by_selector: dict[tuple[str, str], dict[str, tuple[int, str]]] = {}
     for number, rule in enumerate(rules):
         held = by_selector.setdefault((rule.selects, rule.name), {})
@@ -114,6 +114,9 @@ class _Reader:
         rules = []
         while self._skip() < len(self._text) and len(self.found) < MOST_SAID:
             start = self._at
+            if self._text.startswith("/*", start):
+                self._wrong("this comment is never closed.", "Close it with `*/`.")
+                break
             try:
                 rules.append(self._rule())
             except _Wrong:
