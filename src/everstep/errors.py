@@ -2,7 +2,8 @@
 
 EverstepError
 ├── FlowError                 flow.invalid             the graph cannot run as written
-│   └── IrInvalid             ir.invalid               a Flow IR that is no flow, or a flow that has no IR
+│   ├── IrInvalid             ir.invalid               a Flow IR that is no flow, or a flow that has no IR
+│   └── DotError              dot.invalid              a DOT text that cannot be read
 ├── InputError                run.bad_input            inputs missing, unknown, or of another type
 ├── InputsDiffer              run.inputs_differ        this run began with other inputs
 ├── BadRequest                request.invalid          an argument that cannot mean anything
@@ -103,6 +104,10 @@ class FlowError(EverstepError):
 
 class IrInvalid(FlowError):
     code = "ir.invalid"
+
+
+class DotError(FlowError):
+    code = "dot.invalid"
 
 
 class InputError(EverstepError):

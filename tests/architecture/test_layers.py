@@ -16,6 +16,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "model": {"errors"},
     "codec": {"errors", "model"},
+    "dot": {"errors", "model"},
     # A flow read from JSON is checked as answers are, and finds classes by name as stored values do.
     "graph": {"errors", "model", "codec.classes", "codec.complaints", "codec.quick"},
     "ports": {"errors", "model"},
@@ -54,6 +55,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 MAY_USE: dict[str, set[str]] = {
     "model": {"msgspec"},
     "codec": {"backports", "cryptography", "msgspec"},
+    "dot": {"msgspec"},
     "graph": {"msgspec"},
     "ports": {"msgspec"},
     "runtime": {"msgspec"},

@@ -20,11 +20,14 @@ from everstep import (
     validate,
     wait,
 )
+from everstep.dot.parser import parse
 from everstep.errors import (
     BadRequest,
+    DotError,
     FlowError,
     HaltNeedsDurability,
     InputError,
+    IrInvalid,
     KeyMissing,
     NotCheckpointable,
     NotReplayable,
@@ -171,6 +174,24 @@ def test_only_a_flow_can_be_validated() -> None:
 def test_an_edge_names_both_ends() -> None:
     assert CASES["flow.type_mismatch"].bad()[0].edge == ("first", "wants_text")
     assert CASES["flow.unknown_target"].bad()[0].edge == ("gate", "secund")
+
+
+def test_what_is_wrong_with_a_dot_text_is_a_finding_with_its_place() -> None:
+    with pytest.raises(DotError) as raised:
+        parse("digraph {\n a -> -> b\n c -- d\n}", "p.dot")
+    found = Diagnostics.of(raised.value, "p")
+    assert [(d.code, d.place) for d in found] == [
+        ("dot.syntax", "p.dot:2:7"),
+        ("dot.undirected", "p.dot:3:4"),
+    ]
+    assert str(found[1]) == "[dot.undirected] p.dot:3:4: `--` joins nodes without a direction. Write `->`."
+    assert (found[1].to_json()["line"], found[1].to_json()["column"]) == (3, 4)
+
+
+def test_what_is_wrong_with_an_ir_is_a_finding_with_its_path() -> None:
+    with pytest.raises(IrInvalid) as raised:
+        Flow.from_ir({"name": 3}, {})
+    assert all(d.message.startswith("$") for d in Diagnostics.of(raised.value, "f"))
 
 
 def test_diagnostics_are_plain_data_too() -> None:

@@ -86,7 +86,7 @@ def _write(diagnostics: Diagnostics) -> None:
 
 def _line(d: Diagnostic) -> str:
     severity = Severity(d.severity)
-    where = " -> ".join(d.edge) if d.edge is not None else d.node
+    where = d.place or (" -> ".join(d.edge) if d.edge is not None else d.node)
     place = f"{where}: " if where and repr(where) not in d.message else ""
     said = one_line(f"{place}{d.message}")
     return f"  {click.style(severity.value, fg=COLOURS[severity])} {one_line(d.code)}  {said}"

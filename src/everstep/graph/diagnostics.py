@@ -43,9 +43,21 @@ class Diagnostic(NamedTuple):
     fix: str = ""
     services: tuple[str, ...] = ()
     """The services that the host lacks, as `durability::resume_scheduler`."""
+    file: str = ""
+    line: int = 0
+    """Counted from 1, as is the column; 0 if it is about no text."""
+    column: int = 0
 
     def __str__(self) -> str:
-        return f"[{self.code}] {self.message} {self.fix}".rstrip()
+        place = f"{self.place}: " if self.line else ""
+        return f"[{self.code}] {place}{self.message} {self.fix}".rstrip()
+
+    @property
+    def place(self) -> str:
+        """Where in a text it is, as `pipeline.dot:3:14`; empty if it is about none."""
+        if not self.line:
+            return ""
+        return f"{self.file}:{self.line}:{self.column}" if self.file else f"line {self.line}:{self.column}"
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain data."""
@@ -53,6 +65,8 @@ class Diagnostic(NamedTuple):
         plain["severity"] = str(self.severity)
         plain["edge"] = None if self.edge is None else list(self.edge)
         plain["services"] = list(self.services)
+        if not self.line:
+            del plain["file"], plain["line"], plain["column"]
         return plain
 
 
@@ -142,11 +156,13 @@ class Diagnostics(Sequence[Diagnostic]):
 
 
 def _read(problem: dict[str, Any]) -> Diagnostic:
-    edge = problem.get("edge")
+    edge, path = problem.get("edge"), problem.get("path")
+    known = {field: problem[field] for field in Diagnostic._fields if field in problem}
     return Diagnostic(
         **{
-            **problem,
+            **known,
             "edge": None if edge is None else (edge[0], edge[1]),
             "services": tuple(problem.get("services", ())),
+            "message": f"{path}: {problem['message']}" if path else problem["message"],
         }
     )
