@@ -34,6 +34,11 @@ def fetch(user: str) -> str:
     return "a long page " * 1000
 
 
+@node(output="never")
+def give_up(user: str) -> str:
+    raise ValueError(user)
+
+
 ORDER = Flow("order", [fetch, wait.approval("agree", prompt="May we?", output="agreed"), send])
 
 
@@ -306,16 +311,17 @@ class TestCopying:
     ) -> None:
         url = f"sqlite:///{tmp_path}/here.db"
         with Host(url, clock=clock) as other:
-            other.start(CRAWL, GIVEN, run_id="A17")
+            fails = Flow("fails", [give_up], durability="strong")
+            other.run(fails, {"user": "ann"}, run_id="A17")
 
             def resume(point: str) -> None:
-                other.resume("A17", CRAWL)
+                other.resume("A17", fails)
 
             killer = Killer("before erase 1", act=resume)
             with Host(killing(open_store(url, clock), by=killer), clock=clock) as here:
                 [found] = here.copy(file, move=True)
             assert (found.outcome, "has gone on" in found.problem) == ("copied", True)
-            assert other.state("A17")["size"] == 12_002
+            assert other.info("A17").status == "failed"
 
     def test_an_answer_that_comes_before_it_is_erased_goes_with_it(
         self, tmp_path: Path, clock: ManualClock, to: str
@@ -345,6 +351,8 @@ class TestCopying:
             here.answer(asked.id, {"approved": True})
         with pytest.raises(BadRequest, match=r"moved to .*there\.db"):
             here.cancel("H")
+        with pytest.raises(BadRequest, match=r"moved to .*there\.db"):
+            here.run(ORDER, {"user": "ann"}, run_id="H")
         with Host(file, clock=clock) as there:
             there.answer(asked.id, {"approved": True})
             assert there.work([ORDER], until_idle=True).completed == 1

@@ -44,11 +44,16 @@ async def _is_replaceable(store: CheckpointStore, row: RunRow) -> bool:
     )
 
 
-def check_still_here(row: RunRow) -> None:
-    """Raise if a run was moved: what is done to what is left of it here does not reach it."""
+def check_still_here(row: RunRow) -> RunRow:
+    """Return a run, or raise if it was moved: it must not go on in two places, nor be told things in one."""
     place = moved_to(row.needs_repair)
     if place is not None:
-        raise BadRequest(f"run {row.run_id!r} was moved to {place}.", fix="Do it there.", run_id=row.run_id)
+        raise BadRequest(
+            f"run {row.run_id!r} was moved to {place}.",
+            fix=f"Do it there. If it never arrived, move it again, or go on here: everstep fork {row.run_id}",
+            run_id=row.run_id,
+        )
+    return row
 
 
 async def make_room(store: CheckpointStore, met: Meeting) -> None:

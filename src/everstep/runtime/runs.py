@@ -185,8 +185,7 @@ class Runs:
 
     async def cancel(self, run_id: str) -> Status:
         """Cancel a run. Its owner, if it has a live one, stops at its next write; else it ends at once."""
-        row = await self.row(run_id)
-        check_still_here(row)
+        row = check_still_here(await self.row(run_id))
         if row.status.is_final or not await self._services.store.signal(run_id, Signal.CANCEL):
             return (await self.row(run_id)).status
         drive = self.keeper.drive_of(run_id)
@@ -353,7 +352,7 @@ class Runs:
         is_patient: bool = True,
         reopens: bool,
     ) -> Outcome:
-        lease = await self.claim(row.run_id, flow.durability, waits=is_patient)
+        lease = await self.claim(check_still_here(row).run_id, flow.durability, waits=is_patient)
         row = await self.row(row.run_id)
         if _is_over(row, start, reopens=reopens):
             await self.release(lease)  # its owner ended it while we waited
