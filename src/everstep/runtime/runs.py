@@ -176,9 +176,8 @@ class Runs:
         row = await self.row(run_id)
         await check_same_flow(self, row, flow)
         if start is not None and start not in flow.plan.index:
-            raise BadRequest(
-                f"flow {flow.name!r} has no node {start!r}.", fix=f"It has {sorted(flow.plan.index)}."
-            )
+            known = sorted(flow.plan.index)
+            raise BadRequest(f"flow {flow.name!r} has no node {start!r}.", fix=f"It has {known}.")
         if _is_over(row, start, reopens=reopens):
             return await self.recorded(row)
         return await self._continue(row, flow, start, is_patient=is_patient, reopens=reopens)
