@@ -222,7 +222,11 @@ class Folder:
         for _ in range(_TRIES):
             folder, leaf = self._place_of(name)
             try:
-                os.close(os.open(leaf, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644, dir_fd=folder.fd))
+                mark = os.open(leaf, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644, dir_fd=folder.fd)
+                try:
+                    os.utime(mark)  # one that somebody left long ago is new again
+                finally:
+                    os.close(mark)
             except OSError as error:
                 self._expect_removed(folder, error)
                 continue
