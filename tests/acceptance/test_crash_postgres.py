@@ -13,7 +13,7 @@ from tests.acceptance.crash_lives import part_of, points_of
 from tests.acceptance.test_crash_matrix import UNHEARD, report
 from tests.acceptance.test_crash_redis import marked
 
-DEFAULT = ("retry", "before-effects", "large", "cancelled", "waits")
+DEFAULT = ("before-effects", "waits")
 """One of each kind of write and shape; the others run with the soak tests."""
 
 

@@ -12,7 +12,7 @@ from tests.acceptance.crash_judge import judge, judge_end, judge_keys
 from tests.acceptance.crash_lives import SCENARIOS, part_of, points_of
 from tests.acceptance.test_crash_matrix import UNHEARD, report
 
-DEFAULT = ("retry", "large", "cancelled", "waits")
+DEFAULT = ("retry", "cancelled")
 """One of each kind of write and shape; the others run with the soak tests."""
 
 
