@@ -13,6 +13,10 @@ from everstep.model.records import ArtifactRef
 from everstep.model.waits import WaitRow
 from everstep.ports.store import RunRow, StoredRecord
 
+EPOCHS_OF_A_LIFE = 1 << 20
+"""How far apart the epochs of runs lie that were restored. A store that numbers its runs and never uses a
+number again begins with that many times the number, so that no epoch of an erased run comes back."""
+
 
 class WholeRun(msgspec.Struct, frozen=True, kw_only=True):
     """One run as a store keeps it, apart from its artifacts."""
@@ -74,11 +78,11 @@ class RestoringStore(Protocol):
     async def restore(self, run: WholeRun) -> Restored:
         """Keep a whole run durably and in one go, or nothing of it.
 
-        It is then as if it had been put here: without a lease, at epoch 0, and the newest in listings. Its
+        It is then as if it had been put here: without a lease, and the newest in listings. Its
         row, signal, mark for repair, waits with tokens and answers stay as they are. `judge_there` says what
         one that is there already means, so whoever lost the reply may ask again. `StoreError` if a wait's id
-        or token is another's here. A run that was erased here may come back; in a store that knows it, at
-        the epoch that it had, so that an owner which slept meanwhile is fenced.
+        or token is another's here. A run that was erased here may come back, at an
+        epoch that it never had: an owner which slept meanwhile is fenced.
         """
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from everstep.codec.records import digest_of
+from everstep.ports.restoring import EPOCHS_OF_A_LIFE
 from everstep.ports.store import Recoded, RunRow, StoredRecord
 
 
@@ -24,7 +25,7 @@ class MemoryRun:
     @classmethod
     def restored(cls, row: RunRow, records: Sequence[StoredRecord], number: int) -> MemoryRun:
         """Return a run that comes whole from another store."""
-        run = cls(row, 0, number)
+        run = cls(row, number * EPOCHS_OF_A_LIFE, number)
         run.claimed_at_sequence = row.checkpoints
         run.records = list(records)
         return run

@@ -21,6 +21,7 @@ from everstep.ports.retention import RetainingBlobStore, RetainingStore
 from everstep.ports.store import RunRow, Signal, StoredRecord, Verdict
 from everstep.testing.clock import ManualClock
 from everstep.testing.conformance_client import (
+    TTL,
     Chain,
     Client,
     StoreKit,
@@ -299,6 +300,25 @@ class Restoring(Suite):
         assert restoring.listing() == ["run", "other"]
         assert _restore(restoring, run) is Restored.SAME
         assert restoring.call(store.erase("run", head=3, reason="moved")) is Erasure.ERASED
+
+    def test_an_owner_that_slept_while_the_run_was_away_is_fenced(
+        self, store_kit: StoreKit, restoring: Client
+    ) -> None:
+        if not store_kit.capabilities.retains:
+            pytest.skip("it erases nothing")
+        store = cast(RetainingStore, restoring.store)
+        run = _run("run", restoring.clock, length=2)
+        assert _restore(restoring, run) is Restored.RESTORED
+        asleep = _chain(run, restoring.clock)
+        stale = restoring.claim("run", "asleep")
+        asleep.epoch = stale.epoch
+        restoring.clock.advance(TTL)
+        assert restoring.call(store.erase("run", head=2, reason="moved")) is Erasure.ERASED
+        assert _restore(restoring, run) is Restored.RESTORED
+        held = restoring.claim("run", "new")
+        assert restoring.put(asleep.following()) == [Verdict.FENCED]
+        assert restoring.renew(stale) == [Verdict.FENCED]
+        assert restoring.row("run").lease == held
 
     def test_a_long_run_comes_in_one_go(self, restoring: Client) -> None:
         run = _run("run", restoring.clock, length=1200)

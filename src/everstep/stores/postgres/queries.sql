@@ -52,6 +52,9 @@ INSERT INTO {schema}.runs (run_id, flow_id, flow_version, flow_hash, parent_run_
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 0, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
 ON CONFLICT (run_id) DO NOTHING RETURNING run_key;
 
+-- name: restart_epochs
+UPDATE {schema}.runs SET epoch = run_key * $2 WHERE run_key = $1;
+
 -- name: restore_records
 INSERT INTO {schema}.checkpoints (run_key, sequence, checkpoint_id, keyframe, body)
 SELECT $1, * FROM unnest($2::bigint[], $3::text[], $4::boolean[], $5::bytea[]);

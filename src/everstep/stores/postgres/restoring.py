@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from everstep.ports.restoring import Restored, WholeRun, judge_there, token_is_taken, wait_is_taken
+from everstep.ports.restoring import (
+    EPOCHS_OF_A_LIFE,
+    Restored,
+    WholeRun,
+    judge_there,
+    token_is_taken,
+    wait_is_taken,
+)
 from everstep.ports.store import StoredRecord
 from everstep.stores.postgres.columns import read_text, restored_values, run_row, text, waits_text
 from everstep.stores.postgres.connections import Connection, rows
@@ -22,6 +29,7 @@ def restore(db: Connection, sql: dict[str, str], run: WholeRun, channel: str) ->
         _check_waits(db, sql, run)
         for blueprint in run.blueprints:
             db.execute(sql["keep_blueprint"], (text(blueprint[0]), blueprint[1]))
+        db.execute(sql["restart_epochs"], (inserted[0][0], EPOCHS_OF_A_LIFE))
         _keep_records(db, sql, run, inserted[0][0])
         if run.waits:
             db.execute(sql["restore_waits"], (text(run.row.run_id), waits_text(run.waits)))

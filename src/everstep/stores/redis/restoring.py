@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from everstep.ports.restoring import Restored, WholeRun, judge_there
+from everstep.ports.restoring import EPOCHS_OF_A_LIFE, Restored, WholeRun, judge_there
 from everstep.ports.store import RunRow, StoredRecord
 from everstep.stores.redis.fields import KEYFRAME, STUB, WHOLE, as_text, flat, packed, wait_fields
 from everstep.stores.redis.wire import Argument
@@ -28,6 +28,7 @@ def restore(call: Callable[..., Any], run: WholeRun) -> Restored:
 
 def _arguments(run: WholeRun) -> list[Argument]:
     brings: dict[str, Any] = {
+        "epochs": EPOCHS_OF_A_LIFE,
         "fields": flat(_fields(run.row)),
         "waits": [
             {"id": wait.wait_id, "fields": flat(wait_fields(wait))}

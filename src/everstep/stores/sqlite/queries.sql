@@ -44,6 +44,9 @@ SELECT max(newest, coalesce((SELECT max(run_key) FROM runs), 0)) + 1,
        ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 0, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18
 FROM erased_keys;
 
+-- name: restart_epochs
+UPDATE runs SET epoch = run_key * ?2 WHERE run_key = ?1;
+
 -- name: unbury
 DELETE FROM tombstones WHERE run_id = ?1;
 

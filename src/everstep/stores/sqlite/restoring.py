@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import apsw
 
-from everstep.ports.restoring import Restored, WholeRun, judge_there, token_is_taken, wait_is_taken
+from everstep.ports.restoring import (
+    EPOCHS_OF_A_LIFE,
+    Restored,
+    WholeRun,
+    judge_there,
+    token_is_taken,
+    wait_is_taken,
+)
 from everstep.stores.sqlite.columns import SPAN, restored_values, run_row, wait_values
 from everstep.stores.sqlite.database import rows
 
@@ -28,6 +35,7 @@ def restore(db: apsw.Connection, sql: dict[str, str], run: WholeRun) -> Restored
     db.execute(sql["unbury"], (run.row.run_id,))
     db.execute(sql["restore_run"], restored_values(run.row))
     key = db.last_insert_rowid()
+    db.execute(sql["restart_epochs"], (key, EPOCHS_OF_A_LIFE))
     for record in run.records:
         body = record.body if record.digest is None else record.digest
         kept = (key * SPAN + record.sequence, record.checkpoint_id, record.keyframe, body)

@@ -42,7 +42,8 @@ if buried then
   redis.call('ZREM', P .. 'tombstones:flow:' .. buried, run_id)
 end
 local n = redis.call('INCR', P .. 'runs:number')
-redis.call('HSET', row, 'n', n, 'epoch', '0', 'claimed', ARGV[3], 'head', ARGV[3], 'id', ARGV[4], unpack(run.fields))
+local epoch = string.format('%.0f', n * run.epochs)
+redis.call('HSET', row, 'n', n, 'epoch', epoch, 'claimed', ARGV[3], 'head', ARGV[3], 'id', ARGV[4], unpack(run.fields))
 local f = redis.call('HMGET', row, 'flow', 'hash', 'status', 'parent', 'repair', 'pinned')
 local flow, status = f[1], f[3]
 redis.call('ZADD', P .. 'runs', n, run_id)
