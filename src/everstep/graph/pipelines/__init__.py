@@ -1,0 +1,1 @@
+"""Pipelines written in DOT, as flows."""

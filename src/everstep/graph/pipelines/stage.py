@@ -1,0 +1,53 @@
+"""What a handler of a pipeline's node is given."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from everstep.graph.context import Context
+from everstep.graph.pipelines.outcome import Outcome
+
+Returned = Outcome | Mapping[str, Any] | str | bool | None
+Handler = Callable[["Stage"], Returned | Awaitable[Returned]]
+"""Does the work of a stage; sync or async. A backend is the handler of task nodes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """One visit of a run to a node of a pipeline."""
+
+    node: str
+    """Its id in the digraph."""
+    kind: str
+    """`task`, `tool`, `conditional` and so on, or the node's own `type`."""
+    label: str = ""
+    prompt: str = ""
+    """What the node asks for, with `$variables` filled in."""
+    goal: str = ""
+    """What the whole pipeline is for."""
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    """Everything the node says of itself."""
+    context: Mapping[str, Any] = field(default_factory=dict)
+    """The run's context as it is now. Change it by what you return."""
+    model: Mapping[str, Any] = field(default_factory=dict)
+    """What style sheet and node say of the model: `llm_model`, `llm_provider`, `temperature` and so on."""
+    choices: tuple[str, ...] = ()
+    """Labels of the edges that lead on."""
+    fidelity: str = "compact"
+    """How much of what came before goes along."""
+    preamble: str = ""
+    """What came before, told at that fidelity; empty for `full`, where `thread_id` names the conversation."""
+    thread_id: str = ""
+    timeout: float | None = None
+    """Seconds that it may take."""
+    pipeline: str = ""
+    run_id: str = ""
+    path: str = ""
+    visit: int = 1
+    attempt: int = 1
+    idempotency_key: str = ""
+    """The same on every attempt of this visit, also after a crash."""
+    ctx: Context | None = None
+    """For `spend`, `emit` and `heartbeat`; none if the handler is called by hand."""
