@@ -50,6 +50,7 @@ class Context:
         "attempt",
         "cursor",
         "idempotency_key",
+        "is_resumed",
         "node",
         "path",
         "run_id",
@@ -70,6 +71,7 @@ class Context:
         emit: Callable[[dict[str, Any]], None] | None = None,
         beat: Callable[[], None] | None = None,
         cursor: str | None = None,
+        is_resumed: bool = False,
     ) -> None:
         self.run_id = run_id
         self.node = node
@@ -81,6 +83,8 @@ class Context:
         """The same on every attempt of this visit, also after a crash. Hand it to whatever you call."""
         self.cursor = cursor
         """Where a stream that is resumed goes on: the newest cursor it yielded that was kept."""
+        self.is_resumed = is_resumed
+        """True if a run that was under way is taken up at this visit: after a crash, or after a wait."""
         self._neighbours = neighbours
         self._make_channel = channel
         self._emit = emit

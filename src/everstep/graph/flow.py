@@ -102,6 +102,8 @@ class Flow:
         """The flow that it is but for what a flow around it says of its nodes."""
         self.source: str | None = None
         """Where to find this flow again, as `FILE.py:FLOW`; kept with its runs if it is set."""
+        self.resumes_at: Callable[[str, Callable[[str], Any]], str | None] | None = None
+        """Where a failed run is taken up again: a rule from the failed node, and what the channel holds."""
         if self._raises and self.problems.errors:
             self._refuse()
 

@@ -24,7 +24,7 @@ class JoinNode(Node):
         kind = self.spec.join.kind
         if kind == "all":
             return None
-        return self.spec.join.count if kind == "quorum" else 1
+        return self.spec.join.count or 1
 
     @property
     def cancels(self) -> bool:

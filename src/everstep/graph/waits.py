@@ -42,6 +42,8 @@ class Wait:
     default: Any = NO_DEFAULT
     options: Sequence[Any] | None = None
     """The answers to choose from."""
+    spellings: Mapping[str, Any] | None = None
+    """Other ways to say an option, in lower case: `{"y": "Yes"}`."""
     payload: Any = None
     """Handed on by a timer."""
     notify: str | Sequence[str] | None = None

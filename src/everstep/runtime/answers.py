@@ -208,11 +208,16 @@ def checked(row: WaitRow, answer: Any) -> bytes:
         raise AnswerInvalid(
             f"an answer of {len(encoded):,} bytes is too large.", fix="Send a reference instead."
         )
-    schema = msgspec.json.decode(row.details).get("schema")
+    details = msgspec.json.decode(row.details)
+    schema = details.get("schema")
     if schema is None:
         return encoded
     wrong = complaints(plain, schema)
     if wrong:
+        said = plain["answer"] if isinstance(plain, dict) and plain.keys() == {"answer"} else plain
+        spelled = _spelled(said, details.get("spellings") or {})
+        if spelled is not None:
+            return msgspec.json.encode(spelled)
         is_wrapped = row.kind != "callback" and isinstance(plain, dict) and plain.keys() == {"answer"}
         if is_wrapped and not complaints(plain["answer"], schema):
             return msgspec.json.encode(plain["answer"])
@@ -222,6 +227,12 @@ def checked(row: WaitRow, answer: Any) -> bytes:
             schema=schema,
         )
     return encoded
+
+
+def _spelled(answer: Any, spellings: dict[str, Any]) -> Any:
+    """Return the option that an answer means in other words; none if it means none."""
+    is_word = isinstance(answer, (str, int)) and not isinstance(answer, bool)
+    return spellings.get(str(answer).strip().lower()) if is_word else None
 
 
 def _shape(kind: str, schema: dict[str, Any]) -> str:

@@ -144,6 +144,8 @@ def give_context(
     channel: Callable[[], Channel] | None,
     emit: Callable[[dict[str, Any]], None] | None = None,
     cursor: str | None = None,
+    *,
+    is_resumed: bool = False,
 ) -> None:
     """Hand a node its context; a visit without a key of its own gets the automatic one.
 
@@ -162,6 +164,7 @@ def give_context(
         emit=emit,
         beat=call.beat,
         cursor=cursor,
+        is_resumed=is_resumed,
     )
     call.kwargs[call.node.context_param or ""] = call.context
 

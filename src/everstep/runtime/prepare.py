@@ -123,6 +123,12 @@ class Preparer:
             if space.is_missed(name, prefix)
         }
         """Transient values lost with an earlier process."""
+        self._taken_up = frozenset(
+            (scope.path_of(i), scope.visits[i] + 1)
+            for scope in (state.scopes() if state.steps else ())
+            for i in scope.due
+        )
+        """The visits at which a run that was under way is taken up."""
 
     def at_once(self, scope: Scope, i: int) -> Call | None:
         """Gather a node's arguments, if that is all there is to do."""
@@ -222,6 +228,7 @@ class Preparer:
             lambda: Channel(view, call, types),
             emit,
             cursor,
+            is_resumed=(call.path, visit) in self._taken_up,
         )
 
     def _emitting(self, call: Call) -> Callable[[dict[str, Any]], None]:

@@ -42,6 +42,7 @@ from everstep.runtime.migrating import Judges, is_other, migrated
 from everstep.runtime.outbox import drain
 from everstep.runtime.preflight import preflight
 from everstep.runtime.rehydrate import Rehydrated
+from everstep.runtime.resume_points import resume_point
 from everstep.runtime.resumed import Resumed
 from everstep.runtime.run_ids import check_run_id, missing_run, split_address
 from everstep.runtime.sameness import check_same_flow, check_same_inputs
@@ -343,13 +344,7 @@ class Runs:
         return await self._drive(flow, journal, state, space)
 
     async def _continue(
-        self,
-        row: RunRow,
-        flow: Flow,
-        start: str | None = None,
-        *,
-        is_patient: bool = True,
-        reopens: bool,
+        self, row: RunRow, flow: Flow, start: str | None = None, *, is_patient: bool = True, reopens: bool
     ) -> Outcome:
         lease = await self.claim(check_still_here(row).run_id, flow.durability, waits=is_patient)
         row = await self.row(row.run_id)
@@ -376,6 +371,7 @@ class Runs:
                 return await self._call_off(journal, state, space)
             journal.elsewhere = await attach(self._services, row.run_id, space)
             resumed = self._resumed(journal, state, lease)
+            start = start or resume_point(row, flow, state, space)
             if start is not None:
                 journal.add(StepRecord(path=START, decision=(start,)), ())
                 await journal.flush(Trigger.RESUME, changes_status=True)

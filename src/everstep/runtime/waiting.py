@@ -338,12 +338,15 @@ def details_of(node: Node, wait: Wait) -> bytes:
         "prompt": wait.prompt,
         "options": _plain(wait.options),
         "schema": schema_for(node, wait),
+        "spellings": _plain(wait.spellings),
         "notify": list(wait.notified),
         "identifier": node.identifier,
     }
     if wait.has_default:
         known["default"] = _plain(wait.default)
-    return msgspec.json.encode({name: value for name, value in known.items() if value not in (None, "", [])})
+    return msgspec.json.encode(
+        {name: value for name, value in known.items() if value not in (None, "", [], {})}
+    )
 
 
 def _plain(value: Any) -> Any:
