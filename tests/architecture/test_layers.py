@@ -18,7 +18,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "codec": {"errors", "model"},
     "dot": {"errors", "model"},
     # A flow read from JSON is checked as answers are, and finds classes by name as stored values do.
-    "graph": {"errors", "model", "codec.classes", "codec.complaints", "codec.quick"},
+    "graph": {"errors", "model", "dot", "codec.classes", "codec.complaints", "codec.quick"},
     "ports": {"errors", "model"},
     "engine": {"errors", "model", "graph"},
     "runtime": {"errors", "model", "codec", "graph", "engine", "ports"},
