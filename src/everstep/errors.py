@@ -13,6 +13,8 @@ EverstepError
 ├── OutputError               node.bad_output          a node returned other than its outputs
 ├── GateError                 gate.bad_decision        a gate chose something it did not declare
 ├── GroupFailed               group.failed             too few members of a group succeeded
+├── PipelineFailed            pipeline.failed          a stage failed, or a goal was missed, with no way on
+├── BackendChanged            pipeline.backend_changed a run would go on with a simulation only
 ├── MapInputError             map.bad_input            no list to go over, or lists of different lengths
 ├── LiftError                 flow.not_lifted          an inner flow ended without a value that it was to give
 ├── UnknownTask               task.unknown             a task for a node that the flow does not have
@@ -150,6 +152,14 @@ class GateError(EverstepError):
 
 class GroupFailed(EverstepError):
     code = "group.failed"
+
+
+class PipelineFailed(EverstepError):
+    code = "pipeline.failed"
+
+
+class BackendChanged(EverstepError):
+    code = "pipeline.backend_changed"
 
 
 class MapInputError(EverstepError):

@@ -33,6 +33,8 @@ class Way:
     restarts: bool = False
     """True if the pipeline begins anew with it: its context and its counters are as at the start."""
     order: int = 0
+    is_judged: bool = False
+    """True if it leads to a conditional node, which looks at failures too."""
 
     @property
     def is_for_failure(self) -> bool:
@@ -44,14 +46,23 @@ class Choice(NamedTuple):
 
     way: Way
     reason: str
-    """`condition`, `preferred_label`, `suggested_next`, `weight`, `lexical` or `failure_label`."""
+    """`condition`, `preferred_label`, `suggested_next`, `weight`, `lexical`, `failure_label` or `judged`."""
 
 
-def choose(ways: Sequence[Way], outcome: Outcome, lookup: Callable[[str], Any], *, by_specificity: bool) -> Choice | None:
-    """Return the edge to take: by condition, preferred label, suggestion, weight, then name; none if none may.
+def choose(
+    ways: Sequence[Way],
+    outcome: Outcome,
+    lookup: Callable[[str], Any],
+    *,
+    by_specificity: bool,
+    judges: bool = False,
+) -> Choice | None:
+    """Return the edge to take: by condition, preferred label, suggestion, weight, name; none if none may.
 
-    A failed stage follows only an edge whose condition holds, or one that is labelled for failures. Among
-    conditions that hold, the most specific wins (`by_specificity`), or the heaviest and then the first by name.
+    A failed stage follows only an edge whose condition holds, one that is labelled for failures, or one to a
+    conditional node, which `judges`: its own ways are open whatever the outcome that it looks at. Among
+    conditions that hold, the most specific wins (`by_specificity`), or the heaviest and then the first by
+    name.
     """
     held = [w for w in ways if w.condition is not None and evaluate(w.condition, lookup)]
     if held:
@@ -60,9 +71,12 @@ def choose(ways: Sequence[Way], outcome: Outcome, lookup: Callable[[str], Any], 
         else:
             best = min(held, key=lambda w: (-w.weight, w.target, w.order))
         return Choice(best, "condition")
-    if outcome.status is StageStatus.FAIL:
+    if outcome.status is StageStatus.FAIL and not judges:
         marked = [w for w in ways if w.is_for_failure]
-        return Choice(_first(marked), "failure_label") if marked else None
+        judged = [w for w in ways if w.condition is None and w.is_judged]
+        if marked:
+            return Choice(_first(marked), "failure_label")
+        return Choice(_first(judged), "judged") if judged else None
     free = [w for w in ways if w.condition is None and not w.is_for_failure]
     if outcome.preferred_label:
         wanted = plain_label(outcome.preferred_label)
@@ -88,13 +102,21 @@ def _specificity(way: Way) -> int:
     return way.condition.specificity if way.condition is not None else 0
 
 
+def split_label(label: str) -> tuple[str, str]:
+    """Return the key and the text of a label: `[Y] Yes` is Y and Yes; without a key the first letter is it."""
+    found = _ACCELERATOR.match(label)
+    text = label[found.end() :].strip() if found is not None else label.strip()
+    key = next((part for part in found.groups() if part), "") if found is not None else ""
+    return key or text[:1], text or label.strip()
+
+
 def plain_label(label: str) -> str:
     """Return a label as labels are compared: without its key, in lower case."""
     return _ACCELERATOR.sub("", label, count=1).strip().lower() if label else ""
 
 
 def with_statuses(condition: Condition) -> Condition:
-    """Return the condition with statuses spelled as outcomes have them, whichever dialect it is written in."""
+    """Return the condition with statuses spelled as outcomes have them, whichever its dialect."""
     if condition.root is None:
         return condition
     return msgspec.structs.replace(condition, root=_respelled(condition.root))

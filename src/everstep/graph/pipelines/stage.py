@@ -37,6 +37,8 @@ class Stage:
     """Labels of the edges that lead on."""
     fidelity: str = "compact"
     """How much of what came before goes along."""
+    degraded_from: str = ""
+    """The fidelity it would have, if its run had not been resumed here."""
     preamble: str = ""
     """What came before, told at that fidelity; empty for `full`, where `thread_id` names the conversation."""
     thread_id: str = ""

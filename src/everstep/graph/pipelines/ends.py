@@ -1,0 +1,231 @@
+"""The stages that do no work of their own: the ends of a pipeline, conditions, and where branches meet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from everstep.dot.judging import evaluate
+from everstep.errors import PipelineFailed
+from everstep.graph.context import Context
+from everstep.graph.pipelines import layers
+from everstep.graph.pipelines.choice import Way
+from everstep.graph.pipelines.kinds import Dialect
+from everstep.graph.pipelines.layers import Layered
+from everstep.graph.pipelines.outcome import Outcome, StageStatus
+from everstep.graph.pipelines.reading import Pipeline, StageSpec
+from everstep.graph.pipelines.stage import Stage
+from everstep.graph.pipelines.stages import StageRunner, lookup_of
+
+_RANKS = ("success", "partial_success", "retry", "skipped", "fail")
+
+
+class StartRunner(StageRunner):
+    """Puts what the run begins with into the context."""
+
+    def function(self) -> Callable[..., Any]:
+        if not self.place.is_top:
+            return super().function()
+
+        def begin(ctx: Context, context: dict[str, Any] | None = None) -> str:
+            self._set_up(Layered(ctx), context or {})
+            return self._visit(ctx)
+
+        return begin
+
+    def _call(self, stage: Stage, context: Layered) -> Any:
+        if not self.place.is_top:
+            self._set_up(context, {})
+        return None
+
+    def _set_up(self, context: Layered, given: Mapping[str, Any]) -> None:
+        if context.here(layers.GIVEN) is not None:
+            return
+        wrong = layers.check_updates(given, "the input")
+        if wrong:
+            raise PipelineFailed(wrong, fix="Give other names.")
+        pipeline = self.place.pipeline
+        context.set("graph.name", pipeline.name)
+        if pipeline.goal:
+            context.set("graph.goal", pipeline.goal)
+        for key, value in given.items():
+            context.set(key, value)
+        context.set(layers.GIVEN, sorted(given))
+        if self.place.is_top:
+            context.set(layers.BACKEND, self._backend)
+
+
+class ConditionalRunner(StageRunner):
+    """Looks at how the stage before it ended, and hands that on."""
+
+    def _call(self, stage: Stage, context: Layered) -> Any:
+        status = StageStatus.read(context.get("outcome", "success")) or StageStatus.SUCCESS
+        reason = ""
+        if status is StageStatus.FAIL:
+            came_by = context.here(layers.EDGE) or {}
+            reason = f"{came_by.get('from', 'the stage before')} failed"
+        return Outcome(
+            status=status, preferred_label=str(context.get("preferred_label", "")), failure_reason=reason
+        )
+
+
+class ExitRunner(StageRunner):
+    """Ends the pipeline, unless a goal gate is not satisfied: then it sends the run back."""
+
+    def _go_on(self, ctx: Context, context: Layered, stage: Stage, outcome: Outcome) -> str:
+        if self.place.is_branch:
+            return self._finish(ctx, context, stage, outcome)
+        missed = missed_gates(self.place.pipeline, lambda key: context.here(key))
+        if not missed:
+            return self._finish(ctx, context, stage, outcome)
+        gate, status = missed[0]
+        key = layers.REDIRECTS + gate.id
+        count = context.get(key, 0)
+        target = way_back(self.place.pipeline, gate, self.place.enter)
+        if target is not None and count < gate.max_redirects:
+            context.set(key, count + 1)
+            waiting = outcome.but(status=StageStatus.RETRY, notes=f"goal gate {gate.id} is {status}")
+            return self._take(ctx, context, stage, waiting, Way(target), "goal_gate")
+        reason = f"the goal gate {gate.id!r} is {status}"
+        if self.place.is_top:
+            why = f"after {count} more tries" if count else "and nothing leads back to it"
+            raise PipelineFailed(
+                f"the pipeline cannot end: {reason}, {why}.",
+                fix="Mend what keeps it from succeeding and resume the run: it goes back to that gate.",
+                stage=gate.id,
+            )
+        return self._finish(ctx, context, stage, Outcome.fail(reason))
+
+
+def missed_gates(pipeline: Pipeline, read: Callable[[str], Any]) -> list[tuple[StageSpec, str]]:
+    """Return the goal gates that are not satisfied, each with how it stands.
+
+    In the round dialect every gate must have succeeded, in the square one every gate that was visited.
+    """
+    is_round = pipeline.dialect is Dialect.ROUND
+    found = []
+    for gate in pipeline.gates:
+        status = StageStatus.read(read(layers.GATES + gate.id))
+        if status is None and not is_round:
+            continue
+        is_passed = status is StageStatus.SUCCESS or (status is StageStatus.PARTIAL and not is_round)
+        if not is_passed:
+            found.append((gate, status.value if status is not None else "not reached"))
+    return found
+
+
+def way_back(pipeline: Pipeline, gate: StageSpec, enter: Mapping[str, str]) -> str | None:
+    """Return where a run goes whose goal gate is not satisfied."""
+    usual = (gate.id,) if pipeline.dialect is Dialect.ROUND else ()
+    return next((target for target in (*gate.returns, *usual) if target in enter), None)
+
+
+class FanInRunner(StageRunner):
+    """Picks the best of the branches that meet here."""
+
+    def _call(self, stage: Stage, context: Layered) -> Any:
+        return judged(context) if self.handler is None else super()._call(stage, context)
+
+
+def judged(context: Mapping[str, Any]) -> Outcome:
+    """Return the outcome of a fan-in: that of its best branch, by status, then score, then name."""
+    results = context.get("parallel.results") or []
+    if not results:
+        return Outcome(notes="no branches met here")
+    best = min(results, key=lambda r: (_rank(r), -float(r.get("score") or 0), r["branch"]))
+    if best["status"] == StageStatus.FAIL:
+        return Outcome.fail("every branch failed", retryable=False)
+    updates = {"parallel.fan_in.best_id": best["branch"], "parallel.fan_in.best_outcome": best["status"]}
+    return Outcome(context_updates=updates, notes=f"{best['branch']} is the best of {len(results)} branches")
+
+
+def _rank(result: Mapping[str, Any]) -> int:
+    return _RANKS.index(result["status"]) if result["status"] in _RANKS else len(_RANKS)
+
+
+class JoinRunner(StageRunner):
+    """Behind a parallel node: gathers what its branches left, and goes on to where they meet."""
+
+    def __init__(
+        self, *args: Any, branches: Mapping[str, str], meets_at: str, need: int | None, **more: Any
+    ) -> None:
+        super().__init__(*args, **more)
+        self._branches = branches
+        self._meets_at = meets_at
+        self._need = need
+
+    def _call(self, stage: Stage, context: Layered) -> Any:
+        visit = stage.visit
+        own = self.spec.name if visit == 1 else f"{self.spec.name}@{visit}"
+        home = f"{context.prefix}{own}/"
+        done = [name for name in context.at(home).here(layers.DONE) or [] if name in self._branches]
+        results, updates = [], {}
+        winners = 0
+        for name in done:
+            layer = context.at(f"{home}{name}/")
+            ended = layer.here(layers.END) or {"status": "fail", "failure_reason": "it never ended"}
+            left = {key: layer[key] for key in layer.own(layer.prefix) if key not in layers.OWN}
+            is_good = ended["status"] in ("success", "partial_success")
+            results.append({"branch": self._branches[name], **ended, "context": left})
+            if self._need is None or (is_good and winners < self._need):
+                updates.update(left)
+            winners += is_good
+        context.forget(home)
+        results.sort(key=lambda result: list(self._branches.values()).index(result["branch"]))
+        updates["parallel.results"] = results
+        return self._outcome(results, updates, winners)
+
+    def _outcome(self, results: list[dict[str, Any]], updates: dict[str, Any], winners: int) -> Outcome:
+        notes = f"{winners} of {len(self._branches)} branches succeeded"
+        if self._need is not None:
+            if winners >= self._need:
+                return Outcome(context_updates=updates, notes=notes)
+        elif winners == len(self._branches):
+            return Outcome(context_updates=updates, notes=notes)
+        elif winners:
+            return Outcome(status=StageStatus.PARTIAL, context_updates=updates, notes=notes)
+        reasons = "; ".join(f"{r['branch']}: {r.get('failure_reason', r['status'])}" for r in results)
+        failed = Outcome.fail(f"{notes}: {reasons}", retryable=False)
+        return failed.but(context_updates=updates)
+
+    def _way(self, context: Layered, outcome: Outcome) -> tuple[Way | None, str]:
+        way, reason = super()._way(context, outcome)
+        if way is not None and reason != "retry_target":
+            return way, reason
+        is_bad = outcome.status is StageStatus.FAIL
+        leads_on = self._meets_at and self._meets_at in self.place.enter
+        judges = leads_on and self.place.pipeline.kinds[self._meets_at] in ("fan_in", "conditional")
+        if leads_on and (not is_bad or (way is None and judges)):
+            return Way(self._meets_at), "join"
+        return way, reason
+
+
+class ReturnRunner(StageRunner):
+    """Behind an inner pipeline: takes what it left into the context, and lets it go round again."""
+
+    def __init__(self, *args: Any, stop: Any = None, cycles: int = 1, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._stop = stop
+        self._cycles = cycles
+
+    def _call(self, stage: Stage, context: Layered) -> Any:
+        own = self.spec.name if stage.visit == 1 else f"{self.spec.name}@{stage.visit}"
+        layer = context.at(f"{context.prefix}{own}/")
+        ended = layer.here(layers.END) or {"status": "success"}
+        kept = [key for key in layer.own(layer.prefix) if key not in layers.OWN]
+        left = {key: layer[key] for key in kept if not key.startswith("graph.")}
+        context.forget(layer.prefix)
+        status = StageStatus.read(ended["status"]) or StageStatus.SUCCESS
+        return Outcome(
+            status=status, context_updates=left, failure_reason=str(ended.get("failure_reason", ""))
+        )
+
+    def _way(self, context: Layered, outcome: Outcome) -> tuple[Way | None, str]:
+        key = f"{layers.INTERNAL}cycles.{self.spec.id}"
+        if self._stop is not None and outcome.status is not StageStatus.FAIL:
+            count = context.get(key, 0) + 1
+            if not evaluate(self._stop, lookup_of(outcome, context)) and count < self._cycles:
+                context.set(key, count)
+                return Way(self.spec.id), "stop_condition"
+            context.drop(key)
+        return super()._way(context, outcome)

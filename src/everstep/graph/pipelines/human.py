@@ -1,0 +1,201 @@
+"""A node that asks a person: it halts, and a gate behind it takes the answer."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any, Final
+
+from everstep.graph.context import Context
+from everstep.graph.pipelines import layers
+from everstep.graph.pipelines.choice import Way, plain_label, split_label
+from everstep.graph.pipelines.interviewers import Choice, Interviewer, Question, match
+from everstep.graph.pipelines.layers import Layered
+from everstep.graph.pipelines.outcome import Outcome, StageStatus
+from everstep.graph.pipelines.reading import StageSpec, fill
+from everstep.graph.pipelines.stage import Stage
+from everstep.graph.pipelines.stages import Place, StageRunner, Variables
+from everstep.graph.waits import NO_DEFAULT, Wait
+
+TIMED_OUT: Final = "@timeout"
+"""The answer of a question that nobody answered in time."""
+SKIPPED: Final = "@skipped"
+_FREE: Final = ("freeform", "text", "free_text")
+_LONGEST_PREFIX: Final = 40
+
+
+class HumanRunner(StageRunner):
+    """Asks, and once answered chooses the edge that the answer names."""
+
+    def __init__(self, place: Place, spec: StageSpec, *, backend: str, human: Interviewer | None) -> None:
+        super().__init__(place, spec, None, backend=backend)
+        self._human = human
+        open_ways = [way for way in spec.ways if way.target in place.enter and not way.is_for_failure]
+        self._ways = open_ways
+        self.choices = choices_of(open_ways)
+        said = spec.attributes.get("question_type", spec.attributes.get("human.type", "")).strip().lower()
+        self.is_free = said in _FREE or (not said and len(self.choices) < 2 and not _has_labels(open_ways))
+
+    # -- asking -------------------------------------------------------------------------------------------
+
+    def asking(self) -> Callable[..., Any]:
+        """Return the function of the node that halts; it returns the answer at once if somebody else gives it."""
+        if self._human is not None and inspect.iscoroutinefunction(self._human.ask):
+
+            async def ask_async(ctx: Context) -> Any:
+                answer = await self._human.ask(self._question(Layered(ctx)))  # type: ignore[union-attr]
+                return self._wait(ctx) if answer is None else self._said(answer)
+
+            return ask_async
+
+        def ask(ctx: Context) -> Any:
+            answer = self._human.ask(self._question(Layered(ctx))) if self._human is not None else None
+            return self._wait(ctx) if answer is None else self._said(answer)
+
+        return ask
+
+    def _question(self, context: Layered) -> Question:
+        kind = "freeform" if self.is_free else "multiple_choice"
+        if {plain_label(choice.label) for choice in self.choices} == {"yes", "no"}:
+            kind = "yes_no"
+        return Question(
+            prompt=self._prompt(context),
+            choices=tuple(self.choices),
+            kind=kind,
+            node=self.spec.id,
+            timeout=self.spec.timeout,
+        )
+
+    def _prompt(self, context: Layered) -> str:
+        goal = str(context.get("graph.goal", self.place.pipeline.goal))
+        text = self.spec.prompt or self.spec.label
+        return fill(text, Variables(context, self.place.pipeline.variables, goal))
+
+    def _said(self, answer: Any) -> str:
+        """Return an answer as the gate behind reads it."""
+        if self.is_free:
+            return str(answer)
+        found = match(answer, self.choices)
+        return found.label if found is not None else str(answer)
+
+    def _wait(self, ctx: Context) -> Wait:
+        context = Layered(ctx)
+        shown = {
+            "pipeline": self.place.pipeline.name,
+            "node": self.spec.id,
+            "goal": context.get("graph.goal"),
+            "last_stage": context.get("last_stage"),
+            "last_response": str(context.get("last_response") or "")[:2000] or None,
+        }
+        timeout = self.spec.timeout
+        return Wait(
+            kind="text" if self.is_free else "choice",
+            prompt=self._prompt(context),
+            context={key: value for key, value in shown.items() if value},
+            options=None if self.is_free else [choice.label for choice in self.choices],
+            spellings=None if self.is_free else spellings_of(self.choices),
+            timeout=timedelta(seconds=timeout) if timeout is not None else None,
+            default=self._default() if timeout is not None else NO_DEFAULT,
+            notify=self._notified(),
+        )
+
+    def _notified(self) -> list[str] | None:
+        named = self.spec.attributes.get("notify", "")
+        return [alias.strip() for alias in named.split(",") if alias.strip()] or None
+
+    def _default(self) -> str:
+        """Return the answer that counts when nobody gave one in time."""
+        wanted = self.spec.attributes.get("human.default_choice", "")
+        found = match(wanted, self.choices) if wanted else None
+        if found is not None:
+            return found.label
+        if self.spec.timeout_action == "first" and self.choices:
+            return self.choices[0].label
+        return SKIPPED if self.spec.timeout_action == "skip" else TIMED_OUT
+
+    # -- the answer ---------------------------------------------------------------------------------------
+
+    def answering(self) -> Callable[..., Any]:
+        """Return the function of the gate behind: from the answer to what comes next."""
+
+        def answered(ctx: Context, answer: Any) -> str:
+            context = Layered(ctx)
+            stage, _ = self._begin(ctx, context)
+            outcome = self._outcome(answer)
+            settled = self._settled(ctx, outcome)
+            self._note(ctx, context, stage, settled)
+            return self._go_on(ctx, context, stage, settled)
+
+        return answered
+
+    def _outcome(self, answer: Any) -> Outcome:
+        if answer == SKIPPED:
+            return Outcome(status=StageStatus.SKIPPED, notes="nobody answered in time")
+        if answer == TIMED_OUT:
+            return Outcome.fail("nobody answered in time", retryable=False, type="WaitTimeout")
+        if self.is_free:
+            return Outcome(context_updates={"human.response": answer}, notes=str(answer))
+        found = match(answer, self.choices)
+        if found is None:
+            return Outcome.fail(f"{answer!r:.60} is no answer here", retryable=False)
+        updates = {
+            "human.gate.selected": found.key,
+            "human.gate.label": found.label,
+            "human.response": found.label,
+        }
+        return Outcome(
+            context_updates=updates,
+            preferred_label=found.label,
+            suggested_next=(found.target,),
+            notes=found.label,
+        )
+
+    def _way(self, context: Layered, outcome: Outcome) -> tuple[Way | None, str]:
+        if outcome.suggested_next:
+            wanted = plain_label(outcome.preferred_label)
+            named = [w for w in self._ways if plain_label(w.label or w.target) == wanted]
+            if named:
+                return named[0], "answer"
+        if outcome.status is StageStatus.SKIPPED and not self.choices:
+            return None, ""
+        return super()._way(context, outcome)
+
+    def _keep(self, ctx: Context, context: Layered, stage: Stage, outcome: Outcome, edge: Any) -> None:
+        record: dict[str, Any] = {"kind": self.spec.kind, **outcome.plain(), "prompt": self._prompt(context)}
+        record.pop("context_updates", None)
+        if edge is not None:
+            record["edge"] = {k: v for k, v in edge.items() if v and k != "from"}
+        path = layers.prefix_of(ctx) + self.spec.name
+        context.channel.set(layers.STAGES + layers.unvisited(path), record)
+
+
+def _has_labels(ways: Sequence[Way]) -> bool:
+    return any(way.label for way in ways)
+
+
+def choices_of(ways: Sequence[Way]) -> list[Choice]:
+    """Return what a person can choose: the labels of the edges, each with its key."""
+    found: list[Choice] = []
+    for way in ways:
+        key, label = split_label(way.label or way.target)
+        found.append(Choice(key, label, way.target))
+    return found
+
+
+def spellings_of(choices: Sequence[Choice]) -> dict[str, str]:
+    """Return other ways to say each choice: its key, its number, its target, the beginning of its label."""
+    labels = [choice.label.lower() for choice in choices]
+    found: dict[str, str] = {}
+    for choice, label in zip(choices, labels, strict=True):
+        for length in range(1, min(len(label), _LONGEST_PREFIX) + 1):
+            if sum(other.startswith(label[:length]) for other in labels) == 1:
+                found.setdefault(label[:length], choice.label)
+        found.setdefault(choice.target.lower(), choice.label)
+    for number, choice in enumerate(choices, 1):
+        found.setdefault(str(number), choice.label)
+    for choice in reversed(choices):
+        found[choice.key.lower()] = choice.label
+    for choice in choices:
+        found[choice.label.lower()] = choice.label
+    return found

@@ -1,0 +1,170 @@
+"""The context of a pipeline: keys of the run's channel, with a layer of its own for each branch.
+
+A branch sees what was there when it began and writes to its own layer, so that each has its own copy of the
+context though nothing is copied. While branches are under way, nobody writes below them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from everstep.errors import BadRequest
+from everstep.graph.channel import Channel
+from everstep.graph.context import Context
+from everstep.model.address import unvisited as unvisited
+
+LAYER: Final = "~"
+"""What the keys of a branch begin with: `~fan/lint/:key`."""
+STAGES: Final = "stages."
+"""The record of the newest visit to each stage, by path."""
+GATES: Final = "gates."
+"""How each goal gate stands, by id."""
+INTERNAL: Final = "internal."
+BACKEND: Final = "internal.backend"
+DONE: Final = "internal.done"
+"""Branches that have ended, in that order."""
+EDGE: Final = "internal.edge"
+"""The edge that was taken last."""
+END: Final = "internal.end"
+"""How a pipeline or a branch ended."""
+GIVEN: Final = "internal.given"
+"""Names of what the run began with."""
+HISTORY: Final = "internal.history"
+REDIRECTS: Final = "internal.redirects."
+RESTARTS: Final = "internal.restarts"
+
+OWN: Final = ("outcome", "preferred_label", "current_node", "last_stage", "last_response")
+"""What every stage writes."""
+_HIDDEN: Final = (LAYER, STAGES, GATES, INTERNAL)
+_MISSING: Final = object()
+_NAMES: Final = {
+    "_current_node": "current_node",
+    "_previous_node": "last_stage",
+    "_pipeline_name": "graph.name",
+    "_goal": "graph.goal",
+    "_branch_results": "parallel.results",
+    "_human_response": "human.response",
+}
+"""Other names of what is in the context."""
+
+
+def prefix_of(ctx: Context) -> str:
+    """Return the flows around a node as a prefix: `fan@2/lint/`, or nothing at the top."""
+    head, slash, _ = ctx.path.rpartition("/")
+    return head + slash
+
+
+def outer(prefix: str, levels: int) -> str:
+    """Return the prefix so many flows further out."""
+    for _ in range(levels):
+        prefix = prefix[: prefix.rstrip("/").rfind("/") + 1]
+    return prefix
+
+
+class Layered(Mapping[str, Any]):
+    """The context as one stage sees it; what it sets lies in its own layer."""
+
+    def __init__(self, ctx: Context, prefix: str | None = None) -> None:
+        self.channel: Channel = ctx.channel
+        self._ctx = ctx
+        self.prefix = prefix_of(ctx) if prefix is None else prefix
+
+    def __getitem__(self, key: str) -> Any:
+        prefix = self.prefix
+        while True:
+            found = self.channel.get(_key(prefix, key), _MISSING)
+            if found is not _MISSING:
+                return found
+            if not prefix:
+                break
+            prefix = outer(prefix, 1)
+        if key in _NAMES:
+            return self[_NAMES[key]]
+        return self._told(key)
+
+    def _told(self, key: str) -> Any:
+        ctx = self._ctx
+        if key == "_run_id":
+            return ctx.run_id
+        if key == "_retry_count":
+            return ctx.attempt - 1
+        if key == "_branch_id" and self.prefix:
+            return unvisited(self.prefix).rstrip("/").rpartition("/")[2]
+        if key == "_goal_gates":
+            return {k.removeprefix(GATES): self.channel.get(k) for k in self.channel.keys(GATES)}
+        if key == "_node":
+            return ctx.node
+        raise KeyError(key)
+
+    def __iter__(self) -> Iterator[str]:
+        found = {key for key in self.channel if not key.startswith(_HIDDEN)}
+        prefix = self.prefix
+        while prefix:
+            found.update(self.own(prefix))
+            prefix = outer(prefix, 1)
+        return iter(sorted(found))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def own(self, prefix: str) -> list[str]:
+        """Return the keys of a branch's own layer that are part of the context."""
+        start = _key(prefix, "")
+        keys = (key.removeprefix(start) for key in self.channel.keys(start))
+        return [key for key in keys if not key.startswith(_HIDDEN)]
+
+    def at(self, prefix: str) -> Layered:
+        """Return the context of another layer."""
+        return Layered(self._ctx, prefix)
+
+    def set(self, key: str, value: Any) -> None:
+        """Set a key in this layer; a text that is there already is not written again."""
+        whole = _key(self.prefix, key)
+        if not (type(value) is str and self.channel.get(whole) == value):
+            self.channel.set(whole, value)
+
+    def drop(self, key: str) -> None:
+        whole = _key(self.prefix, key)
+        if self.channel.exists(whole):
+            self.channel.delete(whole)
+
+    def here(self, key: str) -> Any:
+        """Return what this layer itself has; none if it has nothing."""
+        return self.channel.get(_key(self.prefix, key))
+
+    def add(self, key: str, item: Any) -> None:
+        self.channel.append(_key(self.prefix, key), item)
+
+    def forget(self, prefix: str) -> None:
+        """Remove a layer, and those on top of it."""
+        for key in self.channel.keys(LAYER + prefix):
+            self.channel.delete(key)
+
+    def restart(self) -> None:
+        """Take the context back to what the run began with."""
+        given = set(self.here(GIVEN) or ())
+        start = _key(self.prefix, "")
+        for whole in self.channel.keys(start):
+            key = whole.removeprefix(start)
+            keeps = key.startswith(("graph.", LAYER, STAGES)) or key in (BACKEND, GIVEN, RESTARTS, *given)
+            if not keeps:
+                self.channel.delete(whole)
+        self.set(RESTARTS, (self.here(RESTARTS) or 0) + 1)
+
+
+def check_updates(updates: Mapping[str, Any], node: str) -> str:
+    """Return what is wrong with names that a handler adds to the context, or nothing."""
+    for key in updates:
+        if key.startswith(_HIDDEN):
+            return f"{node} set {key!r:.80} in the context, which is not for handlers to set."
+    return ""
+
+
+def _key(prefix: str, key: str) -> str:
+    whole = f"{LAYER}{prefix}:{key}" if prefix else key
+    if len(whole) > 256:
+        raise BadRequest(
+            f"the context key {key!r:.80} is too long here.", fix="Use a shorter key, or nest fewer branches."
+        )
+    return whole

@@ -1,0 +1,411 @@
+"""What a node of a pipeline does at a visit: prepare the stage, take its outcome in, choose the edge."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from everstep.dot.judging import MISSING
+from everstep.errors import BackendChanged, OutputError, PipelineFailed, RunCancelled
+from everstep.graph.context import Context
+from everstep.graph.node import END
+from everstep.graph.pipelines import fidelity, layers
+from everstep.graph.pipelines.choice import Way, choose
+from everstep.graph.pipelines.kinds import Dialect
+from everstep.graph.pipelines.layers import Layered
+from everstep.graph.pipelines.outcome import Outcome, StageError, StageStatus
+from everstep.graph.pipelines.reading import Pipeline, StageSpec, fill
+from everstep.graph.pipelines.stage import Handler, Stage
+from everstep.model.address import unvisited
+
+MOST_PROMPT: Final = 1 << 20
+"""Bytes that a prompt may have."""
+SIMULATION: Final = "simulation"
+_KEPT_NOTES: Final = 400
+
+
+class StageRetry(Exception):
+    """A stage failed and is to be tried again."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where in the lowered flow a stage stands: the whole pipeline, or a branch of it."""
+
+    pipeline: Pipeline
+    enter: Mapping[str, str]
+    """For each node that can be gone to from here, what is chosen for that."""
+    depth: int = 0
+    """How many flows lie between it and its pipeline."""
+    is_top: bool = True
+    """True if what fails for good here fails the run."""
+    last: str = END
+    """What is chosen when this part is over."""
+    meets_at: str = ""
+    """The node where a branch ends."""
+
+    @property
+    def is_branch(self) -> bool:
+        return self.depth > 0
+
+
+class StageRunner:
+    """The function of a node: called with the context of its step, returns what comes next."""
+
+    def __init__(self, place: Place, spec: StageSpec, handler: Handler | None, *, backend: str = "") -> None:
+        self.place = place
+        self.spec = spec
+        self.handler = handler
+        self._backend = backend
+        self.__name__ = spec.name
+
+    @property
+    def is_async(self) -> bool:
+        """True if it has to be awaited: so is its handler, or it has a time limit."""
+        call = getattr(self.handler, "__call__", self.handler)  # noqa: B004  # an object's own, to inspect
+        return (
+            self.spec.timeout is not None
+            or inspect.iscoroutinefunction(self.handler)
+            or inspect.iscoroutinefunction(call)
+        )
+
+    # -- calling ------------------------------------------------------------------------------------------
+
+    def function(self) -> Callable[..., Any]:
+        """Return what the flow calls."""
+        if self.handler is not None and self.is_async:
+
+            async def visit_async(ctx: Context) -> str:
+                return await self._visit_async(ctx)
+
+            return visit_async
+
+        def visit(ctx: Context) -> str:
+            return self._visit(ctx)
+
+        return visit
+
+    def _visit(self, ctx: Context) -> str:
+        context = Layered(ctx)
+        stage, outcome = self._begin(ctx, context)
+        if outcome is None:
+            try:
+                outcome = Outcome.of(self._call(stage, context), self.spec.id)
+            except Exception as error:  # the handler's own; a stage that fails is no failed step
+                outcome = _failed(error)
+        return self._end(ctx, context, stage, outcome)
+
+    async def _visit_async(self, ctx: Context) -> str:
+        context = Layered(ctx)
+        stage, outcome = self._begin(ctx, context)
+        if outcome is None:
+            try:
+                async with asyncio.timeout(self.spec.timeout):
+                    outcome = Outcome.of(await self._call_async(stage), self.spec.id)
+            except TimeoutError as error:
+                seconds = f"{self.spec.timeout:g} s" if self.spec.timeout is not None else ""
+                reason = f"{self.spec.id} took longer than {seconds}." if seconds else str(error)
+                outcome = Outcome.fail(reason or "it timed out.", type="TimeoutError")
+            except Exception as error:  # as above
+                outcome = _failed(error)
+        return self._end(ctx, context, stage, outcome)
+
+    def _call(self, stage: Stage, context: Layered) -> Any:
+        return None if self.handler is None else self.handler(stage)
+
+    async def _call_async(self, stage: Stage) -> Any:
+        assert self.handler is not None
+        call = getattr(self.handler, "__call__", self.handler)  # noqa: B004  # an object's own, to inspect
+        if inspect.iscoroutinefunction(self.handler) or inspect.iscoroutinefunction(call):
+            return await self.handler(stage)  # type: ignore[misc]  # it is a coroutine
+        returned = await asyncio.to_thread(self.handler, stage)
+        return await returned if inspect.isawaitable(returned) else returned
+
+    # -- before and after ---------------------------------------------------------------------------------
+
+    def _begin(self, ctx: Context, context: Layered) -> tuple[Stage, Outcome | None]:
+        """Return what the handler is given; an outcome if there is no need to call it."""
+        spec, pipeline = self.spec, self.place.pipeline
+        if ctx.is_resumed:
+            self._check_backend(context)
+        edge = context.here(layers.EDGE) or {}
+        came_by = edge if edge.get("to") == spec.id else {}
+        told = fidelity.settle(
+            came_by.get("fidelity", ""), spec.fidelity, pipeline.fidelity, is_resumed=ctx.is_resumed
+        )
+        goal = str(context.get("graph.goal", pipeline.goal))
+        prompt = fill(spec.prompt, Variables(context, pipeline.variables, goal))
+        size = len(prompt.encode(errors="surrogatepass"))
+        wants_text = self.handler is not None
+        stage = Stage(
+            node=spec.id,
+            kind=spec.kind,
+            label=spec.label,
+            prompt=prompt,
+            goal=goal,
+            attributes=spec.attributes,
+            context=context,
+            model=spec.model,
+            choices=tuple(way.label for way in spec.ways if way.label),
+            fidelity=told.mode,
+            degraded_from=told.degraded_from,
+            preamble=self._preamble(told.mode, goal, context, ctx) if wants_text else "",
+            thread_id=self._thread(came_by, context) if told.mode == "full" else "",
+            timeout=spec.timeout,
+            pipeline=pipeline.name,
+            run_id=ctx.run_id,
+            path=ctx.path,
+            visit=ctx.visit,
+            attempt=ctx.attempt,
+            idempotency_key=ctx.idempotency_key,
+            ctx=ctx,
+        )
+        if wants_text and size > MOST_PROMPT:
+            reason = (
+                f"the prompt of {spec.id} has {size:,} bytes, more than {MOST_PROMPT:,}. "
+                "Put the text into a file or an artifact and name that."
+            )
+            return stage, Outcome.fail(reason, retryable=False, type="PromptTooLarge")
+        return stage, None
+
+    def _check_backend(self, context: Layered) -> None:
+        began_with = context.get(layers.BACKEND)
+        if began_with and began_with != self._backend and self._backend == SIMULATION:
+            raise BackendChanged(
+                f"this run began with the backend {began_with!r}, and would go on with a simulation.",
+                fix="Give the backend again, as when it was started.",
+            )
+
+    def _preamble(self, mode: str, goal: str, context: Layered, ctx: Context) -> str:
+        if mode == "full":
+            return ""
+        history = context.channel.get(layers.HISTORY) or []
+        return fidelity.preamble(mode, goal, history, context, ctx.run_id)
+
+    def _thread(self, edge: Mapping[str, Any], context: Layered) -> str:
+        spec, variables = self.spec, self.place.pipeline.variables
+        named = (
+            spec.thread_id,
+            edge.get("thread_id", ""),
+            variables.get("thread_id", ""),
+            *spec.classes[-1:],
+        )
+        return next((t for t in named if t), str(edge.get("from") or context.get("last_stage") or spec.id))
+
+    def _end(self, ctx: Context, context: Layered, stage: Stage, outcome: Outcome) -> str:
+        """Take an outcome in and return what is chosen; raise to have the stage tried again."""
+        spec = self.spec
+        wrong = layers.check_updates(outcome.context_updates, spec.id)
+        if wrong:
+            outcome = Outcome.fail(wrong, retryable=False, type="OutputError")
+        outcome = self._settled(ctx, outcome)
+        self._note(ctx, context, stage, outcome)
+        return self._go_on(ctx, context, stage, outcome)
+
+    def _settled(self, ctx: Context, outcome: Outcome) -> Outcome:
+        """Return how the stage ended; raise `StageRetry` if it may be tried again and wants to be."""
+        status = outcome.status
+        if status not in (StageStatus.FAIL, StageStatus.RETRY):
+            return outcome
+        retryable = outcome.error.retryable if outcome.error is not None else None
+        reason = outcome.failure_reason or outcome.notes or f"{self.spec.id} ended with {status.value}"
+        if ctx.attempt <= self.spec.retry.times and (retryable is not False or status is StageStatus.RETRY):
+            raise StageRetry(reason)
+        if self.spec.allow_partial:
+            return outcome.but(status=StageStatus.PARTIAL, notes=outcome.notes or reason)
+        if status is StageStatus.RETRY:
+            return outcome.but(status=StageStatus.FAIL, failure_reason=reason)
+        return outcome if outcome.failure_reason else outcome.but(failure_reason=reason)
+
+    def _note(self, ctx: Context, context: Layered, stage: Stage, outcome: Outcome) -> None:
+        """Write what every stage leaves in the context."""
+        spec = self.spec
+        for key, value in outcome.context_updates.items():
+            context.set(key, value)
+        context.set("outcome", outcome.status.value)
+        context.set("preferred_label", outcome.preferred_label)
+        context.set("current_node", spec.id)
+        if self.handler is not None:
+            context.set("last_stage", spec.id)
+            if outcome.response is not None:
+                context.set("last_response", outcome.response)
+        if spec.is_gate:
+            home = context.at(layers.outer(context.prefix, self.place.depth))
+            home.set(layers.GATES + spec.id, outcome.status.value)
+        if outcome.status.is_good:
+            context.drop(layers.REDIRECTS + spec.id)
+        notes = outcome.notes or outcome.failure_reason or outcome.response or ""
+        entry = {"node": spec.id, "status": outcome.status.value}
+        if notes:
+            entry["notes"] = notes[:_KEPT_NOTES]
+        context.channel.append(layers.HISTORY, entry)
+
+    def _go_on(self, ctx: Context, context: Layered, stage: Stage, outcome: Outcome) -> str:
+        """Choose what comes next, and keep the choice with its reason."""
+        way, reason = self._way(context, outcome)
+        if way is None and not self.spec.ways and outcome.status is not StageStatus.FAIL:
+            return self._finish(ctx, context, stage, outcome)
+        if way is None:
+            return self._give_up(ctx, context, stage, outcome)
+        if way.restarts:
+            context.restart()
+        return self._take(ctx, context, stage, outcome, way, reason)
+
+    def _way(self, context: Layered, outcome: Outcome) -> tuple[Way | None, str]:
+        place, spec = self.place, self.spec
+        open_ways = [way for way in spec.ways if way.target in place.enter]
+        by_specificity = place.pipeline.dialect is Dialect.ROUND
+        lookup, judges = lookup_of(outcome, context), spec.kind == "conditional"
+        chosen = choose(open_ways, outcome, lookup, by_specificity=by_specificity, judges=judges)
+        if chosen is not None:
+            return chosen.way, chosen.reason
+        if outcome.status is StageStatus.FAIL or spec.ways:
+            return self._return(context)
+        return None, ""
+
+    def _return(self, context: Layered) -> tuple[Way | None, str]:
+        """Go back to where a failure is to be mended, so often in a row as is allowed."""
+        spec, key = self.spec, layers.REDIRECTS + self.spec.id
+        target = next((t for t in spec.returns if t in self.place.enter), None)
+        count = context.get(key, 0)
+        if target is None or count >= spec.max_redirects:
+            return None, ""
+        context.set(key, count + 1)
+        return Way(target), "retry_target"
+
+    def _take(
+        self, ctx: Context, context: Layered, stage: Stage, outcome: Outcome, way: Way, reason: str
+    ) -> str:
+        spec, chosen = self.spec, self.place.enter[way.target]
+        edge = {"from": spec.id, "to": way.target, "reason": reason, "label": way.label}
+        if way.condition is not None:
+            edge["condition"] = way.condition.text
+        if outcome.status is StageStatus.FAIL:
+            edge["after"] = "fail"
+        self._keep(ctx, context, stage, outcome, edge)
+        edge |= {k: v for k, v in (("fidelity", way.fidelity), ("thread_id", way.thread_id)) if v}
+        context.set(layers.EDGE, edge)
+        if chosen == self.place.last and self.place.is_branch:
+            self._end_branch(context, outcome)
+        return chosen
+
+    def _finish(self, ctx: Context, context: Layered, stage: Stage, outcome: Outcome) -> str:
+        """End this part of the pipeline here."""
+        self._keep(ctx, context, stage, outcome, None)
+        if self.place.is_branch:
+            self._end_branch(context, outcome)
+        else:
+            context.set(layers.END, {"status": outcome.status.value, "node": self.spec.id})
+        return self.place.last
+
+    def _give_up(self, ctx: Context, context: Layered, stage: Stage, outcome: Outcome) -> str:
+        """Nothing leads on from here: the run fails, or the branch or the inner pipeline does."""
+        spec = self.spec
+        reason = outcome.failure_reason or f"no edge leads on from {spec.id} after {outcome.status.value}"
+        if self.place.is_top:
+            raise PipelineFailed(
+                f"stage {spec.id!r} failed, and nothing leads on from there: {reason}",
+                fix="Mend what failed and resume the run, or give the node an edge with "
+                'condition="outcome=fail", or a retry_target.',
+                stage=spec.id,
+            )
+        failed = outcome.but(status=StageStatus.FAIL, failure_reason=reason)
+        return self._finish(ctx, context, stage, failed)
+
+    def _end_branch(self, context: Layered, outcome: Outcome) -> None:
+        ended: dict[str, Any] = {"status": outcome.status.value, "node": self.spec.id}
+        if outcome.status is StageStatus.FAIL:
+            ended["failure_reason"] = outcome.failure_reason
+        if outcome.notes:
+            ended["notes"] = outcome.notes[:_KEPT_NOTES]
+        score = outcome.metadata.get("score", context.get("score"))
+        if isinstance(score, (int, float)):
+            ended["score"] = score
+        context.set(layers.END, ended)
+        branch = unvisited(context.prefix).rstrip("/").rpartition("/")[2]
+        context.at(layers.outer(context.prefix, 1)).add(layers.DONE, branch)
+
+    def _keep(
+        self, ctx: Context, context: Layered, stage: Stage, outcome: Outcome, edge: Mapping[str, Any] | None
+    ) -> None:
+        """Keep the record of this visit: what it was asked, how it ended, where it went."""
+        record: dict[str, Any] = {"kind": self.spec.kind, **outcome.plain()}
+        record.pop("context_updates", None)
+        if self.handler is not None and stage.prompt:
+            record["prompt"] = stage.prompt
+            record["fidelity"] = stage.fidelity
+            if stage.degraded_from:
+                record["degraded_from"] = stage.degraded_from
+        if ctx.attempt > 1:
+            record["retries"] = ctx.attempt - 1
+        if edge is not None:
+            record["edge"] = {k: v for k, v in edge.items() if v and k != "from"}
+        context.channel.set(layers.STAGES + unvisited(ctx.path), record)
+
+
+class Variables(Mapping[str, Any]):
+    """What `$name` in a prompt stands for."""
+
+    def __init__(self, context: Mapping[str, Any], graph: Mapping[str, str], goal: str) -> None:
+        self._context, self._graph, self._goal = context, graph, goal
+
+    def __getitem__(self, name: str) -> Any:
+        if name == "goal":
+            return self._goal
+        if name in self._context:
+            return self._context[name]
+        if name.startswith("context."):
+            return self._context[name.removeprefix("context.")]
+        return self._graph[name.removeprefix("graph.")]
+
+    def __iter__(self) -> Any:
+        return iter(self._context)
+
+    def __len__(self) -> int:
+        return len(self._context)
+
+
+def lookup_of(outcome: Outcome, context: Mapping[str, Any]) -> Callable[[str], Any]:
+    """Return what conditions find: a key of the outcome, else of the context; `context.key` only there."""
+    fields = {
+        "outcome": outcome.status.value,
+        "status": outcome.status.value,
+        "preferred_label": outcome.preferred_label,
+        "notes": outcome.notes,
+        "failure_reason": outcome.failure_reason,
+        "response": outcome.response,
+        **{f"metadata.{key}": value for key, value in outcome.metadata.items()},
+    }
+
+    def lookup(key: str) -> Any:
+        bare = key.removeprefix("outcome.") if key != "outcome" else key
+        if key in fields:
+            return fields[key] if fields[key] is not None else MISSING
+        if bare in fields:
+            return fields[bare]
+        if key.startswith("context."):
+            key = key.removeprefix("context.")
+        try:
+            return context[key]
+        except KeyError:
+            return MISSING
+
+    return lookup
+
+
+def _failed(error: Exception) -> Outcome:
+    if isinstance(error, RunCancelled):
+        raise error
+    message = str(error) or type(error).__name__
+    retryable = False if isinstance(error, OutputError) else getattr(error, "retryable", None)
+    details = StageError(
+        type=type(error).__name__,
+        message=message,
+        retryable=retryable if isinstance(retryable, bool) else None,
+    )
+    return Outcome(
+        status=StageStatus.FAIL, failure_reason=f"{type(error).__name__}: {message}", error=details
+    )
