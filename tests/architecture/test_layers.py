@@ -19,6 +19,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "dot": {"errors", "model"},
     # A flow read from JSON is checked as answers are, and finds classes by name as stored values do.
     "graph": {"errors", "model", "dot", "codec.classes", "codec.complaints", "codec.quick"},
+    # A backend is the handler of a pipeline's nodes: it knows what one is given and what it returns.
+    "backends": {"errors", "model", "graph.pipelines"},
     "ports": {"errors", "model"},
     "engine": {"errors", "model", "graph"},
     "runtime": {"errors", "model", "codec", "graph", "engine", "ports"},
@@ -36,17 +38,17 @@ MAY_IMPORT: dict[str, set[str]] = {
     "wait": {"model", "graph"},
     "testing": {
         *("errors", "model", "codec", "graph", "engine", "ports", "runtime", "stores", "registry", "client"),
-        *("__init__", "wait"),
+        *("__init__", "wait", "backends"),
     },
     "server": {"errors", "model", "graph", "runtime.events", "client"},
     # A file with flows may name services of its own, which the command line hands to the host.
     "cli": {
         *("errors", "model", "graph", "runtime.events", "runtime.worker", "ports.durability", "client"),
-        *("server", "checkpoints", "__init__"),
+        *("server", "checkpoints", "backends", "__init__"),
     },
     # Keys and codecs are given to a host, and made without one.
     "__init__": {
-        *("errors", "model", "graph", "client", "checkpoints", "migrate", "notify", "wait"),
+        *("errors", "model", "graph", "backends", "client", "checkpoints", "migrate", "notify", "wait"),
         *("codec.chain", "codec.keyring"),
     },
     "__main__": {"cli"},
@@ -57,6 +59,7 @@ MAY_USE: dict[str, set[str]] = {
     "codec": {"backports", "cryptography", "msgspec"},
     "dot": {"msgspec"},
     "graph": {"msgspec"},
+    "backends": {"httpx2"},
     "ports": {"msgspec"},
     "runtime": {"msgspec"},
     "client": {"msgspec"},

@@ -374,3 +374,11 @@ def test_every_command_and_option_is_in_the_reference(command: str) -> None:
     assert f"## {command}\n" in page
     section = page.split(f"## {command}\n")[1].split("\n## ")[0] + page.split("\n## ")[0]
     assert [o for o in options_of(command) if f"`{o}" not in section] == []
+
+
+@pytest.mark.parametrize("name", everstep.backends.__all__)
+def test_every_backend_and_its_options_are_in_the_reference(name: str) -> None:
+    page = PAGES["docs/reference/backends.md"]
+    section = page.split(f"## {name}\n")[1].split("\n## ")[0]
+    parameters = inspect.signature(getattr(everstep.backends, name)).parameters
+    assert [option for option in parameters if option not in section] == []
