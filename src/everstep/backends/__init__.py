@@ -4,8 +4,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from everstep.backends.shell import Shell, Tools
-from everstep.backends.simulation import Simulation
 from everstep.errors import BadRequest
+from everstep.graph.pipelines.simulation import Simulation
 
 if TYPE_CHECKING:
     from everstep.backends.http import Http

@@ -17,6 +17,9 @@ from everstep.graph.joins import JoinNode
 from everstep.graph.loops import UncutLoop
 from everstep.graph.migrations import Migration, checked_rules
 from everstep.graph.node import Gate, Node
+from everstep.graph.pipelines.building import Workers, build
+from everstep.graph.pipelines.interviewers import Interviewer
+from everstep.graph.pipelines.stage import Handler
 from everstep.graph.plan import Limits, Plan, deep_nodes
 from everstep.graph.profiles import Entry, Profile, Registry
 from everstep.graph.structure import did_you_mean, loop_problem, node_problems, plan_problems, wiring_problems
@@ -100,6 +103,8 @@ class Flow:
         """The IR that it was read from."""
         self.original: Flow | None = None
         """The flow that it is but for what a flow around it says of its nodes."""
+        self.pipeline: Any = None
+        """The pipeline that it was made from, if it was one."""
         self.source: str | None = None
         """Where to find this flow again, as `FILE.py:FLOW`; kept with its runs if it is set."""
         self.resumes_at: Callable[[str, Callable[[str], Any]], str | None] | None = None
@@ -202,6 +207,37 @@ class Flow:
         `IrInvalid` with everything that is wrong or missing, each with its path.
         """
         return read(cls, ir, registry)
+
+    @classmethod
+    def from_dot(
+        cls,
+        text: str | bytes,
+        *,
+        handlers: Mapping[str, Handler] | None = None,
+        backend: Handler | None = None,
+        tools: Handler | None = None,
+        human: Interviewer | None = None,
+        children: Mapping[str, str] | None = None,
+        file: str = "",
+        name: str | None = None,
+        **options: Any,
+    ) -> Self:
+        """Return the flow of a pipeline written in DOT; each of its nodes becomes a node of that name.
+
+        handlers  who does the work of nodes, by their id, their `type`, or their kind: functions of a `Stage`
+        backend   who does that of all other task nodes; by default a simulation
+        tools     what runs the commands of tool nodes, `backends.Tools()`; without it they are refused
+        human     who answers for people; by default the run halts and asks
+        children  texts of the pipelines and style sheets it names, by name; else they are read beside `file`
+        file      where the text is from, for messages
+
+        Any other option is one of a flow's; `durability` is "strong" unless told. A run takes an input
+        `context` with what its context begins with.
+        """
+        workers = Workers(handlers, backend, tools, human)
+        return build(
+            cls, text, file=file, workers=workers, children=children or {}, name=name, options=options
+        )
 
     @property
     def inputs(self) -> dict[str, bool]:

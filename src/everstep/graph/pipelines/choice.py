@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -11,9 +10,9 @@ import msgspec
 
 from everstep.dot.conditions import Comparison, Condition, Constant, Every, Expression, Key, Not, Some
 from everstep.dot.judging import evaluate
+from everstep.graph.pipelines.interviewers import split_label
 from everstep.graph.pipelines.outcome import Outcome, StageStatus
 
-_ACCELERATOR: Final = re.compile(r"\s*(?:\[(\w+)\]\s*|(\w)\)\s+|(\w)\s+-\s+)")
 _FAILING: Final = frozenset({"fail", "failure", "failed", "error", "on failure", "on_failure"})
 """Labels of edges that a failed stage takes."""
 _STATUS_KEYS: Final = frozenset({"outcome", "status", "outcome.status"})
@@ -102,17 +101,9 @@ def _specificity(way: Way) -> int:
     return way.condition.specificity if way.condition is not None else 0
 
 
-def split_label(label: str) -> tuple[str, str]:
-    """Return the key and the text of a label: `[Y] Yes` is Y and Yes; without a key the first letter is it."""
-    found = _ACCELERATOR.match(label)
-    text = label[found.end() :].strip() if found is not None else label.strip()
-    key = next((part for part in found.groups() if part), "") if found is not None else ""
-    return key or text[:1], text or label.strip()
-
-
 def plain_label(label: str) -> str:
     """Return a label as labels are compared: without its key, in lower case."""
-    return _ACCELERATOR.sub("", label, count=1).strip().lower() if label else ""
+    return split_label(label)[1].lower() if label else ""
 
 
 def with_statuses(condition: Condition) -> Condition:

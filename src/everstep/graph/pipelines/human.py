@@ -9,8 +9,16 @@ from typing import Any, Final
 
 from everstep.graph.context import Context
 from everstep.graph.pipelines import layers
-from everstep.graph.pipelines.choice import Way, plain_label, split_label
-from everstep.graph.pipelines.interviewers import Choice, Interviewer, Question, match
+from everstep.graph.pipelines.choice import Way
+from everstep.graph.pipelines.interviewers import (
+    Choice,
+    Interviewer,
+    Kind,
+    Question,
+    choices_of,
+    kind_of,
+    match,
+)
 from everstep.graph.pipelines.layers import Layered
 from everstep.graph.pipelines.outcome import Outcome, StageStatus
 from everstep.graph.pipelines.reading import StageSpec, fill
@@ -33,18 +41,19 @@ class HumanRunner(StageRunner):
         self._human = human
         open_ways = [way for way in spec.ways if way.target in place.enter and not way.is_for_failure]
         self._ways = open_ways
-        self.choices = choices_of(open_ways)
+        self.choices = choices_of((way.label, way.target) for way in open_ways)
         said = spec.attributes.get("question_type", spec.attributes.get("human.type", "")).strip().lower()
         self.is_free = said in _FREE or (not said and len(self.choices) < 2 and not _has_labels(open_ways))
 
     # -- asking -------------------------------------------------------------------------------------------
 
     def asking(self) -> Callable[..., Any]:
-        """Return the function of the node that halts; it returns the answer at once if somebody else gives it."""
+        """Return the function of the node that halts, unless somebody answers at once."""
         if self._human is not None and inspect.iscoroutinefunction(self._human.ask):
 
             async def ask_async(ctx: Context) -> Any:
-                answer = await self._human.ask(self._question(Layered(ctx)))  # type: ignore[union-attr]
+                asked: Any = self._human
+                answer = await asked.ask(self._question(Layered(ctx)))
                 return self._wait(ctx) if answer is None else self._said(answer)
 
             return ask_async
@@ -56,13 +65,10 @@ class HumanRunner(StageRunner):
         return ask
 
     def _question(self, context: Layered) -> Question:
-        kind = "freeform" if self.is_free else "multiple_choice"
-        if {plain_label(choice.label) for choice in self.choices} == {"yes", "no"}:
-            kind = "yes_no"
         return Question(
             prompt=self._prompt(context),
-            choices=tuple(self.choices),
-            kind=kind,
+            choices=() if self.is_free else self.choices,
+            kind=Kind.FREEFORM if self.is_free else kind_of(self.choices),
             node=self.spec.id,
             timeout=self.spec.timeout,
         )
@@ -141,22 +147,20 @@ class HumanRunner(StageRunner):
             return Outcome.fail(f"{answer!r:.60} is no answer here", retryable=False)
         updates = {
             "human.gate.selected": found.key,
-            "human.gate.label": found.label,
-            "human.response": found.label,
+            "human.gate.label": found.text,
+            "human.response": found.text,
         }
         return Outcome(
             context_updates=updates,
-            preferred_label=found.label,
+            preferred_label=found.text,
             suggested_next=(found.target,),
-            notes=found.label,
+            notes=found.text,
+            metadata={"choice": self.choices.index(found)},
         )
 
     def _way(self, context: Layered, outcome: Outcome) -> tuple[Way | None, str]:
-        if outcome.suggested_next:
-            wanted = plain_label(outcome.preferred_label)
-            named = [w for w in self._ways if plain_label(w.label or w.target) == wanted]
-            if named:
-                return named[0], "answer"
+        if "choice" in outcome.metadata:
+            return self._ways[outcome.metadata["choice"]], "answer"
         if outcome.status is StageStatus.SKIPPED and not self.choices:
             return None, ""
         return super()._way(context, outcome)
@@ -174,28 +178,11 @@ def _has_labels(ways: Sequence[Way]) -> bool:
     return any(way.label for way in ways)
 
 
-def choices_of(ways: Sequence[Way]) -> list[Choice]:
-    """Return what a person can choose: the labels of the edges, each with its key."""
-    found: list[Choice] = []
-    for way in ways:
-        key, label = split_label(way.label or way.target)
-        found.append(Choice(key, label, way.target))
-    return found
-
-
 def spellings_of(choices: Sequence[Choice]) -> dict[str, str]:
     """Return other ways to say each choice: its key, its number, its target, the beginning of its label."""
-    labels = [choice.label.lower() for choice in choices]
-    found: dict[str, str] = {}
-    for choice, label in zip(choices, labels, strict=True):
-        for length in range(1, min(len(label), _LONGEST_PREFIX) + 1):
-            if sum(other.startswith(label[:length]) for other in labels) == 1:
-                found.setdefault(label[:length], choice.label)
-        found.setdefault(choice.target.lower(), choice.label)
-    for number, choice in enumerate(choices, 1):
-        found.setdefault(str(number), choice.label)
-    for choice in reversed(choices):
-        found[choice.key.lower()] = choice.label
+    words: set[str] = {str(number) for number in range(1, len(choices) + 1)}
     for choice in choices:
-        found[choice.label.lower()] = choice.label
-    return found
+        words |= {choice.key, choice.label, choice.text, choice.target}
+        words |= {choice.text[:length] for length in range(1, min(len(choice.text), _LONGEST_PREFIX) + 1)}
+    meant = {word.strip().lower(): match(word, choices) for word in words}
+    return {word: choice.label for word, choice in sorted(meant.items()) if word and choice is not None}

@@ -1,0 +1,183 @@
+"""From the text of a pipeline to a flow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any, Final, TypeVar
+
+from everstep.dot.resolve import Digraph, read
+from everstep.errors import BadRequest
+from everstep.graph.diagnostics import Diagnostic, Diagnostics
+from everstep.graph.pipelines import layers
+from everstep.graph.pipelines.ends import missed_gates, way_back
+from everstep.graph.pipelines.interviewers import Interviewer
+from everstep.graph.pipelines.kinds import KINDS, kinds_of
+from everstep.graph.pipelines.lowering import Workshop, lower
+from everstep.graph.pipelines.outcome import Outcome
+from everstep.graph.pipelines.reading import Pipeline, StageSpec, name_of, read_pipeline
+from everstep.graph.pipelines.simulation import Simulation
+from everstep.graph.pipelines.stage import Handler, Stage
+from everstep.graph.pipelines.stages import SIMULATION, Place
+
+F = TypeVar("F")
+CHILD: Final = ("stack.child_dotfile", "child_dotfile", "pipeline")
+"""Attributes that name the file of an inner pipeline."""
+_DEEPEST: Final = 8
+_LARGEST: Final = 16 * 1024 * 1024
+_IDLE: Final = frozenset({"start", "exit", "conditional", "human", "parallel", "subpipeline"})
+"""Kinds that need no handler."""
+
+
+class Files:
+    """Texts that a pipeline names: given by name, or read from its own folder and nowhere else."""
+
+    def __init__(self, given: Mapping[str, str], file: str) -> None:
+        self._given = given
+        self._folder = Path(file).resolve().parent if file else None
+
+    def __call__(self, name: str) -> str:
+        if name in self._given:
+            return self._given[name]
+        parts = PurePosixPath(name)
+        if self._folder is None:
+            raise BadRequest(f"the pipeline names {name!r}, which was not given.", fix="Give children={...}.")
+        path = (self._folder / parts).resolve()
+        if parts.is_absolute() or not path.is_relative_to(self._folder):
+            raise BadRequest(
+                f"the pipeline names {name!r}, which lies outside its folder.",
+                fix="Put it beside the pipeline, or give its text with children={...}.",
+            )
+        try:
+            if path.stat().st_size > _LARGEST:
+                raise BadRequest(f"{name} has more than {_LARGEST:,} bytes.")
+            return path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadRequest(f"the pipeline names {name!r}, which cannot be read: {error}.") from error
+
+
+class Workers:
+    """Who does the work of which node."""
+
+    def __init__(
+        self,
+        handlers: Mapping[str, Handler] | None,
+        backend: Handler | None,
+        tools: Handler | None,
+        human: Interviewer | None,
+    ) -> None:
+        self.handlers = dict(handlers or {})
+        for name, handler in (*self.handlers.items(), ("backend", backend), ("tools", tools)):
+            if handler is not None and not callable(handler):
+                raise BadRequest(f"{name!r} is {handler!r:.60}.", fix="Give a function of a stage.")
+        if human is not None and not callable(getattr(human, "ask", None)):
+            raise BadRequest(f"human is {human!r:.60}.", fix="Give an object with ask(question).")
+        self.backend: Handler = backend if backend is not None else Simulation()
+        self.tools = tools
+        self.human = human
+
+    @property
+    def backend_name(self) -> str:
+        """What a run remembers of the backend that it began with."""
+        told = getattr(self.backend, "name", None) or getattr(self.backend, "__name__", "") or "callable"
+        return SIMULATION if isinstance(self.backend, Simulation) else str(told)
+
+    def of(self, spec: StageSpec) -> Handler | None:
+        """Return the handler of a node: its own, that of its type, or what does such work by default."""
+        own = self.handlers.get(spec.id) or self.handlers.get(spec.attributes.get("type", ""))
+        own = own or self.handlers.get(spec.kind)
+        if own is not None:
+            return own
+        if spec.kind == "tool":
+            return self.tools or _refuse_tool
+        if spec.kind in _IDLE or spec.kind == "fan_in":
+            return self.backend if spec.kind == "fan_in" and spec.attributes.get("prompt") else None
+        return self.backend
+
+
+def _refuse_tool(stage: Stage) -> Outcome:
+    return Outcome.fail(f"{stage.node} runs a command, and tools are not allowed.", retryable=False)
+
+
+def build(
+    make: Callable[..., F],
+    text: str | bytes,
+    *,
+    file: str,
+    workers: Workers,
+    children: Mapping[str, str],
+    name: str | None,
+    options: Mapping[str, Any],
+) -> F:
+    """Return the flow of a pipeline; `DotError` or `FlowError` with everything that is wrong with it."""
+    files = Files(children, file)
+    digraph = read(text, file)
+    found = check(digraph, workers)
+    Diagnostics(name or digraph.name or "pipeline", found).raise_for_errors()
+    pipeline = read_pipeline(digraph, sheet=files)
+    workshop = _workshop(make, pipeline, workers, files, (str(file),))
+    parts = lower(pipeline, workshop)
+    known = [d for d in found if d.severity != "error"]
+    rules = (*options.get("rules", ()), lambda *_: known)
+    flow: Any = make(
+        name or pipeline.name,
+        parts.nodes,
+        **{"durability": "strong", **options, "entry": parts.entry, "rules": rules},
+    )
+    flow.pipeline = pipeline
+    flow.resumes_at = _resume_rule(pipeline, parts.place)
+    made: F = flow
+    return made
+
+
+def check(digraph: Digraph, workers: Workers) -> list[Diagnostic]:
+    """Return what is wrong with a pipeline, and what may not be as it was meant."""
+    return []
+
+
+def _workshop(
+    make: Callable[..., Any], pipeline: Pipeline, workers: Workers, files: Files, above: tuple[str, ...]
+) -> Workshop:
+    children: dict[str, tuple[Pipeline, Workshop]] = {}
+    for spec in pipeline.specs.values():
+        if spec.kind == "subpipeline" and spec.kind not in workers.handlers:
+            children[spec.id] = _child(make, spec, workers, files, above)
+    handlers = {spec.id: workers.of(spec) for spec in pipeline.specs.values()}
+    return Workshop(make, handlers, workers.backend_name, workers.human, children)
+
+
+def _child(
+    make: Callable[..., Any], spec: StageSpec, workers: Workers, files: Files, above: tuple[str, ...]
+) -> tuple[Pipeline, Workshop]:
+    named = next((spec.attributes[key] for key in CHILD if spec.attributes.get(key)), "")
+    if not named:
+        raise BadRequest(f"node {spec.id!r} runs a pipeline, and names none.", fix=f"Set {CHILD[0]}.")
+    if named in above or len(above) > _DEEPEST:
+        chain = " → ".join((*above, named))
+        raise BadRequest(f"pipelines run each other without end: {chain}.", fix="Take one of them out.")
+    digraph = read(files(named), named)
+    Diagnostics(digraph.name or named, check(digraph, workers)).raise_for_errors()
+    pipeline = read_pipeline(digraph, sheet=files)
+    return pipeline, _workshop(make, pipeline, workers, files, (*above, named))
+
+
+def _resume_rule(pipeline: Pipeline, place: Place) -> Callable[[str, Callable[[str], Any]], str | None]:
+    """Say where a failed run begins again: before the failure that led to a dead end, or at a missed goal."""
+    by_name = {name_of(spec.id): spec for spec in pipeline.specs.values()}
+
+    def resumes_at(failed: str, read_key: Callable[[str], Any]) -> str | None:
+        spec = by_name.get(failed)
+        if spec is None:
+            return None
+        if spec.kind == "exit":
+            missed = missed_gates(pipeline, read_key)
+            target = way_back(pipeline, missed[0][0], place.enter) if missed else None
+            return place.enter[target] if target is not None else None
+        edge = read_key(layers.EDGE) or {}
+        is_dead_end = not spec.ways and edge.get("to") == spec.id and edge.get("after") == "fail"
+        return place.enter.get(edge["from"]) if is_dead_end else None
+
+    return resumes_at
+
+
+__all__ = ["KINDS", "Workers", "build", "check", "kinds_of"]
