@@ -25,6 +25,7 @@ from everstep.graph.pipelines.reading import StageSpec, fill
 from everstep.graph.pipelines.stage import Stage
 from everstep.graph.pipelines.stages import Place, StageRunner, Variables
 from everstep.graph.waits import NO_DEFAULT, Wait
+from everstep.model.address import unvisited
 
 TIMED_OUT: Final = "@timeout"
 """The answer of a question that nobody answered in time."""
@@ -170,8 +171,7 @@ class HumanRunner(StageRunner):
         record.pop("context_updates", None)
         if edge is not None:
             record["edge"] = {k: v for k, v in edge.items() if v and k != "from"}
-        path = layers.prefix_of(ctx) + self.spec.name
-        context.channel.set(layers.STAGES + layers.unvisited(path), record)
+        context.channel.set(layers.STAGES + unvisited(context.prefix + self.spec.name), record)
 
 
 def _has_labels(ways: Sequence[Way]) -> bool:

@@ -12,7 +12,7 @@ from typing import Any, Final
 from everstep.errors import BadRequest
 from everstep.graph.channel import Channel
 from everstep.graph.context import Context
-from everstep.model.address import unvisited as unvisited
+from everstep.model.address import unvisited
 
 LAYER: Final = "~"
 """What the keys of a branch begin with: `~fan/lint/:key`."""
@@ -93,8 +93,6 @@ class Layered(Mapping[str, Any]):
             return unvisited(self.prefix).rstrip("/").rpartition("/")[2]
         if key == "_goal_gates":
             return {k.removeprefix(GATES): self.channel.get(k) for k in self.channel.keys(GATES)}
-        if key == "_node":
-            return ctx.node
         raise KeyError(key)
 
     def __iter__(self) -> Iterator[str]:

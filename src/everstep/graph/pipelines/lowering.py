@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from everstep.errors import PipelineFailed
@@ -159,9 +159,10 @@ class _Lowering:
         need = _need(policy, spec, len(heads))
         flow = self._fork(spec, region, place, heads, need)
         branches = {name_of(head): head for head in heads}
+        after = tuple(way for way in spec.ways if way.condition is not None or way.is_for_failure)
         runner = JoinRunner(
             place,
-            spec,
+            replace(spec, ways=after),
             None,
             backend=self._workshop.backend,
             branches=branches,

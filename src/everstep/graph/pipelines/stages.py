@@ -343,7 +343,7 @@ class StageRunner:
             record["retries"] = ctx.attempt - 1
         if edge is not None:
             record["edge"] = {k: v for k, v in edge.items() if v and k != "from"}
-        context.channel.set(layers.STAGES + unvisited(ctx.path), record)
+        context.channel.set(layers.STAGES + unvisited(context.prefix + self.spec.name), record)
 
 
 class Variables(Mapping[str, Any]):
