@@ -88,19 +88,18 @@ class _Ends:
 
     def _check_reach(self, start: str) -> None:
         reached = _walk([start], self._after)
-        for node in self._digraph.nodes.values():
-            if node.id not in reached:
-                message = f"No edge leads from the start to {node.id!r}."
-                fix = "Draw one, or remove the node."
-                self._findings.error("pipeline.unreachable", node, message, fix)
-        if not self._kinds.exits:
-            return
-        leaving = _walk(self._kinds.exits, self._before)
-        if start not in leaving:
+        exits = self._kinds.exits
+        is_stuck = bool(exits) and reached.isdisjoint(exits)
+        if is_stuck:
             message = f"From the start {start!r} no exit can be reached."
             node = self._digraph.nodes[start]
             self._findings.error("pipeline.exit_unreachable", node, message, "Draw the edge that is missing.")
-            return
+        for node in self._digraph.nodes.values():
+            if node.id not in reached and not (is_stuck and node.id in exits):
+                message = f"No edge leads from the start to {node.id!r}."
+                fix = "Draw one, or remove the node."
+                self._findings.error("pipeline.unreachable", node, message, fix)
+        leaving = _walk(exits, self._before)
         for edge in self._digraph.edges:
             if edge.tail in reached and edge.tail in leaving and edge.head not in leaving:
                 message = f"From {edge.head!r} no exit can be reached, so the run ends without one."
@@ -206,11 +205,7 @@ def _lint_branches(digraph: Digraph, kinds: Kinds, findings: Findings) -> None:
                 findings.error("pipeline.leaves_branch", first[name, head], message, fix)
     met = {meeting.fan_in for meeting in meetings.values()}
     for node in digraph.nodes.values():
-        if (
-            kinds[node.id] == "fan_in"
-            and node.id not in met
-            and not any(m.fan_in is None for m in meetings.values())
-        ):
+        if kinds[node.id] == "fan_in" and not met & {node.id, None}:
             message = f"No branches meet at the fan-in {node.id!r}."
             fix = "Draw a parallel node before it, or give it shape=box."
             findings.warning("pipeline.unused_fan_in", node, message, fix, "shape")
