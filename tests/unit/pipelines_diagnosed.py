@@ -152,10 +152,13 @@ FAULTS: Final[dict[str, Fault]] = {
     "pipeline.join": Fault(
         PARALLEL + " both [join_policy=k_of_n, ¶k=3];", PARALLEL + " both [join_policy=k_of_n, k=2];"
     ),
+    "pipeline.no_branches": Fault(
+        SQUARE + ' fork [¶shape=component]; work -> fork; fork -> exit [condition="outcome=success"];',
+        SQUARE + " fork [shape=component]; work -> fork; fork -> exit;",
+    ),
     "pipeline.branches_never_meet": Fault(
-        PARALLEL.replace(" both [", " ¶both [") + " other [shape=tripleoctagon]; c [prompt=C];"
-        " both -> c -> other -> exit;",
-        PARALLEL + " c [prompt=C]; both -> c -> join;",
+        PARALLEL.replace(" both [", " ¶both [") + " c [prompt=C]; out [shape=Msquare]; both -> c -> out;",
+        PARALLEL + " c [prompt=C]; both -> c -> exit;",
     ),
     "pipeline.leaves_branch": Fault(
         PARALLEL.replace("start -> both ->", "start -> both; both ¶-> a; both -> b;") + " a -> exit;",

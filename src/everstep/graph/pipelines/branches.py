@@ -1,13 +1,17 @@
-"""Where the branches of a parallel node meet: the fan-in that each of them comes to first."""
+"""Whether the branches of a parallel node meet, and at the fan-in that each of them comes to first."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 
-from everstep.dot.resolve import Digraph
+from everstep.dot.resolve import Digraph, Edge
+from everstep.graph.pipelines import choice
+
+_MOST_SEARCHED: Final = 32
 
 
 class Way(msgspec.Struct):
@@ -37,17 +41,27 @@ class Meeting(msgspec.Struct, frozen=True):
     """How the branches of a parallel node come together."""
 
     fan_in: str | None
-    """Where all of them meet; None if they do not."""
+    """Where all of them come first; None if they do not come to one and the same."""
     ways: Mapping[str, Way]
     """For each first node of a branch what lies ahead of it."""
+    is_met: bool
+    """True if there is a node that all of them come to."""
 
 
 def meetings_of(digraph: Digraph, kinds: Mapping[str, str]) -> dict[str, Meeting]:
     """Return for each parallel node where its branches meet; linear in the size of the digraph.
 
-    A parallel node inside a branch is passed by going on behind its own fan-in.
+    A parallel node inside a branch is passed by going on behind its own fan-in. Its edges with a condition,
+    or labelled for failures, are no branches: they say what comes after it.
     """
     return _Walk(digraph, kinds).meetings()
+
+
+def is_branch(edge: Edge) -> bool:
+    """Say whether a parallel node forks along an edge."""
+    if edge.attributes.text("condition", "").strip():
+        return False
+    return not choice.Way(edge.head, edge.attributes.text("label", "")).is_for_failure
 
 
 class _Walk:
@@ -57,10 +71,15 @@ class _Walk:
         self._kinds = kinds
         self._after: dict[str, dict[str, None]] = {name: {} for name in digraph.nodes}
         self._before: dict[str, dict[str, None]] = {name: {} for name in digraph.nodes}
+        self._heads: dict[str, dict[str, None]] = {}
+        """Where the branches of each parallel node begin."""
         for edge in digraph.edges:
             self._after[edge.tail][edge.head] = None
             self._before[edge.head][edge.tail] = None
+            if kinds[edge.tail] == "parallel" and is_branch(edge):
+                self._heads.setdefault(edge.tail, {})[edge.head] = None
         self._ways = {name: Way() for name in digraph.nodes}
+        self._searched = 0
         self._inside = {name: Way() for name, kind in kinds.items() if kind == "parallel"}
         """What all branches of a parallel node come to."""
         self._waiting: dict[str, list[str]] = {}
@@ -72,7 +91,7 @@ class _Walk:
             ahead = todo.popleft()
             way = self._ways[ahead]
             for name in self._before[ahead]:
-                if name in self._inside:
+                if ahead in self._heads.get(name, ()):
                     todo.extend(self._enters(name, way))
                 elif self._kinds[name] not in ("fan_in", "exit") and self._ways[name].add(way):
                     todo.append(name)
@@ -105,6 +124,23 @@ class _Walk:
         return [parallel] if any(changes) else []
 
     def _meeting(self, parallel: str) -> Meeting:
-        ways = {first: self._ways[first] for first in self._after[parallel]}
+        ways = {first: self._ways[first] for first in self._heads.get(parallel, ())}
         met = {way.fan_in for way in ways.values()} | {way.other for way in ways.values() if way.other}
-        return Meeting(met.pop() if len(met) == 1 else None, ways)
+        fan_in = met.pop() if len(met) == 1 else None
+        return Meeting(fan_in, ways, fan_in is not None or self._meets_elsewhere(parallel))
+
+    def _meets_elsewhere(self, parallel: str) -> bool:
+        """Say whether all branches come to one node, whatever it is; the search is not made without end."""
+        self._searched += 1
+        if self._searched > _MOST_SEARCHED:
+            return True
+        common: set[str] | None = None
+        for first in list(self._heads.get(parallel, ()))[:_MOST_SEARCHED]:
+            reached = {first}
+            todo = [first]
+            while todo:
+                new = self._after[todo.pop()].keys() - reached - {parallel}
+                reached |= new
+                todo.extend(new)
+            common = reached if common is None else common & reached
+        return bool(common)

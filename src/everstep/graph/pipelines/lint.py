@@ -14,6 +14,7 @@ from everstep.graph.pipelines.findings import Findings
 from everstep.graph.pipelines.kinds import KINDS, TYPES, Dialect, Kinds
 from everstep.graph.pipelines.lint_values import lint_values
 from everstep.graph.pipelines.lint_ways import lint_ways
+from everstep.graph.pipelines.reading import name_of
 from everstep.graph.pipelines.vocabulary import ROUTES
 from everstep.graph.structure import NAME
 
@@ -156,7 +157,7 @@ class _Names:
         self._check_targets()
 
     def _check_name(self, node: Node) -> None:
-        if not NAME.fullmatch(node.id):
+        if not NAME.fullmatch(name_of(node.id)):
             message = f"{node.id!r:.80} cannot be the name of a step."
             fix = "Use letters, digits, . _ - in an id, and put words for people into a label."
             self._findings.error("pipeline.bad_id", node, message, fix)
@@ -190,19 +191,22 @@ def _lint_branches(digraph: Digraph, kinds: Kinds, findings: Findings) -> None:
         if edge.tail in meetings:
             first.setdefault((edge.tail, edge.head), edge)
     for name, meeting in meetings.items():
-        if meeting.fan_in is None:
+        if not meeting.ways:
+            message = f"{name!r} is parallel, and has no branches."
+            fix = "Draw an edge without a condition to the first node of each branch."
+            findings.error("pipeline.no_branches", digraph.nodes[name], message, fix, "shape")
+        elif not meeting.is_met:
             message = f"The branches of {name!r} never meet: {_ways(meeting.ways.items())}."
             fix = "Let each lead to one and the same fan-in node."
             findings.error("pipeline.branches_never_meet", digraph.nodes[name], message, fix)
-            continue
         for head, way in meeting.ways.items():
-            if way.end is not None:
+            if meeting.fan_in is not None and way.end is not None:
                 message = (
                     f"The branch of {name!r} that begins with {head!r} can come to {way.end!r} "
-                    f"without passing {meeting.fan_in!r}, where the others wait for it."
+                    f"without passing {meeting.fan_in!r}: that ends the branch, not the pipeline."
                 )
                 fix = f"Let every way through the branch lead to {meeting.fan_in!r}."
-                findings.error("pipeline.leaves_branch", first[name, head], message, fix)
+                findings.warning("pipeline.leaves_branch", first[name, head], message, fix)
     met = {meeting.fan_in for meeting in meetings.values()}
     for node in digraph.nodes.values():
         if kinds[node.id] == "fan_in" and not met & {node.id, None}:

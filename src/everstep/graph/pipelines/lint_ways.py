@@ -22,14 +22,13 @@ from everstep.dot.judging import MISSING, evaluate
 from everstep.dot.resolve import Digraph, Edge, Node
 from everstep.dot.source import Passage, problems_of
 from everstep.errors import DotError
-from everstep.graph.pipelines.choice import Way, plain_label, with_statuses
+from everstep.graph.pipelines.choice import Way, plain_label, split_label, with_statuses
 from everstep.graph.pipelines.findings import Findings
 from everstep.graph.pipelines.kinds import KINDS, Kinds
 from everstep.graph.pipelines.outcome import StageStatus
 from everstep.graph.pipelines.vocabulary import ROUTES
 
 _STRING: Final = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"", re.DOTALL)
-_KEY_OF_LABEL: Final = re.compile(r"\s*(?:\[(\w+)\]|(\w)\)\s|(\w)\s+-\s)")
 _STATUS_KEYS: Final = frozenset({"outcome", "status", "outcome.status"})
 _CAN_FAIL: Final = frozenset({"task", "tool", "subpipeline"})
 
@@ -40,7 +39,7 @@ def lint_ways(digraph: Digraph, kinds: Kinds, findings: Findings) -> None:
     routed: set[str] = set()
     for edge in digraph.edges:
         leaving.setdefault(edge.tail, []).append(edge)
-        if _lint_condition(edge, findings):
+        if _lint_condition(edge, findings) or kinds[edge.head] == "conditional":
             routed.add(edge.tail)
     for node in digraph.nodes.values():
         if kinds[node.id] == "human":
@@ -119,7 +118,7 @@ def _lint_choices(node: Node, edges: list[Edge], findings: Findings) -> None:
     keys: dict[str, str] = {}
     for edge in edges:
         label = edge.attributes.text("label", "").strip() or edge.head
-        key = _key_of(label)
+        key = split_label(label)[0].lower()
         if key in keys:
             message = f"{label!r:.60} and {keys[key]!r:.60} of {node.id!r} both have the key {key!r}."
             fix = "Begin each label with a key of its own, such as `[A] Approve`."
@@ -131,12 +130,6 @@ def _lint_choices(node: Node, edges: list[Edge], findings: Findings) -> None:
         message = f"human.default_choice of {node.id!r} is {default!r:.60}, which no edge leads to."
         fix = "Name the node that an edge leads to, or the label of the edge."
         findings.error("pipeline.default_choice", node, message, fix, "human.default_choice")
-
-
-def _key_of(label: str) -> str:
-    found = _KEY_OF_LABEL.match(label)
-    key = next((part for part in found.groups() if part), "") if found else label[:1]
-    return key.lower()
 
 
 def _lint_failures(digraph: Digraph, kinds: Kinds, routed: set[str], findings: Findings) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal, NamedTuple
 
 from everstep.dot.attributes import Attributes
+from everstep.graph.pipelines.fidelity import MODES
 
 Reads = Literal["text", "integer", "number", "flag", "duration", "word", "node"]
 
@@ -25,7 +26,7 @@ ROUTES: Final = ("retry_target", "fallback_retry_target", "fallback")
 JOIN_POLICIES: Final = ("wait_all", "first_success", "quorum", "k_of_n")
 TIMEOUT_ACTIONS: Final = ("first", "fail", "skip")
 RETRY_PRESETS: Final = ("none", "standard", "linear", "exponential", "aggressive", "patient")
-FIDELITIES: Final = ("full", "truncate", "compact", "summary:low", "summary:medium", "summary:high")
+FIDELITIES: Final = (*MODES, "summary")
 
 _TEXT: Final = Attribute()
 _FLAG: Final = Attribute("flag")
@@ -35,7 +36,7 @@ _SPAN: Final = Attribute("duration")
 _NODE: Final = Attribute("node")
 
 _MODEL: Final = {
-    **dict.fromkeys(("llm_model", "llm_provider", "reasoning_effort"), _TEXT),
+    **dict.fromkeys(("llm_model", "llm_provider", "reasoning_effort", "model"), _TEXT),
     "max_tokens": _SOME,
     "temperature": Attribute("number", least=0),
 }
@@ -49,7 +50,7 @@ _MANAGER: Final = {
 GRAPH_ATTRIBUTES: Final[Mapping[str, Attribute]] = {
     **dict.fromkeys(("goal", "label", "title", "version", "dialect", "model_stylesheet"), _TEXT),
     **dict.fromkeys(("default_fidelity", "thread_id", "fidelity"), _TEXT),
-    **dict.fromkeys(("default_max_retries", "default_max_retry"), _COUNT),
+    **dict.fromkeys(("default_max_retries", "default_max_retry", "default_max_redirects"), _COUNT),
     **dict.fromkeys(("retry_target", "fallback_retry_target", "fallback"), _NODE),
     "default_timeout": _SPAN,
     **dict.fromkeys(("tool_hooks.pre", "tool_hooks.post"), _TEXT),
@@ -58,8 +59,9 @@ GRAPH_ATTRIBUTES: Final[Mapping[str, Attribute]] = {
 NODE_ATTRIBUTES: Final[Mapping[str, Attribute]] = {
     **dict.fromkeys(("shape", "type", "label", "prompt", "goal", "class", "fidelity", "thread_id"), _TEXT),
     **dict.fromkeys(("tool_command", "human.default_choice", "tool_hooks.pre", "tool_hooks.post"), _TEXT),
-    **dict.fromkeys(("goal_gate", "allow_partial", "auto_status"), _FLAG),
-    "max_retries": _COUNT,
+    **dict.fromkeys(("goal_gate", "allow_partial", "auto_status", "expensive", "destructive"), _FLAG),
+    **dict.fromkeys(("max_retries", "max_redirects"), _COUNT),
+    **dict.fromkeys(("question_type", "human.type", "notify", "simulate"), _TEXT),
     **dict.fromkeys(("retry_backoff", "retry_policy"), Attribute("word", RETRY_PRESETS)),
     "retry_jitter": Attribute("number", least=0, most=1),
     **dict.fromkeys(("retry_target", "fallback_retry_target"), _NODE),
