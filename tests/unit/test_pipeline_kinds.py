@@ -111,7 +111,7 @@ def test_an_ellipse_in_the_middle_is_a_task_and_said_to_be_odd() -> None:
 def test_both_dialects_at_once_are_an_error_if_the_meaning_of_a_shape_hangs_on_it() -> None:
     found = kinds("a [shape=Mdiamond]; a -> n -> z; z [shape=ellipse]; n [shape=hexagon]")
     [problem] = found.problems
-    assert (problem.code, problem.severity, problem.node) == ("pipeline.mixed_dialects", "error", "n")
+    assert (problem.code, problem.severity, problem.node) == ("pipeline.unclear_shape", "error", "n")
 
 
 def test_both_dialects_at_once_are_a_warning_if_no_meaning_hangs_on_it() -> None:

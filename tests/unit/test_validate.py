@@ -35,9 +35,9 @@ from everstep.errors import (
 )
 from everstep.model.enums import Mode
 from tests.architecture.sources import PACKAGE, ROOT
+from tests.unit import diagnosed, pipelines_diagnosed
 from tests.unit.diagnosed import (
     ALL,
-    CASES,
     NAP,
     NONE,
     check,
@@ -50,6 +50,8 @@ from tests.unit.diagnosed import (
     send,
     stream,
 )
+
+CASES = {**diagnosed.CASES, **pipelines_diagnosed.CASES}
 
 
 def codes(found: Diagnostics) -> list[str]:

@@ -40,6 +40,8 @@ class Node(msgspec.Struct, frozen=True, gc=False):
     """The offset of its first mention."""
     declared_at: int | None
     """The offset of its first statement of its own; None if only edges mention it."""
+    declared_again_at: int | None = None
+    """The offset of the first later statement that gives it another value for an attribute."""
 
 
 class Edge(msgspec.Struct, frozen=True, gc=False):
@@ -128,11 +130,12 @@ class _Scope:
 class _Draft:
     """A node or an edge while its attributes are collected."""
 
-    __slots__ = ("at", "declared_at", "defaults", "own")
+    __slots__ = ("again_at", "at", "declared_at", "defaults", "own")
 
     def __init__(self, at: int, defaults: dict[str, Attribute]) -> None:
         self.at = at
         self.declared_at: int | None = None
+        self.again_at: int | None = None
         self.defaults = defaults
         self.own: dict[str, Attribute] = {}
 
@@ -197,6 +200,8 @@ class _Resolver:
                         draft = self._mention(scope, ref.name)
                         if draft.declared_at is None:
                             draft.declared_at = ref.name.at
+                        elif draft.again_at is None and _contradicts(draft.own, statement.attributes):
+                            draft.again_at = ref.name.at
                         self._set(draft.own, statement.attributes, ref.name.at)
                 case EdgeStatement():
                     sides: list[_Scope | tuple[NodeRef, ...]] = []
@@ -305,7 +310,7 @@ class _Resolver:
         attributes = self._merged(draft)
         listed = _SEPARATORS.split(attributes["class"].plain) if "class" in attributes else ()
         classes = tuple(dict.fromkeys(c for c in (*listed, *derived) if c))
-        return Node(name, attributes, classes, draft.at, draft.declared_at)
+        return Node(name, attributes, classes, draft.at, draft.declared_at, draft.again_at)
 
     def _edge(self, draft: _EdgeDraft) -> Edge:
         tail, head = draft.tail, draft.head
@@ -328,6 +333,11 @@ class _Resolver:
         problems = Problems(self._source)
         problems.add(at, "dot.limit", message, "Split the pipeline into several.")
         problems.raise_if_any()
+
+
+def _contradicts(own: Mapping[str, Attribute], later: Iterable[Attribute]) -> bool:
+    found = ((own.get(attribute.key.text), attribute.value) for attribute in later)
+    return any(earlier is not None and earlier.value.text != value.text for earlier, value in found)
 
 
 def _id(name: Value) -> str:

@@ -202,7 +202,7 @@ class _Reader:
         fix = "Write dialect=round or dialect=square in the graph, or give nodes a type."
         if unclear:
             message += f" What {_shape(unclear[0])} of {unclear[0].id!r} means depends on it."
-            self._findings.error("pipeline.mixed_dialects", unclear[0], message, fix, "shape")
+            self._findings.error("pipeline.unclear_shape", unclear[0], message, fix, "shape")
         else:
             self._findings.warning(
                 "pipeline.mixed_dialects", max(a, b, key=lambda n: n.at), message, fix, "shape"
