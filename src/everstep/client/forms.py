@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
+from everstep.client import stage_records as stages
 from everstep.client.plain_json import jsonable
 from everstep.client.views import RunInfo, RunState, Unreadable
 from everstep.errors import BadRequest, EverstepError
@@ -90,6 +91,9 @@ def context_of(state: RunState) -> dict[str, Any]:
 def pipeline_form(info: RunInfo, state: RunState, records: Sequence[CheckpointRecord]) -> dict[str, Any]:
     """Return the nine fields that a pipeline's checkpoint has."""
     steps = [step for record in records for step in record.steps if not step.path.startswith("@")]
+    if stages.is_staged(state):
+        values = {name: readable(state, name) for name in state if name.startswith(CHANNEL)}
+        return staged_form(info, values, steps, records[-1].created_at)
     last = next((step for step in reversed(steps) if step.status is not Status.RUNNING), None)
     context = context_of(state)
     fidelity = context.pop("fidelity_state", None)
@@ -104,6 +108,36 @@ def pipeline_form(info: RunInfo, state: RunState, records: Sequence[CheckpointRe
         "goal_gate_status": _gates(state, steps),
         "timestamp": iso(records[-1].created_at),
         "fidelity_state": fidelity if isinstance(fidelity, dict) else {"mode": "compact", "summaries": {}},
+    }
+
+
+def staged_form(
+    info: RunInfo, values: Mapping[str, Any], steps: Sequence[StepRecord], at: datetime
+) -> dict[str, Any]:
+    """Return the nine fields of a pipeline whose stages are in its channel; `values` are JSON already."""
+    last = stages.newest_of(steps)
+    key = stages.stage_key(last) if last is not None else None
+    record = values.get(key, {}) if key is not None else {}
+    record = record if isinstance(record, dict) else {}
+    history = stages.history_in(values)
+    current: str | None
+    outcome: dict[str, Any] | None
+    if key is not None:
+        current, outcome = stages.stage_path(key, record), stages.outcome_of(record)
+    else:
+        current = last.path if last is not None else None
+        outcome = _outcome(last) if last is not None else None
+        history += [[current, outcome]] if last is not None else []
+    return {
+        "run_id": info.run_id,
+        "pipeline_name": info.flow,
+        "current_node": current,
+        "context": stages.context_in(values),
+        "outcome": outcome,
+        "node_history": history,
+        "goal_gate_status": stages.gates_in(values),
+        "timestamp": iso(at),
+        "fidelity_state": stages.fidelity_in(values, record),
     }
 
 

@@ -1,0 +1,79 @@
+"""What the records of a run tell of the stages of a pipeline."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from everstep.graph.pipelines.layers import GATES, HISTORY, INTERNAL, LAYER, RESTARTS, STAGES
+from everstep.model.enums import Status
+from everstep.model.records import CHANNEL, StepRecord
+
+RESTARTED: Final = CHANNEL + RESTARTS
+"""The value that counts how often a pipeline began anew."""
+_HIDDEN: Final = (LAYER, STAGES, GATES, INTERNAL)
+_BEHIND: Final = re.compile(r"\.(?:join|next)_*$")
+"""What a gate behind a node adds to its name."""
+_NOT_OUTCOME: Final = ("kind", "prompt", "fidelity", "degraded_from")
+_TELLING: Final = (Status.FAILED, Status.HALTED, Status.CANCELLED, Status.RETRYING)
+
+
+def stage_key(step: StepRecord) -> str | None:
+    """Return the name of the value in which a step keeps the record of its stage, if it has one."""
+    start = CHANNEL + STAGES
+    return next((write.name for write in step.writes if write.name.startswith(start)), None)
+
+
+def stage_path(key: str, record: Mapping[str, Any]) -> str:
+    """Return the path of a stage: that of the node in the digraph, not of the gate behind it."""
+    path = key.removeprefix(CHANNEL + STAGES)
+    return _BEHIND.sub("", path) if record.get("kind") in ("parallel", "subpipeline") else path
+
+
+def outcome_of(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how a stage ended, without what it was asked."""
+    return {name: value for name, value in record.items() if name not in _NOT_OUTCOME}
+
+
+def is_staged(names: Iterable[str]) -> bool:
+    """Say whether these are names of values of a pipeline."""
+    return any(name.startswith(CHANNEL + STAGES) for name in names)
+
+
+def context_in(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the context of a pipeline: its channel without what is kept of stages and branches."""
+    found = {name.removeprefix(CHANNEL): values[name] for name in values if name.startswith(CHANNEL)}
+    return {key: value for key, value in found.items() if not key.startswith(_HIDDEN)}
+
+
+def history_in(values: Mapping[str, Any]) -> list[list[Any]]:
+    """Return each stage that was visited since the pipeline last began, with how it ended."""
+    told = values.get(CHANNEL + HISTORY)
+    entries = [dict(entry) for entry in told if isinstance(entry, Mapping)] if isinstance(told, list) else []
+    return [[entry.pop("node", None), entry] for entry in entries]
+
+
+def gates_in(values: Mapping[str, Any]) -> dict[str, str]:
+    """Return whether each goal gate that was reached is satisfied."""
+    start = CHANNEL + GATES
+    found = {name.removeprefix(start): values[name] for name in values if name.startswith(start)}
+    good = ("success", "partial_success")
+    return {gate: "satisfied" if status in good else "pending" for gate, status in found.items()}
+
+
+def fidelity_in(values: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how much of what came before the newest stage was told of it."""
+    kept = values.get(f"{CHANNEL}fidelity_state")
+    if isinstance(kept, dict):
+        return kept
+    degraded = {"degraded_from": record["degraded_from"]} if "degraded_from" in record else {}
+    return {"mode": record.get("fidelity", "compact"), **degraded, "summaries": {}}
+
+
+def newest_of(steps: Iterable[StepRecord]) -> StepRecord | None:
+    """Return the step that tells where a pipeline stands: the last stage, or what failed or waits since."""
+    for step in reversed(list(steps)):
+        if stage_key(step) is not None or step.status in _TELLING:
+            return step
+    return None
