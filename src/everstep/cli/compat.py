@@ -11,6 +11,7 @@ import click
 from everstep import Compat, Flow, Host, RunInfo
 from everstep.cli.loading import load_flow
 from everstep.cli.options import find_run, json_option, open_host, store_option
+from everstep.cli.pipelines import pipeline_options
 from everstep.cli.plain import count, one_line, write_json
 from everstep.cli.run import stdout_kept_clean
 from everstep.client.views import Compatibility
@@ -26,8 +27,9 @@ Groups = dict[tuple[str, Compat], list[str]]
 
 
 @click.command()
-@click.argument("flow", metavar="FILE.py[:FLOW]")
+@click.argument("flow", metavar="FILE.py[:FLOW]|FILE.dot")
 @click.option("--limit", type=int, default=None, metavar="N", help="Look at no more runs, newest first.")
+@pipeline_options
 @store_option
 @json_option
 def compat(flow: str, limit: int | None, store: str | None, as_json: bool) -> int:
@@ -149,8 +151,9 @@ def compat_json(told: Compat) -> dict[str, Any]:
 
 @click.command()
 @click.argument("run_id", metavar="RUN")
-@click.argument("flow", metavar="FILE.py[:FLOW]")
+@click.argument("flow", metavar="FILE.py[:FLOW]|FILE.dot")
 @click.option("--dry-run", is_flag=True, help="Try it on a copy, and write nothing.")
+@pipeline_options
 @store_option
 @json_option
 def migrate(run_id: str, flow: str, dry_run: bool, store: str | None, as_json: bool) -> int:

@@ -10,6 +10,7 @@ from everstep import Explanation
 from everstep.cli.compat import COLOURS, OF_ONE, compat_json, warned
 from everstep.cli.loading import load
 from everstep.cli.options import find_run, json_option, open_host, store_option
+from everstep.cli.pipelines import pipeline_options
 from everstep.cli.plain import count, moment, one_line, write_json
 from everstep.cli.run import place_for, stdout_kept_clean
 from everstep.client.views import Awaited, Compatibility, Planned, Recorded
@@ -20,6 +21,7 @@ from everstep.model.enums import Effects, Status
 @click.command()
 @click.argument("run_id", metavar="RUN")
 @click.argument("flow", metavar="[FILE.py[:FLOW]]", required=False)
+@pipeline_options
 @store_option
 @json_option
 def explain(run_id: str, flow: str | None, store: str | None, as_json: bool) -> int:

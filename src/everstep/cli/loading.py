@@ -1,4 +1,4 @@
-"""From `FILE.py:flow` or `package.module:flow` to a flow."""
+"""From `FILE.py:flow`, `package.module:flow` or `FILE.dot` to a flow."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any, NamedTuple, TypeVar
 
 from everstep import Flow
+from everstep.cli.pipelines import is_pipeline, load_pipeline
 from everstep.errors import BadRequest, EverstepError, FlowError
 from everstep.graph.subflow import Subflow
 from everstep.ports.durability import Notifier, ResumeScheduler
@@ -59,6 +60,8 @@ def load_flow(text: str) -> Flow:
 
 def load(text: str) -> tuple[Flow, Wired]:
     """Load the file or module and return the flow that is meant, and the services defined beside it."""
+    if is_pipeline(text):
+        return _pipeline(text), UNWIRED
     spec = Spec.parse(text)
     module = load_module(spec)
     flow = find_flow(module, spec)
@@ -66,8 +69,25 @@ def load(text: str) -> tuple[Flow, Wired]:
     return flow, wired_in(module, spec)
 
 
+def _pipeline(text: str) -> Flow:
+    flow = load_pipeline(text, _find)
+    flow.source = place_of(text)
+    return flow
+
+
+def _find(text: str) -> Any:
+    """Return what `FILE.py:NAME` or `module:NAME` names."""
+    spec = Spec.parse(text)
+    module = load_module(spec)
+    if not hasattr(module, spec.flow):
+        raise BadRequest(f"{spec.place} has no {spec.flow!r}.", fix="Check the name.")
+    return getattr(module, spec.flow)
+
+
 def load_all(text: str) -> tuple[list[Flow], Wired]:
     """Load the file or module and return the flow that is meant, or else all that are not inside others."""
+    if is_pipeline(text):
+        return [_pipeline(text)], UNWIRED
     spec = Spec.parse(text)
     module = load_module(spec)
     flows = [find_flow(module, spec)] if spec.flow else outermost(module) or [find_flow(module, spec)]

@@ -10,6 +10,7 @@ from everstep import Replay
 from everstep.cli.changes import ChangeWriter, change_json
 from everstep.cli.loading import load_flow
 from everstep.cli.options import find_run, json_option, open_host, store_option
+from everstep.cli.pipelines import pipeline_options
 from everstep.cli.plain import error_json, one_line, write_json
 from everstep.cli.progress import chosen_of
 from everstep.cli.run import place_for, stdout_kept_clean
@@ -24,6 +25,7 @@ from everstep.model.records import ErrorInfo
 @click.argument("flow", metavar="[FILE.py[:FLOW]]", required=False)
 @click.option("--effects", is_flag=True, help="Run the step even if it is effectful.")
 @click.option("--full", is_flag=True, help="Show long values whole.")
+@pipeline_options
 @store_option
 @json_option
 def replay(

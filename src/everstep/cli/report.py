@@ -9,6 +9,7 @@ import click
 from everstep import DurabilityReport, report, validate
 from everstep.cli.loading import load
 from everstep.cli.options import command_line, json_option, store_option
+from everstep.cli.pipelines import pipeline_options
 from everstep.cli.plain import count, one_line, write_json
 from everstep.cli.rails import rails
 from everstep.cli.validate import host_for
@@ -20,10 +21,11 @@ COLOURS = {"durable": "green", "halts": "yellow", "incompatible": "red", "unkept
 
 
 @click.command("report")
-@click.argument("flow", metavar="FILE.py[:FLOW]")
+@click.argument("flow", metavar="FILE.py[:FLOW]|FILE.dot")
 @click.option("--dot", is_flag=True, help="Print the flow for Graphviz.")
 @click.option("--mermaid", is_flag=True, help="Print the flow for Mermaid.")
 @click.option("--svg", metavar="FILE", help="Draw the flow into an SVG file; - prints it.")
+@pipeline_options
 @store_option
 @json_option
 def command(flow: str, dot: bool, mermaid: bool, svg: str | None, store: str | None, as_json: bool) -> None:

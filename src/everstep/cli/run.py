@@ -27,6 +27,7 @@ from everstep.cli.options import (
     store_option,
     tokens_option,
 )
+from everstep.cli.pipelines import pipeline_options
 from everstep.cli.plain import Unreadable, count, duration, ended_before, error_json, preview, write_json
 from everstep.cli.progress import Watcher, choose_watcher
 from everstep.cli.table import wide
@@ -45,7 +46,7 @@ wait_option = click.option(
 
 
 @click.command()
-@click.argument("flow", metavar="FILE.py[:FLOW]")
+@click.argument("flow", metavar="FILE.py[:FLOW]|FILE.dot")
 @click.option(
     "--input", "-i", "pairs", metavar="NAME=VALUE", multiple=True, help="One input; repeat for more."
 )
@@ -55,6 +56,7 @@ wait_option = click.option(
 @click.option("--start", "only_start", is_flag=True, help="Only accept the run; a worker drives it.")
 @click.option("--priority", type=int, default=0, metavar="N", help="The higher, the sooner workers take it.")
 @click.option("--group", metavar="NAME", help="Runs of one group take turns with those of others.")
+@pipeline_options
 @wait_option
 @tokens_option
 @host_options
@@ -125,9 +127,10 @@ def run(
 
 @click.command()
 @click.argument("run_id", metavar="RUN")
-@click.argument("flow", metavar="FILE.py[:FLOW]", required=False)
+@click.argument("flow", metavar="FILE.py[:FLOW]|FILE.dot", required=False)
 @click.option("--start", metavar="NODE", help="Begin at this node, whatever was due.")
 @click.option("--fallback", is_flag=True, help="If it is damaged, go on from its newest valid checkpoint.")
+@pipeline_options
 @wait_option
 @tokens_option
 @host_options

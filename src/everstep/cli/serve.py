@@ -21,18 +21,20 @@ from everstep.cli.options import (
     store_option,
     url_of,
 )
+from everstep.cli.pipelines import pipeline_options
 from everstep.errors import BadRequest
 
 TOKEN_VARIABLE = "EVERSTEP_HTTP_TOKEN"
 
 
 @click.command()
+@pipeline_options
 @store_option
 @host_options
 @click.option(
     "--flow",
     "flows",
-    metavar="FILE.py[:FLOW]",
+    metavar="FILE.py[:FLOW]|FILE.dot",
     multiple=True,
     help="A flow to serve, or all of a file: they can be started, and their runs are driven. Repeatable.",
 )

@@ -10,6 +10,7 @@ import click
 from everstep import Diagnostic, Diagnostics, Host, validate
 from everstep.cli.loading import UNWIRED, Wired, load_all
 from everstep.cli.options import json_option, store_option, url_of
+from everstep.cli.pipelines import pipeline_options
 from everstep.cli.plain import count, one_line, write_json
 from everstep.errors import FlowError, UnknownNotifier, UnknownScheduler
 from everstep.graph.diagnostics import Severity
@@ -18,8 +19,9 @@ COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "bl
 
 
 @click.command("validate")
-@click.argument("flow", metavar="FILE.py[:FLOW]")
+@click.argument("flow", metavar="FILE.py[:FLOW]|FILE.dot")
 @click.option("--strict", is_flag=True, help="Fail for warnings, too.")
+@pipeline_options
 @store_option
 @json_option
 @click.pass_context

@@ -27,6 +27,7 @@ from everstep.cli.options import (
     store_option,
     url_of,
 )
+from everstep.cli.pipelines import pipeline_options
 from everstep.cli.plain import clock_time, count, duration, one_line
 from everstep.cli.run import stdout_kept_clean
 from everstep.cli.waiting import noun
@@ -45,6 +46,7 @@ from everstep.runtime.worker import Stats, Worker
 @click.option("--per-flow", "limits", metavar="NAME=N", multiple=True, help="So many at once of this flow.")
 @click.option("--once", is_flag=True, help="Work until nothing is due, then end.")
 @host_options
+@pipeline_options
 @store_option
 @json_option
 def worker(

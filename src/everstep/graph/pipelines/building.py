@@ -12,7 +12,8 @@ from everstep.graph.diagnostics import Diagnostic, Diagnostics
 from everstep.graph.pipelines import layers
 from everstep.graph.pipelines.ends import missed_gates, way_back
 from everstep.graph.pipelines.interviewers import Interviewer
-from everstep.graph.pipelines.kinds import KINDS, kinds_of
+from everstep.graph.pipelines.kinds import kinds_of
+from everstep.graph.pipelines.lint import lint
 from everstep.graph.pipelines.lowering import Workshop, lower
 from everstep.graph.pipelines.outcome import Outcome
 from everstep.graph.pipelines.reading import Pipeline, StageSpec, name_of, read_pipeline
@@ -132,7 +133,8 @@ def build(
 
 def check(digraph: Digraph, workers: Workers) -> list[Diagnostic]:
     """Return what is wrong with a pipeline, and what may not be as it was meant."""
-    return []
+    has_tools = workers.tools is not None or "tool" in workers.handlers
+    return lint(digraph, kinds_of(digraph), handlers=workers.handlers, has_tools=has_tools)
 
 
 def _workshop(
@@ -178,6 +180,3 @@ def _resume_rule(pipeline: Pipeline, place: Place) -> Callable[[str, Callable[[s
         return place.enter.get(edge["from"]) if is_dead_end else None
 
     return resumes_at
-
-
-__all__ = ["KINDS", "Workers", "build", "check", "kinds_of"]

@@ -22,8 +22,9 @@ from everstep.dot.judging import MISSING, evaluate
 from everstep.dot.resolve import Digraph, Edge, Node
 from everstep.dot.source import Passage, problems_of
 from everstep.errors import DotError
-from everstep.graph.pipelines.choice import Way, plain_label, split_label, with_statuses
+from everstep.graph.pipelines.choice import Way, plain_label, with_statuses
 from everstep.graph.pipelines.findings import Findings
+from everstep.graph.pipelines.interviewers import split_label
 from everstep.graph.pipelines.kinds import KINDS, Kinds
 from everstep.graph.pipelines.outcome import StageStatus
 from everstep.graph.pipelines.vocabulary import ROUTES
