@@ -144,6 +144,9 @@ def pick(wait: WaitInfo, text: str) -> Any:
     lowered = [o for o in options if isinstance(o, str) and o.lower() == text.strip().lower()]
     if len(lowered) == 1:
         return lowered[0]
+    spelled = wait.spellings.get(text.strip().lower())
+    if spelled is not None:
+        return spelled
     raise BadRequest(f"{text!r} is no option of {wait.node!r}.", fix=f"Choose one of {_listed(options)}.")
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from everstep.cli.lookup import Lookup
 from everstep.cli.plain import count, moment, one_line, preview
 from everstep.cli.progress import chosen_of
+from everstep.cli.staged import of_interest, told
 from everstep.cli.tree import Tally, base_of
 from everstep.cli.waiting import noun, settled
 from everstep.model.address import item_of
@@ -36,6 +37,7 @@ def said(step: StepRecord, lookup: Lookup, tally: Tally, joined: str = "") -> st
         return f"{MARKS[step.status]} {asks(step, step.wait, lookup)}"
     parts = [f"→ {chosen_of(step.decision)}"] if step.decision is not None else []
     parts += [joined] if joined else []
+    parts += told(step, lookup)
     if step.wait is not None:
         wait = lookup.wait(step.wait.wait_id)
         parts += [settled(wait)] if wait is not None else []
@@ -105,7 +107,7 @@ def _given(write: Written) -> str:
 
 
 def _channel(step: StepRecord, lookup: Lookup) -> Iterable[str]:
-    changes = [w for w in step.writes if w.name.startswith(CHANNEL)]
+    changes = of_interest(step, (w for w in step.writes if w.name.startswith(CHANNEL)))
     if changes:
         yield "channel: " + ", ".join(written(step, w, lookup, WIDTH) for w in changes)
 

@@ -21,6 +21,7 @@ from everstep.cli.plain import count, duration, error_json, moment, one_line, wr
 from everstep.cli.progress import chosen_of
 from everstep.cli.said import RESULT
 from everstep.cli.spooled import say_waiting, waiting_json
+from everstep.cli.staged import of_interest
 from everstep.cli.state import next_of, queued_json, task_lines
 from everstep.cli.step import show_step, write_error
 from everstep.cli.table import Cell, layout, screen_width
@@ -336,7 +337,8 @@ def _items(line: NodeLine) -> str:
 
 def _written(step: StepRecord) -> Iterator[str]:
     own = [w.name for w in step.writes if w.name[0] != "@" and not w.name.endswith(RESULT)]
-    keys = [w.name.removeprefix(CHANNEL) for w in step.writes if w.name.startswith(CHANNEL)]
+    changes = of_interest(step, (w for w in step.writes if w.name.startswith(CHANNEL)))
+    keys = [w.name.removeprefix(CHANNEL) for w in changes]
     if own:
         yield f"writes {', '.join(own)}"
     if keys:

@@ -202,6 +202,8 @@ class WaitInfo:
         self.context: Any = details.get("context")
         self.prompt: str = details.get("prompt", "")
         self.options: list[Any] | None = details.get("options")
+        self.spellings: dict[str, Any] = details.get("spellings") or {}
+        """Other ways to say an option, in lower case."""
         self.schema: dict[str, Any] | None = details.get("schema")
         """The JSON Schema of an answer; none if anything will do."""
         self.opened_at: datetime = row.opened_at

@@ -1,0 +1,52 @@
+"""Stages of a pipeline, as far as their steps say more than other steps do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from everstep.cli.lookup import Lookup
+from everstep.cli.plain import one_line
+from everstep.graph.pipelines.layers import LAYER, OWN, STAGES
+from everstep.model.records import CHANNEL, StepRecord, Written
+
+_KEPT = ("stages.", "gates.", "internal.")
+
+
+def is_stage(step: StepRecord) -> bool:
+    """True if a step is a visit to a node of a pipeline."""
+    return any(write.name.startswith(CHANNEL + STAGES) for write in step.writes)
+
+
+def is_of_interest(write: Written) -> bool:
+    """False for what every stage notes for the next one."""
+    key = write.name.removeprefix(CHANNEL)
+    if key.startswith(LAYER):
+        key = key.partition("/:")[2]
+    return not key.startswith(_KEPT) and key not in OWN
+
+
+def of_interest(step: StepRecord, changes: Iterable[Written]) -> list[Written]:
+    """Return what a step changed in the channel, without what every stage notes for the next one."""
+    return [write for write in changes if is_of_interest(write)] if is_stage(step) else list(changes)
+
+
+def told(step: StepRecord, lookup: Lookup) -> Iterator[str]:
+    """Say how a stage ended, and why it went on as it did."""
+    record = next((lookup.written(step, w) for w in step.writes if w.name.startswith(CHANNEL + STAGES)), None)
+    if not isinstance(record, Mapping):
+        return
+    status = record.get("status")
+    if status not in (None, "success"):
+        why = record.get("failure_reason") or record.get("notes")
+        yield f"{status}: {one_line(str(why))}" if why else str(status)
+    edge = record.get("edge")
+    if isinstance(edge, Mapping) and edge.get("reason") != "lexical":
+        yield f"by {reason_of(edge)}"
+
+
+def reason_of(edge: Mapping[str, Any]) -> str:
+    """Say by which rule an edge was chosen."""
+    reason = str(edge.get("reason", "")).replace("_", " ")
+    detail = edge.get("condition") or edge.get("label")
+    return f"{reason} {one_line(str(detail))}" if detail and reason not in ("lexical", "weight") else reason
