@@ -129,6 +129,8 @@ class Preparer:
             for i in scope.due
         )
         """The visits at which a run that was under way is taken up."""
+        self._is_fresh = state.steps == 0
+        """False until this drive has called a node, of a run that was under way."""
 
     def at_once(self, scope: Scope, i: int) -> Call | None:
         """Gather a node's arguments, if that is all there is to do."""
@@ -216,6 +218,8 @@ class Preparer:
         return None
 
     def _give_context(self, call: Call, visit: int, cursor: str | None = None) -> None:
+        is_resumed = not self._is_fresh or (call.path, visit) in self._taken_up
+        self._is_fresh = True
         view, types = self._desk.seen_from(call.scope), self._flow.channel
         journal = self._journal
         emit = self._emitting(call) if self._services.listener is not None else None
@@ -228,7 +232,7 @@ class Preparer:
             lambda: Channel(view, call, types),
             emit,
             cursor,
-            is_resumed=(call.path, visit) in self._taken_up,
+            is_resumed=is_resumed,
         )
 
     def _emitting(self, call: Call) -> Callable[[dict[str, Any]], None]:

@@ -133,8 +133,9 @@ def judged(context: Mapping[str, Any]) -> Outcome:
     if not results:
         return Outcome(notes="no branches met here")
     best = min(results, key=lambda r: (_rank(r), -float(r.get("score") or 0), r["branch"]))
-    if best["status"] == StageStatus.FAIL:
-        return Outcome.fail("every branch failed", retryable=False)
+    if best["status"] == StageStatus.FAIL or context.get("outcome") == StageStatus.FAIL:
+        won = sum(result["status"] != StageStatus.FAIL for result in results)
+        return Outcome.fail(f"only {won} of {len(results)} branches succeeded", retryable=False)
     updates = {"parallel.fan_in.best_id": best["branch"], "parallel.fan_in.best_outcome": best["status"]}
     return Outcome(context_updates=updates, notes=f"{best['branch']} is the best of {len(results)} branches")
 

@@ -33,6 +33,8 @@ GIVEN: Final = "internal.given"
 HISTORY: Final = "internal.history"
 REDIRECTS: Final = "internal.redirects."
 RESTARTS: Final = "internal.restarts"
+RESUMED: Final = "internal.resumed"
+"""There from a resume to the next stage that does work."""
 
 OWN: Final = ("outcome", "preferred_label", "current_node", "last_stage", "last_response")
 """What every stage writes."""

@@ -129,12 +129,11 @@ class StageRunner:
     def _begin(self, ctx: Context, context: Layered) -> tuple[Stage, Outcome | None]:
         """Return what the handler is given; an outcome if there is no need to call it."""
         spec, pipeline = self.spec, self.place.pipeline
-        if ctx.is_resumed:
-            self._check_backend(context)
+        is_resumed = self._is_resumed(ctx, context)
         edge = context.here(layers.EDGE) or {}
         came_by = edge if edge.get("to") == spec.id else {}
         told = fidelity.settle(
-            came_by.get("fidelity", ""), spec.fidelity, pipeline.fidelity, is_resumed=ctx.is_resumed
+            came_by.get("fidelity", ""), spec.fidelity, pipeline.fidelity, is_resumed=is_resumed
         )
         goal = str(context.get("graph.goal", pipeline.goal))
         prompt = fill(spec.prompt, Variables(context, pipeline.variables, goal))
@@ -170,6 +169,17 @@ class StageRunner:
             )
             return stage, Outcome.fail(reason, retryable=False, type="PromptTooLarge")
         return stage, None
+
+    def _is_resumed(self, ctx: Context, context: Layered) -> bool:
+        """True for the first stage that does work after a resume; one that does none passes it on."""
+        if ctx.is_resumed:
+            self._check_backend(context)
+        is_resumed = ctx.is_resumed or context.here(layers.RESUMED) is not None
+        if self.handler is not None or self.spec.kind == "exit":
+            context.drop(layers.RESUMED)
+        elif ctx.is_resumed:
+            context.set(layers.RESUMED, True)
+        return is_resumed
 
     def _check_backend(self, context: Layered) -> None:
         began_with = context.get(layers.BACKEND)

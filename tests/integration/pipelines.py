@@ -1,0 +1,45 @@
+"""Pipelines to test with, and what a run left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from everstep import Flow, Host, RunResult
+from everstep.testing import ManualClock
+
+SQUARE = 'start [shape=Mdiamond]; exit [shape=Msquare]; goal="ship it";'
+ROUND = 'begin [shape=ellipse]; done [shape=ellipse]; goal="ship it";'
+
+
+@pytest.fixture
+def host() -> Iterator[Host]:
+    with Host("memory:", clock=ManualClock(auto=True)) as opened:
+        yield opened
+
+
+def square(body: str, **options: Any) -> Flow:
+    return Flow.from_dot(f"digraph p {{ {SQUARE} {body} }}", **options)
+
+
+def round_(body: str, **options: Any) -> Flow:
+    return Flow.from_dot(f"digraph p {{ {ROUND} {body} }}", **options)
+
+
+def context(host: Host, result: RunResult) -> dict[str, Any]:
+    state = host.state(result.run_id)
+    return {name.removeprefix("@channel/"): state[name] for name in state if name.startswith("@channel/")}
+
+
+def trace(host: Host, result: RunResult) -> list[str]:
+    """The stages in order, each with its status if that is not success."""
+    history = context(host, result)["internal.history"]
+    return [e["node"] + ("" if e["status"] == "success" else f":{e['status']}") for e in history]
+
+
+def edge(host: Host, result: RunResult, node: str) -> dict[str, Any]:
+    found = context(host, result)[f"stages.{node}"]["edge"]
+    assert isinstance(found, dict)
+    return found

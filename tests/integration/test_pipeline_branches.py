@@ -1,0 +1,110 @@
+"""Branches of pipelines: copies of the context, joins, what becomes of what they leave."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from everstep import Flow, Host
+from everstep.backends import Simulation
+from everstep.graph.pipelines.stage import Stage
+from tests.integration.pipelines import context, host, square, trace
+
+__all__ = ["host"]
+
+FORK = "start -> fan; fan -> a; fan -> b; fan -> c; a -> meet; b -> meet; c -> meet; meet -> exit;"
+FORK += "fan [shape=component, join_policy=POLICY, k=2]; meet [shape=tripleoctagon];"
+
+
+def forked(policy: str, **backend: Any) -> Flow:
+    return square(FORK.replace("POLICY", policy), backend=Simulation(backend))
+
+
+def test_each_branch_has_its_own_copy_of_the_context_and_they_are_merged(host: Host) -> None:
+    seen: dict[str, Any] = {}
+
+    def work(stage: Stage) -> dict[str, Any]:
+        seen[stage.node] = dict(stage.context)
+        return {"context_updates": {stage.node: 1, "shared": stage.node}}
+
+    result = host.run(square(FORK.replace("POLICY", "wait_all"), backend=work), {"context": {"base": 7}})
+    assert all(s["base"] == 7 and not {"a", "b", "c", "shared"} & s.keys() for s in seen.values())
+    found = context(host, result)
+    assert found["a"] == found["b"] == found["c"] == 1 and found["shared"] in "abc"
+    assert not [key for key in found if key.startswith("~")], "layers are gone once they are merged"
+    assert [r["context"]["shared"] for r in found["parallel.results"]] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "failing", "status"),
+    [
+        ("wait_all", "", "success"),
+        ("wait_all", "a", "partial_success"),
+        ("wait_all", "abc", "fail"),
+        ("first_success", "ab", "success"),
+        ("first_success", "abc", "fail"),
+        ("k_of_n", "a", "success"),
+        ("k_of_n", "ab", "fail"),
+        ("quorum", "c", "success"),
+        ("quorum", "bc", "fail"),
+    ],
+)
+def test_a_join_says_how_many_branches_must_succeed(
+    host: Host, policy: str, failing: str, status: str
+) -> None:
+    flow = forked(policy, **{name: {"status": "fail"} for name in failing})
+    result = host.run(flow)
+    assert context(host, result)["stages.fan"]["status"] == status
+    assert result.status == ("failed" if status == "fail" else "completed")
+
+
+def test_the_first_success_stops_the_other_branches(host: Host) -> None:
+    async def work(stage: Stage) -> str:
+        if stage.node != "b":
+            await asyncio.Event().wait()
+        return stage.node
+
+    result = host.run(square(FORK.replace("POLICY", "first_success"), backend=work))
+    assert result.status == "completed"
+    assert [r["branch"] for r in context(host, result)["parallel.results"]] == ["b"]
+
+
+def test_a_fan_in_names_the_best_branch(host: Host) -> None:
+    def work(stage: Stage) -> dict[str, Any]:
+        return {"status": "fail" if stage.node == "c" else "success", "metadata": {"score": ord(stage.node)}}
+
+    result = host.run(square(FORK.replace("POLICY", "wait_all"), backend=work))
+    assert context(host, result)["parallel.fan_in.best_id"] == "b"
+
+
+def test_no_more_branches_run_at_once_than_allowed(host: Host) -> None:
+    running, most = 0, 0
+
+    async def work(stage: Stage) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        running -= 1
+
+    body = FORK.replace("POLICY", "wait_all").replace("k=2", "max_parallel=2")
+    assert host.run(square(body, backend=work)).status == "completed" and most == 2
+
+
+def test_branches_may_fork_again_and_loop(host: Host) -> None:
+    body = """start -> fan; fan [shape=component]; fan -> a; fan -> inner; inner [shape=component];
+      inner -> x; inner -> y; x -> near; y -> near; near [shape=tripleoctagon]; near -> last;
+      last -> last [condition="context.turns=1"]; a -> meet; last -> meet; meet -> exit;
+      meet [shape=tripleoctagon]"""
+
+    def work(stage: Stage) -> dict[str, Any]:
+        return {"context_updates": {"turns": stage.visit, f"did_{stage.node}": stage.path}}
+
+    result = host.run(square(body, backend=work))
+    found = context(host, result)
+    assert result.status == "completed" and found["did_x"] == "fan/inner/inner/x/x"
+    assert found["turns"] == 2 and found["did_a"] == "fan/a/a"
+    assert trace(host, result).count("last") == 2
