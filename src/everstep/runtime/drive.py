@@ -70,7 +70,9 @@ class Drive:
         self._waiting = Waiting(services, state, space, journal.run_id, flow.name)
         journal.waits, journal.on_opened = self._waiting.opened, self._waiting.tell
         self._has_inner = bool(plan.children)
-        has_halts = bool(state.waits) or any(n.halts or n.announces or n.goes_on for n in plan.nodes)
+        has_halts = bool(state.waits) or any(
+            n.halts or n.announces or n.goes_on or n.expensive for n in plan.nodes
+        )
         self._is_plain = not (plan.children or plan.meetings or has_halts or self._teller.is_heard)
         """True if a step that succeeds means nothing beyond itself, as one that ends an old wait does."""
         self._is_unlimited = not (
@@ -413,6 +415,8 @@ class Drive:
                 await self._flush(wanted, call.checkpoint_metadata())
             elif wanted is Trigger.AUTO:
                 await self._flush(wanted, {"auto": True})
+            elif wanted is Trigger.EXPENSIVE_OP:
+                await self._flush(wanted, call.checkpoint_metadata())
             else:
                 trigger = trigger or wanted
         return trigger
@@ -482,7 +486,7 @@ class Drive:
             self._follow_up(call, step)
             if scope.is_hidden and len(journal.steps) == before:
                 return None
-        if policy.every_step and not asked and call.error is None:
+        if policy.every_step and not asked and call.error is None and not call.node.expensive:
             return Trigger.STEP
         if asked and not policy.writes:
             log.warning(

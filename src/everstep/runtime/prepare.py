@@ -170,7 +170,11 @@ class Preparer:
                 call.node = probing(node, key)
         elif i not in scope.begun:
             journal.add(decide.announced(scope, i, key), ())
-            await journal.flush(Trigger.BEFORE_EFFECT)
+            if node.destructive:
+                about = {"node": call.path, "visit": call.visit, "attempt": call.attempt}
+                await journal.flush(Trigger.DESTRUCTIVE_OP, metadata=about)
+            else:
+                await journal.flush(Trigger.BEFORE_EFFECT)
 
     def failed_call(self, scope: Scope, i: int, error: Exception) -> Call:
         """Return a call that failed before it was made."""
