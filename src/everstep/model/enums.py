@@ -60,6 +60,8 @@ class Trigger(StrEnum):
     """A gate leaves the decision to a person."""
     ITERATION = "iteration"
     """A phase begins once more: a fork from here goes back to before it."""
+    SPENT = "spent"
+    """A node said what it has cost."""
     COST_THRESHOLD = "cost_threshold"
     """Most of a budget is spent."""
     CIRCUIT_BREAKER = "circuit_breaker"

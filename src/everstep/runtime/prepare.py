@@ -20,10 +20,12 @@ from everstep.model.enums import Effects, Trigger
 from everstep.model.records import QueuedTask
 from everstep.runtime.desk import ChannelDesk
 from everstep.runtime.events import Teller
+from everstep.runtime.guarding import Guards
 from everstep.runtime.invoke import Call, call_anywhere, give_context, soon
 from everstep.runtime.journal import Journal
 from everstep.runtime.nesting import TASK
 from everstep.runtime.services import Services
+from everstep.runtime.spending import Spending
 from everstep.runtime.streams import Streams
 from everstep.runtime.values import ValueSpace
 
@@ -106,8 +108,12 @@ class Preparer:
         desk: ChannelDesk,
         policy: FlushPolicy,
         streams: Streams,
+        spending: Spending,
+        guards: Guards | None,
     ) -> None:
         self._services = services
+        self._spending = spending
+        self._guards = guards
         self._streams = streams
         self._flow = flow
         self._journal = journal
@@ -182,6 +188,22 @@ class Preparer:
         call.error = error
         return call
 
+    def held(self, scope: Scope, i: int) -> Call | None:
+        """Return a node's call as one that is not made, if a guard stands before it."""
+        asks = self._guards.ask(scope, i) if self._guards is not None else None
+        if asks is None:
+            return None
+        versions, task = scope.versions, scope.task_of(i)
+        reads = {p.source: versions[p.source] for p in scope.plan.nodes[i].params if p.source in versions}
+        call = Call(scope, i, scope.plan.nodes[i], scope.visits[i] + 1, scope.attempts[i] + 1, {}, reads)
+        call.task = None if task is None else task.number
+        call.is_made = False
+        if isinstance(asks, EverstepError):
+            call.error = asks
+        else:
+            call.asks = asks
+        return call
+
     async def make_up(self, scope: Scope, i: int) -> Exception | None:
         """Make the transient values that a node reads again, if they were lost with an earlier process."""
         space = self._space
@@ -201,7 +223,7 @@ class Preparer:
                 return lost
             call = self._arguments.call_of(scope, w, scope.plan.nodes[w])
             if call.node.context_param is not None:
-                self._give_context(call, scope.visits[w])
+                self._give_context(call, scope.visits[w], waits=False)
             await call_anywhere(call, self._services.pool)
             if call.error is not None:
                 return call.error
@@ -213,7 +235,7 @@ class Preparer:
                 space.make_up(name, value, scope.prefix)
         return None
 
-    def _give_context(self, call: Call, visit: int, cursor: str | None = None) -> None:
+    def _give_context(self, call: Call, visit: int, cursor: str | None = None, *, waits: bool = True) -> None:
         view, types = self._desk.seen_from(call.scope), self._flow.channel
         journal = self._journal
         emit = self._emitting(call) if self._services.listener is not None else None
@@ -226,6 +248,7 @@ class Preparer:
             lambda: Channel(view, call, types),
             emit,
             cursor,
+            self._spending.of(call, waits=waits),
         )
 
     def _emitting(self, call: Call) -> Callable[[dict[str, Any]], None]:
