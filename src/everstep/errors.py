@@ -20,6 +20,8 @@ EverstepError
 ├── UnknownTask               task.unknown             a task for a node that the flow does not have
 ├── TaskGone                  task.gone                a queued task's node was removed from the flow
 ├── LimitExceeded             run.limit_exceeded       too many steps or visits
+├── BudgetExceeded            budget.exceeded          all of a budget is spent, and more was not approved
+├── BreakerOpen               breaker.open             a breaker is open, and a person said to leave it so
 ├── InputNeverCame            node.input_never_came    a chosen node waits for a value nobody will write
 ├── RunCancelled              run.cancelled            somebody cancelled the run
 ├── RunHalted                 run.halted               the run waits for an answer
@@ -182,6 +184,14 @@ class TaskGone(EverstepError):
 
 class LimitExceeded(EverstepError):
     code = "run.limit_exceeded"
+
+
+class BudgetExceeded(EverstepError):
+    code = "budget.exceeded"
+
+
+class BreakerOpen(EverstepError):
+    code = "breaker.open"
 
 
 class InputNeverCame(EverstepError):

@@ -37,6 +37,7 @@ from tests.acceptance.crash_dynamic_flows import DYNAMIC
 from tests.acceptance.crash_flows import PLAIN
 from tests.acceptance.crash_fork_flows import FORKED
 from tests.acceptance.crash_group_flows import GROUPED
+from tests.acceptance.crash_guard_flows import SPENDING
 from tests.acceptance.crash_map_flows import MAPPED
 from tests.acceptance.crash_nested_flows import NESTED
 from tests.acceptance.crash_outage_flows import CUT_OFF, MORE_CUT_OFF, Line
@@ -47,7 +48,7 @@ from tests.acceptance.crash_wait_flows import MORE_WAITING, WAITING
 from tests.servers.parts import within
 
 SCENARIOS = {**PLAIN, **NESTED, **MAPPED, **GROUPED, **DYNAMIC, **FORKED, **WAITING, **CHANGED}
-SCENARIOS |= {**STREAMING, **UNKNOWN, **CUT_OFF}
+SCENARIOS |= {**STREAMING, **UNKNOWN, **CUT_OFF, **SPENDING}
 if os.environ.get("EVERSTEP_SOAK") == "1":
     SCENARIOS |= {**MORE_WAITING, **MORE_UNKNOWN, **MORE_CUT_OFF}
 FILES = "file:"

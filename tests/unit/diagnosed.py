@@ -95,6 +95,7 @@ def nested(times: int) -> Node:
 NAP = wait.timer("nap", duration="1s")
 ASKING = of(lambda: wait.Wait(), name="asking", halts=True)
 ASK = Flow("inner", [wait.approval("ok")])
+DROP = Flow("inner", [of(lambda: 1, name="drop", destructive=True)])
 NO = {"persist": "no"}
 
 KEYED: dict[str, Any] = {"effects": "effectful", "idempotency_key": "auto"}
@@ -224,6 +225,9 @@ CASES: dict[str, Case] = {
     "flow.not_durable": Case(
         lambda: check(of(first.fn, output="a", skip_on_resume=True, **NO)),
         lambda: check(of(first.fn, output="a", **NO)),
+    ),
+    "flow.destructive_in_atomic": Case(
+        lambda: check(DROP.as_node(durability="atomic")), lambda: check(DROP.as_node())
     ),
     "flow.wait_in_atomic": Case(
         lambda: check(ASK.as_node(durability="atomic")), lambda: check(ASK.as_node())

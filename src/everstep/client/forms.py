@@ -39,6 +39,19 @@ _TRIGGERS = {
     Trigger.FAILED: "circuit_breaker",
     Trigger.ABANDONED: "circuit_breaker",
     Trigger.CANCELLED: "escalation",
+    **{
+        trigger: trigger.value
+        for trigger in (
+            Trigger.PHASE_COMPLETE,
+            Trigger.GATE_DECISION,
+            Trigger.ESCALATION,
+            Trigger.ITERATION,
+            Trigger.COST_THRESHOLD,
+            Trigger.CIRCUIT_BREAKER,
+            Trigger.EXPENSIVE_OP,
+            Trigger.DESTRUCTIVE_OP,
+        )
+    },
 }
 """What a checkpoint of ours is called among phases, unless a step or a gate's decision says more."""
 _RESERVED: Mapping[str, Any] = {"health": [], "errors": [], "lessons": []}

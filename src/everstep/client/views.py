@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from everstep.client.guards import RunGuards
 from everstep.codec.classes import Stored as Stored  # what values are shown as without their class
 from everstep.codec.compare import Change as Change
 from everstep.codec.compare import Pair as Pair
@@ -243,6 +244,8 @@ class RunState(Mapping[str, Any]):
         self.frontier: FlowFrontier = folded.state.frontier()
         self.idempotency: IdempotencyState = folded.state.idempotency()
         self.counters: Counters = folded.state.counters()
+        self.guards = RunGuards.of(folded.state.books)
+        """What it had spent, what it might spend, and how its breakers stood."""
         self.plan = folded.state.plan
         """The wiring that the run began with, without its functions."""
         self._folded = folded

@@ -7,12 +7,14 @@ replay next year decides alike.
 from __future__ import annotations
 
 from datetime import datetime
+from decimal import Decimal
 
 from everstep.engine.opened import Opened
 from everstep.engine.scope import Scope
 from everstep.errors import LimitExceeded
 from everstep.model.enums import Status
-from everstep.model.records import ErrorInfo, QueuedTask, StepRecord, StreamAt, Written
+from everstep.model.ledger import Guarded
+from everstep.model.records import SPENT, ErrorInfo, QueuedTask, StepRecord, StreamAt, Written
 from everstep.model.waits import WaitOpened
 
 
@@ -134,6 +136,28 @@ def streamed(
     )
 
 
+def spent(
+    scope: Scope, i: int, amounts: dict[str, Decimal], *, guards: Guarded | None, now: datetime
+) -> StepRecord:
+    """Return the record of what a visit under way has cost so far, since it last said so."""
+    return StepRecord(
+        path=scope.path_of(i),
+        visit=scope.visits[i] + 1,
+        status=Status.RUNNING,
+        attempts=scope.attempts[i] + 1,
+        ended_at=now,
+        spent=amounts,
+        guards=guards,
+    )
+
+
+def spent_aside(
+    path: str, amounts: dict[str, Decimal], *, guards: Guarded | None, now: datetime
+) -> StepRecord:
+    """Return the record of what was spent where no visit of its own is recorded."""
+    return StepRecord(path=SPENT, decision=(path,), ended_at=now, spent=amounts, guards=guards)
+
+
 def halted(
     scope: Scope,
     i: int,
@@ -159,10 +183,19 @@ def halted(
         ended_at=ended_at,
         task=task,
         wait=wait,
+        unknown=wait.guard != "" and i in scope.begun,
     )
 
 
-def again(scope: Scope, i: int, *, wait: WaitOpened | None, key: str | None, now: datetime) -> StepRecord:
+def again(
+    scope: Scope,
+    i: int,
+    *,
+    wait: WaitOpened | None,
+    key: str | None,
+    now: datetime,
+    guards: Guarded | None = None,
+) -> StepRecord:
     """Return the record that lets a visit be attempted once more, at no cost to its budget."""
     return StepRecord(
         path=scope.path_of(i),
@@ -172,6 +205,8 @@ def again(scope: Scope, i: int, *, wait: WaitOpened | None, key: str | None, now
         key=key,
         ended_at=now,
         wait=wait,
+        unknown=wait is not None and wait.guard != "" and i in scope.begun,
+        guards=guards,
     )
 
 

@@ -32,6 +32,8 @@ class FlushPolicy:
         self, node: Node, status: Status, *, steps: int, size: int, seconds: float, asked: bool
     ) -> Trigger | None:
         """Say whether to write after this step, given what is buffered and for how long."""
+        if node.expensive and status is Status.COMPLETED and self.writes:
+            return Trigger.EXPENSIVE_OP
         if self.every_step:
             return Trigger.MANUAL if asked else Trigger.RETRY if status is Status.RETRYING else Trigger.STEP
         if not self.writes:
@@ -40,7 +42,7 @@ class FlushPolicy:
             return Trigger.MANUAL
         if status is not Status.COMPLETED:
             return Trigger.RETRY if status is Status.RETRYING else Trigger.STEP
-        if node.effects is Effects.EFFECTFUL:
+        if node.effects is Effects.EFFECTFUL or node.destructive:
             return Trigger.EFFECT
         if self._auto is not None and steps >= self._auto:
             return Trigger.AUTO

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from everstep.engine.books import Books
 from everstep.engine.halts import halt
 from everstep.engine.scope import Scope
 from everstep.engine.state import RunState
@@ -45,6 +46,7 @@ def snapshot(state: RunState, values: tuple[Written, ...]) -> SerializedState:
         state.task_count,
         state.ended,
         state.key_run,
+        state.books.to_ledger(),
     )
 
 
@@ -134,6 +136,7 @@ def restore(state: RunState, versions: Mapping[str, int], kept: SerializedState,
     for path, inner in kept.scopes.items():
         state.scope_at(path).ended = inner.ended
     state.ended, state.error, state.key_run = kept.has_ended, kept.error, kept.key_run
+    state.books = Books(kept.ledger)
     for scope in state.scopes():
         state.restless[scope] = None
 

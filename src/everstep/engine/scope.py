@@ -163,7 +163,7 @@ class Scope:
                 self._open(i, step)
             elif step.stream is not None:
                 self.streams[i] = step.stream
-            else:
+            elif step.spent is None:
                 self.keys[i] = step.key or ""
                 self.begun.add(i)
             return

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from everstep.engine import halts
+from everstep.engine.books import Books
 from everstep.engine.opened import Opened
 from everstep.engine.scope import Scope
 from everstep.errors import StateCorrupted
@@ -31,7 +32,7 @@ START = "@start"
 class RunState(Scope):
     """The root scope, and what belongs to the run as a whole."""
 
-    __slots__ = ("gone", "key_run", "restless", "task_count", "total", "waits")
+    __slots__ = ("books", "gone", "key_run", "restless", "task_count", "total", "waits")
 
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan)
@@ -47,6 +48,8 @@ class RunState(Scope):
         """Waits that are over, in this order; whoever writes that down empties it."""
         self.key_run: str | None = None
         """The fork whose id goes into keys; none while those of the first run are used."""
+        self.books = Books()
+        """What was spent, and how the guards stand."""
 
     def evolve(self, step: StepRecord) -> None:
         """Take one recorded step into account."""
@@ -287,4 +290,4 @@ class RunState(Scope):
         for scope in inner:
             visits.update((scope.path_of(i), n) for i, n in enumerate(scope.visits) if n)
             retries.update((scope.path_of(i), n) for i, n in enumerate(scope.attempts) if n)
-        return Counters(self.total, visits, retries)
+        return Counters(self.total, visits, retries, dict(self.books.spent))

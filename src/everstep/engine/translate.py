@@ -46,6 +46,7 @@ class _Translator:
             kept.task_count,
             kept.has_ended,
             kept.key_run,
+            kept.ledger,
         )
 
     def _scope(self, path: str) -> str | None:

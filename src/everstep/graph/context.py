@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Generator, Mapping
+from decimal import Decimal
 from typing import Any, NamedTuple, NoReturn, Protocol
 
 import msgspec
 
 from everstep.errors import BadRequest, RunCancelled, UnknownTask
 from everstep.graph.channel import Channel
+from everstep.model.amounts import SECONDS, amount_of, check_name
 
 _NOTHING = object()
+
+
+class Spent:
+    """What `ctx.spend` returns: an async node may await it, and then what it spent is durable."""
+
+    __slots__ = ("_written",)
+
+    def __init__(self, written: Awaitable[None] | None = None) -> None:
+        self._written = written
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        if self._written is not None:
+            yield from self._written.__await__()
 
 
 class Asked(NamedTuple):
@@ -47,6 +62,7 @@ class Context:
         "_make_channel",
         "_neighbours",
         "_request",
+        "_spend",
         "attempt",
         "cursor",
         "idempotency_key",
@@ -72,6 +88,7 @@ class Context:
         beat: Callable[[], None] | None = None,
         cursor: str | None = None,
         is_resumed: bool = False,
+        spend: Callable[[dict[str, Decimal]], Spent] | None = None,
     ) -> None:
         self.run_id = run_id
         self.node = node
@@ -89,6 +106,7 @@ class Context:
         self._make_channel = channel
         self._emit = emit
         self._beat = beat
+        self._spend = spend
         self._channel: Channel | None = None
         self._request: dict[str, Any] | None = None
         self._asked: list[Asked] = []
@@ -182,6 +200,28 @@ class Context:
             self._beat()
         if self._emit is not None:
             self._emit({"name": "heartbeat", **data})
+
+    def spend(self, **amounts: int | float | str | Decimal) -> Spent:
+        """Count what the node has cost, by name: `ctx.spend(usd="0.12", tokens=1500)`.
+
+        It counts even if the attempt fails later. For a sync node it is durable when this returns; an async
+        node may await what it returns.
+        """
+        found: dict[str, Decimal] = {}
+        for name, given in amounts.items():
+            what = f"what node {self.node!r} spends as {name!r}"
+            if check_name(name, f"what node {self.node!r} spends") == SECONDS:
+                raise BadRequest(
+                    f"node {self.node!r} spends {SECONDS!r}.", fix="Time is measured; leave it out."
+                )
+            amount = amount_of(given, what)
+            if amount:
+                found[name] = amount
+        if not amounts:
+            raise BadRequest(f"node {self.node!r} spends nothing.", fix='Say what: ctx.spend(usd="0.12").')
+        if self._spend is None or not found:
+            return Spent()
+        return self._spend(found)
 
     def cancel(self, reason: str = "") -> NoReturn:
         """Cancel the run from within; the node does not count as done."""

@@ -25,6 +25,7 @@ from everstep.graph.profiles import Entry, Profile, Registry
 from everstep.graph.structure import did_you_mean, loop_problem, node_problems, plan_problems, wiring_problems
 from everstep.graph.subflow import Subflow
 from everstep.graph.wiring import Layout, Wired, flatten
+from everstep.model.budgets import Budget, budgets_of
 from everstep.model.durability import Durability
 from everstep.model.retention import Retention, checked_retention
 
@@ -39,6 +40,7 @@ class Flow:
     `channel` names the keys of the run's channel with their types; without it any key may be used.
     `registry` tells of nodes that are defined elsewhere, `profiles` has the last word on each node of this
     flow, and of those inside it, by path; and `rules` are checks of your own that `validate` makes too.
+    `budgets` say what a run may spend.
     """
 
     plan: Plan
@@ -66,6 +68,7 @@ class Flow:
         rules: Iterable[Callable[..., Iterable[Diagnostic]]] = (),
         migrations: Iterable[Migration] = (),
         retention: Retention | None = None,
+        budgets: Iterable[Budget] | Mapping[str, Any] = (),
     ) -> None:
         self.name = name
         _check_shape(name, nodes, version)
@@ -86,6 +89,8 @@ class Flow:
         self.durability = Durability.of(durability)
         self.retention = checked_retention(retention)
         """How long its runs are kept, if the flow says so itself."""
+        self.budgets = budgets_of(name, budgets)
+        """What its runs may spend, all that is inside them included."""
         self.version = version
         self.max_steps = max_steps
         self.max_visits = max_visits

@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any, Final, Literal, NamedTuple, Self, TypeVar, overload
 
 from everstep.errors import BadRequest, GateError, OutputError
+from everstep.graph.declared import count_of, flag_of, is_text, names_of, seconds_of, word_of
 from everstep.graph.hints import UNKNOWN, gone_over, hints_of
 from everstep.graph.ir.names import home_of
 from everstep.graph.signatures import Param as Param
@@ -89,6 +90,8 @@ class Node(Wired):
         replayable: bool | None = None,
         reason: str = "",
         keep_every: int | None = None,
+        expensive: bool = False,
+        destructive: bool = False,
     ) -> None:
         if not callable(fn) or isinstance(fn, type):
             raise BadRequest(
@@ -98,26 +101,27 @@ class Node(Wired):
             raise BadRequest(f"a node's name is text, not {name!r:.60}.", fix='Write @node(name="...").')
         self.fn = fn
         self.name = name or str(getattr(fn, "__name__", type(fn).__name__))
-        self.outputs = (output,) if isinstance(output, str) else _names(output, self.name)
-        self.effects = _enum(Effects, effects, "effects", self.name)
-        self.determinism = _enum(Determinism, determinism, "determinism", self.name)
-        self.persist = _enum(Persist, persist, "persist", self.name)
+        self.outputs = (output,) if isinstance(output, str) else names_of(output, self.name)
+        self.effects = word_of(Effects, effects, "effects", self.name)
+        self.determinism = word_of(Determinism, determinism, "determinism", self.name)
+        self.persist = word_of(Persist, persist, "persist", self.name)
         self.skip_on_resume = self.persist is not Persist.NO if skip_on_resume is None else skip_on_resume
-        if not (idempotency_key is None or callable(idempotency_key) or _is_text(idempotency_key)):
+        if not (idempotency_key is None or callable(idempotency_key) or is_text(idempotency_key)):
             fix = 'Use "auto", a template, or a function of the inputs.'
             raise BadRequest(f"node {self.name!r}: idempotency_key is {idempotency_key!r}.", fix=fix)
         self.idempotency_key = idempotency_key
         self.streams = streams(fn)
         """True for a generator: what it yields is collected."""
         self._declare(checkpointable, replayable, reason)
-        self.keep_every = _count(keep_every, "keep_every", self.name)
+        self._guard(expensive, destructive)
+        self.keep_every = count_of(keep_every, "keep_every", self.name)
         self.is_simple = self._is_simple()
         """True if there is nothing to do before it is called but to gather what it reads."""
         self.retry = Retry.of(retry)
-        self.timeout = _seconds(timeout, self.name)
-        self.max_visits = _count(max_visits, "max_visits", self.name)
+        self.timeout = seconds_of(timeout, self.name)
+        self.max_visits = count_of(max_visits, "max_visits", self.name)
         self.halts = bool(halts)
-        self.requires = _names(list(requires) if not isinstance(requires, str) else requires, self.name)
+        self.requires = names_of(list(requires) if not isinstance(requires, str) else requires, self.name)
         self.answer_type = answer_type
         self.on_unknown, self.probe = on_unknown, probe
         self.announces = _check_unknown(self)
@@ -152,6 +156,12 @@ class Node(Wired):
         if not isinstance(self.reason, str):
             raise BadRequest(f"node {self.name!r}: reason is {self.reason!r}.", fix="Give text.")
 
+    def _guard(self, expensive: bool, destructive: bool) -> None:
+        self.expensive = flag_of(expensive, "expensive", self.name)
+        """True if a checkpoint follows it at once, since running it again would cost too much."""
+        self.destructive = flag_of(destructive, "destructive", self.name)
+        """True if a checkpoint comes before it, to which a fork goes back."""
+
     @property
     def id(self) -> str:
         """What registries and the Flow IR know it by: its identifier, or `module:name` of its function."""
@@ -167,7 +177,7 @@ class Node(Wired):
 
     def _is_simple(self) -> bool:
         is_effect = self.idempotency_key is not None or self.effects is Effects.EFFECTFUL
-        return not (is_effect or self.goes_on)
+        return not (is_effect or self.goes_on or self.destructive)
 
     @property
     def goes_on(self) -> bool:
@@ -249,8 +259,8 @@ class Node(Wired):
         over = MapSpec(
             params,
             mode,
-            _enum(OnError, on_error, "on_error", self.name),
-            _count(max_concurrency, "max_concurrency", self.name) or 32,
+            word_of(OnError, on_error, "on_error", self.name),
+            count_of(max_concurrency, "max_concurrency", self.name) or 32,
         )
         mapped = tuple(
             p._replace(hint=gone_over(p.hint), required=True) if p.name in params else p for p in self.params
@@ -384,6 +394,8 @@ def node(
     replayable: bool | None = None,
     reason: str = "",
     keep_every: int | None = None,
+    expensive: bool = False,
+    destructive: bool = False,
 ) -> Callable[[Callable[..., Any]], Node]: ...
 def node(fn: Callable[..., Any] | None = None, **options: Any) -> Any:
     """Turn a function into a node: its parameters are its inputs, `output=` names what it writes.
@@ -407,6 +419,8 @@ def node(fn: Callable[..., Any] | None = None, **options: Any) -> Any:
     replayable       True for a generator that yields the same again, or goes on at `ctx.cursor`
     keep_every       how many chunks of a replayable generator may go into one checkpoint; by default as many
                      as come in a second, but at most 1,000 or about a MiB
+    expensive        a checkpoint is written as soon as it has succeeded, in every mode but "off"
+    destructive      a checkpoint is written before each attempt, in every mode but "off"
     """
     _check_options("@node", options)
     return Node(fn, **options) if fn is not None else lambda f: Node(f, **options)
@@ -452,11 +466,12 @@ def _check_unknown(node: Node) -> bool:
             f"node {node.name!r} says what to do about an unknown effect, but declares none.",
             fix='Add effects="effectful".',
         )
-    return is_asked
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str) and value != ""
+    if node.destructive and node.effects in (Effects.PURE, Effects.READ_ONLY):
+        raise BadRequest(
+            f"node {node.name!r} is destructive, and its effects are {node.effects.value!r}.",
+            fix='Say effects="effectful", or nothing.',
+        )
+    return is_asked or node.destructive
 
 
 def _identifier(given: Any, name: str) -> str:
@@ -468,31 +483,6 @@ def _identifier(given: Any, name: str) -> str:
     return given
 
 
-def _names(output: Any, name: str) -> tuple[str, ...]:
-    if output is None:
-        return ()
-    if not isinstance(output, (list, tuple)) or not all(isinstance(o, str) for o in output):
-        raise BadRequest(f"node {name!r}: output is {output!r}.", fix="Give a name, or a tuple of names.")
-    return tuple(output)
-
-
-def _seconds(timeout: Any, name: str) -> float | None:
-    if timeout is None:
-        return None
-    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds > 0:
-        raise BadRequest(
-            f"node {name!r}: timeout is {timeout!r}.", fix="Give seconds or a timedelta above 0."
-        )
-    return float(seconds)
-
-
-def _count(value: Any, field: str, name: str) -> int | None:
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-        raise BadRequest(f"node {name!r}: {field} is {value!r}.", fix="Give a whole number of at least 1.")
-    return value
-
-
 def _spell(targets: Iterable[str]) -> str:
     return ", ".join("END" if t == END else repr(t) for t in targets)
 
@@ -501,11 +491,3 @@ def _target_name(target: object) -> str:
     if isinstance(target, Node):
         return target.name
     return END if target is None else str(target)
-
-
-def _enum(kind: Any, value: Any, field: str, name: str) -> Any:
-    try:
-        return kind(value)
-    except ValueError:
-        known = ", ".join(repr(str(k)) for k in kind)
-        raise BadRequest(f"node {name!r}: {field} is {value!r}.", fix=f"Use one of {known}.") from None

@@ -45,6 +45,10 @@ class DurabilityReport:
     """Why each incompatible node is."""
     leaves: Leaves = field(repr=False, compare=False)
     """What there is to draw."""
+    expensive_nodes: tuple[str, ...] = ()
+    """A checkpoint is written as soon as they are done."""
+    destructive_nodes: tuple[str, ...] = ()
+    """A checkpoint is written before they start."""
 
     @property
     def percent(self) -> int:
@@ -74,6 +78,10 @@ class DurabilityReport:
         lines += [f"  not checkpointable: {name}: {self.reasons[name]}" for name in self.incompatible_nodes]
         if self.halt_nodes:
             lines.append(f"  halts: {', '.join(self.halt_nodes)}")
+        if self.expensive_nodes:
+            lines.append(f"  checkpoint after: {', '.join(self.expensive_nodes)}")
+        if self.destructive_nodes:
+            lines.append(f"  checkpoint before: {', '.join(self.destructive_nodes)}")
         for k, segment in enumerate(self.resumable_segments, 1):
             lines.append(f"  segment {k}: {', '.join(segment.nodes)}")
             if segment.points != segment.nodes:
@@ -91,6 +99,8 @@ class DurabilityReport:
             "reasons": dict(self.reasons),
             "resumable_segments": [segment.to_json() for segment in self.resumable_segments],
             "halt_nodes": list(self.halt_nodes),
+            "expensive_nodes": list(self.expensive_nodes),
+            "destructive_nodes": list(self.destructive_nodes),
         }
 
 
@@ -113,6 +123,8 @@ def report(flow: Flow, host: HasOffers | Offers | None = None) -> DurabilityRepo
         nodes=tuple(names.values()),
         reasons=reasons,
         leaves=leaves,
+        expensive_nodes=tuple(names[k] for k in counted if leaves.nodes[k].node.expensive),
+        destructive_nodes=tuple(names[k] for k in counted if leaves.nodes[k].node.destructive),
     )
 
 
@@ -152,5 +164,6 @@ def _is_written(leaf: Leaf, mode: Mode, durability: Durability) -> bool:
     node = leaf.node
     if mode is Mode.STRONG:
         waits = durability.interval is not None or (durability.flush is Flush.BEFORE_EFFECTS and node.rides)
-        return not waits or node.halts or node.effects is Effects.EFFECTFUL
-    return node.halts or node.effects is Effects.EFFECTFUL
+        if not waits:
+            return True
+    return node.halts or node.effects is Effects.EFFECTFUL or node.expensive or node.destructive

@@ -330,3 +330,9 @@ def _atomic_problems(nodes: Sequence[Node]) -> Iterator[Diagnostic]:
                 message = f"{path!r} may halt, but flow {name!r} is atomic: one step has no place to wait."
                 fix = "Use durability='nested', or move the node out of the atomic flow."
                 yield _error("flow.wait_in_atomic", f"{name}/{path}", message, fix)
+            if node.destructive:
+                message = (
+                    f"{path!r} is destructive, but flow {n.name!r} is atomic: nothing is kept before it."
+                )
+                fix = "Use durability='nested', or move the node out of the atomic flow."
+                yield _error("flow.destructive_in_atomic", f"{n.name}/{path}", message, fix)

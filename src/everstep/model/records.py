@@ -7,11 +7,13 @@ keyframe on. Fields that a delta leaves empty are filled in by whoever folds the
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import msgspec
 
 from everstep.model.enums import Status, Trigger, ValueForm
+from everstep.model.ledger import Guarded, Ledger
 from everstep.model.waits import WaitOpened
 
 SCHEMA_VERSION = 1
@@ -33,6 +35,14 @@ STREAM = "@stream/"
 
 CHANNEL = "@channel/"
 """What the names of channel entries begin with among the writes of a step."""
+
+SPENT = "@spent"
+"""The path of the pseudo-step that keeps what was spent outside of a recorded visit, as in an atomic flow.
+
+Its decision names the node."""
+
+GUARDS = "@guards"
+"""The path of the pseudo-step that says which budgets hold, or how breakers stand."""
 
 KEPT = "@kept/"
 """What the names begin with that say what of a run is not kept in its chain: `@kept/channel`."""
@@ -117,7 +127,7 @@ class StepRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """One visit of the run to a node, or what is known of one under way.
 
     `running` announces an effect with its key before it is attempted, opens an inner flow, or keeps what a
-    stream has yielded so far; `retrying` is a
+    stream has yielded so far or what was spent; `retrying` is a
     failed attempt after which the node will be tried again; `halted` waits for an answer; `completed`,
     `failed` and `cancelled` end the visit. The path of a node inside another is `outer@2#7/inner`: visit 2 of
     `outer`, its item 7.
@@ -153,6 +163,10 @@ class StepRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """How far it has come, if it streams."""
     unknown: bool = False
     """True if an announced effect failed without saying what it did to the world."""
+    spent: dict[str, Decimal] | None = None
+    """What was spent since the step before it of the same visit."""
+    guards: Guarded | None = None
+    """What it did to budgets and breakers."""
 
     def whole_name(self, name: str) -> str:
         """Return the whole name of a value that this step reads or writes, as a run's state shows it."""
@@ -250,6 +264,8 @@ class Counters(msgspec.Struct, frozen=True, omit_defaults=True):
     steps: int = 0
     visits: dict[str, int] = {}
     retries: dict[str, int] = {}
+    spent: dict[str, Decimal] = {}
+    """What the run has spent, by name."""
 
 
 class SerializedState(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -271,6 +287,8 @@ class SerializedState(msgspec.Struct, frozen=True, omit_defaults=True):
     """True if a node ended the run."""
     key_run: str | None = None
     """The fork whose id goes into idempotency keys; none while those of the first run are used."""
+    ledger: Ledger | None = None
+    """What was spent, what may be spent, and how breakers stand."""
 
     @property
     def blobs(self) -> tuple[ArtifactRef, ...]:

@@ -37,6 +37,8 @@ class WaitOpened(msgspec.Struct, frozen=True, omit_defaults=True):
     due_at: datetime | None = None
     scheduler: str = ""
     """The alias of the scheduler that keeps its time; empty for the store's own."""
+    guard: str = ""
+    """What holds the node back, such as `budget:usd`; empty if the node itself waits."""
 
 
 class WaitRow(msgspec.Struct, frozen=True, kw_only=True):

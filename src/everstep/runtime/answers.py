@@ -236,6 +236,8 @@ def _spelled(answer: Any, spellings: dict[str, Any]) -> Any:
 
 
 def _shape(kind: str, schema: dict[str, Any]) -> str:
+    if kind == "approval" and "raise_by" in schema["properties"]:
+        return 'Send {"approved": true} or {"approved": false}, with "raise_by": "5.00" for another amount.'
     if kind == "approval":
         return 'Send {"approved": true} or {"approved": false}, with "approver" and "comment" if you like.'
     if kind == SETTLE:

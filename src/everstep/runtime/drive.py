@@ -21,23 +21,26 @@ from everstep.engine.scope import Scope
 from everstep.engine.state import RunState
 from everstep.errors import EverstepError, RunCancelled, StoreError
 from everstep.graph.flow import Flow
-from everstep.graph.waits import Wait
 from everstep.model.enums import Status, Trigger
 from everstep.model.records import ErrorInfo, StepRecord
 from everstep.runtime.aside import write_aside
 from everstep.runtime.beside import Beside
 from everstep.runtime.desk import ChannelDesk
 from everstep.runtime.events import Teller
+from everstep.runtime.guarding import Guards
 from everstep.runtime.inner import Inner
 from everstep.runtime.invoke import Call, call_async, call_here, describe_error
 from everstep.runtime.journal import Journal
 from everstep.runtime.late import LateFlush
 from everstep.runtime.limits import Place, starving, within_limits
+from everstep.runtime.owing import Owing
 from everstep.runtime.patience import patiently
 from everstep.runtime.prepare import Preparer
+from everstep.runtime.reading import Reading
 from everstep.runtime.rest import Rest
 from everstep.runtime.services import Services
-from everstep.runtime.settle import draft_asked, draft_outputs, plain_step, step_of
+from everstep.runtime.settle import plain_step, step_of
+from everstep.runtime.spending import Spending
 from everstep.runtime.streams import Streams
 from everstep.runtime.values import Slot, ValueSpace
 from everstep.runtime.waiting import LOOK, Waiting
@@ -60,32 +63,53 @@ class Drive:
         self._policy = FlushPolicy(flow.durability, flow.auto_checkpoint)
         self._late = LateFlush(journal, self._policy, services)
         self._teller = Teller(services.listener, services.clock, journal.run_id)
+        self._loop = asyncio.get_running_loop()
+        self._rest = Rest(services.clock, self._loop)
+        self._owing = Owing(journal, services.clock, self._teller, self._rest.wake)
         self._desk = ChannelDesk(state, space, services.clock)
+        self._finished: deque[Call] = deque()
+        self._guards: Guards | None = None
+        if flow.budgets:
+            self._guards = Guards(services, flow, journal, state, self._finished)
+        self._spending = Spending(
+            services, journal, state, self._teller, self._late, self._guards, self._owing.owe
+        )
         self._streams = streams = Streams(services, space, self._note_chunks)
-        self._preparer = Preparer(services, flow, journal, state, space, self._desk, self._policy, streams)
+        self._preparer = Preparer(
+            services,
+            flow,
+            journal,
+            state,
+            space,
+            self._desk,
+            self._policy,
+            streams,
+            self._spending,
+            self._guards,
+        )
         self._inner = Inner(
             journal, state, space, services.clock, self._teller, self._finish, self._fail_with
         )
         plan = flow.plan
         self._waiting = Waiting(services, state, space, journal.run_id, flow.name)
+        self._reading = Reading(self._waiting, self._desk, self._inner, streams, space, state)
         journal.waits, journal.on_opened = self._waiting.opened, self._waiting.tell
         self._has_inner = bool(plan.children)
-        has_halts = bool(state.waits) or any(n.halts or n.announces or n.goes_on for n in plan.nodes)
-        self._is_plain = not (plan.children or plan.meetings or has_halts or self._teller.is_heard)
+        has_halts = bool(state.waits) or any(
+            n.halts or n.announces or n.goes_on or n.expensive for n in plan.nodes
+        )
+        self._is_plain = not (
+            plan.children or plan.meetings or has_halts or self._teller.is_heard or self._guards
+        )
         """True if a step that succeeds means nothing beyond itself, as one that ends an old wait does."""
         self._is_unlimited = not (
             plan.children or plan.has_visit_limits or flow.max_visits or flow.max_concurrency
         )
-        self._loop = asyncio.get_running_loop()
-        self._rest = Rest(services.clock, self._loop)
         self._beside = Beside(services, self._teller, self._finish, self._rest.wake, self._break)
         self.threads = self._beside.left
-        self._finished: deque[Call] = deque()
         self._awaiting: asyncio.Task[Any] | None = None
         """The drive's own task while it awaits a lone node, and may be interrupted."""
         self._stop: BaseException | None = None
-        self._owed: Trigger | None = None
-        """Why to write before anything else starts."""
         self.failure: ErrorInfo | None = state.error
         """Why the run fails, once it does."""
         self.exception: BaseException | None = None
@@ -96,6 +120,8 @@ class Drive:
         self._state.look_around()
         if self._state.opened:
             self._inner.take_up()
+        if self._guards is not None:
+            self._guards.declare()
         try:
             try:
                 await self._advance()
@@ -120,6 +146,7 @@ class Drive:
             )
             return Status.CANCELLED
         finally:
+            self._spending.close()
             self._late.close()
             self._waiting.close()
             await self._beside.stop()
@@ -159,15 +186,16 @@ class Drive:
             if self._stop is not None:
                 raise self._stop
             ready = self._pick()
-            if self._owed is not None and (ready or self._beside.calls or state.next_retry() is not None):
-                await self._flush(self._owed, None)
+            if self._owing.is_due and (ready or self._beside.calls or state.next_retry() is not None):
+                await self._owing.pay()
             if ready:
                 is_alone = len(ready) == 1 and not self._beside.calls and not self._finished
                 if is_alone and not state.waits:  # whoever runs alone keeps answers waiting
                     await self._run_alone(*ready[0])
                 else:
                     for scope, i in ready:
-                        self._beside.start(await self._prepare(scope, i))
+                        if self._guards is None or not self._guards.holds(scope, i):
+                            self._beside.start(await self._prepare(scope, i))
                     self._beside.go()
                     if len(self._beside.calls) > 1 or not self._finished:
                         await self._wait(None)
@@ -215,6 +243,8 @@ class Drive:
                 ready = self._within_limits(ready)
                 if self.failure is not None:
                     return []
+            if self._guards is not None:
+                ready = self._guards.allowed(ready)
             if not self._has_inner or all(i not in scope.plan.children for scope, i in ready):
                 return ready
             for scope, i in ready:
@@ -224,10 +254,12 @@ class Drive:
                 return []
 
     def _open(self, scope: Scope, i: int) -> None:
+        call = self._preparer.held(scope, i) if self._guards is not None else None
         scope.begin(i)
-        error = self._inner.open(scope, i)
+        error = self._inner.open(scope, i) if call is None else None
         if error is not None:
             call = self._preparer.failed_call(scope, i, error)
+        if call is not None:
             call.started_at = self._clock.now()
             scope.hold()
             self._finish(call)
@@ -266,10 +298,12 @@ class Drive:
         while self._beside.calls or self._finished:
             if self._stop is not None:
                 raise self._stop
-            if self._owed is not None and self._beside.calls:
-                await self._flush(self._owed, None)
+            if self._owing.is_due and self._beside.calls:
+                await self._owing.pay()
             await self._wait(None)
             await self._absorb()
+        if self._owing.has_news:
+            await self._owing.pay()
         if self.failure is None and self._state.waits:
             return await self._halt()
         ended = (Trigger.FAILED, Status.FAILED) if self.failure else (Trigger.COMPLETED, Status.COMPLETED)
@@ -307,7 +341,10 @@ class Drive:
         on_chunk = self._teller.chunks(call) if self._teller.is_heard else None
         if call.error is not None or call.asks is not None:
             self._finish(call)
-        elif call.stream is not None:
+            return
+        may_spend = call.context is None or self._spending.may_write_here
+        self._spending.alone = call
+        if call.stream is not None or not may_spend:
             await self._run_beside(call)
         elif node.is_async and not (self._policy.has_deadline and self._journal.steps):
             self._awaiting = asyncio.current_task()
@@ -325,8 +362,10 @@ class Drive:
             else:
                 call_here(call, on_chunk)
             self._finish(call)
+        self._spending.alone = None
 
     async def _run_beside(self, call: Call) -> None:
+        self._spending.alone = None
         self._beside.start(call)
         self._beside.go()
         await self._wait(None)
@@ -334,11 +373,12 @@ class Drive:
     def _note_chunks(self, call: Call, step: StepRecord, drafts: tuple[Slot, ...]) -> None:
         """Buffer what a stream has yielded, to be written soon."""
         self._inner.note(call.scope, step, drafts)
-        self._owed = self._owed or Trigger.INTERVAL
-        self._rest.wake()
+        self._owing.owe(Trigger.INTERVAL)
 
     async def _prepare(self, scope: Scope, i: int) -> Call:
-        call = self._preparer.at_once(scope, i)
+        call = self._preparer.held(scope, i) if self._guards is not None else None
+        if call is None:
+            call = self._preparer.at_once(scope, i)
         if call is None:
             call = await self._preparer.prepare(scope, i)
         scope.begin(i)
@@ -360,7 +400,7 @@ class Drive:
     async def _wait(self, until: datetime | None) -> None:
         """Sleep until a node finishes, a pause ends, or buffered steps have waited long enough."""
         has_news = self.failure is None and self._state.waits and self._waiting.is_nudged
-        is_owed = self._owed is not None and self._beside.calls
+        is_owed = self._owing.is_due and self._beside.calls
         if self._finished or self._stop is not None or has_news or is_owed:
             return
         seconds, looks = self._late.seconds_left(), None
@@ -381,17 +421,9 @@ class Drive:
         goes_on = self._beside.calls or (self._state.active and self.failure is None)
         if trigger is not None and goes_on and self._journal.steps:
             if self._state.waits and not self._beside.calls:
-                self._owed = trigger  # perhaps nothing else can start, and the put that halts the run will do
+                self._owing.owe(trigger)  # perhaps nothing else can start, and the put that halts will do
             else:
-                await self._flush(trigger, None)
-
-    async def _flush(self, trigger: Trigger, metadata: dict[str, Any] | None) -> None:
-        self._owed = None
-        if trigger is Trigger.INTERVAL and not self._journal.steps:
-            return
-        pending = self._journal.flush_soon(trigger, metadata, self._clock.now())
-        if pending is not None:
-            await pending
+                await self._owing.flush(trigger, None)
 
     async def _take_in(self) -> Trigger | None:
         """Buffer the steps of all finished calls; returns why to write them, if at all.
@@ -401,7 +433,7 @@ class Drive:
         trigger: Trigger | None = None
         while self._finished:
             call = self._finished.popleft()
-            drafts = self._read(call)
+            drafts = self._reading.read(call)
             if drafts is None:
                 continue
             for draft in drafts:
@@ -409,44 +441,15 @@ class Drive:
                     is_alone = not self._beside.calls and self._services.committer.drives <= 1
                     await write_aside(self._services, self._space, draft, is_alone=is_alone)
             wanted = self._record(call, drafts)
-            if wanted is Trigger.MANUAL:
-                await self._flush(wanted, call.checkpoint_metadata())
+            if call.news is not None:
+                await self._owing.flush(*call.news)
+            elif wanted is Trigger.MANUAL or wanted is Trigger.EXPENSIVE_OP:
+                await self._owing.flush(wanted, call.checkpoint_metadata())
             elif wanted is Trigger.AUTO:
-                await self._flush(wanted, {"auto": True})
+                await self._owing.flush(wanted, {"auto": True})
             else:
                 trigger = trigger or wanted
         return trigger
-
-    def _read(self, call: Call) -> tuple[Slot, ...] | None:
-        """Read a finished call's answer; none if nobody wants it any more."""
-        scope = call.scope
-        if scope.parent is None:
-            scope.busy -= 1
-        else:
-            scope.let_go()
-        may_be_off = scope.parent is not None or scope.plan.meetings
-        if call.is_dropped or (may_be_off and not scope.awaits(call.index)):
-            self._desk.release(call)
-            return None
-        if call.error is not None and isinstance(call.error, RunCancelled) and call.context is not None:
-            reason = describe_error(call.error)
-            self._inner.note(scope, decide.cancelled(scope, call.index, reason=reason, now=call.ended_at), ())
-            raise call.error
-        asked = call.asks or (call.returned if call.node.halts else None)
-        if call.error is None and isinstance(asked, Wait):
-            if scope.ended:  # nobody is to be asked for a flow that is over
-                step = decide.cancelled(scope, call.index, reason=None, now=call.ended_at)
-                self._inner.note(scope, step, ())
-                return None
-            return self._waiting.open(call, asked, self._desk)
-        if call.is_again:
-            return ()
-        if call.stream is not None and call.error is not None:
-            self._streams.keep_rest(call)
-        drafts = draft_outputs(call, self._space)
-        if call.context is not None:
-            drafts += draft_asked(call, self._space, self._state, self._desk)
-        return drafts
 
     def _record(self, call: Call, drafts: tuple[Slot, ...]) -> Trigger | None:
         """Buffer the step of a finished call; returns the trigger if it wants to be written."""
@@ -463,6 +466,8 @@ class Drive:
             step = decide.cancelled(scope, call.index, reason=describe_error(call.error), now=call.ended_at)
         else:
             step = step_of(call, drafts if call.error is None else (), chance)
+        if self._guards is not None:
+            step = self._guards.on_step(call, step)
         if scope.is_hidden or self._teller.is_heard:
             self._inner.note(scope, step, drafts)
         else:
@@ -473,7 +478,7 @@ class Drive:
         if call.halt is not None:
             if call.context is not None:
                 self._desk.release(call)
-            self._owed = self._owed or Trigger.HALT
+            self._owing.owe(Trigger.HALT)
             return None
         if call.context is not None:
             self._desk.release(call)
@@ -482,7 +487,7 @@ class Drive:
             self._follow_up(call, step)
             if scope.is_hidden and len(journal.steps) == before:
                 return None
-        if policy.every_step and not asked and call.error is None:
+        if policy.every_step and not asked and call.error is None and not call.node.expensive:
             return Trigger.STEP
         if asked and not policy.writes:
             log.warning(

@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from everstep.model.enums import Status
+from everstep.model.amounts import spelled
+from everstep.model.enums import Status, Trigger
 from everstep.model.records import StepRecord
 from everstep.ports.system import Clock
 from everstep.runtime.invoke import Call, OnChunk
@@ -27,6 +28,9 @@ EventKind = Literal[
     "step_halted",
     "chunk",
     "streamed",
+    "spent",
+    "budget_warned",
+    "breaker_opened",
     "emitted",
     "checkpoint",
     "lease_wait",
@@ -112,7 +116,7 @@ class Teller:
 def step_event(run_id: str, step: StepRecord, at: datetime) -> Event:
     """Return what a recorded step tells."""
     return Event(
-        kind="streamed" if step.stream is not None else _KINDS[step.status],
+        kind=_kind_of(step),
         run_id=run_id,
         at=at,
         node=step.path,
@@ -120,6 +124,19 @@ def step_event(run_id: str, step: StepRecord, at: datetime) -> Event:
         attempt=step.attempts,
         data=_data_of(step),
     )
+
+
+def _kind_of(step: StepRecord) -> EventKind:
+    if step.stream is not None:
+        return "streamed"
+    return "spent" if step.spent is not None and step.status is Status.RUNNING else _KINDS[step.status]
+
+
+NEWS: dict[Trigger, EventKind] = {
+    Trigger.COST_THRESHOLD: "budget_warned",
+    Trigger.CIRCUIT_BREAKER: "breaker_opened",
+}
+"""What checkpoints tell of besides their steps: the event has the checkpoint's metadata."""
 
 
 def _data_of(step: StepRecord) -> dict[str, Any]:
@@ -136,6 +153,8 @@ def _data_of(step: StepRecord) -> dict[str, Any]:
         data["items"] = step.items
     if step.stream is not None:
         data |= {"chunks": step.stream.chunks, "cursor": step.stream.cursor}
+    if step.spent is not None:
+        data["spent"] = spelled(step.spent)
     if step.wait is not None:
         due = step.wait.due_at
         data["wait"] = {

@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 from types import GeneratorType
 from typing import Any, Protocol
@@ -17,10 +18,12 @@ from everstep.engine.keys import automatic_key
 from everstep.engine.scope import Scope
 from everstep.errors import EverstepError, NodeTimeout
 from everstep.graph.channel import Channel
-from everstep.graph.context import Context
+from everstep.graph.context import Context, Spent
 from everstep.graph.node import Node
 from everstep.graph.streams import opened
 from everstep.graph.waits import Wait
+from everstep.model.enums import Trigger
+from everstep.model.ledger import Guarded
 from everstep.model.records import ErrorInfo, QueuedTask
 from everstep.model.waits import WaitOpened
 
@@ -86,6 +89,10 @@ class Call:
     """Lets its time limit begin anew, while it has one; may be called from any thread."""
     stream: Stream | None = None
     """What keeps its chunks as they come, if it goes on where it stopped."""
+    guards: Guarded | None = None
+    """What the answer of whoever was asked for it does to the guards."""
+    news: tuple[Trigger, dict[str, Any]] | None = None
+    """Why it is written at once: what it cost or how it failed made a guard speak up."""
     given_up_on: Call | None = None
     """The call that this one reports as too late."""
 
@@ -144,6 +151,7 @@ def give_context(
     channel: Callable[[], Channel] | None,
     emit: Callable[[dict[str, Any]], None] | None = None,
     cursor: str | None = None,
+    spend: Callable[[dict[str, Decimal]], Spent] | None = None,
     *,
     is_resumed: bool = False,
 ) -> None:
@@ -164,6 +172,7 @@ def give_context(
         emit=emit,
         beat=call.beat,
         cursor=cursor,
+        spend=spend,
         is_resumed=is_resumed,
     )
     call.kwargs[call.node.context_param or ""] = call.context

@@ -59,6 +59,13 @@ class Head:
         """Bytes written since the last keyframe."""
 
 
+class Watcher(NamedTuple):
+    """Somebody who wants to know when so many more steps are durable."""
+
+    left: int
+    written: Callable[[], None]
+
+
 class Identity(NamedTuple):
     """Which run of which flow."""
 
@@ -133,6 +140,8 @@ class Journal:
             self.outbox = Outbox(services, identity.run_id)
         elif self.writes and services.store.capabilities.rationed and services.channels is None:
             self.outbox = Outbox(services, identity.run_id, bears=StoreUnavailable)
+        self.watchers: list[Watcher] = []
+        """Who wants to know when the steps of now are durable."""
         self.elsewhere: Elsewhere | None = None
         """The channel, if the chain does not keep it."""
 
@@ -220,6 +229,7 @@ class Journal:
         """Write what is buffered. Raises `LeaseLost` if somebody else drives the run by now."""
         if not self.writes:
             self._clear()
+            self._tell_watchers(None)
             return
         if self._unsure is not None:
             unsure, self._unsure = self._unsure, None
@@ -294,13 +304,13 @@ class Journal:
         self._judge(verdict)
         self._advance(record, commit, digest)
 
-    def flush_blocking(self, trigger: Trigger) -> None:
+    def flush_blocking(self, trigger: Trigger, metadata: dict[str, Any] | None = None) -> None:
         """Write what is buffered from a thread, while the drive is inside user code."""
         store = self._services.blocking
         assert store is not None
         if self.outbox is not None and self.outbox.kept:
             return
-        record = self._record(trigger, Status.RUNNING, None, None, self._services.clock.now())
+        record = self._record(trigger, Status.RUNNING, None, metadata, self._services.clock.now())
         # A run that stayed halted without a wait would be found by nobody if its owner died.
         commit, digest = self._seal(record, Status.RUNNING if self.is_halted else None, None)
         try:
@@ -423,6 +433,8 @@ class Journal:
     def _advance(self, record: CheckpointRecord, commit: Commit, digest: bytes) -> None:
         if self.elsewhere is not None:
             self.elsewhere.settle(record.checkpoint_id, is_written=True)
+        if self.watchers:
+            self._tell_watchers(len(record.steps))
         head, size = self.head, len(commit.body)
         head.sequence = record.sequence
         head.checkpoint_id = record.checkpoint_id
@@ -440,6 +452,19 @@ class Journal:
             data = {"sequence": record.sequence, "trigger": record.trigger.value}
             event = Event(kind="checkpoint", run_id=self.run_id, at=record.created_at, data=data)
             tell(self._services.listener, event)
+
+    def watch(self, written: Callable[[], None]) -> None:
+        """Call somebody once all that is buffered now is durable."""
+        self.watchers.append(Watcher(len(self.steps), written))
+
+    def _tell_watchers(self, steps: int | None) -> None:
+        """Tell those whose steps are all written; none means all of them."""
+        watching, self.watchers = self.watchers, []
+        for left, written in watching:
+            if steps is None or left <= steps:
+                written()
+            else:
+                self.watchers.append(Watcher(left - steps, written))
 
     async def empty_outbox(self) -> int:
         """Bring what waits on this machine to the store; returns how many checkpoints still wait."""

@@ -21,7 +21,8 @@ class LateFlush:
         self._journal = journal
         self._limit = policy.max_seconds if policy.has_deadline else None
         self._may_write = services.blocking is not None and self._limit is not None
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
+        """Held by whoever writes while the drive is inside user code."""
         self._is_away = False
         """True while the driving thread is inside user code and the journal is ours."""
         self._error: BaseException | None = None
@@ -41,7 +42,7 @@ class LateFlush:
             self._closed = threading.Event()
             self._thread = threading.Thread(target=self._watch, name="everstep-late", daemon=True)
             self._thread.start()
-        with self._lock:
+        with self.lock:
             self._is_away = True
 
     def __exit__(
@@ -49,7 +50,7 @@ class LateFlush:
     ) -> None:
         if not self._is_away:
             return
-        with self._lock:
+        with self.lock:
             self._is_away = False
         if self._error is not None:
             raise self._error
@@ -61,7 +62,7 @@ class LateFlush:
     def _watch(self) -> None:
         assert self._limit is not None and self._closed is not None
         while not self._closed.wait(self._limit / 4):
-            with self._lock:
+            with self.lock:
                 if self._is_away and self._error is None and self.seconds_left() == 0.0:
                     try:
                         self._journal.flush_blocking(Trigger.INTERVAL)

@@ -29,6 +29,8 @@ TASK = "@task/"
 
 def apply(state: RunState, space: ValueSpace, step: StepRecord, slots: Sequence[Slot]) -> None:
     """Take a step and the values it wrote into account."""
+    if step.spent is not None or step.guards is not None:
+        state.books.take(step)
     plan = state.plan
     i = plan.index.get(step.path)
     if i is not None and i not in plan.children:

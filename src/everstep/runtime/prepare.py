@@ -20,10 +20,12 @@ from everstep.model.enums import Effects, Trigger
 from everstep.model.records import QueuedTask
 from everstep.runtime.desk import ChannelDesk
 from everstep.runtime.events import Teller
+from everstep.runtime.guarding import Guards
 from everstep.runtime.invoke import Call, call_anywhere, give_context, soon
 from everstep.runtime.journal import Journal
 from everstep.runtime.nesting import TASK
 from everstep.runtime.services import Services
+from everstep.runtime.spending import Spending
 from everstep.runtime.streams import Streams
 from everstep.runtime.values import ValueSpace
 
@@ -106,8 +108,12 @@ class Preparer:
         desk: ChannelDesk,
         policy: FlushPolicy,
         streams: Streams,
+        spending: Spending,
+        guards: Guards | None,
     ) -> None:
         self._services = services
+        self._spending = spending
+        self._guards = guards
         self._streams = streams
         self._flow = flow
         self._journal = journal
@@ -178,12 +184,32 @@ class Preparer:
                 call.node = probing(node, key)
         elif i not in scope.begun:
             journal.add(decide.announced(scope, i, key), ())
-            await journal.flush(Trigger.BEFORE_EFFECT)
+            if node.destructive:
+                about = {"node": call.path, "visit": call.visit, "attempt": call.attempt}
+                await journal.flush(Trigger.DESTRUCTIVE_OP, metadata=about)
+            else:
+                await journal.flush(Trigger.BEFORE_EFFECT)
 
     def failed_call(self, scope: Scope, i: int, error: Exception) -> Call:
         """Return a call that failed before it was made."""
         call = Call(scope, i, scope.plan.nodes[i], scope.visits[i] + 1, scope.attempts[i] + 1, {}, {})
         call.error = error
+        return call
+
+    def held(self, scope: Scope, i: int) -> Call | None:
+        """Return a node's call as one that is not made, if a guard stands before it."""
+        asks = self._guards.ask(scope, i) if self._guards is not None else None
+        if asks is None:
+            return None
+        versions, task = scope.versions, scope.task_of(i)
+        reads = {p.source: versions[p.source] for p in scope.plan.nodes[i].params if p.source in versions}
+        call = Call(scope, i, scope.plan.nodes[i], scope.visits[i] + 1, scope.attempts[i] + 1, {}, reads)
+        call.task = None if task is None else task.number
+        call.is_made = False
+        if isinstance(asks, EverstepError):
+            call.error = asks
+        else:
+            call.asks = asks
         return call
 
     async def make_up(self, scope: Scope, i: int) -> Exception | None:
@@ -205,7 +231,7 @@ class Preparer:
                 return lost
             call = self._arguments.call_of(scope, w, scope.plan.nodes[w])
             if call.node.context_param is not None:
-                self._give_context(call, scope.visits[w])
+                self._give_context(call, scope.visits[w], waits=False)
             await call_anywhere(call, self._services.pool)
             if call.error is not None:
                 return call.error
@@ -217,7 +243,7 @@ class Preparer:
                 space.make_up(name, value, scope.prefix)
         return None
 
-    def _give_context(self, call: Call, visit: int, cursor: str | None = None) -> None:
+    def _give_context(self, call: Call, visit: int, cursor: str | None = None, *, waits: bool = True) -> None:
         is_resumed = not self._is_fresh or (call.path, visit) in self._taken_up
         self._is_fresh = True
         view, types = self._desk.seen_from(call.scope), self._flow.channel
@@ -232,6 +258,7 @@ class Preparer:
             lambda: Channel(view, call, types),
             emit,
             cursor,
+            self._spending.of(call, waits=waits),
             is_resumed=is_resumed,
         )
 

@@ -138,7 +138,9 @@ def step_of(call: Call, drafts: tuple[Slot, ...], chance: float) -> StepRecord:
             task=call.task,
         )
     if call.is_again:
-        return decide.again(call.scope, call.index, wait=call.answers, key=call.key, now=call.ended_at)
+        return decide.again(
+            call.scope, call.index, wait=call.answers, key=call.key, now=call.ended_at, guards=call.guards
+        )
     if call.error is None:
         return decide.completed(
             call.scope,

@@ -15,6 +15,7 @@ from everstep.codec.notes import DETAILS, close_note, open_wait
 from everstep.codec.schema import schema_of, shaped
 from everstep.engine.state import RunState
 from everstep.errors import AnswerInvalid, BadRequest, EverstepError, StateCorrupted, WaitTimeout
+from everstep.graph.guards import BUDGET, GuardWait
 from everstep.graph.hints import UNKNOWN
 from everstep.graph.node import Node
 from everstep.graph.unknown import SETTLE
@@ -26,6 +27,7 @@ from everstep.model.records import WAIT, StepRecord
 from everstep.model.waits import SettledBy, WaitOpened, WaitRow
 from everstep.runtime.announce import announce
 from everstep.runtime.desk import ChannelDesk
+from everstep.runtime.guarding import take_answer
 from everstep.runtime.invoke import Call
 from everstep.runtime.patience import outage, patiently
 from everstep.runtime.services import Services
@@ -36,7 +38,14 @@ from everstep.runtime.values import Slot, ValueSpace
 log = logging.getLogger("everstep")
 LOOK = 1.0
 """Seconds between two looks for answers while other nodes run."""
-APPROVAL = {
+_RAISE_BY = {
+    "anyOf": [
+        {"type": "string", "pattern": r"^[0-9]{1,24}(\.[0-9]{1,18})?$"},
+        {"type": "number", "minimum": 0},
+        {"type": "null"},
+    ]
+}
+APPROVAL: dict[str, Any] = {
     "type": "object",
     "properties": {
         "approved": {"type": "boolean"},
@@ -46,6 +55,8 @@ APPROVAL = {
     "required": ["approved"],
     "additionalProperties": False,
 }
+RAISING = {**APPROVAL, "properties": {**APPROVAL["properties"], "raise_by": _RAISE_BY}}
+"""What an answer about a budget must look like."""
 
 
 class Waiting:
@@ -100,7 +111,8 @@ class Waiting:
             check_options(call.path, wait.options)
         for alias in wait.notified:
             self._services.notifiers.of(alias)
-        opened = WaitOpened(self._services.ids.new_id(), wait.kind, due_at, wait.scheduler)
+        guard = wait.guard if isinstance(wait, GuardWait) else ""
+        opened = WaitOpened(self._services.ids.new_id(), wait.kind, due_at, wait.scheduler, guard)
         token = None
         if wait.kind not in ("timer", SETTLE):
             token = self.tokens[opened.wait_id] = self._services.tokens.issue(opened.wait_id, 1)
@@ -220,7 +232,9 @@ class Waiting:
         call.key, call.task, call.answers = step.key, step.task, step.wait
         call.started_at, call.ended_at = step.started_at or row.opened_at, now
         try:
-            if row.kind == SETTLE:
+            if step.wait is not None and step.wait.guard:
+                take_answer(call, row, step.wait.guard, self._state.books)
+            elif row.kind == SETTLE:
                 call.started_at = now  # how long its effect took nobody knows
                 _settle(call, row)
             else:
@@ -296,7 +310,7 @@ def schema_for(node: Node, wait: Wait) -> dict[str, Any] | None:
     if wait.kind == "timer":
         return None
     if wait.kind == "approval":
-        return APPROVAL
+        return RAISING if isinstance(wait, GuardWait) and wait.guard.startswith(BUDGET) else APPROVAL
     if wait.kind == SETTLE:
         result = dict(_schema_of_result(node))
         parts = {"$defs": result.pop("$defs")} if "$defs" in result else {}

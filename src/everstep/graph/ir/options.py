@@ -18,7 +18,7 @@ from everstep.model.retry import Retry
 
 FOR_FUNCTIONS: Final = (
     *("retry", "timeout_s", "max_visits", "persist", "skip_on_resume", "requires", "on_unknown", "probe"),
-    "keep_every",
+    *("keep_every", "expensive", "destructive"),
 )
 """Fields of a node that only a function of one's own has."""
 
@@ -95,6 +95,8 @@ OPTIONS: Final[Mapping[str, tuple[str, Read]]] = {
     "skip_on_resume": ("skip_on_resume", lambda _, ir: ir),
     "requires": ("requires", lambda _, ir: ir),
     "keep_every": ("keep_every", lambda _, ir: ir),
+    "expensive": ("expensive", lambda _, ir: ir),
+    "destructive": ("destructive", lambda _, ir: ir),
     "on_unknown": ("on_unknown", lambda _, ir: ir),
     "probe": ("probe", Options._probe),
     "answer_type": ("answer", Options.answer),

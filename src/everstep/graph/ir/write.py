@@ -166,6 +166,8 @@ class Writer:
             "skip_on_resume": n.skip_on_resume,
             "keep_every": n.keep_every,
             "requires": list(n.requires),
+            "expensive": n.expensive,
+            "destructive": n.destructive,
             "on_unknown": n.on_unknown,
             "probe": None if n.probe is None else self._named(n.probe, f"{n.name}/probe"),
         }

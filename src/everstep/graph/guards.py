@@ -1,0 +1,63 @@
+"""Asking a person before a node may start: a budget is spent, or a breaker is open."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Final
+
+from everstep.errors import BadRequest
+from everstep.graph.waits import Wait
+from everstep.model.amounts import plain
+
+BUDGET: Final = "budget:"
+BREAKER: Final = "breaker:"
+"""How the names of guards begin in records."""
+_CURRENCY: Final = 3
+"""Letters in the name of a currency."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuardWait(Wait):
+    """A wait that stands before a node, and not for it."""
+
+    guard: str = ""
+
+
+def for_more(path: str, name: str, spent: Decimal, limit: Decimal, raise_by: Decimal) -> GuardWait:
+    """Return the wait in which a person approves of spending more."""
+    return GuardWait(
+        kind="approval",
+        prompt=f"{plain(spent)} of {plain(limit)} {name} are spent. "
+        f"May {path} start, with {plain(raise_by)} more?",
+        context={
+            "guard": "budget",
+            "budget": name,
+            "spent": plain(spent),
+            "limit": plain(limit),
+            "raise_by": plain(raise_by),
+            "node": path,
+        },
+        guard=BUDGET + name,
+    )
+
+
+def check_known(node: str, amounts: Iterable[str], budgets: Mapping[str, Any]) -> None:
+    """Refuse a name that was probably meant to be that of a budget: it would be spent past the limit."""
+    currencies = [name for name in budgets if _is_currency(name)]
+    for name in amounts:
+        if name in budgets or not budgets:
+            continue
+        is_other = _is_currency(name) and currencies
+        meant = currencies[:1] if is_other else difflib.get_close_matches(name, budgets, n=1, cutoff=0.8)
+        if meant:
+            raise BadRequest(
+                f"node {node!r} spends {name!r}, and the flow has a budget {meant[0]!r}.",
+                fix=f"Spend {meant[0]!r}, or give {name!r} a budget of its own.",
+            )
+
+
+def _is_currency(name: str) -> bool:
+    return len(name) == _CURRENCY and name.isalpha()

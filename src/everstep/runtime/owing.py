@@ -1,0 +1,59 @@
+"""Checkpoints that a drive owes: why the next one is written, and what it tells of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from everstep.model.enums import Trigger
+from everstep.ports.system import Clock
+from everstep.runtime.events import NEWS, Teller
+from everstep.runtime.journal import Journal
+
+_NEEDS_STEPS = (Trigger.INTERVAL, Trigger.SPENT)
+"""Triggers that mean nothing if there is nothing to write."""
+
+
+class Owing:
+    """What one drive is to write before anything else starts."""
+
+    def __init__(self, journal: Journal, clock: Clock, teller: Teller, wake: Callable[[], None]) -> None:
+        self._journal = journal
+        self._clock = clock
+        self._teller = teller
+        self._wake = wake
+        self.trigger: Trigger | None = None
+        """Why to write; none if nothing is owed."""
+        self._about: dict[str, Any] | None = None
+
+    def owe(self, trigger: Trigger, about: dict[str, Any] | None = None) -> None:
+        """Write soon. The first reason counts, unless another has something to tell."""
+        if self.trigger is None or trigger in NEWS:
+            self.trigger, self._about = trigger, about
+        self._wake()
+
+    @property
+    def is_due(self) -> bool:
+        """True if something is owed."""
+        return self.trigger is not None
+
+    @property
+    def has_news(self) -> bool:
+        """True if what is owed has to be a checkpoint of its own."""
+        return self.trigger in NEWS
+
+    async def pay(self) -> None:
+        """Write what is owed."""
+        if self.trigger is not None:
+            await self.flush(self.trigger, self._about)
+
+    async def flush(self, trigger: Trigger, metadata: dict[str, Any] | None = None) -> None:
+        """Write what is buffered; nothing is owed then."""
+        self.trigger = self._about = None
+        if trigger in _NEEDS_STEPS and not self._journal.steps:
+            return
+        pending = self._journal.flush_soon(trigger, metadata, self._clock.now())
+        if pending is not None:
+            await pending
+        if self._teller.is_heard and trigger in NEWS:
+            self._teller.tell(NEWS[trigger], data=metadata)
