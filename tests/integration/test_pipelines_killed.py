@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+import json
+import subprocess
+import sys
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
 
 from everstep import Flow, Host, validate
-from everstep.model.enums import Status
-from everstep.registry import Opened
-from everstep.stores.memory import MemoryData, MemoryStore
-from everstep.testing.clock import ManualClock
-from everstep.testing.killing import Crashed, Killer, crash, killing
-
-FOLDER = Path(__file__).resolve().parents[2] / "examples"
+from everstep.testing.killing import Crashed, Killer, crash
+from tests.integration.pipeline_lives import FOLDER, Ended, World
 
 EXPECTED = {
     "backlog": "start pick mend left~ pick mend left~ pick mend left exit",
@@ -32,67 +28,6 @@ EXPECTED = {
     "release_checks": "start build measure~ report build measure exit",
 }
 """The steps in their order, those of branches by name; `!` marks a failure, `~` a partial success."""
-MARKS = {"fail": "!", "partial_success": "~"}
-
-
-class Ended(NamedTuple):
-    """What a run leaves."""
-
-    status: Status
-    trace: list[str]
-    context: dict[str, Any]
-    stages: dict[str, Any]
-
-
-class World:
-    """A store that outlives the processes, and their clock."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self._data = MemoryData()
-        self._clock = ManualClock(auto=True)
-
-    def live(self, killer: Killer) -> Ended:
-        """Drive the run in a process of its own until it ends, saying yes to whatever is asked."""
-        file = FOLDER / f"{self.name}.dot"
-        flow = Flow.from_dot(file.read_text(encoding="utf-8"), file=str(file))
-        self._clock.advance(timedelta(minutes=2))
-        store = killing(Opened(MemoryStore(self._clock, self._data), None, "memory:"), by=killer)
-        with Host(store, clock=self._clock) as host:
-            result = host.run(flow, run_id="a")
-            while result.status is Status.HALTED:
-                for asked in host.waits("a"):
-                    host.answer(asked.id, "yes" if "Yes" in str(asked.options) else "approve")
-                result = host.resume("a", flow)
-            return self._ended(host, result.status)
-
-    def _ended(self, host: Host, status: Status) -> Ended:
-        channel = host.channel("a")
-        stages = {
-            key: {k: v for k, v in value.items() if k not in ("fidelity", "degraded_from")}
-            for key, value in channel.items()
-            if key.startswith("stages.")
-        }
-        hidden = ("stages.", "internal.history")
-        context = {key: value for key, value in channel.items() if not key.startswith(hidden)}
-        return Ended(status, steps_of(host), context, stages)
-
-
-def steps_of(host: Host) -> list[str]:
-    """Return the steps that ended, from the records of the run, each with how its stage did."""
-    found: list[str] = []
-    for record in host.history("a"):
-        state = host.state("a", record.sequence)
-        for step in record.steps:
-            if step.status is Status.COMPLETED and step.path != "@inputs":
-                stage = state.get(f"@channel/stages.{step.path}") or {}
-                found.append(step.path + MARKS.get(stage.get("status", ""), ""))
-    return sorted_branches(found)
-
-
-def sorted_branches(trace: list[str]) -> list[str]:
-    beside = sorted(path for path in trace if path.startswith("split/"))
-    return [beside.pop(0) if path.startswith("split/") else path for path in trace]
 
 
 def test_every_example_is_here() -> None:
@@ -102,7 +37,7 @@ def test_every_example_is_here() -> None:
 @pytest.mark.parametrize("name", EXPECTED)
 def test_an_example_runs_out_of_the_box(name: str) -> None:
     ended = World(name).live(Killer())
-    assert ended.status is Status.COMPLETED
+    assert ended.status == "completed"
     assert ended.trace == EXPECTED[name].split()
 
 
@@ -128,3 +63,30 @@ def test_an_example_that_is_killed_anywhere_ends_as_if_nothing_had_happened(name
             killed += 1
         assert world.live(Killer()) == expected, f"killed {point}"
     assert killed > len(whole.points) * 0.9
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_an_example_whose_process_dies_after_every_second_write_still_ends_the_same(name: str) -> None:
+    expected = World(name).live(Killer())
+    world, lives = World(name), 0
+    while True:
+        lives += 1
+        try:
+            ended = world.live(Killer("after put 2", act=crash))
+        except Crashed:
+            assert lives < 50
+            continue
+        break
+    assert ended == expected
+    assert lives > 3
+
+
+def test_a_process_that_is_killed_at_any_write_leaves_a_run_that_ends_the_same(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.integration.pipeline_lives", "code_review", str(tmp_path)]
+    done = subprocess.run(command, cwd=FOLDER.parent, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    lives = {point: Ended(*told) for point, told in json.loads(done.stdout).items()}
+    expected = lives.pop("")
+    assert expected.trace == EXPECTED["code_review"].split()
+    assert len(lives) > 20
+    assert {point: ended for point, ended in lives.items() if ended != expected} == {}
