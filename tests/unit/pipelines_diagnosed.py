@@ -170,7 +170,7 @@ FAULTS: Final[dict[str, Fault]] = {
         SQUARE.replace("retry_target=work;", "") + ' work -> work [condition="outcome=fail"];',
     ),
     "pipeline.accelerators": Fault(
-        HUMAN + ' ask [shape=hexagon]; ask -> exit [label="[A] Approve"]; ask -> work [¶label="Again"];',
+        HUMAN + ' ask [shape=hexagon]; ask -> exit [label="[A] Approve"]; ask -> work [¶label="A) Again"];',
         HUMAN + ' ask [shape=hexagon]; ask -> exit [label="[A] Approve"]; ask -> work [label="[M] Again"];',
     ),
     "pipeline.default_choice": Fault(

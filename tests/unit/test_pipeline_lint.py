@@ -162,15 +162,19 @@ def test_a_join_of_some_branches_says_of_how_many() -> None:
     assert codes(PARALLEL + " both [join_policy=k_of_n];") == ["pipeline.join"]
 
 
-def test_a_first_letter_is_a_key_too() -> None:
-    ask = HUMAN + " ask [shape=hexagon];"
-    assert codes(ask + " ask -> exit [label=Approve]; ask -> work [label=Abort];") == [
-        "pipeline.accelerators"
-    ]
-    assert codes(ask + ' ask -> exit [label="Y) Approve"]; ask -> work [label="n - Approve again"];') == []
-    assert codes(ask + ' ask -> exit [label="Y) Approve"]; ask -> work [label="[y] No"];') == [
-        "pipeline.accelerators"
-    ]
+@pytest.mark.parametrize(
+    ("one", "other", "is_clear"),
+    [
+        ("Approve", "Abort", True),
+        ("Y) Approve", "n - Approve again", True),
+        ("Y) Approve", "[y] No", False),
+        ("[Y] Approve", "[N] approve", False),
+        ("", "", True),
+    ],
+)
+def test_each_choice_has_a_key_and_a_label_of_its_own(one: str, other: str, is_clear: bool) -> None:
+    edges = f'ask -> exit [label="{one}"]; ask -> work [label="{other}"];'
+    assert codes(f"{HUMAN} ask [shape=hexagon]; {edges}") == ([] if is_clear else ["pipeline.accelerators"])
 
 
 def test_a_failure_with_no_way_is_said_once_for_all() -> None:

@@ -191,7 +191,7 @@ def test_names_are_escaped_in_pictures() -> None:
 def test_what_no_document_may_have_is_left_out_of_pictures(reason: str) -> None:
     found = report(Flow("f", [of(lambda: 1, name="n", checkpointable=False, reason=reason)]))
     ET.fromstring(to_svg(found).encode())
-    [line] = [line for line in to_dot(found).splitlines() if line.startswith("  n0 [")]
+    [line] = [line for line in to_dot(found).splitlines() if line.startswith("  n [")]
     assert line.endswith("];")
     assert line.isprintable()
     assert to_mermaid(found).replace("\n", "").isprintable()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from html import escape
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from everstep.dot.write import Scalar, Sketch, SketchGroup, SketchNode, to_text
 from everstep.graph.layers import Layered, layered
 from everstep.graph.report import DurabilityReport
+from everstep.graph.sketches import edges_of, ids_of, shape_of
 
 
 class Look(NamedTuple):
@@ -24,6 +26,7 @@ LOOKS = {
     "unkept": Look("#f1f3f5", "#868e96", "kept nowhere"),
     "join": Look("#f1f3f5", "#868e96", "where branches meet"),
 }
+_DASHED: Final = {"style": "dashed"}
 
 
 def kind_of(report: DurabilityReport, k: int) -> str:
@@ -40,29 +43,35 @@ def kind_of(report: DurabilityReport, k: int) -> str:
 
 def to_dot(report: DurabilityReport) -> str:
     """Return the flow for Graphviz, each segment in a box of its own."""
-    lines = [
-        f"digraph {_quoted(report.flow)} {{",
-        f"  label={_quoted(report.headline)}; labelloc=t; fontname=sans;",
-        "  node [shape=box, style=rounded, fontname=sans];",
-    ]
+    ids = ids_of(report.leaves)
+    nodes = []
     for k, leaf in enumerate(report.leaves.nodes):
         look = LOOKS[kind_of(report, k)]
-        tooltip = report.reasons.get(leaf.path, "")
-        extra = f", tooltip={_quoted(tooltip)}" if tooltip else ""
-        lines.append(
-            f"  n{k} [label={_quoted(leaf.path)}, style={_quoted('rounded,filled')}, "
-            f"fillcolor={_quoted(look.fill)}, color={_quoted(look.line)}{extra}];"
+        said: dict[str, Scalar] = {"fillcolor": look.fill, "color": look.line}
+        if shape_of(leaf) != "box":
+            said["shape"] = shape_of(leaf)
+        if ids[k] != leaf.path:
+            said["label"] = _shown(leaf.path)
+        if leaf.path in report.reasons:
+            said["tooltip"] = _shown(report.reasons[leaf.path])
+        nodes.append(SketchNode(ids[k], said))
+    id_of = {leaf.path: ids[k] for k, leaf in enumerate(report.leaves.nodes)}
+    groups = tuple(
+        SketchGroup(
+            f"cluster_{s}", tuple(id_of[name] for name in segment.nodes), {"label": f"segment {s}", **_DASHED}
         )
-    number = {leaf.path: k for k, leaf in enumerate(report.leaves.nodes)}
-    for s, segment in enumerate(report.resumable_segments, 1):
-        members = " ".join(f"n{number[name]};" for name in segment.nodes)
-        lines.append(f"  subgraph cluster_{s} {{ label={_quoted(f'segment {s}')}; style=dashed; {members} }}")
-    lines += [f"  n{u} -> n{v};" for u, v in report.leaves.edges()]
-    return "\n".join([*lines, "}"])
-
-
-def _quoted(text: str) -> str:
-    return '"' + _shown(text).replace("\\", "\\\\").replace('"', '\\"') + '"'
+        for s, segment in enumerate(report.resumable_segments, 1)
+    )
+    return to_text(
+        Sketch(
+            report.flow,
+            tuple(nodes),
+            edges_of(report.leaves, ids),
+            groups,
+            {"label": _shown(report.headline), "labelloc": "t", "fontname": "sans"},
+            {"shape": "box", "style": "rounded,filled", "fontname": "sans"},
+        )
+    ).rstrip("\n")
 
 
 def _shown(text: str) -> str:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, Self
 
+from everstep.dot.write import sketch_of, to_text
 from everstep.errors import BadRequest, FlowError, InputError
 from everstep.graph.diagnostics import Diagnostic, Diagnostics
 from everstep.graph.hints import UNKNOWN, fits, spell
@@ -22,6 +23,7 @@ from everstep.graph.pipelines.interviewers import Interviewer
 from everstep.graph.pipelines.stage import Handler
 from everstep.graph.plan import Limits, Plan, deep_nodes
 from everstep.graph.profiles import Entry, Profile, Registry
+from everstep.graph.sketches import plan_to_dot
 from everstep.graph.structure import did_you_mean, loop_problem, node_problems, plan_problems, wiring_problems
 from everstep.graph.subflow import Subflow
 from everstep.graph.wiring import Layout, Wired, flatten
@@ -243,6 +245,16 @@ class Flow:
         return build(
             cls, text, file=file, workers=workers, children=children or {}, name=name, options=options
         )
+
+    def to_dot(self) -> str:
+        """Return the flow as a digraph: its steps by path, and what leads where.
+
+        Of a flow that came from DOT it is the pipeline: `from_dot` makes the same one of it.
+        """
+        if self.pipeline is not None:
+            return to_text(sketch_of(self.pipeline.digraph))
+        self.problems.raise_for_errors()
+        return plan_to_dot(self.name, self.plan)
 
     @property
     def inputs(self) -> dict[str, bool]:

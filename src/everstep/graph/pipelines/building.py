@@ -20,10 +20,9 @@ from everstep.graph.pipelines.reading import Pipeline, StageSpec, name_of, read_
 from everstep.graph.pipelines.simulation import Simulation
 from everstep.graph.pipelines.stage import Handler, Stage
 from everstep.graph.pipelines.stages import SIMULATION, Place
+from everstep.graph.pipelines.vocabulary import CHILD
 
 F = TypeVar("F")
-CHILD: Final = ("stack.child_dotfile", "child_dotfile", "pipeline")
-"""Attributes that name the file of an inner pipeline."""
 _DEEPEST: Final = 8
 _LARGEST: Final = 16 * 1024 * 1024
 _IDLE: Final = frozenset({"start", "exit", "conditional", "human", "parallel", "subpipeline"})

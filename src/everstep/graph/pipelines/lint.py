@@ -27,14 +27,16 @@ def lint(
 ) -> list[Diagnostic]:
     """Return everything that can be said of a pipeline before it runs, in the order of its text.
 
-    `handlers` are the names that the caller registered; `has_tools` says whether commands may run.
+    `handlers` are the ids, types and kinds that the caller has handlers for; `has_tools` says whether
+    commands may run.
     """
     findings = Findings(digraph)
     findings.found.extend(kinds.problems)
     _Ends(digraph, kinds, findings).check()
-    _Names(digraph, kinds, findings, handlers).check()
+    own = frozenset(handlers)
+    _Names(digraph, kinds, findings, own).check()
     lint_ways(digraph, kinds, findings)
-    lint_values(digraph, kinds, findings, handlers=handlers, has_tools=has_tools)
+    lint_values(digraph, kinds, findings, handlers=own, has_tools=has_tools)
     _lint_branches(digraph, kinds, findings)
     return sorted(findings.found, key=lambda found: (found.line, found.column))
 
@@ -132,7 +134,7 @@ class _Ends:
 class _Names:
     """Ids that can be names, each given once, and types that somebody handles."""
 
-    def __init__(self, digraph: Digraph, kinds: Kinds, findings: Findings, handlers: Collection[str]) -> None:
+    def __init__(self, digraph: Digraph, kinds: Kinds, findings: Findings, handlers: frozenset[str]) -> None:
         self._digraph = digraph
         self._kinds = kinds
         self._findings = findings
@@ -149,7 +151,7 @@ class _Names:
             if node.declared_again_at is not None:
                 self._say_again(node)
             kind = self._kinds[node.id]
-            if kind not in KINDS and kind not in self._handlers:
+            if kind not in KINDS and not {kind, node.id} & self._handlers:
                 message = f"Nothing handles the type {kind!r:.80} of {node.id!r}."
                 known = (*TYPES, *self._handlers)
                 fix = f"Register a handler of that name.{self._meant(kind, known)}"

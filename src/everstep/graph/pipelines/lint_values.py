@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Final
 
@@ -16,6 +16,7 @@ from everstep.errors import DotError
 from everstep.graph.pipelines.findings import Findings
 from everstep.graph.pipelines.kinds import Dialect, Kinds
 from everstep.graph.pipelines.vocabulary import (
+    CHILD,
     EDGE_ATTRIBUTES,
     FIDELITIES,
     GRAPH_ATTRIBUTES,
@@ -36,7 +37,7 @@ _SPOKEN: Final = ("prompt", "goal", "label", "tool_command")
 
 
 def lint_values(
-    digraph: Digraph, kinds: Kinds, findings: Findings, *, handlers: Collection[str], has_tools: bool
+    digraph: Digraph, kinds: Kinds, findings: Findings, *, handlers: frozenset[str], has_tools: bool
 ) -> None:
     """Check every attribute, and that those are there without which a node cannot do its work."""
     values = _Values(digraph, findings)
@@ -44,8 +45,8 @@ def lint_values(
     branches = Counter(edge.tail for edge in digraph.edges)
     for node in digraph.nodes.values():
         _lint_node(node, kinds, digraph, findings)
-        if kinds[node.id] == "tool" and "tool" not in handlers:
-            _lint_tool(node, findings, has_tools=has_tools)
+        if not handlers & {node.id, kinds[node.id], node.attributes.text("type", "")}:
+            _lint_work(node, kinds[node.id], findings, has_tools=has_tools)
         if kinds[node.id] == "parallel":
             _lint_join(node, branches[node.id], findings)
     _lint_stylesheet(digraph, findings)
@@ -141,11 +142,7 @@ class _Values:
 
 
 def _lint_node(node: Node, kinds: Kinds, digraph: Digraph, findings: Findings) -> None:
-    kind, attributes = kinds[node.id], node.attributes
-    has_words = any(attributes.text(key, "").strip() for key in ("prompt", "goal", "label"))
-    if kind == "task" and not has_words and node.declared_at is not None:
-        message = f"The task {node.id!r} has neither a prompt nor a goal nor a label."
-        findings.warning("pipeline.missing_prompt", node, message, "Say in prompt=... what is to be done.")
+    attributes = node.attributes
     for key in ("prompt", "goal"):
         if key in attributes and len(attributes[key].text) > LONGEST_PROMPT // 4:
             size = len(attributes.text(key, "").encode())
@@ -159,11 +156,21 @@ def _lint_node(node: Node, kinds: Kinds, digraph: Digraph, findings: Findings) -
         message = f"The goal gate {node.id!r} has no retry_target: a run that did not pass it fails."
         fix = "Say with retry_target where the work begins again."
         findings.warning("pipeline.gate_retry", node, message, fix, "goal_gate")
-    child = any("stack.child_dotfile" in a for a in (attributes, digraph.attributes))
-    if kind == "subpipeline" and not child:
+
+
+def _lint_work(node: Node, kind: str, findings: Findings, *, has_tools: bool) -> None:
+    """Check that a node without a handler of the caller's own says what it does."""
+    attributes = node.attributes
+    has_words = any(attributes.text(key, "").strip() for key in ("prompt", "goal", "label"))
+    if kind == "task" and not has_words and node.declared_at is not None:
+        message = f"The task {node.id!r} has neither a prompt nor a goal nor a label."
+        findings.warning("pipeline.missing_prompt", node, message, "Say in prompt=... what is to be done.")
+    if kind == "subpipeline" and not any(attributes.text(key, "").strip() for key in CHILD):
         message = f"The sub-pipeline {node.id!r} names no file."
-        fix = 'Set "stack.child_dotfile" to the file with the pipeline.'
+        fix = f'Set "{CHILD[0]}" to the file with the pipeline.'
         findings.error("pipeline.no_child", node, message, fix)
+    if kind == "tool":
+        _lint_tool(node, findings, has_tools=has_tools)
 
 
 def _lint_tool(node: Node, findings: Findings, *, has_tools: bool) -> None:

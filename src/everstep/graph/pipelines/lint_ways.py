@@ -119,12 +119,16 @@ def _lint_choices(node: Node, edges: list[Edge], findings: Findings) -> None:
     keys: dict[str, str] = {}
     for edge in edges:
         label = edge.attributes.text("label", "").strip() or edge.head
-        key = split_label(label)[0].lower()
-        if key in keys:
-            message = f"{label!r:.60} and {keys[key]!r:.60} of {node.id!r} both have the key {key!r}."
-            fix = "Begin each label with a key of its own, such as `[A] Approve`."
-            findings.warning("pipeline.accelerators", edge, message, fix, "label")
-        keys.setdefault(key, label)
+        key, text = split_label(label)
+        for what, said in (("key", key.lower()), ("text", text.lower())):
+            taken = keys.setdefault(f"{what} {said}", edge.head) if said else edge.head
+            if taken != edge.head:
+                message = (
+                    f"Two choices of {node.id!r} have the {what} {said!r:.60}: {taken!r} and {edge.head!r}."
+                )
+                fix = "Begin each label with a key of its own, such as `[A] Approve`."
+                findings.warning("pipeline.accelerators", edge, message, fix, "label")
+                break
     default = node.attributes.text("human.default_choice", "").strip()
     known = {edge.head for edge in edges} | {plain_label(edge.attributes.text("label", "")) for edge in edges}
     if default and default not in known and plain_label(default) not in known:

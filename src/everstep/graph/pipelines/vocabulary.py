@@ -23,6 +23,8 @@ class Attribute(NamedTuple):
 
 ROUTES: Final = ("retry_target", "fallback_retry_target", "fallback")
 """Attributes of nodes and graphs that name the node to go to if something failed."""
+CHILD: Final = ("stack.child_dotfile", "child_dotfile", "pipeline")
+"""Attributes that name the file of an inner pipeline."""
 JOIN_POLICIES: Final = ("wait_all", "first_success", "quorum", "k_of_n")
 TIMEOUT_ACTIONS: Final = ("first", "fail", "skip")
 RETRY_PRESETS: Final = ("none", "standard", "linear", "exponential", "aggressive", "patient")
@@ -41,7 +43,7 @@ _MODEL: Final = {
     "temperature": Attribute("number", least=0),
 }
 _MANAGER: Final = {
-    **dict.fromkeys(("stack.child_dotfile", "stack.child_workdir"), _TEXT),
+    **dict.fromkeys((*CHILD, "stack.child_workdir"), _TEXT),
     **dict.fromkeys(("manager.stop_condition", "manager.actions"), _TEXT),
     "manager.poll_interval": _SPAN,
     "manager.max_cycles": _SOME,
