@@ -23,6 +23,7 @@ from everstep.cli.options import (
     store_option,
 )
 from everstep.cli.plain import count, size, write_json
+from everstep.cli.run_folder import text_of
 from everstep.client.views import Exported, Imported
 from everstep.errors import BadRequest
 
@@ -31,6 +32,7 @@ FORMS = {
     **dict.fromkeys(("session", "003"), "session"),
     **dict.fromkeys(("phases", "004"), "phases"),
     **dict.fromkeys(("pipeline", "001"), "pipeline"),
+    "folder": "folder",
 }
 
 
@@ -41,14 +43,14 @@ FORMS = {
 @click.option("--leave-out", "patterns", metavar="NAME", multiple=True, help="Leave out values: 'client_*'.")
 @click.option("--with-tokens", is_flag=True, help="Keep the hashes of tokens: links still answer waits.")
 @click.option("--decrypt", is_flag=True, help="Write encrypted values in the clear.")
-@click.option("--flow", metavar="FILE.py[:FLOW]", help="Put the Flow IR of this flow into the bundle, too.")
+@click.option("--flow", metavar="FILE.py[:FLOW]", help="Put the Flow IR of this flow, or its DOT text, there too.")
 @click.option("--force", is_flag=True, help="Replace a file that is there.")
 @click.option(
     "--form",
     type=click.Choice(list(FORMS)),
     metavar="FORM",
     default="bundle",
-    help="bundle (default), session (three files), phases or pipeline (JSON of one checkpoint).",
+    help="bundle (default), session (three files), folder, phases or pipeline (JSON of one checkpoint).",
 )
 @store_option
 @json_option
@@ -78,10 +80,11 @@ def export(
       everstep export A17 support-case.everstep --without-secrets --leave-out 'customer_*'
       everstep export A17 checkpoints/a17 --form session
       everstep export A17@3 a17.json --form phases
+      everstep export A17 runs --form folder
     """
     form = FORMS[form]
-    leaves = without_secrets or patterns or with_tokens or decrypt or flow is not None
-    if form != "bundle" and leaves:
+    leaves = without_secrets or patterns or with_tokens or decrypt
+    if form != "bundle" and (leaves or (flow is not None and form != "folder")):
         raise BadRequest(
             f"--form {form} takes none of these options.", fix="Leave them out, or write a bundle."
         )
@@ -96,6 +99,8 @@ def export(
         run_id = find_run(host, run)
         if form == "session":
             return _session(host, run_id, out, as_json)
+        if form == "folder":
+            return _folder(host, run_id, out, flow, as_json)
         policy = LeaveOut.secrets(*patterns) if without_secrets else LeaveOut(values=patterns)
         with Meter("written", shows=not as_json) as meter:
             done = host.export(
@@ -133,6 +138,16 @@ def _session(host: Host, run_id: str, out: str | None, as_json: bool) -> int:
         write_json({"path": path, "metadata": {n: getattr(meta, n) for n in meta.__struct_fields__}})
     else:
         click.echo(f"written: {path}.everstep, .state.json and .meta.json")
+    return 0
+
+
+def _folder(host: Host, run_id: str, out: str | None, flow: str | None, as_json: bool) -> int:
+    text = text_of(load_flow(flow)) if flow is not None else None
+    path = host.write_run_folder(run_id, out or "runs", pipeline=text)
+    if as_json:
+        write_json({"path": str(path)})
+    else:
+        click.echo(f"written: {path}")
     return 0
 
 

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import click
@@ -30,6 +31,7 @@ from everstep.cli.options import (
 from everstep.cli.pipelines import pipeline_options
 from everstep.cli.plain import Unreadable, count, duration, ended_before, error_json, preview, write_json
 from everstep.cli.progress import Watcher, choose_watcher
+from everstep.cli.run_folder import FolderKeeper, refuse_run_dir, run_dir_option
 from everstep.cli.table import wide
 from everstep.cli.waiting import wait_json, wait_lines
 from everstep.client.views import Values as InnerValues
@@ -57,6 +59,7 @@ wait_option = click.option(
 @click.option("--priority", type=int, default=0, metavar="N", help="The higher, the sooner workers take it.")
 @click.option("--group", metavar="NAME", help="Runs of one group take turns with those of others.")
 @pipeline_options
+@run_dir_option
 @wait_option
 @tokens_option
 @host_options
@@ -100,6 +103,8 @@ def run(
     """
     if only_start and stays:
         raise BadRequest("--start returns at once, and --wait stays.", fix="Give one of them.")
+    if only_start:
+        refuse_run_dir()
     with stdout_kept_clean(as_json):
         definition, wired = load(flow)
         inputs = gather_inputs(definition, pairs, inputs_file)
@@ -131,6 +136,7 @@ def run(
 @click.option("--start", metavar="NODE", help="Begin at this node, whatever was due.")
 @click.option("--fallback", is_flag=True, help="If it is damaged, go on from its newest valid checkpoint.")
 @pipeline_options
+@run_dir_option
 @wait_option
 @tokens_option
 @host_options
@@ -282,7 +288,13 @@ class Executed:
     """What a drive came to, read while its host was open."""
 
     def __init__(
-        self, result: RunResult, seconds: float, read: Container[str], *, failed_at: str | None
+        self,
+        result: RunResult,
+        seconds: float,
+        read: Container[str],
+        *,
+        failed_at: str | None,
+        folder: Path | None = None,
     ) -> None:
         self.run_id = result.run_id
         self.status = result.status
@@ -297,6 +309,8 @@ class Executed:
         """The values that some node reads, so that they are not what the run was for."""
         self.failed_at = failed_at
         """If the run had ended before, so that nothing was run: the node that failed, or nothing."""
+        self.folder = folder
+        """Where it was written as a folder, if that was asked for."""
 
     @property
     def was_driven(self) -> bool:
@@ -315,7 +329,9 @@ def execute(
 ) -> Executed:
     """Drive a run while somebody watches. Ctrl-C ends the process with how to go on."""
     watcher = choose_watcher(flow, quiet=quiet, store=opening.store, stays=stays)
-    with opening.host(watcher) as host:
+    keeper = FolderKeeper(flow)
+    with opening.host(keeper.hearing(watcher)) as host:
+        keeper.watch(host)
         began = time.monotonic()
         if run_id is not None:
             with contextlib.suppress(EverstepError):  # what is wrong with the run is said by the drive
@@ -323,12 +339,17 @@ def execute(
         try:
             result = work(host)
         except KeyboardInterrupt:
+            keeper.finish(watcher.run_id)
             interrupted(watcher, spec, opening.store, stays=stays)
+        except EverstepError:
+            keeper.finish(watcher.run_id)
+            raise
         finally:
             watcher.stop()
         seconds = time.monotonic() - began
+        keeper.finish(result.run_id)
         failed_at = None if watcher.run_id else _failed_node(host, result)
-        return Executed(result, seconds, flow.plan.readers, failed_at=failed_at)
+        return Executed(result, seconds, flow.plan.readers, failed_at=failed_at, folder=keeper.path)
 
 
 def _failed_node(host: Host, result: RunResult) -> str:
@@ -382,10 +403,13 @@ def show_result(
                 "waits": [wait_json(wait, with_token=tokens) for wait in outcome.waits],
                 "spooled": outcome.spooled,
                 "fallback": fallback_json(outcome.fallback),
+                **({"run_folder": str(outcome.folder)} if outcome.folder is not None else {}),
             }
         )
     if not quiet and (outcome.was_driven or error is None):
         click.echo(summary(outcome), err=True)
+    if outcome.folder is not None and not quiet:
+        click.echo(f"run folder {outcome.folder}", err=True)
     if outcome.fallback is not None and not quiet:
         say_fallback(outcome.fallback)
     if outcome.spooled and not quiet:

@@ -110,13 +110,13 @@ def pipeline_form(info: RunInfo, state: RunState, records: Sequence[CheckpointRe
     last = next((step for step in reversed(steps) if step.status is not Status.RUNNING), None)
     context = context_of(state)
     fidelity = context.pop("fidelity_state", None)
-    history = [[step.path, _outcome(step)] for step in steps if step.status is not Status.RUNNING]
+    history = [[step.path, step_outcome(step)] for step in steps if step.status is not Status.RUNNING]
     return {
         "run_id": info.run_id,
         "pipeline_name": info.flow,
         "current_node": last.path if last is not None else None,
         "context": context,
-        "outcome": _outcome(last) if last is not None else None,
+        "outcome": step_outcome(last) if last is not None else None,
         "node_history": history,
         "goal_gate_status": _gates(state, steps),
         "timestamp": iso(records[-1].created_at),
@@ -136,10 +136,11 @@ def staged_form(
     current: str | None
     outcome: dict[str, Any] | None
     if key is not None:
-        current, outcome = stages.stage_path(key, record), stages.outcome_of(record)
+        assert last is not None
+        current, outcome = stages.node_path(last), stages.outcome_of(record)
     else:
         current = last.path if last is not None else None
-        outcome = _outcome(last) if last is not None else None
+        outcome = step_outcome(last) if last is not None else None
         history += [[current, outcome]] if last is not None else []
     return {
         "run_id": info.run_id,
@@ -154,7 +155,8 @@ def staged_form(
     }
 
 
-def _outcome(step: StepRecord) -> dict[str, Any]:
+def step_outcome(step: StepRecord) -> dict[str, Any]:
+    """Return how a step ended, in the words of pipelines."""
     told: dict[str, Any] = {"status": _OUTCOMES.get(step.status, step.status.value)}
     if step.decision is not None:
         told["preferred_next"] = list(step.decision)

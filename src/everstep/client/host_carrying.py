@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from everstep.client.forms import as_form
+from everstep.client.run_folder import write_run_folder
 from everstep.client.views import Copied, Exported, Imported, Progress, RunInfo, RunState
 from everstep.errors import BadRequest
 from everstep.graph.flow import Flow
@@ -95,6 +96,24 @@ class HostCarrying:
         row = await self._runs.row(state.run_id)
         records = views(await self._runs.lineage.get(row, last=state.sequence))
         return as_form(form, RunInfo(row, is_driven=False), state, records)
+
+    async def write_run_folder(
+        self,
+        run_id: str,
+        folder: str | Path,
+        *,
+        pipeline: str | None = None,
+        until: Callable[[], bool] | None = None,
+    ) -> Path:
+        """Write a run as a folder of plain files below `folder`, and return it; done again, it goes on.
+
+        It holds checkpoints, events, and what each node was asked and answered, in the clear, as the records
+        tell it. Nobody reads it back. `pipeline` is the text of `pipeline.dot`. With `until` it goes on with
+        what comes until that function says so.
+        """
+        return await write_run_folder(
+            self._services, self._runs, run_id, Path(folder), pipeline=pipeline, until=until
+        )
 
     async def copy(
         self,

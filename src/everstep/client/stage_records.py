@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from everstep.graph.pipelines.layers import GATES, HISTORY, INTERNAL, LAYER, RESTARTS, STAGES
+from everstep.model.address import unvisited
 from everstep.model.enums import Status
 from everstep.model.records import CHANNEL, StepRecord
 
 RESTARTED: Final = CHANNEL + RESTARTS
 """The value that counts how often a pipeline began anew."""
 _HIDDEN: Final = (LAYER, STAGES, GATES, INTERNAL)
-_BEHIND: Final = re.compile(r"\.(?:join|next)_*$")
-"""What a gate behind a node adds to its name."""
 _NOT_OUTCOME: Final = ("kind", "prompt", "fidelity", "degraded_from")
 _TELLING: Final = (Status.FAILED, Status.HALTED, Status.CANCELLED, Status.RETRYING)
 
@@ -25,10 +23,10 @@ def stage_key(step: StepRecord) -> str | None:
     return next((write.name for write in step.writes if write.name.startswith(start)), None)
 
 
-def stage_path(key: str, record: Mapping[str, Any]) -> str:
-    """Return the path of a stage: that of the node in the digraph, not of the gate behind it."""
-    path = key.removeprefix(CHANNEL + STAGES)
-    return _BEHIND.sub("", path) if record.get("kind") in ("parallel", "subpipeline") else path
+def node_path(step: StepRecord) -> str:
+    """Return the node that a step belongs to, as a path without visits: of a stage, that in the digraph."""
+    key = stage_key(step)
+    return unvisited(step.path) if key is None else key.removeprefix(CHANNEL + STAGES)
 
 
 def outcome_of(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -73,7 +71,11 @@ def fidelity_in(values: Mapping[str, Any], record: Mapping[str, Any]) -> dict[st
 
 def newest_of(steps: Iterable[StepRecord]) -> StepRecord | None:
     """Return the step that tells where a pipeline stands: the last stage, or what failed or waits since."""
+    later: set[tuple[str, int]] = set()
     for step in reversed(list(steps)):
-        if stage_key(step) is not None or step.status in _TELLING:
+        if stage_key(step) is not None:
             return step
+        if step.status in _TELLING and (step.path, step.visit) not in later:
+            return step
+        later.add((step.path, step.visit))
     return None

@@ -69,6 +69,24 @@ class SyncCarrying:
         """
         return self._lanes.call(lambda host: host.checkpoint_as(run_id, form, at=at))
 
+    def write_run_folder(
+        self,
+        run_id: str,
+        folder: str | Path,
+        *,
+        pipeline: str | None = None,
+        until: Callable[[], bool] | None = None,
+    ) -> Path:
+        """Write a run as a folder of plain files below `folder`, and return it; done again, it goes on.
+
+        It holds checkpoints, events, and what each node was asked and answered, in the clear, as the records
+        tell it. Nobody reads it back. `pipeline` is the text of `pipeline.dot`. With `until` it goes on with
+        what comes until that function says so.
+        """
+        return self._lanes.call(
+            lambda host: host.write_run_folder(run_id, folder, pipeline=pipeline, until=until)
+        )
+
     def copy(
         self,
         to: str | Opened,

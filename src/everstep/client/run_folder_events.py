@@ -1,0 +1,121 @@
+"""The events of a run as a run folder tells them: `type`, `run_id`, `timestamp`, `node_id`, `data`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from everstep.client.forms import iso, step_outcome
+from everstep.client.stage_records import node_path, outcome_of
+from everstep.graph.plan import Plan
+from everstep.model.enums import Status, Trigger
+from everstep.model.records import FORK, CheckpointRecord, StepRecord
+
+_DONE: Final = (Status.COMPLETED, Status.FAILED, Status.CANCELLED)
+
+
+class Told:
+    """Turns records into events, one after the other."""
+
+    def __init__(self, run_id: str, forks: Collection[str]) -> None:
+        self._run_id = run_id
+        self._forks = forks
+        self._waiting: set[str] = set()
+        self._opened: set[tuple[str, int]] = set()
+        """Visits that were told to have started."""
+
+    def events_of(
+        self, record: CheckpointRecord, stages: Mapping[tuple[str, int], Mapping[str, Any]]
+    ) -> Iterator[dict[str, Any]]:
+        """Yield what a record tells; `stages` are the stages that its steps are, by path and visit."""
+        at = record.created_at
+        if record.trigger is Trigger.ADMISSION:
+            yield self._event("pipeline.started", at, "", {"pipeline": record.flow_id})
+        elif record.trigger is Trigger.RESUME:
+            yield self._event("checkpoint.loaded", at, "", {"sequence": record.sequence - 1})
+            yield self._event("pipeline.resumed", at, "", {"pipeline": record.flow_id})
+        for step in record.steps:
+            if step.path == FORK:
+                forked = {"pipeline": record.flow_id, "forked_from": record.parent_run_id}
+                yield self._event("pipeline.started", at, "", forked)
+            elif step.path[0] != "@":
+                yield from self._step(step, stages.get((step.path, step.visit), {}), at)
+        saved = {"sequence": record.sequence, "trigger": record.trigger.value}
+        yield self._event("checkpoint.saved", at, "", {**saved, "checkpoint_id": record.checkpoint_id})
+        if record.status is Status.COMPLETED:
+            yield self._event("pipeline.completed", at, "", {"status": "success"})
+        elif record.status.is_final:
+            why = record.error.message if record.error is not None else record.status.value
+            yield self._event("pipeline.failed", at, "", {"status": record.status.value, "error": why})
+
+    def _step(self, step: StepRecord, stage: Mapping[str, Any], at: datetime) -> Iterator[dict[str, Any]]:
+        node = node_path(step)
+        began, ended = step.started_at or at, step.ended_at or at
+        base = {"visit": step.visit, "attempt": step.attempts}
+        if step.status is Status.HALTED and step.wait is not None:
+            self._waiting.add(step.path)
+            due = iso(step.wait.due_at)
+            data = {**base, "kind": step.wait.kind, "wait_id": step.wait.wait_id, "due_at": due}
+            yield self._event("human.waiting", began, node, data)
+            return
+        if step.status is Status.RUNNING:
+            if (step.path, step.visit) in self._opened:
+                return
+            self._opened.add((step.path, step.visit))
+            is_fork = node in self._forks
+            yield self._event("parallel.fork" if is_fork else "node.started", began, node, base)
+            return
+        if step.status is Status.RETRYING:
+            retry = {**base, **step_outcome(step), "retry_at": iso(step.retry_at)}
+            yield self._event("node.retrying", ended, node, retry)
+            return
+        if step.path in self._waiting and step.status in _DONE:
+            self._waiting.discard(step.path)
+            is_late = step.error is not None and step.error.code == "wait.timeout"
+            yield self._event("human.timeout" if is_late else "human.responded", ended, node, base)
+        elif (step.path, step.visit) not in self._opened and node not in self._forks:
+            yield self._event("node.started", began, node, base)
+        outcome = outcome_of(stage) if stage else step_outcome(step)
+        outcome.pop("edge", None)
+        outcome.pop("response", None)
+        if node in self._forks and not stage:
+            return
+        if node.rpartition("/")[0] in self._forks:
+            yield self._event("parallel.branch_completed", ended, node, {**base, **outcome})
+            return
+        if node in self._forks:
+            yield self._event("parallel.join", ended, node, {**base, **outcome})
+        yield self._event("node.completed", ended, node, {**base, **outcome})
+        yield from self._edges(step, stage, node, ended)
+
+    def _edges(
+        self, step: StepRecord, stage: Mapping[str, Any], node: str, at: datetime
+    ) -> Iterator[dict[str, Any]]:
+        edge = stage.get("edge")
+        if isinstance(edge, Mapping):
+            yield self._event("edge.selected", at, node, dict(edge))
+        elif not stage and step.decision is not None:
+            for target in step.decision:
+                yield self._event("edge.selected", at, node, {"to": target, "reason": "decision"})
+
+    def _event(self, kind: str, at: datetime, node: str, data: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "type": kind,
+            "run_id": self._run_id,
+            "timestamp": iso(at),
+            "node_id": node or None,
+            "data": data,
+        }
+
+
+def forks_in(plan: Plan, prefix: str = "") -> frozenset[str]:
+    """Return the nodes of a pipeline whose branches run side by side, by their paths."""
+    found: set[str] = set()
+    for number, child in plan.children.items():
+        path = prefix + plan.paths[number]
+        if any(f"{plan.paths[number]}.join{more}" in plan.index for more in ("", "_", "__")):
+            found.add(path)
+        if not child.is_leaf:
+            found |= forks_in(child.plan, f"{path}/")
+    return frozenset(found)
