@@ -148,7 +148,7 @@ class Purse(Context):
         super().__init__("A17", "plan", 1, 1, "k")
         self.spent: list[Any] = []
 
-    def spend(self, **amounts: Any) -> None:
+    def spend(self, **amounts: Any) -> Any:
         self.spent.append(amounts)
 
 
