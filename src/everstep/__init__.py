@@ -1,6 +1,6 @@
 """everstep: durable graph flows. Write functions, wire them into a graph, and every step lasts."""
 
-from everstep import backends, checkpoints, migrate, notify, wait
+from everstep import backends, checkpoints, migrate, notify, pipelines, wait
 from everstep.client.diff import Diff
 from everstep.client.host import AsyncHost
 from everstep.client.sync import Host
@@ -106,6 +106,7 @@ __all__ = [
     "node",
     "notify",
     "parallel",
+    "pipelines",
     "quorum",
     "report",
     "route",

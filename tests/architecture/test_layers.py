@@ -36,6 +36,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "migrate": {"graph"},
     "checkpoints": {"client"},
     "wait": {"model", "graph"},
+    "pipelines": {"graph"},
     "testing": {
         *("errors", "model", "codec", "graph", "engine", "ports", "runtime", "stores", "registry", "client"),
         *("__init__", "wait", "backends"),
@@ -48,7 +49,18 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     # Keys and codecs are given to a host, and made without one.
     "__init__": {
-        *("errors", "model", "graph", "backends", "client", "checkpoints", "migrate", "notify", "wait"),
+        *(
+            "errors",
+            "model",
+            "graph",
+            "backends",
+            "client",
+            "checkpoints",
+            "migrate",
+            "notify",
+            "pipelines",
+            "wait",
+        ),
         *("codec.chain", "codec.keyring"),
     },
     "__main__": {"cli"},

@@ -71,7 +71,7 @@ def _ended(host: Host, status: Status) -> Ended:
         for key, value in channel.items()
         if key.startswith("stages.")
     }
-    hidden = ("stages.", "internal.history")
+    hidden = ("stages.",)
     context = {key: value for key, value in channel.items() if not key.startswith(hidden)}
     return Ended(status.value, _steps(host), context, stages)
 

@@ -35,8 +35,10 @@ def context(host: Host, result: RunResult) -> dict[str, Any]:
 
 def trace(host: Host, result: RunResult) -> list[str]:
     """The stages in order, each with its status if that is not success."""
-    history = context(host, result)["internal.history"]
-    return [e["node"] + ("" if e["status"] == "success" else f":{e['status']}") for e in history]
+    steps = [step for record in host.history(result.run_id) for step in record.steps if step.outcome]
+    names = [step.path.rpartition("/")[2].removesuffix(".next").removesuffix(".join") for step in steps]
+    statuses = ["" if step.outcome in ("success", "retry") else f":{step.outcome}" for step in steps]
+    return [name + status for name, status in zip(names, statuses, strict=True)]
 
 
 def edge(host: Host, result: RunResult, node: str) -> dict[str, Any]:

@@ -519,3 +519,19 @@ def test_a_pipeline_survives_as_ir(host: Host) -> None:
     flow = square(ASK)
     twin = Flow.from_ir(flow.to_ir(), flow.functions())
     assert twin.plan.hash == flow.plan.hash
+
+
+def test_a_pipeline_has_a_budget_and_costly_nodes(host: Host) -> None:
+    def work(stage: Stage) -> str:
+        assert stage.ctx is not None
+        stage.ctx.spend(usd="0.30")
+        return "done"
+
+    body = """"budget.usd"="0.50"; start -> a -> b -> c -> exit; a [expensive=true]; b [destructive=true]"""
+    flow = square(body, backend=work)
+    halted = host.run(flow)
+    assert halted.status == "halted" and halted.waits[0].node == "c" and halted.waits[0].kind == "approval"
+    triggers = [record.trigger.value for record in host.history(halted.run_id)]
+    assert "expensive_op" in triggers and "destructive_op" in triggers
+    host.answer(halted.waits[0].id, {"approved": True})
+    assert host.resume(halted.run_id, flow).status == "completed"

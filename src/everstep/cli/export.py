@@ -43,7 +43,9 @@ FORMS = {
 @click.option("--leave-out", "patterns", metavar="NAME", multiple=True, help="Leave out values: 'client_*'.")
 @click.option("--with-tokens", is_flag=True, help="Keep the hashes of tokens: links still answer waits.")
 @click.option("--decrypt", is_flag=True, help="Write encrypted values in the clear.")
-@click.option("--flow", metavar="FILE.py[:FLOW]", help="Put the Flow IR of this flow, or its DOT text, there too.")
+@click.option(
+    "--flow", metavar="FILE.py[:FLOW]", help="Put the Flow IR of this flow, or its DOT text, there too."
+)
 @click.option("--force", is_flag=True, help="Replace a file that is there.")
 @click.option(
     "--form",

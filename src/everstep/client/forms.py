@@ -132,7 +132,7 @@ def staged_form(
     key = stages.stage_key(last) if last is not None else None
     record = values.get(key, {}) if key is not None else {}
     record = record if isinstance(record, dict) else {}
-    history = stages.history_in(values)
+    history = stages.history_in(steps)
     current: str | None
     outcome: dict[str, Any] | None
     if key is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from everstep.graph.pipelines.layers import GATES, HISTORY, INTERNAL, LAYER, RESTARTS, STAGES
+from everstep.graph.pipelines.layers import GATES, INTERNAL, LAYER, RESTARTS, STAGES
 from everstep.model.address import unvisited
 from everstep.model.enums import Status
 from everstep.model.records import CHANNEL, StepRecord
@@ -45,11 +45,10 @@ def context_in(values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in found.items() if not key.startswith(_HIDDEN)}
 
 
-def history_in(values: Mapping[str, Any]) -> list[list[Any]]:
-    """Return each stage that was visited since the pipeline last began, with how it ended."""
-    told = values.get(CHANNEL + HISTORY)
-    entries = [dict(entry) for entry in told if isinstance(entry, Mapping)] if isinstance(told, list) else []
-    return [[entry.pop("node", None), entry] for entry in entries]
+def history_in(steps: Iterable[StepRecord]) -> list[list[Any]]:
+    """Return each stage that was visited, with how it ended."""
+    found = (step for step in steps if stage_key(step) is not None)
+    return [[node_path(step), {"status": step.outcome}] for step in found]
 
 
 def gates_in(values: Mapping[str, Any]) -> dict[str, str]:

@@ -60,6 +60,7 @@ def completed(
     goto: bool = False,
     ends: bool = False,
     wait: WaitOpened | None = None,
+    outcome: str = "",
 ) -> StepRecord:
     """Return the record of a visit that succeeded."""
     return StepRecord(
@@ -81,6 +82,7 @@ def completed(
         goto,
         ends,
         wait,
+        outcome=outcome,
     )
 
 

@@ -68,6 +68,7 @@ class Context:
         "idempotency_key",
         "is_resumed",
         "node",
+        "outcome",
         "path",
         "run_id",
         "visit",
@@ -100,6 +101,8 @@ class Context:
         """The same on every attempt of this visit, also after a crash. Hand it to whatever you call."""
         self.cursor = cursor
         """Where a stream that is resumed goes on: the newest cursor it yielded that was kept."""
+        self.outcome = ""
+        """How the step ends in the words of its flow, such as `partial_success`; set it, and it is kept."""
         self.is_resumed = is_resumed
         """True if a run that was under way is taken up at this visit: after a crash, or after a wait."""
         self._neighbours = neighbours

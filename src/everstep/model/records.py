@@ -161,6 +161,8 @@ class StepRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """What it waits for, if it halts."""
     stream: StreamAt | None = None
     """How far it has come, if it streams."""
+    outcome: str = ""
+    """How it ended in the words of its flow, if it said: `partial_success`, `iterate`."""
     unknown: bool = False
     """True if an announced effect failed without saying what it did to the world."""
     spent: dict[str, Decimal] | None = None

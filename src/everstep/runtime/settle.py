@@ -26,6 +26,10 @@ _NODES_FAULT = (GateError, OutputError, ValueNotStorable)
 """Errors of ours that a node causes by what it returns. Any other is the host's trouble, not the node's."""
 
 
+MOST_OUTCOME = 64
+"""Characters of a step's own word for how it ended."""
+
+
 def draft_outputs(call: Call, space: ValueSpace) -> tuple[Slot, ...]:
     """Read a node's answer and encode its outputs; a node at fault gets the error as its own."""
     node, scope = call.node, call.scope
@@ -156,6 +160,7 @@ def step_of(call: Call, drafts: tuple[Slot, ...], chance: float) -> StepRecord:
             goto=call.goto,
             ends=call.context is not None and call.context.ends,
             wait=call.answers,
+            outcome=_outcome(call),
         )
     return decide.failed(
         call.scope,
@@ -171,6 +176,12 @@ def step_of(call: Call, drafts: tuple[Slot, ...], chance: float) -> StepRecord:
         wait=call.answers,
         has_reported=_has_reported(call),
     )
+
+
+def _outcome(call: Call) -> str:
+    """Return how a node says that it ended, in its own words."""
+    said = call.context.outcome if call.context is not None else ""
+    return said[:MOST_OUTCOME] if isinstance(said, str) else ""
 
 
 def _has_reported(call: Call) -> bool:

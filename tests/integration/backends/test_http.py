@@ -99,7 +99,7 @@ def failed(outcome: Outcome, *, retryable: bool) -> str:
 def test_prompt_goes_out_with_key_model_and_settings(endpoint: Endpoint) -> None:
     outcome = ask(
         Http(endpoint.url, model="other"),
-        preamble="Before, we met.",
+        tell=lambda: "Before, we met.",
         idempotency_key="k-1",
         model={"llm_model": "m-1", "temperature": "0.5", "max_tokens": 100, "reasoning_effort": "low"},
     )

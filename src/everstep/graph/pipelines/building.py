@@ -23,6 +23,8 @@ from everstep.graph.pipelines.stages import SIMULATION, Place
 from everstep.graph.pipelines.vocabulary import CHILD
 
 F = TypeVar("F")
+BUDGET: Final = "budget."
+"""How attributes of a graph begin that say what a run may spend."""
 _DEEPEST: Final = 8
 _LARGEST: Final = 16 * 1024 * 1024
 _IDLE: Final = frozenset({"start", "exit", "conditional", "human", "parallel", "subpipeline"})
@@ -122,12 +124,24 @@ def build(
     flow: Any = make(
         name or pipeline.name,
         parts.nodes,
-        **{"durability": "strong", **options, "entry": parts.entry, "rules": rules},
+        **{
+            "durability": "strong",
+            "budgets": _budgets(pipeline),
+            **options,
+            "entry": parts.entry,
+            "rules": rules,
+        },
     )
     flow.pipeline = pipeline
     flow.resumes_at = _resume_rule(pipeline, parts.place)
     made: F = flow
     return made
+
+
+def _budgets(pipeline: Pipeline) -> dict[str, str]:
+    """Return what a run may spend, as the graph says: `"budget.usd"="5.00"`."""
+    said = pipeline.variables
+    return {key.removeprefix(BUDGET): said[key] for key in said if key.startswith(BUDGET)}
 
 
 def check(digraph: Digraph, workers: Workers) -> list[Diagnostic]:

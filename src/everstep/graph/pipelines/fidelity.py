@@ -70,7 +70,7 @@ def preamble(
 
 def _told(entry: Mapping[str, Any], longest: int) -> str:
     said = f"{entry.get('node')}: {entry.get('status')}"
-    notes = str(entry.get("notes") or "")
+    notes = str(entry.get("notes") or entry.get("failure_reason") or entry.get("response") or "")
     return f"{said} ({_cut(notes, longest)})" if notes and longest else said
 
 

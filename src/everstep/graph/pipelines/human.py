@@ -167,8 +167,8 @@ class HumanRunner(StageRunner):
         return super()._way(context, outcome)
 
     def _keep(self, ctx: Context, context: Layered, stage: Stage, outcome: Outcome, edge: Any) -> None:
-        record: dict[str, Any] = {"kind": self.spec.kind, **outcome.plain(), "prompt": self._prompt(context)}
-        record.pop("context_updates", None)
+        ctx.outcome = outcome.status.value
+        record = {**self._record(context, outcome), "prompt": self._prompt(context)}
         if edge is not None:
             record["edge"] = {k: v for k, v in edge.items() if v and k != "from"}
         context.channel.set(layers.STAGES + unvisited(context.prefix + self.spec.name), record)

@@ -119,7 +119,8 @@ class _Lowering:
             tuple(dict.fromkeys([*targets, place.last])),
             name=name,
             retry=spec.retry,
-            **_options(spec),
+            expensive=spec.is_expensive,
+            destructive=spec.is_destructive,
             **more,
         )
         made.identifier = f"{self._pipeline.name}.{name}"
@@ -257,7 +258,3 @@ def _free(name: str, taken: set[str]) -> str:
         name += "_"
     taken.add(name)
     return name
-
-
-def _options(spec: StageSpec) -> dict[str, Any]:
-    return {}

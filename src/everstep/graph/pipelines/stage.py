@@ -39,8 +39,7 @@ class Stage:
     """How much of what came before goes along."""
     degraded_from: str = ""
     """The fidelity it would have, if its run had not been resumed here."""
-    preamble: str = ""
-    """What came before, told at that fidelity; empty for `full`, where `thread_id` names the conversation."""
+    tell: Callable[[], str] | None = field(default=None, repr=False)
     thread_id: str = ""
     timeout: float | None = None
     """Seconds that it may take."""
@@ -53,3 +52,8 @@ class Stage:
     """The same on every attempt of this visit, also after a crash."""
     ctx: Context | None = None
     """For `spend`, `emit` and `heartbeat`; none if the handler is called by hand."""
+
+    @property
+    def preamble(self) -> str:
+        """What came before, told at that fidelity; empty for `full`, where `thread_id` names the thread."""
+        return self.tell() if self.tell is not None else ""

@@ -151,7 +151,7 @@ class StageRunner:
             choices=tuple(way.label for way in spec.ways if way.label),
             fidelity=told.mode,
             degraded_from=told.degraded_from,
-            preamble=self._preamble(told.mode, goal, context, ctx) if wants_text else "",
+            tell=lambda: self._preamble(told.mode, goal, context, ctx),
             thread_id=self._thread(came_by, context) if told.mode == "full" else "",
             timeout=spec.timeout,
             pipeline=pipeline.name,
@@ -192,7 +192,8 @@ class StageRunner:
     def _preamble(self, mode: str, goal: str, context: Layered, ctx: Context) -> str:
         if mode == "full":
             return ""
-        history = context.channel.get(layers.HISTORY) or []
+        found = [context.channel.get(key) for key in context.channel.keys(layers.STAGES)]
+        history = sorted(found, key=lambda record: record["n"])
         return fidelity.preamble(mode, goal, history, context, ctx.run_id)
 
     def _thread(self, edge: Mapping[str, Any], context: Layered) -> str:
@@ -247,11 +248,6 @@ class StageRunner:
             home.set(layers.GATES + spec.id, outcome.status.value)
         if outcome.status.is_good:
             context.drop(layers.REDIRECTS + spec.id)
-        notes = outcome.notes or outcome.failure_reason or outcome.response or ""
-        entry = {"node": spec.id, "status": outcome.status.value}
-        if notes:
-            entry["notes"] = notes[:_KEPT_NOTES]
-        context.channel.append(layers.HISTORY, entry)
 
     def _go_on(self, ctx: Context, context: Layered, stage: Stage, outcome: Outcome) -> str:
         """Choose what comes next, and keep the choice with its reason."""
@@ -342,8 +338,8 @@ class StageRunner:
         self, ctx: Context, context: Layered, stage: Stage, outcome: Outcome, edge: Mapping[str, Any] | None
     ) -> None:
         """Keep the record of this visit: what it was asked, how it ended, where it went."""
-        record: dict[str, Any] = {"kind": self.spec.kind, **outcome.plain()}
-        record.pop("context_updates", None)
+        ctx.outcome = outcome.status.value
+        record = self._record(context, outcome)
         if self.handler is not None and stage.prompt:
             record["prompt"] = stage.prompt
             record["fidelity"] = stage.fidelity
@@ -354,6 +350,18 @@ class StageRunner:
         if edge is not None:
             record["edge"] = {k: v for k, v in edge.items() if v and k != "from"}
         context.channel.set(layers.STAGES + unvisited(context.prefix + self.spec.name), record)
+
+    def _record(self, context: Layered, outcome: Outcome) -> dict[str, Any]:
+        """Return what is kept of every visit: the outcome, and the place of the stage among all."""
+        number = context.channel.atomic_add(layers.COUNT)
+        record: dict[str, Any] = {
+            "node": self.spec.id,
+            "kind": self.spec.kind,
+            "n": number,
+            **outcome.plain(),
+        }
+        record.pop("context_updates", None)
+        return record
 
 
 class Variables(Mapping[str, Any]):
