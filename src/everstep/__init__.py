@@ -38,6 +38,7 @@ from everstep.graph.streams import Chunk
 from everstep.graph.unknown import Done
 from everstep.graph.validate import Offers, validate
 from everstep.graph.wiring import at_least, chain, critical, parallel, quorum
+from everstep.model.breakers import Breaker
 from everstep.model.budgets import Budget
 from everstep.model.bundles import LeaveOut
 from everstep.model.durability import Durability
@@ -50,6 +51,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AsyncHost",
+    "Breaker",
     "Budget",
     "Change",
     "Channel",

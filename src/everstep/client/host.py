@@ -14,6 +14,7 @@ import msgspec
 from everstep.client.diff import Diff, compare_states
 from everstep.client.host_carrying import HostCarrying
 from everstep.client.host_checks import HostChecks
+from everstep.client.host_guards import HostGuards
 from everstep.client.host_retention import HostRetention
 from everstep.client.host_waits import HostWaits, check_limit
 from everstep.client.surroundings import codecs_of, make_own_folder, spool_folder
@@ -79,7 +80,7 @@ from everstep.runtime.tailing import follow
 from everstep.runtime.worker import GRACE, Stats, Worker
 
 
-class AsyncHost(HostWaits, HostCarrying, HostChecks, HostRetention):
+class AsyncHost(HostWaits, HostCarrying, HostChecks, HostGuards, HostRetention):
     """Runs flows and keeps what they do. Without a URL, in a SQLite file under `./.everstep/`."""
 
     def __init__(
