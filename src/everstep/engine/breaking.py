@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from decimal import Decimal
-
-import msgspec
+from typing import NamedTuple
 
 from everstep.model.amounts import SECONDS, add_to, plain
 from everstep.model.breakers import Breaker
@@ -16,13 +15,13 @@ _MOST_DECISIONS = 64
 """How many decisions of gates a breaker remembers."""
 
 
-class Happened(msgspec.Struct, frozen=True, kw_only=True):
+class Happened(NamedTuple):
     """What a guarded call did, as far as a breaker asks."""
 
     now: datetime
     ok: bool | None = None
     """Whether it succeeded; none if it is still under way."""
-    costs: dict[str, Decimal] = {}
+    costs: Mapping[str, Decimal] = {}
     decided: tuple[str, tuple[str, ...]] | None = None
     """A digest of what a gate read, and what it chose."""
 
@@ -84,7 +83,7 @@ def _counted(rule: Breaker, at: BreakerAt, happened: Happened) -> tuple[BreakerA
         elif before is None:
             kept = list(at.decided.items())[-_MOST_DECISIONS + 1 :]
             changes["decided"] = dict([*kept, (digest, chosen)])
-    return (msgspec.structs.replace(at, **changes) if changes else at), reason
+    return (at.changed(**changes) if changes else at), reason
 
 
 def _reason(rule: Breaker, at: BreakerAt, others: int) -> str | None:

@@ -10,8 +10,8 @@ from decimal import Decimal
 from typing import Any, Final
 
 from everstep.errors import BadRequest
-from everstep.model.amounts import SECONDS, amount_of, check_name, seconds_of
-from everstep.model.durations import span_of
+from everstep.model.amounts import SECONDS, amount_of, check_name, seconds_of, spelled
+from everstep.model.durations import span_of, spell
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 _RULES: Final = ("failures", "error_rate", "cost", "duration", "changed_decision", "trips")
@@ -79,6 +79,29 @@ class Breaker:
         """How long it stays open before it tries by itself; none if a person has to say so."""
         cooldown: timedelta | None = None if self.manual else self.cooldown
         return cooldown
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return it as the Flow IR says it."""
+        return {
+            "name": self.name,
+            "nodes": None if self.nodes is None else list(self.nodes),
+            "failures": self.failures,
+            "error_rate": self.error_rate,
+            "window": self.window,
+            "cost": spelled(self.cost),
+            "duration": None if self.duration is None else spell(self.duration),
+            "changed_decision": self.changed_decision,
+            "trips": self.trips,
+            "cooldown": None if self.cooldown is None else spell(self.cooldown),
+            "manual": self.manual,
+            "shared": self.shared,
+        }
+
+    @classmethod
+    def of_wire(cls, ir: Mapping[str, Any]) -> Breaker:
+        """Read what `to_wire` wrote."""
+        given = {option: value for option, value in ir.items() if option in cls.__dataclass_fields__}
+        return cls(given.pop("name"), **given)
 
     def _nodes(self) -> tuple[str, ...] | None:
         given = self.nodes

@@ -108,6 +108,8 @@ class Writer:
                 },
                 "auto_checkpoint": flow.auto_checkpoint,
                 "retention": None if flow.retention is None else flow.retention.to_wire(),
+                "budgets": [budget.to_wire() for budget in flow.budgets],
+                "breakers": [breaker.to_wire() for breaker in flow.breakers],
                 "rules": [self._named(rule, f"@rules/{k}") for k, rule in enumerate(flow.rules)],
             },
             "metadata": {"structure": flow.plan.hash},
