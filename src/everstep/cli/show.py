@@ -12,6 +12,7 @@ import click
 
 from everstep import Host, RunInfo, RunState, Status
 from everstep.cli.groups import members_of
+from everstep.cli.guarding import guard_lines
 from everstep.cli.listing import STATUS_COLOURS, info_json, origin, standing
 from everstep.cli.log import NAMED
 from everstep.cli.lookup import Lookup
@@ -112,7 +113,9 @@ class NodeLine:
         self.status, self.last = step.status, step
         self._visits.add((step.path.rpartition("/")[0], step.visit))
         if step.status is Status.RUNNING:
-            self.was_opened = self.was_opened or (step.key is None and step.stream is None)
+            self.was_opened = self.was_opened or (
+                step.key is None and step.stream is None and step.spent is None
+            )
             if step.items is not None:
                 self.items = step.items
                 self.fold = Fold(record, base_of(step), 0, begins_record=False)
@@ -210,6 +213,7 @@ def _show_run(host: Host, run_id: str, store: str | None, *, whole: bool, as_jso
                 "queued": queued_json(state),
                 "waits": [wait_json(wait) for wait in waits],
                 "error": error_json(state.error),
+                "guards": state.guards.to_json(),
                 "spooled": len(waiting_json(host, run_id)["spooled"]),
                 "nodes": [_node_json(line, line.name in due) for line in nodes],
             }
@@ -249,7 +253,7 @@ def _write_head(info: RunInfo, state: RunState, *, is_known: bool) -> None:
     if info.needs_repair is not None:
         name, why = ("damaged", info.needs_repair) if info.is_damaged else info.needs_repair.split(": ", 1)
         lines[name] = f"{one_line(why).rstrip('.')}. Workers leave it alone until it is resumed."
-    for name, text in lines.items():
+    for name, text in (*lines.items(), *guard_lines(state.guards)):
         click.echo(f"  {click.style(name.ljust(9), dim=True)} {text}")
 
 

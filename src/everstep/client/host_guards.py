@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from everstep.client.guards import BreakerInfo
+from everstep.ports.store import Counts
 from everstep.runtime.runs import Runs
+from everstep.runtime.services import Services
+
+
+async def counted(services: Services) -> Counts:
+    """Return what a store keeps, and what its runs that are driven here have spent."""
+    spent, warnings, trips = services.tally.counts()
+    found = await services.store.counts()
+    return msgspec.structs.replace(found, spent=spent, warnings=warnings, trips=trips)
 
 
 class HostGuards:

@@ -311,7 +311,7 @@ class Host(SyncCarrying, SyncRetention):
         return self._lanes.call(lambda host: host.workers())
 
     def counts(self) -> Counts:
-        """Count runs by status and open waits by kind."""
+        """Count runs by status and open waits by kind, and what runs driven here have spent."""
         return self._lanes.call(lambda host: host.counts())
 
     def spooled(self, run_id: str) -> list[CheckpointRecord]:

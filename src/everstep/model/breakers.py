@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from everstep.errors import BadRequest
-from everstep.model.amounts import SECONDS, amount_of, check_name, seconds_of, spelled
+from everstep.model.amounts import SECONDS, amount_of, check_name, plain, seconds_of, spelled
 from everstep.model.durations import span_of, spell
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
@@ -79,6 +79,21 @@ class Breaker:
         """How long it stays open before it tries by itself; none if a person has to say so."""
         cooldown: timedelta | None = None if self.manual else self.cooldown
         return cooldown
+
+    @property
+    def said(self) -> str:
+        """The rule in a line: `payments: 3 failures in a row, shared`."""
+        rules = [
+            f"{self.failures} failures in a row" if self.failures is not None else "",
+            f"{self.error_rate:.0%} of {self.window} calls failed" if self.error_rate is not None else "",
+            *(f"more than {plain(limit)} {name}" for name, limit in self.limits.items()),
+            "a gate that changes its mind" if self.changed_decision else "",
+            f"more than {self.trips} others open" if self.trips is not None else "",
+            f"tries again after {spell(self.rest)}" if self.rest is not None else "",
+            "shared" if self.shared else "",
+        ]
+        guards = "" if self.nodes is None else f" ({', '.join(self.nodes)})"
+        return f"{self.name}{guards}: {', '.join(filter(None, rules))}"
 
     def to_wire(self) -> dict[str, Any]:
         """Return it as the Flow IR says it."""

@@ -159,6 +159,7 @@ class Guards:
         if spent is None and not changed:
             return step
         call.news = self._news(changed, spent or {})
+        self._services.tally.spend(spent or {})
         guards = step.guards if not changed else Guarded(breakers=changed)
         return msgspec.structs.replace(step, spent=spent, guards=guards)
 
@@ -170,6 +171,8 @@ class Guards:
             if at.state is BreakerState.OPEN
         }
         crossed = self._crossed(amounts)
+        if tripped or crossed:
+            self._services.tally.speak_up(budgets=crossed, breakers=tripped)
         about: dict[str, Any] = {"budgets": crossed} if crossed else {}
         if tripped:
             return Trigger.CIRCUIT_BREAKER, {"breakers": tripped, **about}
