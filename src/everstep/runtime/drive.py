@@ -443,7 +443,7 @@ class Drive:
             if call.news is not None:
                 await self._owing.flush(*call.news)
             elif wanted is Trigger.MANUAL or wanted is Trigger.EXPENSIVE_OP:
-                await self._owing.flush(wanted, call.checkpoint_metadata())
+                await self._owing.flush(call.trigger(wanted), call.checkpoint_metadata())
             elif wanted is Trigger.AUTO:
                 await self._owing.flush(wanted, {"auto": True})
             else:
@@ -479,7 +479,7 @@ class Drive:
         if call.halt is not None:
             if call.context is not None:
                 self._desk.release(call)
-            self._owing.owe(Trigger.HALT)
+            self._owing.owe(*call.why_halted())
             return None
         if call.context is not None:
             self._desk.release(call)

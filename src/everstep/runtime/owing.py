@@ -54,7 +54,9 @@ class Owing:
         """Let go of the run until an answer comes; without news there is nothing to write."""
         journal = self._journal
         if journal.steps or not journal.is_halted:
-            await journal.flush(Trigger.HALT, status=Status.HALTED, changes_status=True)
+            trigger, about = (self.trigger, self._about) if self._about is not None else (None, None)
+            why = trigger or Trigger.HALT
+            await journal.flush(why, status=Status.HALTED, metadata=about, changes_status=True)
         elif journal.lease is not None:
             await patiently(self._clock, partial(store.release_lease, journal.lease))
 
