@@ -32,6 +32,8 @@ from everstep.graph.context import Context
 from everstep.graph.diagnostics import Diagnostic, Diagnostics
 from everstep.graph.flow import Flow
 from everstep.graph.node import END, Gate, Node, ifelse, node, route
+from everstep.graph.phases.build import phases
+from everstep.graph.phases.phase import Phase, ScoredGate
 from everstep.graph.profiles import Profile, Registry
 from everstep.graph.report import DurabilityReport, Segment, report
 from everstep.graph.streams import Chunk
@@ -83,6 +85,7 @@ __all__ = [
     "LeaveOut",
     "Node",
     "Offers",
+    "Phase",
     "Profile",
     "Registry",
     "Removal",
@@ -94,6 +97,7 @@ __all__ = [
     "RunResult",
     "RunState",
     "RunSummary",
+    "ScoredGate",
     "Segment",
     "Status",
     "WaitInfo",
@@ -108,6 +112,7 @@ __all__ = [
     "node",
     "notify",
     "parallel",
+    "phases",
     "pipelines",
     "quorum",
     "report",

@@ -14,6 +14,7 @@ from everstep.cli.tree import Tally, base_of
 from everstep.cli.waiting import noun, settled
 from everstep.model.address import item_of
 from everstep.model.enums import Status, ValueForm
+from everstep.model.phases import GATES
 from everstep.model.records import CHANNEL, SPENT, WAIT, QueuedTask, StepRecord, StreamAt, Written
 from everstep.model.waits import WaitOpened
 
@@ -21,6 +22,7 @@ WIDTH, WIDE = 40, 72
 SHOWN_ITEMS = 3
 RESULT = ".__result__"
 TASK = "@task/"
+_SCORES = CHANNEL + GATES
 MARKS = {Status.RETRYING: "↻", Status.FAILED: "✗", Status.CANCELLED: "⊘", Status.HALTED: "‖"}
 
 
@@ -115,9 +117,26 @@ def _given(write: Written) -> str:
 
 
 def _channel(step: StepRecord, lookup: Lookup) -> Iterable[str]:
-    changes = of_interest(step, (w for w in step.writes if w.name.startswith(CHANNEL)))
+    told = scored(step, lookup)
+    if told:
+        yield told
+    own = (w for w in step.writes if w.name.startswith(CHANNEL) and not (told and w.name == _SCORES))
+    changes = of_interest(step, own)
     if changes:
         yield "channel: " + ", ".join(written(step, w, lookup, WIDTH) for w in changes)
+
+
+def scored(step: StepRecord, lookup: Lookup) -> str:
+    """Say what a scored gate decided, and by which rule; nothing for any other step."""
+    kept = next((w for w in step.writes if w.name == _SCORES), None)
+    if kept is None or step.decision is None:
+        return ""
+    added = lookup.added(step, kept)
+    found = added if added is not None else lookup.written(step, kept)
+    last = found[-1] if isinstance(found, list) and found else None
+    if not isinstance(last, dict) or not {"score", "decision", "rule"} <= last.keys():
+        return ""
+    return f"scored {last['score']}, {last['decision']} ({str(last['rule']).replace('_', ' ')})"
 
 
 def written(step: StepRecord, write: Written, lookup: Lookup, width: int) -> str:

@@ -48,6 +48,8 @@ class Flow:
 
     plan: Plan
     """What is driven; a draft with problems may have none."""
+    lessons: tuple[Any, ...] | None = None
+    """What the runs of a process made of phases are to heed."""
     _raises = True
 
     def __init__(

@@ -43,7 +43,7 @@ from everstep.runtime.outbox import drain
 from everstep.runtime.preflight import preflight
 from everstep.runtime.rehydrate import Rehydrated
 from everstep.runtime.resume_points import resume_point
-from everstep.runtime.resumed import Resumed
+from everstep.runtime.resumed import Resumed, resumed_of
 from everstep.runtime.run_ids import check_run_id, missing_run, split_address
 from everstep.runtime.sameness import check_same_flow, check_same_inputs
 from everstep.runtime.services import Services
@@ -373,9 +373,8 @@ class Runs:
             if row.signal is Signal.CANCEL:
                 return await self._call_off(journal, state, space)
             journal.elsewhere = await attach(self._services, row.run_id, space)
-            head = journal.head.checkpoint_id or ""
-            resumed = Resumed.now(state, lease, head, services.ids.new_id(), services.clock.now())
             start = start or resume_point(row, flow, state, space)
+            resumed = resumed_of(services, journal, flow, state, space, start)
             if start is not None:
                 journal.add(StepRecord(path=START, decision=(start,)), ())
                 await journal.flush(Trigger.RESUME, changes_status=True)
