@@ -134,7 +134,6 @@ class Node(Wired):
         self._read(fn, tuple(inputs or ()))
         self.key_reads = accepted(idempotency_key) if callable(idempotency_key) else None
         """The inputs a key function asks for; none if it takes them all."""
-        self.phase = getattr(fn, "__phase__", None)
         self.__doc__ = fn.__doc__
         self.__name__ = self.name
 

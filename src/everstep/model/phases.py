@@ -39,7 +39,7 @@ class PhasePlace(NamedTuple):
     """As it is written in names: `1`, or `0_5`."""
     name: str
     role: str
-    """`phase`, `start`, `check`, `done`, `gate`, `review`, `again` or `next`."""
+    """`phase`, `check`, `done`, `gate`, `review`, `again` or `next`."""
 
     @property
     def key(self) -> str:

@@ -418,7 +418,4 @@ def _dress(
 
 
 def _placed(node: Node, spot: Spot, role: str) -> Node:
-    place = spot.place(role)
-    if node.inner is None:
-        node.fn.__phase__ = place  # type: ignore[attr-defined]
-    return node._copy(phase=place)
+    return node._copy(phase=spot.place(role))
