@@ -32,12 +32,15 @@ from everstep.graph.context import Context
 from everstep.graph.diagnostics import Diagnostic, Diagnostics
 from everstep.graph.flow import Flow
 from everstep.graph.node import END, Gate, Node, ifelse, node, route
+from everstep.graph.phases.build import phases
+from everstep.graph.phases.phase import Phase, ScoredGate
 from everstep.graph.profiles import Profile, Registry
 from everstep.graph.report import DurabilityReport, Segment, report
 from everstep.graph.streams import Chunk
 from everstep.graph.unknown import Done
 from everstep.graph.validate import Offers, validate
 from everstep.graph.wiring import at_least, chain, critical, parallel, quorum
+from everstep.model.breakers import Breaker
 from everstep.model.budgets import Budget
 from everstep.model.bundles import LeaveOut
 from everstep.model.durability import Durability
@@ -50,6 +53,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AsyncHost",
+    "Breaker",
     "Budget",
     "Change",
     "Channel",
@@ -81,6 +85,7 @@ __all__ = [
     "LeaveOut",
     "Node",
     "Offers",
+    "Phase",
     "Profile",
     "Registry",
     "Removal",
@@ -92,6 +97,7 @@ __all__ = [
     "RunResult",
     "RunState",
     "RunSummary",
+    "ScoredGate",
     "Segment",
     "Status",
     "WaitInfo",
@@ -106,6 +112,7 @@ __all__ = [
     "node",
     "notify",
     "parallel",
+    "phases",
     "pipelines",
     "quorum",
     "report",

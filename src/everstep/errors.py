@@ -12,6 +12,8 @@ EverstepError
 ├── ProbeFailed               node.probe_failed        nobody could say whether an effect happened
 ├── OutputError               node.bad_output          a node returned other than its outputs
 ├── GateError                 gate.bad_decision        a gate chose something it did not declare
+├── PhaseInputInvalid         phase.bad_input          a phase that was not given what it takes
+├── PhaseAborted              phase.aborted            a person ended the run at a gate
 ├── GroupFailed               group.failed             too few members of a group succeeded
 ├── PipelineFailed            pipeline.failed          a stage failed, or a goal was missed, with no way on
 ├── BackendChanged            pipeline.backend_changed a run would go on with a simulation only
@@ -150,6 +152,14 @@ class OutputError(EverstepError):
 
 class GateError(EverstepError):
     code = "gate.bad_decision"
+
+
+class PhaseInputInvalid(EverstepError):
+    code = "phase.bad_input"
+
+
+class PhaseAborted(EverstepError):
+    code = "phase.aborted"
 
 
 class GroupFailed(EverstepError):

@@ -41,6 +41,7 @@ from tests.acceptance.crash_guard_flows import SPENDING
 from tests.acceptance.crash_map_flows import MAPPED
 from tests.acceptance.crash_nested_flows import NESTED
 from tests.acceptance.crash_outage_flows import CUT_OFF, MORE_CUT_OFF, Line
+from tests.acceptance.crash_phase_flows import EXAMPLES, MORE_PHASED, PHASED
 from tests.acceptance.crash_scenarios import RUN, Bodies, Facts
 from tests.acceptance.crash_stream_flows import STREAMING, chunk_path
 from tests.acceptance.crash_unknown_flows import MORE_UNKNOWN, UNKNOWN
@@ -48,9 +49,9 @@ from tests.acceptance.crash_wait_flows import MORE_WAITING, WAITING
 from tests.servers.parts import within
 
 SCENARIOS = {**PLAIN, **NESTED, **MAPPED, **GROUPED, **DYNAMIC, **FORKED, **WAITING, **CHANGED}
-SCENARIOS |= {**STREAMING, **UNKNOWN, **CUT_OFF, **SPENDING}
+SCENARIOS |= {**STREAMING, **UNKNOWN, **CUT_OFF, **SPENDING, **PHASED}
 if os.environ.get("EVERSTEP_SOAK") == "1":
-    SCENARIOS |= {**MORE_WAITING, **MORE_UNKNOWN, **MORE_CUT_OFF}
+    SCENARIOS |= {**MORE_WAITING, **MORE_UNKNOWN, **MORE_CUT_OFF, **MORE_PHASED, **EXAMPLES}
 FILES = "file:"
 """In place of a server: a folder in each place."""
 CHANCE = re.compile(r"datetime\.datetime\([^()]*\)|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -94,7 +95,7 @@ def part_of(folder: Path) -> str:
 def live(name: str, folder: Path, killer: Killer, *, is_first_life: bool) -> Facts:
     """Run or resume the scenario in this process and tell how it ended."""
     flush.MAX_LAG = timedelta(hours=1)  # a machine that is slow for a second writes no more than another
-    scenario = SCENARIOS[name]
+    scenario = SCENARIOS.get(name) or EXAMPLES[name]
     flow = scenario.flow(name, Bodies(killer, is_first_life=is_first_life, folder=folder))
     clock = Hurry()
     line = Line(folder)
@@ -258,6 +259,15 @@ def matrix(name: str, folder: Path, *, deep: str) -> list[list[Facts]]:
     return cases
 
 
+def at_nodes(name: str, folder: Path) -> list[list[Facts]]:
+    """Kill at the beginning of every node, one at a time."""
+    [whole] = lives("run", name, folder, None)
+    return [
+        [whole],
+        *(lives("run", name, folder, at, None) for at in points_of(whole) if at.startswith("before body")),
+    ]
+
+
 def lost_replies(name: str, folder: Path) -> list[list[Facts]]:
     """Lose the reply of every write, one at a time."""
     [whole] = lives("run", name, folder, None)
@@ -282,6 +292,8 @@ if __name__ == "__main__":
             print(json.dumps(matrix(name, Path(where), deep=deep)))
         case ["whole", name, where]:
             print(json.dumps([lives("run", name, Path(where), None)]))
+        case ["nodes", name, where]:
+            print(json.dumps(at_nodes(name, Path(where))))
         case ["replies", name, where]:
             print(json.dumps(lost_replies(name, Path(where))))
         case arguments:

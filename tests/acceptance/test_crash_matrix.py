@@ -120,6 +120,10 @@ def run_a_nested_step_again(cases: list[Case]) -> None:
     begin_again(case_at(cases, "before body edit/polishing/polish 1"), "edit/polishing/mark")
 
 
+def decide_again(cases: list[Case]) -> None:
+    begin_again(case_at(cases, "before body publish 1"), "draft.gate")
+
+
 def run_a_loser_again(cases: list[Case]) -> None:
     begin_again(case_at(cases, "after body report 1"), "slow")
 
@@ -200,6 +204,7 @@ LIES: dict[str, list[Lie]] = {
     ],
     "first-success-over-a-map": [open_an_item_of_a_loser, go_on_in_an_item_of_a_loser],
     "fork": [change_the_parent_of_a_fork],
+    "phases": [decide_again],
 }
 
 

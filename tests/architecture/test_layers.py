@@ -18,7 +18,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "codec": {"errors", "model"},
     "dot": {"errors", "model"},
     # A flow read from JSON is checked as answers are, and finds classes by name as stored values do.
-    "graph": {"errors", "model", "dot", "codec.classes", "codec.complaints", "codec.quick"},
+    # What a gate decided on is hashed as JSON, so that the same input is known again.
+    "graph": {
+        *("errors", "model", "dot"),
+        *("codec.classes", "codec.complaints", "codec.plain_json", "codec.quick"),
+    },
     # A backend is the handler of a pipeline's nodes: it knows what one is given and what it returns.
     "backends": {"errors", "model", "graph.pipelines"},
     "ports": {"errors", "model"},

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
+from msgspec import to_builtins
 
 from everstep import Host
 from everstep.cli.family import draw, family_json, family_of, write_family
@@ -21,6 +22,7 @@ from everstep.cli.table import Cell, screen_width, write_table
 from everstep.cli.tree import Fold, Line, Tally, lines, name_of
 from everstep.errors import BadRequest, EverstepError
 from everstep.graph.plan import Plan
+from everstep.model.amounts import spelled
 from everstep.model.enums import Status, Trigger, ValueForm
 from everstep.model.records import CheckpointRecord, StepRecord
 
@@ -250,6 +252,8 @@ def step_json(step: StepRecord, lookup: Lookup) -> dict[str, Any]:
         "task": step.task,
         "goto": step.goto,
         "ends": step.ends,
+        "spent": spelled(step.spent) if step.spent is not None else None,
+        "guards": to_builtins(step.guards) if step.guards is not None else None,
         "writes": [
             {
                 "name": w.name,

@@ -51,6 +51,7 @@ COMMANDS = {
     "pin": Lazy("everstep.cli.keeping", "pin", "Keep a run, whatever retention says."),
     "unpin": Lazy("everstep.cli.keeping", "unpin", "Let retention apply to a run again."),
     "erase": Lazy("everstep.cli.keeping", "erase", "Remove a run for good, with its artifacts."),
+    "breakers": Lazy("everstep.cli.breakers", "breakers", "List the breakers that runs share, or close one."),
     "settle": Lazy("everstep.cli.settle", "settle", "Say what became of an effect that never reported."),
     "drain": Lazy("everstep.cli.drain", "drain", "Write checkpoints that wait on this machine to the store."),
     "verify": Lazy("everstep.cli.verify", "verify", "Check that what is kept is as it was written."),

@@ -273,7 +273,12 @@ def resumed_at(event: Event) -> str:
     """Say where a resumed run goes on."""
     done = event.data["steps"]
     were = "was" if done == 1 else "were"
-    return f"resumed at checkpoint {event.data['sequence']}, {count(done, 'step')} {were} already done"
+    told = f"resumed at checkpoint {event.data['sequence']}, {count(done, 'step')} {were} already done"
+    phases = event.data.get("resume", {}).get("phases")
+    if phases is None:
+        return told
+    cost = f", ${phases['cost']:,.2f} so far" if phases["cost"] else ""
+    return f"{told}; on to {phases['point']}, {count(len(phases['completed']), 'phase')} completed{cost}"
 
 
 def done_before(state: RunState) -> dict[str, int]:

@@ -101,3 +101,5 @@ def _draw(found: DurabilityReport) -> None:
         if segment_.points != segment_.nodes:
             where = f"behind {', '.join(segment_.points)}" if segment_.points else "only from its beginning"
         click.echo(f"  segment {k}: {count(len(segment_.nodes), 'node')}; a run goes on {where}")
+    for line in found.guard_lines():
+        click.echo(line)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from everstep.cli.guarding import amounts_said, guarded_said
 from everstep.cli.lookup import Lookup
 from everstep.cli.plain import count, moment, one_line, preview
 from everstep.cli.progress import chosen_of
@@ -13,13 +14,15 @@ from everstep.cli.tree import Tally, base_of
 from everstep.cli.waiting import noun, settled
 from everstep.model.address import item_of
 from everstep.model.enums import Status, ValueForm
-from everstep.model.records import CHANNEL, WAIT, QueuedTask, StepRecord, StreamAt, Written
+from everstep.model.phases import GATES
+from everstep.model.records import CHANNEL, SPENT, WAIT, QueuedTask, StepRecord, StreamAt, Written
 from everstep.model.waits import WaitOpened
 
 WIDTH, WIDE = 40, 72
 SHOWN_ITEMS = 3
 RESULT = ".__result__"
 TASK = "@task/"
+_SCORES = CHANNEL + GATES
 MARKS = {Status.RETRYING: "↻", Status.FAILED: "✗", Status.CANCELLED: "⊘", Status.HALTED: "‖"}
 
 
@@ -30,11 +33,14 @@ def said(step: StepRecord, lookup: Lookup, tally: Tally, joined: str = "") -> st
         why = f": {one_line(step.error.message)}" if step.error is not None else ""
         return f"{MARKS[step.status]} cancelled{why}"
     if step.error is not None:
-        return f"{MARKS[step.status]} {tries}{step.error.type}: {one_line(step.error.message)}"
+        guarded = f"; {guarded_said(step.guards)}" if step.guards is not None else ""
+        return f"{MARKS[step.status]} {tries}{step.error.type}: {one_line(step.error.message)}{guarded}"
     if step.status is Status.RUNNING:
         return _begun(step)
     if step.status is Status.HALTED and step.wait is not None:
         return f"{MARKS[step.status]} {asks(step, step.wait, lookup)}"
+    if step.path == SPENT:
+        return f"{chosen_of(step.decision or ())} spends {amounts_said(step.spent or {})}"
     parts = [f"→ {chosen_of(step.decision)}"] if step.decision is not None else []
     parts += [joined] if joined else []
     parts += told(step, lookup)
@@ -48,6 +54,8 @@ def said(step: StepRecord, lookup: Lookup, tally: Tally, joined: str = "") -> st
         parts.append(f"{'goes to' if step.goto else 'queues'} {asked}")
     if step.ends:
         parts.append("ends the flow")
+    if step.guards is not None:
+        parts.append(guarded_said(step.guards))
     text = "; ".join(part for part in parts if part)
     return tries + (text or ("completed" if step.path == item_of(step.path) else ""))
 
@@ -78,6 +86,8 @@ def so_far(stream: StreamAt) -> str:
 def _begun(step: StepRecord) -> str:
     if step.stream is not None:
         return so_far(step.stream)
+    if step.spent is not None:
+        return f"spends {amounts_said(step.spent)}"
     if step.items is not None:
         return f"goes over {count(step.items, 'item')}"
     return f"announced, key {step.key}" if step.key is not None else "begins"
@@ -107,9 +117,26 @@ def _given(write: Written) -> str:
 
 
 def _channel(step: StepRecord, lookup: Lookup) -> Iterable[str]:
-    changes = of_interest(step, (w for w in step.writes if w.name.startswith(CHANNEL)))
+    told = scored(step, lookup)
+    if told:
+        yield told
+    own = (w for w in step.writes if w.name.startswith(CHANNEL) and not (told and w.name == _SCORES))
+    changes = of_interest(step, own)
     if changes:
         yield "channel: " + ", ".join(written(step, w, lookup, WIDTH) for w in changes)
+
+
+def scored(step: StepRecord, lookup: Lookup) -> str:
+    """Say what a scored gate decided, and by which rule; nothing for any other step."""
+    kept = next((w for w in step.writes if w.name == _SCORES), None)
+    if kept is None or step.decision is None:
+        return ""
+    added = lookup.added(step, kept)
+    found = added if added is not None else lookup.written(step, kept)
+    last = found[-1] if isinstance(found, list) and found else None
+    if not isinstance(last, dict) or not {"score", "decision", "rule"} <= last.keys():
+        return ""
+    return f"scored {last['score']}, {last['decision']} ({str(last['rule']).replace('_', ' ')})"
 
 
 def written(step: StepRecord, write: Written, lookup: Lookup, width: int) -> str:

@@ -12,6 +12,7 @@ import click
 
 from everstep import Host, RunInfo, RunState, Status
 from everstep.cli.groups import members_of
+from everstep.cli.guarding import guard_lines
 from everstep.cli.listing import STATUS_COLOURS, info_json, origin, standing
 from everstep.cli.log import NAMED
 from everstep.cli.lookup import Lookup
@@ -19,7 +20,7 @@ from everstep.cli.options import find_run, json_option, load_option, looking_at,
 from everstep.cli.outline import node_at, outline
 from everstep.cli.plain import count, duration, error_json, moment, one_line, write_json
 from everstep.cli.progress import chosen_of
-from everstep.cli.said import RESULT
+from everstep.cli.said import RESULT, scored
 from everstep.cli.spooled import say_waiting, waiting_json
 from everstep.cli.staged import of_interest
 from everstep.cli.state import next_of, queued_json, task_lines
@@ -32,6 +33,7 @@ from everstep.graph.joins import JoinNode
 from everstep.graph.plan import Plan
 from everstep.model.address import map_of, plain_of
 from everstep.model.enums import Trigger
+from everstep.model.phases import GATES
 from everstep.model.records import CHANNEL, CheckpointRecord, StepRecord
 from everstep.model.waits import WaitOpened
 
@@ -112,7 +114,9 @@ class NodeLine:
         self.status, self.last = step.status, step
         self._visits.add((step.path.rpartition("/")[0], step.visit))
         if step.status is Status.RUNNING:
-            self.was_opened = self.was_opened or (step.key is None and step.stream is None)
+            self.was_opened = self.was_opened or (
+                step.key is None and step.stream is None and step.spent is None
+            )
             if step.items is not None:
                 self.items = step.items
                 self.fold = Fold(record, base_of(step), 0, begins_record=False)
@@ -210,6 +214,7 @@ def _show_run(host: Host, run_id: str, store: str | None, *, whole: bool, as_jso
                 "queued": queued_json(state),
                 "waits": [wait_json(wait) for wait in waits],
                 "error": error_json(state.error),
+                "guards": state.guards.to_json(),
                 "spooled": len(waiting_json(host, run_id)["spooled"]),
                 "nodes": [_node_json(line, line.name in due) for line in nodes],
             }
@@ -249,7 +254,7 @@ def _write_head(info: RunInfo, state: RunState, *, is_known: bool) -> None:
     if info.needs_repair is not None:
         name, why = ("damaged", info.needs_repair) if info.is_damaged else info.needs_repair.split(": ", 1)
         lines[name] = f"{one_line(why).rstrip('.')}. Workers leave it alone until it is resumed."
-    for name, text in lines.items():
+    for name, text in (*lines.items(), *guard_lines(state.guards)):
         click.echo(f"  {click.style(name.ljust(9), dim=True)} {text}")
 
 
@@ -259,6 +264,8 @@ def _node_lines(
     rows = []
     for line in nodes:
         place = places.get(line.name, "")
+        if line.last is None and not (place or line.removed) and _is_beside_a_phase(plan, line.name):
+            continue
         glyph, colour = "·", "bright_black"
         if line.status is not None and not (line.status is Status.COMPLETED and place):
             glyph, colour = _GLYPHS.get(line.status, "·"), STATUS_COLOURS[line.status]
@@ -273,6 +280,12 @@ def _node_lines(
         )
         rows += _failed_items(line, f"{indent}  ", whole=whole)
     return layout(rows, screen_width())
+
+
+def _is_beside_a_phase(plan: Plan, name: str) -> bool:
+    """True for the gate of a phase and what leads on from it: told of once they are reached."""
+    node = node_at(plan, name)
+    return node is not None and node.phase is not None and node.phase.role != "phase"
 
 
 def _failed_items(line: NodeLine, indent: str, *, whole: bool) -> list[list[Cell]]:
@@ -312,6 +325,7 @@ def _note(line: NodeLine, place: str, plan: Plan, lookup: Lookup) -> str:
         parts.append(_waited(line.last, line.last.wait, lookup))
     if line.last.decision is not None:
         parts.append(f"→ {chosen_of(line.last.decision)}")
+        parts += [told] if (told := scored(line.last, lookup)) else []
     if line.last.error is not None:
         parts.append(f"{line.last.error.type}: {one_line(line.last.error.message)}")
     elif line.status is Status.CANCELLED:
@@ -339,6 +353,8 @@ def _written(step: StepRecord) -> Iterator[str]:
     own = [w.name for w in step.writes if w.name[0] != "@" and not w.name.endswith(RESULT)]
     changes = of_interest(step, (w for w in step.writes if w.name.startswith(CHANNEL)))
     keys = [w.name.removeprefix(CHANNEL) for w in changes]
+    if step.decision is not None:
+        keys = [key for key in keys if key != GATES]
     if own:
         yield f"writes {', '.join(own)}"
     if keys:

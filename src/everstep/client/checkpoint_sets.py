@@ -18,8 +18,9 @@ from typing import Any
 
 import msgspec
 
-from everstep.client.forms import iso, session_form
+from everstep.client.forms import session_form
 from everstep.client.plain_json import jsonable
+from everstep.client.spelling import iso
 from everstep.client.sync import Host
 from everstep.client.views import RunInfo, RunResult
 from everstep.codec.pickled import pickled, unpickled

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
-from uuid import UUID
 
 from everstep.client import stage_records as stages
-from everstep.client.plain_json import jsonable
-from everstep.client.views import RunInfo, RunState, Unreadable
-from everstep.errors import BadRequest, EverstepError
+from everstep.client.phase_form import phase_form
+from everstep.client.spelling import context_of, iso, readable, uuid_of
+from everstep.client.views import RunInfo, RunState
+from everstep.errors import BadRequest
 from everstep.model.address import plain_of
 from everstep.model.enums import Status, Trigger
 from everstep.model.records import CHANNEL, CheckpointRecord, QueuedTask, StepRecord
@@ -65,40 +64,6 @@ def as_form(form: str, info: RunInfo, state: RunState, records: Sequence[Checkpo
     if known is None:
         raise BadRequest(f"{form!r} is no form.", fix=f"Use one of {', '.join(sorted({*FORMS.values()}))}.")
     return (pipeline_form if known == PIPELINE else phases_form)(info, state, records)
-
-
-def uuid_of(text: str) -> str:
-    """Return a UUID of version 4 as it is, and for any other text always the same one."""
-    try:
-        given = UUID(text)
-    except ValueError:
-        given = None
-    if given is not None and given.version == 4 and str(given) == text.lower():
-        return str(given)
-    return str(UUID(bytes=hashlib.sha256(text.encode()).digest()[:16], version=4))
-
-
-def iso(at: datetime | None) -> str | None:
-    """Return a time as ISO 8601, in UTC."""
-    return None if at is None else at.astimezone(UTC).isoformat().replace("+00:00", "Z")
-
-
-def readable(state: RunState, name: str) -> Any:
-    """Return a value as JSON, or what says why it cannot be shown."""
-    try:
-        return jsonable(state[name])
-    except EverstepError as error:
-        return jsonable(Unreadable(error))
-
-
-def context_of(state: RunState) -> dict[str, Any]:
-    """Return values and channel in one object; an entry with the name of a value is `channel.NAME`."""
-    found = {name: readable(state, name) for name in state if not name.startswith("@")}
-    for name in state:
-        if name.startswith(CHANNEL):
-            key = name.removeprefix(CHANNEL)
-            found[key if key not in found else f"channel.{key}"] = readable(state, name)
-    return found
 
 
 def pipeline_form(info: RunInfo, state: RunState, records: Sequence[CheckpointRecord]) -> dict[str, Any]:
@@ -177,6 +142,8 @@ def _gates(state: RunState, steps: Iterable[StepRecord]) -> dict[str, str]:
 def phases_form(info: RunInfo, state: RunState, records: Sequence[CheckpointRecord]) -> dict[str, Any]:
     """Return a checkpoint as runs made of phases and gates keep it: each node of the flow is a phase."""
     record = records[-1]
+    if any(node.phase is not None for node in state.plan.nodes):
+        return phase_form(info, state, records, _trigger(record))
     names = [node.name for node in state.plan.nodes]
     numbers = {name: number for number, name in enumerate(names)}
     steps = [step for one in records for step in one.steps if not step.path.startswith("@")]

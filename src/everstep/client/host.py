@@ -14,6 +14,7 @@ import msgspec
 from everstep.client.diff import Diff, compare_states
 from everstep.client.host_carrying import HostCarrying
 from everstep.client.host_checks import HostChecks
+from everstep.client.host_guards import HostGuards, counted
 from everstep.client.host_retention import HostRetention
 from everstep.client.host_waits import HostWaits, check_limit
 from everstep.client.surroundings import codecs_of, make_own_folder, spool_folder
@@ -79,7 +80,7 @@ from everstep.runtime.tailing import follow
 from everstep.runtime.worker import GRACE, Stats, Worker
 
 
-class AsyncHost(HostWaits, HostCarrying, HostChecks, HostRetention):
+class AsyncHost(HostWaits, HostCarrying, HostChecks, HostGuards, HostRetention):
     """Runs flows and keeps what they do. Without a URL, in a SQLite file under `./.everstep/`."""
 
     def __init__(
@@ -321,8 +322,8 @@ class AsyncHost(HostWaits, HostCarrying, HostChecks, HostRetention):
         return [WorkerInfo(row) for row in rows if row.process is None or not is_gone(row.process)]
 
     async def counts(self) -> Counts:
-        """Count runs by status and open waits by kind."""
-        return await self._services.store.counts()
+        """Count runs by status and open waits by kind, and what runs driven here have spent."""
+        return await counted(self._services)
 
     async def spooled(self, run_id: str) -> list[CheckpointRecord]:
         """Return the checkpoints of a run that wait on this machine for its store, oldest first."""

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from everstep.client import stage_records as staged
-from everstep.client.forms import iso, pipeline_form, readable, staged_form, step_outcome
+from everstep.client.forms import pipeline_form, staged_form, step_outcome
 from everstep.client.plain_json import jsonable
 from everstep.client.run_folder_events import Told, forks_in
 from everstep.client.run_folder_names import FileNames, file_name
+from everstep.client.spelling import iso, readable
 from everstep.client.views import RunInfo, RunState
 from everstep.dot.write import Sketch, SketchEdge, SketchNode, to_text
 from everstep.errors import BadRequest, RunNotFound, StoreError

@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from everstep.client.forms import iso, step_outcome
+from everstep.client.forms import step_outcome
+from everstep.client.spelling import iso
 from everstep.client.stage_records import node_path, outcome_of
 from everstep.graph.plan import Plan
 from everstep.model.enums import Status, Trigger

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from everstep.client.diff import Diff
+from everstep.client.guards import BreakerInfo
 from everstep.client.host import AsyncHost
 from everstep.client.lanes import Lanes
 from everstep.client.sync_carrying import SyncCarrying
@@ -310,7 +311,7 @@ class Host(SyncCarrying, SyncRetention):
         return self._lanes.call(lambda host: host.workers())
 
     def counts(self) -> Counts:
-        """Count runs by status and open waits by kind."""
+        """Count runs by status and open waits by kind, and what runs driven here have spent."""
         return self._lanes.call(lambda host: host.counts())
 
     def spooled(self, run_id: str) -> list[CheckpointRecord]:
@@ -361,6 +362,14 @@ class Host(SyncCarrying, SyncRetention):
     def cancel(self, run_id: str) -> Status:
         """Cancel a run; `running` means that its owner was told and will stop at its next write."""
         return self._lanes.call(lambda host: host.cancel(run_id))
+
+    def breakers(self) -> dict[str, BreakerInfo]:
+        """Return the shared breakers of the store that ever changed, by name."""
+        return self._lanes.call(lambda host: host.breakers())
+
+    def reset_breaker(self, name: str) -> BreakerInfo:
+        """Close a shared breaker; what it has counted is forgotten. Runs that wait for review still do."""
+        return self._lanes.call(lambda host: host.reset_breaker(name))
 
     def history(self, run_id: str, *, last: int | None = None) -> list[CheckpointRecord]:
         """Return the checkpoints of a run up to `last`, oldest first, each with the digest that covers it."""

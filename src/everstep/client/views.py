@@ -156,6 +156,8 @@ class RunResult(Values):
         self.error: ErrorInfo | None = outcome.error
         self._exception = outcome.exception
         self.steps = outcome.state.total
+        self.guards = RunGuards.of(outcome.state.books)
+        """What it has spent, what it may spend, and how its breakers stand."""
 
     def _lacks(self, name: str) -> str:
         why = f" The run {self.status.value}: {self.error.message}" if self.error is not None else ""

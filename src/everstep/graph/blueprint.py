@@ -14,6 +14,7 @@ from everstep.graph.plan import Plan
 from everstep.graph.subflow import Subflow
 from everstep.graph.wiring import Join, JoinKind, JoinSpec, MemberSpec, Policy, PolicyKind
 from everstep.model.enums import OnError
+from everstep.model.phases import PhasePlace
 
 
 class _Group(msgspec.Struct):
@@ -39,6 +40,7 @@ class _NodeShape(msgspec.Struct):
     select: list[str] = []
     must_lift: bool = False
     halts: str | None = None
+    phase: tuple[str, str, str] | None = None
 
 
 class _Blueprint(msgspec.Struct):
@@ -85,6 +87,8 @@ def _node_of(shape: _NodeShape) -> Node:
         node = IfElse(_no_body, when_true, when_false, name=shape.name, output=shape.outputs)
     else:
         node = Gate(_no_body, shape.targets, multi=shape.multi, name=shape.name, output=shape.outputs)
+    node.halts = shape.halts is not None
+    node.phase = PhasePlace(*shape.phase) if shape.phase is not None else None
     node.params = tuple(Param(name, source, required, UNKNOWN) for name, (source, required) in _named(shape))
     if shape.over is not None:
         params, mode, on_error = shape.over

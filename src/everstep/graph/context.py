@@ -12,8 +12,11 @@ import msgspec
 from everstep.errors import BadRequest, RunCancelled, UnknownTask
 from everstep.graph.channel import Channel
 from everstep.model.amounts import SECONDS, amount_of, check_name
+from everstep.model.enums import PRIORITIES, Trigger
+from everstep.model.ledger import BreakerAt
 
 _NOTHING = object()
+_ASKABLE = frozenset({Trigger.MANUAL, *PRIORITIES})
 
 
 class Spent:
@@ -56,6 +59,7 @@ class Context:
     __slots__ = (
         "_asked",
         "_beat",
+        "_breakers",
         "_channel",
         "_emit",
         "_ends",
@@ -63,6 +67,7 @@ class Context:
         "_neighbours",
         "_request",
         "_spend",
+        "_trigger",
         "attempt",
         "cursor",
         "idempotency_key",
@@ -90,6 +95,7 @@ class Context:
         cursor: str | None = None,
         is_resumed: bool = False,
         spend: Callable[[dict[str, Decimal]], Spent] | None = None,
+        breakers: Mapping[str, BreakerAt] | None = None,
     ) -> None:
         self.run_id = run_id
         self.node = node
@@ -110,8 +116,10 @@ class Context:
         self._emit = emit
         self._beat = beat
         self._spend = spend
+        self._breakers = {} if breakers is None else breakers
         self._channel: Channel | None = None
         self._request: dict[str, Any] | None = None
+        self._trigger: Trigger | None = None
         self._asked: list[Asked] = []
         self._ends = False
 
@@ -124,8 +132,18 @@ class Context:
             self._channel = self._make_channel()
         return self._channel
 
-    def checkpoint(self, metadata: Mapping[str, Any] | None = None) -> None:
-        """Ask for a checkpoint once this node has succeeded and its successors are queued."""
+    @property
+    def breakers(self) -> dict[str, str]:
+        """How the run's breakers stand, by name: `closed`, `open` or `half_open`."""
+        return {name: at.state.value for name, at in self._breakers.items()}
+
+    def checkpoint(
+        self, metadata: Mapping[str, Any] | None = None, *, trigger: Trigger | str = Trigger.MANUAL
+    ) -> None:
+        """Ask for a checkpoint once this node has succeeded and its successors are queued.
+
+        `trigger` says why it is taken, as one of the words for that which are not the run's own.
+        """
         given = dict(metadata or {})
         try:
             is_storable = all(type(key) is str for key in given) and bool(msgspec.msgpack.encode(given))
@@ -136,7 +154,13 @@ class Context:
                 f"node {self.node!r} asked for a checkpoint with {metadata!r:.80}.",
                 fix="Give names and plain values: text, numbers, lists, dicts.",
             )
+        if trigger not in _ASKABLE:
+            known = ", ".join(sorted(_ASKABLE))
+            raise BadRequest(
+                f"node {self.node!r} asked for a checkpoint as {trigger!r:.40}.", fix=f"Use one of {known}."
+            )
         self._request = {**(self._request or {}), **given}
+        self._trigger = Trigger(trigger)
 
     def next_task(
         self, node: object, *, goto: bool | None = None, priority: int = 0, **arguments: Any
@@ -235,6 +259,11 @@ class Context:
     def checkpoint_request(self) -> dict[str, Any] | None:
         """The metadata of the checkpoint that was asked for, or none."""
         return self._request
+
+    @property
+    def checkpoint_trigger(self) -> Trigger | None:
+        """Why it was asked for, if it was."""
+        return self._trigger
 
     @property
     def asked(self) -> list[Asked]:

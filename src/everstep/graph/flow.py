@@ -27,6 +27,7 @@ from everstep.graph.sketches import plan_to_dot
 from everstep.graph.structure import did_you_mean, loop_problem, node_problems, plan_problems, wiring_problems
 from everstep.graph.subflow import Subflow
 from everstep.graph.wiring import Layout, Wired, flatten
+from everstep.model.breakers import Breaker, breakers_of
 from everstep.model.budgets import Budget, budgets_of
 from everstep.model.durability import Durability
 from everstep.model.retention import Retention, checked_retention
@@ -42,11 +43,13 @@ class Flow:
     `channel` names the keys of the run's channel with their types; without it any key may be used.
     `registry` tells of nodes that are defined elsewhere, `profiles` has the last word on each node of this
     flow, and of those inside it, by path; and `rules` are checks of your own that `validate` makes too.
-    `budgets` say what a run may spend.
+    `budgets` say what a run may spend, `breakers` what keeps nodes from starting that fail too much.
     """
 
     plan: Plan
     """What is driven; a draft with problems may have none."""
+    lessons: tuple[Any, ...] | None = None
+    """What the runs of a process made of phases are to heed."""
     _raises = True
 
     def __init__(
@@ -71,6 +74,7 @@ class Flow:
         migrations: Iterable[Migration] = (),
         retention: Retention | None = None,
         budgets: Iterable[Budget] | Mapping[str, Any] = (),
+        breakers: Iterable[Breaker] = (),
     ) -> None:
         self.name = name
         _check_shape(name, nodes, version)
@@ -93,6 +97,8 @@ class Flow:
         """How long its runs are kept, if the flow says so itself."""
         self.budgets = budgets_of(name, budgets)
         """What its runs may spend, all that is inside them included."""
+        self.breakers: tuple[Breaker, ...] = ()
+        """What keeps nodes from starting once they fail too much, the most important first."""
         self.version = version
         self.max_steps = max_steps
         self.max_visits = max_visits
@@ -105,6 +111,8 @@ class Flow:
         self._check_numbers()
         self.problems = Diagnostics(name, self._compile())
         """What is wrong with it; none unless it is a draft."""
+        if not self.problems.errors:
+            self.breakers = breakers_of(name, breakers, _paths(self.plan))
         self._complete_inputs: dict[frozenset[str], bool] = {}
         self.read_from: ReadFrom | None = None
         """The IR that it was read from."""
@@ -373,6 +381,13 @@ def _declared(
             if n.name in profiles:
                 n = profiles[n.name].on(n)
         yield n
+
+
+def _paths(plan: Plan) -> Iterable[str]:
+    """Yield the names of a flow's nodes, and of those inside it both names and paths."""
+    for path, n in deep_nodes(plan):
+        yield path
+        yield n.name
 
 
 def _entry_names(flow: str, entry: Any) -> tuple[str, ...]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final
 
 from everstep.errors import BadRequest
 from everstep.graph.waits import Wait
 from everstep.model.amounts import plain
+from everstep.model.ledger import BreakerAt
 
 BUDGET: Final = "budget:"
 BREAKER: Final = "breaker:"
@@ -41,6 +43,25 @@ def for_more(path: str, name: str, spent: Decimal, limit: Decimal, raise_by: Dec
             "node": path,
         },
         guard=BUDGET + name,
+    )
+
+
+def for_review(path: str, name: str, at: BreakerAt, until: datetime | None, also: Iterable[str]) -> GuardWait:
+    """Return the wait in which a person says whether what a breaker guards may be tried."""
+    return GuardWait(
+        kind="approval",
+        prompt=f"Breaker {name} is open: {at.reason}. May {path} try again?",
+        context={
+            "guard": "breaker",
+            "breaker": name,
+            "reason": at.reason,
+            "since": None if at.since is None else at.since.isoformat(),
+            "trips": at.trips,
+            "also": list(also),
+            "node": path,
+        },
+        until=until,
+        guard=BREAKER + name,
     )
 
 

@@ -17,6 +17,7 @@ from everstep.graph.signatures import accepted, is_async, read_signature, stream
 from everstep.graph.streams import collected
 from everstep.graph.wiring import Wired
 from everstep.model.enums import Determinism, Effects, OnError, Persist
+from everstep.model.phases import PhasePlace
 from everstep.model.retry import Retry
 
 END: Final = "@end"
@@ -62,6 +63,8 @@ class Node(Wired):
     schedulers: tuple[str, ...] = ()
     notifiers: tuple[str, ...] = ()
     """Aliases that a host must have for it."""
+    phase: PhasePlace | None = None
+    """Where it stands among phases, if its flow is made of them."""
     result_name: str | None = None
     """The name under which what it returns is kept, if it declares no output."""
 
@@ -316,6 +319,8 @@ class Node(Wired):
         if self.over is not None:
             shape["over"] = [list(self.over.params), self.over.mode, self.over.on_error.value]
             shape["inner_outputs"] = list(self.inner_outputs)
+        if self.phase is not None:
+            shape["phase"] = list(self.phase)
         if self.halts:
             shape["halts"] = self.identifier if self.is_built_in else ""
         if self.over is not None or self.inner is not None:
@@ -334,11 +339,16 @@ class Gate(Node):
         super().__init__(fn, **options)
         self.targets = tuple(targets)
         self.multi = multi
+        self._means: Callable[[Any], Any] | None = getattr(fn, "target_of", None)
+        """Says which target an answer means, for a gate that asks somebody."""
 
     def describe(self) -> dict[str, Any]:
-        return {**super().describe(), "targets": list(self.targets), "multi": self.multi}
+        kind = type(self).__name__.lower()
+        return {**super().describe(), "kind": kind, "targets": list(self.targets), "multi": self.multi}
 
     def decide(self, returned: Any) -> tuple[str, ...]:
+        if self._means is not None:
+            returned = self._means(returned)
         several = self.multi and isinstance(returned, (list, tuple, set, frozenset))
         names = tuple(dict.fromkeys(_target_name(c) for c in (returned if several else (returned,))))
         if isinstance(returned, (set, frozenset)):  # a set has no order of its own

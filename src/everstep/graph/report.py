@@ -11,6 +11,9 @@ from everstep.graph.flow import Flow
 from everstep.graph.leaves import Leaf, Leaves
 from everstep.graph.profiles import Profile
 from everstep.graph.validate import HasOffers, Offers, mode_on
+from everstep.model.amounts import plain
+from everstep.model.breakers import Breaker
+from everstep.model.budgets import Budget
 from everstep.model.durability import Durability
 from everstep.model.enums import Effects, Flush, Mode
 
@@ -49,6 +52,10 @@ class DurabilityReport:
     """A checkpoint is written as soon as they are done."""
     destructive_nodes: tuple[str, ...] = ()
     """A checkpoint is written before they start."""
+    budgets: tuple[Budget, ...] = ()
+    """What a run may spend."""
+    breakers: tuple[Breaker, ...] = ()
+    """What stops nodes that fail, cost or waver too much."""
 
     @property
     def percent(self) -> int:
@@ -78,15 +85,23 @@ class DurabilityReport:
         lines += [f"  not checkpointable: {name}: {self.reasons[name]}" for name in self.incompatible_nodes]
         if self.halt_nodes:
             lines.append(f"  halts: {', '.join(self.halt_nodes)}")
-        if self.expensive_nodes:
-            lines.append(f"  checkpoint after: {', '.join(self.expensive_nodes)}")
-        if self.destructive_nodes:
-            lines.append(f"  checkpoint before: {', '.join(self.destructive_nodes)}")
+        lines += self.guard_lines()
         for k, segment in enumerate(self.resumable_segments, 1):
             lines.append(f"  segment {k}: {', '.join(segment.nodes)}")
             if segment.points != segment.nodes:
                 lines.append(f"    goes on behind: {', '.join(segment.points) or 'nothing in it'}")
         return "\n".join(lines)
+
+    def guard_lines(self) -> list[str]:
+        """Say what guards the flow, a line each."""
+        lines = []
+        if self.expensive_nodes:
+            lines.append(f"  checkpoint after: {', '.join(self.expensive_nodes)}")
+        if self.destructive_nodes:
+            lines.append(f"  checkpoint before: {', '.join(self.destructive_nodes)}")
+        if self.budgets:
+            lines.append(f"  budgets: {', '.join(f'{plain(b.amount)} {b.name}' for b in self.budgets)}")
+        return lines + [f"  breaker: {breaker.said}" for breaker in self.breakers]
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as plain data."""
@@ -101,6 +116,8 @@ class DurabilityReport:
             "halt_nodes": list(self.halt_nodes),
             "expensive_nodes": list(self.expensive_nodes),
             "destructive_nodes": list(self.destructive_nodes),
+            "budgets": [budget.to_wire() for budget in self.budgets],
+            "breakers": [breaker.to_wire() for breaker in self.breakers],
         }
 
 
@@ -124,6 +141,8 @@ def report(flow: Flow, host: HasOffers | Offers | None = None) -> DurabilityRepo
         reasons=reasons,
         leaves=leaves,
         expensive_nodes=tuple(names[k] for k in counted if leaves.nodes[k].node.expensive),
+        budgets=flow.budgets,
+        breakers=flow.breakers,
         destructive_nodes=tuple(names[k] for k in counted if leaves.nodes[k].node.destructive),
     )
 

@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 from everstep.errors import BadRequest
-from everstep.model.amounts import amount_of, check_name, named_amount, times
+from everstep.model.amounts import SECONDS, amount_of, check_name, named_amount, plain, times
 
 Amount = int | float | str | Decimal
 
@@ -49,6 +49,18 @@ class Budget:
     def warns_from(self, limit: Decimal) -> Decimal | None:
         """Return from where on it warns, if this is its limit by now."""
         return None if self.warn_at is None else times(limit, Decimal(repr(self.warn_at)))
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return it as the Flow IR says it."""
+        return {"name": self.name, "limit": plain(self.amount), "warn_at": self.warn_at}
+
+    @classmethod
+    def of_wire(cls, ir: Mapping[str, Any]) -> Budget:
+        """Read what `to_wire` wrote; seconds may be a span, such as "10m"."""
+        limit = ir["limit"]
+        if ir["name"] == SECONDS and isinstance(limit, str) and limit.replace(".", "", 1).isdecimal():
+            limit = Decimal(limit)
+        return cls(ir["name"], limit, ir.get("warn_at", 0.8))
 
 
 def budgets_of(flow: str, given: Any) -> tuple[Budget, ...]:

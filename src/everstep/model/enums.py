@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
+from typing import Any
 
 
 class Status(StrEnum):
@@ -74,6 +76,24 @@ class Trigger(StrEnum):
     FAILED = "failed"
     CANCELLED = "cancelled"
     ABANDONED = "abandoned"
+
+
+PRIORITIES: Mapping[Trigger, str] = {
+    Trigger.CIRCUIT_BREAKER: "critical",
+    Trigger.ITERATION: "medium",
+    Trigger.EXPENSIVE_OP: "medium",
+    **dict.fromkeys(
+        (Trigger.PHASE_COMPLETE, Trigger.GATE_DECISION, Trigger.ESCALATION, Trigger.COST_THRESHOLD), "high"
+    ),
+    Trigger.DESTRUCTIVE_OP: "high",
+}
+"""How much a checkpoint matters that was taken for its own sake; its metadata says so."""
+
+
+def with_priority(trigger: Trigger, metadata: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return the metadata of a checkpoint with how much it matters, if that is known."""
+    known = PRIORITIES.get(trigger)
+    return metadata if known is None else {**(metadata or {}), "priority": known}
 
 
 class Mode(StrEnum):

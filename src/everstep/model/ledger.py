@@ -38,6 +38,10 @@ class BreakerAt(msgspec.Struct, frozen=True, omit_defaults=True):
     decided: dict[str, tuple[str, ...]] = {}
     """What gates chose lately, by a digest of what they read."""
 
+    def changed(self, **changes: object) -> BreakerAt:
+        """Return the breaker with some of this otherwise."""
+        return msgspec.structs.replace(self, **changes)
+
 
 class Guarded(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a step did to the guards of its run."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from decimal import Decimal
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
@@ -184,6 +185,12 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
     """By status."""
     waits: dict[str, int]
     """Those that are open, by kind."""
+    spent: dict[str, Decimal] = {}
+    """What runs that this host has driven since it was opened have spent, by name."""
+    warnings: dict[str, int] = {}
+    """How often their budgets were nearly spent, by name."""
+    trips: dict[str, int] = {}
+    """How often their breakers opened, by name."""
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
-from functools import partial
 from typing import Any
 
 from everstep.engine import decide
@@ -34,12 +33,12 @@ from everstep.runtime.journal import Journal
 from everstep.runtime.late import LateFlush
 from everstep.runtime.limits import Place, starving, within_limits
 from everstep.runtime.owing import Owing
-from everstep.runtime.patience import patiently
 from everstep.runtime.prepare import Preparer
 from everstep.runtime.reading import Reading
 from everstep.runtime.rest import Rest
 from everstep.runtime.services import Services
 from everstep.runtime.settle import plain_step, step_of
+from everstep.runtime.shared_breakers import SharedBreakers
 from everstep.runtime.spending import Spending
 from everstep.runtime.streams import Streams
 from everstep.runtime.values import Slot, ValueSpace
@@ -52,7 +51,13 @@ class Drive:
     """One owner's work on one run, from where it stands to where it ends or stops."""
 
     def __init__(
-        self, services: Services, flow: Flow, journal: Journal, state: RunState, space: ValueSpace
+        self,
+        services: Services,
+        flow: Flow,
+        journal: Journal,
+        state: RunState,
+        space: ValueSpace,
+        shared: SharedBreakers | None = None,
     ) -> None:
         self._services = services
         self._clock = services.clock
@@ -69,8 +74,8 @@ class Drive:
         self._desk = ChannelDesk(state, space, services.clock)
         self._finished: deque[Call] = deque()
         self._guards: Guards | None = None
-        if flow.budgets:
-            self._guards = Guards(services, flow, journal, state, self._finished)
+        if flow.budgets or flow.breakers:
+            self._guards = Guards(services, flow, journal, state, space, self._finished, shared)
         self._spending = Spending(
             services, journal, state, self._teller, self._late, self._guards, self._owing.owe
         )
@@ -121,7 +126,7 @@ class Drive:
         if self._state.opened:
             self._inner.take_up()
         if self._guards is not None:
-            self._guards.declare()
+            self._guards.declare(self._beside.calls)
         try:
             try:
                 await self._advance()
@@ -185,6 +190,8 @@ class Drive:
         while self.failure is None:
             if self._stop is not None:
                 raise self._stop
+            if self._guards is not None and self._guards.is_shared:
+                await self._guards.look()
             ready = self._pick()
             if self._owing.is_due and (ready or self._beside.calls or state.next_retry() is not None):
                 await self._owing.pay()
@@ -305,19 +312,11 @@ class Drive:
         if self._owing.has_news:
             await self._owing.pay()
         if self.failure is None and self._state.waits:
-            return await self._halt()
+            await self._owing.halt(self._services.store)
+            return Status.HALTED
         ended = (Trigger.FAILED, Status.FAILED) if self.failure else (Trigger.COMPLETED, Status.COMPLETED)
         await self._journal.flush(ended[0], status=ended[1], error=self.failure, changes_status=True)
         return ended[1]
-
-    async def _halt(self) -> Status:
-        """Let go of the run until an answer comes; without news there is nothing to write."""
-        journal = self._journal
-        if journal.steps or not journal.is_halted:
-            await journal.flush(Trigger.HALT, status=Status.HALTED, changes_status=True)
-        elif journal.lease is not None:
-            await patiently(self._clock, partial(self._services.store.release_lease, journal.lease))
-        return Status.HALTED
 
     async def _keep_finished(self) -> None:
         """Write what has finished before an interrupted process lets go of the run, if the store lets us."""
@@ -444,11 +443,13 @@ class Drive:
             if call.news is not None:
                 await self._owing.flush(*call.news)
             elif wanted is Trigger.MANUAL or wanted is Trigger.EXPENSIVE_OP:
-                await self._owing.flush(wanted, call.checkpoint_metadata())
+                await self._owing.flush(call.trigger(wanted), call.checkpoint_metadata())
             elif wanted is Trigger.AUTO:
                 await self._owing.flush(wanted, {"auto": True})
             else:
                 trigger = trigger or wanted
+            if self._guards is not None and (news := await self._guards.share()) is not None:
+                await self._owing.flush(*news)
         return trigger
 
     def _record(self, call: Call, drafts: tuple[Slot, ...]) -> Trigger | None:
@@ -478,7 +479,7 @@ class Drive:
         if call.halt is not None:
             if call.context is not None:
                 self._desk.release(call)
-            self._owing.owe(Trigger.HALT)
+            self._owing.owe(*call.why_halted())
             return None
         if call.context is not None:
             self._desk.release(call)

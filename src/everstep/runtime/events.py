@@ -132,11 +132,19 @@ def _kind_of(step: StepRecord) -> EventKind:
     return "spent" if step.spent is not None and step.status is Status.RUNNING else _KINDS[step.status]
 
 
-NEWS: dict[Trigger, EventKind] = {
-    Trigger.COST_THRESHOLD: "budget_warned",
-    Trigger.CIRCUIT_BREAKER: "breaker_opened",
-}
-"""What checkpoints tell of besides their steps: the event has the checkpoint's metadata."""
+NEWS = (Trigger.COST_THRESHOLD, Trigger.CIRCUIT_BREAKER)
+"""Checkpoints that tell of more than their steps."""
+
+
+def news_of(trigger: Trigger, about: dict[str, Any] | None) -> list[tuple[EventKind, dict[str, Any]]]:
+    """Return what a checkpoint tells of besides its steps: budgets nearly spent, breakers that opened."""
+    found: list[tuple[EventKind, dict[str, Any]]] = []
+    if trigger in NEWS and about is not None:
+        if "budgets" in about:
+            found.append(("budget_warned", {"budgets": about["budgets"]}))
+        if "breakers" in about:
+            found.append(("breaker_opened", {"breakers": about["breakers"]}))
+    return found
 
 
 def _data_of(step: StepRecord) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import inspect
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future
 from datetime import datetime
 from decimal import Decimal
@@ -23,7 +23,7 @@ from everstep.graph.node import Node
 from everstep.graph.streams import opened
 from everstep.graph.waits import Wait
 from everstep.model.enums import Trigger
-from everstep.model.ledger import Guarded
+from everstep.model.ledger import BreakerAt, Guarded
 from everstep.model.records import ErrorInfo, QueuedTask
 from everstep.model.waits import WaitOpened
 
@@ -135,6 +135,17 @@ class Call:
         late.is_dropped, late.given_up_on, self.is_dropped = self.is_dropped, self, True
         return late
 
+    def trigger(self, wanted: Trigger) -> Trigger:
+        """Return why its checkpoint is taken: for what the node said, if it asked for one, else as wanted."""
+        said = self.context.checkpoint_trigger if self.context is not None else None
+        return wanted if said is None or (said is Trigger.MANUAL and wanted is not said) else said
+
+    def why_halted(self) -> tuple[Trigger, dict[str, Any] | None]:
+        """Return why the checkpoint is taken that says that it waits, and what that tells of."""
+        if self.context is None or self.context.checkpoint_request is None:
+            return Trigger.HALT, None
+        return self.trigger(Trigger.MANUAL), self.checkpoint_metadata()
+
     def checkpoint_metadata(self) -> dict[str, Any]:
         """Return the metadata of the checkpoint the node asked for, with what everstep adds."""
         asked = self.context.checkpoint_request if self.context is not None else None
@@ -154,6 +165,7 @@ def give_context(
     spend: Callable[[dict[str, Decimal]], Spent] | None = None,
     *,
     is_resumed: bool = False,
+    breakers: Mapping[str, BreakerAt] | None = None,
 ) -> None:
     """Hand a node its context; a visit without a key of its own gets the automatic one.
 
@@ -174,6 +186,7 @@ def give_context(
         cursor=cursor,
         spend=spend,
         is_resumed=is_resumed,
+        breakers=breakers,
     )
     call.kwargs[call.node.context_param or ""] = call.context
 

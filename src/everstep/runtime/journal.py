@@ -17,7 +17,7 @@ from everstep.engine.state import RunState
 from everstep.errors import LeaseLost, RunCancelled, StoreError, StoreUnavailable
 from everstep.model.durability import Durability
 from everstep.model.durations import spell
-from everstep.model.enums import Flush, Mode, Status, Trigger, ValueForm
+from everstep.model.enums import Flush, Mode, Status, Trigger, ValueForm, with_priority
 from everstep.model.leases import Lease
 from everstep.model.records import (
     INPUTS,
@@ -355,7 +355,7 @@ class Journal:
             status=status,
             steps=tuple(self.steps),
             error=error,
-            metadata=metadata,
+            metadata=with_priority(trigger, metadata),
         )
         nodes = min(self._state.total, len(self._state.visits)) + len(self._space.areas)
         live = self._space.size + _NODE_COST * nodes

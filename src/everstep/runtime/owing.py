@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from everstep.model.enums import Trigger
+from everstep.model.enums import Status, Trigger
+from everstep.ports.store import CheckpointStore
 from everstep.ports.system import Clock
-from everstep.runtime.events import NEWS, Teller
+from everstep.runtime.events import NEWS, Teller, news_of
 from everstep.runtime.journal import Journal
+from everstep.runtime.patience import patiently
 
 _NEEDS_STEPS = (Trigger.INTERVAL, Trigger.SPENT)
 """Triggers that mean nothing if there is nothing to write."""
@@ -47,6 +50,16 @@ class Owing:
         if self.trigger is not None:
             await self.flush(self.trigger, self._about)
 
+    async def halt(self, store: CheckpointStore) -> None:
+        """Let go of the run until an answer comes; without news there is nothing to write."""
+        journal = self._journal
+        if journal.steps or not journal.is_halted:
+            trigger, about = (self.trigger, self._about) if self._about is not None else (None, None)
+            why = trigger or Trigger.HALT
+            await journal.flush(why, status=Status.HALTED, metadata=about, changes_status=True)
+        elif journal.lease is not None:
+            await patiently(self._clock, partial(store.release_lease, journal.lease))
+
     async def flush(self, trigger: Trigger, metadata: dict[str, Any] | None = None) -> None:
         """Write what is buffered; nothing is owed then."""
         self.trigger = self._about = None
@@ -55,5 +68,5 @@ class Owing:
         pending = self._journal.flush_soon(trigger, metadata, self._clock.now())
         if pending is not None:
             await pending
-        if self._teller.is_heard and trigger in NEWS:
-            self._teller.tell(NEWS[trigger], data=metadata)
+        for kind, data in news_of(trigger, metadata) if self._teller.is_heard else ():
+            self._teller.tell(kind, data=data)

@@ -260,6 +260,7 @@ class Preparer:
             cursor,
             self._spending.of(call, waits=waits),
             is_resumed=is_resumed,
+            breakers=self._state.books.breakers,
         )
 
     def _emitting(self, call: Call) -> Callable[[dict[str, Any]], None]:

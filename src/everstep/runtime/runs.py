@@ -43,10 +43,11 @@ from everstep.runtime.outbox import drain
 from everstep.runtime.preflight import preflight
 from everstep.runtime.rehydrate import Rehydrated
 from everstep.runtime.resume_points import resume_point
-from everstep.runtime.resumed import Resumed
+from everstep.runtime.resumed import Resumed, resumed_of
 from everstep.runtime.run_ids import check_run_id, missing_run, split_address
 from everstep.runtime.sameness import check_same_flow, check_same_inputs
 from everstep.runtime.services import Services
+from everstep.runtime.shared_breakers import SharedBreakers
 from everstep.runtime.staying import stay
 from everstep.runtime.values import Slot, ValueSpace
 
@@ -88,6 +89,7 @@ class Runs:
         self.keeper = keeper
         self.lineage = Lineage(services.store, services.codecs)
         self.judges = Judges()
+        self.shared = SharedBreakers(services, self)
         self._plans: dict[str, Plan] = {}
         """Wirings that were read back lately, by hash."""
 
@@ -356,6 +358,7 @@ class Runs:
     async def _take_up(
         self, row: RunRow, lease: Lease, flow: Flow, start: str | None = None, *, endures: bool = False
     ) -> Outcome:
+        services = self._services
         try:
             if row.signal is not None and is_other(row, flow):
                 await self._end_cancelled(row, lease)  # it would not be taken over to this flow any more
@@ -370,8 +373,8 @@ class Runs:
             if row.signal is Signal.CANCEL:
                 return await self._call_off(journal, state, space)
             journal.elsewhere = await attach(self._services, row.run_id, space)
-            resumed = self._resumed(journal, state, lease)
             start = start or resume_point(row, flow, state, space)
+            resumed = resumed_of(services, journal, flow, state, space, start)
             if start is not None:
                 journal.add(StepRecord(path=START, decision=(start,)), ())
                 await journal.flush(Trigger.RESUME, changes_status=True)
@@ -394,16 +397,6 @@ class Runs:
         await call_off(self._services, journal.run_id, journal.closed, is_over=True)
         self._emit("run_ended", journal.run_id, {"status": Status.CANCELLED.value, "error": None})
         return Outcome(journal.run_id, Status.CANCELLED, state, space)
-
-    def _resumed(self, journal: Journal, state: RunState, lease: Lease) -> Resumed:
-        return Resumed(
-            run_id=lease.run_id,
-            resume_id=self._services.ids.new_id(),
-            checkpoint_id=journal.head.checkpoint_id or "",
-            frontier=state.frontier(),
-            attempt=max(1, lease.takeovers),
-            resumed_at=self._services.clock.now(),
-        )
 
     async def _abandon(self, journal: Journal, lease: Lease) -> None:
         message = f"run {lease.run_id!r} was taken over {lease.takeovers} times without writing anything."
@@ -433,7 +426,7 @@ class Runs:
         return state.key_run or (await self.lineage.root(row)).run_id
 
     async def _drive(self, flow: Flow, journal: Journal, state: RunState, space: ValueSpace) -> Outcome:
-        drive = Drive(self._services, flow, journal, state, space)
+        drive = Drive(self._services, flow, journal, state, space, self.shared)
         lease = journal.lease
         if lease is not None:
             ttl, outlives = flow.durability.lease_ttl, journal.outbox is not None

@@ -30,6 +30,7 @@ from everstep.runtime.events import Listener
 from everstep.runtime.notifiers import Notifiers
 from everstep.runtime.scheduling import Schedulers
 from everstep.runtime.spool import Spool
+from everstep.runtime.tally import Tally
 from everstep.runtime.tokens import Tokens
 from everstep.runtime.weather import Weather
 
@@ -83,6 +84,8 @@ class Services:
         self.blobs = CodedBlobs(blobs, codecs) if blobs is not None else None
         self.clock = clock
         self.ids = ids
+        self.tally = Tally()
+        """What the runs driven here have spent."""
         self.weather = Weather(clock)
         """Whether the store answers, as workers and the runs they drive find it."""
         self.processes = processes

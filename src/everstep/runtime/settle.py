@@ -10,6 +10,7 @@ from everstep.errors import (
     GateError,
     NodeTimeout,
     OutputError,
+    PhaseAborted,
     ProbeFailed,
     ValueNotStorable,
 )
@@ -22,7 +23,7 @@ from everstep.runtime.invoke import Call, describe_error
 from everstep.runtime.nesting import TASK
 from everstep.runtime.values import Slot, ValueSpace
 
-_NODES_FAULT = (GateError, OutputError, ValueNotStorable)
+_NODES_FAULT = (GateError, OutputError, PhaseAborted, ValueNotStorable)
 """Errors of ours that a node causes by what it returns. Any other is the host's trouble, not the node's."""
 
 

@@ -129,6 +129,7 @@ class Spending:
         else:
             step = decide.spent_aside(call.path, amounts, guards=guarded, now=now)
         self._journal.add(step, ())
+        self._services.tally.spend(amounts)
         self._tell(step)
         return news
 

@@ -8,7 +8,7 @@ from typing import Any
 from everstep.errors import BadRequest
 from everstep.model.enums import Status, Trigger
 from everstep.model.records import FORK, CheckpointRecord
-from everstep.runtime.events import NEWS, Event, EventKind, step_event
+from everstep.runtime.events import Event, EventKind, news_of, step_event
 from everstep.runtime.runs import Runs
 from everstep.runtime.services import Services
 from everstep.runtime.system import pause
@@ -33,8 +33,8 @@ def events_of(run_id: str, record: CheckpointRecord) -> list[Event]:
             add("run_started", {"flow": record.flow_id, "forked_from": record.parent_run_id})
         elif step.path[0] != "@":
             found.append(step_event(run_id, step, step.ended_at or step.started_at or record.created_at))
-    if record.trigger in NEWS:
-        add(NEWS[record.trigger], record.metadata or {})
+    for kind, data in news_of(record.trigger, record.metadata):
+        add(kind, data)
     add("checkpoint", {"sequence": record.sequence, "trigger": record.trigger.value})
     if record.status is Status.HALTED:
         add("run_halted", {})

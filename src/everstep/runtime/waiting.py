@@ -233,7 +233,7 @@ class Waiting:
         call.started_at, call.ended_at = step.started_at or row.opened_at, now
         try:
             if step.wait is not None and step.wait.guard:
-                take_answer(call, row, step.wait.guard, self._state.books)
+                take_answer(call, row, step.wait.guard, self._state.books, now)
             elif row.kind == SETTLE:
                 call.started_at = now  # how long its effect took nobody knows
                 _settle(call, row)

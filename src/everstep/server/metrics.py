@@ -5,6 +5,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from decimal import Decimal
+
+from everstep.model.ledger import BreakerState
+from everstep.ports.store import Counts
 
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Upper bounds in seconds."""
@@ -28,11 +32,22 @@ class Metrics:
         buckets[bisect_left(BUCKETS, seconds)] += 1
         self._seconds[route] += seconds  # type: ignore[assignment]  # a Counter may hold floats
 
-    def text(self, runs: Mapping[str, int], waits: Mapping[str, int]) -> str:
-        """Return everything, with these numbers of runs by status and of open waits by kind."""
+    def text(self, counts: Counts, breakers: Mapping[str, str]) -> str:
+        """Return everything, with what the store counts and how shared breakers stand."""
         lines = [
-            *_gauge("everstep_runs", "Runs by status.", "status", runs),
-            *_gauge("everstep_open_waits", "Open waits by kind.", "kind", waits),
+            *_gauge("everstep_runs", "Runs by status.", "status", counts.runs),
+            *_gauge("everstep_open_waits", "Open waits by kind.", "kind", counts.waits),
+            *_head(
+                "everstep_breakers", "gauge", "Shared breakers by name and state: 1 for the one it is in."
+            ),
+            *(
+                f"everstep_breakers{_labels((('breaker', name), ('state', state.value)))} {state == now:d}"
+                for name, now in sorted(breakers.items())
+                for state in BreakerState
+            ),
+            *_counter("everstep_spent_total", "Spent by runs driven here.", "name", counts.spent),
+            *_counter("everstep_budget_warnings_total", "Budgets nearly spent.", "budget", counts.warnings),
+            *_counter("everstep_breaker_trips_total", "Breakers that opened.", "breaker", counts.trips),
             *_head("everstep_http_requests_total", "counter", "Requests by method, route and status."),
             *(
                 f"everstep_http_requests_total{_labels(labels)} {count}"
@@ -58,6 +73,16 @@ def _gauge(name: str, help_text: str, label: str, values: Mapping[str, int]) -> 
     yield from _head(name, "gauge", help_text)
     for key, value in sorted(values.items()):
         yield f"{name}{_labels(((label, key),))} {value}"
+
+
+def _counter(name: str, help_text: str, label: str, values: Mapping[str, int | Decimal]) -> Iterator[str]:
+    yield from _head(name, "counter", help_text)
+    for key, value in sorted(values.items()):
+        yield (
+            f"{name}{_labels(((label, key),))} {value:f}"
+            if isinstance(value, Decimal)
+            else (f"{name}{_labels(((label, key),))} {value}")
+        )
 
 
 def _head(name: str, kind: str, help_text: str) -> list[str]:

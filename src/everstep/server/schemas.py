@@ -48,6 +48,18 @@ def ref(name: str) -> Schema:
 
 RUN_STATUS: Schema = {"type": "string", "enum": RUN_STATUSES}
 
+AMOUNTS: Schema = {"type": "object", "additionalProperties": TEXT}
+"""Amounts are text, so that nobody rounds them."""
+BREAKER: Schema = exactly(
+    {
+        "state": {"type": "string", "enum": ["closed", "open", "half_open"]},
+        "since": or_null(MOMENT),
+        "reason": TEXT,
+        "trips": COUNT,
+        "failures": COUNT,
+    }
+)
+
 SCHEMAS: dict[str, Schema] = {
     "Error": exactly({"code": TEXT, "message": TEXT, "fix": TEXT, "details": OBJECT}),
     "Run": exactly(
@@ -67,6 +79,18 @@ SCHEMAS: dict[str, Schema] = {
             "group": or_null(TEXT),
             "needs_repair": or_null(TEXT),
             "pinned": or_null(TEXT),
+            "guards": ref("Guards"),
+        },
+        optional=("guards",),
+    ),
+    "Guards": exactly(
+        {
+            "spent": AMOUNTS,
+            "budgets": {
+                "type": "object",
+                "additionalProperties": exactly({"spent": TEXT, "limit": TEXT, "raised": TEXT, "left": TEXT}),
+            },
+            "breakers": {"type": "object", "additionalProperties": BREAKER},
         }
     ),
     "Worker": exactly(
@@ -105,6 +129,7 @@ SCHEMAS: dict[str, Schema] = {
             "status": RUN_STATUS,
             "values": OBJECT,
             "pending": list_of(TEXT),
+            "guards": ref("Guards"),
             "error": or_null(ref("RunError")),
         }
     ),

@@ -114,6 +114,7 @@ def state_wire(state: RunState) -> dict[str, Any]:
         "status": state.status.value,
         "values": {name: value for name, value in readable(state).items() if not name.startswith(_OWN)},
         "pending": list(state.frontier.pending),
+        "guards": state.guards.to_json(),
         "error": error_wire(state.error),
     }
 

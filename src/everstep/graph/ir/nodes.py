@@ -19,6 +19,7 @@ from everstep.graph.node import BUILT_IN, Gate, IfElse, Node, Param
 from everstep.graph.subflow import Subflow
 from everstep.graph.waits import Ref, Text, WaitNode, approval, callback, question, timer
 from everstep.graph.wiring import Join, JoinSpec, MemberSpec, Policy, settled_rules
+from everstep.model.phases import PhasePlace
 
 WAITS: Final[Mapping[str, Callable[..., WaitNode]]] = {
     "std.timer.wait": timer,
@@ -93,6 +94,8 @@ class Nodes:
         except EverstepError as error:
             self._faults.take(error, path)
             return None
+        if isinstance(made, Node) and "phase" in ir:
+            made.phase = PhasePlace(**{field: ir["phase"][field] for field in PhasePlace._fields})
         return made if len(self._faults.found) == before else None
 
     def _made(self, ir: Entry, path: str) -> Node | JoinSpec | None:

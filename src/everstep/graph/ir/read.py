@@ -16,6 +16,8 @@ from everstep.graph.ir.write import JOIN, KEYS, ReadFrom, edges_of
 from everstep.graph.node import Node
 from everstep.graph.plan import DEEPEST
 from everstep.graph.wiring import JoinSpec, Layout
+from everstep.model.breakers import Breaker
+from everstep.model.budgets import Budget
 
 if TYPE_CHECKING:
     from everstep.graph.flow import Flow
@@ -113,6 +115,8 @@ class Reader(Generic[F]):
                 max_per_group=limits.get("max_per_group"),
                 auto_checkpoint=policies.get("auto_checkpoint"),
                 retention=retention_from_ir(policies.get("retention")),
+                budgets=[Budget.of_wire(budget) for budget in policies.get("budgets", ())],
+                breakers=[Breaker.of_wire(breaker) for breaker in policies.get("breakers", ())],
                 **options,
             )
         except EverstepError as error:

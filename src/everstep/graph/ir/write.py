@@ -108,6 +108,8 @@ class Writer:
                 },
                 "auto_checkpoint": flow.auto_checkpoint,
                 "retention": None if flow.retention is None else flow.retention.to_wire(),
+                "budgets": [budget.to_wire() for budget in flow.budgets],
+                "breakers": [breaker.to_wire() for breaker in flow.breakers],
                 "rules": [self._named(rule, f"@rules/{k}") for k, rule in enumerate(flow.rules)],
             },
             "metadata": {"structure": flow.plan.hash},
@@ -131,6 +133,7 @@ class Writer:
             "inputs": [{"name": p.name, "source": p.source, "required": p.required} for p in n.params],
             "outputs": list(n.outputs),
             **self._says(n),
+            **({} if n.phase is None else {"phase": n.phase._asdict()}),
         }
 
     def _identity(self, n: Node) -> tuple[str, str]:

@@ -1,0 +1,1 @@
+"""Processes made of phases and scored gates, as flows."""

@@ -1,0 +1,151 @@
+"""What a phase takes and gives: what is wrong with values, and how a wrong output is mended."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from everstep.codec.complaints import complaints
+from everstep.codec.plain_json import jsonable
+from everstep.errors import BadRequest
+from everstep.graph.hints import fits, spell
+
+Contract = Mapping[str, Any]
+"""Names of values, each with the type or the JSON Schema it has to be."""
+
+
+def check_contract(contract: Any, what: str) -> dict[str, Any]:
+    """Return a contract, or raise if it says nothing that values can be held against."""
+    if not isinstance(contract, Mapping) or not all(
+        isinstance(k, str) and k.isidentifier() for k in contract
+    ):
+        raise BadRequest(
+            f"{what} is {contract!r:.80}.", fix="Give names of values, each with a type or a JSON Schema."
+        )
+    for name, kind in contract.items():
+        if not (isinstance(kind, dict) or kind is None or isinstance(kind, type) or _is_hint(kind)):
+            raise BadRequest(
+                f"{what}: {name!r} is {kind!r:.80}.", fix="Give a type, or a JSON Schema as a dict."
+            )
+    return dict(contract)
+
+
+def check_references(refers: Any, what: str) -> dict[str, str]:
+    """Return what refers to what, or raise if that is no pair of paths."""
+    is_pairs = isinstance(refers, Mapping) and all(
+        isinstance(text, str) and all(part.isidentifier() for part in text.split("."))
+        for pair in refers.items()
+        for text in pair
+    )
+    if not is_pairs:
+        raise BadRequest(
+            f"{what} is {refers!r:.80}.",
+            fix='Give paths, such as {"plan.steps.finding": "discovery.findings.id"}.',
+        )
+    return dict(refers)
+
+
+def faults(contract: Contract, refers: Mapping[str, str], values: Mapping[str, Any]) -> list[str]:
+    """Say what is wrong with the inputs of a phase: missing, of another type, referring to nothing."""
+    found = [
+        fault
+        for name, kind in contract.items()
+        for fault in (_wrong(values[name], kind, name) if _is_there(values, name) else [f"{name} is missing"])
+    ]
+    return found or list(_dangling(refers, values))
+
+
+def mended(value: Any, kind: Any, name: str) -> tuple[Any, list[str]]:
+    """Return an output with defaults in the place of what is wrong or missing, and what was done to it."""
+    if isinstance(kind, dict):
+        said: list[str] = []
+        return _mend(value, kind, name, said), said
+    wrong = _wrong(value, kind, name)
+    return value, [f"{fault}; it has no default and was left as it is" for fault in wrong]
+
+
+def _is_hint(kind: Any) -> bool:
+    return (
+        hasattr(kind, "__origin__")
+        or type(kind).__name__ in ("UnionType", "_UnionGenericAlias")
+        or kind is Any
+    )
+
+
+def _is_there(values: Mapping[str, Any], name: str) -> bool:
+    return values.get(name) is not None
+
+
+def _wrong(value: Any, kind: Any, name: str) -> list[str]:
+    if isinstance(kind, dict):
+        return complaints(jsonable(value), kind, where=name)
+    if kind is None or fits(value, kind):
+        return []
+    return [f"{name} is {value!r:.60} ({type(value).__name__}), not {spell(kind)}"]
+
+
+def _mend(value: Any, schema: Mapping[str, Any], where: str, said: list[str]) -> Any:
+    """Mend a value from the outside in: parts that have a default of their own keep the rest whole."""
+    parts = schema.get("properties")
+    if isinstance(value, dict) and isinstance(parts, Mapping):
+        return _mend_object(value, schema, parts, where, said)
+    items = schema.get("items")
+    if isinstance(value, list) and isinstance(items, Mapping):
+        value = [_mend(item, items, f"{where}[{k}]", said) for k, item in enumerate(value)]
+    wrong = complaints(jsonable(value), schema, where=where)
+    if not wrong:
+        return value
+    if "default" in schema:
+        default = schema["default"]
+        said.append(f"{wrong[0].rstrip('.')}; the default {default!r:.40} took its place")
+        return copy.deepcopy(default)
+    said.extend(f"{fault.rstrip('.')}; it has no default and was left as it is" for fault in wrong)
+    return value
+
+
+def _mend_object(
+    value: dict[Any, Any],
+    schema: Mapping[str, Any],
+    parts: Mapping[str, Any],
+    where: str,
+    said: list[str],
+) -> Any:
+    found = dict(value)
+    required = schema.get("required") or ()
+    for name, part in parts.items():
+        if name in found:
+            found[name] = _mend(found[name], part, f"{where}.{name}", said)
+        elif name in required and isinstance(part, Mapping) and "default" in part:
+            said.append(f"{where}.{name} is missing; the default {part['default']!r:.40} took its place")
+            found[name] = copy.deepcopy(part["default"])
+    own = {**schema, "properties": {name: {} for name in parts}}
+    wrong = complaints(jsonable(found), own, where=where)
+    if wrong and "default" in schema:
+        said.append(f"{wrong[0].rstrip('.')}; the default {schema['default']!r:.40} took its place")
+        return copy.deepcopy(schema["default"])
+    said.extend(f"{fault.rstrip('.')}; it has no default and was left as it is" for fault in wrong)
+    return found
+
+
+def _dangling(refers: Mapping[str, str], values: Mapping[str, Any]) -> Iterator[str]:
+    for path, target in refers.items():
+        known = [jsonable(one) for one in _at(values, target.split("."))]
+        for one in _at(values, path.split(".")):
+            if jsonable(one) not in known:
+                yield f"{path} refers to {one!r:.60}, which is not among {target}"
+
+
+def _at(value: Any, path: list[str]) -> Iterator[Any]:
+    """Yield what lies at a path, of every item where it leads through a list."""
+    if isinstance(value, list | tuple | set | frozenset):
+        for item in value:
+            yield from _at(item, path)
+    elif not path:
+        if value is not None:
+            yield value
+    elif isinstance(value, Mapping):
+        if path[0] in value:
+            yield from _at(value[path[0]], path[1:])
+    elif hasattr(value, path[0]):
+        yield from _at(getattr(value, path[0]), path[1:])
