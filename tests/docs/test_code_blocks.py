@@ -84,7 +84,7 @@ def commands_in(text: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def runnable(page: str) -> bool:
-    return any(b.language in ("python", "console") for b in blocks_of(PAGES[page]))
+    return any(b.language in ("python", "console", "dot") for b in blocks_of(PAGES[page]))
 
 
 @pytest.fixture
@@ -146,6 +146,10 @@ def test_code_on_the_page_runs(
         if block.language == "console":
             for command, expected in commands_in(block.text):
                 check_command(command, expected, shell, f"{page}:{block.line}")
+        elif block.language == "dot":
+            everstep.Flow.from_dot(block.text, tools=everstep.backends.Tools())
+            if block.note:
+                Path(block.note.removeprefix("file=")).write_text(block.text)
         elif block.language == "python" and block.note.startswith("file="):
             file = Path(block.note.removeprefix("file="))
             file.write_text(block.text)
@@ -159,7 +163,8 @@ def test_code_on_the_page_runs(
 
 def flows_on(page: str, module: ModuleType) -> Iterator[everstep.Flow]:
     """Yield the flows that a page defines, in its module and in the files that it writes."""
-    files = [b.note.removeprefix("file=") for b in blocks_of(PAGES[page]) if b.note.startswith("file=")]
+    blocks = [b for b in blocks_of(PAGES[page]) if b.language == "python" and b.note.startswith("file=")]
+    files = [b.note.removeprefix("file=") for b in blocks]
     for home in (module, *(importlib.import_module(Path(file).stem) for file in files)):
         found = (flow for flow in vars(home).values() if isinstance(flow, everstep.Flow))
         yield from (flow for flow in found if not flow.problems)
@@ -198,7 +203,7 @@ def test_only_listed_pages_have_code_that_does_not_run() -> None:
 
 
 def test_blocks_have_a_known_kind() -> None:
-    known = re.compile(r"(python( no-run| file=\w+\.py)?|console|sh|text|sql)")
+    known = re.compile(r"(python( no-run| file=\w+\.py)?|dot( file=\w+\.dot)?|console|sh|text|sql)")
     odd = [
         f"{page}:{b.line}: {b.language} {b.note}"
         for page, text in PAGES.items()

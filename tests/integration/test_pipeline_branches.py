@@ -37,6 +37,21 @@ def test_each_branch_has_its_own_copy_of_the_context_and_they_are_merged(host: H
     assert [r["context"]["shared"] for r in found["parallel.results"]] == ["a", "b", "c"]
 
 
+def test_what_branches_answered_is_there_where_they_meet(host: Host) -> None:
+    def answer(stage: Stage) -> str:
+        return f"{stage.node} says {stage.prompt}"
+
+    body = (
+        FORK.replace("POLICY", "wait_all") + 'a [prompt=yes]; b [prompt=no]; c [prompt="$parallel.results"];'
+    )
+    found = context(host, host.run(square(body, backend=answer)))
+    assert [r["response"] for r in found["parallel.results"]] == [
+        "a says yes",
+        "b says no",
+        "c says $parallel.results",
+    ]
+
+
 @pytest.mark.parametrize(
     ("policy", "failing", "status"),
     [

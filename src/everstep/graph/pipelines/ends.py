@@ -167,7 +167,9 @@ class JoinRunner(StageRunner):
             ended = layer.here(layers.END) or {"status": "fail", "failure_reason": "it never ended"}
             left = {key: layer[key] for key in layer.own(layer.prefix) if key not in layers.OWN}
             is_good = ended["status"] in ("success", "partial_success")
-            results.append({"branch": self._branches[name], **ended, "context": left})
+            said = layer.here("last_response")
+            answer = {} if said is None else {"response": said}
+            results.append({"branch": self._branches[name], **ended, **answer, "context": left})
             if self._need is None or (is_good and winners < self._need):
                 updates.update(left)
             winners += is_good

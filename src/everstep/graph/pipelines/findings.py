@@ -38,7 +38,9 @@ class Findings:
     ) -> None:
         """Note what reading an attribute found, under a code of pipelines."""
         for problem in problems:
-            said = problem.message[:1].upper() + problem.message[1:]
+            said = problem.message
+            if problem.code != "dot.value":  # that begins with the name of an attribute
+                said = said[:1].upper() + said[1:]
             place = Place(problem.line, problem.column)
             self._note(code, severity or Severity(problem.severity), about, said, problem.fix, place)
 
