@@ -41,8 +41,8 @@ REVIEW = """digraph review {
 }
 """
 SHORT = """digraph short {
-  start [shape=Mdiamond]; exit [shape=Msquare]; work [prompt="W"]
-  start -> work -> exit
+  start [shape=Mdiamond]; exit [shape=Msquare]; make [prompt="W"]
+  start -> make -> exit
 }"""
 NINE = {
     *("run_id", "pipeline_name", "current_node", "context", "outcome", "node_history"),
@@ -185,16 +185,16 @@ class TestPipelines:
 
     def test_restart_begins_a_folder_of_its_own_inside(self, kept: Host, tmp_path: Path) -> None:
         text = """digraph again { start [shape=Mdiamond]; exit [shape=Msquare]
-          plan [prompt="Plan"]; work [prompt="Work"]
-          start -> plan -> work
-          work -> exit [condition="preferred_label=done"]
-          work -> plan [label=again, loop_restart=true] }"""
+          plan [prompt="Plan"]; make [prompt="Work"]
+          start -> plan -> make
+          make -> exit [condition="preferred_label=done"]
+          make -> plan [label=again, loop_restart=true] }"""
         script = [{"preferred_label": "again"}, {"preferred_label": "done"}]
-        kept.run(Flow.from_dot(text, backend=Simulation({"work": script})), run_id="A17")
+        kept.run(Flow.from_dot(text, backend=Simulation({"make": script})), run_id="A17")
         folder = kept.write_run_folder("A17", tmp_path)
         assert load(folder / "status.json")["restarts"] == 1
-        assert load(folder / "nodes/work/outcome.json")["preferred_label"] == "again"
-        assert load(folder / "restart-2/nodes/work/outcome.json")["preferred_label"] == "done"
+        assert load(folder / "nodes/make/outcome.json")["preferred_label"] == "again"
+        assert load(folder / "restart-2/nodes/make/outcome.json")["preferred_label"] == "done"
         assert events_in(folder / "restart-2")[-1]["type"] == "pipeline.completed"
         assert load(folder / "restart-2/checkpoint.json")["current_node"] == "exit"
         numbers = [int(p.name[:3]) for p in sorted((folder / "restart-2/checkpoints").iterdir())]
@@ -204,11 +204,11 @@ class TestPipelines:
         text = SHORT.replace("prompt", "simulate=fail, prompt")
         kept.run(Flow.from_dot(text), run_id="A17")
         folder = kept.write_run_folder("A17", tmp_path)
-        assert "[simulated] work: fail" in load(folder / "status.json")["error"]["message"]
-        assert load(folder / "nodes/work/outcome.json")["status"] == "fail"
+        assert "[simulated] make: fail" in load(folder / "status.json")["error"]["message"]
+        assert load(folder / "nodes/make/outcome.json")["status"] == "fail"
         assert events_in(folder)[-1]["type"] == "pipeline.failed"
         form = kept.checkpoint_as("A17", "pipeline")
-        assert form["current_node"] == "work" and form["outcome"]["status"] == "fail"
+        assert form["current_node"] == "make" and form["outcome"]["status"] == "fail"
 
     def test_run_that_failed_and_was_resumed_says_both(self, kept: Host, tmp_path: Path) -> None:
         is_mended: list[bool] = []
@@ -226,22 +226,22 @@ class TestPipelines:
             *("pipeline.started", "pipeline.failed", "checkpoint.loaded"),
             *("pipeline.resumed", "pipeline.completed"),
         ]
-        assert (folder / "nodes/work/response.md").read_text() == "done"
+        assert (folder / "nodes/make/response.md").read_text() == "done"
         assert load(folder / "status.json")["error"] is None
 
     def test_attempts_are_told(self, kept: Host, tmp_path: Path) -> None:
         text = """digraph flaky { start [shape=Mdiamond]; exit [shape=Msquare]
-          work [simulate="retry/success", max_retries=2, prompt="W"]; start -> work -> exit }"""
+          make [simulate="retry/success", max_retries=2, prompt="W"]; start -> make -> exit }"""
         assert kept.run(Flow.from_dot(text), run_id="A17").status == "completed"
         events = events_in(kept.write_run_folder("A17", tmp_path))
-        told = [event["type"] for event in events if event["node_id"] == "work"]
+        told = [event["type"] for event in events if event["node_id"] == "make"]
         assert told == ["node.retrying", "node.started", "node.completed", "edge.selected"]
 
     def test_files_that_a_stage_names_are_not_copied(self, kept: Host, tmp_path: Path) -> None:
         made = Outcome(artifacts=("/etc/passwd",))
-        kept.run(Flow.from_dot(SHORT, backend=Simulation({"work": made})), run_id="A17")
+        kept.run(Flow.from_dot(SHORT, backend=Simulation({"make": made})), run_id="A17")
         folder = kept.write_run_folder("A17", tmp_path)
-        assert load(folder / "nodes/work/artifacts/references.json") == ["/etc/passwd"]
+        assert load(folder / "nodes/make/artifacts/references.json") == ["/etc/passwd"]
         assert not [name for name in files_in(folder) if "passwd" in name]
 
 
