@@ -34,7 +34,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         *("engine.leases", "engine.claims", "engine.trimming"),
     },
     "registry": {"errors", "ports", "stores"},
-    "client": {"errors", "model", "codec", "graph", "engine", "ports", "runtime", "registry"},
+    "client": {"errors", "model", "dot.write", "codec", "graph", "engine", "ports", "runtime", "registry"},
     # The modules that users import besides `everstep` itself only pass names on.
     "notify": {"ports", "runtime"},
     "migrate": {"graph"},
@@ -75,7 +75,7 @@ MAY_USE: dict[str, set[str]] = {
     "codec": {"backports", "cryptography", "msgspec"},
     "dot": {"msgspec"},
     "graph": {"msgspec"},
-    "backends": {"httpx2"},
+    "backends": {"httpx2", "msgspec"},
     "ports": {"msgspec"},
     "runtime": {"msgspec"},
     "client": {"msgspec"},

@@ -80,7 +80,8 @@ class Http:
             async with asyncio.timeout(timeout):
                 answer = await self._send(sent, headers)
         except TimeoutError:
-            return _again(f"{self._url} took longer than {timeout:g} s.", "Timeout")
+            limit = f"took longer than {timeout:g} s." if timeout is not None else "did not answer."
+            return _again(f"{self._url} {limit}", "Timeout")
         except (httpx2.HTTPError, httpx2.InvalidURL, ValueError, OSError) as error:
             said = _hide(f"{type(error).__name__}: {error}".rstrip(": "), key)
             return _again(f"{self._url} could not be asked: {said:.300}", "Unreachable")
@@ -139,15 +140,16 @@ class Http:
         try:
             choice = found["choices"][0]
             message = choice["message"]
-            text = _text_of(message.get("content"))
+            text = _clean(_text_of(message.get("content")))
             reason = choice.get("finish_reason")
         except (KeyError, IndexError, TypeError, AttributeError):
             garbled = _again(f"{self._url} answered with what is no completion.", "Garbled")
             return garbled.but(metadata=metadata)
-        metadata |= {"model": str(found.get("model", "")), "finish_reason": str(reason or "")}
+        told = {"model": str(found.get("model", "")), "finish_reason": str(reason or "")}
+        metadata |= {name: _clean(value) for name, value in told.items()}
         if text is None or reason == "content_filter":
             refusal = message.get("refusal")
-            why = f": {refusal:.300}" if isinstance(refusal, str) and refusal else f" ({reason})."
+            why = f": {_clean(refusal):.300}" if isinstance(refusal, str) and refusal else f" ({reason})."
             return _refused(f"the model gave no answer{why}").but(metadata=metadata)
         notes = "The answer was cut at max_tokens." if reason == "length" else ""
         return Outcome(response=text, notes=notes, metadata=metadata)
@@ -174,7 +176,7 @@ class _Answer:
         found = self.body
         error = found.get("error", found.get("message")) if isinstance(found, dict) else None
         said = error.get("message") if isinstance(error, dict) else error
-        return " ".join(said.split())[:300] if isinstance(said, str) else ""
+        return _clean(" ".join(said.split())[:300]) or "" if isinstance(said, str) else ""
 
     @property
     def retry_after(self) -> float | None:
@@ -219,6 +221,11 @@ def _text_of(content: Any) -> str | None:
         parts = [part.get("text") for part in content if isinstance(part, dict)]
         return "".join(part for part in parts if isinstance(part, str)) if parts else None
     return None
+
+
+def _clean(text: str | None) -> str | None:
+    """Return a text that can be stored: JSON may hold halves of characters."""
+    return text if text is None else text.encode("utf-8", "replace").decode()
 
 
 async def _spend(stage: Stage, usage: Mapping[str, Any]) -> None:

@@ -127,6 +127,7 @@ class _Running:
         output_limit: int,
     ) -> None:
         self._lock = threading.Lock()
+        self._is_over = False
         self._deadline = None if timeout is None else time.monotonic() + timeout
         self._unsent = memoryview(stdin)
         self._limit = output_limit
@@ -153,7 +154,7 @@ class _Running:
     def kill(self) -> None:
         """Kill the whole group, if it has not been seen off yet."""
         with self._lock:
-            if self._process.returncode is None:
+            if not self._is_over:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(self._process.pid, signal.SIGKILL)
 
@@ -164,8 +165,9 @@ class _Running:
             is_late = not self._serve()
         finally:
             self.kill()
-            with self._lock:
-                code = self._process.wait()
+            with self._lock:  # from here on its id may be another's
+                self._is_over = True
+            code = self._process.wait()
             self._drain()
             os.close(self._guard)
         stdout, stderr = (bytes(b).decode("utf-8", "replace") for b in (self._out, self._err))

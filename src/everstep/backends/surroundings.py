@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from everstep.errors import BadRequest, OutputError
 from everstep.graph.pipelines.outcome import Outcome
 from everstep.graph.pipelines.stage import Stage
@@ -72,8 +74,8 @@ def read_status(folder: Path, node: str, limit: int) -> Outcome | None:
     if len(data) > limit:
         return _bad(f"it is larger than {limit} bytes")
     try:
-        found: Any = json.loads(data)
-    except (ValueError, RecursionError) as error:
+        found: Any = msgspec.json.decode(data)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         return _bad(f"it is not JSON: {error!s:.120}")
     if not isinstance(found, dict):
         return _bad(f"it holds {found!r:.60} and no object")

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from everstep.client import stage_records as staged
 from everstep.client.forms import pipeline_form, staged_form, step_outcome
 from everstep.client.plain_json import jsonable
@@ -22,8 +24,7 @@ from everstep.graph.plan import Plan
 from everstep.model.enums import Status
 from everstep.model.records import CHANNEL, CheckpointRecord, StepRecord
 from everstep.ports.store import RunRow
-from everstep.runtime.history import views
-from everstep.runtime.lineage import Link, flows_met
+from everstep.runtime.lineage import Link, flows_met, verified
 from everstep.runtime.rehydrate import Rehydrated
 from everstep.runtime.run_ids import check_run_id
 from everstep.runtime.runs import Runs
@@ -119,7 +120,8 @@ class RunFolder:
         self._write_summary(RunInfo(row, is_driven=False))
 
     async def _take(self, row: RunRow, links: Sequence[Link]) -> None:
-        records = {record.sequence: record for record in views(links)}
+        before = self._folded.head.digest if self._folded is not None else None
+        records = {record.sequence: record for record in _opened(links, before)}
         if self._folded is None:
             first = _beginning(records)
             if first is None:
@@ -283,6 +285,16 @@ class Visit(NamedTuple):
         if is_same or goes_on:
             return Visit(self.number, step, stage, {**self.files, **files})
         return Visit(self.number + 1, step, stage, files)
+
+
+def _opened(links: Sequence[Link], before: bytes | None) -> Iterator[CheckpointRecord]:
+    """Yield the records that were not removed, each verified, with the run that it lies in."""
+    for link, opened in verified(links, before, needs_values=False):
+        if opened is not None:
+            row = link.row
+            yield msgspec.structs.replace(
+                opened.record, run_id=row.run_id, parent_run_id=row.parent_run_id, flow_id=row.flow_id
+            )
 
 
 def _beginning(records: Mapping[int, CheckpointRecord]) -> int | None:

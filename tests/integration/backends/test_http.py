@@ -175,6 +175,12 @@ def test_text_in_parts_is_put_together(endpoint: Endpoint) -> None:
     assert ask(Http(endpoint.url, model="m")).response == "Done."
 
 
+def test_half_a_character_is_replaced_so_that_the_answer_can_be_kept(endpoint: Endpoint) -> None:
+    endpoint.reply = answers(b'{"choices": [{"message": {"content": "a\\ud800b"}}], "model": "\\udfff"}')
+    outcome = ask(Http(endpoint.url, model="m"))
+    assert (outcome.response, outcome.metadata["model"]) == ("a?b", "?")
+
+
 def test_answer_that_was_cut_says_so(endpoint: Endpoint) -> None:
     endpoint.reply = answers(completion("Do", choice={"finish_reason": "length"}))
     outcome = ask(Http(endpoint.url, model="m"))

@@ -133,6 +133,10 @@ def test_status_file_says_how_the_stage_ended_in_either_dialect(
     [
         ("echo nonsense >", "not JSON"),
         ("printf '[1]' >", "no object"),
+        (r"""printf '{"notes": "\\ud800"}' >""", "not JSON"),
+        ("printf '\\377' >", "not JSON"),
+        ("""printf '{"context_updates": {"a": NaN}}' >""", "not JSON"),
+        ("head -c 1999 /dev/zero | tr '\\0' '[' >", "not JSON"),
         ("""printf '{"status": "great"}' >""", "'great'"),
         ("""printf '{"staus": "success"}' >""", "staus"),
         ("head -c 3000 /dev/zero >", "larger than 2000"),
