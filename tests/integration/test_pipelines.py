@@ -535,3 +535,11 @@ def test_a_pipeline_has_a_budget_and_costly_nodes(host: Host) -> None:
     assert "expensive_op" in triggers and "destructive_op" in triggers
     host.answer(halted.waits[0].id, {"approved": True})
     assert host.resume(halted.run_id, flow).status == "completed"
+
+
+def test_a_person_may_be_asked_by_a_node_whose_id_is_no_word(host: Host) -> None:
+    flow = square('start -> "ask-1.a"; "ask-1.a" [shape=hexagon]; "ask-1.a" -> exit [label=Go];')
+    asked = host.run(flow, run_id="r")
+    assert [wait.node for wait in asked.waits] == ["ask-1.a"]
+    host.answer(asked.waits[0].id, "go")
+    assert host.resume("r", flow).status == "completed"

@@ -38,6 +38,16 @@ HUMAN: Final = """
 """
 
 
+def ladder(count: int) -> str:
+    """Return forks behind each other that only meet at the very end, so that each doubles those behind it."""
+    body = "retry_target=l1; start [shape=Mdiamond]; exit [shape=Msquare]; start -> p1;"
+    body += " join [shape=tripleoctagon];"
+    for n in range(1, count + 1):
+        last = f"p{n + 1}" if n < count else "join"
+        body += f" p{n} [shape=component]; l{n} [prompt=x]; r{n} [prompt=x]; p{n} -> {{l{n} r{n}}} -> {last};"
+    return body + " join -> exit;"
+
+
 class Fault(NamedTuple):
     """Two bodies of digraphs."""
 
@@ -154,16 +164,20 @@ FAULTS: Final[dict[str, Fault]] = {
     ),
     "pipeline.no_branches": Fault(
         SQUARE + ' fork [¶shape=component]; work -> fork; fork -> exit [condition="outcome=success"];',
-        SQUARE + " fork [shape=component]; work -> fork; fork -> exit;",
+        SQUARE + " fork [shape=component]; join [shape=tripleoctagon]; work -> fork -> join -> exit;",
     ),
     "pipeline.branches_never_meet": Fault(
         PARALLEL.replace(" both [", " ¶both [") + " c [prompt=C]; out [shape=Msquare]; both -> c -> out;",
         PARALLEL + " c [prompt=C]; both -> c -> exit;",
     ),
     "pipeline.leaves_branch": Fault(
-        PARALLEL.replace("start -> both ->", "start -> both; both ¶-> a; both -> b;") + " a -> exit;",
-        PARALLEL + " a -> join;",
+        PARALLEL.replace(" a [", " ¶a [") + " a -> exit;", PARALLEL + " a -> join;"
     ),
+    "pipeline.branch_returns": Fault(
+        PARALLEL.replace(" both [", " ¶both [") + " a -> both [condition=again];",
+        PARALLEL + " join -> both [condition=again];",
+    ),
+    "pipeline.too_many_branches": Fault(ladder(16).replace(" p1 [", " ¶p1 ["), ladder(6)),
     "pipeline.unused_fan_in": Fault(SQUARE + " all [¶shape=tripleoctagon]; work -> all -> exit;", PARALLEL),
     "pipeline.no_failure_route": Fault(
         SQUARE.replace("retry_target=work;", "").replace("work [", "¶work ["),

@@ -36,7 +36,8 @@ def test_a_pipeline_without_a_fault_has_none(body: str) -> None:
 def test_every_code_that_the_rules_can_give_is_in_the_table() -> None:
     folder = PACKAGE / "graph/pipelines"
     text = "".join(
-        (folder / f"{name}.py").read_text() for name in ("kinds", "lint", "lint_ways", "lint_values")
+        (folder / f"{name}.py").read_text()
+        for name in ("kinds", "lint", "lint_branches", "lint_ways", "lint_values")
     )
     assert set(re.findall(r'"(pipeline\.[a-z_]+)"', text)) == FAULTS.keys()
 
@@ -227,8 +228,19 @@ def test_one_after_the_other_each_has_a_fan_in_of_its_own() -> None:
     assert codes(PARALLEL.replace("join -> exit", "join").replace("join", "j") + second) == []
 
 
+def test_one_branch_alone_needs_a_fan_in() -> None:
+    body = SQUARE + " fork [shape=component]; work -> fork -> exit;"
+    assert codes(body) == ["pipeline.branches_never_meet"]
+
+
 def test_a_branch_that_ends_alone_never_meets_the_others() -> None:
     assert "pipeline.branches_never_meet" in codes(PARALLEL + " c [prompt=x]; both -> c;")
+
+
+def test_a_branch_that_leads_back_to_before_its_fork_is_refused() -> None:
+    body = PARALLEL.replace("start -> both", "start -> plan -> both") + " plan [prompt=x]; "
+    assert codes(body + 'a -> plan [condition="outcome=fail"];') == ["pipeline.branch_returns"]
+    assert codes(body + 'join -> plan [condition="outcome=fail"];') == []
 
 
 # -- size -------------------------------------------------------------------------------------------------
@@ -253,6 +265,6 @@ def taken(digraph: Digraph) -> float:
 
 
 def test_twice_the_pipeline_takes_about_twice_the_time() -> None:
-    small, big = large(500), large(2_000)
+    small, big = large(150), large(600)
     ratio = min(taken(big) for _ in range(3)) / min(taken(small) for _ in range(3))
     assert ratio < 9, f"4 times the nodes took {ratio:.1f} times as long"

@@ -45,7 +45,7 @@ class Meeting(msgspec.Struct, frozen=True):
     ways: Mapping[str, Way]
     """For each first node of a branch what lies ahead of it."""
     is_met: bool
-    """True if there is a node that all of them come to."""
+    """True if there is a node that all of them come to; of one alone, if that is a fan-in."""
 
 
 def meetings_of(digraph: Digraph, kinds: Mapping[str, str]) -> dict[str, Meeting]:
@@ -127,7 +127,8 @@ class _Walk:
         ways = {first: self._ways[first] for first in self._heads.get(parallel, ())}
         met = {way.fan_in for way in ways.values()} | {way.other for way in ways.values() if way.other}
         fan_in = met.pop() if len(met) == 1 else None
-        return Meeting(fan_in, ways, fan_in is not None or self._meets_elsewhere(parallel))
+        is_met = fan_in is not None or (len(ways) > 1 and self._meets_elsewhere(parallel))
+        return Meeting(fan_in, ways, is_met)
 
     def _meets_elsewhere(self, parallel: str) -> bool:
         """Say whether all branches come to one node, whatever it is; the search is not made without end."""

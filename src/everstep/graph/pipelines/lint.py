@@ -7,11 +7,11 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
 from typing import Final
 
-from everstep.dot.resolve import Digraph, Edge, Node
+from everstep.dot.resolve import Digraph, Node
 from everstep.graph.diagnostics import Diagnostic
-from everstep.graph.pipelines.branches import meetings_of
 from everstep.graph.pipelines.findings import Findings
 from everstep.graph.pipelines.kinds import KINDS, TYPES, Dialect, Kinds
+from everstep.graph.pipelines.lint_branches import lint_branches
 from everstep.graph.pipelines.lint_values import lint_values
 from everstep.graph.pipelines.lint_ways import lint_ways
 from everstep.graph.pipelines.reading import name_of
@@ -37,7 +37,7 @@ def lint(
     _Names(digraph, kinds, findings, own).check()
     lint_ways(digraph, kinds, findings)
     lint_values(digraph, kinds, findings, handlers=own, has_tools=has_tools)
-    _lint_branches(digraph, kinds, findings)
+    lint_branches(digraph, kinds, findings)
     return sorted(findings.found, key=lambda found: (found.line, found.column))
 
 
@@ -183,47 +183,6 @@ class _Names:
     def _meant(self, name: str, known: Collection[str]) -> str:
         close = difflib.get_close_matches(name, known, n=1) if len(known) <= _MOST_COMPARED else []
         return f" Did you mean {close[0]!r}?" if close else ""
-
-
-def _lint_branches(digraph: Digraph, kinds: Kinds, findings: Findings) -> None:
-    """Check that branches come together, and that nothing leads out of one."""
-    meetings = meetings_of(digraph, kinds)
-    first: dict[tuple[str, str], Edge] = {}
-    for edge in digraph.edges:
-        if edge.tail in meetings:
-            first.setdefault((edge.tail, edge.head), edge)
-    for name, meeting in meetings.items():
-        if not meeting.ways:
-            message = f"{name!r} is parallel, and has no branches."
-            fix = "Draw an edge without a condition to the first node of each branch."
-            findings.error("pipeline.no_branches", digraph.nodes[name], message, fix, "shape")
-        elif not meeting.is_met:
-            message = f"The branches of {name!r} never meet: {_ways(meeting.ways.items())}."
-            fix = "Let each lead to one and the same fan-in node."
-            findings.error("pipeline.branches_never_meet", digraph.nodes[name], message, fix)
-        for head, way in meeting.ways.items():
-            if meeting.fan_in is not None and way.end is not None:
-                message = (
-                    f"The branch of {name!r} that begins with {head!r} can come to {way.end!r} "
-                    f"without passing {meeting.fan_in!r}: that ends the branch, not the pipeline."
-                )
-                fix = f"Let every way through the branch lead to {meeting.fan_in!r}."
-                findings.warning("pipeline.leaves_branch", first[name, head], message, fix)
-    met = {meeting.fan_in for meeting in meetings.values()}
-    for node in digraph.nodes.values():
-        if kinds[node.id] == "fan_in" and not met & {node.id, None}:
-            message = f"No branches meet at the fan-in {node.id!r}."
-            fix = "Draw a parallel node before it, or give it shape=box."
-            findings.warning("pipeline.unused_fan_in", node, message, fix, "shape")
-
-
-def _ways(ways: Iterable[tuple[str, object]]) -> str:
-    said = []
-    for first, way in list(ways)[:4]:
-        fan_in, end = getattr(way, "fan_in", None), getattr(way, "end", None)
-        where = f"comes to {fan_in!r}" if fan_in else f"ends at {end!r}" if end else "comes to no end"
-        said.append(f"{first!r} {where}")
-    return ", ".join(said) or "it has none"
 
 
 def _walk(first: Iterable[str], links: Mapping[str, list[str]]) -> set[str]:

@@ -22,7 +22,7 @@ from everstep.graph.pipelines.ends import (
 from everstep.graph.pipelines.human import HumanRunner
 from everstep.graph.pipelines.interviewers import Interviewer
 from everstep.graph.pipelines.layers import Layered
-from everstep.graph.pipelines.reading import Pipeline, StageSpec, condition_of, name_of
+from everstep.graph.pipelines.reading import Pipeline, StageSpec, condition_of, name_of, word_of
 from everstep.graph.pipelines.regions import Level, Region, level_of
 from everstep.graph.pipelines.stage import Handler
 from everstep.graph.pipelines.stages import Place, StageRunner
@@ -143,14 +143,14 @@ class _Lowering:
         asks = Node(
             runner.asking(),
             name=spec.name,
-            output=spec.name,
+            output=word_of(spec.name),
             halts=True,
             requires=("resume_signal_source", *(("resume_scheduler",) if spec.timeout is not None else ())),
             answer_type=str if runner.is_free else None,
         )
         asks.identifier = f"{self._pipeline.name}.{spec.name}"
         behind = self._gate(runner, _free(f"{spec.name}.next", taken), runner.answering())
-        return chain(asks, behind.with_inputs(answer=spec.name))
+        return chain(asks, behind.with_inputs(answer=word_of(spec.name)))
 
     # -- branches -----------------------------------------------------------------------------------------
 

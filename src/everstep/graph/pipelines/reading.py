@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import keyword
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import cached_property
 from typing import Any, Final
 
 from everstep.dot.attributes import Attributes
@@ -42,6 +44,12 @@ _MODEL: Final = ("llm_model", "llm_provider", "reasoning_effort", "max_tokens", 
 def name_of(node_id: str) -> str:
     """Return what a node of the digraph is called in the flow: its id, but for what paths are made of."""
     return _UNSAFE.sub(lambda match: f"%{ord(match[0]):02X}", node_id) or "%"
+
+
+def word_of(name: str) -> str:
+    """Return a node's name as one for a value, which has only letters, digits and `_`."""
+    word = re.sub(r"\W", lambda match: f"_x{ord(match[0]):x}_", name)
+    return word if word.isidentifier() and not keyword.iskeyword(word) else f"n_{word}"
 
 
 @dataclass(frozen=True)
@@ -100,6 +108,11 @@ class Pipeline:
     @property
     def dialect(self) -> Dialect:
         return self.kinds.dialect
+
+    @cached_property
+    def order(self) -> Mapping[str, int]:
+        """The place of each node in the text."""
+        return {name: number for number, name in enumerate(self.specs)}
 
     @property
     def gates(self) -> list[StageSpec]:

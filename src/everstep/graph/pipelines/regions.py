@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -64,8 +64,7 @@ def level_of(pipeline: Pipeline, entry: str, stop: str = "") -> Level:
             if not more:
                 break
         _walk(pipeline, more, stop, found, regions)
-    order = {name: number for number, name in enumerate(pipeline.specs)}
-    return Level(tuple(sorted(found, key=order.__getitem__)), regions)
+    return Level(tuple(sorted(found, key=pipeline.order.__getitem__)), regions)
 
 
 def _stays_inside(pipeline: Pipeline, target: str, entry: str, stop: str) -> bool:
@@ -101,35 +100,45 @@ def _region(pipeline: Pipeline, node: str, stop: str) -> Region:
 
 def _meeting(pipeline: Pipeline, node: str, heads: tuple[str, ...], stop: str) -> str:
     """Return the nearest node that every branch comes to, a fan-in if there is one."""
-    if not heads:
-        return ""
+    spreads = [_Spread(pipeline, head, node) for head in heads]
+    count: Counter[str] = Counter()
     far: dict[str, int] = {}
-    common: set[str] | None = None
-    for head in heads:
-        steps = _distances(pipeline, head, node)
-        common = set(steps) if common is None else common & steps.keys()
-        for name, distance in steps.items():
-            far[name] = max(far.get(name, 0), distance)
-    candidates = common or set()
-    fans = {name for name in candidates if pipeline.kinds[name] == "fan_in"}
-    if not fans and len(heads) > 1:
-        candidates -= set(heads) if len(candidates - set(heads)) else set()
-    chosen = fans or (candidates if len(heads) > 1 else set())
-    if stop in candidates and not fans:
+    steps = 0
+    # All go on step by step together, so the first fan-in that all have come to is the nearest.
+    while any(spread.edge for spread in spreads):
+        for spread in spreads:
+            count.update(spread.edge)
+        met = [name for spread in spreads for name in spread.edge if count[name] == len(heads)]
+        far.update((name, steps) for name in met if name not in far)
+        fans = [name for name in met if pipeline.kinds[name] == "fan_in"]
+        if fans:
+            return min(fans)
+        for spread in spreads:
+            spread.go_on()
+        steps += 1
+    if len(heads) < 2:
+        return stop if stop in far else ""
+    if stop in far:
         return stop
-    return min(chosen, key=lambda name: (far[name], name), default="")
+    behind = far.keys() - set(heads) or far.keys()
+    return min(behind, key=lambda name: (far[name], name), default="")
 
 
-def _distances(pipeline: Pipeline, head: str, but: str) -> dict[str, int]:
-    found = {head: 0}
-    todo = deque([head])
-    while todo:
-        name = todo.popleft()
-        for way in pipeline.specs[name].ways:
-            if way.target not in found and way.target != but:
-                found[way.target] = found[name] + 1
-                todo.append(way.target)
-    return found
+class _Spread:
+    """What a branch comes to, step by step."""
+
+    def __init__(self, pipeline: Pipeline, head: str, but: str) -> None:
+        self._pipeline = pipeline
+        self._found = {head, but}
+        self.edge = [head]
+        """What it came to with the last step."""
+
+    def go_on(self) -> None:
+        further: dict[str, None] = {}
+        for name in self.edge:
+            further.update((way.target, None) for way in self._pipeline.specs[name].ways)
+        self.edge = [name for name in further if name not in self._found]
+        self._found.update(self.edge)
 
 
 def reach(pipeline: Pipeline, entries: Iterable[str], stop: str, but: str = "") -> set[str]:
