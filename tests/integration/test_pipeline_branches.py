@@ -123,3 +123,10 @@ def test_branches_may_fork_again_and_loop(host: Host) -> None:
     assert result.status == "completed" and found["did_x"] == "fan/inner/inner/x/x"
     assert found["turns"] == 2 and found["did_a"] == "fan/a/a"
     assert trace(host, result).count("last") == 2
+
+
+def test_a_branch_that_goes_round_and_round_is_stopped_by_the_limit_of_the_pipeline(host: Host) -> None:
+    body = FORK.replace("POLICY", "wait_all").replace("a -> meet;", 'a -> a; a -> meet [condition="never"];')
+    result = host.run(square(body, max_steps=30))
+    assert result.status == "failed"
+    assert result.error is not None and "30 steps" in result.error.message

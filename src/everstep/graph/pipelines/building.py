@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, TypeVar
 
@@ -117,7 +118,8 @@ def build(
     found = check(digraph, workers)
     Diagnostics(name or digraph.name or "pipeline", found).raise_for_errors()
     pipeline = read_pipeline(digraph, sheet=files)
-    workshop = _workshop(make, pipeline, workers, files, (str(file),))
+    limits = {key: options[key] for key in ("max_steps", "max_visits") if key in options}
+    workshop = _workshop(partial(make, **limits), pipeline, workers, files, (str(file),))
     parts = lower(pipeline, workshop)
     known = [d for d in found if d.severity != "error"]
     rules = (*options.get("rules", ()), lambda *_: known)
