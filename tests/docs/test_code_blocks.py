@@ -33,7 +33,7 @@ import everstep
 from everstep import errors, testing
 from everstep.cli.main import COMMANDS, cli
 from everstep.graph.subflow import Subflow
-from everstep.model import enums, leases, records, waits
+from everstep.model import enums, leases, ledger, records, waits
 from everstep.model.durability import Durability
 from everstep.runtime.events import EventKind
 from tests.architecture.sources import PACKAGE, ROOT
@@ -296,6 +296,9 @@ def test_every_diagnostic_is_explained() -> None:
         records.ArtifactRef,
         records.ErrorInfo,
         records.NodeState,
+        ledger.Guarded,
+        ledger.BreakerAt,
+        ledger.Ledger,
         leases.Lease,
         waits.WaitOpened,
         waits.WaitRow,

@@ -148,6 +148,10 @@ CASES: dict[str, Case] = {
         lambda: check(first, send),
         lambda: check(first, send_once),
     ),
+    "flow.inner_guards": Case(
+        lambda: check(Flow("inner", [first], budgets={"usd": 1}).as_node()),
+        lambda: check(Flow("inner", [first]).as_node(), budgets={"usd": 1}),
+    ),
     "flow.rename_to_nothing": Case(
         lambda: check(first, migrations=[migrate.rename_node("one", "fist")]),
         lambda: check(

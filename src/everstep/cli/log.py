@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
-from msgspec import to_builtins
 
 from everstep import Host
 from everstep.cli.family import draw, family_json, family_of, write_family
@@ -20,6 +19,7 @@ from everstep.cli.said import said
 from everstep.cli.spooled import say_waiting, waiting_json, waiting_rows
 from everstep.cli.table import Cell, screen_width, write_table
 from everstep.cli.tree import Fold, Line, Tally, lines, name_of
+from everstep.client.guards import guarded_json
 from everstep.errors import BadRequest, EverstepError
 from everstep.graph.plan import Plan
 from everstep.model.amounts import spelled
@@ -253,7 +253,7 @@ def step_json(step: StepRecord, lookup: Lookup) -> dict[str, Any]:
         "goto": step.goto,
         "ends": step.ends,
         "spent": spelled(step.spent) if step.spent is not None else None,
-        "guards": to_builtins(step.guards) if step.guards is not None else None,
+        "guards": guarded_json(step.guards) if step.guards is not None else None,
         "writes": [
             {
                 "name": w.name,

@@ -163,8 +163,8 @@ def phases_form(info: RunInfo, state: RunState, records: Sequence[CheckpointReco
             "phase_outputs": _outputs(state, numbers),
             "current_phase_state": _phase(state, current, numbers, steps),
             "gate_history": _decisions(steps, context),
-            "circuit_breaker_state": context.get("circuit_breaker_state", {}),
-            "cost_accumulated": costs[0] if costs else 0,
+            "circuit_breaker_state": context.get("circuit_breaker_state", _breakers(state)),
+            "cost_accumulated": float(state.guards.spent.get("usd", 0)) or (costs[0] if costs else 0),
             "health_history": context.get("health", _RESERVED["health"]),
             "errors_encountered": context.get("errors", errors),
             "active_lessons": context.get("lessons", _RESERVED["lessons"]),
@@ -174,6 +174,10 @@ def phases_form(info: RunInfo, state: RunState, records: Sequence[CheckpointReco
             "iteration_counts": {name: state.counters.visits.get(name, 0) for name in _gates(state, steps)},
         },
     }
+
+
+def _breakers(state: RunState) -> dict[str, Any]:
+    return {name: breaker.to_json() for name, breaker in state.guards.breakers.items()}
 
 
 def _top(step: StepRecord) -> str:
@@ -189,7 +193,7 @@ def _trigger(record: CheckpointRecord) -> str:
     said = _TRIGGERS.get(record.trigger)
     if said is not None:
         return said
-    if any(step.decision is not None for step in record.steps):
+    if any(step.decision is not None and step.path[0] != "@" for step in record.steps):
         return "gate_decision"
     has_ended = any(
         step.status is Status.COMPLETED and not step.path.startswith("@") for step in record.steps

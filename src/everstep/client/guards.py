@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 from everstep.engine.books import Books
 from everstep.model.amounts import ZERO, plain, spelled
-from everstep.model.ledger import BreakerAt, BreakerState
+from everstep.model.ledger import BreakerAt, BreakerState, Guarded
+from everstep.ports.store import Counts as Counts
 
 
 class BudgetInfo(NamedTuple):
@@ -68,6 +69,15 @@ class BreakerInfo(NamedTuple):
             "trips": self.trips,
             "failures": self.failures,
         }
+
+
+def guarded_json(guarded: Guarded) -> dict[str, Any]:
+    """Return what a step did to the guards of its run as plain data."""
+    return {
+        "limits": spelled(guarded.limits),
+        "raised": spelled(guarded.raised),
+        "breakers": {name: BreakerInfo.of(name, at).to_json() for name, at in guarded.breakers.items()},
+    }
 
 
 class RunGuards(NamedTuple):

@@ -95,10 +95,6 @@ class Flow:
         self.durability = Durability.of(durability)
         self.retention = checked_retention(retention)
         """How long its runs are kept, if the flow says so itself."""
-        self.budgets = budgets_of(name, budgets)
-        """What its runs may spend, all that is inside them included."""
-        self.breakers: tuple[Breaker, ...] = ()
-        """What keeps nodes from starting once they fail too much, the most important first."""
         self.version = version
         self.max_steps = max_steps
         self.max_visits = max_visits
@@ -111,8 +107,7 @@ class Flow:
         self._check_numbers()
         self.problems = Diagnostics(name, self._compile())
         """What is wrong with it; none unless it is a draft."""
-        if not self.problems.errors:
-            self.breakers = breakers_of(name, breakers, _paths(self.plan))
+        self._guard(budgets, breakers)
         self._complete_inputs: dict[frozenset[str], bool] = {}
         self.read_from: ReadFrom | None = None
         """The IR that it was read from."""
@@ -126,6 +121,13 @@ class Flow:
         """Where a failed run is taken up again: a rule from the failed node, and what the channel holds."""
         if self._raises and self.problems.errors:
             self._refuse()
+
+    def _guard(self, budgets: Iterable[Budget] | Mapping[str, Any], breakers: Iterable[Breaker]) -> None:
+        self.budgets = budgets_of(self.name, budgets)
+        """What its runs may spend, all that is inside them included."""
+        known = _paths(self.plan) if not self.problems.errors else None
+        self.breakers = () if known is None else breakers_of(self.name, breakers, known)
+        """What keeps nodes from starting once they fail too much, the most important first."""
 
     def _refuse(self) -> None:
         """Raise what is wrong; the error has the flow as a draft, to hear what else is wrong with it."""

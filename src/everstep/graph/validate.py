@@ -27,6 +27,7 @@ from everstep.graph.plan import Plan, deep_nodes
 from everstep.graph.profiles import objections
 from everstep.graph.reach import startable
 from everstep.graph.structure import did_you_mean
+from everstep.graph.subflow import Subflow
 from everstep.model.enums import Determinism, Mode, Persist
 
 _RANK = {Mode.OFF: 0, Mode.PARTIAL: 1, Mode.STRONG: 2}
@@ -192,6 +193,15 @@ def _holds_none(it: Subject, path: str, does: str) -> Iterator[Diagnostic]:
         fix="Open the host on a store that does, such as sqlite:///runs.db.",
         services=("durability::resume_signal_source", "durability::resume_scheduler"),
     )
+
+
+def _inner_guards(it: Subject) -> Iterator[Diagnostic]:
+    for path, n in it.nodes:
+        if isinstance(n, Subflow) and (n.flow.budgets or n.flow.breakers):
+            what = "budgets" if n.flow.budgets else "breakers"
+            message = f"Flow {n.flow.name!r} has {what}, which do not hold inside {it.flow.name!r}."
+            fix = f"Declare them on {it.flow.name!r}: they hold for everything inside it."
+            yield Diagnostic("flow.inner_guards", Severity.WARNING, path, None, message, fix)
 
 
 def _services(it: Subject) -> Iterator[Diagnostic]:
@@ -385,4 +395,5 @@ def _migrations(it: Subject) -> Iterator[Diagnostic]:
 
 CHECKS: tuple[Callable[[Subject], Iterable[Diagnostic]], ...] = (
     *(_halts, _services, _aliases, _profiles, _asked, _reach, _exits, _choices, _unread, _migrations),
+    _inner_guards,
 )

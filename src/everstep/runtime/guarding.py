@@ -68,7 +68,7 @@ class Guards:
         self._breakers.calls = calls
         self._since = self._clock.monotonic()
         limits = {name: budget.amount for name, budget in self._budgets.items()}
-        if limits != self._state.books.limits:
+        if limits and limits != self._state.books.limits:
             self._mark(Guarded(limits=limits))
 
     def _mark(self, guarded: Guarded) -> None:

@@ -35,7 +35,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     """How many steps were done."""
     final_status: str
     total_cost_usd: float
-    """What the run kept as `total_cost_usd`, as a value or in its channel; 0 if it kept none."""
+    """What the run spent as `usd`, or kept as `total_cost_usd`, as a value or in its channel."""
     errors_count: int
     """How many attempts failed."""
 
@@ -51,7 +51,7 @@ async def summary_of(services: Services, runs: Runs, row: RunRow) -> RunSummary:
         completed_at=row.ended_at,
         phases_completed=sum(counters.visits.values()),
         final_status=row.status.value,
-        total_cost_usd=_cost(folded),
+        total_cost_usd=float(folded.state.books.spent.get("usd", 0)) or _cost(folded),
         errors_count=await count_errors(services, row),
     )
 

@@ -27,8 +27,8 @@ class Tally:
     def speak_up(self, *, budgets: Iterable[str], breakers: Iterable[str]) -> None:
         """Count budgets that warned and breakers that opened."""
         with self._lock:
-            self._warnings.update(budgets)
-            self._trips.update(breakers)
+            self._warnings.update(list(budgets))
+            self._trips.update(list(breakers))
 
     def counts(self) -> tuple[dict[str, Decimal], dict[str, int], dict[str, int]]:
         """Return what was spent, how often each budget warned, and how often each breaker opened."""

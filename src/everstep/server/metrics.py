@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 
+from everstep.client.guards import Counts
 from everstep.model.ledger import BreakerState
-from everstep.ports.store import Counts
 
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Upper bounds in seconds."""
