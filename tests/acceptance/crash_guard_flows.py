@@ -6,8 +6,9 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from everstep import Context, Flow, Host, RunResult, node
+from everstep import Breaker, Context, Flow, Host, RunResult, node
 from tests.acceptance.crash_scenarios import AT_ONCE, RUN, Bodies, Facts, Parts, Scenario
+from tests.acceptance.crash_wait_flows import answering
 
 CENT = Decimal("0.01")
 
@@ -88,4 +89,30 @@ class Audited(Scenario):
         return result
 
 
-SPENDING = {"spending": Audited(spending_parts, {"question": "why"}, "strong")}
+def tripping_parts(body: Bodies) -> Parts:
+    """A service that fails twice, so that its breaker opens, and is well again at the first try."""
+
+    @node(output="order")
+    def take(name: str) -> str:
+        with body("take"):
+            return name.upper()
+
+    @node(output="receipt", effects="effectful", idempotency_key="auto", retry=AT_ONCE, destructive=True)
+    def pay(order: str, ctx: Context) -> str:
+        with body("pay", ctx):
+            if ctx.attempt <= 2:
+                raise ConnectionError(f"down at attempt {ctx.attempt}")
+            return f"{order} paid"
+
+    @node(output="thanks", expensive=True)
+    def thank(receipt: str) -> str:
+        with body("thank"):
+            return f"thanks for {receipt}"
+
+    return {"nodes": [take, pay, thank], "breakers": [Breaker("payments", failures=2)]}
+
+
+SPENDING = {
+    "spending": Audited(spending_parts, {"question": "why"}, "strong"),
+    "tripped": Scenario(tripping_parts, {"name": "ada"}, "strong", program=answering()),
+}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -341,6 +342,25 @@ def test_failures_of_several_runs_count_together(host: Host) -> None:
     statuses = [host.run(flow, run_id=f"r{k}").status for k in range(4)]
     assert statuses == [Status.FAILED, Status.FAILED, Status.FAILED, Status.HALTED]
     assert api.calls == 3
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "file"])
+def test_no_failure_is_lost_when_many_runs_fail_at_once(tmp_path: Path, kind: str) -> None:
+    url = f"sqlite:///{tmp_path / 'runs.db'}" if kind == "sqlite" else f"file:{tmp_path / 'runs'}"
+    flow = Flow("f", [Api().node()], breakers=[Breaker("many", failures=100, shared=True)])
+
+    def fail(host: Host) -> None:
+        for _ in range(4):
+            host.run(flow)
+
+    with Host(url) as one, Host(url) as other:
+        threads = [threading.Thread(target=fail, args=(host,)) for host in (one, one, other, other)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert one.breakers()["many"].failures == 16
+        assert other.reset_breaker("many").failures == 0
 
 
 def test_a_shared_one_tries_again_after_its_cooldown(url: str) -> None:

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from everstep import AsyncHost, Budget, Context, Event, Flow, Host, Retry, Status, chain, node
-from everstep.errors import AnswerInvalid, BadRequest, NodeFailed
+from everstep import AsyncHost, Budget, Context, Durability, Event, Flow, Host, Retry, Status, chain, node
+from everstep.errors import AnswerInvalid, BadRequest, LeaseLost, NodeFailed
 from everstep.model.amounts import plain
 from everstep.model.enums import Trigger
 from everstep.model.records import CheckpointRecord
@@ -377,3 +377,78 @@ def test_budgets_that_mean_nothing_are_refused(budgets: Any) -> None:
 def test_a_share_that_means_nothing_is_refused(warn_at: Any) -> None:
     with pytest.raises(BadRequest):
         Budget("usd", 1, warn_at=warn_at)
+
+
+@pytest.mark.parametrize(
+    "durability",
+    [
+        Durability("partial"),
+        Durability("strong", flush="before_effects"),
+        Durability("strong", interval=timedelta(milliseconds=1)),
+        Durability("strong", on_store_failure="best_effort"),
+    ],
+)
+@pytest.mark.parametrize("budgets", [{}, {"usd": 10}])
+def test_what_is_spent_is_written_at_once_however_the_flow_is_kept(
+    host: Host, durability: Durability, budgets: dict[str, Any]
+) -> None:
+    seen: list[int] = []
+
+    @node(output="early")
+    def early() -> int:
+        return 1
+
+    @node(output="late")
+    def late(early: int, ctx: Context) -> int:
+        ctx.spend(usd=1)
+        seen.append(len(host.history("r")))
+        ctx.spend(usd=1)
+        seen.append(len(host.history("r")))
+        return 1
+
+    host.run(Flow("f", [early, late], durability=durability, budgets=budgets), run_id="r")
+    assert seen[1] == seen[0] + 1 and seen[0] >= 2
+    assert spent(host, "r") == {"usd": "2"}
+
+
+def test_a_thread_that_nobody_waits_for_any_more_has_spent_too(host: Host) -> None:
+    go_on, is_counted = threading.Event(), threading.Event()
+
+    @node(output="out", retry=Retry(1, first=0), timeout=0.05)
+    def slow(ctx: Context) -> int:
+        if ctx.attempt == 1:
+            go_on.wait(20)
+            ctx.spend(usd=7)
+            is_counted.set()
+        else:
+            go_on.set()
+            ctx.heartbeat()
+            is_counted.wait(20)
+        return 1
+
+    slow_flow = Flow("slow", [slow], budgets={"usd": 10})
+    host.run(slow_flow, run_id="r")
+    assert spent(host, "r") == {"usd": "7"}
+    assert [s.decision for r in host.history("r") for s in r.steps if s.path == "@spent"] == [("slow",)]
+
+
+def test_whoever_spends_after_the_run_was_cancelled_is_told(host: Host) -> None:
+    told: list[BaseException] = []
+    is_over, is_told = threading.Event(), threading.Event()
+
+    @node(output="out")
+    def stubborn(ctx: Context) -> int:
+        def later() -> None:
+            is_over.wait(20)
+            try:
+                ctx.spend(usd=1)
+            except LeaseLost as error:
+                told.append(error)
+            is_told.set()
+
+        threading.Thread(target=later).start()
+        ctx.cancel("enough")
+
+    assert host.run(Flow("f", [stubborn], budgets={"usd": 5}), run_id="r").status is Status.CANCELLED
+    is_over.set()
+    assert is_told.wait(20) and len(told) == 1
