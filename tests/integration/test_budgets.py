@@ -12,7 +12,20 @@ from typing import Any
 
 import pytest
 
-from everstep import AsyncHost, Budget, Context, Durability, Event, Flow, Host, Retry, Status, chain, node
+from everstep import (
+    AsyncHost,
+    Budget,
+    Context,
+    Durability,
+    Event,
+    Flow,
+    Host,
+    Retry,
+    Status,
+    chain,
+    node,
+    parallel,
+)
 from everstep.errors import AnswerInvalid, BadRequest, LeaseLost, NodeFailed
 from everstep.model.amounts import plain
 from everstep.model.enums import Trigger
@@ -452,3 +465,55 @@ def test_whoever_spends_after_the_run_was_cancelled_is_told(host: Host) -> None:
     assert host.run(Flow("f", [stubborn], budgets={"usd": 5}), run_id="r").status is Status.CANCELLED
     is_over.set()
     assert is_told.wait(20) and len(told) == 1
+
+
+def test_an_effect_that_never_reported_is_still_asked_about_after_a_budget_was(host: Host) -> None:
+    dies = [True]
+
+    @node(output="sent", effects="effectful", idempotency_key="auto", on_unknown="stop")
+    def send(ctx: Context) -> str:
+        ctx.spend(usd=5)
+        if dies[0]:
+            raise KeyboardInterrupt
+        return "sent"
+
+    paid = Flow("f", [send], budgets={"usd": 5})
+    with pytest.raises(KeyboardInterrupt):
+        host.run(paid, run_id="r")
+    dies[0] = False
+    (wait,) = host.resume("r", paid).waits
+    assert wait.kind == "approval"
+    host.answer(wait.id, {"approved": True, "raise_by": 20})
+    (wait,) = host.resume("r", paid).waits
+    assert wait.kind == "settle"
+    host.settle("r", "send", rerun=True)
+    assert host.resume("r", paid)["sent"] == "sent" and spent(host, "r") == {"usd": "10"}
+
+
+def test_a_task_that_is_held_back_keeps_its_arguments(host: Host) -> None:
+    @node(output="seen")
+    def note(x: int) -> int:
+        return x
+
+    @node(output="started")
+    def start(ctx: Context) -> int:
+        ctx.spend(usd=1)
+        ctx.next_task("note", x=42)
+        return 1
+
+    paid = Flow("f", [start], tasks=[note], budgets={"usd": 1})
+    (wait,) = host.run(paid, run_id="r").waits
+    assert wait.node == "note"
+    host.answer(wait.id, {"approved": True})
+    assert host.resume("r", paid)["seen"] == 42
+
+
+def test_a_joined_group_is_asked_for_once(host: Host) -> None:
+    branches = [call(f"b{k}", usd=1) for k in range(4)]
+    paid = Flow(
+        "f", chain(call("first", usd=3), parallel(*branches), call("last", usd=1)), budgets={"usd": 3}
+    )
+    result = host.run(paid, run_id="r")
+    assert len(result.waits) == 1
+    host.answer(result.waits[0].id, {"approved": True, "raise_by": 100})
+    assert host.resume("r", paid).status is Status.COMPLETED and spent(host, "r") == {"usd": "8"}
