@@ -341,9 +341,8 @@ class Drive:
         if call.error is not None or call.asks is not None:
             self._finish(call)
             return
-        may_spend = call.context is None or self._spending.may_write_here
         self._spending.alone = call
-        if call.stream is not None or not may_spend:
+        if call.stream is not None or not self._spending.may_run_alone(call):
             await self._run_beside(call)
         elif node.is_async and not (self._policy.has_deadline and self._journal.steps):
             self._awaiting = asyncio.current_task()

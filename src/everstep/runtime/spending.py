@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from decimal import Decimal
+from functools import partial
 from typing import Any, Protocol
 
 from everstep.engine import decide
@@ -61,14 +62,18 @@ class Spending:
         self._waiting: set[Future[None]] = set()
         self.alone: Call | None = None
         """The call that the drive makes itself, and does nothing meanwhile."""
-        self.may_write_here = (
-            guards is None and services.owns_loop and services.blocking is not None and journal.outbox is None
+        self._may_write_here = guards is None and services.blocking is not None and journal.outbox is None
+
+    def may_run_alone(self, call: Call) -> bool:
+        """True if the drive may make a call itself: what that spends can be written on the spot."""
+        services = self._services
+        return call.context is None or (
+            self._may_write_here and (services.owns_loop or services.committer.is_free())
         )
-        """True if whoever runs alone may write what it spends on the spot."""
 
     def of(self, call: Call, *, waits: bool = True) -> Callable[[dict[str, Decimal]], Spent]:
         """Return what a call spends with. One whose drive waits for it does not wait for the put."""
-        return lambda amounts: self._spend(call, amounts, waits=waits)
+        return partial(self._spend, call, waits=waits)
 
     def close(self) -> None:
         """Let nobody wait any more: what was not written by now is written by nobody."""
