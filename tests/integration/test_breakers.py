@@ -56,7 +56,9 @@ def breaker_of(host: Host, run: str, name: str = "api") -> Any:
 
 
 def trips(host: Host, run: str) -> list[Any]:
-    return [r.metadata for r in host.history(run) if r.trigger is Trigger.CIRCUIT_BREAKER]
+    found = [r.metadata or {} for r in host.history(run) if r.trigger is Trigger.CIRCUIT_BREAKER]
+    assert {about["priority"] for about in found} <= {"critical"}
+    return [{"breakers": about["breakers"]} for about in found]
 
 
 @pytest.mark.parametrize("durability", ["partial", "strong"])

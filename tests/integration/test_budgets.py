@@ -168,12 +168,11 @@ def test_at_most_of_it_there_is_one_checkpoint_and_one_event(tmp_path: Path) -> 
     with Host(f"sqlite:///{tmp_path / 'runs.db'}", on_event=heard.append) as host:
         host.run(paid, run_id="r")
         warned = of(host, "r", Trigger.COST_THRESHOLD)
-        about = {"budgets": {"usd": {"spent": "8", "limit": "10"}}, "priority": "high"}
-        assert [r.metadata for r in warned] == [about]
+        about = {"budgets": {"usd": {"spent": "8", "limit": "10"}}}
+        assert [r.metadata for r in warned] == [{**about, "priority": "high"}]
         assert [s.path for s in warned[0].steps][-1] == "n7"
-        assert [e.data for e in heard if e.kind == "budget_warned"] == [warned[0].metadata]
-        told = [e.data for e in host.events("r") if e.kind == "budget_warned"]
-        assert told == [warned[0].metadata]
+        assert [e.data for e in heard if e.kind == "budget_warned"] == [about]
+        assert [e.data for e in host.events("r") if e.kind == "budget_warned"] == [about]
 
 
 def test_the_share_that_warns_can_be_chosen(host: Host) -> None:
