@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from everstep import Breaker, Context, Event, Flow, Host, Retry, Status, chain, node, route
-from everstep.errors import BadRequest
+from everstep.errors import BadRequest, RunNotFound
 from everstep.model.enums import Trigger
 from everstep.model.ledger import BreakerState
 from everstep.testing import ManualClock
@@ -382,8 +382,18 @@ def test_it_can_be_reset_by_hand(host: Host) -> None:
     assert host.run(flow, run_id="a").status is Status.HALTED
     assert host.reset_breaker("payments").state is BreakerState.CLOSED
     assert host.run(flow, run_id="b").status is Status.COMPLETED
-    with pytest.raises(BadRequest):
+    with pytest.raises(RunNotFound):
         host.reset_breaker("no such")
+
+
+def test_one_whose_run_was_cancelled_goes_on(host: Host) -> None:
+    flow = shared_flow(Api())
+    assert host.run(flow, run_id="a").status is Status.HALTED
+    host.cancel("breaker.payments")
+    assert host.breakers()["payments"].state is BreakerState.OPEN
+    assert host.reset_breaker("payments").state is BreakerState.CLOSED
+    assert host.run(flow, run_id="b").status is Status.HALTED
+    assert host.breakers()["payments"].trips == 2
 
 
 def test_a_run_that_has_its_place_is_told_of(host: Host) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from everstep.engine import breaking
 from everstep.engine.breaking import Happened
-from everstep.errors import BadRequest, LeaseConflict
+from everstep.errors import BadRequest, LeaseConflict, RunNotFound
 from everstep.graph.flow import Flow
 from everstep.graph.node import Node
 from everstep.model.breakers import Breaker
@@ -35,6 +35,8 @@ FRESH = 0.5
 """For how many seconds what was seen of one is believed."""
 TRIAL = timedelta(minutes=1)
 """How long whoever may try has, before others may."""
+_BRIEFLY = Durability(lease_ttl=timedelta(seconds=10))
+"""Whoever changes one has it for a moment; if it dies then, others need not wait long."""
 _PATIENCE = 200
 _REST = 0.02
 _CLOSED = BreakerAt()
@@ -92,7 +94,7 @@ class SharedBreakers:
         """Close a breaker that has ever changed."""
         if not isinstance(name, str) or await self._services.store.run(PREFIX + name) is None:
             known = ", ".join(await self.all()) or "none so far"
-            raise BadRequest(f"there is no shared breaker {name!r}.", fix=f"There is {known}.")
+            raise RunNotFound(f"there is no shared breaker {name!r:.60}.", fix=f"There is {known}.")
         now = self._services.clock.now()
 
         def shut(at: BreakerAt) -> BreakerAt:
@@ -128,12 +130,12 @@ class SharedBreakers:
             await self._begin(run_id)
         for _ in range(_PATIENCE):
             try:
-                lease = await self._runs.claim(run_id, Durability(), waits=False)
+                lease = await self._runs.claim(run_id, _BRIEFLY, waits=False)
                 break
             except LeaseConflict:
                 await pause(_REST)
         else:
-            lease = await self._runs.claim(run_id, Durability(), waits=True)
+            lease = await self._runs.claim(run_id, _BRIEFLY, waits=True)
         try:
             row = await self._runs.row(run_id)
             before = await self._folded(name, row)

@@ -8,7 +8,7 @@ from typing import Any
 
 from everstep.server.checks import RUN_ID, TOKEN, WAIT_ID
 from everstep.server.endpoint import Answer, Endpoint, Guard
-from everstep.server.schemas import SCHEMAS, TEXT, pattern, ref
+from everstep.server.schemas import BREAKER_NAME, SCHEMAS, TEXT, pattern, ref
 
 VERSION = "1"
 
@@ -24,7 +24,12 @@ MEANINGS = {
     503: "The store is busy or out of reach.",
 }
 
-PATH_PARAMETERS = {"run_id": pattern(RUN_ID), "wait_id": pattern(WAIT_ID), "token": pattern(TOKEN)}
+PATH_PARAMETERS = {
+    "run_id": pattern(RUN_ID),
+    "wait_id": pattern(WAIT_ID),
+    "token": pattern(TOKEN),
+    "breaker": pattern(BREAKER_NAME),
+}
 
 
 def document(endpoints: Sequence[Endpoint], *, base_url: str, has_token: bool) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from everstep.server import delivery, events, keeping, monitoring, pages, runs, waits
+from everstep.server import breakers, delivery, events, keeping, monitoring, pages, runs, waits
 from everstep.server.checks import CHECKPOINT, EVENT_ID, MOST, RUN_ID, RUN_STATUSES, WAIT_ID, WAIT_STATUSES
 from everstep.server.endpoint import Answer, Body, Endpoint, Guard, Query
 from everstep.server.schemas import ANY, FLAG, OBJECT, TEXT, pattern, ref
@@ -56,6 +56,23 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         summary="List the workers that are alive, the longest serving first, and what they drive.",
         handler=runs.workers,
         answers={200: _json("Workers.", "Workers")},
+    ),
+    Endpoint(
+        method="GET",
+        path="/breakers",
+        name="list_breakers",
+        summary="List the breakers that runs of the store share.",
+        handler=breakers.listing,
+        answers={200: _json("Breakers by name.", "Breakers")},
+    ),
+    Endpoint(
+        method="POST",
+        path="/breakers/{breaker}/reset",
+        name="reset_breaker",
+        summary="Close a shared breaker; what it has counted is forgotten.",
+        handler=breakers.reset,
+        answers={200: _json("How it stands.", "Breaker")},
+        errors=(404,),
     ),
     Endpoint(
         method="GET",

@@ -48,6 +48,7 @@ def ref(name: str) -> Schema:
 
 RUN_STATUS: Schema = {"type": "string", "enum": RUN_STATUSES}
 
+BREAKER_NAME = "[A-Za-z0-9][A-Za-z0-9._-]{0,79}"
 AMOUNTS: Schema = {"type": "object", "additionalProperties": TEXT}
 """Amounts are text, so that nobody rounds them."""
 BREAKER: Schema = exactly(
@@ -90,7 +91,7 @@ SCHEMAS: dict[str, Schema] = {
                 "type": "object",
                 "additionalProperties": exactly({"spent": TEXT, "limit": TEXT, "raised": TEXT, "left": TEXT}),
             },
-            "breakers": {"type": "object", "additionalProperties": BREAKER},
+            "breakers": {"type": "object", "additionalProperties": ref("Breaker")},
         }
     ),
     "Worker": exactly(
@@ -107,6 +108,10 @@ SCHEMAS: dict[str, Schema] = {
             "is_stopping": FLAG,
             "is_slowed": FLAG,
         }
+    ),
+    "Breaker": BREAKER,
+    "Breakers": exactly(
+        {"breakers": {"type": "object", "additionalProperties": ref("Breaker")}},
     ),
     "Workers": exactly({"workers": list_of(ref("Worker"))}),
     "Runs": exactly({"runs": list_of(ref("Run")), "next": or_null(pattern(RUN_ID))}),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from everstep import Breaker, Context, Flow, Retry, node
-from tests.integration.server.serving import Serving, served
+from tests.integration.server.serving import Serving, code_of, served
 
 
 @node(output="draft")
@@ -32,6 +32,16 @@ async def test_a_run_tells_what_it_spent_and_how_its_breakers_stand(s: Serving) 
     assert told["budgets"]["usd"] == {"spent": "4.50", "limit": "5.00", "raised": "0", "left": "0.50"}
     assert told["breakers"]["mail"]["state"] == "open"
     assert (await s.client.get("/runs/G1/state")).json()["guards"] == told
+
+
+@served()
+async def test_shared_breakers_are_listed_and_closed(s: Serving) -> None:
+    assert (await s.client.get("/breakers")).json() == {"breakers": {}}
+    await s.host.run(guarded, run_id="G1")
+    assert (await s.client.get("/breakers")).json()["breakers"]["mail"]["state"] == "open"
+    assert (await s.client.post("/breakers/mail/reset")).json()["state"] == "closed"
+    assert code_of(await s.client.post("/breakers/other/reset")) == (404, "DAG-CKPT-006")
+    assert code_of(await s.client.post("/breakers/%20/reset")) == (404, "DAG-CKPT-006")
 
 
 @served()

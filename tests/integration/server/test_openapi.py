@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, Phase, settings
 from schemathesis.core.failures import FailureGroup
 from schemathesis.openapi.checks import JsonSchemaError, UndefinedStatusCode
 
-from everstep import AsyncHost
+from everstep import AsyncHost, Breaker, Flow
 from everstep.server.openapi import document
 from everstep.server.routes import ENDPOINTS
 from everstep.server.schemas import SCHEMAS
@@ -31,13 +31,20 @@ from tests.integration.server.serving import (
 EXAMPLES = 10
 SEED = 20_260
 
-KNOWN: dict[str, list[str]] = {"run_id": ["done", "broken"], "wait_id": [], "token": []}
+KNOWN: dict[str, list[str]] = {
+    "run_id": ["done", "broken"],
+    "wait_id": [],
+    "token": [],
+    "breaker": ["mail"],
+}
 """Things that are there, so that the generated requests meet more than 404."""
 
 
 async def prepare(host: AsyncHost) -> None:
     await host.run(plain, {"x": 1}, run_id="done")
     await host.run(failing, {"x": 1}, run_id="broken")
+    fragile = Flow("fragile", failing.nodes, breakers=[Breaker("mail", failures=1, shared=True)])
+    await host.run(fragile, {"x": 1}, run_id="tripped")
     for name in ("done", "broken"):
         await host.fork(name)  # so that they stay there, whoever wants them erased
     for k in range(20):

@@ -1,0 +1,28 @@
+"""Shared breakers over HTTP."""
+
+from __future__ import annotations
+
+import re
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from everstep.errors import RunNotFound
+from everstep.server.bodies import cut
+from everstep.server.endpoint import Service
+from everstep.server.schemas import BREAKER_NAME
+from everstep.server.wire import answer
+
+
+async def listing(service: Service, request: Request) -> Response:
+    """List the shared breakers of the store."""
+    found = await service.host.breakers()
+    return answer({"breakers": {name: info.to_json() for name, info in found.items()}})
+
+
+async def reset(service: Service, request: Request) -> Response:
+    """Close a shared breaker."""
+    name: str = request.path_params["breaker"]
+    if not re.fullmatch(BREAKER_NAME, name):
+        raise RunNotFound(f"{cut(name)} is not a breaker.", fix="List them: GET /breakers")
+    return answer((await service.host.reset_breaker(name)).to_json())
