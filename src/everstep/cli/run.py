@@ -346,7 +346,7 @@ def execute(
         try:
             result = along(work, flow)(host)
         except KeyboardInterrupt:
-            keeper.finish(watcher.run_id)
+            keeper.finish("")
             interrupted(watcher, spec, opening.store, stays=stays)
         except EverstepError:
             keeper.finish(watcher.run_id)

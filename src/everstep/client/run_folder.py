@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import fcntl
 import json
@@ -142,6 +143,7 @@ class RunFolder:
             self._folded.fold([link], needs_values=False)
             self._write(row, record)
             self._folded.seen.clear()
+            await asyncio.sleep(0)  # others on this loop have their turn
 
     # -- one checkpoint -----------------------------------------------------------------------------------
 
