@@ -237,6 +237,22 @@ class TestPipelines:
         told = [event["type"] for event in events if event["node_id"] == "make"]
         assert told == ["node.retrying", "node.started", "node.completed", "edge.selected"]
 
+    def test_leave_to_spend_more_is_an_answer_too(self, kept: Host, tmp_path: Path) -> None:
+        def make(stage: Stage) -> str:
+            assert stage.ctx is not None
+            if stage.visit == 1 and stage.node == "plan":
+                stage.ctx.spend(tokens=12)
+            return "done"
+
+        text = SHORT.replace("start ->", 'plan [prompt="P"]; "budget.tokens"="10"; start -> plan ->')
+        flow = Flow.from_dot(text, backend=make)
+        [wait] = kept.run(flow, run_id="A17").waits
+        kept.answer(wait.id, {"approved": True})
+        assert kept.resume("A17", flow).status == "completed"
+        events = events_in(kept.write_run_folder("A17", tmp_path))
+        told = [event["type"] for event in events if event["node_id"] == "make"]
+        assert told == ["human.waiting", "human.responded", "node.started", "node.completed", "edge.selected"]
+
     def test_files_that_a_stage_names_are_not_copied(self, kept: Host, tmp_path: Path) -> None:
         made = Outcome(artifacts=("/etc/passwd",))
         kept.run(Flow.from_dot(SHORT, backend=Simulation({"make": made})), run_id="A17")
