@@ -6,6 +6,9 @@ import asyncio
 import gzip
 import json
 import logging
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -18,6 +21,7 @@ from everstep.errors import BadRequest
 from everstep.graph.context import Context
 from everstep.graph.pipelines.outcome import Outcome, StageStatus
 from everstep.graph.pipelines.stage import Stage
+from tests.architecture.sources import PACKAGE
 
 KEY = "sk-hush-hush"
 Reply = Callable[[BaseHTTPRequestHandler], None]
@@ -331,6 +335,26 @@ def test_address_that_is_none_or_holds_a_secret_is_refused(url: Any) -> None:
     with pytest.raises(BadRequest) as caught:
         Http(url)
     assert "pw" not in str(caught.value)
+
+
+def test_everstep_comes_without_the_library_until_it_is_asked_for() -> None:
+    code = """
+import sys
+sys.modules["httpx2"] = None
+import everstep
+try:
+    everstep.backends.Http("https://x")
+except everstep.EverstepError as error:
+    print(error)
+try:
+    everstep.backends.Htpp
+except AttributeError as error:
+    print(error)
+"""
+    env = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    assert "Http needs httpx2. Install it with: pip install 'everstep[http]'" in done.stdout
+    assert "has no attribute 'Htpp'" in done.stdout
 
 
 def test_key_is_in_no_log_and_no_name(endpoint: Endpoint, caplog: pytest.LogCaptureFixture) -> None:
