@@ -16,11 +16,13 @@ from typing import Any, cast
 
 import pytest
 
+from everstep import Flow, Host
 from everstep.backends import Http
 from everstep.errors import BadRequest
 from everstep.graph.context import Context
 from everstep.graph.pipelines.outcome import Outcome, StageStatus
 from everstep.graph.pipelines.stage import Stage
+from everstep.testing import ManualClock
 from tests.architecture.sources import PACKAGE
 
 KEY = "sk-hush-hush"
@@ -197,6 +199,20 @@ def test_busy_endpoint_may_be_asked_again_when_it_says(endpoint: Endpoint, statu
     outcome = ask(Http(endpoint.url, model="m"))
     assert failed(outcome, retryable=True).endswith(f"answered {status}: slow down, ***")
     assert outcome.error is not None and dict(outcome.error.details) == {"status": status, "retry_after": 7.0}
+
+
+def test_busy_endpoint_is_waited_for_as_long_as_it_says(endpoint: Endpoint) -> None:
+    replies = [answers(b"", 429, retry_after="30"), answers(b"", 503), answers(completion("Done."))]
+    endpoint.reply = lambda handler: replies.pop(0)(handler)
+    text = """digraph g { start [shape=Mdiamond]; exit [shape=Msquare]
+      ask [prompt="Well?", max_retries=3]; start -> ask -> exit }"""
+    clock = ManualClock(auto=True)
+    with Host("memory:", clock=clock) as host:
+        result = host.run(Flow.from_dot(text, backend=Http(endpoint.url, model="m")), run_id="A17")
+        assert (result.status, len(endpoint.got)) == ("completed", 3)
+        steps = [step for record in host.history("A17") for step in record.steps if step.retry_at]
+    pauses = [(s.retry_at - s.ended_at).total_seconds() for s in steps if s.retry_at and s.ended_at]
+    assert pauses[0] == 30.0 and pauses[1] < 10
 
 
 @pytest.mark.parametrize("said", ["Fri, 31 Dec 1999 23:59:59 GMT", "-1", "nan", "1e99"])
