@@ -389,11 +389,13 @@ def test_every_command_and_option_is_in_the_reference(command: str) -> None:
     assert [o for o in options_of(command) if f"`{o}" not in section] == []
 
 
-def test_every_name_of_backends_is_in_the_reference() -> None:
+def test_every_name_of_backends_and_pipelines_is_in_the_reference() -> None:
     page = PAGES["docs/reference/backends.md"]
-    assert [name for name in everstep.backends.__all__ if f"`{name}" not in page] == []
-    fields = [*dataclasses.fields(everstep.backends.Stage), *dataclasses.fields(everstep.backends.Outcome)]
-    assert [field.name for field in fields if f"`{field.name}`" not in page] == []
+    names = [*everstep.backends.__all__, *everstep.pipelines.__all__]
+    assert [name for name in names if f"`{name}" not in page] == []
+    fields = [*dataclasses.fields(everstep.pipelines.Stage), *dataclasses.fields(everstep.pipelines.Outcome)]
+    shown = [field.name for field in fields if field.repr]
+    assert [name for name in shown if f"`{name}`" not in page] == []
 
 
 @pytest.mark.parametrize("name", ["Http", "Shell", "Simulation", "Tools"])

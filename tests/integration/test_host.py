@@ -279,6 +279,36 @@ def test_a_retry_pauses_longer_each_time(url: str) -> None:
         assert statuses == [("retrying", 1), ("retrying", 2), ("retrying", 3), ("completed", 4)]
 
 
+@pytest.mark.parametrize(
+    ("asked", "pause"),
+    [
+        (30, 30.0),
+        (0.5, 1.0),
+        (10**9, 3600.0),
+        (-5, 1.0),
+        (float("nan"), 1.0),
+        ("30", 1.0),
+        (True, 1.0),
+        (None, 1.0),
+    ],
+)
+def test_an_error_may_ask_for_a_longer_pause(asked: Any, pause: float) -> None:
+    class Busy(Exception):
+        def __init__(self) -> None:
+            self.retry_after = asked
+
+    @node(output="a", retry=Retry(1, first=1.0, jitter=0))
+    def fetch(ctx: Context) -> int:
+        if ctx.attempt == 1:
+            raise Busy
+        return 1
+
+    clock = ManualClock(auto=True)
+    with Host("memory:", clock=clock) as host:
+        assert host.run(Flow("f", [fetch])).status == "completed"
+    assert clock.monotonic() == pause
+
+
 def test_a_retry_does_not_wait_for_a_sibling_that_runs(host: Host) -> None:
     order = []
 

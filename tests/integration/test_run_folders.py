@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -237,6 +237,22 @@ class TestPipelines:
         told = [event["type"] for event in events if event["node_id"] == "make"]
         assert told == ["node.retrying", "node.started", "node.completed", "edge.selected"]
 
+    def test_leave_to_spend_more_is_an_answer_too(self, kept: Host, tmp_path: Path) -> None:
+        def make(stage: Stage) -> str:
+            assert stage.ctx is not None
+            if stage.visit == 1 and stage.node == "plan":
+                stage.ctx.spend(tokens=12)
+            return "done"
+
+        text = SHORT.replace("start ->", 'plan [prompt="P"]; "budget.tokens"="10"; start -> plan ->')
+        flow = Flow.from_dot(text, backend=make)
+        [wait] = kept.run(flow, run_id="A17").waits
+        kept.answer(wait.id, {"approved": True})
+        assert kept.resume("A17", flow).status == "completed"
+        events = events_in(kept.write_run_folder("A17", tmp_path))
+        told = [event["type"] for event in events if event["node_id"] == "make"]
+        assert told == ["human.waiting", "human.responded", "node.started", "node.completed", "edge.selected"]
+
     def test_files_that_a_stage_names_are_not_copied(self, kept: Host, tmp_path: Path) -> None:
         made = Outcome(artifacts=("/etc/passwd",))
         kept.run(Flow.from_dot(SHORT, backend=Simulation({"make": made})), run_id="A17")
@@ -417,11 +433,27 @@ class TestWriting:
         asyncio.run(follow())
 
 
-def until_there(folder: Path, name: str) -> None:
-    deadline = time.monotonic() + 10
-    while not any(folder.glob(f"*/{name}")):
-        assert time.monotonic() < deadline, f"{name} never came"
+def until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not is_so():
+        assert time.monotonic() < deadline, "it never came to pass"
         time.sleep(0.01)
+
+
+def until_there(folder: Path, name: str) -> None:
+    until(lambda: any(folder.glob(f"*/{name}")))
+
+
+def calls() -> list[str]:
+    return Path("calls").read_text().splitlines()
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state not in "ZX"
 
 
 def test_names_from_a_pipeline_lead_nowhere_else(kept: Host, tmp_path: Path) -> None:
@@ -502,20 +534,28 @@ class TestCommandLine:
         with pytest.raises(BadRequest, match="drives nothing"):
             self.said("run", "review.dot", "--start", "--run-dir", "runs", "--store", "r.db")
 
-    def test_killed_run_has_the_same_folder_once_it_is_resumed(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("kills", [True, False])
+    def test_killed_or_interrupted_run_leaves_no_command_and_its_folder_is_gone_on_with(
+        self, kills: bool
+    ) -> None:
         Path("work.sh").write_text(
-            'echo $$ >> pids; [ "$EVERSTEP_NODE" != a ] || [ -e go ] || sleep 60; echo done\n'
+            'echo "$$ $EVERSTEP_NODE $EVERSTEP_IDEMPOTENCY_KEY" >> calls\n'
+            '[ "$EVERSTEP_NODE" != a ] || [ -e go ] || sleep 60; echo done\n'
         )
         env = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
         words = ["--backend", "shell:sh work.sh", "--auto-approve", "--run-dir", "runs", "--store", "r.db"]
         command = [sys.executable, "-m", "everstep", "run", "review.dot", "--run-id", "A17", *words]
         driver = subprocess.Popen(command, env=env, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
         until_there(Path("runs"), "nodes/plan/response.md")
-        os.kill(driver.pid, signal.SIGKILL)
-        driver.wait()
+        until(lambda: " a " in Path("calls").read_text())
+        os.kill(driver.pid, signal.SIGKILL if kills else signal.SIGINT)
+        assert driver.wait(10) == (-signal.SIGKILL if kills else 130)
+        until(lambda: not any(map(is_alive, [int(call.split()[0]) for call in calls()])))
         Path("go").touch()
         Path("review.dot").write_text(REVIEW)
         self.said("resume", "A17", "--quiet", *words)
         [folder] = Path("runs").iterdir()
         self.said("export", "A17", "other", "--form", "folder", "--flow", "review.dot", "--store", "r.db")
         assert_same(folder, next(Path("other").iterdir()))
+        repeated = [call.split()[2] for call in calls() if " a " in call][:2]
+        assert repeated[0] == repeated[1], "the key of a visit stays, also after a crash"

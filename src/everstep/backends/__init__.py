@@ -1,47 +1,16 @@
-"""What does the work of a pipeline's nodes, and who answers for people.
-
-`Flow.from_dot(text, backend=backends.Shell("agent"), human=backends.AutoApprove())`
-"""
+"""What does the work of a pipeline's nodes: `Flow.from_dot(text, backend=backends.Shell("agent"))`."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from everstep.backends.shell import Shell, Tools
 from everstep.errors import BadRequest
-from everstep.graph.pipelines.interviewers import (
-    AutoApprove,
-    Callback,
-    Choice,
-    Interviewer,
-    Question,
-    Queue,
-    Recording,
-)
-from everstep.graph.pipelines.outcome import Outcome, StageError, StageStatus
 from everstep.graph.pipelines.simulation import Simulation
-from everstep.graph.pipelines.stage import Handler, Stage
 
 if TYPE_CHECKING:
     from everstep.backends.http import Http
 
-__all__ = [
-    "AutoApprove",
-    "Callback",
-    "Choice",
-    "Handler",
-    "Http",
-    "Interviewer",
-    "Outcome",
-    "Question",
-    "Queue",
-    "Recording",
-    "Shell",
-    "Simulation",
-    "Stage",
-    "StageError",
-    "StageStatus",
-    "Tools",
-]
+__all__ = ["Http", "Shell", "Simulation", "Tools"]
 
 
 def __getattr__(name: str) -> Any:

@@ -36,12 +36,17 @@ class Watcher(Protocol):
     def stop(self) -> None: ...
 
 
-def choose_watcher(flow: Flow, *, quiet: bool, store: str | None = None, stays: bool = False) -> Watcher:
-    """Pick what suits where stderr goes; one that stays with a halted run says how to answer it."""
+def choose_watcher(
+    flow: Flow, *, quiet: bool, store: str | None = None, stays: bool = False, is_plain: bool = False
+) -> Watcher:
+    """Pick what suits where stderr goes; one that stays with a halted run says how to answer it.
+
+    A plain one leaves the terminal to whoever asks something on it.
+    """
     if quiet:
         return Silent()
     how = partial(how_to_settle, store) if stays else None
-    if sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
+    if sys.stderr.isatty() and os.environ.get("TERM") != "dumb" and not is_plain:
         from everstep.cli.live import LiveTree
 
         return LiveTree(flow, how=how)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, NoReturn
 import click
 
 from everstep import Flow, Host, RunInfo, RunResult, Status
+from everstep.cli.ask_along import along, ask_option, asks, refuse_ask
 from everstep.cli.failures import say
 from everstep.cli.fallen import fallback_json, say_fallback
 from everstep.cli.inputs import gather_channel, gather_inputs
@@ -61,6 +62,7 @@ wait_option = click.option(
 @pipeline_options
 @run_dir_option
 @wait_option
+@ask_option
 @tokens_option
 @host_options
 @store_option
@@ -103,6 +105,8 @@ def run(
     """
     if only_start and stays:
         raise BadRequest("--start returns at once, and --wait stays.", fix="Give one of them.")
+    if only_start or stays:
+        refuse_ask("--start" if only_start else "--wait")
     if only_start:
         refuse_run_dir()
     with stdout_kept_clean(as_json):
@@ -138,6 +142,7 @@ def run(
 @pipeline_options
 @run_dir_option
 @wait_option
+@ask_option
 @tokens_option
 @host_options
 @store_option
@@ -175,6 +180,8 @@ def resume(
       everstep resume A17 orders.py
       everstep resume A17 --start price
     """
+    if stays:
+        refuse_ask("--wait")
     if run_id.endswith(".py") or ".py:" in run_id:
         again = command_line("resume", flow or "RUN", run_id, store=store)
         raise BadRequest(f"{run_id!r} is not a run: the run id comes first.", fix=f"Write: {again}")
@@ -328,7 +335,7 @@ def execute(
     stays: bool = False,
 ) -> Executed:
     """Drive a run while somebody watches. Ctrl-C ends the process with how to go on."""
-    watcher = choose_watcher(flow, quiet=quiet, store=opening.store, stays=stays)
+    watcher = choose_watcher(flow, quiet=quiet, store=opening.store, stays=stays, is_plain=asks())
     keeper = FolderKeeper(flow)
     with opening.host(keeper.hearing(watcher)) as host:
         keeper.watch(host)
@@ -337,9 +344,9 @@ def execute(
             with contextlib.suppress(EverstepError):  # what is wrong with the run is said by the drive
                 watcher.recall(partial(host.state, run_id))
         try:
-            result = work(host)
+            result = along(work, flow)(host)
         except KeyboardInterrupt:
-            keeper.finish(watcher.run_id)
+            keeper.finish("")
             interrupted(watcher, spec, opening.store, stays=stays)
         except EverstepError:
             keeper.finish(watcher.run_id)

@@ -15,7 +15,7 @@ from everstep.runtime.events import Listener
 
 F = TypeVar("F", bound=Callable[..., Any])
 _META = "everstep.run_dir"
-_PATIENCE = 10.0
+_PATIENCE = 5.0
 """Seconds to wait for the last files of a run that is interrupted."""
 
 
@@ -96,7 +96,7 @@ class FolderKeeper:
                 click.secho(f"the run folder was not written: {error}", err=True, fg="yellow")
 
     def finish(self, run_id: str) -> None:
-        """Write what is still to be written, and stop."""
+        """Write what is still to be written, and stop; without a run id, only what was begun."""
         if self._folder is None:
             return
         self._stop.set()

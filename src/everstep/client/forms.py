@@ -71,7 +71,8 @@ def pipeline_form(info: RunInfo, state: RunState, records: Sequence[CheckpointRe
     steps = [step for record in records for step in record.steps if not step.path.startswith("@")]
     if stages.is_staged(state):
         values = {name: readable(state, name) for name in state if name.startswith(CHANNEL)}
-        return staged_form(info, values, steps, records[-1].created_at)
+        history = stages.history_in(steps)
+        return staged_form(info, values, stages.newest_of(steps), history, records[-1].created_at)
     last = next((step for step in reversed(steps) if step.status is not Status.RUNNING), None)
     context = context_of(state)
     fidelity = context.pop("fidelity_state", None)
@@ -90,14 +91,19 @@ def pipeline_form(info: RunInfo, state: RunState, records: Sequence[CheckpointRe
 
 
 def staged_form(
-    info: RunInfo, values: Mapping[str, Any], steps: Sequence[StepRecord], at: datetime
+    info: RunInfo,
+    values: Mapping[str, Any],
+    last: StepRecord | None,
+    history: Sequence[list[Any]],
+    at: datetime,
 ) -> dict[str, Any]:
-    """Return the nine fields of a pipeline whose stages are in its channel; `values` are JSON already."""
-    last = stages.newest_of(steps)
+    """Return the nine fields of a pipeline whose stages are in its channel.
+
+    `values` are JSON already; `last` is the step that tells where it stands, `history` the stages so far.
+    """
     key = stages.stage_key(last) if last is not None else None
     record = values.get(key, {}) if key is not None else {}
     record = record if isinstance(record, dict) else {}
-    history = stages.history_in(steps)
     current: str | None
     outcome: dict[str, Any] | None
     if key is not None:
@@ -106,14 +112,14 @@ def staged_form(
     else:
         current = last.path if last is not None else None
         outcome = step_outcome(last) if last is not None else None
-        history += [[current, outcome]] if last is not None else []
+        history = [*history, [current, outcome]] if last is not None else history
     return {
         "run_id": info.run_id,
         "pipeline_name": info.flow,
         "current_node": current,
         "context": stages.context_in(values),
         "outcome": outcome,
-        "node_history": history,
+        "node_history": list(history),
         "goal_gate_status": stages.gates_in(values),
         "timestamp": iso(at),
         "fidelity_state": stages.fidelity_in(values, record),

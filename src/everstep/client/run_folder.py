@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import fcntl
 import json
@@ -105,6 +106,8 @@ class RunFolder:
         """Lists of events that were begun anew."""
         self._folded: Rehydrated | None = None
         self._records: list[CheckpointRecord] = []
+        self._recent: list[StepRecord] = []
+        self._history: list[list[Any]] = []
         self._values: dict[str, tuple[int, Any]] = {}
 
     async def sync(self) -> None:
@@ -140,12 +143,13 @@ class RunFolder:
             self._folded.fold([link], needs_values=False)
             self._write(row, record)
             self._folded.seen.clear()
+            await asyncio.sleep(0)  # others on this loop have their turn
 
     # -- one checkpoint -----------------------------------------------------------------------------------
 
     def _write(self, row: RunRow, record: CheckpointRecord) -> None:
         assert self._folded is not None
-        self._records.append(record)
+        self._remember(record)
         info, state = RunInfo(row, is_driven=False), RunState(self._run_id, self._folded)
         form = self._form(info, state, record)
         stages = self._stages(record)
@@ -170,10 +174,17 @@ class RunFolder:
         if not staged.is_staged(state):
             return pipeline_form(info, state, self._records)
         values = {name: self._read(state, name) for name in state if name.startswith(CHANNEL)}
-        steps = [step for one in self._records[-2:] for step in one.steps if step.path[0] != "@"]
-        if staged.newest_of(steps) is None:
-            steps = [step for one in self._records for step in one.steps if step.path[0] != "@"]
-        return staged_form(info, values, steps, record.created_at)
+        last = staged.newest_of(self._recent)
+        return staged_form(info, values, last, self._history, record.created_at)
+
+    def _remember(self, record: CheckpointRecord) -> None:
+        """Keep what later checkpoints tell again: the stages, and every step since the last of them."""
+        self._records.append(record)
+        steps = [step for step in record.steps if step.path[0] != "@"]
+        self._history += staged.history_in(steps)
+        self._recent += steps
+        places = [n for n, step in enumerate(self._recent) if staged.stage_key(step) is not None]
+        del self._recent[: places[-1] if places else 0]
 
     def _read(self, state: RunState, name: str) -> Any:
         """Return a value as JSON; one that has not changed is not read again."""

@@ -67,6 +67,10 @@ class Told:
             is_fork = node in self._forks
             yield self._event("parallel.fork" if is_fork else "node.started", began, node, base)
             return
+        if step.status is Status.RETRYING and step.path in self._waiting:
+            self._waiting.discard(step.path)  # it was let start
+            yield self._event("human.responded", ended, node, base)
+            return
         if step.status is Status.RETRYING:
             retry = {**base, **step_outcome(step), "retry_at": iso(step.retry_at)}
             yield self._event("node.retrying", ended, node, retry)

@@ -6,7 +6,7 @@ replay next year decides alike.
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 
 from everstep.engine.opened import Opened
@@ -100,6 +100,7 @@ def failed(
     task: int | None = None,
     wait: WaitOpened | None = None,
     has_reported: bool = True,
+    at_least: timedelta = timedelta(),
 ) -> StepRecord:
     """Return the record of a failed attempt: to be tried again after a pause, or the end of the visit."""
     failures = scope.attempts[i] + 1
@@ -113,7 +114,7 @@ def failed(
         reads=reads,
         key=key,
         error=error,
-        retry_at=ended_at + policy.pause(failures, chance) if again else None,
+        retry_at=ended_at + max(policy.pause(failures, chance), at_least) if again else None,
         started_at=started_at,
         ended_at=ended_at,
         task=task,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from everstep.engine import decide
 from everstep.engine.state import RunState
 from everstep.errors import (
@@ -27,6 +29,8 @@ _NODES_FAULT = (GateError, OutputError, PhaseAborted, ValueNotStorable)
 """Errors of ours that a node causes by what it returns. Any other is the host's trouble, not the node's."""
 
 
+LONGEST_ASKED = 3600.0
+"""Seconds that an error may ask for before another attempt."""
 MOST_OUTCOME = 64
 """Characters of a step's own word for how it ended."""
 
@@ -176,7 +180,16 @@ def step_of(call: Call, drafts: tuple[Slot, ...], chance: float) -> StepRecord:
         task=call.task,
         wait=call.answers,
         has_reported=_has_reported(call),
+        at_least=_asked_pause(call.error),
     )
+
+
+def _asked_pause(error: BaseException | None) -> timedelta:
+    """Return how long an error asks to wait before another attempt: its `retry_after`, in seconds."""
+    said = vars(error).get("retry_after") if error is not None else None
+    if not isinstance(said, (int, float)) or isinstance(said, bool) or not said > 0:
+        return timedelta()
+    return timedelta(seconds=min(said, LONGEST_ASKED))
 
 
 def _outcome(call: Call) -> str:

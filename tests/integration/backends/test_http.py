@@ -6,6 +6,9 @@ import asyncio
 import gzip
 import json
 import logging
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,11 +16,14 @@ from typing import Any, cast
 
 import pytest
 
+from everstep import Flow, Host
 from everstep.backends import Http
 from everstep.errors import BadRequest
 from everstep.graph.context import Context
 from everstep.graph.pipelines.outcome import Outcome, StageStatus
 from everstep.graph.pipelines.stage import Stage
+from everstep.testing import ManualClock
+from tests.architecture.sources import PACKAGE
 
 KEY = "sk-hush-hush"
 Reply = Callable[[BaseHTTPRequestHandler], None]
@@ -195,6 +201,20 @@ def test_busy_endpoint_may_be_asked_again_when_it_says(endpoint: Endpoint, statu
     assert outcome.error is not None and dict(outcome.error.details) == {"status": status, "retry_after": 7.0}
 
 
+def test_busy_endpoint_is_waited_for_as_long_as_it_says(endpoint: Endpoint) -> None:
+    replies = [answers(b"", 429, retry_after="30"), answers(b"", 503), answers(completion("Done."))]
+    endpoint.reply = lambda handler: replies.pop(0)(handler)
+    text = """digraph g { start [shape=Mdiamond]; exit [shape=Msquare]
+      ask [prompt="Well?", max_retries=3]; start -> ask -> exit }"""
+    clock = ManualClock(auto=True)
+    with Host("memory:", clock=clock) as host:
+        result = host.run(Flow.from_dot(text, backend=Http(endpoint.url, model="m")), run_id="A17")
+        assert (result.status, len(endpoint.got)) == ("completed", 3)
+        steps = [step for record in host.history("A17") for step in record.steps if step.retry_at]
+    pauses = [(s.retry_at - s.ended_at).total_seconds() for s in steps if s.retry_at and s.ended_at]
+    assert pauses[0] == 30.0 and pauses[1] < 10
+
+
 @pytest.mark.parametrize("said", ["Fri, 31 Dec 1999 23:59:59 GMT", "-1", "nan", "1e99"])
 def test_odd_time_to_wait_is_no_time(endpoint: Endpoint, said: str) -> None:
     endpoint.reply = answers(b"", 429, retry_after=said)
@@ -331,6 +351,26 @@ def test_address_that_is_none_or_holds_a_secret_is_refused(url: Any) -> None:
     with pytest.raises(BadRequest) as caught:
         Http(url)
     assert "pw" not in str(caught.value)
+
+
+def test_everstep_comes_without_the_library_until_it_is_asked_for() -> None:
+    code = """
+import sys
+sys.modules["httpx2"] = None
+import everstep
+try:
+    everstep.backends.Http("https://x")
+except everstep.EverstepError as error:
+    print(error)
+try:
+    everstep.backends.Htpp
+except AttributeError as error:
+    print(error)
+"""
+    env = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    assert "Http needs httpx2. Install it with: pip install 'everstep[http]'" in done.stdout
+    assert "has no attribute 'Htpp'" in done.stdout
 
 
 def test_key_is_in_no_log_and_no_name(endpoint: Endpoint, caplog: pytest.LogCaptureFixture) -> None:

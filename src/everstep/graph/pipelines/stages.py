@@ -28,7 +28,11 @@ _KEPT_NOTES: Final = 400
 
 
 class StageRetry(Exception):
-    """A stage failed and is to be tried again."""
+    """A stage failed and is to be tried again, not before so many seconds if they are named."""
+
+    def __init__(self, reason: str, retry_after: Any = None) -> None:
+        super().__init__(reason)
+        self.retry_after = retry_after
 
 
 @dataclass(frozen=True)
@@ -224,7 +228,8 @@ class StageRunner:
         retryable = outcome.error.retryable if outcome.error is not None else None
         reason = outcome.failure_reason or outcome.notes or f"{self.spec.id} ended with {status.value}"
         if ctx.attempt <= self.spec.retry.times and (retryable is not False or status is StageStatus.RETRY):
-            raise StageRetry(reason)
+            details = outcome.error.details if outcome.error is not None else {}
+            raise StageRetry(reason, details.get("retry_after"))
         if self.spec.allow_partial:
             return outcome.but(status=StageStatus.PARTIAL, notes=outcome.notes or reason)
         if status is StageStatus.RETRY:

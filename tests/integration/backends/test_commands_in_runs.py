@@ -1,0 +1,83 @@
+"""Commands that runs of pipelines have started: they end with their stage, whatever ends it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from everstep import Flow, Host, RunResult
+from everstep.backends import Shell, Tools
+
+TEXT = """digraph g {
+  start [shape=Mdiamond]; exit [shape=Msquare]
+  make [prompt="Make it." %s]
+  start -> make -> exit
+}"""
+SLEEPS = "sh -c 'echo $$ > pid; exec sleep 60'; true"
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
+    monkeypatch.chdir(tmp_path)
+    with Host(f"sqlite:///{tmp_path}/runs.db") as opened:
+        yield opened
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not is_so():
+        assert time.monotonic() < deadline, "it never came to pass"
+        time.sleep(0.005)
+
+
+def pid() -> int:
+    until(lambda: Path("pid").exists() and Path("pid").read_text().endswith("\n"))
+    return int(Path("pid").read_text())
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state not in "ZX"
+
+
+@pytest.mark.parametrize("more", ["", ', shape=parallelogram, tool_command="%s"'])
+def test_command_dies_with_the_time_of_its_node(host: Host, more: str) -> None:
+    tool = more % SLEEPS if more else ""
+    flow = Flow.from_dot(TEXT % f', timeout="300ms"{tool}', backend=Shell(SLEEPS), tools=Tools())
+    result = host.run(flow)
+    assert result.error is not None and "took longer than 0.3 s" in result.error.message
+    until(lambda: not is_alive(pid()))
+
+
+def test_command_dies_when_its_run_is_cancelled(host: Host) -> None:
+    flow = Flow.from_dot(TEXT % "", backend=Shell(SLEEPS))
+    ended: list[RunResult] = []
+    thread = threading.Thread(target=lambda: ended.append(host.run(flow, run_id="A17")))
+    thread.start()
+    assert is_alive(pid())
+    host.cancel("A17")
+    thread.join(10)
+    assert [result.status for result in ended] == ["cancelled"]
+    until(lambda: not is_alive(pid()))
+
+
+def test_failed_attempts_are_made_again_with_the_same_key(host: Host) -> None:
+    command = 'echo "$EVERSTEP_ATTEMPT $EVERSTEP_IDEMPOTENCY_KEY" >> keys; [ "$EVERSTEP_ATTEMPT" = 3 ]'
+    flow = Flow.from_dot(TEXT % ", max_retries=2, retry_backoff=none", backend=Shell(command))
+    assert host.run(flow).status == "completed"
+    attempts, keys = zip(*(line.split() for line in Path("keys").read_text().splitlines()), strict=True)
+    assert attempts == ("1", "2", "3") and len(set(keys)) == 1
+
+
+def test_failure_for_good_is_not_tried_again(host: Host) -> None:
+    command = "echo x >> calls; echo nonsense > $EVERSTEP_STATUS_FILE"
+    result = host.run(Flow.from_dot(TEXT % ", max_retries=5", backend=Shell(command)))
+    assert result.error is not None and "the status file cannot be taken" in result.error.message
+    assert Path("calls").read_text() == "x\n"
