@@ -10,7 +10,21 @@ from typing import Any
 
 import pytest
 
-from everstep import Context, Event, Flow, Host, Phase, RunResult, ScoredGate, node, phases, route, wait
+from everstep import (
+    Breaker,
+    Context,
+    Event,
+    Flow,
+    Host,
+    Phase,
+    Retry,
+    RunResult,
+    ScoredGate,
+    node,
+    phases,
+    route,
+    wait,
+)
 from everstep.errors import BadRequest, InputError
 from everstep.testing import ManualClock
 from everstep.wait import Wait
@@ -545,3 +559,79 @@ def _left() -> str:
 
 def _right() -> str:
     return "right"
+
+
+class TestGuards:
+    def test_a_breaker_that_a_phase_opens_leaves_its_gate_to_a_person(self, host: Host) -> None:
+        def draft(ctx: Context) -> int:
+            ctx.spend(usd=3)
+            return 1
+
+        flow = phases(
+            "p",
+            [Phase("draft", draft, gate=ScoredGate(lambda draft: 95)), Phase("more", lambda: 2)],
+            breakers=[Breaker("dear", nodes=["draft"], cost={"usd": 2})],
+        )
+        host.run(flow, {}, run_id="A17")
+        assert decisions(host) == [("escalate", 95, 0, "breaker_open")]
+        assert "circuit_breaker" in triggers(host)
+        told = host.checkpoint_as("A17", "phases")["state_snapshot"]
+        assert told["circuit_breaker_state"]["dear"]["state"] == "open" and told["cost_accumulated"] == 3
+        host.answer(host.waits("A17")[0].id, "proceed")
+        assert host.resume("A17", flow)["more"] == 2
+
+    def test_a_run_whose_breaker_tripped_is_resumed_at_human_review(
+        self, host: Host, events: list[Event]
+    ) -> None:
+        calls: list[int] = []
+
+        def fetch(ctx: Context) -> int:
+            calls.append(ctx.attempt)
+            if len(calls) < 3:
+                raise ConnectionError
+            return 1
+
+        flow = phases(
+            "p",
+            [
+                Phase("intro", lambda: 0),
+                Phase("fetch", fetch, retry=Retry(3, first=0), gate=ScoredGate(lambda fetch: 95)),
+            ],
+            breakers=[Breaker("api", nodes=["fetch"], failures=2)],
+        )
+        host.run(flow, {}, run_id="A17")
+        host.fork("A17", fork_id="F1")
+        assert host.run(flow, run_id="F1").status == "halted"
+        (told,) = [e.data["resume"]["phases"] for e in events if e.kind == "run_resumed"]
+        assert (told["point"], told["completed"]) == ("human_review", ["phase_0_intro"])
+        host.answer(host.waits("A17")[0].id, {"approved": True})
+        assert host.resume("A17", flow).status == "completed" and len(calls) == 3
+
+    def test_an_expensive_phase_is_told_as_complete(self, host: Host) -> None:
+        flow = phases("p", [Phase("work", lambda: 1, expensive=True), Phase("more", lambda: 2)])
+        host.run(flow, {}, run_id="A17")
+        assert triggers(host)[1] == "phase_complete"
+
+    def test_what_was_spent_is_told_on_resume(self, host: Host, events: list[Event]) -> None:
+        def work(ctx: Context) -> int:
+            ctx.spend(usd="0.10")
+            ctx.spend(usd="0.20")
+            return 1
+
+        flow = phases("p", [Phase("work", work, gate=ScoredGate(lambda work: 1)), Phase("more", lambda: 2)])
+        host.run(flow, {}, run_id="A17")
+        host.answer(host.waits("A17")[0].id, "proceed")
+        host.resume("A17", flow)
+        (told,) = [e.data["resume"]["phases"] for e in events if e.kind == "run_resumed"]
+        assert told["cost"] == 0.3
+        metadata = host.checkpoint_as("A17", "phases")["state_snapshot"]["phase_outputs"]["phase_0"][
+            "metadata"
+        ]
+        assert metadata["cost_usd"] == 0.3
+
+    def test_a_run_may_be_resumed_at_a_phase(self, host: Host, events: list[Event]) -> None:
+        flow = process(90, 95)
+        run(host, flow)
+        assert host.resume("A17", flow, start="synthesis")["build"] == "built draft 2"
+        (told,) = [e.data["resume"]["phases"] for e in events if e.kind == "run_resumed"]
+        assert told["point"] == "phase_2_synthesis"

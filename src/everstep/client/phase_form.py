@@ -69,7 +69,7 @@ def phase_form(
             "phase_outputs": {place.key: _output(run, place) for place in run.phases},
             "current_phase_state": _current(run, current),
             "gate_history": _decisions(run),
-            "circuit_breaker_state": run.context.get(BREAKERS, {}),
+            "circuit_breaker_state": _breakers(run),
             "cost_accumulated": _cost(run),
             "health_history": run.context.get(HEALTH, []),
             "errors_encountered": run.context.get("errors", [_error(step) for step in steps if step.error]),
@@ -95,6 +95,13 @@ def _trigger(run: _Run, record: CheckpointRecord, said: str) -> str:
     if said == "phase_complete" and not roles & {"phase", "done"}:
         return "manual"
     return said
+
+
+def _breakers(run: _Run) -> dict[str, Any]:
+    """Return how breakers stand: those that the run keeps, and those that its nodes tell of."""
+    own = {name: breaker.to_json() for name, breaker in run.state.guards.breakers.items()}
+    told = run.context.get(BREAKERS, {})
+    return {**(told if isinstance(told, dict) else {}), **own}
 
 
 def _cost(run: _Run) -> float:
