@@ -281,7 +281,8 @@ def _decide(spot: Spot, gate: ScoredGate, ctx: Context, values: Mapping[str, Any
     if details:
         told["details"] = details
     ctx.channel.append(GATES, told)
-    about = {name: told[name] for name in told if name != "details"}
+    # Metadata is never encrypted, and a hash of few possible inputs would give them away.
+    about = {name: told[name] for name in told if name not in ("details", "input_hash")}
     ctx.checkpoint(about, trigger=Trigger.GATE_DECISION)
     ctx.emit("gate_decision", **about)
     return verdict.decision
