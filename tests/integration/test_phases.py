@@ -526,6 +526,35 @@ class TestResume:
         assert "phases" not in next(e for e in events if e.kind == "run_resumed").data["resume"]
 
 
+class TestChanges:
+    def halted(self, host: Host) -> None:
+        assert host.run(self.changed(), {}, run_id="A17").status == "halted"
+        host.answer(host.waits("A17")[0].id, "proceed")
+
+    def changed(self, *more: Phase, number: int = 0) -> Flow:
+        gate = ScoredGate(lambda work: 50)
+        return phases("p", [Phase("work", _left, number=number, gate=gate), Phase("end", _right), *more])
+
+    def test_a_phase_may_be_added_while_a_run_is_under_way(self, host: Host) -> None:
+        self.halted(host)
+        flow = self.changed(Phase("more", lambda end: end + "!"))
+        assert host.resume("A17", flow)["more"] == "right!"
+
+    def test_phases_may_be_numbered_anew_while_a_run_is_under_way(self, host: Host) -> None:
+        self.halted(host)
+        assert host.resume("A17", self.changed(number=3)).status == "completed"
+        told = host.checkpoint_as("A17", "phases")
+        assert told["phase"] == "phase_4_end"
+        assert told["state_snapshot"]["phase_outputs"]["phase_3"]["metadata"]["gate_score"] == 50
+
+    def test_a_worker_drives_phases_to_a_question_and_behind_it(self, host: Host) -> None:
+        flow = self.changed()
+        host.start(flow, {}, run_id="A17")
+        assert host.work([flow], until_idle=True).halted == 1
+        host.answer(host.waits("A17")[0].id, "proceed")
+        assert host.work([flow], until_idle=True).completed == 1
+
+
 class TestHaltingGates:
     def test_an_answer_may_choose_what_comes_next(self, host: Host) -> None:
         @route("left", "right", halts=True)

@@ -136,7 +136,7 @@ def _output(run: _Run, place: PhasePlace) -> dict[str, Any] | None:
         return None
     own = run.of(place.label)
     done = [s for s in own if s.status is Status.COMPLETED and _role(run, s) in ("phase", "done")]
-    gates = [one for one in run.context.get(GATES, []) if one["phase"] == place.label]
+    gates = [one for one in run.context.get(GATES, []) if one["gate_id"] == f"{place.name}.gate"]
     health = run.context.get(HEALTH) or [None]
     began = next((s.started_at for s in reversed(own) if _role(run, s) == "phase" and s.started_at), None)
     return {
