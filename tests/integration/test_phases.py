@@ -107,7 +107,8 @@ class TestGates:
             ("iterate", 79, 1, "middle_score"),
             ("proceed", 81, 2, "high_score"),
         ]
-        assert channel(host, "iteration_counts") == {"synthesis.gate": 2}
+        told = host.checkpoint_as("A17", "phases")["context_fields"]
+        assert told["iteration_counts"] == {"synthesis.gate": 2}
 
     def test_after_three_iterations_a_person_is_asked(self, host: Host) -> None:
         result = run(host, process(61, 63, 65, 67))
@@ -428,6 +429,37 @@ class TestFlowsAsPhases:
             ],
         )
         assert run(host, flow, " ok")["end"] == "tteeaa ok"
+
+    def test_a_process_for_each_item_of_a_list_counts_its_own_iterations(self, host: Host) -> None:
+        def work(topic: str, ctx: Context) -> str:
+            return f"{topic}{ctx.visit}"
+
+        scores = {"a1": 70, "a2": 70, "a3": 90, "b1": 75, "b2": 75, "b3": 75, "b4": 85}
+        inner = phases("each", [Phase("work", work, gate=ScoredGate(lambda work: scores[work]))])
+        flow = Flow("all", [inner.as_node().map_over("topic")], durability="strong")
+        result = host.run(flow, {"topic": ["a", "b"]}, run_id="A17")
+        assert result["work"] == ["a3", "b4"]
+        kept = channel(host, "gate_history")
+        assert sorted((one["gate_id"], one["iteration"]) for one in kept) == [
+            *(("each#0/work.gate", n) for n in range(3)),
+            *(("each#1/work.gate", n) for n in range(4)),
+        ]
+
+    def test_a_process_may_be_a_phase_of_another(self, host: Host) -> None:
+        inner = process(70, 90)
+        flow = phases(
+            "outer",
+            [Phase("inner", inner, gate=ScoredGate(lambda build: 85)), Phase("end", lambda build: build)],
+        )
+        assert run(host, flow)["end"] == "built draft 2"
+        told = host.checkpoint_as("A17", "phases")
+        assert told["state_snapshot"]["gate_history"] == [
+            {"gate_id": "inner.gate", "decision": "proceed", "score": 85, "iteration": 0}
+        ]
+        assert [one["gate_id"] for one in channel(host, "gate_history")] == [
+            *["inner/synthesis.gate"] * 2,
+            "inner.gate",
+        ]
 
     def test_a_gate_is_no_phase(self) -> None:
         @route("a")

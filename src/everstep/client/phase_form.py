@@ -16,7 +16,6 @@ from everstep.model.phases import (
     COST_KEYS,
     GATES,
     HEALTH,
-    ITERATIONS,
     LESSONS,
     MONEY,
     RAW,
@@ -43,6 +42,10 @@ class _Run(NamedTuple):
     def of(self, label: str) -> list[StepRecord]:
         """Return the steps of a phase."""
         return [step for step in self.steps if (at := self.place_of(step)) is not None and at.label == label]
+
+    def iterations(self, place: PhasePlace) -> int:
+        """Return how often a phase was done again."""
+        return self.state.counters.visits.get(f"{place.name}.again", 0)
 
     @property
     def phases(self) -> list[PhasePlace]:
@@ -78,9 +81,7 @@ def phase_form(
         "context_fields": {
             **{name: run.context.get(name, RESERVED[name]) for name in ("api_metrics", "fallback_flags")},
             "iteration_counts": {
-                name: (run.context.get(ITERATIONS) or {}).get(name, 0)
-                for name, place in places.items()
-                if place.role == "gate"
+                name: run.iterations(place) for name, place in places.items() if place.role == "gate"
             },
             WARNINGS: run.context.get(WARNINGS, []),
         },
@@ -149,7 +150,7 @@ def _output(run: _Run, place: PhasePlace) -> dict[str, Any] | None:
             "source_apis": sorted(run.context.get("api_metrics") or {}),
             "cost_usd": _cost_of(own),
             "health_summary": health[-1],
-            "iteration_count": (run.context.get(ITERATIONS) or {}).get(f"{place.name}.gate", 0),
+            "iteration_count": run.iterations(place),
             "gate_score": gates[-1]["score"] if gates else None,
             "warnings": [w for w in run.context.get(WARNINGS, []) if str(w).startswith(place.label)],
             "parent_run_id": uuid_of(run.info.parent_run_id) if run.info.parent_run_id else None,
@@ -189,7 +190,7 @@ def _current(run: _Run, place: PhasePlace) -> dict[str, Any]:
         "phase": place.label,
         "started_at": iso(began[-1]) if began else None,
         "progress": {
-            "iteration": (run.context.get(ITERATIONS) or {}).get(f"{place.name}.gate", 0),
+            "iteration": run.iterations(place),
             "visits": visits,
             "steps": len(own),
             "pending": pending,
@@ -205,7 +206,7 @@ def _belongs(run: _Run, path: str, place: PhasePlace) -> bool:
 
 def _decisions(run: _Run) -> list[dict[str, Any]]:
     """Return what gates and people decided, in order."""
-    kept = list(run.context.get(GATES, []))
+    kept = [one for one in run.context.get(GATES, []) if one["gate_id"] in run.places]
     made = [step for step in run.steps if _role(run, step) == "gate" and step.decision is not None]
     # Of a run whose first records were removed, the decisions made there are told first.
     found = kept[: max(0, len(kept) - len(made))]
