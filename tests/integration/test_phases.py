@@ -10,7 +10,21 @@ from typing import Any
 
 import pytest
 
-from everstep import Context, Event, Flow, Host, Phase, RunResult, ScoredGate, node, phases, route, wait
+from everstep import (
+    Breaker,
+    Context,
+    Event,
+    Flow,
+    Host,
+    Phase,
+    Retry,
+    RunResult,
+    ScoredGate,
+    node,
+    phases,
+    route,
+    wait,
+)
 from everstep.errors import BadRequest, InputError
 from everstep.testing import ManualClock
 from everstep.wait import Wait
@@ -93,7 +107,8 @@ class TestGates:
             ("iterate", 79, 1, "middle_score"),
             ("proceed", 81, 2, "high_score"),
         ]
-        assert channel(host, "iteration_counts") == {"synthesis.gate": 2}
+        told = host.checkpoint_as("A17", "phases")["context_fields"]
+        assert told["iteration_counts"] == {"synthesis.gate": 2}
 
     def test_after_three_iterations_a_person_is_asked(self, host: Host) -> None:
         result = run(host, process(61, 63, 65, 67))
@@ -415,6 +430,37 @@ class TestFlowsAsPhases:
         )
         assert run(host, flow, " ok")["end"] == "tteeaa ok"
 
+    def test_a_process_for_each_item_of_a_list_counts_its_own_iterations(self, host: Host) -> None:
+        def work(topic: str, ctx: Context) -> str:
+            return f"{topic}{ctx.visit}"
+
+        scores = {"a1": 70, "a2": 70, "a3": 90, "b1": 75, "b2": 75, "b3": 75, "b4": 85}
+        inner = phases("each", [Phase("work", work, gate=ScoredGate(lambda work: scores[work]))])
+        flow = Flow("all", [inner.as_node().map_over("topic")], durability="strong")
+        result = host.run(flow, {"topic": ["a", "b"]}, run_id="A17")
+        assert result["work"] == ["a3", "b4"]
+        kept = channel(host, "gate_history")
+        assert sorted((one["gate_id"], one["iteration"]) for one in kept) == [
+            *(("each#0/work.gate", n) for n in range(3)),
+            *(("each#1/work.gate", n) for n in range(4)),
+        ]
+
+    def test_a_process_may_be_a_phase_of_another(self, host: Host) -> None:
+        inner = process(70, 90)
+        flow = phases(
+            "outer",
+            [Phase("inner", inner, gate=ScoredGate(lambda build: 85)), Phase("end", lambda build: build)],
+        )
+        assert run(host, flow)["end"] == "built draft 2"
+        told = host.checkpoint_as("A17", "phases")
+        assert told["state_snapshot"]["gate_history"] == [
+            {"gate_id": "inner.gate", "decision": "proceed", "score": 85, "iteration": 0}
+        ]
+        assert [one["gate_id"] for one in channel(host, "gate_history")] == [
+            *["inner/synthesis.gate"] * 2,
+            "inner.gate",
+        ]
+
     def test_a_gate_is_no_phase(self) -> None:
         @route("a")
         def gate() -> str:
@@ -512,6 +558,35 @@ class TestResume:
         assert "phases" not in next(e for e in events if e.kind == "run_resumed").data["resume"]
 
 
+class TestChanges:
+    def halted(self, host: Host) -> None:
+        assert host.run(self.changed(), {}, run_id="A17").status == "halted"
+        host.answer(host.waits("A17")[0].id, "proceed")
+
+    def changed(self, *more: Phase, number: int = 0) -> Flow:
+        gate = ScoredGate(lambda work: 50)
+        return phases("p", [Phase("work", _left, number=number, gate=gate), Phase("end", _right), *more])
+
+    def test_a_phase_may_be_added_while_a_run_is_under_way(self, host: Host) -> None:
+        self.halted(host)
+        flow = self.changed(Phase("more", lambda end: end + "!"))
+        assert host.resume("A17", flow)["more"] == "right!"
+
+    def test_phases_may_be_numbered_anew_while_a_run_is_under_way(self, host: Host) -> None:
+        self.halted(host)
+        assert host.resume("A17", self.changed(number=3)).status == "completed"
+        told = host.checkpoint_as("A17", "phases")
+        assert told["phase"] == "phase_4_end"
+        assert told["state_snapshot"]["phase_outputs"]["phase_3"]["metadata"]["gate_score"] == 50
+
+    def test_a_worker_drives_phases_to_a_question_and_behind_it(self, host: Host) -> None:
+        flow = self.changed()
+        host.start(flow, {}, run_id="A17")
+        assert host.work([flow], until_idle=True).halted == 1
+        host.answer(host.waits("A17")[0].id, "proceed")
+        assert host.work([flow], until_idle=True).completed == 1
+
+
 class TestHaltingGates:
     def test_an_answer_may_choose_what_comes_next(self, host: Host) -> None:
         @route("left", "right", halts=True)
@@ -545,3 +620,79 @@ def _left() -> str:
 
 def _right() -> str:
     return "right"
+
+
+class TestGuards:
+    def test_a_breaker_that_a_phase_opens_leaves_its_gate_to_a_person(self, host: Host) -> None:
+        def draft(ctx: Context) -> int:
+            ctx.spend(usd=3)
+            return 1
+
+        flow = phases(
+            "p",
+            [Phase("draft", draft, gate=ScoredGate(lambda draft: 95)), Phase("more", lambda: 2)],
+            breakers=[Breaker("dear", nodes=["draft"], cost={"usd": 2})],
+        )
+        host.run(flow, {}, run_id="A17")
+        assert decisions(host) == [("escalate", 95, 0, "breaker_open")]
+        assert "circuit_breaker" in triggers(host)
+        told = host.checkpoint_as("A17", "phases")["state_snapshot"]
+        assert told["circuit_breaker_state"]["dear"]["state"] == "open" and told["cost_accumulated"] == 3
+        host.answer(host.waits("A17")[0].id, "proceed")
+        assert host.resume("A17", flow)["more"] == 2
+
+    def test_a_run_whose_breaker_tripped_is_resumed_at_human_review(
+        self, host: Host, events: list[Event]
+    ) -> None:
+        calls: list[int] = []
+
+        def fetch(ctx: Context) -> int:
+            calls.append(ctx.attempt)
+            if len(calls) < 3:
+                raise ConnectionError
+            return 1
+
+        flow = phases(
+            "p",
+            [
+                Phase("intro", lambda: 0),
+                Phase("fetch", fetch, retry=Retry(3, first=0), gate=ScoredGate(lambda fetch: 95)),
+            ],
+            breakers=[Breaker("api", nodes=["fetch"], failures=2)],
+        )
+        host.run(flow, {}, run_id="A17")
+        host.fork("A17", fork_id="F1")
+        assert host.run(flow, run_id="F1").status == "halted"
+        (told,) = [e.data["resume"]["phases"] for e in events if e.kind == "run_resumed"]
+        assert (told["point"], told["completed"]) == ("human_review", ["phase_0_intro"])
+        host.answer(host.waits("A17")[0].id, {"approved": True})
+        assert host.resume("A17", flow).status == "completed" and len(calls) == 3
+
+    def test_an_expensive_phase_is_told_as_complete(self, host: Host) -> None:
+        flow = phases("p", [Phase("work", lambda: 1, expensive=True), Phase("more", lambda: 2)])
+        host.run(flow, {}, run_id="A17")
+        assert triggers(host)[1] == "phase_complete"
+
+    def test_what_was_spent_is_told_on_resume(self, host: Host, events: list[Event]) -> None:
+        def work(ctx: Context) -> int:
+            ctx.spend(usd="0.10")
+            ctx.spend(usd="0.20")
+            return 1
+
+        flow = phases("p", [Phase("work", work, gate=ScoredGate(lambda work: 1)), Phase("more", lambda: 2)])
+        host.run(flow, {}, run_id="A17")
+        host.answer(host.waits("A17")[0].id, "proceed")
+        host.resume("A17", flow)
+        (told,) = [e.data["resume"]["phases"] for e in events if e.kind == "run_resumed"]
+        assert told["cost"] == 0.3
+        metadata = host.checkpoint_as("A17", "phases")["state_snapshot"]["phase_outputs"]["phase_0"][
+            "metadata"
+        ]
+        assert metadata["cost_usd"] == 0.3
+
+    def test_a_run_may_be_resumed_at_a_phase(self, host: Host, events: list[Event]) -> None:
+        flow = process(90, 95)
+        run(host, flow)
+        assert host.resume("A17", flow, start="synthesis")["build"] == "built draft 2"
+        (told,) = [e.data["resume"]["phases"] for e in events if e.kind == "run_resumed"]
+        assert told["point"] == "phase_2_synthesis"

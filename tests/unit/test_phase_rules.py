@@ -177,6 +177,10 @@ class TestContracts:
         assert "missing" in wrong[2]
         assert faults(contract, {}, {"a": 1, "b": "x", "c": [], "d": 1}) == []
 
+    def test_nothing_is_missing_where_nothing_is_allowed(self) -> None:
+        assert faults({"a": int | None, "b": {"type": ["string", "null"]}}, {}, {"a": None, "b": None}) == []
+        assert faults({"a": None}, {}, {"a": None}) == ["a is missing"]
+
     def test_references_lead_through_lists_and_objects(self) -> None:
         values = {
             "found": {"items": [{"id": "F1"}, {"id": "F2"}]},

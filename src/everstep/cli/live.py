@@ -14,7 +14,7 @@ from rich.text import Text
 
 from everstep import Flow, RunState
 from everstep.cli.groups import members_of
-from everstep.cli.outline import is_borne, node_at, outline
+from everstep.cli.outline import is_beside_a_phase, is_borne, node_at, outline
 from everstep.cli.plain import cut, duration, one_line
 from everstep.cli.progress import (
     Fan,
@@ -113,6 +113,7 @@ class LiveTree:
             place.name: Line(place.name, place.depth, kind_of(flow.plan, place.name))
             for place in outline(flow.plan)
         }
+        self._beside_phases = {path for path in self._lines if is_beside_a_phase(flow.plan, path)}
         self._inside: dict[str, list[Line]] = {}
         """The lines below each flow, at any depth."""
         for path, line in self._lines.items():
@@ -256,7 +257,7 @@ class LiveTree:
         now = time.monotonic()
         lines = self._visible()
         rows = [self._head, *(self._row(line, now, is_last=line is lines[-1]) for line in lines)]
-        hidden = len(self._lines) - len(lines)
+        hidden = len(self._told()) - len(lines)
         if hidden:
             rows.append(Text(f"   … and {hidden:,} more nodes", style="dim"))
         if self._tail and not self._ended:
@@ -270,9 +271,14 @@ class LiveTree:
             row.no_wrap, row.overflow = True, "ellipsis"
         return Group(*rows)
 
+    def _told(self) -> list[Line]:
+        """Return the lines without those of gates of phases that were not reached."""
+        lines = self._lines.values()
+        return [line for line in lines if line.state != "waiting" or line.path not in self._beside_phases]
+
     def _visible(self) -> list[Line]:
         """Choose what fits on the screen: what is under way first, then what ended last."""
-        lines, room = list(self._lines.values()), max(self._console.height - 6, 5)
+        lines, room = self._told(), max(self._console.height - 6, 5)
         if len(lines) <= room:
             return lines
         urgency = {

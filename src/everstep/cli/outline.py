@@ -71,6 +71,12 @@ def node_at(plan: Plan, path: str) -> Node | None:
     return found.nodes[i] if found is not None and i is not None else None
 
 
+def is_beside_a_phase(plan: Plan, name: str) -> bool:
+    """True for the gate of a phase and what leads on from it: told of once they are reached."""
+    node = node_at(plan, name)
+    return node is not None and node.phase is not None and node.phase.role != "phase"
+
+
 def _plan_around(plan: Plan, path: str) -> Plan | None:
     """Return the flow that a node is in."""
     for name in path.split("/")[:-1]:

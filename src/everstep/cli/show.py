@@ -17,7 +17,7 @@ from everstep.cli.listing import STATUS_COLOURS, info_json, origin, standing
 from everstep.cli.log import NAMED
 from everstep.cli.lookup import Lookup
 from everstep.cli.options import find_run, json_option, load_option, looking_at, store_option
-from everstep.cli.outline import node_at, outline
+from everstep.cli.outline import is_beside_a_phase, node_at, outline
 from everstep.cli.plain import count, duration, error_json, moment, one_line, write_json
 from everstep.cli.progress import chosen_of
 from everstep.cli.said import RESULT, scored
@@ -264,7 +264,7 @@ def _node_lines(
     rows = []
     for line in nodes:
         place = places.get(line.name, "")
-        if line.last is None and not (place or line.removed) and _is_beside_a_phase(plan, line.name):
+        if line.last is None and not (place or line.removed) and is_beside_a_phase(plan, line.name):
             continue
         glyph, colour = "·", "bright_black"
         if line.status is not None and not (line.status is Status.COMPLETED and place):
@@ -280,12 +280,6 @@ def _node_lines(
         )
         rows += _failed_items(line, f"{indent}  ", whole=whole)
     return layout(rows, screen_width())
-
-
-def _is_beside_a_phase(plan: Plan, name: str) -> bool:
-    """True for the gate of a phase and what leads on from it: told of once they are reached."""
-    node = node_at(plan, name)
-    return node is not None and node.phase is not None and node.phase.role != "phase"
 
 
 def _failed_items(line: NodeLine, indent: str, *, whole: bool) -> list[list[Cell]]:

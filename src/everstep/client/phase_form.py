@@ -16,7 +16,6 @@ from everstep.model.phases import (
     COST_KEYS,
     GATES,
     HEALTH,
-    ITERATIONS,
     LESSONS,
     MONEY,
     RAW,
@@ -44,6 +43,10 @@ class _Run(NamedTuple):
         """Return the steps of a phase."""
         return [step for step in self.steps if (at := self.place_of(step)) is not None and at.label == label]
 
+    def iterations(self, place: PhasePlace) -> int:
+        """Return how often a phase was done again."""
+        return self.state.counters.visits.get(f"{place.name}.again", 0)
+
     @property
     def phases(self) -> list[PhasePlace]:
         return [place for place in self.places.values() if place.role == "phase"]
@@ -69,7 +72,7 @@ def phase_form(
             "phase_outputs": {place.key: _output(run, place) for place in run.phases},
             "current_phase_state": _current(run, current),
             "gate_history": _decisions(run),
-            "circuit_breaker_state": run.context.get(BREAKERS, {}),
+            "circuit_breaker_state": _breakers(run),
             "cost_accumulated": _cost(run),
             "health_history": run.context.get(HEALTH, []),
             "errors_encountered": run.context.get("errors", [_error(step) for step in steps if step.error]),
@@ -78,9 +81,7 @@ def phase_form(
         "context_fields": {
             **{name: run.context.get(name, RESERVED[name]) for name in ("api_metrics", "fallback_flags")},
             "iteration_counts": {
-                name: (run.context.get(ITERATIONS) or {}).get(name, 0)
-                for name, place in places.items()
-                if place.role == "gate"
+                name: run.iterations(place) for name, place in places.items() if place.role == "gate"
             },
             WARNINGS: run.context.get(WARNINGS, []),
         },
@@ -95,6 +96,13 @@ def _trigger(run: _Run, record: CheckpointRecord, said: str) -> str:
     if said == "phase_complete" and not roles & {"phase", "done"}:
         return "manual"
     return said
+
+
+def _breakers(run: _Run) -> dict[str, Any]:
+    """Return how breakers stand: those that the run keeps, and those that its nodes tell of."""
+    own = {name: breaker.to_json() for name, breaker in run.state.guards.breakers.items()}
+    told = run.context.get(BREAKERS, {})
+    return {**(told if isinstance(told, dict) else {}), **own}
 
 
 def _cost(run: _Run) -> float:
@@ -129,7 +137,7 @@ def _output(run: _Run, place: PhasePlace) -> dict[str, Any] | None:
         return None
     own = run.of(place.label)
     done = [s for s in own if s.status is Status.COMPLETED and _role(run, s) in ("phase", "done")]
-    gates = [one for one in run.context.get(GATES, []) if one["phase"] == place.label]
+    gates = [one for one in run.context.get(GATES, []) if one["gate_id"] == f"{place.name}.gate"]
     health = run.context.get(HEALTH) or [None]
     began = next((s.started_at for s in reversed(own) if _role(run, s) == "phase" and s.started_at), None)
     return {
@@ -142,7 +150,7 @@ def _output(run: _Run, place: PhasePlace) -> dict[str, Any] | None:
             "source_apis": sorted(run.context.get("api_metrics") or {}),
             "cost_usd": _cost_of(own),
             "health_summary": health[-1],
-            "iteration_count": (run.context.get(ITERATIONS) or {}).get(f"{place.name}.gate", 0),
+            "iteration_count": run.iterations(place),
             "gate_score": gates[-1]["score"] if gates else None,
             "warnings": [w for w in run.context.get(WARNINGS, []) if str(w).startswith(place.label)],
             "parent_run_id": uuid_of(run.info.parent_run_id) if run.info.parent_run_id else None,
@@ -182,7 +190,7 @@ def _current(run: _Run, place: PhasePlace) -> dict[str, Any]:
         "phase": place.label,
         "started_at": iso(began[-1]) if began else None,
         "progress": {
-            "iteration": (run.context.get(ITERATIONS) or {}).get(f"{place.name}.gate", 0),
+            "iteration": run.iterations(place),
             "visits": visits,
             "steps": len(own),
             "pending": pending,
@@ -198,7 +206,7 @@ def _belongs(run: _Run, path: str, place: PhasePlace) -> bool:
 
 def _decisions(run: _Run) -> list[dict[str, Any]]:
     """Return what gates and people decided, in order."""
-    kept = list(run.context.get(GATES, []))
+    kept = [one for one in run.context.get(GATES, []) if one["gate_id"] in run.places]
     made = [step for step in run.steps if _role(run, step) == "gate" and step.decision is not None]
     # Of a run whose first records were removed, the decisions made there are told first.
     found = kept[: max(0, len(kept) - len(made))]

@@ -145,7 +145,7 @@ def is_fresh(place: Place, plan: Plan, k: int) -> bool:
 
 def differs(old: Mapping[str, Any], new: Mapping[str, Any], *, is_open: bool = False) -> bool:
     """True if two shapes mean something else to a run; what is inside counts only while it is open."""
-    apart = {"flow"} if is_open else {"flow", *_INSIDE}
+    apart = {"flow", "phase"} if is_open else {"flow", "phase", *_INSIDE}
     return _ordered(old, apart) != _ordered(new, apart)
 
 

@@ -7,8 +7,6 @@ from typing import Any, Final, NamedTuple
 
 GATES: Final = "gate_history"
 """The channel key that keeps what every gate decided, in order."""
-ITERATIONS: Final = "iteration_counts"
-"""The channel key that keeps how often each gate had its phase done again."""
 WARNINGS: Final = "warnings"
 HEALTH: Final = "health"
 LESSONS: Final = "lessons"

@@ -12,6 +12,7 @@ from everstep.engine.state import RunState
 from everstep.errors import EverstepError
 from everstep.graph.flow import Flow
 from everstep.graph.phases.nodes import lessons_differ
+from everstep.model.ledger import BreakerState
 from everstep.model.phases import COST_KEYS, LESSONS_GIVEN, MONEY, PhasePlace
 from everstep.model.records import CHANNEL
 from everstep.runtime.values import ValueSpace
@@ -44,6 +45,7 @@ def progress_of(
         due = state.plan.index[start]
     here = places[due] if due is not None else None
     is_asked = any(scope is not state or i == due for scope, i in state.waits.values())
+    is_asked = is_asked or (due is not None and _is_stopped(flow, state, due))
     warnings = tuple(_warnings(flow, state, space))
     for warning in warnings:
         log.warning("%s", warning)
@@ -64,6 +66,16 @@ def _point(state: RunState, due: int, here: PhasePlace, *, is_asked: bool) -> st
         target = state.plan.nodes[state.plan.index[_only_target(state, due)]].phase
         return target.label if target is not None else here.label
     return here.label
+
+
+def _is_stopped(flow: Flow, state: RunState, i: int) -> bool:
+    """True if a breaker is open that keeps this node from starting until a person lets it."""
+    name, known = state.plan.paths[i], state.books.breakers
+    return any(
+        known[breaker.name].state is BreakerState.OPEN
+        for breaker in flow.breakers
+        if breaker.name in known and (breaker.nodes is None or name in breaker.nodes)
+    )
 
 
 def _only_target(state: RunState, i: int) -> str:

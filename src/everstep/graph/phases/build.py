@@ -12,9 +12,9 @@ from everstep.graph.phases.nodes import Spot, gate_nodes, next_node, work_nodes
 from everstep.graph.phases.phase import Functions, Phase, phase_of
 from everstep.graph.wiring import Chain, Wired
 from everstep.model.durability import Durability
-from everstep.model.phases import BREAKERS, GATES, ITERATIONS, LESSONS_GIVEN, RESERVED
+from everstep.model.phases import BREAKERS, GATES, LESSONS_GIVEN, RESERVED
 
-OWN_KEYS: Final = (*RESERVED, BREAKERS, GATES, ITERATIONS, LESSONS_GIVEN)
+OWN_KEYS: Final = (*RESERVED, BREAKERS, GATES, LESSONS_GIVEN)
 
 
 def phases(

@@ -49,9 +49,7 @@ def check_references(refers: Any, what: str) -> dict[str, str]:
 def faults(contract: Contract, refers: Mapping[str, str], values: Mapping[str, Any]) -> list[str]:
     """Say what is wrong with the inputs of a phase: missing, of another type, referring to nothing."""
     found = [
-        fault
-        for name, kind in contract.items()
-        for fault in (_wrong(values[name], kind, name) if _is_there(values, name) else [f"{name} is missing"])
+        fault for name, kind in contract.items() for fault in _missing_or_wrong(values.get(name), kind, name)
     ]
     return found or list(_dangling(refers, values))
 
@@ -73,8 +71,9 @@ def _is_hint(kind: Any) -> bool:
     )
 
 
-def _is_there(values: Mapping[str, Any], name: str) -> bool:
-    return values.get(name) is not None
+def _missing_or_wrong(value: Any, kind: Any, name: str) -> list[str]:
+    wrong = _wrong(value, kind, name)
+    return [f"{name} is missing"] if value is None and (wrong or kind is None) else wrong
 
 
 def _wrong(value: Any, kind: Any, name: str) -> list[str]:

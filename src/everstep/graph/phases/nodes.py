@@ -24,7 +24,6 @@ from everstep.graph.node import Gate, Node, Param
 from everstep.graph.phases.contracts import faults, mended
 from everstep.graph.phases.deciding import (
     Decision,
-    Verdict,
     decide,
     is_critical,
     open_breakers,
@@ -37,7 +36,6 @@ from everstep.model.phases import (
     BREAKERS,
     GATES,
     HEALTH,
-    ITERATIONS,
     LESSONS,
     LESSONS_GIVEN,
     RAW,
@@ -205,7 +203,7 @@ def _finish(spot: Spot, ctx: Context, values: Mapping[str, Any]) -> dict[str, An
         ctx.channel.append(WARNINGS, f"{spot.label}: {warning}.")
         ctx.emit("warning", phase=spot.label, message=warning)
     ctx.checkpoint(
-        {"phase": spot.label, "iteration": _iterations(ctx, spot), "warnings": len(warned)},
+        {"phase": spot.label, "iteration": ctx.visit - 1, "warnings": len(warned)},
         trigger=Trigger.PHASE_COMPLETE,
     )
     return found
@@ -267,7 +265,7 @@ def _gate_node(spot: Spot, gate: ScoredGate, then: str) -> Node:
 def _decide(spot: Spot, gate: ScoredGate, ctx: Context, values: Mapping[str, Any], returned: Any) -> Decision:
     """Decide, and keep the decision with everything it was made of."""
     score, details = read_score(returned, spot.gate)
-    iteration = _iterations(ctx, spot)
+    iteration = ctx.visit - 1
     earlier = [one["score"] for one in _history(ctx, spot)]
     verdict = decide(
         score,
@@ -277,27 +275,24 @@ def _decide(spot: Spot, gate: ScoredGate, ctx: Context, values: Mapping[str, Any
         breakers=open_breakers({**(ctx.channel.get(BREAKERS) or {}), **ctx.breakers}),
         is_unhealthy=is_critical(ctx.channel.get(HEALTH)),
     )
-    told = _entry(spot, verdict, score, iteration, input_hash=hash_of(values))
-    if details:
-        told["details"] = details
-    ctx.channel.append(GATES, told)
-    about = {name: told[name] for name in told if name != "details"}
-    ctx.checkpoint(about, trigger=Trigger.GATE_DECISION)
-    ctx.emit("gate_decision", **about)
-    return verdict.decision
-
-
-def _entry(spot: Spot, verdict: Verdict, score: float, iteration: int, **more: Any) -> dict[str, Any]:
-    return {
-        "gate_id": spot.gate,
+    told: dict[str, Any] = {
+        "gate_id": _gate_id(ctx, spot),
         "phase": spot.label,
         "decision": verdict.decision.value,
         "score": score,
         "iteration": iteration,
         "rule": verdict.rule.value,
         "reason": verdict.reason,
-        **more,
+        "input_hash": hash_of(values),
     }
+    if details:
+        told["details"] = details
+    ctx.channel.append(GATES, told)
+    # Metadata is never encrypted, and a hash of few possible inputs would give them away.
+    about = {name: told[name] for name in told if name not in ("details", "input_hash")}
+    ctx.checkpoint(about, trigger=Trigger.GATE_DECISION)
+    ctx.emit("gate_decision", **about)
+    return verdict.decision
 
 
 def hash_of(values: Mapping[str, Any]) -> str:
@@ -309,10 +304,7 @@ def hash_of(values: Mapping[str, Any]) -> str:
 def _again_node(spot: Spot) -> Node:
     def again(**given: Any) -> str:
         ctx: Context = given[_CONTEXT]
-        counts = dict(ctx.channel.get(ITERATIONS) or {})
-        counts[spot.gate] = counts.get(spot.gate, 0) + 1
-        ctx.channel.set(ITERATIONS, counts)
-        about = {"phase": spot.label, "gate_id": spot.gate, "iteration": counts[spot.gate]}
+        about = {"phase": spot.label, "gate_id": _gate_id(ctx, spot), "iteration": ctx.visit}
         ctx.checkpoint(about, trigger=Trigger.ITERATION)
         return spot.start
 
@@ -372,12 +364,12 @@ def _review_node(spot: Spot, gate: ScoredGate, then: str) -> Node:
 
 
 def _history(ctx: Context, spot: Spot) -> list[dict[str, Any]]:
-    return [one for one in ctx.channel.get(GATES) or [] if one["gate_id"] == spot.gate]
+    return [one for one in ctx.channel.get(GATES) or [] if one["gate_id"] == _gate_id(ctx, spot)]
 
 
-def _iterations(ctx: Context, spot: Spot) -> int:
-    counts = ctx.channel.get(ITERATIONS) or {}
-    return int(counts.get(spot.gate, 0))
+def _gate_id(ctx: Context, spot: Spot) -> str:
+    """Return the address of a phase's gate: each visit to a process inside another flow has its own."""
+    return ctx.path.removesuffix(ctx.node) + spot.gate
 
 
 def _taken(phase: Phase) -> list[str]:
