@@ -33,6 +33,7 @@ from everstep.cli.pipelines import pipeline_options
 from everstep.cli.plain import Unreadable, count, duration, ended_before, error_json, preview, write_json
 from everstep.cli.progress import Watcher, choose_watcher
 from everstep.cli.run_folder import FolderKeeper, refuse_run_dir, run_dir_option
+from everstep.cli.staged import context_of
 from everstep.cli.table import wide
 from everstep.cli.waiting import wait_json, wait_lines
 from everstep.client.views import Values as InnerValues
@@ -356,7 +357,10 @@ def execute(
         seconds = time.monotonic() - began
         keeper.finish(result.run_id)
         failed_at = None if watcher.run_id else _failed_node(host, result)
-        return Executed(result, seconds, flow.plan.readers, failed_at=failed_at, folder=keeper.path)
+        done = Executed(result, seconds, flow.plan.readers, failed_at=failed_at, folder=keeper.path)
+        if flow.pipeline is not None:
+            done.values = context_of(host, result.run_id)
+        return done
 
 
 def _failed_node(host: Host, result: RunResult) -> str:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from everstep import Host
 from everstep.cli.lookup import Lookup
 from everstep.cli.plain import one_line
 from everstep.graph.pipelines.layers import LAYER, OWN, STAGES
 from everstep.model.records import CHANNEL, StepRecord, Written
 
 _KEPT = ("stages.", "gates.", "internal.")
+_TOLD = ("outcome", "last_response")
+"""What of a stage's notes is told of a run that has ended."""
 
 
 def is_stage(step: StepRecord) -> bool:
@@ -50,3 +53,11 @@ def reason_of(edge: Mapping[str, Any]) -> str:
     reason = str(edge.get("reason", "")).replace("_", " ")
     detail = edge.get("condition") or edge.get("label")
     return f"{reason} {one_line(str(detail))}" if detail and reason not in ("lexical", "weight") else reason
+
+
+def context_of(host: Host, run_id: str) -> dict[str, Any]:
+    """Return what a pipeline has come to: how it ended, and its context."""
+    channel = host.channel(run_id)
+    hidden = (LAYER, *_KEPT, "graph.")
+    left = {k: v for k, v in channel.items() if not k.startswith(hidden) and k not in OWN}
+    return {key: channel[key] for key in _TOLD if key in channel} | left
