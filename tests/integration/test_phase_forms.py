@@ -13,7 +13,7 @@ from uuid import UUID
 import pytest
 from click.testing import CliRunner
 
-from everstep import Context, Flow, Host, Phase, ScoredGate, node, phases
+from everstep import Context, Flow, Host, Phase, Retention, ScoredGate, node, phases
 from everstep.cli.main import cli
 from everstep.testing import ManualClock
 from examples.ten_phases import flow as ten_phases
@@ -165,3 +165,11 @@ def test_the_command_line_says_the_same(host: Host, done: list[dict[str, Any]], 
     command = ["export", "shed", "--form", "phases", "--store", f"sqlite:///{tmp_path}/runs.db"]
     printed = CliRunner().invoke(cli, command)
     assert json.loads(printed.stdout) == done[-1]
+
+
+def test_a_summary_counts_phases_and_what_was_spent(host: Host, done: list[dict[str, Any]]) -> None:
+    assert host.run(ten_phases, {"goal": "?"}, run_id="newer").status == "failed"
+    host.gc(retention=Retention(keep_last=1))
+    (gone,) = host.removed()
+    assert gone.summary is not None
+    assert (gone.summary.phases_completed, gone.summary.total_cost_usd) == (10, 20.75)

@@ -51,7 +51,7 @@ def progress_of(
         log.warning("%s", warning)
     return PhaseProgress(
         point="end" if here is None or due is None else _point(state, due, here, is_asked=is_asked),
-        completed=tuple(_completed(state, here)),
+        completed=tuple(completed_phases(state, here)),
         cost=_cost(state, space),
         warnings=warnings,
     )
@@ -83,7 +83,7 @@ def _only_target(state: RunState, i: int) -> str:
     return targets[0]
 
 
-def _completed(state: RunState, here: PhasePlace | None) -> list[str]:
+def completed_phases(state: RunState, here: PhasePlace | None = None) -> list[str]:
     """Return the phases whose last node has run, without one that is being done again."""
     done: dict[str, bool] = {}
     for i, node in enumerate(state.plan.nodes):

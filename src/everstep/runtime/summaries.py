@@ -7,10 +7,12 @@ from typing import Any
 
 import msgspec
 
+from everstep.engine.state import RunState
 from everstep.errors import EverstepError
 from everstep.model.enums import Status, Trigger
 from everstep.model.records import CHANNEL
 from everstep.ports.store import RunRow
+from everstep.runtime.phase_progress import completed_phases
 from everstep.runtime.references import own_records
 from everstep.runtime.rehydrate import Rehydrated
 from everstep.runtime.runs import Runs
@@ -32,7 +34,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     completed_at: datetime | None
     """When it ended."""
     phases_completed: int
-    """How many steps were done."""
+    """How many steps were done; of a flow made of phases, how many phases."""
     final_status: str
     total_cost_usd: float
     """What the run spent as `usd`, or kept as `total_cost_usd`, as a value or in its channel."""
@@ -43,17 +45,22 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
 async def summary_of(services: Services, runs: Runs, row: RunRow) -> RunSummary:
     """Sum a run up. Values whose key is not at hand are left out."""
     folded = await runs.rehydrate(row, await runs.plan(row), needs_values=False)
-    counters = folded.state.counters()
     return RunSummary(
         run_id=row.run_id,
         flow_id=row.flow_id,
         started_at=row.created_at,
         completed_at=row.ended_at,
-        phases_completed=sum(counters.visits.values()),
+        phases_completed=_phases(folded.state),
         final_status=row.status.value,
         total_cost_usd=float(folded.state.books.spent.get("usd", 0)) or _cost(folded),
         errors_count=await count_errors(services, row),
     )
+
+
+def _phases(state: RunState) -> int:
+    if any(node.phase is not None for node in state.plan.nodes):
+        return len(completed_phases(state))
+    return sum(state.counters().visits.values())
 
 
 async def count_errors(services: Services, row: RunRow) -> int:
