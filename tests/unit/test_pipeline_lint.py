@@ -145,7 +145,8 @@ def test_edges_and_the_graph_have_values_too() -> None:
 
 
 def test_what_only_graphviz_reads_is_not_taken_for_a_typo() -> None:
-    body = SQUARE + " rankdir=LR; work [URL=x, tooltip=y, labelloc=t, weigth=3]; work -> exit [headlabel=x]"
+    body = SQUARE + '"budget.usd"="5.00";' + " rankdir=LR;"
+    body += " work [URL=x, tooltip=y, labelloc=t, weigth=3]; work -> exit [headlabel=x]"
     assert codes(body) == []
 
 

@@ -21,11 +21,9 @@ from everstep.graph.pipelines.reading import Pipeline, StageSpec, name_of, read_
 from everstep.graph.pipelines.simulation import Simulation
 from everstep.graph.pipelines.stage import Handler, Stage
 from everstep.graph.pipelines.stages import SIMULATION, Place
-from everstep.graph.pipelines.vocabulary import CHILD
+from everstep.graph.pipelines.vocabulary import BUDGET, CHILD
 
 F = TypeVar("F")
-BUDGET: Final = "budget."
-"""How attributes of a graph begin that say what a run may spend."""
 _DEEPEST: Final = 8
 _LARGEST: Final = 16 * 1024 * 1024
 _IDLE: Final = frozenset({"start", "exit", "conditional", "human", "parallel", "subpipeline"})

@@ -16,6 +16,7 @@ from everstep.errors import DotError
 from everstep.graph.pipelines.findings import Findings
 from everstep.graph.pipelines.kinds import Dialect, Kinds
 from everstep.graph.pipelines.vocabulary import (
+    BUDGET,
     CHILD,
     EDGE_ATTRIBUTES,
     FIDELITIES,
@@ -236,7 +237,7 @@ def _lint_variables(digraph: Digraph, findings: Findings) -> None:
         used.update(re.findall(r"[\w.]+", edge.attributes.text("condition", "")))
     for key in digraph.attributes:
         is_known = (
-            key in GRAPH_ATTRIBUTES or key.lower() in GRAPHVIZ or key.startswith(("_", "node.", "edge."))
+            key in GRAPH_ATTRIBUTES or key.lower() in GRAPHVIZ or key.startswith(("_", BUDGET))
         )
         if not is_known and not used & {key, f"graph.{key}", f"context.graph.{key}"}:
             message = f"The graph sets {key!r:.60}, and nothing uses it."

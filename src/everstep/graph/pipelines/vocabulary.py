@@ -23,6 +23,8 @@ class Attribute(NamedTuple):
 
 ROUTES: Final = ("retry_target", "fallback_retry_target", "fallback")
 """Attributes of nodes and graphs that name the node to go to if something failed."""
+BUDGET: Final = "budget."
+"""What attributes of the graph begin with that say how much a run may spend: `"budget.usd"`."""
 CHILD: Final = ("stack.child_dotfile", "child_dotfile", "pipeline")
 """Attributes that name the file of an inner pipeline."""
 JOIN_POLICIES: Final = ("wait_all", "first_success", "quorum", "k_of_n")
