@@ -160,6 +160,26 @@ class TestPipelines:
         told = [form["goal_gate_status"].get("check") for form in forms if form["current_node"] == "check"]
         assert told == ["pending", "satisfied"]
 
+    def test_gate_that_was_not_reached_is_pending_and_so_is_every_gate_after_a_restart(
+        self, kept: Host
+    ) -> None:
+        text = """digraph gated { start [shape=Mdiamond]; exit [shape=Msquare]
+          plan [prompt="Plan", goal_gate=true]; make [prompt="Make", goal_gate=true, retry_target=plan]
+          start -> plan -> make
+          make -> exit [condition="preferred_label=done"]
+          make -> plan [label=again, loop_restart=true] }"""
+        script = [{"preferred_label": "again"}, {"preferred_label": "done"}]
+        kept.run(Flow.from_dot(text, backend=Simulation({"make": script})), run_id="A17")
+        forms = [kept.checkpoint_as("A17", "pipeline", at=n) for n in range(2, 7)]
+        told = [(f["current_node"], *f["goal_gate_status"].values()) for f in forms]
+        assert told == [
+            ("start", "pending", "pending"),
+            ("plan", "satisfied", "pending"),
+            ("make", "pending", "pending"),
+            ("plan", "satisfied", "pending"),
+            ("make", "satisfied", "satisfied"),
+        ]
+
     def test_waiting_for_a_person_is_where_the_pipeline_stands(self, kept: Host) -> None:
         kept.run(Flow.from_dot(REVIEW), run_id="A17")
         form = kept.checkpoint_as("A17", "pipeline")

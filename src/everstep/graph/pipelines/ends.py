@@ -50,6 +50,8 @@ class StartRunner(StageRunner):
             context.set("graph.goal", pipeline.goal)
         for key, value in given.items():
             context.set(key, value)
+        for gate in pipeline.gates:
+            context.set(layers.GATES + gate.id, layers.PENDING)
         context.set(layers.GIVEN, sorted(given))
         if self.place.is_top:
             context.set(layers.BACKEND, self._backend)

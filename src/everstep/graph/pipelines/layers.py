@@ -20,6 +20,8 @@ STAGES: Final = "stages."
 """The record of the newest visit to each stage, by path."""
 GATES: Final = "gates."
 """How each goal gate stands, by id."""
+PENDING: Final = "pending"
+"""How a goal gate stands that was not reached."""
 INTERNAL: Final = "internal."
 BACKEND: Final = "internal.backend"
 DONE: Final = "internal.done"
@@ -149,7 +151,9 @@ class Layered(Mapping[str, Any]):
         for whole in self.channel.keys(start):
             key = whole.removeprefix(start)
             keeps = key.startswith(("graph.", LAYER, STAGES)) or key in (BACKEND, GIVEN, RESTARTS, *given)
-            if not keeps:
+            if key.startswith(GATES):
+                self.set(key, PENDING)
+            elif not keeps:
                 self.channel.delete(whole)
         self.set(RESTARTS, (self.here(RESTARTS) or 0) + 1)
 
