@@ -115,6 +115,23 @@ def test_a_stream_that_was_kept_and_a_call_to_be_made_again_are_no_failures() ->
     tree.stop()
 
 
+def test_what_a_node_says_or_spends_is_no_failure_and_what_guards_say_is_told() -> None:
+    tree = LiveTree(essay(), Console(file=io.StringIO(), width=100, height=30))
+    tree(event("run_started", flow="essay"))
+    tree(event("step_started", "read"))
+    tree(event("emitted", "read", done="half"))
+    tree(event("spent", "read", spent={"usd": "1.20"}))
+    warned = event("budget_warned", budgets={"usd": {"spent": "4.10", "limit": "5.00"}})
+    tree(warned)
+    _, *lines = drawn(tree)
+    assert lines[0].startswith("├─ ▶ read")
+    assert lines[-1].strip() == "! 4.10 of 5.00 usd spent"
+    assert describe(warned) == "  ! 4.10 of 5.00 usd spent"
+    opened = event("breaker_opened", breakers={"api": {"reason": "2 calls in a row failed", "trips": 1}})
+    assert describe(opened) == "  ! breaker api opens: 2 calls in a row failed"
+    tree.stop()
+
+
 def test_live_tree_of_a_resumed_run_shows_what_was_done_before(host: Host) -> None:
     host.run(essay(), {"topic": "a"}, run_id="r1")
     tree = LiveTree(essay(), Console(file=io.StringIO(), width=100, height=30))

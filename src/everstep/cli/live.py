@@ -21,6 +21,7 @@ from everstep.cli.progress import (
     How,
     attempt_of,
     chosen_of,
+    describe,
     done_before,
     open_maps,
     open_waits,
@@ -205,6 +206,8 @@ class LiveTree:
             )
         elif kind == "lease_wait":
             self._tail = f"waiting for another owner's lease until {event.data['until'][11:19]} UTC"
+        elif kind in ("budget_warned", "breaker_opened"):
+            self._tail = describe(event).strip()
         elif kind == "run_ended":
             self._ended = time.monotonic()
 
@@ -215,7 +218,7 @@ class LiveTree:
         if event.kind == "step_failed":
             line.note = f"{event.node.rpartition('/')[0] or event.node}: {event.data['error']}"
         elif event.kind == "step_retrying":
-            line.note = f"{event.node} is tried again: {event.data['error']}"
+            line.note = f"{event.node} is tried again: {event.data.get('error', 'somebody said so')}"
 
     def _note_step(self, line: Line, event: Event) -> None:
         kind, data = event.kind, event.data
@@ -227,7 +230,7 @@ class LiveTree:
             for inner in self._inside.get(line.path, ()):
                 inner.reset()
             return
-        if kind in ("chunk", "streamed"):
+        if kind in ("chunk", "streamed", "emitted", "spent"):
             line.note = one_line(str(data["chunk"])) if kind == "chunk" else line.note
             return
         line.seconds, line.due_at = data.get("seconds", 0.0), None

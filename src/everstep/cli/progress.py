@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import click
 
@@ -252,7 +252,16 @@ def describe(event: Event, attempt: str = "", *, in_full: bool = False) -> str:
             return f"  ⊘ {step}  cancelled"
         case "step_halted":
             return f"  ‖ {step}  {waits_for(event)}"
+        case "budget_warned" | "breaker_opened":
+            return f"  ! {news_said(data)}"
     return ""
+
+
+def news_said(data: Mapping[str, Any]) -> str:
+    """Say what guards have to tell: how much of budgets is spent, and which breakers opened."""
+    spent = [f"{b['spent']} of {b['limit']} {name} spent" for name, b in data.get("budgets", {}).items()]
+    tripped = [f"breaker {n} opens: {one_line(b['reason'])}" for n, b in data.get("breakers", {}).items()]
+    return "; ".join([*spent, *tripped])
 
 
 def waits_for(event: Event) -> str:

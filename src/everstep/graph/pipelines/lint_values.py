@@ -236,9 +236,7 @@ def _lint_variables(digraph: Digraph, findings: Findings) -> None:
     for edge in digraph.edges:
         used.update(re.findall(r"[\w.]+", edge.attributes.text("condition", "")))
     for key in digraph.attributes:
-        is_known = (
-            key in GRAPH_ATTRIBUTES or key.lower() in GRAPHVIZ or key.startswith(("_", BUDGET))
-        )
+        is_known = key in GRAPH_ATTRIBUTES or key.lower() in GRAPHVIZ or key.startswith(("_", BUDGET))
         if not is_known and not used & {key, f"graph.{key}", f"context.graph.{key}"}:
             message = f"The graph sets {key!r:.60}, and nothing uses it."
             fix = f"Use it as ${key} in a prompt, or remove it."
