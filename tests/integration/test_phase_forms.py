@@ -173,3 +173,13 @@ def test_a_summary_counts_phases_and_what_was_spent(host: Host, done: list[dict[
     (gone,) = host.removed()
     assert gone.summary is not None
     assert (gone.summary.phases_completed, gone.summary.total_cost_usd) == (10, 20.75)
+
+
+def test_in_a_folder_each_checkpoint_is_called_by_its_number_and_trigger(tmp_path: Path) -> None:
+    with Host(f"file:{tmp_path}") as host:
+        host.run(ten_phases, {"goal": "a shed"}, run_id="shed")
+        host.answer(host.waits("shed")[0].id, "proceed")
+        host.resume("shed", ten_phases)
+    names = sorted(path.name for path in (tmp_path / "checkpoints" / "shed").iterdir())
+    assert "cp_002_phase_complete.json" in names and "latest.json" in names
+    assert names[9:12] == ["cp_010_gate_decision.json", "cp_011_escalation.json", "cp_012_gate_decision.json"]

@@ -212,7 +212,7 @@ class TestPhases:
         run(host, process(70, 40, 90), "iterate")
         assert triggers(host) == [
             *("admission", "phase_complete", "step", "phase_complete", "gate_decision", "iteration"),
-            *("phase_complete", "gate_decision", "escalation", "step", "iteration"),
+            *("phase_complete", "gate_decision", "escalation", "gate_decision", "iteration"),
             *("phase_complete", "gate_decision", "phase_complete", "completed"),
         ]
         priorities = {str(c.trigger): (c.metadata or {}).get("priority") for c in host.history("A17")}

@@ -16,7 +16,7 @@ from everstep.graph.signatures import Param as Param
 from everstep.graph.signatures import accepted, is_async, read_signature, streams
 from everstep.graph.streams import collected
 from everstep.graph.wiring import Wired
-from everstep.model.enums import Determinism, Effects, OnError, Persist
+from everstep.model.enums import Determinism, Effects, OnError, Persist, Trigger
 from everstep.model.phases import PhasePlace
 from everstep.model.retry import Retry
 
@@ -63,6 +63,8 @@ class Node(Wired):
     schedulers: tuple[str, ...] = ()
     notifiers: tuple[str, ...] = ()
     """Aliases that a host must have for it."""
+    answered_as: Trigger | None = None
+    """Why the checkpoint is taken that keeps the answer to its wait, if not as that of any step."""
     phase: PhasePlace | None = None
     """Where it stands among phases, if its flow is made of them."""
     result_name: str | None = None
@@ -341,6 +343,7 @@ class Gate(Node):
         self.multi = multi
         self._means: Callable[[Any], Any] | None = getattr(fn, "target_of", None)
         """Says which target an answer means, for a gate that asks somebody."""
+        self.answered_as = getattr(fn, "answered_as", None)
 
     def describe(self) -> dict[str, Any]:
         kind = type(self).__name__.lower()

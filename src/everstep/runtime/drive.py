@@ -487,6 +487,8 @@ class Drive:
             self._follow_up(call, step)
             if scope.is_hidden and len(journal.steps) == before:
                 return None
+        if call.answers is not None and call.error is None and call.node.answered_as is not None:
+            return call.node.answered_as
         if policy.every_step and not asked and call.error is None and not call.node.expensive:
             return Trigger.STEP
         if asked and not policy.writes:

@@ -354,6 +354,7 @@ def _review_node(spot: Spot, gate: ScoredGate, then: str) -> Node:
         return targets[answer]
 
     ask.target_of = target_of  # type: ignore[attr-defined]
+    ask.answered_as = Trigger.GATE_DECISION  # type: ignore[attr-defined]
     _dress(ask, name, seen, _CONTEXT)
     needs = ("resume_signal_source", *(("resume_scheduler",) if gate.timeout is not None else ()))
     made = Gate(ask, targets.values(), name=name, halts=True, requires=needs, determinism="nondeterministic")
