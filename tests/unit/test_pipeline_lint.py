@@ -107,6 +107,13 @@ def test_the_place_of_a_fault_in_a_condition_counts_lines_in_its_string() -> Non
     assert found.edge == ("work", "exit")
 
 
+def test_the_condition_that_stops_an_inner_pipeline_is_read_too() -> None:
+    child = '[shape=house, "stack.child_dotfile"="c.dot", "manager.stop_condition"="{}"]'
+    body = SQUARE + " work -> child -> exit; child "
+    assert codes(body + child.format("context.done=yes")) == []
+    assert codes(body + child.format("context.done=")) == ["pipeline.condition"]
+
+
 # -- values -----------------------------------------------------------------------------------------------
 
 
@@ -116,6 +123,7 @@ def test_the_place_of_a_fault_in_a_condition_counts_lines_in_its_string() -> Non
         *("max_retries=many", "max_retries=1.5", 'max_retries="-1"', "timeout=soon", "timeout=0s", "k=0"),
         *("goal_gate=perhaps", "retry_jitter=2", "join_policy=some", "timeout_action=wait"),
         *("retry_backoff=fast", "temperature=hot", "max_parallel=0", '"manager.poll_interval"=often'),
+        *('simulate="success,fial"', 'simulate="retry/,success"'),
     ],
 )
 def test_a_value_of_the_wrong_kind_is_an_error(attribute: str) -> None:
@@ -127,6 +135,7 @@ def test_a_value_of_the_wrong_kind_is_an_error(attribute: str) -> None:
     [
         *("max_retries=2", 'timeout="15m"', "timeout=900", "goal_gate=TRUE", "retry_jitter=0.1"),
         *("join_policy=quorum", "timeout_action=skip", "retry_backoff=patient", "allow_partial=false"),
+        *('simulate="FAILURE, retry/success"', 'simulate=""'),
     ],
 )
 def test_a_value_that_is_right_passes(attribute: str) -> None:
