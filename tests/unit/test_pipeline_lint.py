@@ -10,7 +10,7 @@ import pytest
 from everstep.dot.resolve import Digraph, read
 from everstep.graph.pipelines.kinds import kinds_of
 from everstep.graph.pipelines.lint import lint
-from tests.architecture.sources import PACKAGE
+from tests.architecture.sources import PACKAGE, ROOT
 from tests.unit.pipelines_diagnosed import FAULTS, HUMAN, PARALLEL, ROUND, SQUARE, linted, marked_place
 
 
@@ -40,6 +40,22 @@ def test_every_code_that_the_rules_can_give_is_in_the_table() -> None:
         for name in ("kinds", "lint", "lint_branches", "lint_ways", "lint_values")
     )
     assert set(re.findall(r'"(pipeline\.[a-z_]+)"', text)) == FAULTS.keys()
+
+
+RULES = """
+    single-start single-exit reachability exit-reachable valid-conditions unique-names known-handlers
+    orphan-edges unused-variables missing-goal high-retry-count
+    start_node terminal_node edge_target_exists start_no_incoming exit_no_outgoing condition_syntax
+    stylesheet_syntax type_known fidelity_valid retry_target_exists goal_gate_has_retry prompt_on_llm_nodes
+"""
+
+
+def test_every_rule_of_both_dialects_has_a_code_in_the_docs() -> None:
+    page = (ROOT / "docs/reference/diagnostics.md").read_text(encoding="utf-8")
+    table = page.split("| rule | here |")[1].split("\n\n")[0]
+    rows = [row.split("|")[1:3] for row in table.splitlines() if row.startswith("| `")]
+    assert {name for rules, _ in rows for name in re.findall(r"`([\w-]+)`", rules)} == set(RULES.split())
+    assert {code for _, found in rows for code in re.findall(r"`([\w.]+)`", found)} <= FAULTS.keys()
 
 
 # -- ends and names ---------------------------------------------------------------------------------------
