@@ -10,7 +10,7 @@ import pytest
 from everstep.dot.resolve import Digraph, read
 from everstep.graph.pipelines.kinds import kinds_of
 from everstep.graph.pipelines.lint import lint
-from tests.architecture.sources import PACKAGE
+from tests.architecture.sources import PACKAGE, ROOT
 from tests.unit.pipelines_diagnosed import FAULTS, HUMAN, PARALLEL, ROUND, SQUARE, linted, marked_place
 
 
@@ -40,6 +40,22 @@ def test_every_code_that_the_rules_can_give_is_in_the_table() -> None:
         for name in ("kinds", "lint", "lint_branches", "lint_ways", "lint_values")
     )
     assert set(re.findall(r'"(pipeline\.[a-z_]+)"', text)) == FAULTS.keys()
+
+
+RULES = """
+    single-start single-exit reachability exit-reachable valid-conditions unique-names known-handlers
+    orphan-edges unused-variables missing-goal high-retry-count
+    start_node terminal_node edge_target_exists start_no_incoming exit_no_outgoing condition_syntax
+    stylesheet_syntax type_known fidelity_valid retry_target_exists goal_gate_has_retry prompt_on_llm_nodes
+"""
+
+
+def test_every_rule_of_both_dialects_has_a_code_in_the_docs() -> None:
+    page = (ROOT / "docs/reference/diagnostics.md").read_text(encoding="utf-8")
+    table = page.split("| rule | here |")[1].split("\n\n")[0]
+    rows = [row.split("|")[1:3] for row in table.splitlines() if row.startswith("| `")]
+    assert {name for rules, _ in rows for name in re.findall(r"`([\w-]+)`", rules)} == set(RULES.split())
+    assert {code for _, found in rows for code in re.findall(r"`([\w.]+)`", found)} <= FAULTS.keys()
 
 
 # -- ends and names ---------------------------------------------------------------------------------------
@@ -107,6 +123,13 @@ def test_the_place_of_a_fault_in_a_condition_counts_lines_in_its_string() -> Non
     assert found.edge == ("work", "exit")
 
 
+def test_the_condition_that_stops_an_inner_pipeline_is_read_too() -> None:
+    child = '[shape=house, "stack.child_dotfile"="c.dot", "manager.stop_condition"="{}"]'
+    body = SQUARE + " work -> child -> exit; child "
+    assert codes(body + child.format("context.done=yes")) == []
+    assert codes(body + child.format("context.done=")) == ["pipeline.condition"]
+
+
 # -- values -----------------------------------------------------------------------------------------------
 
 
@@ -116,6 +139,7 @@ def test_the_place_of_a_fault_in_a_condition_counts_lines_in_its_string() -> Non
         *("max_retries=many", "max_retries=1.5", 'max_retries="-1"', "timeout=soon", "timeout=0s", "k=0"),
         *("goal_gate=perhaps", "retry_jitter=2", "join_policy=some", "timeout_action=wait"),
         *("retry_backoff=fast", "temperature=hot", "max_parallel=0", '"manager.poll_interval"=often'),
+        *('simulate="success,fial"', 'simulate="retry/,success"'),
     ],
 )
 def test_a_value_of_the_wrong_kind_is_an_error(attribute: str) -> None:
@@ -127,6 +151,7 @@ def test_a_value_of_the_wrong_kind_is_an_error(attribute: str) -> None:
     [
         *("max_retries=2", 'timeout="15m"', "timeout=900", "goal_gate=TRUE", "retry_jitter=0.1"),
         *("join_policy=quorum", "timeout_action=skip", "retry_backoff=patient", "allow_partial=false"),
+        *('simulate="FAILURE, retry/success"', 'simulate=""'),
     ],
 )
 def test_a_value_that_is_right_passes(attribute: str) -> None:

@@ -86,11 +86,16 @@ def order(graph: Graph, choose_heads: Callable[[Sequence[int]], Sequence[int]]) 
     `choose_heads` picks where a loop begins, given its members; an empty answer raises `UncutLoop`.
     """
     found = Order(graph)
-    _order(graph, choose_heads, found)
+    todo = [graph]
+    while todo:
+        todo.extend(_order(todo.pop(), choose_heads, found))
     return found
 
 
-def _order(graph: Graph, choose_heads: Callable[[Sequence[int]], Sequence[int]], found: Order) -> None:
+def _order(
+    graph: Graph, choose_heads: Callable[[Sequence[int]], Sequence[int]], found: Order
+) -> Iterator[Graph]:
+    """Note the order of a graph's loops and of what lies between them; yield the inside of each loop."""
     above: dict[int, int] = dict.fromkeys(graph, 0)
     for members in reversed(components(graph)):
         inherited = 0
@@ -110,7 +115,7 @@ def _order(graph: Graph, choose_heads: Callable[[Sequence[int]], Sequence[int]],
                 raise UncutLoop(members)
             for head in heads:
                 found.loops[head] = found.loops.get(head, 0) | own & ~(1 << head)
-            _order(_cut(graph, members, heads), choose_heads, found)
+            yield _cut(graph, members, heads)
 
 
 def _cut(graph: Graph, members: Sequence[int], heads: set[int]) -> Graph:
@@ -120,29 +125,32 @@ def _cut(graph: Graph, members: Sequence[int], heads: set[int]) -> Graph:
     for the next cut, so that the rest of the larger loop waits for it as for any loop. Not so if it holds
     another head, which is where the next round would begin.
     """
-    inside = {m: graph[m] & set(members) for m in members}
-    behind: Graph = {m: set() for m in members}
-    for m, successors in inside.items():
-        for nxt in successors:
-            behind[nxt].add(m)
-    bodies = {(u, h): _body(behind, u, h) for h in heads for u in behind[h]}
-    largest = max(map(len, bodies.values()))
+    everyone = set(members)
+    inside = {m: graph[m] & everyone for m in members}
+    bodies = {(u, h): body for h in heads for u, body in _bodies(inside, h).items()}
+    largest = max(body.bit_count() for body in bodies.values())
+    begins = mask_of(heads)
     for (u, h), body in bodies.items():
-        if len(body) == largest or body & (heads - {h}):
+        if body.bit_count() == largest or body & begins & ~(1 << h):
             inside[u] = inside[u] - {h}
     return inside
 
 
-def _body(behind: Graph, tail: int, head: int) -> set[int]:
-    """Return the loop that the edge from `tail` to `head` closes."""
-    body = {head}
-    todo = [tail]
-    while todo:
-        here = todo.pop()
-        if here not in body:
-            body.add(here)
-            todo.extend(behind[here])
-    return body
+def _bodies(inside: Graph, head: int) -> dict[int, int]:
+    """Return the loop that each edge to the head closes, as a mask, by where the edge begins."""
+    without = {m: successors - {head} for m, successors in inside.items() if m != head}
+    before: dict[int, int] = dict.fromkeys(without, 0)
+    bodies = {head: 1 << head} if head in inside[head] else {}
+    for members in reversed(components(without)):
+        body = mask_of(members)
+        for m in members:
+            body |= before[m]
+        for m in members:
+            for nxt in without[m]:
+                before[nxt] |= body
+            if head in inside[m]:
+                bodies[m] = body | 1 << head
+    return bodies
 
 
 def mask_of(nodes: Iterable[int]) -> int:

@@ -9,12 +9,14 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Final
 
+from everstep.dot.conditions import parse_condition
 from everstep.dot.resolve import Digraph, Edge, Node
 from everstep.dot.source import problems_of
 from everstep.dot.stylesheet import is_inline, parse_stylesheet
 from everstep.errors import DotError
 from everstep.graph.pipelines.findings import Findings
 from everstep.graph.pipelines.kinds import Dialect, Kinds
+from everstep.graph.pipelines.outcome import StageStatus
 from everstep.graph.pipelines.vocabulary import (
     BUDGET,
     CHILD,
@@ -144,19 +146,30 @@ class _Values:
 
 def _lint_node(node: Node, kinds: Kinds, digraph: Digraph, findings: Findings) -> None:
     attributes = node.attributes
-    for key in ("prompt", "goal"):
+    for key in _SPOKEN:
         if key in attributes and len(attributes[key].text) > LONGEST_PROMPT // 4:
             size = len(attributes.text(key, "").encode())
             if size > LONGEST_PROMPT:
                 message = f"The {key} of {node.id!r} has {size:,} bytes, more than {LONGEST_PROMPT:,}."
                 fix = "Put the text into a file, and let the prompt name it."
                 findings.error("pipeline.prompt_size", node, message, fix, key)
+    _lint_simulation(node, findings)
     is_gate = attributes.text("goal_gate", "").strip().lower() == "true"
     is_routed = any(a.text(key, "").strip() for a in (attributes, digraph.attributes) for key in ROUTES)
     if is_gate and kinds.dialect is Dialect.SQUARE and not is_routed:
         message = f"The goal gate {node.id!r} has no retry_target: a run that did not pass it fails."
         fix = "Say with retry_target where the work begins again."
         findings.warning("pipeline.gate_retry", node, message, fix, "goal_gate")
+
+
+def _lint_simulation(node: Node, findings: Findings) -> None:
+    said = node.attributes.text("simulate", "")
+    for word in re.split("[,/]", said) if said.strip() else ():
+        if StageStatus.read(word) is None:
+            known = ", ".join(status.value for status in StageStatus)
+            message = f"simulate says {word.strip()!r:.60}, which is no status."
+            findings.error("pipeline.value", node, message, f"Known are {known}.", "simulate")
+            return
 
 
 def _lint_work(node: Node, kind: str, findings: Findings, *, has_tools: bool) -> None:
@@ -170,6 +183,12 @@ def _lint_work(node: Node, kind: str, findings: Findings, *, has_tools: bool) ->
         message = f"The sub-pipeline {node.id!r} names no file."
         fix = f'Set "{CHILD[0]}" to the file with the pipeline.'
         findings.error("pipeline.no_child", node, message, fix)
+    stop = "manager.stop_condition"
+    if kind == "subpipeline" and attributes.text(stop, "").strip():
+        try:
+            parse_condition(attributes.passage(stop))
+        except DotError as error:
+            findings.take(problems_of(error), node, code="pipeline.condition")
     if kind == "tool":
         _lint_tool(node, findings, has_tools=has_tools)
 
