@@ -111,7 +111,12 @@ class Spending:
             if not written.done():
                 written.set_exception(_too_late())
             return
-        news = self._record(call, amounts)
+        try:
+            news = self._record(call, amounts)
+        except Exception as error:  # whoever spends waits for an answer, whatever it is
+            if not written.done():
+                written.set_exception(error)
+            return
         if not self._journal.writes:
             written.set_result(None)
             return
