@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
+from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from everstep import Diagnostics, Flow
+from everstep.cli.main import cli
 from everstep.dot.resolve import Digraph, read
+from everstep.errors import FlowError
 from everstep.graph.pipelines.kinds import kinds_of
 from everstep.graph.pipelines.lint import lint
 from tests.architecture.sources import PACKAGE, ROOT
@@ -294,3 +300,28 @@ def test_twice_the_pipeline_takes_about_twice_the_time() -> None:
     small, big = large(150), large(600)
     ratio = min(taken(big) for _ in range(3)) / min(taken(small) for _ in range(3))
     assert ratio < 9, f"4 times the nodes took {ratio:.1f} times as long"
+
+
+# -- building ---------------------------------------------------------------------------------------------
+
+
+def test_a_pipeline_that_is_refused_says_everything_with_the_errors_first() -> None:
+    body = SQUARE + " work [max_retries=many]; work -> wrok -> exit;"
+    with pytest.raises(FlowError, match=r"pipeline\.value") as raised:
+        Flow.from_dot(f"digraph p {{{body}}}", file="p.dot")
+    assert "undeclared" not in str(raised.value)
+    found = Diagnostics.of(raised.value)
+    assert [d.code for d in found] == ["pipeline.value", "pipeline.undeclared_node"]
+    assert found[0].place == "p.dot:6:20"
+
+
+def test_the_command_line_validates_a_file_and_allows_tools(tmp_path: Path) -> None:
+    file = tmp_path / "p.dot"
+    body = SQUARE + " ls [shape=parallelogram, tool_command=ls]; work -> ls -> exit;"
+    file.write_text(f"digraph p {{{body}}}", encoding="utf-8")
+    refused = CliRunner().invoke(cli, ["validate", str(file), "--json"])
+    assert refused.exit_code == 1
+    [flow] = json.loads(refused.stdout)["flows"]
+    [found] = flow["diagnostics"]
+    assert (found["code"], found["node"], found["line"]) == ("pipeline.tools", "ls", 6)
+    assert CliRunner().invoke(cli, ["validate", str(file), "--allow-tools"]).exit_code == 0

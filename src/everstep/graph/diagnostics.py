@@ -123,13 +123,17 @@ class Diagnostics(Sequence[Diagnostic]):
     def _of(self, severity: Severity) -> tuple[Diagnostic, ...]:
         return tuple(d for d in self._found if d.severity == severity)
 
-    def raise_for_errors(self) -> None:
-        """Raise if there are errors, all of them in one; its class is that of the first."""
+    def raise_for_errors(self, *, tells_all: bool = False) -> None:
+        """Raise if there are errors, all of them in one; its class is that of the first.
+
+        With `tells_all` the error also carries the warnings, for those who ask with `Diagnostics.of`.
+        """
         found = self.errors
         if not found:
             return
         kind = _RAISED.get(found[0].code, FlowError)
-        details: dict[str, Any] = {"flow": self.flow, "problems": [d.to_json() for d in found]}
+        carried = self._found if tells_all else found
+        details: dict[str, Any] = {"flow": self.flow, "problems": [d.to_json() for d in carried]}
         services = sorted({name for d in found for name in d.services})
         if services:
             details["services"] = services

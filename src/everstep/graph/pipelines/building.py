@@ -114,7 +114,7 @@ def build(
     files = Files(children, file)
     digraph = read(text, file)
     found = check(digraph, workers)
-    Diagnostics(name or digraph.name or "pipeline", found).raise_for_errors()
+    Diagnostics(name or digraph.name or "pipeline", found).raise_for_errors(tells_all=True)
     pipeline = read_pipeline(digraph, sheet=files)
     limits = {key: options[key] for key in ("max_steps", "max_visits") if key in options}
     workshop = _workshop(partial(make, **limits), pipeline, workers, files, (str(file),))
@@ -171,7 +171,7 @@ def _child(
         chain = " → ".join((*above, named))
         raise BadRequest(f"pipelines run each other without end: {chain}.", fix="Take one of them out.")
     digraph = read(files(named), named)
-    Diagnostics(digraph.name or named, check(digraph, workers)).raise_for_errors()
+    Diagnostics(digraph.name or named, check(digraph, workers)).raise_for_errors(tells_all=True)
     pipeline = read_pipeline(digraph, sheet=files)
     return pipeline, _workshop(make, pipeline, workers, files, (*above, named))
 
