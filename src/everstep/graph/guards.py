@@ -12,6 +12,8 @@ from typing import Any, Final
 from everstep.errors import BadRequest
 from everstep.graph.waits import Wait
 from everstep.model.amounts import plain
+from everstep.model.breakers import Breaker
+from everstep.model.budgets import Budget
 from everstep.model.ledger import BreakerAt
 
 BUDGET: Final = "budget:"
@@ -28,10 +30,12 @@ class GuardWait(Wait):
     guard: str = ""
 
 
-def for_more(path: str, name: str, spent: Decimal, limit: Decimal, raise_by: Decimal) -> GuardWait:
+def for_more(path: str, budget: Budget, spent: Decimal, limit: Decimal, raise_by: Decimal) -> GuardWait:
     """Return the wait in which a person approves of spending more."""
+    name = budget.name
     return GuardWait(
         kind="approval",
+        notify=budget.notified or None,
         prompt=f"{plain(spent)} of {plain(limit)} {name} are spent. "
         f"May {path} start, with {plain(raise_by)} more?",
         context={
@@ -46,10 +50,14 @@ def for_more(path: str, name: str, spent: Decimal, limit: Decimal, raise_by: Dec
     )
 
 
-def for_review(path: str, name: str, at: BreakerAt, until: datetime | None, also: Iterable[str]) -> GuardWait:
+def for_review(
+    path: str, breaker: Breaker, at: BreakerAt, until: datetime | None, also: Iterable[str]
+) -> GuardWait:
     """Return the wait in which a person says whether what a breaker guards may be tried."""
+    name = breaker.name
     return GuardWait(
         kind="approval",
+        notify=breaker.notify or None,
         prompt=f"Breaker {name} is open: {at.reason}. May {path} try again?",
         context={
             "guard": "breaker",

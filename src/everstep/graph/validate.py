@@ -241,6 +241,13 @@ def _services(it: Subject) -> Iterator[Diagnostic]:
 def _aliases(it: Subject) -> Iterator[Diagnostic]:
     if it.offers is None:
         return
+    told = [(b.name, b.notified) for b in it.flow.budgets] + [(b.name, b.notify) for b in it.flow.breakers]
+    for name, aliases in told:
+        for alias in aliases:
+            if alias not in it.offers.notifiers:
+                message = f"the guard {name!r}: this host has no notifier {alias!r}."
+                fix = known_aliases(alias, it.offers.notifiers, "notifiers")
+                yield Diagnostic(UnknownNotifier.code, message=message, fix=fix)
     for path, n in it.nodes:
         kinds = (
             (UnknownScheduler.code, "scheduler", n.schedulers, it.offers.schedulers),

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from everstep.errors import BadRequest
 from everstep.model.amounts import SECONDS, amount_of, check_name, plain, seconds_of, spelled
+from everstep.model.budgets import aliases_of
 from everstep.model.durations import span_of, spell
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
@@ -26,7 +27,7 @@ class Breaker:
     on the same input (`changed_decision`), or when more than `trips` of the flow's other breakers have
     opened. What it guards then halts for a person. Approved, or after its `cooldown` unless it is `manual`,
     one call may try: if that succeeds it closes, else it opens again. A `shared` one stands alike in all
-    runs of a store.
+    runs of a store. `notify` names who is told when a person is asked, by alias.
     """
 
     name: str = field(kw_only=False)
@@ -41,6 +42,7 @@ class Breaker:
     cooldown: Any = None
     manual: bool = False
     shared: bool = False
+    notify: Any = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
@@ -57,6 +59,7 @@ class Breaker:
             if not 0 < rate <= 1:
                 self._refuse("error_rate", "Give a part of 1, such as 0.5.")
         self._set("nodes", self._nodes())
+        self._set("notify", aliases_of(self.notify, f"breaker {self.name!r}"))
         self._set("cost", self._cost())
         for option in ("duration", "cooldown"):
             given = getattr(self, option)
@@ -110,6 +113,7 @@ class Breaker:
             "cooldown": None if self.cooldown is None else spell(self.cooldown),
             "manual": self.manual,
             "shared": self.shared,
+            **({"notify": list(self.notify)} if self.notify else {}),
         }
 
     @classmethod

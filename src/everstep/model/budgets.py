@@ -25,6 +25,8 @@ class Budget:
     name: str
     limit: Amount | timedelta
     warn_at: float | None = 0.8
+    notify: str | Iterable[str] | None = None
+    """Aliases of the host's notifiers: who is told when a person is asked."""
 
     def __post_init__(self) -> None:
         check_name(self.name, "a budget")
@@ -32,6 +34,7 @@ class Budget:
         if limit == 0:
             raise BadRequest(f"the budget {self.name!r} is 0.", fix="Give it something to spend.")
         object.__setattr__(self, "limit", limit)
+        object.__setattr__(self, "notify", aliases_of(self.notify, f"the budget {self.name!r}"))
         if self.warn_at is not None:
             share = amount_of(self.warn_at, f"warn_at of the budget {self.name!r}")
             if not 0 < share <= 1:
@@ -46,13 +49,19 @@ class Budget:
         assert isinstance(self.limit, Decimal)
         return self.limit
 
+    @property
+    def notified(self) -> tuple[str, ...]:
+        """The aliases of those who are told."""
+        return tuple(self.notify or ())
+
     def warns_from(self, limit: Decimal) -> Decimal | None:
         """Return from where on it warns, if this is its limit by now."""
         return None if self.warn_at is None else times(limit, Decimal(repr(self.warn_at)))
 
     def to_wire(self) -> dict[str, Any]:
         """Return it as the Flow IR says it."""
-        return {"name": self.name, "limit": plain(self.amount), "warn_at": self.warn_at}
+        told = {"notify": list(self.notified)} if self.notified else {}
+        return {"name": self.name, "limit": plain(self.amount), "warn_at": self.warn_at, **told}
 
     @classmethod
     def of_wire(cls, ir: Mapping[str, Any]) -> Budget:
@@ -60,7 +69,19 @@ class Budget:
         limit = ir["limit"]
         if ir["name"] == SECONDS and isinstance(limit, str) and limit.replace(".", "", 1).isdecimal():
             limit = Decimal(limit)
-        return cls(ir["name"], limit, ir.get("warn_at", 0.8))
+        return cls(ir["name"], limit, ir.get("warn_at", 0.8), ir.get("notify"))
+
+
+def aliases_of(given: Any, what: str) -> tuple[str, ...]:
+    """Read who is told: an alias of a host's notifiers, or several."""
+    listed = (given,) if isinstance(given, str) else given
+    if listed is None:
+        return ()
+    if isinstance(listed, Iterable):
+        found = tuple(listed)
+        if all(isinstance(alias, str) and alias for alias in found):
+            return found
+    raise BadRequest(f"{what}: notify is {given!r:.60}.", fix="Give the alias of a notifier, or a list.")
 
 
 def budgets_of(flow: str, given: Any) -> tuple[Budget, ...]:

@@ -17,6 +17,7 @@ from everstep.errors import BreakerOpen, BudgetExceeded, EverstepError
 from everstep.graph.flow import Flow
 from everstep.graph.guards import BREAKER, BUDGET, GuardWait, for_more, for_review
 from everstep.model.amounts import SECONDS, ZERO, add, amount_of, plain
+from everstep.model.budgets import Budget
 from everstep.model.enums import Trigger
 from everstep.model.ledger import BreakerAt, BreakerState, Guarded
 from everstep.model.records import GUARDS, StepRecord
@@ -108,12 +109,13 @@ class Guards:
             also = [n for n in breakers.rules if n != name and breakers.at(n).state is BreakerState.OPEN]
             if not self._can_ask:
                 return is_open(name, breakers.at(name))
-            return for_review(path, name, breakers.at(name), breakers.until(name), also)
+            return for_review(path, breakers.rules[name], breakers.at(name), breakers.until(name), also)
         name = guard.removeprefix(BUDGET)
         if not self._can_ask:
             return exceeded(books, name)
         spent, limit = books.spent.get(name, ZERO), books.limit_of(name) or ZERO
-        return for_more(path, name, spent, limit, books.limits[name])
+        budget = self._budgets.get(name) or Budget(name, books.limits[name])
+        return for_more(path, budget, spent, limit, books.limits[name])
 
     def _stops(self, scope: Scope, i: int) -> str | None:
         """Return the guard that keeps a node from starting, the first of them."""
