@@ -193,6 +193,14 @@ class TestGates:
         run(host, process(70, 90), run_id="A18")
         assert channel(host, "gate_history", "A18")[0]["input_hash"] == one["input_hash"]
 
+    def test_an_iteration_may_go_on_from_what_the_phase_gave_before(self, host: Host) -> None:
+        def draft(topic: str, draft: str = "") -> str:
+            return draft + topic
+
+        gate = ScoredGate(lambda draft: 10 * len(draft), iterate=10)
+        flow = phases("p", [Phase("draft", draft, gate=gate), Phase("end", lambda draft: draft)])
+        assert run(host, flow)["end"] == "tea" * 3
+
     def test_async_functions_score_and_work_too(self, host: Host) -> None:
         async def work(topic: str) -> str:
             await asyncio.sleep(0)
