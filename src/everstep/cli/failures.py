@@ -7,7 +7,7 @@ import traceback
 import click
 
 from everstep.cli.plain import printable, write_json
-from everstep.errors import EverstepError
+from everstep.errors import DotError, EverstepError
 
 
 def report(error: Exception, *, as_json: bool) -> int:
@@ -19,7 +19,10 @@ def report(error: Exception, *, as_json: bool) -> int:
     if as_json:
         write_json({"error": error.to_wire()})
     else:
-        say(error.code, error.message, error.fix, str(error.details.get("traceback", "")))
+        first, *rest = error.message.split("\n") if isinstance(error, DotError) else [error.message]
+        say(error.code, first, error.fix, str(error.details.get("traceback", "")))
+        for line in rest:  # what is wrong in the text of a pipeline, each with the line it is in
+            click.echo(f"  {printable(line)}", err=True)
     return error.exit_code
 
 
