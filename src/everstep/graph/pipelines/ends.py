@@ -26,6 +26,13 @@ class StartRunner(StageRunner):
     def function(self) -> Callable[..., Any]:
         if not self.place.is_top:
             return super().function()
+        if self.handler is not None and self.is_async:
+
+            async def begin_async(ctx: Context, context: dict[str, Any] | None = None) -> str:
+                self._set_up(Layered(ctx), context or {})
+                return await self._visit_async(ctx)
+
+            return begin_async
 
         def begin(ctx: Context, context: dict[str, Any] | None = None) -> str:
             self._set_up(Layered(ctx), context or {})
@@ -33,10 +40,10 @@ class StartRunner(StageRunner):
 
         return begin
 
-    def _call(self, stage: Stage, context: Layered) -> Any:
+    def _begin(self, ctx: Context, context: Layered) -> tuple[Stage, Outcome | None]:
         if not self.place.is_top:
             self._set_up(context, {})
-        return None
+        return super()._begin(ctx, context)
 
     def _set_up(self, context: Layered, given: Mapping[str, Any]) -> None:
         if context.here(layers.GIVEN) is not None:
@@ -59,6 +66,8 @@ class ConditionalRunner(StageRunner):
     """Looks at how the stage before it ended, and hands that on."""
 
     def _call(self, stage: Stage, context: Layered) -> Any:
+        if self.handler is not None:
+            return super()._call(stage, context)
         status = StageStatus.read(context.get("outcome", "success")) or StageStatus.SUCCESS
         reason = ""
         if status is StageStatus.FAIL:

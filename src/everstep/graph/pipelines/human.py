@@ -8,7 +8,6 @@ from datetime import timedelta
 from typing import Any, Final
 
 from everstep.graph.context import Context
-from everstep.graph.pipelines import layers
 from everstep.graph.pipelines.choice import Way
 from everstep.graph.pipelines.interviewers import (
     Choice,
@@ -25,7 +24,6 @@ from everstep.graph.pipelines.reading import StageSpec, fill
 from everstep.graph.pipelines.stage import Stage
 from everstep.graph.pipelines.stages import Place, StageRunner, Variables
 from everstep.graph.waits import NO_DEFAULT, Wait
-from everstep.model.address import unvisited
 
 TIMED_OUT: Final = "@timeout"
 """The answer of a question that nobody answered in time."""
@@ -171,7 +169,7 @@ class HumanRunner(StageRunner):
         record = {**self._record(context, outcome), "prompt": self._prompt(context)}
         if edge is not None:
             record["edge"] = {k: v for k, v in edge.items() if v and k != "from"}
-        context.channel.set(layers.STAGES + unvisited(context.prefix + self.spec.name), record)
+        context.channel.set(self._record_key(context), record)
 
 
 def _has_labels(ways: Sequence[Way]) -> bool:

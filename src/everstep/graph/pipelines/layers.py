@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from everstep.errors import BadRequest
-from everstep.graph.channel import Channel
+from everstep.graph.channel import Channel, check_key
 from everstep.graph.context import Context
 from everstep.model.address import unvisited
 
@@ -125,6 +125,11 @@ class Layered(Mapping[str, Any]):
         if not (type(value) is str and self.channel.get(whole) == value):
             self.channel.set(whole, value)
 
+    def check(self, values: Mapping[str, Any]) -> None:
+        """Raise what setting these keys in this layer would end in."""
+        for key, value in values.items():
+            self.channel.check(_key(self.prefix, check_key(key)), value)
+
     def drop(self, key: str) -> None:
         whole = _key(self.prefix, key)
         if self.channel.exists(whole):
@@ -157,6 +162,8 @@ class Layered(Mapping[str, Any]):
 def check_updates(updates: Mapping[str, Any], node: str) -> str:
     """Return what is wrong with names that a handler adds to the context, or nothing."""
     for key in updates:
+        if not isinstance(key, str):
+            return f"{node} has the name {key!r:.80} for the context, which is no text."
         if key.startswith(_HIDDEN):
             return f"{node} set {key!r:.80} in the context, which is not for handlers to set."
     return ""

@@ -102,11 +102,11 @@ class _Lowering:
         spec = self._pipeline.specs[name]
         if spec.kind == "parallel":
             return self._parallel(spec, level.regions[name], place, taken)
-        if spec.kind == "human":
-            return self._human(spec, place, taken)
-        if spec.kind == "subpipeline":
-            return self._inner(spec, place, taken)
         handler = self._workshop.handlers[name]
+        if spec.kind == "human" and handler is None:
+            return self._human(spec, place, taken)
+        if spec.kind == "subpipeline" and handler is None:
+            return self._inner(spec, place, taken)
         runner = _RUNNERS.get(spec.kind, StageRunner)(place, spec, handler, backend=self._workshop.backend)
         return self._gate(runner, spec.name, runner.function())
 
@@ -181,7 +181,7 @@ class _Lowering:
         make, name = self._workshop.make_flow, spec.name
         if need is None or not members:
             return make(name, members or [_nothing(name)], max_concurrency=max(1, limit))
-        joined = f"{name}.race"
+        joined = _free(f"{name}.race", {member.name for member in members})
         names = tuple(MemberSpec(m.name, (m.name,), (m.name,)) for m in members)
         join = JoinSpec(joined, names, Join("first_success", need), Policy("rule", rule=bear_all))
         edges = tuple((m.name, joined) for m in members)

@@ -9,7 +9,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from everstep.dot.judging import MISSING
-from everstep.errors import BackendChanged, OutputError, PipelineFailed, RunCancelled
+from everstep.errors import (
+    BackendChanged,
+    BadRequest,
+    OutputError,
+    PipelineFailed,
+    RunCancelled,
+    ValueNotStorable,
+)
 from everstep.graph.context import Context
 from everstep.graph.node import END
 from everstep.graph.pipelines import fidelity, layers
@@ -212,13 +219,24 @@ class StageRunner:
 
     def _end(self, ctx: Context, context: Layered, stage: Stage, outcome: Outcome) -> str:
         """Take an outcome in and return what is chosen; raise to have the stage tried again."""
-        spec = self.spec
-        wrong = layers.check_updates(outcome.context_updates, spec.id)
+        wrong = self._wrong_with(context, outcome)
         if wrong:
             outcome = Outcome.fail(wrong, retryable=False, type="OutputError")
         outcome = self._settled(ctx, outcome)
         self._note(ctx, context, stage, outcome)
         return self._go_on(ctx, context, stage, outcome)
+
+    def _wrong_with(self, context: Layered, outcome: Outcome) -> str:
+        """Return what keeps an outcome from being kept, or nothing."""
+        wrong = layers.check_updates(outcome.context_updates, self.spec.id)
+        if wrong or self.handler is None:
+            return wrong
+        try:
+            context.check(outcome.context_updates)
+            context.channel.check(self._record_key(context), outcome.but(context_updates={}).plain())
+        except (BadRequest, ValueNotStorable) as error:
+            return f"what {self.spec.id} returned cannot be kept: {error}"
+        return ""
 
     def _settled(self, ctx: Context, outcome: Outcome) -> Outcome:
         """Return how the stage ended; raise `StageRetry` if it may be tried again and wants to be."""
@@ -354,7 +372,10 @@ class StageRunner:
             record["retries"] = ctx.attempt - 1
         if edge is not None:
             record["edge"] = {k: v for k, v in edge.items() if v and k != "from"}
-        context.channel.set(layers.STAGES + unvisited(context.prefix + self.spec.name), record)
+        context.channel.set(self._record_key(context), record)
+
+    def _record_key(self, context: Layered) -> str:
+        return layers.STAGES + unvisited(context.prefix + self.spec.name)
 
     def _record(self, context: Layered, outcome: Outcome) -> dict[str, Any]:
         """Return what is kept of every visit: the outcome, and the place of the stage among all."""
