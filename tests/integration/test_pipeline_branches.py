@@ -10,7 +10,7 @@ import pytest
 from everstep import Flow, Host
 from everstep.backends import Simulation
 from everstep.graph.pipelines.stage import Stage
-from tests.integration.pipelines import context, host, square, trace
+from tests.integration.pipelines import SQUARE, context, host, square, trace
 
 __all__ = ["host"]
 
@@ -130,3 +130,46 @@ def test_a_branch_that_goes_round_and_round_is_stopped_by_the_limit_of_the_pipel
     result = host.run(square(body, max_steps=30))
     assert result.status == "failed"
     assert result.error is not None and "30 steps" in result.error.message
+
+
+def test_branches_that_are_begun_anew_before_they_met_count_once(host: Host) -> None:
+    seen = []
+
+    def quick(stage: Stage) -> dict[str, Any]:
+        seen.append(stage.context.get("mark"))
+        return {"context_updates": {"mark": stage.visit}}
+
+    flow = square(
+        "fork [shape=component]; join [shape=tripleoctagon]; start -> fork -> {ask quick} -> join -> exit;"
+        "ask [shape=hexagon]; quick -> more -> join",
+        handlers={"quick": quick},
+    )
+    halted = host.run(flow)
+    assert halted.status == "halted" and seen == [None]
+    halted = host.resume(halted.run_id, flow, start="fork")
+    assert halted.status == "halted" and seen == [None, None]
+    host.answer(halted.waits[0].id, "fine")
+    result = host.resume(halted.run_id, flow)
+    found = context(host, result)
+    assert [one["branch"] for one in found["parallel.results"]] == ["ask", "quick"]
+    assert found["stages.fork"]["status"] == "success"
+
+
+def test_an_inner_pipeline_that_is_begun_anew_has_forgotten_its_first_try(host: Host) -> None:
+    seen = []
+
+    def work(stage: Stage) -> dict[str, Any]:
+        seen.append(stage.context.get("mark"))
+        return {"context_updates": {"mark": 1}}
+
+    inner = f"digraph inner {{ {SQUARE} start -> work -> ask -> exit; ask [shape=hexagon] }}"
+    flow = square(
+        'start -> sub -> exit; sub [shape=tab, "stack.child_dotfile"="inner.dot"]',
+        handlers={"work": work},
+        children={"inner.dot": inner},
+    )
+    halted = host.run(flow)
+    halted = host.resume(halted.run_id, flow, start="sub")
+    assert seen == [None, None]
+    host.answer(halted.waits[0].id, "fine")
+    assert host.resume(halted.run_id, flow).status == "completed"

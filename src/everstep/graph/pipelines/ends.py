@@ -40,10 +40,10 @@ class StartRunner(StageRunner):
 
         return begin
 
-    def _begin(self, ctx: Context, context: Layered) -> tuple[Stage, Outcome | None]:
+    def _begin_layer(self, context: Layered) -> None:
+        super()._begin_layer(context)
         if not self.place.is_top:
             self._set_up(context, {})
-        return super()._begin(ctx, context)
 
     def _set_up(self, context: Layered, given: Mapping[str, Any]) -> None:
         if context.here(layers.GIVEN) is not None:
@@ -168,7 +168,10 @@ class JoinRunner(StageRunner):
         visit = stage.visit
         own = self.spec.name if visit == 1 else f"{self.spec.name}@{visit}"
         home = f"{context.prefix}{own}/"
-        done = [name for name in context.at(home).here(layers.DONE) or [] if name in self._branches]
+        ended_in_order = context.at(home).here(layers.DONE) or []
+        # One that was begun anew after it had ended is there twice: its last end counts.
+        newest = reversed(dict.fromkeys(reversed(ended_in_order)))
+        done = [name for name in newest if name in self._branches]
         results, updates = [], {}
         winners = 0
         for name in done:

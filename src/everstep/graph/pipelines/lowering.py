@@ -66,7 +66,7 @@ class Lowered:
 def lower(pipeline: Pipeline, workshop: Workshop, *, is_top: bool = True) -> Lowered:
     """Return the parts of the flow that a pipeline is."""
     level = level_of(pipeline, pipeline.start)
-    place = Place(pipeline, _entries(level), is_top=is_top)
+    place = Place(pipeline, _entries(level), is_top=is_top, head="" if is_top else pipeline.start)
     nodes = _Lowering(pipeline, workshop).nodes(level, place)
     return Lowered(nodes, _entry(name_of(pipeline.start), nodes), place)
 
@@ -198,6 +198,7 @@ class _Lowering:
             is_top=False,
             last=last,
             meets_at=region.meets_at,
+            head=head,
         )
         nodes = self.nodes(level, inner)
         entry = _entry(name_of(head), nodes)

@@ -57,6 +57,8 @@ class Place:
     """What is chosen when this part is over."""
     meets_at: str = ""
     """The node where a branch ends."""
+    head: str = ""
+    """The node with which a branch or an inner pipeline begins."""
 
     @property
     def is_branch(self) -> bool:
@@ -140,6 +142,7 @@ class StageRunner:
     def _begin(self, ctx: Context, context: Layered) -> tuple[Stage, Outcome | None]:
         """Return what the handler is given; an outcome if there is no need to call it."""
         spec, pipeline = self.spec, self.place.pipeline
+        self._begin_layer(context)
         is_resumed = self._is_resumed(ctx, context)
         edge = context.here(layers.EDGE) or {}
         came_by = edge if edge.get("to") == spec.id else {}
@@ -180,6 +183,14 @@ class StageRunner:
             )
             return stage, Outcome.fail(reason, retryable=False, type="PromptTooLarge")
         return stage, None
+
+    def _begin_layer(self, context: Layered) -> None:
+        """Forget what an earlier try left: a branch or an inner pipeline was begun anew before it ended."""
+        if self.spec.id != self.place.head or self.spec.kind == "parallel":
+            return
+        edge = context.here(layers.EDGE)
+        if context.here(layers.END) is not None or (edge is not None and edge.get("to") != self.spec.id):
+            context.forget(context.prefix)
 
     def _is_resumed(self, ctx: Context, context: Layered) -> bool:
         """True for the first stage that does work after a resume; one that does none passes it on."""
