@@ -173,3 +173,23 @@ def test_an_inner_pipeline_that_is_begun_anew_has_forgotten_its_first_try(host: 
     assert seen == [None, None]
     host.answer(halted.waits[0].id, "fine")
     assert host.resume(halted.run_id, flow).status == "completed"
+
+
+def test_visits_to_a_node_inside_a_fork_are_counted_over_all_visits_to_the_fork(host: Host) -> None:
+    flow = square(
+        "fork [shape=component]; join [shape=tripleoctagon]; start -> fork -> {a b} -> join -> exit;"
+        'a [goal_gate=true, simulate="fail,fail,success", retry_target=fork]'
+    )
+    result = host.run(flow)
+    assert result.status == "completed"
+    assert [name for name in trace(host, result) if name.startswith("a")] == ["a:fail", "a:fail", "a"]
+
+
+def test_an_inner_pipeline_that_failed_says_why(host: Host) -> None:
+    inner = f'digraph inner {{ {SQUARE} start -> work -> exit; work [simulate="fail"] }}'
+    flow = square(
+        'start -> sub -> exit; sub [shape=tab, "stack.child_dotfile"="inner.dot"]',
+        children={"inner.dot": inner},
+    )
+    result = host.run(flow)
+    assert result.error is not None and "[simulated] work: fail" in result.error.message

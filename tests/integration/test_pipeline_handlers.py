@@ -92,3 +92,25 @@ def test_a_fork_has_no_handler() -> None:
     body = "fork [shape=component]; join [shape=tripleoctagon]; start -> fork -> {a b} -> join -> exit"
     with pytest.raises(BadRequest, match="'fork' forks"):
         square(body, handlers={"fork": lambda stage: None})
+
+
+@pytest.mark.parametrize(
+    ("edges", "asked"),
+    [
+        ("ask -> exit", None),
+        (
+            'ask -> exit [label=Yes]; ask -> start2 [label="No", condition="preferred_label=No"]',
+            ["Yes", "No"],
+        ),
+    ],
+)
+def test_an_edge_for_the_case_that_nobody_answers_is_no_choice(
+    host: Host, edges: str, asked: list[str] | None
+) -> None:
+    flow = square(
+        f"start -> ask; ask [shape=hexagon, timeout=1h]; {edges};"
+        'ask -> late [condition="outcome=fail"]; late -> exit;'
+        + ("start2 -> exit" if "start2" in edges else "")
+    )
+    halted = host.run(flow)
+    assert halted.waits[0].options == asked

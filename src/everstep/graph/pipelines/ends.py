@@ -52,12 +52,11 @@ class StartRunner(StageRunner):
         if wrong:
             raise PipelineFailed(wrong, fix="Give other names.")
         pipeline = self.place.pipeline
-        context.set("graph.name", pipeline.name)
-        if pipeline.goal:
-            context.set("graph.goal", pipeline.goal)
-        for key, value in given.items():
+        graph = {"graph.name": pipeline.name, **({"graph.goal": pipeline.goal} if pipeline.goal else {})}
+        begins = {**graph, **given}
+        for key, value in begins.items():
             context.set(key, value)
-        context.set(layers.GIVEN, sorted(given))
+        context.set(layers.GIVEN, begins)
         if self.place.is_top:
             context.set(layers.BACKEND, self._backend)
 
@@ -165,9 +164,7 @@ class JoinRunner(StageRunner):
         self._need = need
 
     def _call(self, stage: Stage, context: Layered) -> Any:
-        visit = stage.visit
-        own = self.spec.name if visit == 1 else f"{self.spec.name}@{visit}"
-        home = f"{context.prefix}{own}/"
+        home = self._inside(context)
         ended_in_order = context.at(home).here(layers.DONE) or []
         # One that was begun anew after it had ended is there twice: its last end counts.
         newest = reversed(dict.fromkeys(reversed(ended_in_order)))
@@ -224,8 +221,7 @@ class ReturnRunner(StageRunner):
         self._cycles = cycles
 
     def _call(self, stage: Stage, context: Layered) -> Any:
-        own = self.spec.name if stage.visit == 1 else f"{self.spec.name}@{stage.visit}"
-        layer = context.at(f"{context.prefix}{own}/")
+        layer = context.at(self._inside(context))
         ended = layer.here(layers.END) or {"status": "success"}
         kept = [key for key in layer.own(layer.prefix) if key not in layers.OWN]
         left = {key: layer[key] for key in kept if not key.startswith("graph.")}

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, Final
 
+from everstep.dot.judging import evaluate
 from everstep.graph.context import Context
 from everstep.graph.pipelines.choice import Way
 from everstep.graph.pipelines.interviewers import (
@@ -22,7 +23,7 @@ from everstep.graph.pipelines.layers import Layered
 from everstep.graph.pipelines.outcome import Outcome, StageStatus
 from everstep.graph.pipelines.reading import StageSpec, fill
 from everstep.graph.pipelines.stage import Stage
-from everstep.graph.pipelines.stages import Place, StageRunner, Variables
+from everstep.graph.pipelines.stages import Place, StageRunner, Variables, lookup_of
 from everstep.graph.waits import NO_DEFAULT, Wait
 
 TIMED_OUT: Final = "@timeout"
@@ -38,7 +39,7 @@ class HumanRunner(StageRunner):
     def __init__(self, place: Place, spec: StageSpec, *, backend: str, human: Interviewer | None) -> None:
         super().__init__(place, spec, None, backend=backend)
         self._human = human
-        open_ways = [way for way in spec.ways if way.target in place.enter and not way.is_for_failure]
+        open_ways = [way for way in spec.ways if way.target in place.enter and not _is_for_failure(way)]
         self._ways = open_ways
         self.choices = choices_of((way.label, way.target) for way in open_ways)
         said = spec.attributes.get("question_type", spec.attributes.get("human.type", "")).strip().lower()
@@ -170,6 +171,14 @@ class HumanRunner(StageRunner):
         if edge is not None:
             record["edge"] = {k: v for k, v in edge.items() if v and k != "from"}
         context.channel.set(self._record_key(context), record)
+
+
+def _is_for_failure(way: Way) -> bool:
+    """True for an edge that nobody chooses: it is there for the case that nobody answers."""
+    if way.condition is None:
+        return way.is_for_failure
+    answered, late = lookup_of(Outcome(), {}), lookup_of(Outcome.fail(""), {})
+    return evaluate(way.condition, late) and not evaluate(way.condition, answered)
 
 
 def _has_labels(ways: Sequence[Way]) -> bool:

@@ -29,7 +29,7 @@ EDGE: Final = "internal.edge"
 END: Final = "internal.end"
 """How a pipeline or a branch ended."""
 GIVEN: Final = "internal.given"
-"""Names of what the run began with."""
+"""What a pipeline began with."""
 COUNT: Final = "internal.count"
 """How many stages have ended."""
 REDIRECTS: Final = "internal.redirects."
@@ -72,6 +72,11 @@ class Layered(Mapping[str, Any]):
         self.channel: Channel = ctx.channel
         self._ctx = ctx
         self.prefix = prefix_of(ctx) if prefix is None else prefix
+
+    @property
+    def visit(self) -> int:
+        """The visit to the node that looks, in the flow around it."""
+        return self._ctx.visit
 
     def __getitem__(self, key: str) -> Any:
         prefix = self.prefix
@@ -149,13 +154,13 @@ class Layered(Mapping[str, Any]):
 
     def restart(self) -> None:
         """Take the context back to what the run began with."""
-        given = set(self.here(GIVEN) or ())
         start = _key(self.prefix, "")
         for whole in self.channel.keys(start):
             key = whole.removeprefix(start)
-            keeps = key.startswith(("graph.", LAYER, STAGES)) or key in (BACKEND, GIVEN, RESTARTS, *given)
-            if not keeps:
+            if not key.startswith((LAYER, STAGES)) and key not in (BACKEND, COUNT, GIVEN, RESTARTS):
                 self.channel.delete(whole)
+        for key, value in (self.here(GIVEN) or {}).items():
+            self.set(key, value)
         self.set(RESTARTS, (self.here(RESTARTS) or 0) + 1)
 
 

@@ -171,7 +171,7 @@ class StageRunner:
             pipeline=pipeline.name,
             run_id=ctx.run_id,
             path=ctx.path,
-            visit=ctx.visit,
+            visit=self._visit_number(context),
             attempt=ctx.attempt,
             idempotency_key=ctx.idempotency_key,
             ctx=ctx,
@@ -183,6 +183,13 @@ class StageRunner:
             )
             return stage, Outcome.fail(reason, retryable=False, type="PromptTooLarge")
         return stage, None
+
+    def _visit_number(self, context: Layered) -> int:
+        """Return which visit of the run to this node it is, over all visits to the flow around it."""
+        if not context.prefix:
+            return context.visit
+        before = context.channel.get(self._record_key(context)) or {}
+        return int(before.get("visit", 0)) + 1
 
     def _begin_layer(self, context: Layered) -> None:
         """Forget what an earlier try left: a branch or an inner pipeline was begun anew before it ended."""
@@ -338,7 +345,7 @@ class StageRunner:
         if self.place.is_branch:
             self._end_branch(context, outcome)
         else:
-            context.set(layers.END, {"status": outcome.status.value, "node": self.spec.id})
+            context.set(layers.END, self._ended(outcome))
         return self.place.last
 
     def _give_up(self, ctx: Context, context: Layered, stage: Stage, outcome: Outcome) -> str:
@@ -355,10 +362,14 @@ class StageRunner:
         failed = outcome.but(status=StageStatus.FAIL, failure_reason=reason)
         return self._finish(ctx, context, stage, failed)
 
-    def _end_branch(self, context: Layered, outcome: Outcome) -> None:
+    def _ended(self, outcome: Outcome) -> dict[str, Any]:
         ended: dict[str, Any] = {"status": outcome.status.value, "node": self.spec.id}
         if outcome.status is StageStatus.FAIL:
             ended["failure_reason"] = outcome.failure_reason
+        return ended
+
+    def _end_branch(self, context: Layered, outcome: Outcome) -> None:
+        ended = self._ended(outcome)
         if outcome.notes:
             ended["notes"] = outcome.notes[:_KEPT_NOTES]
         score = outcome.metadata.get("score", context.get("score"))
@@ -385,6 +396,11 @@ class StageRunner:
             record["edge"] = {k: v for k, v in edge.items() if v and k != "from"}
         context.channel.set(self._record_key(context), record)
 
+    def _inside(self, context: Layered) -> str:
+        """Return the prefix of the flow of the same name that this visit follows."""
+        visit = context.visit
+        return f"{context.prefix}{self.spec.name}{'' if visit == 1 else f'@{visit}'}/"
+
     def _record_key(self, context: Layered) -> str:
         return layers.STAGES + unvisited(context.prefix + self.spec.name)
 
@@ -398,6 +414,8 @@ class StageRunner:
             **outcome.plain(),
         }
         record.pop("context_updates", None)
+        if context.prefix:
+            record["visit"] = self._visit_number(context)
         return record
 
 
