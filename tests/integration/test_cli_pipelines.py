@@ -1,0 +1,53 @@
+"""What the command line asks for before it runs a pipeline, and what it says afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from everstep.cli.main import cli
+from everstep.errors import FlowError
+
+Shell = Callable[..., Result]
+TEXT = """
+digraph build {
+  start [shape=Mdiamond]; exit [shape=Msquare]
+  make [shape=parallelogram, tool_command="echo made"]
+  ask [shape=hexagon, label="Ship it?"]
+  start -> make -> ask
+  ask -> exit [label="[Y] Yes"]; ask -> make [label="[N] No"]
+}
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    path = tmp_path / "build.dot"
+    path.write_text(TEXT)
+    return str(path)
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    def run(*command: str) -> Result:
+        return CliRunner().invoke(cli, [*command, "--store", f"sqlite:///{tmp_path}/runs.db"])
+
+    return run
+
+
+def test_a_pipeline_with_commands_can_be_looked_at_without_leave_to_run_them(shell: Shell, file: str) -> None:
+    assert isinstance(shell("run", file, "--run-id", "a").exception, FlowError)
+    assert shell("run", file, "--run-id", "a", "--allow-tools").exception is None
+    for command in (("report", file), ("explain", "a"), ("compat", file), ("migrate", "a", file)):
+        found = shell(*command)
+        assert found.exception is None, (command, found.output)
+    assert CliRunner().invoke(cli, ["ir", file]).exception is None
+    assert isinstance(shell("resume", "a").exception, FlowError)
+
+
+def test_a_halted_pipeline_says_how_to_go_on_with_the_options_it_was_given(shell: Shell, file: str) -> None:
+    said = shell("run", file, "--run-id", "a", "--allow-tools", "--backend", "shell:cat -").output
+    assert "everstep resume a --backend 'shell:cat -' --allow-tools --store" in said
