@@ -30,6 +30,8 @@ from everstep.model.address import unvisited
 
 MOST_PROMPT: Final = 1 << 20
 """Bytes that a prompt may have."""
+GRACE: Final = 5.0
+"""Seconds more than its own for a handler that ends in time by itself."""
 SIMULATION: Final = "simulation"
 _KEPT_NOTES: Final = 400
 
@@ -85,6 +87,12 @@ class StageRunner:
             or inspect.iscoroutinefunction(call)
         )
 
+    @property
+    def _limit(self) -> float | None:
+        """Seconds until the handler is called off; more if it ends by itself and tells what it has."""
+        limit = self.spec.timeout
+        return limit + GRACE if limit is not None and getattr(self.handler, "keeps_time", False) else limit
+
     # -- calling ------------------------------------------------------------------------------------------
 
     def function(self) -> Callable[..., Any]:
@@ -116,7 +124,7 @@ class StageRunner:
         stage, outcome = self._begin(ctx, context)
         if outcome is None:
             try:
-                async with asyncio.timeout(self.spec.timeout):
+                async with asyncio.timeout(self._limit):
                     outcome = Outcome.of(await self._call_async(stage), self.spec.id)
             except TimeoutError as error:
                 seconds = f"{self.spec.timeout:g} s" if self.spec.timeout is not None else ""
