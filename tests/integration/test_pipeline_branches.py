@@ -193,3 +193,24 @@ def test_an_inner_pipeline_that_failed_says_why(host: Host) -> None:
     )
     result = host.run(flow)
     assert result.error is not None and "[simulated] work: fail" in result.error.message
+
+
+@pytest.mark.parametrize("times", [0, 2])
+def test_an_inner_pipeline_and_a_fork_that_failed_are_gone_through_again(host: Host, times: int) -> None:
+    inner = f'digraph inner {{ {SQUARE} start -> work -> exit; work [simulate="fail,fail,success"] }}'
+    flow = square(
+        f'sub [shape=tab, "stack.child_dotfile"="inner.dot", max_retries={times}];'
+        f"fork [shape=component, max_retries={times}]; join [shape=tripleoctagon];"
+        'a [simulate="fail,success"]; b [simulate="fail,success"]; start -> sub -> lost; lost -> fork;'
+        "fork -> {a b} -> join -> exit; lost [label=lost];"
+        'sub -> fork [condition="outcome=fail"]; join -> exit [condition="outcome=fail"]',
+        children={"inner.dot": inner},
+    )
+    result = host.run(flow)
+    found = trace(host, result)
+    assert result.status == "completed"
+    assert [name for name in found if name.startswith("sub")] == ["sub:fail"] * min(times + 1, 2) + [
+        "sub"
+    ] * (times > 0)
+    assert [n for n in found if n.startswith("fork")] == ["fork:fail"] + ["fork"] * (times > 0)
+    assert not [key for key in context(host, result) if key.startswith("internal.tries")]

@@ -152,7 +152,34 @@ def _rank(result: Mapping[str, Any]) -> int:
     return _RANKS.index(result["status"]) if result["status"] in _RANKS else len(_RANKS)
 
 
-class JoinRunner(StageRunner):
+class _BehindRunner(StageRunner):
+    """Behind a flow: what failed in it is tried again by going through it once more."""
+
+    def _tries_left(self, context: Layered, outcome: Outcome) -> int:
+        if outcome.status is not StageStatus.FAIL:
+            return 0
+        return self.spec.retry.times - int(context.here(layers.TRIES + self.spec.id) or 0)
+
+    def _settled(self, ctx: Context, outcome: Outcome) -> Outcome:
+        if outcome.status is not StageStatus.FAIL or self._tries_left(Layered(ctx), outcome) > 0:
+            return outcome
+        reason = outcome.failure_reason or f"{self.spec.id} failed"
+        final = Outcome.fail(reason, retryable=False)
+        return super()._settled(ctx, outcome.but(failure_reason=reason, error=final.error))
+
+    def _way(self, context: Layered, outcome: Outcome) -> tuple[Way | None, str]:
+        key = layers.TRIES + self.spec.id
+        if self._tries_left(context, outcome) > 0:
+            context.set(key, (context.here(key) or 0) + 1)
+            return Way(self.spec.id), "retry"
+        context.drop(key)
+        return self._way_on(context, outcome)
+
+    def _way_on(self, context: Layered, outcome: Outcome) -> tuple[Way | None, str]:
+        return super()._way(context, outcome)
+
+
+class JoinRunner(_BehindRunner):
     """Behind a parallel node: gathers what its branches left, and goes on to where they meet."""
 
     def __init__(
@@ -200,8 +227,8 @@ class JoinRunner(StageRunner):
         failed = Outcome.fail(f"{notes}: {reasons}", retryable=False)
         return failed.but(context_updates=updates)
 
-    def _way(self, context: Layered, outcome: Outcome) -> tuple[Way | None, str]:
-        way, reason = super()._way(context, outcome)
+    def _way_on(self, context: Layered, outcome: Outcome) -> tuple[Way | None, str]:
+        way, reason = super()._way_on(context, outcome)
         if way is not None and reason != "retry_target":
             return way, reason
         is_bad = outcome.status is StageStatus.FAIL
@@ -212,7 +239,7 @@ class JoinRunner(StageRunner):
         return way, reason
 
 
-class ReturnRunner(StageRunner):
+class ReturnRunner(_BehindRunner):
     """Behind an inner pipeline: takes what it left into the context, and lets it go round again."""
 
     def __init__(self, *args: Any, stop: Any = None, cycles: int = 1, **more: Any) -> None:
@@ -231,7 +258,7 @@ class ReturnRunner(StageRunner):
             status=status, context_updates=left, failure_reason=str(ended.get("failure_reason", ""))
         )
 
-    def _way(self, context: Layered, outcome: Outcome) -> tuple[Way | None, str]:
+    def _way_on(self, context: Layered, outcome: Outcome) -> tuple[Way | None, str]:
         key = f"{layers.INTERNAL}cycles.{self.spec.id}"
         if self._stop is not None and outcome.status is not StageStatus.FAIL:
             count = context.get(key, 0) + 1
@@ -239,4 +266,4 @@ class ReturnRunner(StageRunner):
                 context.set(key, count)
                 return Way(self.spec.id), "stop_condition"
             context.drop(key)
-        return super()._way(context, outcome)
+        return super()._way_on(context, outcome)

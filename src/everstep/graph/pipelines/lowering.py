@@ -171,7 +171,7 @@ class _Lowering:
             need=need,
         )
         name = _free(f"{spec.name}.join", taken)
-        behind = self._gate(runner, name, runner.function(), also=(region.meets_at,))
+        behind = self._gate(runner, name, runner.function(), also=(region.meets_at, spec.id))
         return chain(flow.as_node(name=spec.name).lift(), behind)
 
     def _fork(self, spec: StageSpec, region: Region, place: Place, heads: list[str], need: int | None) -> Any:
