@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -114,3 +115,25 @@ def test_an_edge_for_the_case_that_nobody_answers_is_no_choice(
     )
     halted = host.run(flow)
     assert halted.waits[0].options == asked
+
+
+@pytest.mark.parametrize(
+    ("more", "edges", "response"),
+    [
+        ('"human.default_choice"=N', '-> x [label="[Y] Yes"]; ask -> y [label="[N] No"]', "No"),
+        ('"human.default_choice"=y', '-> x [label="[Y] Yes"]; ask -> y [label="[N] No"]', "No"),
+        ('"human.default_choice"="no"', '-> x [label="[Y] Yes"]; ask -> y [label="[N] No"]', "No"),
+        ('"human.default_choice"="go ahead"', "-> exit", "go ahead"),
+        ("timeout_action=first", "-> exit", None),
+    ],
+)
+def test_a_default_may_be_named_as_an_answer_may_and_by_its_target_first(
+    host: Host, more: str, edges: str, response: str | None
+) -> None:
+    rest = "x -> exit; y -> exit" if "-> x" in edges else ""
+    flow = square(f"ask [shape=hexagon, timeout=1h, {more}]; start -> ask; ask {edges}; {rest}")
+    halted = host.run(flow)
+    host.clock.advance(timedelta(hours=2))
+    result = host.resume(halted.run_id, flow)
+    assert result.status == "completed"
+    assert context(host, result).get("human.response") == response

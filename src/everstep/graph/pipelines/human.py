@@ -16,6 +16,7 @@ from everstep.graph.pipelines.interviewers import (
     Kind,
     Question,
     choices_of,
+    default_of,
     kind_of,
     match,
 )
@@ -112,13 +113,15 @@ class HumanRunner(StageRunner):
 
     def _default(self) -> str:
         """Return the answer that counts when nobody gave one in time."""
-        wanted = self.spec.attributes.get("human.default_choice", "")
-        found = match(wanted, self.choices) if wanted else None
+        wanted, action = self.spec.attributes.get("human.default_choice", ""), self.spec.timeout_action
+        found = default_of(wanted, self.choices) if wanted and not self.is_free else None
+        if wanted and self.is_free:
+            return wanted
         if found is not None:
             return found.label
-        if self.spec.timeout_action == "first" and self.choices:
+        if action == "first" and not self.is_free and self.choices:
             return self.choices[0].label
-        return SKIPPED if self.spec.timeout_action == "skip" else TIMED_OUT
+        return SKIPPED if action == "skip" or (action == "first" and self.is_free) else TIMED_OUT
 
     # -- the answer ---------------------------------------------------------------------------------------
 
