@@ -11,6 +11,7 @@ from everstep import Host
 from everstep.errors import BadRequest
 from everstep.graph.pipelines.outcome import Outcome, StageStatus
 from everstep.graph.pipelines.stage import Stage
+from everstep.testing import ManualClock
 from tests.integration.pipelines import context, host, square, trace
 
 __all__ = ["host"]
@@ -99,6 +100,9 @@ def test_a_fork_has_no_handler() -> None:
     ("edges", "asked"),
     [
         ("ask -> exit", None),
+        ("ask -> exit; ask -> late [label=fail]", None),
+        ("ask -> exit [label=Pass]; ask -> late [label=Fail]", ["Pass", "Fail"]),
+        ('ask -> exit [label="[P] Pass"]; ask -> late [label="[F] Fail"]', ["[P] Pass", "[F] Fail"]),
         (
             'ask -> exit [label=Yes]; ask -> start2 [label="No", condition="preferred_label=No"]',
             ["Yes", "No"],
@@ -133,7 +137,16 @@ def test_a_default_may_be_named_as_an_answer_may_and_by_its_target_first(
     rest = "x -> exit; y -> exit" if "-> x" in edges else ""
     flow = square(f"ask [shape=hexagon, timeout=1h, {more}]; start -> ask; ask {edges}; {rest}")
     halted = host.run(flow)
+    assert isinstance(host.clock, ManualClock)
     host.clock.advance(timedelta(hours=2))
     result = host.resume(halted.run_id, flow)
     assert result.status == "completed"
     assert context(host, result).get("human.response") == response
+
+
+def test_a_stage_that_succeeded_may_still_prefer_an_edge_for_failures(host: Host) -> None:
+    body = "start -> work; work -> exit [label=pass]; work -> mend [label=fail]; mend -> exit"
+    for wish in ({"preferred_label": "Fail"}, {"suggested_next": ["mend"]}):
+        result = host.run(square(body, handlers={"work": lambda stage, wish=wish: wish}))
+        assert trace(host, result) == ["start", "work", "mend", "exit"]
+    assert trace(host, host.run(square(body))) == ["start", "work", "exit"]

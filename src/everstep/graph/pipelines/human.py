@@ -19,6 +19,7 @@ from everstep.graph.pipelines.interviewers import (
     default_of,
     kind_of,
     match,
+    split_label,
 )
 from everstep.graph.pipelines.layers import Layered
 from everstep.graph.pipelines.outcome import Outcome, StageStatus
@@ -40,7 +41,7 @@ class HumanRunner(StageRunner):
     def __init__(self, place: Place, spec: StageSpec, *, backend: str, human: Interviewer | None) -> None:
         super().__init__(place, spec, None, backend=backend)
         self._human = human
-        open_ways = [way for way in spec.ways if way.target in place.enter and not _is_for_failure(way)]
+        open_ways = _chosen_among([way for way in spec.ways if way.target in place.enter])
         self._ways = open_ways
         self.choices = choices_of((way.label, way.target) for way in open_ways)
         said = spec.attributes.get("question_type", spec.attributes.get("human.type", "")).strip().lower()
@@ -176,8 +177,23 @@ class HumanRunner(StageRunner):
         context.channel.set(self._record_key(context), record)
 
 
+def _chosen_among(ways: Sequence[Way]) -> list[Way]:
+    """Return the edges that a person chooses among, without those for the case that nobody answers.
+
+    One that is labelled for failures is a choice if its label names a key, or if it is one of two labels.
+    """
+    usual = [way for way in ways if not _is_for_failure(way)]
+    is_other_of_two = len(usual) == 1 and bool(usual[0].label)
+
+    def is_choice(way: Way) -> bool:
+        is_named = way.condition is None and (bool(split_label(way.label)[0]) or is_other_of_two)
+        return way in usual or is_named
+
+    return [way for way in ways if is_choice(way)]
+
+
 def _is_for_failure(way: Way) -> bool:
-    """True for an edge that nobody chooses: it is there for the case that nobody answers."""
+    """True for an edge that is there for failures, by its label or its condition."""
     if way.condition is None:
         return way.is_for_failure
     answered, late = lookup_of(Outcome(), {}), lookup_of(Outcome.fail(""), {})
