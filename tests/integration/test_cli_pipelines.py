@@ -51,3 +51,15 @@ def test_a_pipeline_with_commands_can_be_looked_at_without_leave_to_run_them(she
 def test_a_halted_pipeline_says_how_to_go_on_with_the_options_it_was_given(shell: Shell, file: str) -> None:
     said = shell("run", file, "--run-id", "a", "--allow-tools", "--backend", "shell:cat -").output
     assert "everstep resume a --backend 'shell:cat -' --allow-tools --store" in said
+
+
+def test_show_and_log_say_what_branches_left_once(shell: Shell, tmp_path: Path) -> None:
+    path = tmp_path / "fork.dot"
+    path.write_text(
+        "digraph g { start [shape=Mdiamond]; exit [shape=Msquare]; fork [shape=component];"
+        "join [shape=tripleoctagon]; a [shape=hexagon]; b; start -> fork -> {a b} -> join -> exit }"
+    )
+    assert shell("run", str(path), "--run-id", "a", "--auto-approve").exception is None
+    for command in ("show", "log"):
+        (line,) = [line for line in shell(command, "a").output.splitlines() if "fork.join" in line]
+        assert "human.response" in line and "~" not in line, line
