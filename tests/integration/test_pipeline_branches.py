@@ -10,7 +10,7 @@ import pytest
 from everstep import Flow, Host
 from everstep.backends import Simulation
 from everstep.graph.pipelines.stage import Stage
-from tests.integration.pipelines import context, host, square, trace
+from tests.integration.pipelines import SQUARE, context, host, square, trace
 
 __all__ = ["host"]
 
@@ -130,3 +130,87 @@ def test_a_branch_that_goes_round_and_round_is_stopped_by_the_limit_of_the_pipel
     result = host.run(square(body, max_steps=30))
     assert result.status == "failed"
     assert result.error is not None and "30 steps" in result.error.message
+
+
+def test_branches_that_are_begun_anew_before_they_met_count_once(host: Host) -> None:
+    seen = []
+
+    def quick(stage: Stage) -> dict[str, Any]:
+        seen.append(stage.context.get("mark"))
+        return {"context_updates": {"mark": stage.visit}}
+
+    flow = square(
+        "fork [shape=component]; join [shape=tripleoctagon]; start -> fork -> {ask quick} -> join -> exit;"
+        "ask [shape=hexagon]; quick -> more -> join",
+        handlers={"quick": quick},
+    )
+    halted = host.run(flow)
+    assert halted.status == "halted" and seen == [None]
+    halted = host.resume(halted.run_id, flow, start="fork")
+    assert halted.status == "halted" and seen == [None, None]
+    host.answer(halted.waits[0].id, "fine")
+    result = host.resume(halted.run_id, flow)
+    found = context(host, result)
+    assert [one["branch"] for one in found["parallel.results"]] == ["ask", "quick"]
+    assert found["stages.fork"]["status"] == "success"
+
+
+def test_an_inner_pipeline_that_is_begun_anew_has_forgotten_its_first_try(host: Host) -> None:
+    seen = []
+
+    def work(stage: Stage) -> dict[str, Any]:
+        seen.append(stage.context.get("mark"))
+        return {"context_updates": {"mark": 1}}
+
+    inner = f"digraph inner {{ {SQUARE} start -> work -> ask -> exit; ask [shape=hexagon] }}"
+    flow = square(
+        'start -> sub -> exit; sub [shape=tab, "stack.child_dotfile"="inner.dot"]',
+        handlers={"work": work},
+        children={"inner.dot": inner},
+    )
+    halted = host.run(flow)
+    halted = host.resume(halted.run_id, flow, start="sub")
+    assert seen == [None, None]
+    host.answer(halted.waits[0].id, "fine")
+    assert host.resume(halted.run_id, flow).status == "completed"
+
+
+def test_visits_to_a_node_inside_a_fork_are_counted_over_all_visits_to_the_fork(host: Host) -> None:
+    flow = square(
+        "fork [shape=component]; join [shape=tripleoctagon]; start -> fork -> {a b} -> join -> exit;"
+        'a [goal_gate=true, simulate="fail,fail,success", retry_target=fork]'
+    )
+    result = host.run(flow)
+    assert result.status == "completed"
+    assert [name for name in trace(host, result) if name.startswith("a")] == ["a:fail", "a:fail", "a"]
+
+
+def test_an_inner_pipeline_that_failed_says_why(host: Host) -> None:
+    inner = f'digraph inner {{ {SQUARE} start -> work -> exit; work [simulate="fail"] }}'
+    flow = square(
+        'start -> sub -> exit; sub [shape=tab, "stack.child_dotfile"="inner.dot"]',
+        children={"inner.dot": inner},
+    )
+    result = host.run(flow)
+    assert result.error is not None and "[simulated] work: fail" in result.error.message
+
+
+@pytest.mark.parametrize("times", [0, 2])
+def test_an_inner_pipeline_and_a_fork_that_failed_are_gone_through_again(host: Host, times: int) -> None:
+    inner = f'digraph inner {{ {SQUARE} start -> work -> exit; work [simulate="fail,fail,success"] }}'
+    flow = square(
+        f'sub [shape=tab, "stack.child_dotfile"="inner.dot", max_retries={times}];'
+        f"fork [shape=component, max_retries={times}]; join [shape=tripleoctagon];"
+        'a [simulate="fail,success"]; b [simulate="fail,success"]; start -> sub -> lost; lost -> fork;'
+        "fork -> {a b} -> join -> exit; lost [label=lost];"
+        'sub -> fork [condition="outcome=fail"]; join -> exit [condition="outcome=fail"]',
+        children={"inner.dot": inner},
+    )
+    result = host.run(flow)
+    found = trace(host, result)
+    assert result.status == "completed"
+    assert [name for name in found if name.startswith("sub")] == ["sub:fail"] * min(times + 1, 2) + [
+        "sub"
+    ] * (times > 0)
+    assert [n for n in found if n.startswith("fork")] == ["fork:fail"] + ["fork"] * (times > 0)
+    assert not [key for key in context(host, result) if key.startswith("internal.tries")]

@@ -315,9 +315,10 @@ def test_a_restart_takes_the_context_back_to_the_beginning(host: Host) -> None:
     seen: list[dict[str, Any]] = []
 
     def work(stage: Stage) -> dict[str, Any]:
+        assert stage.goal == "ship it"
         seen.append({k: v for k, v in stage.context.items() if not k.startswith("graph.")})
         return {
-            "context_updates": {"found": len(seen)},
+            "context_updates": {"found": len(seen), "issue": 7, "graph.goal": "another"},
             "preferred_label": "again" if len(seen) < 3 else "on",
         }
 

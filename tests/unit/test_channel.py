@@ -35,6 +35,9 @@ class Committed:
     def lock(self, key: str, owner: object, timeout: float) -> None:
         self.locks.append(("sync", key, owner, timeout))
 
+    def check(self, key: str, value: Any) -> None:
+        pass
+
     async def lock_async(self, key: str, owner: object, timeout: float) -> None:
         self.locks.append(("async", key, owner, timeout))
 

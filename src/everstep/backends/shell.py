@@ -32,6 +32,7 @@ class Shell:
     """
 
     name = "shell"
+    keeps_time = True
 
     def __init__(
         self,
@@ -112,6 +113,7 @@ class Tools:
     """
 
     name = "tools"
+    keeps_time = True
 
     def __init__(
         self,

@@ -47,7 +47,7 @@ def compat(flow: str, limit: int | None, store: str | None, as_json: bool) -> in
     if limit is not None and limit < 1:
         raise BadRequest(f"--limit is {limit}.", fix="Give at least 1.")
     with open_host(store, create=False) as host, stdout_kept_clean(as_json):
-        definition = load_flow(flow)
+        definition = load_flow(flow, runs=False)
         groups = judged(host, definition, limit, quiet=as_json)
     if as_json:
         write_json({"flow": definition.name, "version": definition.version, **groups_json(groups)})
@@ -168,7 +168,7 @@ def migrate(run_id: str, flow: str, dry_run: bool, store: str | None, as_json: b
     with open_host(store, create=False) as host:
         run_id = find_run(host, run_id)
         with stdout_kept_clean(as_json):
-            definition = load_flow(flow)
+            definition = load_flow(flow, runs=False)
             told = host.compat(run_id, definition)
             if told.verdict is Compatibility.CONTINUES:
                 told = host.migrate(run_id, definition, dry_run=dry_run)

@@ -38,7 +38,7 @@ def explain(run_id: str, flow: str | None, store: str | None, as_json: bool) -> 
         run_id = find_run(host, run_id)
         place = flow or place_for(host, run_id, ["explain", run_id], store)
     with stdout_kept_clean(as_json):
-        definition, wired = load(place)
+        definition, wired = load(place, runs=False)
         with open_host(store, create=False, wired=wired) as host:
             told = host.explain(run_id, definition)
     if as_json:

@@ -24,5 +24,5 @@ def ir(flow: str | None, wants_schema: bool, as_json: bool) -> int:
     """
     if (flow is None) == (not wants_schema):
         raise click.UsageError("Name a flow, or ask for the --schema.")
-    write_json(schema() if flow is None else load_flow(flow).to_ir())
+    write_json(schema() if flow is None else load_flow(flow, runs=False).to_ir())
     return 0

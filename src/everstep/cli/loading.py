@@ -53,15 +53,18 @@ class Wired(NamedTuple):
 UNWIRED = Wired()
 
 
-def load_flow(text: str) -> Flow:
+def load_flow(text: str, *, runs: bool = True) -> Flow:
     """Load the file or module and return the flow that is meant."""
-    return load(text)[0]
+    return load(text, runs=runs)[0]
 
 
-def load(text: str) -> tuple[Flow, Wired]:
-    """Load the file or module and return the flow that is meant, and the services defined beside it."""
+def load(text: str, *, runs: bool = True) -> tuple[Flow, Wired]:
+    """Load the file or module and return the flow that is meant, and the services defined beside it.
+
+    A pipeline that is only looked at, and not run, needs no leave for its commands.
+    """
     if is_pipeline(text):
-        return _pipeline(text), UNWIRED
+        return _pipeline(text, runs=runs), UNWIRED
     spec = Spec.parse(text)
     module = load_module(spec)
     flow = find_flow(module, spec)
@@ -69,8 +72,8 @@ def load(text: str) -> tuple[Flow, Wired]:
     return flow, wired_in(module, spec)
 
 
-def _pipeline(text: str) -> Flow:
-    flow = load_pipeline(text, _find)
+def _pipeline(text: str, *, runs: bool = True) -> Flow:
+    flow = load_pipeline(text, _find, runs=runs)
     flow.source = place_of(text)
     return flow
 

@@ -72,13 +72,22 @@ def making() -> Making:
     return found if isinstance(found, Making) else Making()
 
 
+def said_again() -> list[str]:
+    """Return the options for pipelines as they were given, for a command that goes on with the same run."""
+    found = []
+    for name, value in making()._asdict().items():
+        if value:
+            found += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
+    return found
+
+
 def is_pipeline(place: str) -> bool:
     """True for the name of a file that holds a pipeline."""
     return place.endswith(SUFFIXES)
 
 
-def load_pipeline(place: str, find: Callable[[str], Any]) -> Flow:
-    """Read a pipeline as a flow; `find` imports what `FILE.py:NAME` names."""
+def load_pipeline(place: str, find: Callable[[str], Any], *, runs: bool = True) -> Flow:
+    """Read a pipeline as a flow, to be run or only looked at; `find` imports what `FILE.py:NAME` names."""
     path = Path(place).resolve()
     if not path.is_file():
         raise BadRequest(f"there is no file {place}.", fix="Check the path.")
@@ -88,7 +97,7 @@ def load_pipeline(place: str, find: Callable[[str], Any]) -> Flow:
         file=str(path),
         backend=_backend(said, find),
         handlers=_handlers(said, find),
-        tools=backends.Tools() if said.allow_tools else None,
+        tools=backends.Tools() if said.allow_tools or not runs else None,
         human=AutoApprove() if said.auto_approve else None,
     )
 

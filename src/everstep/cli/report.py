@@ -42,7 +42,7 @@ def command(flow: str, dot: bool, mermaid: bool, svg: str | None, store: str | N
     """
     if sum((dot, mermaid, svg is not None, as_json)) > 1:
         raise BadRequest("several forms were asked for.", fix="Use one of --json, --dot, --mermaid, --svg.")
-    loaded, wired = load(flow)
+    loaded, wired = load(flow, runs=False)
     with host_for(store, wired) as host:
         found = report(loaded, host)
         wrong = len(validate(loaded, host).errors)

@@ -29,7 +29,7 @@ from everstep.cli.options import (
     store_option,
     tokens_option,
 )
-from everstep.cli.pipelines import pipeline_options
+from everstep.cli.pipelines import pipeline_options, said_again
 from everstep.cli.plain import Unreadable, count, duration, ended_before, error_json, preview, write_json
 from everstep.cli.progress import Watcher, choose_watcher
 from everstep.cli.run_folder import FolderKeeper, refuse_run_dir, run_dir_option
@@ -380,7 +380,8 @@ def interrupted(watcher: Watcher, spec: str, store: str | None, *, stays: bool) 
     """Say how to go on and leave at once, as records are safe and a node's thread may never end."""
     watcher.stop()
     wait = ["--wait"] if stays else []
-    again = command_line("resume", watcher.run_id, spec, *wait, store=store) if watcher.run_id else ""
+    words = ["resume", watcher.run_id, spec, *wait, *said_again()] if watcher.run_id else []
+    again = command_line(*words, store=store) if words else ""
     if watcher.is_halted:
         said = f"interrupted; run {watcher.run_id} stays halted and can be answered. Go on with: {again}"
     else:
@@ -432,7 +433,7 @@ def show_result(
     if outcome.status is Status.HALTED and not as_json:
         write_waits(outcome, store, quiet=quiet, tokens=tokens)
     if error is not None:
-        again = command_line("resume", outcome.run_id, spec, store=store)
+        again = command_line("resume", outcome.run_id, spec, *said_again(), store=store)
         message = f"{error.type}: {error.message}"
         if outcome.was_driven:
             trace = error.traceback.rstrip().removesuffix(f"\n{message}")  # said below
@@ -450,7 +451,7 @@ def write_waits(outcome: Executed, store: str | None, *, quiet: bool, tokens: bo
     for line in wait_lines(outcome.waits, store, with_tokens=tokens):
         click.echo(line)
     if not quiet:
-        again = command_line("resume", outcome.run_id, store=store)
+        again = command_line("resume", outcome.run_id, *said_again(), store=store)
         click.secho(f"then a worker goes on with it, or: {again}", err=True, dim=True)
 
 

@@ -9,6 +9,7 @@ from everstep import Host
 from everstep.cli.lookup import Lookup
 from everstep.cli.plain import one_line
 from everstep.graph.pipelines.layers import LAYER, OWN, STAGES
+from everstep.model.enums import ValueForm
 from everstep.model.records import CHANNEL, StepRecord, Written
 
 _KEPT = ("stages.", "gates.", "internal.")
@@ -25,6 +26,8 @@ def is_of_interest(write: Written) -> bool:
     """False for what every stage notes for the next one."""
     key = write.name.removeprefix(CHANNEL)
     if key.startswith(LAYER):
+        if write.form is ValueForm.DELETED:  # merged where branches meet
+            return False
         key = key.partition("/:")[2]
     return not key.startswith(_KEPT) and key not in OWN
 

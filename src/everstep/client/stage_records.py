@@ -13,7 +13,7 @@ from everstep.model.records import CHANNEL, StepRecord
 RESTARTED: Final = CHANNEL + RESTARTS
 """The value that counts how often a pipeline began anew."""
 _HIDDEN: Final = (LAYER, STAGES, GATES, INTERNAL)
-_NOT_OUTCOME: Final = ("node", "kind", "n", "prompt", "fidelity", "degraded_from")
+_NOT_OUTCOME: Final = ("node", "kind", "n", "visit", "prompt", "fidelity", "degraded_from")
 _TELLING: Final = (Status.FAILED, Status.HALTED, Status.CANCELLED, Status.RETRYING)
 
 

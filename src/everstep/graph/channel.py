@@ -46,6 +46,9 @@ class ChannelSource(Protocol):
     def keys(self) -> list[str]:
         """Return the keys that are there."""
 
+    def check(self, key: str, value: Any) -> None:
+        """Raise ValueNotStorable if the value cannot be kept under that key."""
+
     def lock(self, key: str, owner: object, timeout: float) -> None:
         """Hold the lock of `key` for `owner`, waiting for it at most `timeout` seconds."""
 
@@ -95,6 +98,12 @@ class Channel:
         self._check_writable(key)
         self._check_type(key, value, fits)
         self._replace(ChannelOp("set", key, snapshot(key, value), _lifetime(key, ttl)))
+
+    def check(self, key: str, value: Any) -> None:
+        """Raise what setting the key to this value would end in, now or when the step is recorded."""
+        self._check_writable(key)
+        self._check_type(key, value, fits)
+        self._source.check(key, snapshot(key, value))
 
     def delete(self, key: str) -> bool:
         """Remove a key, and say whether it was there."""

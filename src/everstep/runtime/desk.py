@@ -71,6 +71,10 @@ class ChannelDesk:
         now = self._clock.now()
         return [key for key in tuple(self._space.areas.get(CHANNEL, {})) if self.find(key, now) is not None]
 
+    def check(self, key: str, value: Any) -> None:
+        """Raise ValueNotStorable if the value cannot be kept."""
+        self._space.encoded(key, value)
+
     @property
     def locks(self) -> Locks:
         return self._locks
@@ -141,6 +145,9 @@ class View:
 
     def keys(self) -> list[str]:
         return self._desk.keys()
+
+    def check(self, key: str, value: Any) -> None:
+        self._desk.check(key, value)
 
     def lock(self, key: str, owner: object, timeout: float) -> None:
         self._desk.locks.take(key, owner, timeout)

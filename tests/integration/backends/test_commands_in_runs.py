@@ -81,3 +81,17 @@ def test_failure_for_good_is_not_tried_again(host: Host) -> None:
     result = host.run(Flow.from_dot(TEXT % ", max_retries=5", backend=Shell(command)))
     assert result.error is not None and "the status file cannot be taken" in result.error.message
     assert Path("calls").read_text() == "x\n"
+
+
+def test_a_tool_whose_time_is_over_leaves_what_it_said_until_then(tmp_path: Path) -> None:
+    text = """digraph p {
+      start [shape=Mdiamond]; exit [shape=Msquare]
+      first [shape=parallelogram, tool_command="echo before"]
+      slow [shape=parallelogram, tool_command="echo half; sleep 60", timeout="300ms"]
+      start -> first -> slow -> exit
+      slow -> exit [condition="outcome=fail"]
+    }"""
+    with Host(f"sqlite:///{tmp_path}/runs.db") as host:
+        result = host.run(Flow.from_dot(text, tools=Tools()), run_id="a")
+        assert result.status == "completed" and host.channel("a")["tool.output"] == "half\n"
+        assert host.channel("a")["stages.slow"]["failure_reason"] == "it took longer than 0.3 s."

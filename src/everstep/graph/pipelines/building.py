@@ -87,6 +87,11 @@ class Workers:
         """Return the handler of a node: its own, that of its type, or what does such work by default."""
         own = self.handlers.get(spec.id) or self.handlers.get(spec.attributes.get("type", ""))
         own = own or self.handlers.get(spec.kind)
+        if own is not None and spec.kind == "parallel":
+            raise BadRequest(
+                f"node {spec.id!r} forks, and no handler can do that.",
+                fix="Give a handler to the nodes of its branches, or to the one where they meet.",
+            )
         if own is not None:
             return own
         if spec.kind == "tool":
@@ -154,10 +159,10 @@ def _workshop(
     make: Callable[..., Any], pipeline: Pipeline, workers: Workers, files: Files, above: tuple[str, ...]
 ) -> Workshop:
     children: dict[str, tuple[Pipeline, Workshop]] = {}
-    for spec in pipeline.specs.values():
-        if spec.kind == "subpipeline" and spec.kind not in workers.handlers:
-            children[spec.id] = _child(make, spec, workers, files, above)
     handlers = {spec.id: workers.of(spec) for spec in pipeline.specs.values()}
+    for spec in pipeline.specs.values():
+        if spec.kind == "subpipeline" and handlers[spec.id] is None:
+            children[spec.id] = _child(make, spec, workers, files, above)
     return Workshop(make, handlers, workers.backend_name, workers.human, children)
 
 

@@ -76,16 +76,17 @@ def choose(
         if marked:
             return Choice(_first(marked), "failure_label")
         return Choice(_first(judged), "judged") if judged else None
-    free = [w for w in ways if w.condition is None and not w.is_for_failure]
+    plain = [w for w in ways if w.condition is None]
     if outcome.preferred_label:
         wanted = plain_label(outcome.preferred_label)
-        named = [w for w in free if plain_label(w.label) == wanted]
+        named = [w for w in plain if plain_label(w.label) == wanted]
         if named:
             return Choice(_first(named), "preferred_label")
     for target in outcome.suggested_next:
-        suggested = [w for w in free if w.target == target]
+        suggested = [w for w in plain if w.target == target]
         if suggested:
             return Choice(_first(suggested), "suggested_next")
+    free = [w for w in plain if not w.is_for_failure]
     if not free:
         return None
     best = _first(free)

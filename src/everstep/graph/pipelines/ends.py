@@ -26,6 +26,13 @@ class StartRunner(StageRunner):
     def function(self) -> Callable[..., Any]:
         if not self.place.is_top:
             return super().function()
+        if self.handler is not None and self.is_async:
+
+            async def begin_async(ctx: Context, context: dict[str, Any] | None = None) -> str:
+                self._set_up(Layered(ctx), context or {})
+                return await self._visit_async(ctx)
+
+            return begin_async
 
         def begin(ctx: Context, context: dict[str, Any] | None = None) -> str:
             self._set_up(Layered(ctx), context or {})
@@ -33,10 +40,10 @@ class StartRunner(StageRunner):
 
         return begin
 
-    def _call(self, stage: Stage, context: Layered) -> Any:
+    def _begin_layer(self, context: Layered) -> None:
+        super()._begin_layer(context)
         if not self.place.is_top:
             self._set_up(context, {})
-        return None
 
     def _set_up(self, context: Layered, given: Mapping[str, Any]) -> None:
         if context.here(layers.GIVEN) is not None:
@@ -45,14 +52,14 @@ class StartRunner(StageRunner):
         if wrong:
             raise PipelineFailed(wrong, fix="Give other names.")
         pipeline = self.place.pipeline
-        context.set("graph.name", pipeline.name)
-        if pipeline.goal:
-            context.set("graph.goal", pipeline.goal)
-        for key, value in given.items():
+        graph = {"graph.name": pipeline.name, **({"graph.goal": pipeline.goal} if pipeline.goal else {})}
+        begins = {**graph, **given}
+        for key, value in begins.items():
             context.set(key, value)
         for gate in pipeline.gates:
             context.set(layers.GATES + gate.id, layers.PENDING)
         context.set(layers.GIVEN, sorted(given))
+        context.set(layers.GIVEN, begins)
         if self.place.is_top:
             context.set(layers.BACKEND, self._backend)
 
@@ -61,6 +68,8 @@ class ConditionalRunner(StageRunner):
     """Looks at how the stage before it ended, and hands that on."""
 
     def _call(self, stage: Stage, context: Layered) -> Any:
+        if self.handler is not None:
+            return super()._call(stage, context)
         status = StageStatus.read(context.get("outcome", "success")) or StageStatus.SUCCESS
         reason = ""
         if status is StageStatus.FAIL:
@@ -146,7 +155,34 @@ def _rank(result: Mapping[str, Any]) -> int:
     return _RANKS.index(result["status"]) if result["status"] in _RANKS else len(_RANKS)
 
 
-class JoinRunner(StageRunner):
+class _BehindRunner(StageRunner):
+    """Behind a flow: what failed in it is tried again by going through it once more."""
+
+    def _tries_left(self, context: Layered, outcome: Outcome) -> int:
+        if outcome.status is not StageStatus.FAIL:
+            return 0
+        return self.spec.retry.times - int(context.here(layers.TRIES + self.spec.id) or 0)
+
+    def _settled(self, ctx: Context, outcome: Outcome) -> Outcome:
+        if outcome.status is not StageStatus.FAIL or self._tries_left(Layered(ctx), outcome) > 0:
+            return outcome
+        reason = outcome.failure_reason or f"{self.spec.id} failed"
+        final = Outcome.fail(reason, retryable=False)
+        return super()._settled(ctx, outcome.but(failure_reason=reason, error=final.error))
+
+    def _way(self, context: Layered, outcome: Outcome) -> tuple[Way | None, str]:
+        key = layers.TRIES + self.spec.id
+        if self._tries_left(context, outcome) > 0:
+            context.set(key, (context.here(key) or 0) + 1)
+            return Way(self.spec.id), "retry"
+        context.drop(key)
+        return self._way_on(context, outcome)
+
+    def _way_on(self, context: Layered, outcome: Outcome) -> tuple[Way | None, str]:
+        return super()._way(context, outcome)
+
+
+class JoinRunner(_BehindRunner):
     """Behind a parallel node: gathers what its branches left, and goes on to where they meet."""
 
     def __init__(
@@ -158,10 +194,11 @@ class JoinRunner(StageRunner):
         self._need = need
 
     def _call(self, stage: Stage, context: Layered) -> Any:
-        visit = stage.visit
-        own = self.spec.name if visit == 1 else f"{self.spec.name}@{visit}"
-        home = f"{context.prefix}{own}/"
-        done = [name for name in context.at(home).here(layers.DONE) or [] if name in self._branches]
+        home = self._inside(context)
+        ended_in_order = context.at(home).here(layers.DONE) or []
+        # One that was begun anew after it had ended is there twice: its last end counts.
+        newest = reversed(dict.fromkeys(reversed(ended_in_order)))
+        done = [name for name in newest if name in self._branches]
         results, updates = [], {}
         winners = 0
         for name in done:
@@ -193,8 +230,8 @@ class JoinRunner(StageRunner):
         failed = Outcome.fail(f"{notes}: {reasons}", retryable=False)
         return failed.but(context_updates=updates)
 
-    def _way(self, context: Layered, outcome: Outcome) -> tuple[Way | None, str]:
-        way, reason = super()._way(context, outcome)
+    def _way_on(self, context: Layered, outcome: Outcome) -> tuple[Way | None, str]:
+        way, reason = super()._way_on(context, outcome)
         if way is not None and reason != "retry_target":
             return way, reason
         is_bad = outcome.status is StageStatus.FAIL
@@ -205,7 +242,7 @@ class JoinRunner(StageRunner):
         return way, reason
 
 
-class ReturnRunner(StageRunner):
+class ReturnRunner(_BehindRunner):
     """Behind an inner pipeline: takes what it left into the context, and lets it go round again."""
 
     def __init__(self, *args: Any, stop: Any = None, cycles: int = 1, **more: Any) -> None:
@@ -214,8 +251,7 @@ class ReturnRunner(StageRunner):
         self._cycles = cycles
 
     def _call(self, stage: Stage, context: Layered) -> Any:
-        own = self.spec.name if stage.visit == 1 else f"{self.spec.name}@{stage.visit}"
-        layer = context.at(f"{context.prefix}{own}/")
+        layer = context.at(self._inside(context))
         ended = layer.here(layers.END) or {"status": "success"}
         kept = [key for key in layer.own(layer.prefix) if key not in layers.OWN]
         left = {key: layer[key] for key in kept if not key.startswith("graph.")}
@@ -225,7 +261,7 @@ class ReturnRunner(StageRunner):
             status=status, context_updates=left, failure_reason=str(ended.get("failure_reason", ""))
         )
 
-    def _way(self, context: Layered, outcome: Outcome) -> tuple[Way | None, str]:
+    def _way_on(self, context: Layered, outcome: Outcome) -> tuple[Way | None, str]:
         key = f"{layers.INTERNAL}cycles.{self.spec.id}"
         if self._stop is not None and outcome.status is not StageStatus.FAIL:
             count = context.get(key, 0) + 1
@@ -233,4 +269,4 @@ class ReturnRunner(StageRunner):
                 context.set(key, count)
                 return Way(self.spec.id), "stop_condition"
             context.drop(key)
-        return super()._way(context, outcome)
+        return super()._way_on(context, outcome)

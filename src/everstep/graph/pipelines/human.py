@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, Final
 
+from everstep.dot.judging import evaluate
 from everstep.graph.context import Context
-from everstep.graph.pipelines import layers
 from everstep.graph.pipelines.choice import Way
 from everstep.graph.pipelines.interviewers import (
     Choice,
@@ -16,16 +16,17 @@ from everstep.graph.pipelines.interviewers import (
     Kind,
     Question,
     choices_of,
+    default_of,
     kind_of,
     match,
+    split_label,
 )
 from everstep.graph.pipelines.layers import Layered
 from everstep.graph.pipelines.outcome import Outcome, StageStatus
 from everstep.graph.pipelines.reading import StageSpec, fill
 from everstep.graph.pipelines.stage import Stage
-from everstep.graph.pipelines.stages import Place, StageRunner, Variables
+from everstep.graph.pipelines.stages import Place, StageRunner, Variables, lookup_of
 from everstep.graph.waits import NO_DEFAULT, Wait
-from everstep.model.address import unvisited
 
 TIMED_OUT: Final = "@timeout"
 """The answer of a question that nobody answered in time."""
@@ -40,7 +41,7 @@ class HumanRunner(StageRunner):
     def __init__(self, place: Place, spec: StageSpec, *, backend: str, human: Interviewer | None) -> None:
         super().__init__(place, spec, None, backend=backend)
         self._human = human
-        open_ways = [way for way in spec.ways if way.target in place.enter and not way.is_for_failure]
+        open_ways = _chosen_among([way for way in spec.ways if way.target in place.enter])
         self._ways = open_ways
         self.choices = choices_of((way.label, way.target) for way in open_ways)
         said = spec.attributes.get("question_type", spec.attributes.get("human.type", "")).strip().lower()
@@ -113,13 +114,15 @@ class HumanRunner(StageRunner):
 
     def _default(self) -> str:
         """Return the answer that counts when nobody gave one in time."""
-        wanted = self.spec.attributes.get("human.default_choice", "")
-        found = match(wanted, self.choices) if wanted else None
+        wanted, action = self.spec.attributes.get("human.default_choice", ""), self.spec.timeout_action
+        found = default_of(wanted, self.choices) if wanted and not self.is_free else None
+        if wanted and self.is_free:
+            return wanted
         if found is not None:
             return found.label
-        if self.spec.timeout_action == "first" and self.choices:
+        if action == "first" and not self.is_free and self.choices:
             return self.choices[0].label
-        return SKIPPED if self.spec.timeout_action == "skip" else TIMED_OUT
+        return SKIPPED if action == "skip" or (action == "first" and self.is_free) else TIMED_OUT
 
     # -- the answer ---------------------------------------------------------------------------------------
 
@@ -171,7 +174,30 @@ class HumanRunner(StageRunner):
         record = {**self._record(context, outcome), "prompt": self._prompt(context)}
         if edge is not None:
             record["edge"] = {k: v for k, v in edge.items() if v and k != "from"}
-        context.channel.set(layers.STAGES + unvisited(context.prefix + self.spec.name), record)
+        context.channel.set(self._record_key(context), record)
+
+
+def _chosen_among(ways: Sequence[Way]) -> list[Way]:
+    """Return the edges that a person chooses among, without those for the case that nobody answers.
+
+    One that is labelled for failures is a choice if its label names a key, or if it is one of two labels.
+    """
+    usual = [way for way in ways if not _is_for_failure(way)]
+    is_other_of_two = len(usual) == 1 and bool(usual[0].label)
+
+    def is_choice(way: Way) -> bool:
+        is_named = way.condition is None and (bool(split_label(way.label)[0]) or is_other_of_two)
+        return way in usual or is_named
+
+    return [way for way in ways if is_choice(way)]
+
+
+def _is_for_failure(way: Way) -> bool:
+    """True for an edge that is there for failures, by its label or its condition."""
+    if way.condition is None:
+        return way.is_for_failure
+    answered, late = lookup_of(Outcome(), {}), lookup_of(Outcome.fail(""), {})
+    return evaluate(way.condition, late) and not evaluate(way.condition, answered)
 
 
 def _has_labels(ways: Sequence[Way]) -> bool:

@@ -192,6 +192,12 @@ def kind_of(choices: Sequence[Choice]) -> Kind:
     return Kind.YES_NO if words == {"yes", "no"} else Kind.MULTIPLE_CHOICE
 
 
+def default_of(named: str, choices: Sequence[Choice]) -> Choice | None:
+    """Return the choice that a default names: by its target first, else as an answer would."""
+    exact = next((choice for choice in choices if choice.target == named.strip()), None)
+    return exact if exact is not None else match(named, choices)
+
+
 def match(answer: Any, choices: Sequence[Choice]) -> Choice | None:
     """Return the choice that an answer means, or none.
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from everstep.errors import BadRequest
-from everstep.graph.channel import Channel
+from everstep.graph.channel import Channel, check_key
 from everstep.graph.context import Context
 from everstep.model.address import unvisited
 
@@ -31,10 +31,12 @@ EDGE: Final = "internal.edge"
 END: Final = "internal.end"
 """How a pipeline or a branch ended."""
 GIVEN: Final = "internal.given"
-"""Names of what the run began with."""
+"""What a pipeline began with."""
 COUNT: Final = "internal.count"
 """How many stages have ended."""
 REDIRECTS: Final = "internal.redirects."
+TRIES: Final = "internal.tries."
+"""How often a fork or an inner pipeline that failed was gone through again."""
 RESTARTS: Final = "internal.restarts"
 RESUMED: Final = "internal.resumed"
 """There from a resume to the next stage that does work."""
@@ -74,6 +76,11 @@ class Layered(Mapping[str, Any]):
         self.channel: Channel = ctx.channel
         self._ctx = ctx
         self.prefix = prefix_of(ctx) if prefix is None else prefix
+
+    @property
+    def visit(self) -> int:
+        """The visit to the node that looks, in the flow around it."""
+        return self._ctx.visit
 
     def __getitem__(self, key: str) -> Any:
         prefix = self.prefix
@@ -127,6 +134,11 @@ class Layered(Mapping[str, Any]):
         if not (type(value) is str and self.channel.get(whole) == value):
             self.channel.set(whole, value)
 
+    def check(self, values: Mapping[str, Any]) -> None:
+        """Raise what setting these keys in this layer would end in."""
+        for key, value in values.items():
+            self.channel.check(_key(self.prefix, check_key(key)), value)
+
     def drop(self, key: str) -> None:
         whole = _key(self.prefix, key)
         if self.channel.exists(whole):
@@ -146,7 +158,6 @@ class Layered(Mapping[str, Any]):
 
     def restart(self) -> None:
         """Take the context back to what the run began with."""
-        given = set(self.here(GIVEN) or ())
         start = _key(self.prefix, "")
         for whole in self.channel.keys(start):
             key = whole.removeprefix(start)
@@ -154,13 +165,18 @@ class Layered(Mapping[str, Any]):
             if key.startswith(GATES):
                 self.set(key, PENDING)
             elif not keeps:
+            if not key.startswith((LAYER, STAGES)) and key not in (BACKEND, COUNT, GIVEN, RESTARTS):
                 self.channel.delete(whole)
+        for key, value in (self.here(GIVEN) or {}).items():
+            self.set(key, value)
         self.set(RESTARTS, (self.here(RESTARTS) or 0) + 1)
 
 
 def check_updates(updates: Mapping[str, Any], node: str) -> str:
     """Return what is wrong with names that a handler adds to the context, or nothing."""
     for key in updates:
+        if not isinstance(key, str):
+            return f"{node} has the name {key!r:.80} for the context, which is no text."
         if key.startswith(_HIDDEN):
             return f"{node} set {key!r:.80} in the context, which is not for handlers to set."
     return ""

@@ -22,9 +22,9 @@ from everstep.dot.judging import MISSING, evaluate
 from everstep.dot.resolve import Digraph, Edge, Node
 from everstep.dot.source import Passage, problems_of
 from everstep.errors import DotError
-from everstep.graph.pipelines.choice import Way, plain_label, with_statuses
+from everstep.graph.pipelines.choice import Way, with_statuses
 from everstep.graph.pipelines.findings import Findings
-from everstep.graph.pipelines.interviewers import split_label
+from everstep.graph.pipelines.interviewers import choices_of, default_of, split_label
 from everstep.graph.pipelines.kinds import KINDS, Kinds
 from everstep.graph.pipelines.outcome import StageStatus
 from everstep.graph.pipelines.vocabulary import ROUTES
@@ -130,8 +130,9 @@ def _lint_choices(node: Node, edges: list[Edge], findings: Findings) -> None:
                 findings.warning("pipeline.accelerators", edge, message, fix, "label")
                 break
     default = node.attributes.text("human.default_choice", "").strip()
-    known = {edge.head for edge in edges} | {plain_label(edge.attributes.text("label", "")) for edge in edges}
-    if default and default not in known and plain_label(default) not in known:
+    choices = choices_of((edge.attributes.text("label", ""), edge.head) for edge in edges)
+    is_free = len(edges) < 2 and not any(edge.attributes.text("label", "").strip() for edge in edges)
+    if default and not is_free and default_of(default, choices) is None:
         message = f"human.default_choice of {node.id!r} is {default!r:.60}, which no edge leads to."
         fix = "Name the node that an edge leads to, or the label of the edge."
         findings.error("pipeline.default_choice", node, message, fix, "human.default_choice")

@@ -66,7 +66,7 @@ class Lowered:
 def lower(pipeline: Pipeline, workshop: Workshop, *, is_top: bool = True) -> Lowered:
     """Return the parts of the flow that a pipeline is."""
     level = level_of(pipeline, pipeline.start)
-    place = Place(pipeline, _entries(level), is_top=is_top)
+    place = Place(pipeline, _entries(level), is_top=is_top, head="" if is_top else pipeline.start)
     nodes = _Lowering(pipeline, workshop).nodes(level, place)
     return Lowered(nodes, _entry(name_of(pipeline.start), nodes), place)
 
@@ -102,11 +102,11 @@ class _Lowering:
         spec = self._pipeline.specs[name]
         if spec.kind == "parallel":
             return self._parallel(spec, level.regions[name], place, taken)
-        if spec.kind == "human":
-            return self._human(spec, place, taken)
-        if spec.kind == "subpipeline":
-            return self._inner(spec, place, taken)
         handler = self._workshop.handlers[name]
+        if spec.kind == "human" and handler is None:
+            return self._human(spec, place, taken)
+        if spec.kind == "subpipeline" and handler is None:
+            return self._inner(spec, place, taken)
         runner = _RUNNERS.get(spec.kind, StageRunner)(place, spec, handler, backend=self._workshop.backend)
         return self._gate(runner, spec.name, runner.function())
 
@@ -171,7 +171,7 @@ class _Lowering:
             need=need,
         )
         name = _free(f"{spec.name}.join", taken)
-        behind = self._gate(runner, name, runner.function(), also=(region.meets_at,))
+        behind = self._gate(runner, name, runner.function(), also=(region.meets_at, spec.id))
         return chain(flow.as_node(name=spec.name).lift(), behind)
 
     def _fork(self, spec: StageSpec, region: Region, place: Place, heads: list[str], need: int | None) -> Any:
@@ -181,7 +181,7 @@ class _Lowering:
         make, name = self._workshop.make_flow, spec.name
         if need is None or not members:
             return make(name, members or [_nothing(name)], max_concurrency=max(1, limit))
-        joined = f"{name}.race"
+        joined = _free(f"{name}.race", {member.name for member in members})
         names = tuple(MemberSpec(m.name, (m.name,), (m.name,)) for m in members)
         join = JoinSpec(joined, names, Join("first_success", need), Policy("rule", rule=bear_all))
         edges = tuple((m.name, joined) for m in members)
@@ -198,6 +198,7 @@ class _Lowering:
             is_top=False,
             last=last,
             meets_at=region.meets_at,
+            head=head,
         )
         nodes = self.nodes(level, inner)
         entry = _entry(name_of(head), nodes)

@@ -70,6 +70,17 @@ class Outcome:
     error: StageError | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        status = StageStatus.read(self.status)
+        if status is None:
+            known = ", ".join(s.value for s in StageStatus)
+            raise OutputError(f"{self.status!r:.60} is no status of a stage.", fix=f"Known are {known}.")
+        object.__setattr__(self, "status", status)
+        for name in ("suggested_next", "artifacts"):
+            object.__setattr__(self, name, _texts(getattr(self, name), name))
+        for name in ("context_updates", "metadata"):
+            object.__setattr__(self, name, _named(getattr(self, name), name))
+
     @classmethod
     def fail(cls, reason: str, *, retryable: bool | None = None, type: str = "StageFailed") -> Outcome:
         """Return the outcome of a stage that failed for this reason."""
@@ -142,14 +153,6 @@ def _from_fields(given: Mapping[Any, Any], node: str) -> Outcome:
         known = ", ".join(s.value for s in StageStatus) if status is None else ", ".join(sorted(_FIELDS))
         raise OutputError(f"stage {node!r} returned an outcome with {what}.", fix=f"Known are {known}.")
     found["status"] = status
-    for name in ("suggested_next", "artifacts"):
-        if name in found:
-            found[name] = _texts(found[name], name, node)
-    for name in ("context_updates", "metadata"):
-        value = found.get(name) or {}
-        if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
-            raise OutputError(f"stage {node!r}: {name} is {value!r:.80}.", fix="Give names and values.")
-        found[name] = dict(value)
     for name in ("preferred_label", "notes", "failure_reason"):
         found[name] = str(found.get(name) or "")
     if found.get("response") is not None:
@@ -158,14 +161,22 @@ def _from_fields(given: Mapping[Any, Any], node: str) -> Outcome:
     return Outcome(**found)
 
 
-def _texts(value: Any, name: str, node: str) -> tuple[str, ...]:
+def _named(value: Any, name: str) -> dict[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+        raise OutputError(f"the {name} of a stage are {value!r:.80}.", fix="Give names and values.")
+    return dict(value)
+
+
+def _texts(value: Any, name: str) -> tuple[str, ...]:
     if isinstance(value, str):
         return (value,)
     if value is None:
         return ()
     if isinstance(value, Sequence) and all(isinstance(item, str) for item in value):
         return tuple(value)
-    raise OutputError(f"stage {node!r}: {name} is {value!r:.80}.", fix="Give a list of texts.")
+    raise OutputError(f"{name} of a stage is {value!r:.80}.", fix="Give a list of texts.")
 
 
 def _error(value: Any, node: str) -> StageError | None:

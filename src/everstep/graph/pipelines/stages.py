@@ -9,7 +9,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from everstep.dot.judging import MISSING
-from everstep.errors import BackendChanged, OutputError, PipelineFailed, RunCancelled
+from everstep.errors import (
+    BackendChanged,
+    BadRequest,
+    OutputError,
+    PipelineFailed,
+    RunCancelled,
+    ValueNotStorable,
+)
 from everstep.graph.context import Context
 from everstep.graph.node import END
 from everstep.graph.pipelines import fidelity, layers
@@ -23,6 +30,8 @@ from everstep.model.address import unvisited
 
 MOST_PROMPT: Final = 1 << 20
 """Bytes that a prompt may have."""
+GRACE: Final = 5.0
+"""Seconds more than its own for a handler that ends in time by itself."""
 SIMULATION: Final = "simulation"
 _KEPT_NOTES: Final = 400
 
@@ -50,6 +59,8 @@ class Place:
     """What is chosen when this part is over."""
     meets_at: str = ""
     """The node where a branch ends."""
+    head: str = ""
+    """The node with which a branch or an inner pipeline begins."""
 
     @property
     def is_branch(self) -> bool:
@@ -75,6 +86,12 @@ class StageRunner:
             or inspect.iscoroutinefunction(self.handler)
             or inspect.iscoroutinefunction(call)
         )
+
+    @property
+    def _limit(self) -> float | None:
+        """Seconds until the handler is called off; more if it ends by itself and tells what it has."""
+        limit = self.spec.timeout
+        return limit + GRACE if limit is not None and getattr(self.handler, "keeps_time", False) else limit
 
     # -- calling ------------------------------------------------------------------------------------------
 
@@ -107,7 +124,7 @@ class StageRunner:
         stage, outcome = self._begin(ctx, context)
         if outcome is None:
             try:
-                async with asyncio.timeout(self.spec.timeout):
+                async with asyncio.timeout(self._limit):
                     outcome = Outcome.of(await self._call_async(stage), self.spec.id)
             except TimeoutError as error:
                 seconds = f"{self.spec.timeout:g} s" if self.spec.timeout is not None else ""
@@ -133,6 +150,7 @@ class StageRunner:
     def _begin(self, ctx: Context, context: Layered) -> tuple[Stage, Outcome | None]:
         """Return what the handler is given; an outcome if there is no need to call it."""
         spec, pipeline = self.spec, self.place.pipeline
+        self._begin_layer(context)
         is_resumed = self._is_resumed(ctx, context)
         edge = context.here(layers.EDGE) or {}
         came_by = edge if edge.get("to") == spec.id else {}
@@ -161,7 +179,7 @@ class StageRunner:
             pipeline=pipeline.name,
             run_id=ctx.run_id,
             path=ctx.path,
-            visit=ctx.visit,
+            visit=self._visit_number(context),
             attempt=ctx.attempt,
             idempotency_key=ctx.idempotency_key,
             ctx=ctx,
@@ -173,6 +191,21 @@ class StageRunner:
             )
             return stage, Outcome.fail(reason, retryable=False, type="PromptTooLarge")
         return stage, None
+
+    def _visit_number(self, context: Layered) -> int:
+        """Return which visit of the run to this node it is, over all visits to the flow around it."""
+        if not context.prefix:
+            return context.visit
+        before = context.channel.get(self._record_key(context)) or {}
+        return int(before.get("visit", 0)) + 1
+
+    def _begin_layer(self, context: Layered) -> None:
+        """Forget what an earlier try left: a branch or an inner pipeline was begun anew before it ended."""
+        if self.spec.id != self.place.head or self.spec.kind == "parallel":
+            return
+        edge = context.here(layers.EDGE)
+        if context.here(layers.END) is not None or (edge is not None and edge.get("to") != self.spec.id):
+            context.forget(context.prefix)
 
     def _is_resumed(self, ctx: Context, context: Layered) -> bool:
         """True for the first stage that does work after a resume; one that does none passes it on."""
@@ -212,13 +245,24 @@ class StageRunner:
 
     def _end(self, ctx: Context, context: Layered, stage: Stage, outcome: Outcome) -> str:
         """Take an outcome in and return what is chosen; raise to have the stage tried again."""
-        spec = self.spec
-        wrong = layers.check_updates(outcome.context_updates, spec.id)
+        wrong = self._wrong_with(context, outcome)
         if wrong:
             outcome = Outcome.fail(wrong, retryable=False, type="OutputError")
         outcome = self._settled(ctx, outcome)
         self._note(ctx, context, stage, outcome)
         return self._go_on(ctx, context, stage, outcome)
+
+    def _wrong_with(self, context: Layered, outcome: Outcome) -> str:
+        """Return what keeps an outcome from being kept, or nothing."""
+        wrong = layers.check_updates(outcome.context_updates, self.spec.id)
+        if wrong or self.handler is None:
+            return wrong
+        try:
+            context.check(outcome.context_updates)
+            context.channel.check(self._record_key(context), outcome.but(context_updates={}).plain())
+        except (BadRequest, ValueNotStorable) as error:
+            return f"what {self.spec.id} returned cannot be kept: {error}"
+        return ""
 
     def _settled(self, ctx: Context, outcome: Outcome) -> Outcome:
         """Return how the stage ended; raise `StageRetry` if it may be tried again and wants to be."""
@@ -309,7 +353,7 @@ class StageRunner:
         if self.place.is_branch:
             self._end_branch(context, outcome)
         else:
-            context.set(layers.END, {"status": outcome.status.value, "node": self.spec.id})
+            context.set(layers.END, self._ended(outcome))
         return self.place.last
 
     def _give_up(self, ctx: Context, context: Layered, stage: Stage, outcome: Outcome) -> str:
@@ -326,10 +370,14 @@ class StageRunner:
         failed = outcome.but(status=StageStatus.FAIL, failure_reason=reason)
         return self._finish(ctx, context, stage, failed)
 
-    def _end_branch(self, context: Layered, outcome: Outcome) -> None:
+    def _ended(self, outcome: Outcome) -> dict[str, Any]:
         ended: dict[str, Any] = {"status": outcome.status.value, "node": self.spec.id}
         if outcome.status is StageStatus.FAIL:
             ended["failure_reason"] = outcome.failure_reason
+        return ended
+
+    def _end_branch(self, context: Layered, outcome: Outcome) -> None:
+        ended = self._ended(outcome)
         if outcome.notes:
             ended["notes"] = outcome.notes[:_KEPT_NOTES]
         score = outcome.metadata.get("score", context.get("score"))
@@ -354,7 +402,15 @@ class StageRunner:
             record["retries"] = ctx.attempt - 1
         if edge is not None:
             record["edge"] = {k: v for k, v in edge.items() if v and k != "from"}
-        context.channel.set(layers.STAGES + unvisited(context.prefix + self.spec.name), record)
+        context.channel.set(self._record_key(context), record)
+
+    def _inside(self, context: Layered) -> str:
+        """Return the prefix of the flow of the same name that this visit follows."""
+        visit = context.visit
+        return f"{context.prefix}{self.spec.name}{'' if visit == 1 else f'@{visit}'}/"
+
+    def _record_key(self, context: Layered) -> str:
+        return layers.STAGES + unvisited(context.prefix + self.spec.name)
 
     def _record(self, context: Layered, outcome: Outcome) -> dict[str, Any]:
         """Return what is kept of every visit: the outcome, and the place of the stage among all."""
@@ -366,6 +422,8 @@ class StageRunner:
             **outcome.plain(),
         }
         record.pop("context_updates", None)
+        if context.prefix:
+            record["visit"] = self._visit_number(context)
         return record
 
 
