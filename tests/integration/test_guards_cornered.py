@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from everstep import Breaker, Budget, Context, Flow, Host, node
+from everstep.errors import AnswerInvalid
 
 
 @pytest.fixture
@@ -27,3 +28,102 @@ def test_a_thread_of_an_async_node_may_spend(host: Host, budgets: dict[str, Any]
 
     run = host.run(Flow("helped", [helped], budgets=budgets))
     assert (run.status, str(run.guards.spent["usd"])) == ("completed", "0.5")
+
+
+def test_shares_may_be_text_as_amounts_may(host: Host) -> None:
+    @node(output="done")
+    def spends(ctx: Context) -> int:
+        ctx.spend(usd="4.50")
+        raise ConnectionError("down")
+
+    flow = Flow(
+        "spends",
+        [spends],
+        budgets=[Budget("usd", 5, warn_at="0.8")],  # type: ignore[arg-type]
+        breakers=[Breaker("api", error_rate="1.0", window=1)],  # type: ignore[arg-type]
+    )
+    run = host.run(flow, run_id="r")
+    assert run.error is not None and "down" in run.error.message
+    found = [record.trigger for record in host.history("r")]
+    assert found[1:] == ["cost_threshold", "circuit_breaker", "failed"]
+
+
+def test_an_error_rate_is_exact(host: Host) -> None:
+    calls = iter([False] * 11 + [True] * 9)
+
+    @node(output="out")
+    def wobbly(n: int) -> int:
+        if next(calls):
+            return n
+        raise ConnectionError("down")
+
+    flow = Flow(
+        "wobbly",
+        [wobbly.map_over("n", on_error="collect", max_concurrency=1)],
+        breakers=[Breaker("api", error_rate=0.55, window=20)],
+    )
+    run = host.run(flow, {"n": list(range(20))})
+    assert run.guards.breakers["api"].reason == "11 of the last 20 calls failed"
+
+
+@pytest.mark.parametrize("by", [1e300, 10**25])
+def test_nobody_raises_a_budget_by_more_than_can_be_counted(host: Host, by: Any) -> None:
+    @node(output="a")
+    def spends(ctx: Context) -> int:
+        ctx.spend(usd=5)
+        return 1
+
+    @node(output="b")
+    def then(a: int) -> int:
+        return a
+
+    run = host.run(Flow("spends", [spends, then], budgets={"usd": 5}), run_id="r")
+    with pytest.raises(AnswerInvalid, match="raise_by"):
+        host.answer(run.waits[0].id, {"approved": True, "raise_by": by})
+
+
+def _failing(is_up: list[bool]) -> Flow:
+    @node(output="a")
+    def call() -> int:
+        if not is_up:
+            raise ConnectionError("down")
+        return 1
+
+    return Flow("failing", [call], breakers=[Breaker("bank", failures=1, shared=True)])
+
+
+def test_a_run_that_never_tried_is_told_why_a_shared_breaker_stands_open(host: Host) -> None:
+    flow = _failing([])
+    host.run(flow, run_id="first")
+    run = host.run(flow, run_id="second")
+    assert run.guards.breakers["bank"].state == "open"
+    host.answer(run.waits[0].id, {"approved": False})
+    run = host.resume("second", flow)
+    assert run.error is not None and "is open: 1 call in a row failed" in run.error.message
+
+
+def test_a_run_knows_that_others_closed_a_shared_breaker(host: Host) -> None:
+    is_up: list[bool] = []
+    flow = _failing(is_up)
+    host.run(flow, run_id="r")
+    run = host.resume("r", flow)
+    host.reset_breaker("bank")
+    is_up.append(True)
+    host.answer(run.waits[0].id, {"approved": True})
+    run = host.resume("r", flow)
+    assert (run.status, run.guards.breakers["bank"].state) == ("completed", "closed")
+
+
+def test_a_reset_forgets_what_a_closed_breaker_has_counted(host: Host) -> None:
+    @node(output="a")
+    def spends(ctx: Context) -> int:
+        ctx.spend(usd=6)
+        return 1
+
+    flow = Flow("spends", [spends], breakers=[Breaker("bank", cost={"usd": 10}, shared=True)])
+    host.run(flow)
+    host.reset_breaker("bank")
+    host.run(flow)
+    assert host.breakers()["bank"].state == "closed"
+    host.run(flow)
+    assert host.breakers()["bank"].state == "open"

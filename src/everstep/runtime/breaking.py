@@ -153,14 +153,21 @@ class Breakers:
         """True if some of them stand alike in other runs."""
         return self._shared is not None and any(rule.shared for rule in self.rules.values())
 
-    async def look(self) -> None:
-        """Find out how shared breakers stand, unless that is known; try those that have rested."""
+    async def look(self) -> dict[str, BreakerAt]:
+        """Find out how shared breakers stand, unless that is known; try those that have rested.
+
+        Returns those that stand otherwise than the run has on record.
+        """
         assert self._shared is not None
+        known, found = self._state.books.breakers, dict[str, BreakerAt]()
         for name, rule in self.rules.items():
             if rule.shared:
                 at, now = await self._shared.look(name), self._clock.now()
                 if breaking.is_rested(rule, at, now) or (name not in self._trials and is_stale(at, now)):
                     await self._try(name)
+                if self.at(name).state is not known.get(name, _CLOSED).state:
+                    found[name] = self.at(name)
+        return found
 
     def approve(self, name: str) -> None:
         """Note that somebody lets this drive try what a breaker guards."""

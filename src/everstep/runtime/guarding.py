@@ -181,8 +181,10 @@ class Guards:
     # -- shared breakers ----------------------------------------------------------------------------------
 
     async def look(self) -> None:
-        """Find out how shared breakers stand."""
-        await self._breakers.look()
+        """Find out how shared breakers stand, and record it if that is news to the run."""
+        changed = await self._breakers.look()
+        if changed:
+            self._mark(Guarded(breakers=changed))
 
     async def share(self) -> News | None:
         """Tell other runs what happened to shared breakers; returns why to write at once, if they opened."""

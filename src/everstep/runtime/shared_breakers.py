@@ -98,7 +98,8 @@ class SharedBreakers:
         now = self._services.clock.now()
 
         def shut(at: BreakerAt) -> BreakerAt:
-            return at if at.state is BreakerState.CLOSED and not at.failures else breaking.closed(at, now)
+            anew = breaking.closed(at, now)
+            return at if at.changed(since=now) == anew else anew
 
         return (await self._change(name, shut))[1]
 

@@ -77,7 +77,7 @@ class Spending:
         return partial(self._spend, call, waits=waits)
 
     def go_on(self) -> None:
-        """Let the drive write again: the call that it made itself is over, and what that left behind waits."""
+        """Let the drive write again: the call is over; what that left behind waits."""
         with self._late.lock:
             self.alone = None
 
