@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from everstep import Breaker, Budget, Context, Flow, Host, node
-from everstep.errors import AnswerInvalid
+from everstep import Breaker, Budget, Context, Durability, Flow, Host, Retry, node
+from everstep.errors import AnswerInvalid, StoreError
+from tests.integration.test_store_failures import DOWN, FULL, Flaky, Place
 
 
 @pytest.fixture
@@ -127,3 +128,65 @@ def test_a_reset_forgets_what_a_closed_breaker_has_counted(host: Host) -> None:
     assert host.breakers()["bank"].state == "closed"
     host.run(flow)
     assert host.breakers()["bank"].state == "open"
+
+
+class _Unreachable(Flaky):
+    """One that cannot be read while it is down, either."""
+
+    async def run(self, run_id: str) -> Any:
+        self._reach()
+        return await super().run(run_id)
+
+
+@pytest.mark.parametrize("trouble", [DOWN, FULL])
+def test_with_best_effort_a_shared_breaker_waits_for_the_store(tmp_path: Path, trouble: StoreError) -> None:
+    place, calls = Place(tmp_path), iter(range(9))
+    place.store.__class__ = _Unreachable
+
+    @node(output="a")
+    def breaks() -> int:
+        place.store.fails_with = trouble
+        return 1
+
+    @node(output="b", retry=Retry(3, first=0))
+    def wobbles(a: int) -> int:
+        if next(calls) < 2:
+            raise ConnectionError("down")
+        return a
+
+    @node(output="c")
+    def mends(b: int) -> int:
+        place.store.fails_with = None
+        raise ConnectionError("down")
+
+    flow = Flow(
+        "wobbles",
+        [breaks, wobbles, mends],
+        breakers=[Breaker("bank", failures=3, shared=True)],
+        durability=Durability("strong", on_store_failure="best_effort"),
+    )
+    with place.host() as host:
+        assert host.run(flow, run_id="A").status == "failed"
+        assert host.breakers()["bank"].failures == 1, "the success in between was told as well"
+
+
+def test_a_store_that_is_gone_for_a_moment_costs_no_failure(tmp_path: Path) -> None:
+    place, left = Place(tmp_path), [3]
+    place.store.__class__ = _Unreachable
+
+    def reach() -> None:
+        if left[0] and place.ran:
+            left[0] -= 1
+            raise DOWN
+
+    place.store._reach = reach  # type: ignore[method-assign]
+
+    @node(output="a")
+    def fails() -> int:
+        place.ran.append("fails")
+        raise ConnectionError("down")
+
+    flow = Flow("fails", [fails], breakers=[Breaker("bank", failures=1, shared=True)])
+    with place.host() as host:
+        assert host.run(flow, run_id="A").status == "failed"
+        assert (left, host.breakers()["bank"].state) == ([0], "open")

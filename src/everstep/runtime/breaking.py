@@ -121,7 +121,7 @@ class Breakers:
                 continue
             before = self.at(name)
             now = breaking.after(rule, before, happened, self._others(name, changed))
-            if now == before:
+            if now == before and not any(name == untold for untold, _ in self._told):
                 continue
             if rule.shared and self._shared is not None:
                 self._told.append((name, happened))
@@ -196,15 +196,19 @@ class Breakers:
         return None if rest is None else at.since + rest
 
     async def tell(self) -> dict[str, BreakerAt]:
-        """Tell the others what happened here; returns those that opened, or closed, because of it."""
-        approved, self._approved = self._approved, []
-        for name in approved:
-            await self._try(name)
-        told, self._told = self._told, []
+        """Tell the others what happened here; returns those that opened, or closed, because of it.
+
+        What could not be told is told the next time.
+        """
+        assert self._shared is not None
+        while self._approved:
+            await self._try(self._approved[0])
+            del self._approved[0]
         found: dict[str, BreakerAt] = {}
-        for name, happened in told:
-            assert self._shared is not None
+        while self._told:
+            name, happened = self._told[0]
             before, now = await self._shared.change(name, self.rules[name], happened)
+            del self._told[0]
             if now.state is not before.state:
                 self._trials.discard(name)
                 found[name] = now
