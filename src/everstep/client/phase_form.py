@@ -90,6 +90,8 @@ def phase_form(
 
 def _trigger(run: _Run, record: CheckpointRecord, said: str) -> str:
     """Return why a checkpoint was taken; choosing the only way there is, is no decision of a gate."""
+    if said == record.trigger.value:
+        return said
     roles = {place.role for step in record.steps if (place := run.place_of(step)) is not None}
     if said == "gate_decision" and not roles & {"gate", "review"}:
         return "manual"

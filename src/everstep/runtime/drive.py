@@ -443,11 +443,11 @@ class Drive:
             wanted = self._record(call, drafts)
             if call.news is not None:
                 await self._owing.flush(*call.news)
-            elif wanted is Trigger.MANUAL or wanted is Trigger.EXPENSIVE_OP:
+            if wanted is Trigger.MANUAL or wanted is Trigger.EXPENSIVE_OP:
                 await self._owing.flush(call.trigger(wanted), call.checkpoint_metadata())
-            elif wanted is Trigger.AUTO:
+            elif wanted is Trigger.AUTO and call.news is None:
                 await self._owing.flush(wanted, {"auto": True})
-            else:
+            elif call.news is None:
                 trigger = trigger or wanted
             if self._guards is not None and (news := await self._guards.share()) is not None:
                 await self._owing.flush(*news)

@@ -1,0 +1,51 @@
+"""Phases where it gets narrow: odd scores, late mistakes, two reasons for one checkpoint."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pytest
+
+from everstep import Breaker, Host, Phase, ScoredGate, phases
+from everstep.errors import BadRequest
+from everstep.testing import ManualClock
+
+
+@pytest.mark.parametrize(
+    ("score", "kept"), [(np.float64(90.5), 90.5), (np.int64(90), 90), (Decimal("90.5"), 90.5)]
+)
+def test_any_number_is_a_score(score: Any, kept: float) -> None:
+    flow = phases("judged", [Phase("one", lambda: 1, gate=ScoredGate(lambda one: score))])
+    with Host("memory:") as host:
+        assert host.run(flow, run_id="r").status == "completed"
+        (decision,) = host.state("r")["@channel/gate_history"]
+    assert (decision["score"], type(decision["score"])) == (kept, type(kept))
+
+
+@pytest.mark.parametrize("options", [{"timeout": "soon"}, {"timeout": -5}, {"notify": 3}, {"notify": [3]}])
+def test_what_a_gate_cannot_ask_with_is_refused_before_it_asks(options: dict[str, Any]) -> None:
+    with pytest.raises(BadRequest, match=next(iter(options))):
+        ScoredGate(lambda one: 1, **options)
+
+
+def test_a_phase_that_trips_a_breaker_as_it_ends_has_both_checkpoints() -> None:
+    clock = ManualClock()
+
+    def lasts() -> int:
+        clock.advance(timedelta(hours=5))
+        return 1
+
+    flow = phases(
+        "lasting",
+        [Phase("one", lasts, gate=ScoredGate(lambda one: 90))],
+        breakers=[Breaker("time", duration="4h")],
+    )
+    with Host("memory:", clock=clock) as host:
+        assert host.run(flow, run_id="r").status == "halted"
+        told = [host.checkpoint_as("r", "phases", at=c.sequence) for c in host.checkpoints("r")]
+    found = [one["trigger"] for one in told]
+    assert found == ["manual", "circuit_breaker", "phase_complete", "escalation"]
+    assert all(one["state_snapshot"]["phase_outputs"]["phase_0"] for one in told[1:])
