@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from everstep import Breaker, Budget, Context, Durability, Flow, Host, Retry, node
+from everstep.engine import breaking
 from everstep.errors import AnswerInvalid, StoreError
+from everstep.testing import ManualClock
 from tests.integration.test_store_failures import DOWN, FULL, Flaky, Place
 
 
@@ -190,3 +193,33 @@ def test_a_store_that_is_gone_for_a_moment_costs_no_failure(tmp_path: Path) -> N
     with place.host() as host:
         assert host.run(flow, run_id="A").status == "failed"
         assert (left, host.breakers()["bank"].state) == ([0], "open")
+
+
+@pytest.mark.parametrize("trouble", ["cancelled", "taken over"])
+def test_what_befalls_the_run_of_a_shared_breaker_is_not_taken_for_ones_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trouble: str
+) -> None:
+    url, clock, after, calls = f"sqlite:///{tmp_path}/runs.db", ManualClock(), breaking.after, [0]
+
+    def interrupted(*args: Any) -> Any:
+        calls[0] += 1
+        if calls[0] == 2:  # the first one only finds out whether there is anything to tell
+            with Host(url, clock=clock) as other:
+                if trouble == "cancelled":
+                    assert other.cancel("breaker.bank") == "running"
+                else:
+                    clock.advance(timedelta(seconds=11))
+                    other.reset_breaker("bank")
+        return after(*args)
+
+    @node(output="a")
+    def fails() -> int:
+        raise ConnectionError("down")
+
+    flow = Flow("fails", [fails], breakers=[Breaker("bank", failures=5, shared=True)])
+    with Host(url, clock=clock) as host:
+        host.run(flow)
+        monkeypatch.setattr(breaking, "after", interrupted)
+        assert host.run(flow, run_id="r").status == "failed"
+        assert host.run(flow, run_id="next").status == "failed"
+        assert host.breakers()["bank"].failures == {"cancelled": 3, "taken over": 2}[trouble]
