@@ -31,6 +31,20 @@ def test_what_a_gate_cannot_ask_with_is_refused_before_it_asks(options: dict[str
         ScoredGate(lambda one: 1, **options)
 
 
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "strng"},
+        {"type": ["string", None]},
+        {"type": "object", "properties": {"a": {"type": "array", "items": {"type": "int"}}}},
+        {"anyOf": [{"type": "null"}, {"type": "str"}]},
+    ],
+)
+def test_a_contract_with_a_type_that_holds_nothing_is_refused(schema: dict[str, Any]) -> None:
+    with pytest.raises(BadRequest, match="JSON Schema does not know"):
+        Phase("one", lambda x: 1, takes={"x": schema})
+
+
 def test_a_phase_that_trips_a_breaker_as_it_ends_has_both_checkpoints() -> None:
     clock = ManualClock()
 

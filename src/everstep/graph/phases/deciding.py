@@ -112,7 +112,7 @@ def decide(
         return Verdict(escalate, Rule.LOW, f"it scored {score:g}, below {by.iterate:g}")
     if score < by.proceed:
         if iteration >= by.max_iterations:
-            why = f"it scored {score:g} and was done again {iteration} times, {by.max_iterations} at most"
+            why = f"it scored {score:g} and was done again {_times(iteration)}, {by.max_iterations} at most"
             return Verdict(escalate, Rule.LIMIT, why)
         return Verdict(Decision.ITERATE, Rule.MIDDLE, f"it scored {score:g}, below {by.proceed:g}")
     return Verdict(Decision.PROCEED, Rule.HIGH, f"it scored {score:g}, at least {by.proceed:g}")
@@ -158,6 +158,10 @@ def is_critical(health: Any) -> bool:
 def _word(told: Any, field: str) -> str:
     said = told.get(field) if isinstance(told, Mapping) else told
     return said.lower() if isinstance(said, str) else ""
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
 
 
 def _listed(names: Sequence[str]) -> str:
