@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from everstep import Breaker, Host, Phase, ScoredGate, phases
+from everstep import Breaker, Context, Host, Phase, ScoredGate, phases
 from everstep.errors import BadRequest
 from everstep.testing import ManualClock
 
@@ -63,3 +63,31 @@ def test_a_phase_that_trips_a_breaker_as_it_ends_has_both_checkpoints() -> None:
     found = [one["trigger"] for one in told]
     assert found == ["manual", "circuit_breaker", "phase_complete", "escalation"]
     assert all(one["state_snapshot"]["phase_outputs"]["phase_0"] for one in told[1:])
+
+
+@pytest.mark.parametrize(
+    "name", ["lessons", "health", "warnings", "errors", "gate_history", "api_metrics", "fallback_flags"]
+)
+def test_a_phase_may_be_called_like_a_key_of_the_channel(name: str) -> None:
+    stages = [Phase("one", lambda: 1, gate=ScoredGate(lambda one: 90)), Phase(name, lambda one: 7)]
+    with Host("memory:") as host:
+        assert host.run(phases("named", stages, lessons=["be kind"]), run_id="r").status == "completed"
+        told = host.checkpoint_as("r", "phases")
+    assert told["state_snapshot"]["active_lessons"] == ["be kind"]
+    assert [one["gate_id"] for one in told["state_snapshot"]["gate_history"]] == ["one.gate"]
+    assert told["state_snapshot"]["health_history"] == told["state_snapshot"]["errors_encountered"] == []
+    assert told["context_fields"]["api_metrics"] == told["context_fields"]["fallback_flags"] == {}
+    assert told["state_snapshot"]["phase_outputs"]["phase_1"][name] == 7
+
+
+def test_the_exported_shape_stands_whatever_nodes_put_into_the_channel() -> None:
+    def careless(ctx: Context) -> int:
+        ctx.channel.set("health", {"status": "ok"})
+        ctx.channel.set("api_metrics", ["openai"])
+        return 1
+
+    with Host("memory:") as host:
+        host.run(phases("careless", [Phase("one", careless)]), run_id="r")
+        told = host.checkpoint_as("r", "phases")
+    assert told["state_snapshot"]["health_history"] == [{"status": "ok"}]
+    assert told["context_fields"]["api_metrics"] == {}
