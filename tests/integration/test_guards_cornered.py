@@ -223,3 +223,14 @@ def test_what_befalls_the_run_of_a_shared_breaker_is_not_taken_for_ones_own(
         assert host.run(flow, run_id="r").status == "failed"
         assert host.run(flow, run_id="next").status == "failed"
         assert host.breakers()["bank"].failures == {"cancelled": 3, "taken over": 2}[trouble]
+
+
+@pytest.mark.parametrize("budget", ["api", "usd"])
+def test_what_has_three_letters_need_not_be_a_currency(host: Host, budget: str) -> None:
+    @node(output="a")
+    def spends(ctx: Context) -> int:
+        ctx.spend(usd=1, gpu=3)
+        return 1
+
+    run = host.run(Flow("spends", [spends], budgets={budget: 9}))
+    assert {name: int(amount) for name, amount in run.guards.spent.items()} == {"usd": 1, "gpu": 3}
