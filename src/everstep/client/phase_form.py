@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from everstep.client.spelling import context_of, iso, readable, uuid_of
+from everstep.client.spelling import iso, readable, uuid_of
 from everstep.client.views import RunInfo, RunState
 from everstep.errors import PhaseAborted
 from everstep.model.address import plain_of
@@ -19,11 +19,10 @@ from everstep.model.phases import (
     LESSONS,
     MONEY,
     RAW,
-    RESERVED,
     WARNINGS,
     PhasePlace,
 )
-from everstep.model.records import CheckpointRecord, StepRecord
+from everstep.model.records import CHANNEL, CheckpointRecord, StepRecord
 
 
 class _Run(NamedTuple):
@@ -34,7 +33,17 @@ class _Run(NamedTuple):
     places: Mapping[str, PhasePlace]
     """The place of each node at the top of the flow."""
     steps: Sequence[StepRecord]
-    context: Mapping[str, Any]
+    channel: Mapping[str, Any]
+
+    def listed(self, key: str) -> list[Any]:
+        """Return what the channel keeps under a key as a list, whatever nodes have put there."""
+        kept = self.channel.get(key)
+        return kept if isinstance(kept, list) else [] if kept is None else [kept]
+
+    def mapped(self, key: str) -> dict[str, Any]:
+        """Return what the channel keeps under a key as an object; what is none says nothing."""
+        kept = self.channel.get(key)
+        return kept if isinstance(kept, dict) else {}
 
     def place_of(self, step: StepRecord) -> PhasePlace | None:
         return self.places.get(plain_of(step.path).partition("/")[0])
@@ -59,7 +68,7 @@ def phase_form(
     record = records[-1]
     places = {node.name: node.phase for node in state.plan.nodes if node.phase is not None}
     steps = [step for one in records for step in one.steps if not step.path.startswith("@")]
-    run = _Run(info, state, places, steps, context_of(state))
+    run = _Run(info, state, places, steps, _channel_of(state))
     current = next((at for step in reversed(steps) if (at := run.place_of(step)) is not None), run.phases[0])
     return {
         "checkpoint_id": uuid_of(record.checkpoint_id),
@@ -74,22 +83,31 @@ def phase_form(
             "gate_history": _decisions(run),
             "circuit_breaker_state": _breakers(run),
             "cost_accumulated": _cost(run),
-            "health_history": run.context.get(HEALTH, []),
-            "errors_encountered": run.context.get("errors", [_error(step) for step in steps if step.error]),
-            "active_lessons": run.context.get(LESSONS, []),
+            "health_history": run.listed(HEALTH),
+            "errors_encountered": run.listed("errors")
+            if "errors" in run.channel
+            else [_error(step) for step in steps if step.error],
+            "active_lessons": run.listed(LESSONS),
         },
         "context_fields": {
-            **{name: run.context.get(name, RESERVED[name]) for name in ("api_metrics", "fallback_flags")},
+            **{name: run.mapped(name) for name in ("api_metrics", "fallback_flags")},
             "iteration_counts": {
                 name: run.iterations(place) for name, place in places.items() if place.role == "gate"
             },
-            WARNINGS: run.context.get(WARNINGS, []),
+            WARNINGS: run.listed(WARNINGS),
         },
     }
 
 
+def _channel_of(state: RunState) -> dict[str, Any]:
+    """Return the channel alone: a phase may well be called `health`, and what it gives is not meant."""
+    return {name.removeprefix(CHANNEL): readable(state, name) for name in state if name.startswith(CHANNEL)}
+
+
 def _trigger(run: _Run, record: CheckpointRecord, said: str) -> str:
     """Return why a checkpoint was taken; choosing the only way there is, is no decision of a gate."""
+    if said == record.trigger.value:
+        return said
     roles = {place.role for step in record.steps if (place := run.place_of(step)) is not None}
     if said == "gate_decision" and not roles & {"gate", "review"}:
         return "manual"
@@ -101,14 +119,13 @@ def _trigger(run: _Run, record: CheckpointRecord, said: str) -> str:
 def _breakers(run: _Run) -> dict[str, Any]:
     """Return how breakers stand: those that the run keeps, and those that its nodes tell of."""
     own = {name: breaker.to_json() for name, breaker in run.state.guards.breakers.items()}
-    told = run.context.get(BREAKERS, {})
-    return {**(told if isinstance(told, dict) else {}), **own}
+    return {**run.mapped(BREAKERS), **own}
 
 
 def _cost(run: _Run) -> float:
     if MONEY in run.state.counters.spent:
         return float(run.state.counters.spent[MONEY])
-    known = [run.context[name] for name in COST_KEYS if isinstance(run.context.get(name), int | float)]
+    known = [run.channel[name] for name in COST_KEYS if isinstance(run.channel.get(name), int | float)]
     return known[0] if known else 0
 
 
@@ -137,8 +154,8 @@ def _output(run: _Run, place: PhasePlace) -> dict[str, Any] | None:
         return None
     own = run.of(place.label)
     done = [s for s in own if s.status is Status.COMPLETED and _role(run, s) in ("phase", "done")]
-    gates = [one for one in run.context.get(GATES, []) if one["gate_id"] == f"{place.name}.gate"]
-    health = run.context.get(HEALTH) or [None]
+    gates = [one for one in run.listed(GATES) if one["gate_id"] == f"{place.name}.gate"]
+    health = run.listed(HEALTH) or [None]
     began = next((s.started_at for s in reversed(own) if _role(run, s) == "phase" and s.started_at), None)
     return {
         **values,
@@ -147,12 +164,12 @@ def _output(run: _Run, place: PhasePlace) -> dict[str, Any] | None:
             "phase": place.label,
             "timestamp": iso(done[-1].ended_at) if done else None,
             "duration_ms": _milliseconds(began, done[-1].ended_at) if done else None,
-            "source_apis": sorted(run.context.get("api_metrics") or {}),
+            "source_apis": sorted(run.mapped("api_metrics")),
             "cost_usd": _cost_of(own),
             "health_summary": health[-1],
             "iteration_count": run.iterations(place),
             "gate_score": gates[-1]["score"] if gates else None,
-            "warnings": [w for w in run.context.get(WARNINGS, []) if str(w).startswith(place.label)],
+            "warnings": [w for w in run.listed(WARNINGS) if str(w).startswith(place.label)],
             "parent_run_id": uuid_of(run.info.parent_run_id) if run.info.parent_run_id else None,
         },
     }
@@ -206,7 +223,7 @@ def _belongs(run: _Run, path: str, place: PhasePlace) -> bool:
 
 def _decisions(run: _Run) -> list[dict[str, Any]]:
     """Return what gates and people decided, in order."""
-    kept = [one for one in run.context.get(GATES, []) if one["gate_id"] in run.places]
+    kept = [one for one in run.listed(GATES) if one["gate_id"] in run.places]
     made = [step for step in run.steps if _role(run, step) == "gate" and step.decision is not None]
     # Of a run whose first records were removed, the decisions made there are told first.
     found = kept[: max(0, len(kept) - len(made))]

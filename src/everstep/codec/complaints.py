@@ -30,6 +30,8 @@ _WORDS: Final = {
     "array": "a list",
     "object": "an object",
 }
+TYPES: Final = tuple(_WORDS)
+"""The types that a schema can ask for."""
 _Check = Callable[[str], object]
 _FORMATS: Final[dict[str, tuple[_Check, str]]] = {
     "date-time": (

@@ -91,7 +91,7 @@ def _reason(rule: Breaker, at: BreakerAt, others: int) -> str | None:
         return f"{at.failures} call{'s' if at.failures > 1 else ''} in a row failed"
     if rule.error_rate is not None and len(at.recent) >= rule.window:
         failed = at.recent.count(False)
-        if failed >= rule.error_rate * len(at.recent):
+        if failed >= Decimal(repr(rule.error_rate)) * len(at.recent):
             return f"{failed} of the last {len(at.recent)} calls failed"
     over = _over(rule.limits, at.spent)
     if over is not None:

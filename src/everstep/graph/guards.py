@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,8 +20,19 @@ from everstep.model.ledger import BreakerAt
 BUDGET: Final = "budget:"
 BREAKER: Final = "breaker:"
 """How the names of guards begin in records."""
-_CURRENCY: Final = 3
-"""Letters in the name of a currency."""
+_CURRENCIES: Final = frozenset(
+    re.findall(
+        r"[a-z]{3}",
+        """aed afn all amd ang aoa ars aud awg azn bam bbd bdt bgn bhd bif bmd bnd bob brl bsd btn bwp byn bzd
+        cad cdf chf clp cny cop crc cup cve czk djf dkk dop dzd egp ern etb eur fjd fkp gbp gel ghs gip gmd
+        gnf gtq gyd hkd hnl htg huf idr ils inr iqd irr isk jmd jod jpy kes kgs khr kmf kpw krw kwd kyd kzt
+        lak lbp lkr lrd lsl lyd mad mdl mga mkd mmk mnt mop mru mur mvr mwk mxn myr mzn nad ngn nio nok npr
+        nzd omr pab pen pgk php pkr pln pyg qar ron rsd rub rwf sar sbd scr sdg sek sgd shp sle sos srd ssp
+        stn syp szl thb tjs tmt tnd top try ttd twd tzs uah ugx usd uyu uzs ves vnd vuv wst xaf xcd xof xpf
+        yer zar zmw btc eth""",
+    )
+)
+"""What money is counted in."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,18 +87,14 @@ def for_review(
 
 def check_known(node: str, amounts: Iterable[str], budgets: Mapping[str, Any]) -> None:
     """Refuse a name that was probably meant to be that of a budget: it would be spent past the limit."""
-    currencies = [name for name in budgets if _is_currency(name)]
+    currencies = [name for name in budgets if name in _CURRENCIES]
     for name in amounts:
         if name in budgets or not budgets:
             continue
-        is_other = _is_currency(name) and currencies
+        is_other = name in _CURRENCIES and currencies
         meant = currencies[:1] if is_other else difflib.get_close_matches(name, budgets, n=1, cutoff=0.8)
         if meant:
             raise BadRequest(
                 f"node {node!r} spends {name!r}, and the flow has a budget {meant[0]!r}.",
                 fix=f"Spend {meant[0]!r}, or give {name!r} a budget of its own.",
             )
-
-
-def _is_currency(name: str) -> bool:
-    return len(name) == _CURRENCY and name.isalpha()

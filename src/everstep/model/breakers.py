@@ -58,6 +58,7 @@ class Breaker:
             rate = amount_of(self.error_rate, f"error_rate of breaker {self.name!r}")
             if not 0 < rate <= 1:
                 self._refuse("error_rate", "Give a part of 1, such as 0.5.")
+            self._set("error_rate", float(rate))
         self._set("nodes", self._nodes())
         self._set("notify", aliases_of(self.notify, f"breaker {self.name!r}"))
         self._set("cost", self._cost())

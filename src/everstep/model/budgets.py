@@ -42,6 +42,7 @@ class Budget:
                     f"the budget {self.name!r}: warn_at is {self.warn_at!r}.",
                     fix="Give a part of 1, such as 0.8, or None.",
                 )
+            object.__setattr__(self, "warn_at", float(share))
 
     @property
     def amount(self) -> Decimal:

@@ -121,7 +121,7 @@ class Breakers:
                 continue
             before = self.at(name)
             now = breaking.after(rule, before, happened, self._others(name, changed))
-            if now == before:
+            if now == before and not any(name == untold for untold, _ in self._told):
                 continue
             if rule.shared and self._shared is not None:
                 self._told.append((name, happened))
@@ -153,14 +153,21 @@ class Breakers:
         """True if some of them stand alike in other runs."""
         return self._shared is not None and any(rule.shared for rule in self.rules.values())
 
-    async def look(self) -> None:
-        """Find out how shared breakers stand, unless that is known; try those that have rested."""
+    async def look(self) -> dict[str, BreakerAt]:
+        """Find out how shared breakers stand, unless that is known; try those that have rested.
+
+        Returns those that stand otherwise than the run has on record.
+        """
         assert self._shared is not None
+        known, found = self._state.books.breakers, dict[str, BreakerAt]()
         for name, rule in self.rules.items():
             if rule.shared:
                 at, now = await self._shared.look(name), self._clock.now()
                 if breaking.is_rested(rule, at, now) or (name not in self._trials and is_stale(at, now)):
                     await self._try(name)
+                if self.at(name).state is not known.get(name, _CLOSED).state:
+                    found[name] = self.at(name)
+        return found
 
     def approve(self, name: str) -> None:
         """Note that somebody lets this drive try what a breaker guards."""
@@ -189,15 +196,19 @@ class Breakers:
         return None if rest is None else at.since + rest
 
     async def tell(self) -> dict[str, BreakerAt]:
-        """Tell the others what happened here; returns those that opened, or closed, because of it."""
-        approved, self._approved = self._approved, []
-        for name in approved:
-            await self._try(name)
-        told, self._told = self._told, []
+        """Tell the others what happened here; returns those that opened, or closed, because of it.
+
+        What could not be told is told the next time.
+        """
+        assert self._shared is not None
+        while self._approved:
+            await self._try(self._approved[0])
+            del self._approved[0]
         found: dict[str, BreakerAt] = {}
-        for name, happened in told:
-            assert self._shared is not None
+        while self._told:
+            name, happened = self._told[0]
             before, now = await self._shared.change(name, self.rules[name], happened)
+            del self._told[0]
             if now.state is not before.state:
                 self._trials.discard(name)
                 found[name] = now

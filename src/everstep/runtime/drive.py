@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from datetime import datetime
 from typing import Any
 
@@ -336,12 +336,18 @@ class Drive:
     async def _run_alone(self, scope: Scope, i: int) -> None:
         """Run the only ready node with as few detours as its kind allows."""
         call = await self._prepare(scope, i)
-        node, services = call.node, self._services
-        on_chunk = self._teller.chunks(call) if self._teller.is_heard else None
         if call.error is not None or call.asks is not None:
             self._finish(call)
             return
         self._spending.alone = call
+        try:
+            await self._make(call)
+        finally:
+            self._spending.go_on()
+
+    async def _make(self, call: Call) -> None:
+        node, services = call.node, self._services
+        on_chunk = self._teller.chunks(call) if self._teller.is_heard else None
         if call.stream is not None or not self._spending.may_run_alone(call):
             await self._run_beside(call)
         elif node.is_async and not (self._policy.has_deadline and self._journal.steps):
@@ -354,13 +360,9 @@ class Drive:
         elif node.is_async or node.timeout or not services.owns_loop or services.committer.drives > 1:
             await self._run_beside(call)
         else:
-            if self._policy.has_deadline and self._journal.steps:
-                with self._late:
-                    call_here(call, on_chunk)
-            else:
+            with self._late if self._policy.has_deadline and self._journal.steps else nullcontext():
                 call_here(call, on_chunk)
             self._finish(call)
-        self._spending.alone = None
 
     async def _run_beside(self, call: Call) -> None:
         self._spending.alone = None
@@ -441,11 +443,11 @@ class Drive:
             wanted = self._record(call, drafts)
             if call.news is not None:
                 await self._owing.flush(*call.news)
-            elif wanted is Trigger.MANUAL or wanted is Trigger.EXPENSIVE_OP:
+            if wanted is Trigger.MANUAL or wanted is Trigger.EXPENSIVE_OP:
                 await self._owing.flush(call.trigger(wanted), call.checkpoint_metadata())
-            elif wanted is Trigger.AUTO:
+            elif wanted is Trigger.AUTO and call.news is None:
                 await self._owing.flush(wanted, {"auto": True})
-            else:
+            elif call.news is None:
                 trigger = trigger or wanted
             if self._guards is not None and (news := await self._guards.share()) is not None:
                 await self._owing.flush(*news)

@@ -13,7 +13,7 @@ from everstep.engine import breaking
 from everstep.engine.books import Books
 from everstep.engine.scope import Scope
 from everstep.engine.state import RunState
-from everstep.errors import BreakerOpen, BudgetExceeded, EverstepError
+from everstep.errors import BreakerOpen, BudgetExceeded, EverstepError, StoreError, StoreUnavailable
 from everstep.graph.flow import Flow
 from everstep.graph.guards import BREAKER, BUDGET, GuardWait, for_more, for_review
 from everstep.model.amounts import SECONDS, ZERO, add, amount_of, plain
@@ -30,6 +30,7 @@ from everstep.runtime.services import Services
 from everstep.runtime.shared_breakers import SharedBreakers
 from everstep.runtime.spending import News
 from everstep.runtime.values import ValueSpace
+from everstep.runtime.weather import enduringly
 
 _TICK = Decimal("0.001")
 """Time is counted in milliseconds."""
@@ -183,14 +184,33 @@ class Guards:
     # -- shared breakers ----------------------------------------------------------------------------------
 
     async def look(self) -> None:
-        """Find out how shared breakers stand."""
-        await self._breakers.look()
+        """Find out how shared breakers stand, and record it if that is news to the run.
+
+        While the store is out of reach, they are believed to stand as they did.
+        """
+        try:
+            changed = await self._breakers.look()
+        except StoreError as error:
+            if self._journal.outbox is None and not isinstance(error, StoreUnavailable):
+                raise
+            return
+        if changed:
+            self._mark(Guarded(breakers=changed))
 
     async def share(self) -> News | None:
         """Tell other runs what happened to shared breakers; returns why to write at once, if they opened."""
         if not self._breakers.has_news:
             return None
-        changed = await self._breakers.tell()
+        services, tell = self._services, self._breakers.tell
+        try:
+            if self._journal.outbox is not None:
+                changed = await tell()
+            else:
+                changed = await enduringly(services.clock, services.ids, services.weather, tell)
+        except StoreError:
+            if self._journal.outbox is None:
+                raise
+            return None
         if changed:
             self._mark(Guarded(breakers=changed))
         return self._news(changed, {})

@@ -203,7 +203,7 @@ class Runs:
         if row.status.is_final:
             await self.release(lease)  # it had ended, and what said so waited on this machine
         else:
-            await self._end_cancelled(row, lease)
+            await self.end_cancelled(row, lease)
         return (await self.row(run_id)).status
 
     async def journal_at_rest(self, row: RunRow, lease: Lease) -> tuple[Journal, Rehydrated]:
@@ -212,7 +212,8 @@ class Runs:
         folded = await self.rehydrate(row, plan)
         return await self._journal_of(row, folded, plan, Durability(), lease), folded
 
-    async def _end_cancelled(self, row: RunRow, lease: Lease) -> None:
+    async def end_cancelled(self, row: RunRow, lease: Lease) -> None:
+        """End a run that nobody drives, and that is to be cancelled."""
         journal, _ = await self.journal_at_rest(row, lease)
         await journal.flush(Trigger.CANCELLED, status=Status.CANCELLED, changes_status=True)
         await call_off(self._services, row.run_id, journal.closed, is_over=True)
@@ -361,7 +362,7 @@ class Runs:
         services = self._services
         try:
             if row.signal is not None and is_other(row, flow):
-                await self._end_cancelled(row, lease)  # it would not be taken over to this flow any more
+                await self.end_cancelled(row, lease)  # it would not be taken over to this flow any more
                 return await self.recorded(await self.row(row.run_id))
             if is_other(row, flow):
                 journal, state, space = await migrated(self._services, self, row, lease, flow)

@@ -7,17 +7,19 @@ changes it claims it for that long.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from everstep.engine import breaking
 from everstep.engine.breaking import Happened
-from everstep.errors import BadRequest, LeaseConflict, RunNotFound
+from everstep.errors import BadRequest, LeaseConflict, LeaseLost, RunCancelled, RunNotFound
 from everstep.graph.flow import Flow
 from everstep.graph.node import Node
 from everstep.model.breakers import Breaker
 from everstep.model.durability import Durability
 from everstep.model.enums import Status, Trigger
+from everstep.model.leases import Lease
 from everstep.model.ledger import BreakerAt, BreakerState, Guarded
 from everstep.model.records import GUARDS, StepRecord
 from everstep.ports.store import RunFilter, RunRow, Verdict
@@ -98,7 +100,8 @@ class SharedBreakers:
         now = self._services.clock.now()
 
         def shut(at: BreakerAt) -> BreakerAt:
-            return at if at.state is BreakerState.CLOSED and not at.failures else breaking.closed(at, now)
+            anew = breaking.closed(at, now)
+            return at if at.changed(since=now) == anew else anew
 
         return (await self._change(name, shut))[1]
 
@@ -128,29 +131,41 @@ class SharedBreakers:
         run_id = PREFIX + name
         if await self._services.store.run(run_id) is None:
             await self._begin(run_id)
+        while True:
+            lease = await self._claim(run_id)
+            try:
+                return await self._write(name, lease, act)
+            except LeaseLost:
+                continue  # it was not quick enough, and nothing was written
+            except RunCancelled:
+                # That is about the breaker's run, not about the one that is driven; it begins again.
+                await self._runs.end_cancelled(await self._runs.row(run_id), lease)
+            except BaseException:
+                await self._services.store.release_lease(lease)
+                raise
+
+    async def _claim(self, run_id: str) -> Lease:
         for _ in range(_PATIENCE):
             try:
-                lease = await self._runs.claim(run_id, _BRIEFLY, waits=False)
-                break
+                return await self._runs.claim(run_id, _BRIEFLY, waits=False)
             except LeaseConflict:
                 await pause(_REST)
-        else:
-            lease = await self._runs.claim(run_id, _BRIEFLY, waits=True)
-        try:
-            row = await self._runs.row(run_id)
-            before = await self._folded(name, row)
-            after = act(before)
-            if after == before:
-                await self._services.store.release_lease(lease)
-                self._note(name, row.checkpoints, before)
-                return before, before
-            journal, _ = await self._runs.journal_at_rest(row, lease)
-            journal.add(StepRecord(path=GUARDS, guards=Guarded(breakers={name: after})), ())
-            trigger = Trigger.CIRCUIT_BREAKER if after.state is BreakerState.OPEN else Trigger.HALT
-            await journal.flush(trigger, status=Status.HALTED, changes_status=True)
-        except BaseException:
+        return await self._runs.claim(run_id, _BRIEFLY, waits=True)
+
+    async def _write(
+        self, name: str, lease: Lease, act: Callable[[BreakerAt], BreakerAt]
+    ) -> tuple[BreakerAt, BreakerAt]:
+        row = await self._runs.row(PREFIX + name)
+        before = await self._folded(name, row)
+        after = act(before)
+        if after == before:
             await self._services.store.release_lease(lease)
-            raise
+            self._note(name, row.checkpoints, before)
+            return before, before
+        journal, _ = await self._runs.journal_at_rest(row, lease)
+        journal.add(StepRecord(path=GUARDS, guards=Guarded(breakers={name: after})), ())
+        trigger = Trigger.CIRCUIT_BREAKER if after.state is BreakerState.OPEN else Trigger.HALT
+        await journal.flush(trigger, status=Status.HALTED, changes_status=True)
         self._note(name, journal.head.sequence, after)
         return before, after
 
@@ -159,4 +174,5 @@ class SharedBreakers:
         flow = Flow(FLOW_ID, [Node(_review, name="review")], durability="strong")
         journal, _, _, drafts = await draft_run(self._services, flow, Given({}), run_id)
         if await journal.admit(drafts, self._services.ids.new_id()) is not Verdict.EXISTS:
-            await journal.flush(Trigger.HALT, status=Status.HALTED, changes_status=True)
+            with suppress(LeaseLost, RunCancelled):  # whoever claims it next sees to that
+                await journal.flush(Trigger.HALT, status=Status.HALTED, changes_status=True)

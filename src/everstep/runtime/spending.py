@@ -66,14 +66,20 @@ class Spending:
 
     def may_run_alone(self, call: Call) -> bool:
         """True if the drive may make a call itself: what that spends can be written on the spot."""
+        return call.context is None or self._can_write_here()
+
+    def _can_write_here(self) -> bool:
         services = self._services
-        return call.context is None or (
-            self._may_write_here and (services.owns_loop or services.committer.is_free())
-        )
+        return self._may_write_here and (services.owns_loop or services.committer.is_free())
 
     def of(self, call: Call, *, waits: bool = True) -> Callable[[dict[str, Decimal]], Spent]:
         """Return what a call spends with. One whose drive waits for it does not wait for the put."""
         return partial(self._spend, call, waits=waits)
+
+    def go_on(self) -> None:
+        """Let the drive write again: the call is over; what that left behind waits."""
+        with self._late.lock:
+            self.alone = None
 
     def close(self) -> None:
         """Let nobody wait any more: what was not written by now is written by nobody."""
@@ -88,8 +94,8 @@ class Spending:
         if self._is_over:
             raise _too_late()
         is_on_loop = threading.get_ident() == self._thread
-        if self.alone is call and (is_on_loop or not call.node.is_async):
-            self._write_here(call, amounts)
+        may_write = is_on_loop or not call.node.is_async
+        if self.alone is call and may_write and self._write_here(call, amounts):
             return Spent()
         written: Future[None] = Future()
         self._waiting.add(written)
@@ -112,23 +118,30 @@ class Spending:
                 written.set_exception(_too_late())
             return
         try:
-            news = self._record(call, amounts)
+            # A drive that awaits a lone call would come to it only after that, which may wait for this.
+            may_write = self.alone is not None and self._can_write_here()
+            is_written = may_write and self._write_here(call, amounts, self.alone)
+            news = None if is_written else self._record(call, amounts)
         except Exception as error:  # whoever spends waits for an answer, whatever it is
             if not written.done():
                 written.set_exception(error)
             return
-        if not self._journal.writes:
-            written.set_result(None)
+        if is_written or not self._journal.writes:
+            if not written.done():
+                written.set_result(None)
             return
         self._journal.watch(lambda: None if written.done() else written.set_result(None))
         self._owe(*(news or (Trigger.SPENT, None)))
 
-    def _write_here(self, call: Call, amounts: dict[str, Decimal]) -> None:
-        """Record what was spent and write it, on the thread that holds the drive up."""
+    def _write_here(self, call: Call, amounts: dict[str, Decimal], alone: Call | None = None) -> bool:
+        """Record what was spent and write it, while the drive makes a call; false if that is over."""
         with self._late.lock:
+            if self.alone is not (alone or call):
+                return False
             trigger, about = self._record(call, amounts) or (Trigger.SPENT, None)
             if self._journal.writes:
                 self._journal.flush_blocking(trigger, about)
+        return True
 
     def _record(self, call: Call, amounts: dict[str, Decimal]) -> News | None:
         scope, now = call.scope, self._services.clock.now()

@@ -41,7 +41,7 @@ LOOK = 1.0
 _RAISE_BY = {
     "anyOf": [
         {"type": "string", "pattern": r"^[0-9]{1,24}(\.[0-9]{1,18})?$"},
-        {"type": "number", "minimum": 0},
+        {"type": "number", "minimum": 0, "maximum": 10**24},
         {"type": "null"},
     ]
 }

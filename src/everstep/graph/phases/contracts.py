@@ -6,7 +6,7 @@ import copy
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from everstep.codec.complaints import complaints
+from everstep.codec.complaints import TYPES, complaints
 from everstep.codec.plain_json import jsonable
 from everstep.errors import BadRequest
 from everstep.graph.hints import fits, spell
@@ -28,7 +28,30 @@ def check_contract(contract: Any, what: str) -> dict[str, Any]:
             raise BadRequest(
                 f"{what}: {name!r} is {kind!r:.80}.", fix="Give a type, or a JSON Schema as a dict."
             )
+        for unknown in _unknown_types(kind):
+            raise BadRequest(
+                f"{what}: {name!r} has the type {unknown!r:.60}, which JSON Schema does not know.",
+                fix=f"Use one of {', '.join(TYPES)}.",
+            )
     return dict(contract)
+
+
+def _unknown_types(schema: Any) -> Iterator[Any]:
+    """Yield the types that a schema names and that nothing can be held against."""
+    if not isinstance(schema, Mapping):
+        return
+    said = schema.get("type", [])
+    yield from (one for one in (said if isinstance(said, list) else [said]) if one not in TYPES)
+    for word in ("properties", "patternProperties", "$defs"):
+        parts = schema.get(word)
+        for part in parts.values() if isinstance(parts, Mapping) else ():
+            yield from _unknown_types(part)
+    for word in ("items", "additionalProperties", "not"):
+        yield from _unknown_types(schema.get(word))
+    for word in ("anyOf", "oneOf", "allOf", "prefixItems"):
+        parts = schema.get(word)
+        for part in parts if isinstance(parts, list) else ():
+            yield from _unknown_types(part)
 
 
 def check_references(refers: Any, what: str) -> dict[str, str]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from enum import StrEnum
 from itertools import pairwise
+from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 from everstep.errors import BadRequest, GateError
@@ -110,7 +112,7 @@ def decide(
         return Verdict(escalate, Rule.LOW, f"it scored {score:g}, below {by.iterate:g}")
     if score < by.proceed:
         if iteration >= by.max_iterations:
-            why = f"it scored {score:g} and was done again {iteration} times, {by.max_iterations} at most"
+            why = f"it scored {score:g} and was done again {_times(iteration)}, {by.max_iterations} at most"
             return Verdict(escalate, Rule.LIMIT, why)
         return Verdict(Decision.ITERATE, Rule.MIDDLE, f"it scored {score:g}, below {by.proceed:g}")
     return Verdict(Decision.PROCEED, Rule.HIGH, f"it scored {score:g}, at least {by.proceed:g}")
@@ -133,11 +135,11 @@ def read_score(returned: Any, gate: str) -> tuple[float, dict[str, Any]]:
                 fix='Return a number, or a dict such as {"score": 72, "notes": "..."}.',
             )
         score, more = returned["score"], {str(k): v for k, v in returned.items() if k != "score"}
-    if isinstance(score, bool) or not isinstance(score, int | float) or not math.isfinite(score):
+    if isinstance(score, bool) or not isinstance(score, Real | Decimal) or not math.isfinite(score):
         raise GateError(
             f"gate {gate!r} got the score {score!r:.60} ({type(score).__name__}).", fix="Return a number."
         )
-    return score, more
+    return (int(score) if isinstance(score, Integral) else float(score)), more
 
 
 def open_breakers(state: Any) -> list[str]:
@@ -156,6 +158,10 @@ def is_critical(health: Any) -> bool:
 def _word(told: Any, field: str) -> str:
     said = told.get(field) if isinstance(told, Mapping) else told
     return said.lower() if isinstance(said, str) else ""
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -14,6 +14,7 @@ from everstep.graph.node import Gate, Node
 from everstep.graph.node import node as as_node
 from everstep.graph.phases.contracts import check_contract, check_references
 from everstep.graph.phases.deciding import Thresholds
+from everstep.model.durations import span_of
 
 Functions = Mapping[str, Any]
 _NUMBER = re.compile(r"\d{1,6}([._]\d{1,6})?")
@@ -51,9 +52,9 @@ class ScoredGate:
             raise BadRequest(f"{self.node!r} gives no score.", fix="Give a function that returns a number.")
         self.by = Thresholds(proceed, iterate, max_iterations, critical, oscillation)
         self.by.check(getattr(score, "__name__", "score"))
-        self.notify = notify
+        self.notify = _aliases(notify)
         """Aliases of the host's notifiers, told when a person has to decide."""
-        self.timeout = timeout
+        self.timeout = None if timeout is None else span_of(timeout, "a gate's timeout")
         self.default = default
         """What is decided if nobody does in time."""
         if default is not None and default not in ("proceed", "iterate", "abort"):
@@ -197,6 +198,14 @@ def _check_keys(told: Mapping[str, Any], known: frozenset[str], where: str) -> N
             close = difflib.get_close_matches(str(key), known, n=1)
             fix = f"Did you mean {close[0]!r}?" if close else f"Known are {', '.join(sorted(known))}."
             raise BadRequest(f"{where} has {key!r:.60}, which means nothing here.", fix=fix)
+
+
+def _aliases(notify: Any) -> str | tuple[str, ...] | None:
+    if notify is None or isinstance(notify, str):
+        return notify
+    if not isinstance(notify, Sequence) or not all(isinstance(alias, str) for alias in notify):
+        raise BadRequest(f"a gate's notify is {notify!r:.60}.", fix="Give aliases of the host's notifiers.")
+    return tuple(notify)
 
 
 def _names(output: Any, name: str) -> tuple[str, ...]:
