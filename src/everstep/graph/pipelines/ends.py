@@ -58,7 +58,6 @@ class StartRunner(StageRunner):
             context.set(key, value)
         for gate in pipeline.gates:
             context.set(layers.GATES + gate.id, layers.PENDING)
-        context.set(layers.GIVEN, sorted(given))
         context.set(layers.GIVEN, begins)
         if self.place.is_top:
             context.set(layers.BACKEND, self._backend)

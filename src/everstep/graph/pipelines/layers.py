@@ -161,11 +161,9 @@ class Layered(Mapping[str, Any]):
         start = _key(self.prefix, "")
         for whole in self.channel.keys(start):
             key = whole.removeprefix(start)
-            keeps = key.startswith(("graph.", LAYER, STAGES)) or key in (BACKEND, GIVEN, RESTARTS, *given)
             if key.startswith(GATES):
                 self.set(key, PENDING)
-            elif not keeps:
-            if not key.startswith((LAYER, STAGES)) and key not in (BACKEND, COUNT, GIVEN, RESTARTS):
+            elif not key.startswith((LAYER, STAGES)) and key not in (BACKEND, COUNT, GIVEN, RESTARTS):
                 self.channel.delete(whole)
         for key, value in (self.here(GIVEN) or {}).items():
             self.set(key, value)
