@@ -66,6 +66,7 @@ def test_a_run_does_not_slip_into_a_simulation(everstep: Everstep, tmp_path: Pat
     everstep("answer", "r", "--choose", "n")
     refused = everstep("resume", "r")
     assert refused.returncode == 1 and "pipeline.backend_changed" in refused.stderr
+    assert "halted" in everstep("show", "r").stdout
     assert everstep("resume", "r", "--backend", "shell:cat").returncode == 3, "and nothing was lost"
 
 

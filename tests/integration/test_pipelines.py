@@ -11,7 +11,7 @@ import pytest
 
 from everstep import Flow, Host
 from everstep.backends import Simulation
-from everstep.errors import BadRequest, FlowError
+from everstep.errors import BackendChanged, BadRequest, FlowError
 from everstep.graph.pipelines.interviewers import AutoApprove, Queue, Recording
 from everstep.graph.pipelines.outcome import Outcome
 from everstep.graph.pipelines.stage import Stage
@@ -499,9 +499,9 @@ def test_a_run_that_began_with_a_backend_does_not_go_on_with_a_simulation(host: 
 
     halted = host.run(square(ASK + "fix -> exit", backend=agent))
     host.answer(halted.waits[0].id, "no")
-    refused = host.resume(halted.run_id, square(ASK + "fix -> exit"))
-    assert refused.status == "failed" and refused.error is not None
-    assert refused.error.code == "pipeline.backend_changed" and "agent" in refused.error.message
+    with pytest.raises(BackendChanged, match="agent"):
+        host.resume(halted.run_id, square(ASK + "fix -> exit"))
+    assert host.info(halted.run_id).status == "halted", "and nothing was changed"
     result = host.resume(halted.run_id, square(ASK + "fix -> exit", backend=agent))
     assert result.status == "halted" and context(host, result)["last_response"] == "done by the agent"
 
@@ -544,3 +544,48 @@ def test_a_person_may_be_asked_by_a_node_whose_id_is_no_word(host: Host) -> None
     assert [wait.node for wait in asked.waits] == ["ask-1.a"]
     host.answer(asked.waits[0].id, "go")
     assert host.resume("r", flow).status == "completed"
+
+
+def test_a_run_does_not_go_on_without_the_handlers_it_began_with(host: Host) -> None:
+    def fix(stage: Stage) -> str:
+        return "mended"
+
+    halted = host.run(square(ASK, handlers={"fix": fix}))
+    host.answer(halted.waits[0].id, "no")
+    with pytest.raises(BackendChanged, match="handlers for fix"):
+        host.resume(halted.run_id, square(ASK))
+    result = host.resume(halted.run_id, square(ASK, handlers={"fix": fix, "task": fix}))
+    assert result.status == "halted" and context(host, result)["last_response"] == "mended"
+
+
+def test_a_handler_that_nothing_asks_for_is_refused() -> None:
+    with pytest.raises(BadRequest, match="Did you mean 'work'"):
+        square("start -> work -> exit", handlers={"wrok": lambda stage: None})
+    square("start -> work -> exit", handlers={"tool": lambda stage: None, "codergen": lambda stage: None})
+
+
+def test_people_who_did_not_answer_in_time_are_asked_again(host: Host) -> None:
+    flow = square(ASK.replace('label="Ship it?"', 'label="Ship it?", timeout=2h'))
+    failed = play(host, flow)
+    assert failed.status == "failed"
+    again = host.resume(failed.run_id, flow)
+    assert again.status == "halted"
+    host.answer(again.waits[0].id, "yes")
+    assert host.resume(failed.run_id, flow).status == "completed"
+
+
+def test_the_traceback_of_a_handler_is_kept(host: Host) -> None:
+    def deep() -> None:
+        raise KeyError("missing")
+
+    def work(stage: Stage) -> None:
+        deep()
+
+    result = host.run(square("start -> work -> exit", handlers={"work": work}))
+    assert result.error is not None and "in deep" in result.error.traceback
+
+
+def test_a_run_may_have_a_goal_of_its_own(host: Host) -> None:
+    flow = square('start -> work -> exit; work [prompt="Do $goal"]')
+    result = host.run(flow, {"context": {"goal": "something else"}})
+    assert context(host, result)["stages.work"]["prompt"] == "Do something else"

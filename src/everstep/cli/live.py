@@ -243,7 +243,8 @@ class LiveTree:
             due = data["wait"]["due_at"]
             line.due_at = datetime.fromisoformat(due) if due is not None else None
         elif kind == "step_completed":
-            line.state = "done"
+            is_bad = data.get("outcome") == "fail"
+            line.state = "failed" if is_bad else "done"
             decision = data.get("decision")
             line.note = "" if decision is None else f"→ {chosen_of(decision)}"
         elif kind == "step_cancelled":

@@ -239,7 +239,8 @@ def describe(event: Event, attempt: str = "", *, in_full: bool = False) -> str:
         case "step_completed":
             tries = f"  ({attempt})" if event.attempt > 1 else ""
             chosen = f" → {chosen_of(data['decision'])}" if "decision" in data else ""
-            return f"  ✓ {step}{chosen}  {took}{tries}"
+            is_bad = data.get("outcome") == "fail"
+            return f"  {'✗' if is_bad else '✓'} {step}{chosen}  {took}{tries}{'  failed' if is_bad else ''}"
         case "step_retrying" if "error" not in data:
             return f"  ↻ {step}  will be called again"
         case "step_retrying":

@@ -50,6 +50,10 @@ class Flow:
     """What is driven; a draft with problems may have none."""
     lessons: tuple[Any, ...] | None = None
     """What the runs of a process made of phases are to heed."""
+    resumes_at: Callable[[str, Callable[[str], Any]], str | None] | None = None
+    """Where a failed run is taken up again: a rule from the failed node, and what the channel holds."""
+    accepts: Callable[[Callable[[str], Any]], None] | None = None
+    """Raises unless a run that was under way may go on with this flow, by what its channel holds."""
     _raises = True
 
     def __init__(
@@ -117,8 +121,6 @@ class Flow:
         """The pipeline that it was made from, if it was one."""
         self.source: str | None = None
         """Where to find this flow again, as `FILE.py:FLOW`; kept with its runs if it is set."""
-        self.resumes_at: Callable[[str, Callable[[str], Any]], str | None] | None = None
-        """Where a failed run is taken up again: a rule from the failed node, and what the channel holds."""
         if self._raises and self.problems.errors:
             self._refuse()
 

@@ -157,6 +157,8 @@ def _data_of(step: StepRecord) -> dict[str, Any]:
         data["retry_at"] = step.retry_at.isoformat()
     if step.decision is not None:
         data["decision"] = list(step.decision)
+    if step.outcome:
+        data["outcome"] = step.outcome
     if step.items is not None:
         data["items"] = step.items
     if step.stream is not None:

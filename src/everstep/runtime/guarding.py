@@ -265,6 +265,9 @@ def take_answer(call: Call, row: WaitRow, guard: str, books: Books, now: datetim
         call.error = None if is_approved else is_open(name, at)
     else:
         name, by = guard.removeprefix(BUDGET), said.get("raise_by")
+        if by is None:  # what was asked for, whatever the flow says by now
+            asked = msgspec.json.decode(row.details or b"{}").get("context") or {}
+            by = asked.get("raise_by")
         amount = books.limits.get(name, ZERO) if by is None else amount_of(by, "raise_by")
         call.guards = Guarded(raised={name: amount})
         call.error = None if is_approved else exceeded(books, name)

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from everstep.engine.keys import automatic_key
 from everstep.engine.scope import Scope
-from everstep.errors import EverstepError, NodeTimeout
+from everstep.errors import EverstepError, NodeTimeout, PipelineFailed
 from everstep.graph.channel import Channel
 from everstep.graph.context import Context, Spent
 from everstep.graph.node import Node
@@ -365,7 +365,15 @@ def describe_error(error: BaseException) -> ErrorInfo:
     if isinstance(error, InnerFailed):
         return error.info
     if isinstance(error, EverstepError):
-        return ErrorInfo(type=type(error).__name__, message=_clean(str(error)), code=error.code)
+        # Behind some of ours is an exception of the user's own.
+        trace = (
+            _clean(_trace(error.__cause__, set()))
+            if isinstance(error, PipelineFailed) and error.__cause__
+            else ""
+        )
+        return ErrorInfo(
+            type=type(error).__name__, message=_clean(str(error)), code=error.code, traceback=trace
+        )
     return ErrorInfo(type=type(error).__name__, message=_text(error), traceback=_clean(_trace(error, set())))
 
 

@@ -1,4 +1,4 @@
-"""Where a run that failed is taken up again, if its flow has a rule for that."""
+"""Whether a run may be taken up, and where, if its flow has rules for that."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ from everstep.ports.store import RunRow
 from everstep.runtime.values import ValueSpace
 
 
-def resume_point(row: RunRow, flow: Flow, state: RunState, space: ValueSpace) -> str | None:
-    """Return the node at which a failed run begins again; none for the one that failed."""
-    if flow.resumes_at is None or row.status is not Status.FAILED:
-        return None
-    failed = [flow.nodes[i].name for i in state.due if state.statuses[i] is Status.FAILED]
-    if not failed:
-        return None
+def resume_point(
+    row: RunRow, flow: Flow, state: RunState, space: ValueSpace, start: str | None
+) -> str | None:
+    """Return the node at which a run begins again; none to go on where it stands. Raises if it may not."""
     area = space.areas.get(CHANNEL, {})
 
     def read(key: str) -> Any:
         return space.peek(key, CHANNEL) if key in area else None
 
-    start = flow.resumes_at(failed[0], read)
-    return start if start is not None and start in flow.plan.index and start != failed[0] else None
+    if flow.accepts is not None:
+        flow.accepts(read)
+    if start is not None or flow.resumes_at is None or row.status is not Status.FAILED:
+        return start
+    failed = [flow.nodes[i].name for i in state.due if state.statuses[i] is Status.FAILED]
+    found = flow.resumes_at(failed[0], read) if failed else None
+    return found if found is not None and found in flow.plan.index and found != failed[0] else None

@@ -374,7 +374,7 @@ class Runs:
             if row.signal is Signal.CANCEL:
                 return await self._call_off(journal, state, space)
             journal.elsewhere = await attach(self._services, row.run_id, space)
-            start = start or resume_point(row, flow, state, space)
+            start = resume_point(row, flow, state, space, start)
             resumed = resumed_of(services, journal, flow, state, space, start)
             if start is not None:
                 journal.add(StepRecord(path=START, decision=(start,)), ())

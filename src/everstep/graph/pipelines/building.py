@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, TypeVar
 
 from everstep.dot.resolve import Digraph, read
-from everstep.errors import BadRequest
+from everstep.errors import BackendChanged, BadRequest
 from everstep.graph.diagnostics import Diagnostic, Diagnostics
 from everstep.graph.pipelines import layers
 from everstep.graph.pipelines.ends import missed_gates, way_back
 from everstep.graph.pipelines.interviewers import Interviewer
-from everstep.graph.pipelines.kinds import kinds_of
+from everstep.graph.pipelines.kinds import KINDS, TYPES, kinds_of
 from everstep.graph.pipelines.lint import lint
 from everstep.graph.pipelines.lowering import Workshop, lower
 from everstep.graph.pipelines.outcome import Outcome
@@ -78,10 +79,11 @@ class Workers:
         self.human = human
 
     @property
-    def backend_name(self) -> str:
-        """What a run remembers of the backend that it began with."""
+    def signature(self) -> dict[str, Any]:
+        """What a run remembers of who does its work."""
         told = getattr(self.backend, "name", None) or getattr(self.backend, "__name__", "") or "callable"
-        return SIMULATION if isinstance(self.backend, Simulation) else str(told)
+        name = SIMULATION if isinstance(self.backend, Simulation) else str(told)
+        return {"backend": name, "handlers": sorted(self.handlers)}
 
     def of(self, spec: StageSpec) -> Handler | None:
         """Return the handler of a node: its own, that of its type, or what does such work by default."""
@@ -123,6 +125,7 @@ def build(
     pipeline = read_pipeline(digraph, sheet=files)
     limits = {key: options[key] for key in ("max_steps", "max_visits") if key in options}
     workshop = _workshop(partial(make, **limits), pipeline, workers, files, (str(file),))
+    _check_handlers(workers, pipeline, workshop)
     parts = lower(pipeline, workshop)
     known = [d for d in found if d.severity != "error"]
     rules = (*options.get("rules", ()), lambda *_: known)
@@ -139,8 +142,28 @@ def build(
     )
     flow.pipeline = pipeline
     flow.resumes_at = _resume_rule(pipeline, parts.place)
+    flow.accepts = _acceptance(workers.signature)
     made: F = flow
     return made
+
+
+def _check_handlers(workers: Workers, pipeline: Pipeline, workshop: Workshop) -> None:
+    """Refuse handlers that nothing asks for: a misspelled one would leave its node to the backend."""
+    known: dict[str, None] = {}
+    todo = [(pipeline, workshop)]
+    while todo:
+        one, made = todo.pop()
+        for spec in one.specs.values():
+            known.update(dict.fromkeys((spec.id, spec.attributes.get("type", ""), spec.kind)))
+        todo.extend(made.children.values())
+    for name in workers.handlers:
+        if name not in known and name not in TYPES:
+            close = difflib.get_close_matches(name, known, n=1)
+            meant = f"Did you mean {close[0]!r}? " if close else ""
+            raise BadRequest(
+                f"there is a handler for {name!r}, and no node with that id, type or kind.",
+                fix=f"{meant}Name a node, its type, or one of {', '.join(KINDS)}.",
+            )
 
 
 def _budgets(pipeline: Pipeline) -> dict[str, str]:
@@ -163,7 +186,7 @@ def _workshop(
     for spec in pipeline.specs.values():
         if spec.kind == "subpipeline" and handlers[spec.id] is None:
             children[spec.id] = _child(make, spec, workers, files, above)
-    return Workshop(make, handlers, workers.backend_name, workers.human, children)
+    return Workshop(make, handlers, workers.signature, workers.human, children)
 
 
 def _child(
@@ -181,11 +204,34 @@ def _child(
     return pipeline, _workshop(make, pipeline, workers, files, (*above, named))
 
 
+def _acceptance(now: Mapping[str, Any]) -> Callable[[Callable[[str], Any]], None]:
+    """Refuse to go on with a run whose work would silently be done by a simulation."""
+
+    def accepts(read_key: Callable[[str], Any]) -> None:
+        began = read_key(layers.BACKEND)
+        if not isinstance(began, Mapping):
+            return
+        lost = sorted(set(began.get("handlers", ())) - set(now["handlers"]))
+        is_other = began.get("backend") != SIMULATION
+        if now["backend"] == SIMULATION and (is_other or lost):
+            what = [f"the backend {began['backend']!r}"] if is_other else []
+            what += [f"handlers for {', '.join(lost)}"] if lost else []
+            raise BackendChanged(
+                f"this run began with {' and '.join(what)}, and would go on with a simulation.",
+                fix="Give them again, as when it was started: --backend, --handlers, or backend=, handlers=.",
+            )
+
+    return accepts
+
+
 def _resume_rule(pipeline: Pipeline, place: Place) -> Callable[[str, Callable[[str], Any]], str | None]:
     """Say where a failed run begins again: before the failure that led to a dead end, or at a missed goal."""
     by_name = {name_of(spec.id): spec for spec in pipeline.specs.values()}
+    asked = {f"{name}.next": name for name, spec in by_name.items() if spec.kind == "human"}
 
     def resumes_at(failed: str, read_key: Callable[[str], Any]) -> str | None:
+        if failed in asked:
+            return asked[failed]  # nobody answered in time: they are asked again
         spec = by_name.get(failed)
         if spec is None:
             return None

@@ -53,6 +53,8 @@ class StartRunner(StageRunner):
             raise PipelineFailed(wrong, fix="Give other names.")
         pipeline = self.place.pipeline
         graph = {"graph.name": pipeline.name, **({"graph.goal": pipeline.goal} if pipeline.goal else {})}
+        if isinstance(given.get("goal"), str):
+            graph["graph.goal"] = given["goal"]
         begins = {**graph, **given}
         for key, value in begins.items():
             context.set(key, value)
@@ -60,7 +62,7 @@ class StartRunner(StageRunner):
             context.set(layers.GATES + gate.id, layers.PENDING)
         context.set(layers.GIVEN, begins)
         if self.place.is_top:
-            context.set(layers.BACKEND, self._backend)
+            context.set(layers.BACKEND, dict(self._backend))
 
 
 class ConditionalRunner(StageRunner):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final
 
@@ -38,7 +38,9 @@ _LONGEST_PREFIX: Final = 40
 class HumanRunner(StageRunner):
     """Asks, and once answered chooses the edge that the answer names."""
 
-    def __init__(self, place: Place, spec: StageSpec, *, backend: str, human: Interviewer | None) -> None:
+    def __init__(
+        self, place: Place, spec: StageSpec, *, backend: Mapping[str, Any], human: Interviewer | None
+    ) -> None:
         super().__init__(place, spec, None, backend=backend)
         self._human = human
         open_ways = _chosen_among([way for way in spec.ways if way.target in place.enter])

@@ -48,7 +48,8 @@ class Workshop:
     make_flow: Callable[..., Any]
     handlers: Mapping[str, Handler | None]
     """The handler of each node by id; none for nodes that do nothing themselves."""
-    backend: str
+    backend: Mapping[str, Any]
+    """Who does the work, as a run remembers it."""
     human: Interviewer | None = None
     children: Mapping[str, tuple[Pipeline, Workshop]] = field(default_factory=dict)
     """The inner pipelines by the id of their node."""

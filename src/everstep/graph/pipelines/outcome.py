@@ -69,6 +69,8 @@ class Outcome:
     """Where files that it made are found."""
     error: StageError | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    cause: BaseException | None = field(default=None, repr=False, compare=False)
+    """The exception behind it, while it is at hand."""
 
     def __post_init__(self) -> None:
         status = StageStatus.read(self.status)

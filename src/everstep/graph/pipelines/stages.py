@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from everstep.dot.judging import MISSING
 from everstep.errors import (
-    BackendChanged,
     BadRequest,
     OutputError,
     PipelineFailed,
@@ -70,7 +69,9 @@ class Place:
 class StageRunner:
     """The function of a node: called with the context of its step, returns what comes next."""
 
-    def __init__(self, place: Place, spec: StageSpec, handler: Handler | None, *, backend: str = "") -> None:
+    def __init__(
+        self, place: Place, spec: StageSpec, handler: Handler | None, *, backend: Mapping[str, Any]
+    ) -> None:
         self.place = place
         self.spec = spec
         self.handler = handler
@@ -209,22 +210,12 @@ class StageRunner:
 
     def _is_resumed(self, ctx: Context, context: Layered) -> bool:
         """True for the first stage that does work after a resume; one that does none passes it on."""
-        if ctx.is_resumed:
-            self._check_backend(context)
         is_resumed = ctx.is_resumed or context.here(layers.RESUMED) is not None
         if self.handler is not None or self.spec.kind == "exit":
             context.drop(layers.RESUMED)
         elif ctx.is_resumed:
             context.set(layers.RESUMED, True)
         return is_resumed
-
-    def _check_backend(self, context: Layered) -> None:
-        began_with = context.get(layers.BACKEND)
-        if began_with and began_with != self._backend and self._backend == SIMULATION:
-            raise BackendChanged(
-                f"this run began with the backend {began_with!r}, and would go on with a simulation.",
-                fix="Give the backend again, as when it was started.",
-            )
 
     def _preamble(self, mode: str, goal: str, context: Layered, ctx: Context) -> str:
         if mode == "full":
@@ -273,7 +264,7 @@ class StageRunner:
         reason = outcome.failure_reason or outcome.notes or f"{self.spec.id} ended with {status.value}"
         if ctx.attempt <= self.spec.retry.times and (retryable is not False or status is StageStatus.RETRY):
             details = outcome.error.details if outcome.error is not None else {}
-            raise StageRetry(reason, details.get("retry_after"))
+            raise StageRetry(reason, details.get("retry_after")) from outcome.cause
         if self.spec.allow_partial:
             return outcome.but(status=StageStatus.PARTIAL, notes=outcome.notes or reason)
         if status is StageStatus.RETRY:
@@ -366,7 +357,7 @@ class StageRunner:
                 fix="Mend what failed and resume the run, or give the node an edge with "
                 'condition="outcome=fail", or a retry_target.',
                 stage=spec.id,
-            )
+            ) from outcome.cause
         failed = outcome.but(status=StageStatus.FAIL, failure_reason=reason)
         return self._finish(ctx, context, stage, failed)
 
@@ -488,5 +479,8 @@ def _failed(error: Exception) -> Outcome:
         retryable=retryable if isinstance(retryable, bool) else None,
     )
     return Outcome(
-        status=StageStatus.FAIL, failure_reason=f"{type(error).__name__}: {message}", error=details
+        status=StageStatus.FAIL,
+        failure_reason=f"{type(error).__name__}: {message}",
+        error=details,
+        cause=error,
     )
