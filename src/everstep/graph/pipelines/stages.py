@@ -362,7 +362,7 @@ class StageRunner:
         reason = outcome.failure_reason or f"no edge leads on from {spec.id} after {outcome.status.value}"
         if self.place.is_top:
             raise PipelineFailed(
-                f"stage {spec.id!r} failed, and nothing leads on from there: {reason}",
+                f"stage {spec.id!r} failed, and nothing leads on from there: {reason.rstrip('.')}.",
                 fix="Mend what failed and resume the run, or give the node an edge with "
                 'condition="outcome=fail", or a retry_target.',
                 stage=spec.id,
