@@ -150,6 +150,7 @@ class StageRunner:
     def _begin(self, ctx: Context, context: Layered) -> tuple[Stage, Outcome | None]:
         """Return what the handler is given; an outcome if there is no need to call it."""
         spec, pipeline = self.spec, self.place.pipeline
+        context.node = spec.id
         self._begin_layer(context)
         is_resumed = self._is_resumed(ctx, context)
         edge = context.here(layers.EDGE) or {}
