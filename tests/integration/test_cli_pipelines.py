@@ -49,8 +49,17 @@ def test_a_pipeline_with_commands_can_be_looked_at_without_leave_to_run_them(she
 
 
 def test_a_halted_pipeline_says_how_to_go_on_with_the_options_it_was_given(shell: Shell, file: str) -> None:
-    said = shell("run", file, "--run-id", "a", "--allow-tools", "--backend", "shell:cat -").output
-    assert "everstep resume a --backend 'shell:cat -' --allow-tools --store" in said
+    said = shell("run", file, "--run-id", "a", "--allow-tools", "--backend", "shell:ask --key hush").output
+    assert "everstep resume a --backend shell:… --allow-tools --store" in said.replace("'", "")
+    assert "hush" not in said
+
+
+def test_what_the_environment_says_of_pipelines_is_not_repeated(
+    shell: Shell, file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EVERSTEP_ALLOW_TOOLS", "1")
+    said = shell("run", file, "--run-id", "a", "--backend", "http://127.0.0.1:9/v1", "--model", "m").output
+    assert "everstep resume a --backend http://127.0.0.1:9/v1 --model m --store" in said
 
 
 def test_show_and_log_say_what_branches_left_once(shell: Shell, tmp_path: Path) -> None:

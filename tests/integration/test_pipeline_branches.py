@@ -214,3 +214,26 @@ def test_an_inner_pipeline_and_a_fork_that_failed_are_gone_through_again(host: H
     ] * (times > 0)
     assert [n for n in found if n.startswith("fork")] == ["fork:fail"] + ["fork"] * (times > 0)
     assert not [key for key in context(host, result) if key.startswith("internal.tries")]
+
+
+@pytest.mark.parametrize("policy", ["first_success", "quorum", "k_of_n"])
+def test_a_branch_that_was_skipped_wins_no_race(host: Host, policy: str) -> None:
+    async def slow(stage: Stage) -> str:
+        await asyncio.sleep(0.05)
+        return "here"
+
+    body = FORK.replace("POLICY", policy) + "a [simulate=skipped]"
+    result = host.run(square(body, handlers={"b": slow, "c": slow}))
+    assert result.status == "completed", result.error
+    assert context(host, result)["stages.fan"]["status"] == "success"
+
+
+def test_a_prompt_may_name_the_node_it_is_for_and_the_one_before(host: Host) -> None:
+    told = 'prompt="$_current_node after $_previous_node"'
+    body = (
+        "start -> one -> fork; fork [shape=component]; join [shape=tripleoctagon];"
+        f"fork -> {{a b}} -> join -> exit; one [{told}]; a [{told}]"
+    )
+    found = context(host, host.run(square(body)))
+    assert found["stages.one"]["prompt"] == "one after start"
+    assert found["stages.fork/a/a"]["prompt"] == "a after one"

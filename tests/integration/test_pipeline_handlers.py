@@ -150,3 +150,13 @@ def test_a_stage_that_succeeded_may_still_prefer_an_edge_for_failures(host: Host
         result = host.run(square(body, handlers={"work": lambda stage, wish=wish: wish}))
         assert trace(host, result) == ["start", "work", "mend", "exit"]
     assert trace(host, host.run(square(body))) == ["start", "work", "exit"]
+
+
+def test_a_stage_may_name_itself_to_go_back_to(host: Host) -> None:
+    body = 'start -> work -> exit; work [simulate="fail,fail,success", retry_target=work, max_redirects=%d]'
+    assert trace(host, host.run(square(body % 2))) == ["start", "work:fail", "work:fail", "work", "exit"]
+    failed = host.run(square(body % 1))
+    assert failed.error is not None
+    assert "nothing leads on from there: [simulated] work: fail. Mend" in failed.error.message
+    gate = 'start -> work -> exit; work [simulate="fail,success", goal_gate=true, retry_target=work]'
+    assert host.run(square(gate)).status == "completed"

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from everstep import Flow, backends
 from everstep.errors import BadRequest
@@ -15,6 +16,7 @@ from everstep.graph.pipelines.interviewers import AutoApprove
 F = TypeVar("F", bound=Callable[..., Any])
 SUFFIXES = (".dot", ".gv")
 _META = "everstep.pipelines"
+_SHELL = "shell:"
 _URLS = ("http://", "https://")
 _FORMS = "simulation, shell:COMMAND, a URL, or FILE.py:FUNCTION"
 
@@ -73,11 +75,16 @@ def making() -> Making:
 
 
 def said_again() -> list[str]:
-    """Return the options for pipelines as they were given, for a command that goes on with the same run."""
-    found = []
+    """Return the options for pipelines that a command which goes on with the same run needs too.
+
+    What the environment says it will say again, and a shell command is left out: a secret may be in it.
+    """
+    context, found = click.get_current_context(silent=True), []
     for name, value in making()._asdict().items():
-        if value:
-            found += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
+        source = context.get_parameter_source(name) if context is not None else None
+        if value and source is not ParameterSource.ENVIRONMENT:
+            shown = [] if value is True else [f"{_SHELL}…" if value.startswith(_SHELL) else value]
+            found += [f"--{name.replace('_', '-')}", *shown]
     return found
 
 

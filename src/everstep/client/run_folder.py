@@ -15,7 +15,7 @@ import msgspec
 from everstep.client import stage_records as staged
 from everstep.client.forms import pipeline_form, staged_form, step_outcome
 from everstep.client.plain_json import jsonable
-from everstep.client.run_folder_events import Told, forks_in
+from everstep.client.run_folder_events import Told, forks_in, may_be_late
 from everstep.client.run_folder_names import FileNames, file_name
 from everstep.client.spelling import iso, readable
 from everstep.client.views import RunInfo, RunState
@@ -24,7 +24,8 @@ from everstep.errors import BadRequest, RunNotFound, StoreError
 from everstep.graph.plan import Plan
 from everstep.model.enums import Status
 from everstep.model.records import CHANNEL, CheckpointRecord, StepRecord
-from everstep.ports.store import RunRow
+from everstep.model.waits import SettledBy
+from everstep.ports.store import CheckpointStore, RunRow
 from everstep.runtime.lineage import Link, flows_met, verified
 from everstep.runtime.rehydrate import Rehydrated
 from everstep.runtime.run_ids import check_run_id
@@ -52,7 +53,7 @@ async def write_run_folder(
     row = await runs.row(check_run_id(run_id))
     root = folder / folder_name(row)
     with _making(root):
-        writer = RunFolder(runs, row.run_id, root, pipeline)
+        writer = RunFolder(services.store, runs, row.run_id, root, pipeline)
         while True:
             is_last = until is None or until()
             seen = services.store.changes()
@@ -89,7 +90,10 @@ def _making(root: Path) -> Iterator[None]:
 class RunFolder:
     """The folder of one run: what is there is written once, what comes is added."""
 
-    def __init__(self, runs: Runs, run_id: str, root: Path, pipeline: str | None) -> None:
+    def __init__(
+        self, store: CheckpointStore, runs: Runs, run_id: str, root: Path, pipeline: str | None
+    ) -> None:
+        self._store = store
         self._runs = runs
         self._run_id = run_id
         self._root = root
@@ -133,6 +137,7 @@ class RunFolder:
             self._forks = forks_in(self._folded.state.plan)
             self._told = Told(self._run_id, self._forks)
             self._write_beginning(row, self._folded.state.plan)
+            await self._find_late(records[first])
             self._write(row, records[first])
             links = [link for link in links if link.sequence > first]
         for flow_hash in flows_met(links):
@@ -141,9 +146,18 @@ class RunFolder:
             record = records[link.sequence]
             self._folded.watch(_wanted(record))
             self._folded.fold([link], needs_values=False)
+            await self._find_late(record)
             self._write(row, record)
             self._folded.seen.clear()
             await asyncio.sleep(0)  # others on this loop have their turn
+
+    async def _find_late(self, record: CheckpointRecord) -> None:
+        """Learn which waits that a record ends were settled by the clock."""
+        for step in record.steps:
+            if step.wait is not None and may_be_late(step):
+                row = await self._store.wait(step.wait.wait_id)
+                if row is not None and row.settled_by is SettledBy.CLOCK:
+                    self._told.late.add(row.wait_id)
 
     # -- one checkpoint -----------------------------------------------------------------------------------
 

@@ -22,6 +22,8 @@ class Told:
     def __init__(self, run_id: str, forks: Collection[str]) -> None:
         self._run_id = run_id
         self._forks = forks
+        self.late: set[str] = set()
+        """Waits that the clock settled."""
         self._waiting: set[str] = set()
         self._opened: set[tuple[str, int]] = set()
         """Visits that were told to have started."""
@@ -78,6 +80,7 @@ class Told:
         if step.path in self._waiting and step.status in _DONE:
             self._waiting.discard(step.path)
             is_late = step.error is not None and step.error.code == "wait.timeout"
+            is_late = is_late or (step.wait is not None and step.wait.wait_id in self.late)
             yield self._event("human.timeout" if is_late else "human.responded", ended, node, base)
         elif (step.path, step.visit) not in self._opened and node not in self._forks:
             yield self._event("node.started", began, node, base)
@@ -112,6 +115,12 @@ class Told:
             "node_id": node or None,
             "data": data,
         }
+
+
+def may_be_late(step: StepRecord) -> bool:
+    """True if nobody may have answered a step in time, so that a default counted; its wait says whether."""
+    due = step.wait.due_at if step.wait is not None else None
+    return step.status in _DONE and due is not None and step.ended_at is not None and step.ended_at >= due
 
 
 def forks_in(plan: Plan, prefix: str = "") -> frozenset[str]:

@@ -46,8 +46,6 @@ OWN: Final = ("outcome", "preferred_label", "current_node", "last_stage", "last_
 _HIDDEN: Final = (LAYER, STAGES, GATES, INTERNAL)
 _MISSING: Final = object()
 _NAMES: Final = {
-    "_current_node": "current_node",
-    "_previous_node": "last_stage",
     "_pipeline_name": "graph.name",
     "_goal": "graph.goal",
     "_branch_results": "parallel.results",
@@ -76,6 +74,8 @@ class Layered(Mapping[str, Any]):
         self.channel: Channel = ctx.channel
         self._ctx = ctx
         self.prefix = prefix_of(ctx) if prefix is None else prefix
+        self.node = ""
+        """The id of the node that looks, once it is known."""
 
     @property
     def visit(self) -> int:
@@ -97,6 +97,10 @@ class Layered(Mapping[str, Any]):
 
     def _told(self, key: str) -> Any:
         ctx = self._ctx
+        if key == "_current_node":
+            return self.node or self["current_node"]
+        if key == "_previous_node":
+            return self[EDGE]["from"]
         if key == "_run_id":
             return ctx.run_id
         if key == "_retry_count":

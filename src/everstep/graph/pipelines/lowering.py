@@ -22,6 +22,7 @@ from everstep.graph.pipelines.ends import (
 from everstep.graph.pipelines.human import HumanRunner
 from everstep.graph.pipelines.interviewers import Interviewer
 from everstep.graph.pipelines.layers import Layered
+from everstep.graph.pipelines.outcome import StageStatus
 from everstep.graph.pipelines.reading import Pipeline, StageSpec, condition_of, name_of, word_of
 from everstep.graph.pipelines.regions import Level, Region, level_of
 from everstep.graph.pipelines.stage import Handler
@@ -230,10 +231,11 @@ def bear_all(outcomes: dict[str, str]) -> bool:
 
 
 def _judge_branch(ctx: Context) -> None:
-    """End a branch that races with others: if it has failed, it has lost."""
+    """End a branch that races with others: if it has not succeeded, it has lost."""
     ended = Layered(ctx).here(layers.END) or {}
-    if ended.get("status") == "fail":
-        raise PipelineFailed(f"the branch failed: {ended.get('failure_reason', '')}")
+    status = StageStatus.read(ended.get("status"))
+    if status is None or not status.is_good:
+        raise PipelineFailed(f"the branch ended with {status}: {ended.get('failure_reason', '')}")
 
 
 def _nothing(name: str) -> Node:

@@ -179,13 +179,9 @@ def _way(edge: Edge, order: int, *, is_judged: bool) -> Way:
 def _spec(node: Node, kinds: Kinds, graph: Attributes, ways: tuple[Way, ...], style: StyleSheet) -> StageSpec:
     said, kind = node.attributes, kinds[node.id]
     model = style.of(node, known=_MODEL)
-    targets = [
-        said.text("retry_target", ""),
-        said.text("fallback_retry_target", ""),
-        graph.text("retry_target", ""),
-        graph.text("fallback_retry_target", ""),
-        graph.text("fallback", ""),
-    ]
+    own = [said.text(key, "") for key in ("retry_target", "fallback_retry_target")]
+    shared = [graph.text(key, "") for key in ("retry_target", "fallback_retry_target", "fallback")]
+    targets = [*own, *(target for target in shared if target != node.id)]
     timeout: timedelta | None = said.duration("timeout", None)
     return StageSpec(
         node.id,
@@ -199,7 +195,7 @@ def _spec(node: Node, kinds: Kinds, graph: Attributes, ways: tuple[Way, ...], st
         node.classes,
         said.flag("allow_partial", False),
         said.flag("goal_gate", False),
-        tuple(dict.fromkeys(t for t in targets if t and t != node.id)),
+        tuple(dict.fromkeys(t for t in targets if t)),
         _redirects(said, graph),
         timeout.total_seconds() if timeout is not None else None,
         said.text("timeout_action", ""),

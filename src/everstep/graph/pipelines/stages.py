@@ -151,6 +151,7 @@ class StageRunner:
     def _begin(self, ctx: Context, context: Layered) -> tuple[Stage, Outcome | None]:
         """Return what the handler is given; an outcome if there is no need to call it."""
         spec, pipeline = self.spec, self.place.pipeline
+        context.node = spec.id
         self._begin_layer(context)
         is_resumed = self._is_resumed(ctx, context)
         edge = context.here(layers.EDGE) or {}
@@ -353,7 +354,7 @@ class StageRunner:
         reason = outcome.failure_reason or f"no edge leads on from {spec.id} after {outcome.status.value}"
         if self.place.is_top:
             raise PipelineFailed(
-                f"stage {spec.id!r} failed, and nothing leads on from there: {reason}",
+                f"stage {spec.id!r} failed, and nothing leads on from there: {reason.rstrip('.')}.",
                 fix="Mend what failed and resume the run, or give the node an edge with "
                 'condition="outcome=fail", or a retry_target.',
                 stage=spec.id,
