@@ -158,3 +158,19 @@ def test_outputs_are_mended_as_deep_as_their_schema_goes(
 )
 def test_a_type_holds_for_everything_in_a_value(kind: Any, value: Any, is_right: bool) -> None:
     assert (contracts.faults({"x": kind}, {}, {"x": value}) == []) is is_right
+
+
+def test_the_last_decision_of_a_person_is_a_checkpoint_too() -> None:
+    flow = phases("judged", [Phase("one", lambda: 1, gate=ScoredGate(lambda one: 10))])
+    with Host("memory:") as host:
+        host.answer(host.run(flow, run_id="r").waits[0].id, "proceed")
+        assert host.resume("r", flow).status == "completed"
+        found = [checkpoint.trigger for checkpoint in host.checkpoints("r")]
+    assert found == [
+        "admission",
+        "phase_complete",
+        "gate_decision",
+        "escalation",
+        "gate_decision",
+        "completed",
+    ]
