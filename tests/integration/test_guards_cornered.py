@@ -13,6 +13,7 @@ import pytest
 from everstep import Breaker, Budget, Context, Durability, Flow, Host, Retry, node
 from everstep.engine import breaking
 from everstep.errors import AnswerInvalid, StoreError
+from everstep.model.amounts import plain
 from everstep.testing import ManualClock
 from tests.integration.test_store_failures import DOWN, FULL, Flaky, Place
 
@@ -234,3 +235,13 @@ def test_what_has_three_letters_need_not_be_a_currency(host: Host, budget: str) 
 
     run = host.run(Flow("spends", [spends], budgets={budget: 9}))
     assert {name: int(amount) for name, amount in run.guards.spent.items()} == {"usd": 1, "gpu": 3}
+
+
+def test_what_is_left_is_exact(host: Host) -> None:
+    @node(output="a")
+    def spends(ctx: Context) -> int:
+        ctx.spend(usd="0.000000000000000001")
+        return 1
+
+    run = host.run(Flow("spends", [spends], budgets={"usd": "900000000000000000000000"}))
+    assert plain(run.guards.budgets["usd"].left) == "899999999999999999999999.999999999999999999"

@@ -6,11 +6,13 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
 from everstep import Breaker, Context, Host, Phase, ScoredGate, phases
 from everstep.errors import BadRequest
+from everstep.graph.phases import contracts
 from everstep.testing import ManualClock
 
 
@@ -91,3 +93,84 @@ def test_the_exported_shape_stands_whatever_nodes_put_into_the_channel() -> None
         told = host.checkpoint_as("r", "phases")
     assert told["state_snapshot"]["health_history"] == [{"status": "ok"}]
     assert told["context_fields"]["api_metrics"] == {}
+
+
+class Note(msgspec.Struct):
+    text: str
+    stars: int = 3
+
+
+class Page(msgspec.Struct):
+    note: Note
+    more: list[Note] = []
+
+
+@pytest.mark.parametrize(
+    ("schema", "given", "mended", "said"),
+    [
+        (
+            {"properties": {"a": True, "b": False}},
+            {"a": 1, "b": 2},
+            {"a": 1, "b": 2},
+            ["v.b: nothing is expected here; it was left as it is"],
+        ),
+        (
+            {"properties": {"a": {"properties": {"b": {"type": "integer"}}, "default": {"b": 5}}}},
+            {"a": {"b": "x"}},
+            {"a": {"b": 5}},
+            ["v.a.b: expected a whole number, got text; the default {'b': 5} took its place"],
+        ),
+        (
+            {"type": "array", "items": {"type": "integer"}},
+            [1, "x"],
+            [1, "x"],
+            ["v[1]: expected a whole number, got text; it has no default and was left as it is"],
+        ),
+        (
+            msgspec.json.schema(Page),
+            {"note": {"text": "a", "stars": "many"}, "more": [{"text": "b", "stars": None}]},
+            {"note": {"text": "a", "stars": 3}, "more": [{"text": "b", "stars": 3}]},
+            [
+                "v.note.stars: expected a whole number, got text; the default 3 took its place",
+                "v.more[0].stars: expected a whole number, got null; the default 3 took its place",
+            ],
+        ),
+    ],
+)
+def test_outputs_are_mended_as_deep_as_their_schema_goes(
+    schema: dict[str, Any], given: Any, mended: Any, said: list[str]
+) -> None:
+    assert contracts.mended(given, schema, "v") == (mended, said)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "is_right"),
+    [
+        (list[int], ["x"], False),
+        (dict[str, list[int]], {"a": [1]}, True),
+        (dict[str, list[int]], {"a": ["x"]}, False),
+        (tuple[int, str], (1, "x"), True),
+        (tuple[int, str], (1, 2), False),
+        (tuple[int, ...], (1, 2, 3), True),
+        (list[int] | None, None, True),
+        (list[int] | None, [None], False),
+    ],
+)
+def test_a_type_holds_for_everything_in_a_value(kind: Any, value: Any, is_right: bool) -> None:
+    assert (contracts.faults({"x": kind}, {}, {"x": value}) == []) is is_right
+
+
+def test_the_last_decision_of_a_person_is_a_checkpoint_too() -> None:
+    flow = phases("judged", [Phase("one", lambda: 1, gate=ScoredGate(lambda one: 10))])
+    with Host("memory:") as host:
+        host.answer(host.run(flow, run_id="r").waits[0].id, "proceed")
+        assert host.resume("r", flow).status == "completed"
+        found = [checkpoint.trigger for checkpoint in host.checkpoints("r")]
+    assert found == [
+        "admission",
+        "phase_complete",
+        "gate_decision",
+        "escalation",
+        "gate_decision",
+        "completed",
+    ]

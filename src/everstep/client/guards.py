@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 from everstep.engine.books import Books
-from everstep.model.amounts import ZERO, plain, spelled
+from everstep.model.amounts import ZERO, add, plain, spelled
 from everstep.model.ledger import BreakerAt, BreakerState, Guarded
 from everstep.ports.store import Counts as Counts
 
@@ -25,7 +25,7 @@ class BudgetInfo(NamedTuple):
     @property
     def left(self) -> Decimal:
         """What may still be spent; 0 if more was spent than that."""
-        return max(ZERO, self.limit - self.spent)
+        return max(ZERO, add(self.limit, self.spent.copy_negate()))
 
     @property
     def share(self) -> float:

@@ -443,7 +443,7 @@ class Drive:
             wanted = self._record(call, drafts)
             if call.news is not None:
                 await self._owing.flush(*call.news)
-            if wanted is Trigger.MANUAL or wanted is Trigger.EXPENSIVE_OP:
+            if wanted in (Trigger.MANUAL, Trigger.EXPENSIVE_OP, Trigger.GATE_DECISION):
                 await self._owing.flush(call.trigger(wanted), call.checkpoint_metadata())
             elif wanted is Trigger.AUTO and call.news is None:
                 await self._owing.flush(wanted, {"auto": True})

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping
-from typing import Any
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from everstep.codec.complaints import TYPES, complaints
 from everstep.codec.plain_json import jsonable
@@ -81,7 +82,7 @@ def mended(value: Any, kind: Any, name: str) -> tuple[Any, list[str]]:
     """Return an output with defaults in the place of what is wrong or missing, and what was done to it."""
     if isinstance(kind, dict):
         said: list[str] = []
-        return _mend(value, kind, name, said), said
+        return _mend(value, _part(kind, kind), name, said), said
     wrong = _wrong(value, kind, name)
     return value, [f"{fault}; it has no default and was left as it is" for fault in wrong]
 
@@ -102,28 +103,65 @@ def _missing_or_wrong(value: Any, kind: Any, name: str) -> list[str]:
 def _wrong(value: Any, kind: Any, name: str) -> list[str]:
     if isinstance(kind, dict):
         return complaints(jsonable(value), kind, where=name)
-    if kind is None or fits(value, kind):
+    if kind is None or _fits_wholly(value, kind):
         return []
     return [f"{name} is {value!r:.60} ({type(value).__name__}), not {spell(kind)}"]
 
 
-def _mend(value: Any, schema: Mapping[str, Any], where: str, said: list[str]) -> Any:
+def _fits_wholly(value: Any, kind: Any) -> bool:
+    """True if a value is what a type says, and so is everything in it."""
+    if not fits(value, kind):
+        return False
+    origin, inside = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return _fits_wholly(value, inside[0])
+    if origin in (Union, UnionType):
+        return any(_fits_wholly(value, option) for option in inside)
+    if isinstance(value, tuple) and origin is tuple and inside[-1:] != (...,):
+        return len(value) == len(inside) and all(map(_fits_wholly, value, inside))
+    if isinstance(value, Mapping) and len(inside) == 2:
+        return all(_fits_wholly(k, inside[0]) and _fits_wholly(v, inside[1]) for k, v in value.items())
+    if isinstance(value, list | tuple | set | frozenset) and inside and origin is not Literal:
+        return all(_fits_wholly(item, inside[0]) for item in value)
+    return True
+
+
+def _mend(value: Any, schema: Any, where: str, said: list[str]) -> Any:
     """Mend a value from the outside in: parts that have a default of their own keep the rest whole."""
+    if not isinstance(schema, Mapping):
+        said.extend(f"{fault}; it was left as it is" for fault in complaints(value, schema, where=where))
+        return value
     parts = schema.get("properties")
     if isinstance(value, dict) and isinstance(parts, Mapping):
         return _mend_object(value, schema, parts, where, said)
-    items = schema.get("items")
-    if isinstance(value, list) and isinstance(items, Mapping):
+    own, before = schema, len(said)
+    if isinstance(value, list) and isinstance(schema.get("items"), Mapping):
+        items = _part(schema, schema["items"])
         value = [_mend(item, items, f"{where}[{k}]", said) for k, item in enumerate(value)]
-    wrong = complaints(jsonable(value), schema, where=where)
-    if not wrong:
-        return value
-    if "default" in schema:
+        own = schema if "default" in schema else {**schema, "items": {}}
+    return _settled(value, schema, complaints(jsonable(value), own, where=where), said, before)
+
+
+def _settled(value: Any, schema: Mapping[str, Any], wrong: list[str], said: list[str], before: int) -> Any:
+    """Return a value, or its default if something is still wrong with it; that goes for its parts, too."""
+    if wrong and "default" in schema:
         default = schema["default"]
-        said.append(f"{wrong[0].rstrip('.')}; the default {default!r:.40} took its place")
+        said[before:] = [f"{wrong[0].rstrip('.')}; the default {default!r:.40} took its place"]
         return copy.deepcopy(default)
     said.extend(f"{fault.rstrip('.')}; it has no default and was left as it is" for fault in wrong)
     return value
+
+
+def _part(schema: Mapping[str, Any], part: Any) -> Any:
+    """Return a part of a schema so that it stands by itself, with what it refers to."""
+    if not isinstance(part, Mapping):
+        return part
+    known = {word: schema[word] for word in ("$defs", "definitions") if isinstance(schema.get(word), Mapping)}
+    _, *path = str(part.get("$ref", "")).split("/")
+    meant = known.get(path[0], {}).get(path[1]) if len(path) == 2 else None
+    if not isinstance(meant, Mapping):
+        return {**known, **part}
+    return {**known, **meant, **{word: part[word] for word in part if word != "$ref"}}
 
 
 def _mend_object(
@@ -133,21 +171,17 @@ def _mend_object(
     where: str,
     said: list[str],
 ) -> Any:
-    found = dict(value)
+    found, before = dict(value), len(said)
     required = schema.get("required") or ()
     for name, part in parts.items():
+        alone = _part(schema, part)
         if name in found:
-            found[name] = _mend(found[name], part, f"{where}.{name}", said)
-        elif name in required and isinstance(part, Mapping) and "default" in part:
-            said.append(f"{where}.{name} is missing; the default {part['default']!r:.40} took its place")
-            found[name] = copy.deepcopy(part["default"])
-    own = {**schema, "properties": {name: {} for name in parts}}
-    wrong = complaints(jsonable(found), own, where=where)
-    if wrong and "default" in schema:
-        said.append(f"{wrong[0].rstrip('.')}; the default {schema['default']!r:.40} took its place")
-        return copy.deepcopy(schema["default"])
-    said.extend(f"{fault.rstrip('.')}; it has no default and was left as it is" for fault in wrong)
-    return found
+            found[name] = _mend(found[name], alone, f"{where}.{name}", said)
+        elif name in required and isinstance(alone, Mapping) and "default" in alone:
+            said.append(f"{where}.{name} is missing; the default {alone['default']!r:.40} took its place")
+            found[name] = copy.deepcopy(alone["default"])
+    own = schema if "default" in schema else {**schema, "properties": {name: {} for name in parts}}
+    return _settled(found, schema, complaints(jsonable(found), own, where=where), said, before)
 
 
 def _dangling(refers: Mapping[str, str], values: Mapping[str, Any]) -> Iterator[str]:
