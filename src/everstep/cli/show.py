@@ -268,7 +268,9 @@ def _node_lines(
             continue
         glyph, colour = "·", "bright_black"
         if line.status is not None and not (line.status is Status.COMPLETED and place):
-            glyph, colour = _GLYPHS.get(line.status, "·"), STATUS_COLOURS[line.status]
+            is_bad = line.last is not None and line.last.outcome == "fail"  # a stage that failed
+            status = Status.FAILED if is_bad else line.status
+            glyph, colour = _GLYPHS.get(status, "·"), STATUS_COLOURS[status]
         indent, name = "  " * line.name.count("/"), line.name.rpartition("/")[2]
         rows.append(
             [

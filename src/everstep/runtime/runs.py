@@ -387,7 +387,7 @@ class Runs:
         except BaseException:
             await self._services.store.release_lease(lease)
             raise
-        data = {"flow": flow.name, "sequence": journal.head.sequence, "steps": state.steps}
+        data = {"flow": flow.name, "sequence": journal.head.sequence, "steps": state.total}
         self._emit("run_resumed", row.run_id, data | resumed.to_wire())
         outcome = await self._drive(flow, journal, state, space)
         return outcome._replace(resumed=resumed)
