@@ -325,3 +325,9 @@ def test_the_command_line_validates_a_file_and_allows_tools(tmp_path: Path) -> N
     [found] = flow["diagnostics"]
     assert (found["code"], found["node"], found["line"]) == ("pipeline.tools", "ls", 6)
     assert CliRunner().invoke(cli, ["validate", str(file), "--allow-tools"]).exit_code == 0
+
+
+def test_a_budget_that_is_no_amount_is_said_with_its_place() -> None:
+    digraph = read(f'digraph p {{ {SQUARE} "budget.usd"="five"; "budget.tokens"=100; }}', "p.dot")
+    [found] = lint(digraph, kinds_of(digraph))
+    assert found.code == "pipeline.value" and "'five'" in found.message and found.line > 1

@@ -29,7 +29,7 @@ class Lazy(NamedTuple):
 
 COMMANDS = {
     "demo": Lazy("everstep.cli.demo", "demo", "Kill a small order flow half-way and watch it go on."),
-    "run": Lazy("everstep.cli.run", "run", "Run a flow from a Python file."),
+    "run": Lazy("everstep.cli.run", "run", "Run a flow from a Python file, or a pipeline in DOT."),
     "resume": Lazy("everstep.cli.run", "resume", "Continue a run that stopped or failed."),
     "runs": Lazy("everstep.cli.listing", "runs", "List runs, newest first."),
     "waits": Lazy("everstep.cli.waits", "waits", "List what runs wait for, the oldest first."),

@@ -96,6 +96,8 @@ def is_pipeline(place: str) -> bool:
 def load_pipeline(place: str, find: Callable[[str], Any], *, runs: bool = True) -> Flow:
     """Read a pipeline as a flow, to be run or only looked at; `find` imports what `FILE.py:NAME` names."""
     path = Path(place).resolve()
+    if path.is_dir():
+        raise BadRequest(f"{place} is a folder.", fix="Name a file in it.")
     if not path.is_file():
         raise BadRequest(f"there is no file {place}.", fix="Check the path.")
     said = making()

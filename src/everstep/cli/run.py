@@ -88,7 +88,7 @@ def run(
     show_all: bool,
     quiet: bool,
 ) -> int:
-    """Run a flow from a Python file, or from a module as package.module:FLOW.
+    """Run a flow from a Python file, from a module as package.module:FLOW, or a pipeline in DOT.
 
     The result goes to stdout, progress to stderr. A value is text where the flow wants a str, a number where
     it wants a number, and otherwise JSON if it parses. FLOW may be left out if only one flow of the file is
@@ -103,6 +103,7 @@ def run(
       everstep run orders.py --input order_id=A17 --start
       everstep run orders.py --input order_id=A17 --channel user=ann
       everstep run orders.py:refund --inputs-file refund.json --json | jq .values
+      everstep run review.dot --backend shell:./agent.sh --allow-tools
     """
     if only_start and stays:
         raise BadRequest("--start returns at once, and --wait stays.", fix="Give one of them.")

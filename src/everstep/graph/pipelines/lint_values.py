@@ -13,7 +13,7 @@ from everstep.dot.conditions import parse_condition
 from everstep.dot.resolve import Digraph, Edge, Node
 from everstep.dot.source import problems_of
 from everstep.dot.stylesheet import is_inline, parse_stylesheet
-from everstep.errors import DotError
+from everstep.errors import BadRequest, DotError
 from everstep.graph.pipelines.findings import Findings
 from everstep.graph.pipelines.kinds import Dialect, Kinds
 from everstep.graph.pipelines.outcome import StageStatus
@@ -29,6 +29,7 @@ from everstep.graph.pipelines.vocabulary import (
     Attribute,
     value_of,
 )
+from everstep.model.budgets import Budget
 
 MOST_RETRIES: Final = 5
 LONGEST_PROMPT: Final = 1024 * 1024
@@ -77,12 +78,21 @@ class _Values:
         attributes = self._digraph.attributes if about is None else about.attributes
         for key in attributes:
             wanted = known.get(key)
-            if wanted is None:
+            if about is None and key.startswith(BUDGET):
+                self._check_budget(key)
+            elif wanted is None:
                 self._check_name(about, key, known)
             elif key in ("fidelity", "default_fidelity"):
                 self._check_fidelity(about, key)
             elif wanted.reads not in ("text", "node"):
                 self._check_value(about, key, wanted)
+
+    def _check_budget(self, key: str) -> None:
+        try:
+            Budget(key.removeprefix(BUDGET), self._digraph.attributes.text(key, ""))
+        except BadRequest as error:
+            said = error.message[:1].upper() + error.message[1:]
+            self._findings.error("pipeline.value", None, said, error.fix, key)
 
     def _check_value(self, about: Node | Edge | None, key: str, wanted: Attribute) -> None:
         attributes = self._digraph.attributes if about is None else about.attributes
