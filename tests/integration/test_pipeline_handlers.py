@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import timedelta
 from typing import Any
 
@@ -160,3 +161,20 @@ def test_a_stage_may_name_itself_to_go_back_to(host: Host) -> None:
     assert "nothing leads on from there: [simulated] work: fail. Mend" in failed.error.message
     gate = 'start -> work -> exit; work [simulate="fail,success", goal_gate=true, retry_target=work]'
     assert host.run(square(gate)).status == "completed"
+
+
+def test_handlers_that_hang_keep_no_other_from_starting(host: Host) -> None:
+    hangs, started = threading.Event(), []
+
+    def work(stage: Stage) -> str:
+        started.append(stage.visit)
+        if stage.visit <= 40:
+            hangs.wait(30)
+        return "done"
+
+    body = 'start -> work -> exit; work [timeout="20ms"]; work -> work [condition="outcome=fail"]'
+    try:
+        assert host.run(square(body, handlers={"work": work})).status == "completed"
+        assert sorted(started)[:40] == list(range(1, 41))
+    finally:
+        hangs.set()

@@ -25,6 +25,7 @@ from everstep.graph.pipelines.layers import Layered
 from everstep.graph.pipelines.outcome import Outcome, StageError, StageStatus
 from everstep.graph.pipelines.reading import Pipeline, StageSpec, fill
 from everstep.graph.pipelines.stage import Handler, Stage
+from everstep.graph.pipelines.threads import on_own_thread
 from everstep.model.address import unvisited
 
 MOST_PROMPT: Final = 1 << 20
@@ -143,7 +144,7 @@ class StageRunner:
         call = getattr(self.handler, "__call__", self.handler)  # noqa: B004  # an object's own, to inspect
         if inspect.iscoroutinefunction(self.handler) or inspect.iscoroutinefunction(call):
             return await self.handler(stage)  # type: ignore[misc]  # it is a coroutine
-        returned = await asyncio.to_thread(self.handler, stage)
+        returned = await on_own_thread(self.handler, stage)
         return await returned if inspect.isawaitable(returned) else returned
 
     # -- before and after ---------------------------------------------------------------------------------
