@@ -245,3 +245,21 @@ def test_what_is_left_is_exact(host: Host) -> None:
 
     run = host.run(Flow("spends", [spends], budgets={"usd": "900000000000000000000000"}))
     assert plain(run.guards.budgets["usd"].left) == "899999999999999999999999.999999999999999999"
+
+
+def test_one_approval_is_enough_however_much_was_spent(host: Host) -> None:
+    @node(output="a")
+    def spends(ctx: Context) -> int:
+        ctx.spend(usd="50.10")
+        return 1
+
+    @node(output="b")
+    def then(a: int) -> int:
+        return a
+
+    flow = Flow("spends", [spends, then], budgets={"usd": "5.00"})
+    (wait,) = host.run(flow, run_id="r").waits
+    assert wait.prompt == "50.10 of 5.00 usd are spent. May then start, with 50.00 more?"
+    host.answer(wait.id, {"approved": True})
+    run = host.resume("r", flow)
+    assert (run.status, str(run.guards.budgets["usd"].limit)) == ("completed", "55.00")

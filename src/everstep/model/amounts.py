@@ -71,6 +71,12 @@ def times(one: Decimal, other: Decimal) -> Decimal:
     return _EXACT.multiply(one, other)
 
 
+def past(spent: Decimal, limit: Decimal, by: Decimal) -> Decimal:
+    """Return what raises a limit past what is spent: an amount, as often as that takes."""
+    over = _EXACT.add(spent, limit.copy_negate())
+    return times(by, add(_EXACT.divide_int(over, by), Decimal(1)))
+
+
 def add_to(sums: dict[str, Decimal], amounts: Mapping[str, Decimal]) -> None:
     """Add amounts to sums, name by name."""
     for name, amount in amounts.items():

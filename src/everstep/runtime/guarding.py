@@ -16,7 +16,7 @@ from everstep.engine.state import RunState
 from everstep.errors import BreakerOpen, BudgetExceeded, EverstepError, StoreError, StoreUnavailable
 from everstep.graph.flow import Flow
 from everstep.graph.guards import BREAKER, BUDGET, GuardWait, for_more, for_review
-from everstep.model.amounts import SECONDS, ZERO, add, amount_of, plain
+from everstep.model.amounts import SECONDS, ZERO, add, amount_of, past, plain
 from everstep.model.budgets import Budget
 from everstep.model.enums import Trigger
 from everstep.model.ledger import BreakerAt, BreakerState, Guarded
@@ -116,7 +116,7 @@ class Guards:
             return exceeded(books, name)
         spent, limit = books.spent.get(name, ZERO), books.limit_of(name) or ZERO
         budget = self._budgets.get(name) or Budget(name, books.limits[name])
-        return for_more(path, budget, spent, limit, books.limits[name])
+        return for_more(path, budget, spent, limit, past(spent, limit, books.limits[name]))
 
     def _stops(self, scope: Scope, i: int) -> str | None:
         """Return the guard that keeps a node from starting, the first of them."""
