@@ -7,8 +7,9 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,42 @@ TWICE = (
     *("chain", "loop", "keyframes", "retry", "exhausted", "large", "interval", "before-effects", "partial"),
     *("partial-retry", "interrupted", "cancelled", "atomic", "map-product", "channel", "tasks"),
 )
-DEEP = {"small": "every"} | dict.fromkeys(TWICE, "middle")
+IS_SOAK = os.environ.get("EVERSTEP_SOAK") == "1"
+DEEP = (
+    {"small": "every"} | dict.fromkeys(TWICE, "middle")
+    if IS_SOAK
+    else dict.fromkeys(("small", "chain", "retry", "tasks"), "middle")
+)
+"""Those that are killed a second time, on the way back."""
+LIKE_OTHERS = {
+    *("partial-loop", "partial-retry", "partial-policies", "partial-map-product", "partial-map-atomic"),
+    *("partial-atomic", "partial-channel", "partial-tasks", "partial-waits"),
+}
+"""Flows that others are like but for the mode; they are left to the soak tests."""
+REPLIED = {
+    *(
+        "small",
+        "chain",
+        "loop",
+        "large",
+        "retry",
+        "interval",
+        "before-effects",
+        "partial",
+        "nested",
+        "atomic",
+    ),
+    *("map-nested", "channel", "tasks", "fork", "waits", "worked", "cancelled", "changed-flow", "stream"),
+    *("phases", "spending", "tripped", "policies"),
+}
+"""Flows whose writes lose their replies by default, too."""
+
+
+def by_default(names: Iterable[str], chosen: Container[str]) -> list[Any]:
+    """Leave those that are not chosen to the soak tests."""
+    return [name if name in chosen else pytest.param(name, marks=pytest.mark.soak) for name in names]
+
+
 WRITES = ("put", "blob", "lease", "renew", "release_lease", "signal")
 KINDS = {*WRITES, "settle", "fire", "change_wait", "claim_due", "introduce", "spool", "unspool"}
 
@@ -211,7 +247,7 @@ LIES: dict[str, list[Lie]] = {
 # -- the matrix ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize("name", by_default(SCENARIOS, SCENARIOS.keys() - LIKE_OTHERS))
 def test_a_run_killed_at_any_point_ends_as_if_it_had_not_been(name: str, tmp_path: Path) -> None:
     cases = report("matrix", name, tmp_path, DEEP.get(name, "none"))
     judge(name, cases)
@@ -299,7 +335,7 @@ def test_items_of_a_map_overlap(tmp_path: Path) -> None:
 UNHEARD = ("cancelled", "cancelled-wait", "worked")
 
 
-@pytest.mark.parametrize("name", [n for n in SCENARIOS if n not in UNHEARD])
+@pytest.mark.parametrize("name", by_default([n for n in SCENARIOS if n not in UNHEARD], REPLIED))
 def test_a_write_whose_reply_was_lost_is_not_taken_for_a_conflict(name: str, tmp_path: Path) -> None:
     [whole], *cases = report("replies", name, tmp_path)
     assert whole["exit"] == 0, whole["error"]

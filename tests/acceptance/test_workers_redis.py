@@ -103,6 +103,7 @@ def test_runs_end_as_they_should_while_workers_and_the_server_are_killed(
     print(f"\n{RUNS} runs, {kills} kills, {restarts} restarts, {len(effects(tmp_path))} effects")
 
 
+@pytest.mark.soak
 def test_a_stopped_worker_that_wakes_after_its_lease_expired_writes_nothing(
     tmp_path: Path, hire: Hire, server: ValkeyServer
 ) -> None:
