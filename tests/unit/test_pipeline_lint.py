@@ -291,14 +291,14 @@ def large(count: int) -> Digraph:
 
 
 def taken(digraph: Digraph) -> float:
-    begun = time.perf_counter()
+    begun = time.process_time()  # others may keep the processor busy
     lint(digraph, kinds_of(digraph))
-    return time.perf_counter() - begun
+    return time.process_time() - begun
 
 
 def test_twice_the_pipeline_takes_about_twice_the_time() -> None:
     small, big = large(150), large(600)
-    ratio = min(taken(big) for _ in range(3)) / min(taken(small) for _ in range(3))
+    ratio = min(taken(big) for _ in range(5)) / min(taken(small) for _ in range(5))
     assert ratio < 9, f"4 times the nodes took {ratio:.1f} times as long"
 
 
