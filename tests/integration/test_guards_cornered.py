@@ -263,3 +263,28 @@ def test_one_approval_is_enough_however_much_was_spent(host: Host) -> None:
     host.answer(wait.id, {"approved": True})
     run = host.resume("r", flow)
     assert (run.status, str(run.guards.budgets["usd"].limit)) == ("completed", "55.00")
+
+
+def test_a_try_that_is_rejected_keeps_no_other_run_waiting() -> None:
+    is_up = False
+    clock = ManualClock()
+
+    @node(output="receipt")
+    def pay() -> str:
+        if not is_up:
+            raise ConnectionError("no route to the bank")
+        return "paid"
+
+    def guarded() -> Flow:
+        return Flow("pay", [pay], breakers=[Breaker("bank", failures=1, cooldown="3s", shared=True)])
+
+    with Host("memory:", clock=clock) as host:
+        host.run(guarded(), run_id="first")
+        asked = host.run(guarded(), run_id="asked")
+        clock.advance(4)
+        host.answer(asked.waits[0].id, {"approved": False})
+        assert host.resume("asked", guarded()).status == "failed"
+        assert host.breakers()["bank"].state == "open", "nobody tries"
+        is_up = True
+        clock.advance(1)
+        assert host.run(guarded(), run_id="next").status == "completed"

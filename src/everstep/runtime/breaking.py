@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -153,17 +153,21 @@ class Breakers:
         """True if some of them stand alike in other runs."""
         return self._shared is not None and any(rule.shared for rule in self.rules.values())
 
-    async def look(self) -> dict[str, BreakerAt]:
+    async def look(self, is_asked: Callable[[str], bool]) -> dict[str, BreakerAt]:
         """Find out how shared breakers stand, unless that is known; try those that have rested.
 
-        Returns those that stand otherwise than the run has on record.
+        Where a person is asked, their answer says who tries: a try that nobody makes would keep others
+        waiting. Returns those that stand otherwise than the run has on record.
         """
         assert self._shared is not None
         known, found = self._state.books.breakers, dict[str, BreakerAt]()
         for name, rule in self.rules.items():
             if rule.shared:
                 at, now = await self._shared.look(name), self._clock.now()
-                if breaking.is_rested(rule, at, now) or (name not in self._trials and is_stale(at, now)):
+                is_free = breaking.is_rested(rule, at, now) or (
+                    name not in self._trials and is_stale(at, now)
+                )
+                if is_free and not is_asked(BREAKER + name):
                     await self._try(name)
                 if self.at(name).state is not known.get(name, _CLOSED).state:
                     found[name] = self.at(name)

@@ -189,7 +189,7 @@ class Guards:
         While the store is out of reach, they are believed to stand as they did.
         """
         try:
-            changed = await self._breakers.look()
+            changed = await self._breakers.look(self._is_asked)
         except StoreError as error:
             if self._journal.outbox is None and not isinstance(error, StoreUnavailable):
                 raise
