@@ -49,7 +49,7 @@ from everstep.model.items import ItemError
 from everstep.model.retention import Retention
 from everstep.model.retry import Retry
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 __all__ = [
     "AsyncHost",
