@@ -19,6 +19,8 @@ from everstep.model.records import (
     SerializedState,
     StepRecord,
     Written,
+    mask_in,
+    packed_mask,
 )
 
 
@@ -90,10 +92,10 @@ def _nodes(scope: Scope) -> dict[str, NodeState]:
             is_due=i in due,
             round=due.get(i, 0),
             arrived=scope.arrived[i],
-            won=scope.won.get(i, 0),
-            lost=scope.lost.get(i, 0),
+            won=packed_mask(scope.won.get(i, 0)),
+            lost=packed_mask(scope.lost.get(i, 0)),
             has_fired=i in scope.fired,
-            winners=scope.winners.get(i, 0),
+            winners=packed_mask(scope.winners.get(i, 0)),
             begun=i in scope.begun,
             stream=scope.streams.get(i),
             **_wait_of(scope.waiting[i]) if i in scope.waiting else {},
@@ -174,9 +176,9 @@ def _restore_node(scope: Scope, i: int, node: NodeState) -> None:
     if node.retry_at is not None:
         scope.retry_at[i] = node.retry_at
     if node.won:
-        scope.won[i] = node.won
+        scope.won[i] = mask_in(node.won)
     if node.lost:
-        scope.lost[i] = node.lost
+        scope.lost[i] = mask_in(node.lost)
     if node.has_fired:
         scope.fired.add(i)
     if node.begun:
@@ -184,7 +186,7 @@ def _restore_node(scope: Scope, i: int, node: NodeState) -> None:
     if node.stream is not None:
         scope.streams[i] = node.stream
     if node.winners:
-        scope.winners[i] = node.winners
+        scope.winners[i] = mask_in(node.winners)
     if node.is_due:
         scope.activate(i, node.round)
     if node.wait is not None:

@@ -17,6 +17,8 @@ from everstep.model.ledger import BreakerAt
 
 _NOTHING = object()
 _ASKABLE = frozenset({Trigger.MANUAL, *PRIORITIES})
+_PRIORITIES_END = 1 << 63
+"""The first priority that a record cannot hold."""
 
 
 class Spent:
@@ -190,8 +192,9 @@ class Context:
             raise BadRequest(
                 f"node {self.node!r} asked for {name!r} with {key!r}.", fix=f"It takes {list(params)}."
             )
-        if isinstance(priority, bool) or not isinstance(priority, int):
-            raise BadRequest(f"node {self.node!r}: priority is {priority!r}.", fix="Give a whole number.")
+        if isinstance(priority, bool) or not isinstance(priority, int) or abs(priority) >= _PRIORITIES_END:
+            fix = "Give a whole number that fits 64 bits."
+            raise BadRequest(f"node {self.node!r}: priority is {priority!r:.60}.", fix=fix)
         is_wired = flow.index[name] not in flow.tasks
         self._asked.append(Asked(name, dict(arguments), is_wired if goto is None else bool(goto), priority))
 

@@ -178,6 +178,22 @@ class StepRecord(msgspec.Struct, frozen=True, omit_defaults=True):
         return f"{self.path}/{name}" if "#" in last else head + slash + name
 
 
+Mask = int | bytes
+"""A bit mask. One that is larger than an integer of the format is kept as its bytes, the lowest first."""
+
+_LARGEST_INT = (1 << 64) - 1
+
+
+def packed_mask(mask: int) -> Mask:
+    """Return a bit mask as a record keeps it."""
+    return mask if mask <= _LARGEST_INT else mask.to_bytes((mask.bit_length() + 7) // 8, "little")
+
+
+def mask_in(kept: Mask) -> int:
+    """Return the bit mask that a record keeps."""
+    return kept if isinstance(kept, int) else int.from_bytes(kept, "little")
+
+
 class NodeState(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where a run stands with one node: the fold of its steps."""
 
@@ -199,13 +215,13 @@ class NodeState(msgspec.Struct, frozen=True, omit_defaults=True):
     """Which round of its loop it belongs to."""
     arrived: int = 0
     """Control edges along which it was reached since its last visit."""
-    won: int = 0
+    won: Mask = 0
     """Members of a join that succeeded, as a bit mask."""
-    lost: int = 0
+    lost: Mask = 0
     """Members of a join that failed, as a bit mask."""
     has_fired: bool = False
     """True for a join that went on before all its members had settled."""
-    winners: int = 0
+    winners: Mask = 0
     """Members that had succeeded when a join last went on, as a bit mask."""
     begun: bool = False
     """True if a call was recorded before it was made, and what became of it is not known."""
