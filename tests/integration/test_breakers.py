@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from datetime import timedelta
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -269,13 +270,61 @@ def test_the_first_of_several_asks_and_all_are_on_record(host: Host) -> None:
         ],
     )
     result = host.run(flow, run_id="r")
-    assert set(trips(host, "r")[0]["breakers"]) == {"first", "second"}
+    assert set(trips(host, "r")[0]["breakers"]) == {"meta", "first", "second"}
     asked = []
     while result.status is Status.HALTED:
         asked.append((result.waits[0].context["breaker"], result.waits[0].context["also"]))
         host.answer(result.waits[0].id, {"approved": True})
         result = host.resume("r", flow)
-    assert asked[0] == ("first", ["second"]) and result.status is Status.COMPLETED
+    assert asked[0] == ("meta", ["first", "second"]) and result.status is Status.COMPLETED
+
+
+@pytest.mark.parametrize("order", list(permutations(("over", "meta", "first", "second"))))
+def test_a_breaker_on_breakers_opens_wherever_it_is_listed(order: tuple[str, ...]) -> None:
+    rules = {
+        "over": Breaker("over", trips=2),
+        "meta": Breaker("meta", trips=1),
+        "first": Breaker("first", failures=2),
+        "second": Breaker("second", error_rate=1, window=2),
+    }
+    flow = Flow("f", [Api().node(retry=AT_ONCE)], breakers=[rules[name] for name in order])
+    with Host("memory:") as host:
+        host.run(flow, run_id="r")
+        found = host.state("r").guards.breakers
+        assert {name: at.state for name, at in found.items()} == dict.fromkeys(order, BreakerState.OPEN)
+        assert found["meta"].reason == "2 other breakers have opened"
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+@pytest.mark.parametrize("shared", [("meta",), ("first", "second"), ("meta", "first", "second")])
+def test_a_breaker_on_breakers_opens_where_some_are_shared(shared: tuple[str, ...], is_first: bool) -> None:
+    meta = Breaker("meta", trips=1, shared="meta" in shared)
+    others = [
+        Breaker("first", failures=2, shared="first" in shared),
+        Breaker("second", error_rate=1, window=2, shared="second" in shared),
+    ]
+    flow = Flow("f", [Api().node(retry=AT_ONCE)], breakers=[meta, *others] if is_first else [*others, meta])
+    with Host("memory:") as host:
+        host.run(flow, run_id="r")
+        found = host.state("r").guards.breakers
+        assert {at.state for at in found.values()} == {BreakerState.OPEN} and len(found) == 3
+
+
+def test_a_breaker_on_breakers_that_was_closed_opens_again_only_with_another_one(host: Host) -> None:
+    api = Api(fails=1)
+    rules = [Breaker("one", failures=1), Breaker("two", failures=1, nodes=["call"])]
+    flow = Flow(
+        "f",
+        [api.node(retry=AT_ONCE) >> Api(fails=0).node("then") >> Api(fails=0).node("last")],
+        breakers=[Breaker("meta", trips=1), *rules],
+    )
+    result = host.run(flow, run_id="r")
+    asked = []
+    while result.status is Status.HALTED:
+        asked.append(result.waits[0].context["breaker"])
+        host.answer(result.waits[0].id, {"approved": True})
+        result = host.resume("r", flow)
+    assert (asked, result.status) == (["meta", "one", "two"], Status.COMPLETED)
 
 
 def test_whoever_watches_is_told(url: str) -> None:

@@ -24,10 +24,12 @@ class Happened(NamedTuple):
     costs: Mapping[str, Decimal] = {}
     decided: tuple[str, tuple[str, ...]] | None = None
     """A digest of what a gate read, and what it chose."""
+    others: int = 0
+    """How many other breakers have opened, counted when one of them just did."""
 
 
-def after(rule: Breaker, at: BreakerAt, happened: Happened, others: int = 0) -> BreakerAt:
-    """Return how a breaker stands after something happened; `others` is how many more have opened."""
+def after(rule: Breaker, at: BreakerAt, happened: Happened) -> BreakerAt:
+    """Return how a breaker stands after something happened."""
     if at.state is BreakerState.OPEN:
         return at  # what was under way when it opened ends, and changes nothing
     if at.state is BreakerState.HALF_OPEN:
@@ -37,7 +39,7 @@ def after(rule: Breaker, at: BreakerAt, happened: Happened, others: int = 0) -> 
             return closed(at, happened.now)
         return opened(at, "it failed again", happened.now)
     at, reason = _counted(rule, at, happened)
-    reason = reason or _reason(rule, at, others)
+    reason = reason or _reason(rule, at, happened.others)
     return at if reason is None else opened(at, reason, happened.now)
 
 

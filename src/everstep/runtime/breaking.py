@@ -116,18 +116,44 @@ class Breakers:
 
     def _after(self, call: Call, happened: Happened) -> dict[str, BreakerAt]:
         changed: dict[str, BreakerAt] = {}
-        for name, rule in self.rules.items():
-            if not self.guards(name, call.scope, call.index) and rule.trips is None:
-                continue
-            before = self.at(name)
-            now = breaking.after(rule, before, happened, self._others(name, changed))
-            if now == before and not any(name == untold for untold, _ in self._told):
-                continue
-            if rule.shared and self._shared is not None:
-                self._told.append((name, happened))
-            else:
-                changed[name] = now
+        for name in self.rules:
+            if self.guards(name, call.scope, call.index):
+                self._let(name, happened, changed)
+        self._follow_trips(changed, happened.now)
         return changed
+
+    def _let(self, name: str, happened: Happened, changed: dict[str, BreakerAt]) -> None:
+        """Let something happen to a breaker: note how it stands then, or that the others are to be told."""
+        rule, before = self.rules[name], self.at(name)
+        now = breaking.after(rule, before, happened)
+        if now == before and not any(name == untold for untold, _ in self._told):
+            return
+        if rule.shared and self._shared is not None:
+            self._told.append((name, happened))
+        else:
+            changed[name] = now
+
+    def _follow_trips(self, changed: dict[str, BreakerAt], now: datetime) -> None:
+        """Open the breakers that count how many others have opened, in whatever order they are declared.
+
+        Only a breaker that has just opened is a reason to count, so one that was closed by hand stays closed.
+        """
+        has_opened = any(at.state is BreakerState.OPEN for at in changed.values())
+        while has_opened:
+            has_opened = False
+            for name, rule in self.rules.items():
+                before = changed.get(name) or self.at(name)
+                if rule.trips is None or before.state is not BreakerState.CLOSED:
+                    continue
+                happened = Happened(now=now, others=self._others(name, changed))
+                if breaking.after(rule, before, happened).state is not BreakerState.OPEN:
+                    continue
+                if rule.shared and self._shared is not None:
+                    if (name, happened) not in self._told:
+                        self._told.append((name, happened))
+                else:
+                    changed[name] = breaking.after(rule, before, happened)
+                    has_opened = True
 
     def _others(self, name: str, changed: Mapping[str, BreakerAt]) -> int:
         """Return how many other breakers have ever opened."""
@@ -171,6 +197,8 @@ class Breakers:
                     await self._try(name)
                 if self.at(name).state is not known.get(name, _CLOSED).state:
                     found[name] = self.at(name)
+        if found:
+            self._follow_trips(found, self._clock.now())
         return found
 
     def approve(self, name: str) -> None:
@@ -216,4 +244,5 @@ class Breakers:
             if now.state is not before.state:
                 self._trials.discard(name)
                 found[name] = now
+                self._follow_trips(found, happened.now)
         return found
