@@ -145,6 +145,15 @@ def test_a_default_may_be_named_as_an_answer_may_and_by_its_target_first(
     assert context(host, result).get("human.response") == response
 
 
+def test_two_edges_to_one_node_are_one_choice_and_one_label_for_two_nodes_is_two(host: Host) -> None:
+    body = "start -> ask [label=x]; ask [shape=hexagon]; ask -> work; ask -> work; work -> exit; "
+    flow = square(body + "ask -> exit [label=Go]; ask -> other [label=Go]; other -> exit")
+    result = host.run(flow)
+    assert result.waits[0].options == ["work", "Go (exit)", "Go (other)"]
+    host.answer(result.waits[0].id, "Go (other)")
+    assert trace(host, host.resume(result.run_id, flow)) == ["start", "ask", "other", "exit"]
+
+
 def test_a_stage_that_succeeded_may_still_prefer_an_edge_for_failures(host: Host) -> None:
     body = "start -> work; work -> exit [label=pass]; work -> mend [label=fail]; mend -> exit"
     for wish in ({"preferred_label": "Fail"}, {"suggested_next": ["mend"]}):

@@ -87,6 +87,31 @@ def test_noise_of_its_own_signs_is_an_error_with_a_place(signs: list[str]) -> No
     positioned("".join(signs))
 
 
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(
+        st.sampled_from(
+            [
+                *("strict", "digraph", "graph", "subgraph", "node", '"a"', "+", "x", "1", "2.5x", "<b>"),
+                *("{", "}", "[", "]", "=", ":", ",", ";", "->", "--", "a.b", "é", "\ud800", "@"),
+            ]
+        ),
+        max_size=12,
+    ).map(" ".join)
+)
+def test_noise_of_whole_words_is_an_error_with_a_place(words: str) -> None:
+    positioned(words)
+    positioned(f"digraph {words}")
+    positioned("digraph { " + words)
+
+
+@pytest.mark.parametrize("name", ['"a" + x', '"a" +', '"a" + 1', '"a" + "b" + <c>'])
+def test_a_name_that_cannot_be_read_is_told_of_together_with_what_is_wrong_inside(name: str) -> None:
+    with pytest.raises(DotError, match="expected a string after `\\+`") as caught:
+        read(f"digraph {name} {{ a -- b }}")
+    assert [problem["code"] for problem in problems_of(caught.value)] == ["dot.syntax", "dot.undirected"]
+
+
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_a_damaged_file_is_read_or_is_an_error_with_a_place(file) -> None:
     text = file.read_text("utf-8")

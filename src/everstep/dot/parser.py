@@ -56,7 +56,7 @@ def parse(text: str | bytes, file: str = "", *, limits: Limits | None = None) ->
 
 def _source(text: str | bytes, file: str) -> Source:
     if isinstance(text, str):
-        return Source(text, file)
+        return _checked(Source(text, file))
     try:
         return Source(text.decode("utf-8"), file)
     except UnicodeDecodeError as error:
@@ -68,6 +68,18 @@ def _source(text: str | bytes, file: str) -> Source:
         )
         problems.raise_if_any()
         raise
+
+
+def _checked(source: Source) -> Source:
+    """Refuse half a character, which could be kept nowhere."""
+    try:
+        source.text.encode()
+    except UnicodeEncodeError as error:
+        problems = Problems(source)
+        said = f"U+{ord(source.text[error.start]):04X} is half a character."
+        problems.add(error.start, "dot.encoding", said, "Remove it, or read the text as UTF-8.")
+        problems.raise_if_any()
+    return source
 
 
 class _Parser:
@@ -95,7 +107,7 @@ class _Parser:
             )
             self._problems.raise_if_any()
         self._i += 1
-        name = self._value() if self._kinds[self._i] in _NAMES else None
+        name = self._graph_name()
         if self._kinds[self._i] != "{":
             self._note("dot.syntax", f"expected `{{`, found {self._said()}.", "Write `digraph name {`.")
             self._problems.raise_if_any()
@@ -107,6 +119,17 @@ class _Parser:
                 "dot.syntax", f"{self._said()} stands after the end of the digraph; a file has one.", fix
             )
         return Graph(name, is_strict, tuple(body.statements), at, self._source)
+
+    def _graph_name(self) -> Value | None:
+        """Read what the digraph is called; after a mistake in it, go on with its body."""
+        try:
+            return self._value() if self._kinds[self._i] in _NAMES else None
+        except _Wrong:
+            while self._kinds[self._i] not in ("{", END):
+                self._i += 1
+            if self._kinds[self._i] == END:
+                self._problems.raise_if_any()
+            return None
 
     def _run(self, outermost: _Body) -> None:
         """Read a body and those inside it; a stack of our own, so that nesting cannot exhaust Python's."""

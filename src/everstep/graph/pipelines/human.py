@@ -191,7 +191,11 @@ def _chosen_among(ways: Sequence[Way]) -> list[Way]:
         is_named = way.condition is None and (bool(split_label(way.label)[0]) or is_other_of_two)
         return way in usual or is_named
 
-    return [way for way in ways if is_choice(way)]
+    by_choice: dict[tuple[str, str], Way] = {}
+    for way in ways:
+        if is_choice(way):
+            by_choice.setdefault((way.label.strip() or way.target, way.target), way)
+    return list(by_choice.values())
 
 
 def _is_for_failure(way: Way) -> bool:

@@ -163,9 +163,13 @@ def choices_of(edges: Iterable[tuple[str, str]]) -> tuple[Choice, ...]:
     """Return the choice of each edge, given by label and target; a label that is missing is the target.
 
     Each has a key of its own: the one that its label names, or else the first letter that is free, or else
-    its place.
+    its place. Where two targets have one label, each is named with it.
     """
     given = [(label.strip() or target, target) for label, target in edges]
+    targets: dict[str, set[str]] = {}
+    for label, target in given:
+        targets.setdefault(label, set()).add(target)
+    given = [(f"{label} ({to})" if len(targets[label]) > 1 else label, to) for label, to in given]
     taken: set[str] = set()
     keys: dict[int, str] = {}
     for number, (label, _) in enumerate(given):
