@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import Counter
 from datetime import timedelta
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from everstep import Flow, Host, Node, Status, node
+from everstep import Context, Durability, Flow, Host, Node, Status, node
 from everstep.client.host import AsyncHost
 from everstep.model.leases import Lease
 from everstep.ports.store import RunRow
@@ -167,3 +168,156 @@ def test_a_run_that_ended_in_the_moment_of_the_claim_is_not_driven_again(
 
     asyncio.run(work())
     assert calls == [1]
+
+
+@pytest.mark.parametrize("url", ["memory:", "sqlite:///{}/runs.db"], ids=["memory", "sqlite"])
+def test_a_worker_of_a_sync_host_drives_runs_of_sync_nodes_side_by_side(tmp_path: Path, url: str) -> None:
+    meeting = threading.Barrier(4)
+
+    @node(output="b")
+    def meet(a: int) -> int:
+        meeting.wait(20)
+        return a
+
+    flow = Flow("meet", [meet], durability="strong")
+    with Host(url.format(tmp_path)) as host:
+        for number in range(4):
+            host.start(flow, {"a": number})
+        assert host.work([flow], concurrency=4, until_idle=True).completed == 4
+
+
+def test_a_sync_node_keeps_no_run_waiting_that_becomes_due_meanwhile(tmp_path: Path) -> None:
+    has_ended = threading.Event()
+
+    @node(output="b")
+    def hold(a: int) -> int:
+        if a == 0:
+            with Host(url) as other:
+                other.start(flow, {"a": 1})
+            assert has_ended.wait(20)
+        has_ended.set()
+        return a
+
+    flow, url = Flow("hold", [hold]), f"sqlite:///{tmp_path}/runs.db"
+    with Host(url) as host:
+        host.start(flow, {"a": 0})
+        assert host.work([flow], concurrency=2, until_idle=True).completed == 2
+
+
+def test_a_worker_that_drives_one_run_at_a_time_calls_its_nodes_where_it_is() -> None:
+    called_on: list[threading.Thread] = []
+
+    @node(output="b")
+    def where(a: int) -> int:
+        called_on.append(threading.current_thread())
+        return a
+
+    flow = Flow("where", [where])
+    with Host("memory:") as host:
+        host.start(flow, {"a": 0})
+        host.work([flow], concurrency=1, until_idle=True)
+        host.start(flow, {"a": 0})
+        host.work([flow], concurrency=2, until_idle=True)
+        host.run(flow, {"a": 0})
+    here = threading.current_thread()
+    assert [thread is here for thread in called_on] == [True, False, True]
+
+
+def test_a_worker_begins_no_run_that_another_took_over_since_it_was_claimed(tmp_path: Path) -> None:
+    clock, url = ManualClock(), f"sqlite:///{tmp_path}/runs.db"
+    calls: Counter[tuple[str, str]] = Counter()
+    is_inside, may_end = threading.Event(), threading.Event()
+    others: list[threading.Thread] = []
+
+    def take_over() -> None:
+        with Host(url, clock=clock) as host:
+            host.resume("r1", flow_of("second"))
+
+    def flow_of(who: str) -> Flow:
+        @node(output="b", effects="effectful", idempotency_key="auto")
+        async def charge(a: int, ctx: Context) -> int:
+            calls[who, ctx.run_id] += 1
+            if who == "second":
+                is_inside.set()
+                await asyncio.to_thread(may_end.wait, 20)
+            elif ctx.run_id == "r0":  # it holds the loop past the lease of the other
+                clock.advance(10)
+                others.append(threading.Thread(target=take_over))
+                others[0].start()
+                assert is_inside.wait(20)
+            return a
+
+        return Flow("billing", [charge], durability=Durability("strong", lease_ttl=timedelta(seconds=5)))
+
+    flow = flow_of("first")
+
+    async def work() -> None:
+        async with AsyncHost(url, clock=clock, owns_loop=True) as host:
+            for number in range(2):
+                await host.start(flow, {"a": number}, run_id=f"r{number}")
+            worker = host.worker([flow])
+            working = asyncio.ensure_future(worker.run())
+            while worker.stats.completed + worker.stats.handed_back < 2:
+                await asyncio.sleep(0.01)
+            may_end.set()
+            worker.stop()
+            await working
+
+    try:
+        asyncio.run(work())
+    finally:
+        may_end.set()
+        for other in others:
+            other.join()
+    assert calls == {("first", "r0"): 1, ("second", "r1"): 1}
+
+
+def test_a_run_that_was_claimed_and_not_begun_is_handed_back_when_the_worker_is_cancelled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work() -> None:
+        async with AsyncHost(f"sqlite:///{tmp_path}/runs.db") as host:
+            await host.start(MANY, {"a": 1}, run_id="r")
+            store: Any = host.durability.checkpoint_store
+            claim_due = store.claim_due
+
+            async def and_cancel(**given: Any) -> Any:
+                claimed = await claim_due(**given)
+                working.cancel()
+                return claimed
+
+            monkeypatch.setattr(store, "claim_due", and_cancel)
+            working = asyncio.ensure_future(host.worker([MANY]).run())
+            await asyncio.gather(working, return_exceptions=True)
+            assert not (await host.info("r")).is_driven
+
+    asyncio.run(work())
+
+
+def test_a_lease_that_was_claimed_for_a_short_time_is_renewed_within_it() -> None:
+    clock, begun, may_end = ManualClock(), asyncio.Event(), asyncio.Event()
+    brief = Flow("brief", [double], durability=Durability("strong", lease_ttl=timedelta(seconds=4)))
+
+    @node(output="d")
+    async def hold(a: int) -> int:
+        begun.set()
+        await may_end.wait()
+        return a
+
+    slow = Flow("slow", [hold], durability=Durability("strong", lease_ttl=timedelta(seconds=30)))
+
+    async def work() -> None:
+        async with AsyncHost("memory:", clock=clock) as host:
+            await host.start(slow, {"a": 1}, run_id="r")
+            store: Any = host.durability.checkpoint_store
+            working = asyncio.ensure_future(host.work([brief, slow], until_idle=True))
+            await begun.wait()
+            lease = (await store.run("r")).lease
+            assert lease.expires_at == clock.now() + timedelta(seconds=4)
+            clock.advance(3)
+            await host._runs.keeper.confirm(lease)
+            assert (await store.run("r")).lease.expires_at == clock.now() + timedelta(seconds=30)
+            may_end.set()
+            await working
+
+    asyncio.run(work())

@@ -357,7 +357,7 @@ class Drive:
             finally:
                 self._awaiting = None
             self._finish(call)
-        elif node.is_async or node.timeout or not services.owns_loop or services.committer.drives > 1:
+        elif node.is_async or node.timeout or not services.may_hold_loop:
             await self._run_beside(call)
         else:
             with self._late if self._policy.has_deadline and self._journal.steps else nullcontext():

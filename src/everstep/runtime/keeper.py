@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
+from math import inf
 from typing import Any, Protocol, TypeVar
 
 from everstep.errors import EverstepError, LeaseLost, RunCancelled
@@ -21,7 +22,7 @@ from everstep.ports.system import Clock
 T = TypeVar("T")
 log = logging.getLogger("everstep")
 IDLE = 10.0
-"""Seconds between two looks while nothing is held."""
+"""Seconds between two looks while nothing is due."""
 
 
 class Stoppable(Protocol):
@@ -31,21 +32,32 @@ class Stoppable(Protocol):
 
 
 class _Held:
-    def __init__(
-        self, lease: Lease, ttl: timedelta, drive: Stoppable, now: float, *, outlives_store: bool
-    ) -> None:
+    def __init__(self, lease: Lease, ttl: timedelta, drive: Stoppable, now: float) -> None:
         self.lease = lease
         self.ttl = ttl
         self.drive: Stoppable | None = drive
         """None once it has ended, and only threads are left of it."""
         self.threads: Sequence[Future[None]] = ()
-        self.outlives_store = outlives_store
+        self.outlives_store = False
         self.renewed = now
         self.due = now + ttl.total_seconds() / 2
 
     @property
     def is_over(self) -> bool:
         return self.drive is None and all(thread.done() for thread in self.threads)
+
+
+class _NotYet:
+    """Stands for the drive of a run that was claimed and has not begun, and remembers why it must not."""
+
+    def __init__(self) -> None:
+        self.reason: EverstepError | None = None
+
+    def stop(self, reason: EverstepError) -> None:
+        self.reason = reason
+
+    def nudge(self) -> None:
+        """It will look for answers when it begins."""
 
 
 class Beat:
@@ -95,13 +107,41 @@ class LeaseKeeper:
         self._is_closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    def hold(self, lease: Lease, ttl: timedelta, drive: Stoppable, *, outlives_store: bool = False) -> None:
-        """Begin to renew a lease. A drive that outlives its store goes on while that is out of reach."""
+    def keep(self, lease: Lease, ttl: timedelta) -> None:
+        """Begin to renew the lease of a run that was claimed, whenever its drive begins."""
         with self._changed:
-            held = self._held[lease.run_id] = _Held(
-                lease, ttl, drive, self._clock.monotonic(), outlives_store=outlives_store
-            )
-            self._awake(held.due)
+            if self._kept(lease) is None:
+                self._held[lease.run_id] = held = _Held(lease, ttl, _NotYet(), self._clock.monotonic())
+                self._awake(held.due)
+
+    def hold(self, lease: Lease, ttl: timedelta, drive: Stoppable, *, outlives_store: bool = False) -> None:
+        """Renew a lease for a drive, which is stopped if it was lost before.
+
+        A drive that outlives its store goes on while that is out of reach.
+        """
+        with self._changed:
+            held = self._kept(lease)
+            if held is None:
+                held = self._held[lease.run_id] = _Held(lease, ttl, drive, self._clock.monotonic())
+            before, held.drive = held.drive, drive
+            held.ttl, held.outlives_store = ttl, outlives_store
+            if isinstance(before, _NotYet) and before.reason is not None:
+                drive.stop(before.reason)
+            else:
+                self._awake(held.due)
+
+    def _kept(self, lease: Lease) -> _Held | None:
+        held = self._held.get(lease.run_id)
+        return held if held is not None and held.lease.epoch == lease.epoch else None
+
+    async def confirm(self, lease: Lease) -> None:
+        """Renew a lease at once that should have been renewed by now, and stop its drive if it was lost.
+
+        The process may have been suspended, or something else held this thread or the keeper's.
+        """
+        held = self._held.get(lease.run_id)
+        if held is not None and held.due < self._clock.monotonic():
+            self._judge(held, self._clock.monotonic(), (await self._store.renew([held.lease], held.ttl))[0])
 
     def _awake(self, due: float) -> None:
         if self._thread is None:
@@ -137,6 +177,15 @@ class LeaseKeeper:
         with self._changed:
             self._held.pop(run_id, None)
 
+    def drop_unbegun(self, lease: Lease) -> bool:
+        """Stop renewing the lease of a run whose drive never began; false if it did."""
+        with self._changed:
+            held = self._kept(lease)
+            is_unbegun = held is not None and isinstance(held.drive, _NotYet)
+            if is_unbegun:
+                del self._held[lease.run_id]
+            return is_unbegun
+
     def linger(self, run_id: str, threads: Sequence[Future[None]]) -> None:
         """Keep the lease of a drive that has ended until these threads have; then give it back.
 
@@ -160,7 +209,7 @@ class LeaseKeeper:
         return self.left_behind.pop(run_id, None)
 
     def drive_of(self, run_id: str) -> Stoppable | None:
-        """Return the drive of a run that this host drives right now."""
+        """Return the drive of a run that this host drives, or is about to."""
         held = self._held.get(run_id)
         return held.drive if held is not None else None
 
@@ -186,7 +235,7 @@ class LeaseKeeper:
                 if not due and not over and not beats:
                     # To be woken for every run would cost each of them a switch, so it looks by itself.
                     moments = [h.due for h in self._held.values()] + [b.due for b in self._beats]
-                    self._wakes_at = min(moments, default=now + IDLE)
+                    self._wakes_at = min([*moments, now + IDLE])
                     self._changed.wait(self._wakes_at - now)
                     continue
             for held in over:
@@ -221,8 +270,11 @@ class LeaseKeeper:
                 self._stop(held, LeaseLost(f"the lease of run {held.lease.run_id!r} ran out: {error}"))
             return
         self._is_troubled = False
+        self._judge(held, started, outcome)
+
+    def _judge(self, held: _Held, asked: float, outcome: Lease | Verdict) -> None:
         if isinstance(outcome, Lease):
-            held.lease, held.renewed, held.due = outcome, started, started + span / 2
+            held.lease, held.renewed, held.due = outcome, asked, asked + held.ttl.total_seconds() / 2
         elif outcome is Verdict.SIGNALLED:
             self._stop(held, RunCancelled(f"run {held.lease.run_id!r} was cancelled."))
         else:
@@ -238,6 +290,11 @@ class LeaseKeeper:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def _stop(self, held: _Held, reason: EverstepError) -> None:
-        self.drop(held.lease.run_id)
+        with self._changed:
+            if isinstance(held.drive, _NotYet):
+                held.due = inf  # it stays until the drive begins, which must hear of it
+                held.drive.stop(reason)
+                return
+            self._held.pop(held.lease.run_id, None)
         if held.drive is not None:
             held.drive.stop(reason)

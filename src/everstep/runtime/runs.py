@@ -169,6 +169,7 @@ class Runs:
         async with self._services.turn():
             if row.status.is_final:
                 # Only somebody who names it reopens a run; a store that was raced gave it all the same.
+                self.keeper.drop(row.run_id)
                 await self._services.store.release_lease(lease)
                 return await self.recorded(row)
             return await self._take_up(row, lease, flow, endures=True)
@@ -360,9 +361,11 @@ class Runs:
         self, row: RunRow, lease: Lease, flow: Flow, start: str | None = None, *, endures: bool = False
     ) -> Outcome:
         services = self._services
+        self.keeper.keep(lease, flow.durability.lease_ttl)
         try:
             if row.signal is not None and is_other(row, flow):
                 await self.end_cancelled(row, lease)  # it would not be taken over to this flow any more
+                self.keeper.drop(row.run_id)
                 return await self.recorded(await self.row(row.run_id))
             if is_other(row, flow):
                 journal, state, space = await migrated(self._services, self, row, lease, flow)
@@ -372,6 +375,7 @@ class Runs:
                 state, space = folded.state, folded.space
             journal.endures = endures
             if row.signal is Signal.CANCEL:
+                self.keeper.drop(row.run_id)
                 return await self._call_off(journal, state, space)
             journal.elsewhere = await attach(self._services, row.run_id, space)
             start = resume_point(row, flow, state, space, start)
@@ -385,6 +389,7 @@ class Runs:
             elif lease.takeovers > flow.durability.max_resume_attempts:
                 await self._abandon(journal, lease)
         except BaseException:
+            self.keeper.drop(row.run_id)
             await self._services.store.release_lease(lease)
             raise
         data = {"flow": flow.name, "sequence": journal.head.sequence, "steps": state.total}
@@ -434,6 +439,8 @@ class Runs:
             self.keeper.hold(lease, ttl, drive, outlives_store=outlives)
         status: Status | None = None
         try:
+            if lease is not None:
+                await self.keeper.confirm(lease)
             status = await drive.run()
         finally:
             if lease is not None:

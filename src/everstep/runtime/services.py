@@ -51,6 +51,8 @@ class Services:
 
     after_run: Callable[[Flow], None] | None = None
     """Told of each flow whose run has ended, so that retention can apply."""
+    side_by_side = False
+    """True while a worker drives several runs on this loop, or may at any moment: no node is to hold it."""
 
     def __init__(
         self,
@@ -118,6 +120,11 @@ class Services:
         self.committer = Committer(store, self.blocking, clock, owns_loop=owns_loop)
         self.max_threads = max_threads
         self._threads = _Threads(max_threads)
+
+    @property
+    def may_hold_loop(self) -> bool:
+        """True if a sync node may be called on the loop's own thread: its run is alone, and stays so."""
+        return self.owns_loop and not self.side_by_side and self.committer.drives <= 1
 
     def link(self, token: str | None) -> str | None:
         """Return the page where a wait is answered, if this host knows its own address."""

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import msgspec
 
@@ -70,8 +70,9 @@ class Stats(msgspec.Struct):
 class _Driving:
     """A run under way."""
 
-    def __init__(self, task: asyncio.Task[None], flow: str, since: datetime) -> None:
+    def __init__(self, task: asyncio.Task[None], lease: Lease, flow: str, since: datetime) -> None:
         self.task = task
+        self.lease = lease
         self.flow = flow
         self.since = since
 
@@ -162,6 +163,7 @@ class Worker:
         """Work until stopped, or until nothing is due and nothing runs."""
         swept, outages = 0.0, self._weather.outages
         sweeping: asyncio.Task[None] | None = None
+        self._services.side_by_side = self._concurrency > 1
         await self._presence.begin()
         try:
             while not self._stopping.is_set():
@@ -185,6 +187,7 @@ class Worker:
             if sweeping is not None:
                 sweeping.cancel()
             await self._hand_back()
+            self._services.side_by_side = False
             await self._presence.end()
         return self.stats
 
@@ -225,7 +228,7 @@ class Worker:
 
         try:
             for row, lease in await self._takeover.found(ttl):
-                self._begin(row, lease)
+                self._begin(row, lease, ttl)
                 await self._services.take([row.run_id])
             claimed = await self._services.store.claim_due(
                 flows=flows,
@@ -242,7 +245,7 @@ class Worker:
             self._weather.broke("say what is due", error)
             return None
         for row, lease in claimed:
-            self._begin(row, lease)
+            self._begin(row, lease, ttl)
         await self._services.take([row.run_id for row, _ in claimed])
         return len(claimed)
 
@@ -287,11 +290,13 @@ class Worker:
             del self._unfit[run_id]
         return [run_id for run_id, (until, _) in self._unfit.items() if until > now]
 
-    def _begin(self, row: RunRow, lease: Lease) -> None:
+    def _begin(self, row: RunRow, lease: Lease, ttl: timedelta) -> None:
+        # From now on, as other runs may hold this thread for long before it has its first turn.
+        self._runs.keeper.keep(lease, ttl)
         self.stats.claimed += 1
         flow = self._known[row.flow_id, row.flow_hash]
         task = asyncio.ensure_future(self._drive(row, lease, flow))
-        self._driving[row.run_id] = _Driving(task, flow.name, self._services.clock.now())
+        self._driving[row.run_id] = _Driving(task, lease, flow.name, self._services.clock.now())
         self._presence.changed()
 
     async def _drive(self, row: RunRow, lease: Lease, flow: Flow) -> None:
@@ -412,9 +417,10 @@ class Worker:
                 is_mine = key in self._known and row.run_id not in self._driving and self._room([key]) > 0
                 is_mine = is_mine and not self._services.spool.has(row.run_id)
                 if is_mine and not self._stopping.is_set():
-                    taken = await self._takeover.succeed(row, self._known[key].durability.lease_ttl)
+                    ttl = self._known[key].durability.lease_ttl
+                    taken = await self._takeover.succeed(row, ttl)
                     if taken is not None:
-                        self._begin(*taken)
+                        self._begin(*taken, ttl)
                         await self._services.take([row.run_id])
         except StoreError as error:
             self._weather.broke("say whose owners are dead", error)
@@ -440,10 +446,13 @@ class Worker:
 
     async def _hand_back(self) -> None:
         """Stop what still runs: what has finished is kept, and the leases are given back."""
-        tasks = [it.task for it in self._driving.values()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        driven = list(self._driving.values())
+        for it in driven:
+            it.task.cancel()
+        await asyncio.gather(*(it.task for it in driven), return_exceptions=True)
+        for it in driven:
+            if self._runs.keeper.drop_unbegun(it.lease):
+                await self._runs.release(it.lease)
 
 
 def _limits(flows: Iterable[Flow], per_flow: Mapping[str, int], concurrency: int) -> dict[str, int]:
