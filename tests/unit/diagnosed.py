@@ -49,6 +49,12 @@ def feed(x: int) -> int:
     return x
 
 
+class Counter:
+    @node(output="n")
+    def count(self, x: int) -> int:
+        return x
+
+
 @node(output="parts")
 def stream(x: int) -> Iterator[int]:
     yield x
@@ -194,6 +200,7 @@ CASES: dict[str, Case] = {
     "flow.bad_parameter": Case(
         lambda: check(of(lambda *xs: xs, name="n")), lambda: check(of(lambda xs: xs, name="n"))
     ),
+    "flow.unbound_method": Case(lambda: check(Counter.count), lambda: check(Counter().count)),
     "flow.bad_output": Case(
         lambda: check(of(first.fn, output="a b")), lambda: check(of(first.fn, output="a_b"))
     ),

@@ -343,8 +343,6 @@ class Flow:
             return f" Node {name!r} writes nothing; did you forget output={name!r}?"
         if name in ("ctx", "context"):
             return f" For a context, annotate it: {name}: Context."
-        if name == "self":
-            return " A method cannot be a node; wrap it in a function."
         return did_you_mean(name, known)
 
     def _mistyped_inputs(self, inputs: Mapping[str, Any]) -> Iterable[str]:

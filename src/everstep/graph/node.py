@@ -6,7 +6,8 @@ import difflib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
-from typing import Any, Final, Literal, NamedTuple, Self, TypeVar, overload
+from typing import Any, Final, Literal, NamedTuple, Self, TypeVar, cast, overload
+from weakref import WeakValueDictionary
 
 from everstep.errors import BadRequest, GateError, OutputError
 from everstep.graph.declared import count_of, flag_of, is_text, names_of, seconds_of, word_of
@@ -69,6 +70,8 @@ class Node(Wired):
     """Where it stands among phases, if its flow is made of them."""
     result_name: str | None = None
     """The name under which what it returns is kept, if it declares no output."""
+    _bound: WeakValueDictionary[int, Node] | None = None
+    """The nodes of a method by the `id` of the object each belongs to."""
 
     def __init__(
         self,
@@ -189,6 +192,26 @@ class Node(Wired):
         """True for a stream of which chunks are kept as they come, so that it goes on where it stopped."""
         return self.streams and self.replayable is True and self.persist is not Persist.NO
 
+    @property
+    def is_unbound(self) -> bool:
+        """True for the node of a method that belongs to no object yet."""
+        return bool(self.params) and self.params[0].name == self.params[0].source == "self"
+
+    def __get__(self, owner: object, kind: type | None = None) -> Self:
+        """Return the node of a method for one object, as `agent.think`; asked again, the same node.
+
+        It is kept only as long as a flow holds it: it has the object, so neither outlives the other.
+        """
+        if owner is None or not self.is_unbound:
+            return self
+        if self._bound is None:
+            self._bound = WeakValueDictionary()
+        bound = self._bound.get(id(owner))
+        if bound is None:
+            fn = self.fn.__get__(owner, kind)
+            bound = self._bound[id(owner)] = self._copy(fn=fn, params=self.params[1:])
+        return cast(Self, bound)
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.fn(*args, **kwargs)
 
@@ -287,6 +310,7 @@ class Node(Wired):
         twin = object.__new__(type(self))
         twin.__dict__.update(self.__dict__, **changes)
         twin.__dict__["__name__"] = twin.name
+        twin.__dict__.pop("_bound", None)
         return twin
 
     def spread(self, returned: Any) -> tuple[Any, ...]:

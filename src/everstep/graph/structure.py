@@ -118,6 +118,10 @@ def _node_problems(n: Node, names: Collection[str]) -> Iterator[Diagnostic]:
         yield _error(
             "flow.bad_name", n.name, f"{n.name!r} is not a node's name.", "Pass name= to the decorator."
         )
+    if n.is_unbound:
+        message = f"{n.name!r} is a method, and nothing says of which object."
+        fix = f"Take the node from an object: give the flow agent.{n.name}, where agent is one."
+        yield _error("flow.unbound_method", n.name, message, fix)
     for odd in n.oddities:
         message = f"Parameter {odd!r} of {n.name!r} cannot be filled by name."
         yield _error(
