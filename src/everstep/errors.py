@@ -34,6 +34,7 @@ EverstepError
 │   └── ValueLeftOut          value.left_out           a value that was left out when the run was exported
 ├── WaitNotFound              wait.not_found           no such wait
 ├── WaitSettled               wait.settled             the wait has its answer already
+│   └── AnswerTooLate         answer.too_late          an answer given after the wait's time was over
 ├── WaitClosed                wait.closed              its run no longer wants an answer
 ├── WaitTimeout               wait.timeout             nobody answered in time
 ├── AnswerInvalid             answer.invalid           an answer of another shape than the wait asks for
@@ -250,6 +251,10 @@ class WaitSettled(EverstepError):
     code = "wait.settled"
     exit_code = 2
     http_status = 409
+
+
+class AnswerTooLate(WaitSettled):
+    code = "answer.too_late"
 
 
 class WaitClosed(EverstepError):

@@ -31,7 +31,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     # Who gets a lease, whose turn it is, what may be trimmed and what is left of it is decided once.
     "stores": {
         *("errors", "model", "ports", "codec.plain_json", "codec.records", "codec.shown"),
-        *("engine.leases", "engine.claims", "engine.trimming"),
+        *("engine.leases", "engine.claims", "engine.settling", "engine.trimming"),
     },
     "registry": {"errors", "ports", "stores"},
     "client": {"errors", "model", "dot.write", "codec", "graph", "engine", "ports", "runtime", "registry"},

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
+import os
 import threading
+import time
 from collections.abc import Callable, Iterator
-from datetime import timedelta
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from random import Random
 from typing import Any
 
 import pytest
@@ -13,6 +17,7 @@ import pytest
 from everstep import Context, Flow, Host, node, wait
 from everstep.errors import (
     AnswerInvalid,
+    AnswerTooLate,
     BadRequest,
     EverstepError,
     TokenExpired,
@@ -24,6 +29,7 @@ from everstep.errors import (
 )
 from everstep.testing.clock import ManualClock
 
+IS_SOAK = os.environ.get("EVERSTEP_SOAK") == "1"
 KEY = "a key of sixteen characters"
 YES, NO = {"approved": True}, {"approved": False}
 FLOW = Flow("f", [wait.approval("ok")])
@@ -113,18 +119,61 @@ def test_an_answer_that_comes_too_late_is_refused(host: Host, clock: ManualClock
     opened = halted(host, flow)
     clock.advance(3600)
     assert not host.resume("r", flow)["ok"].approved
-    with pytest.raises(TokenUsed):
-        host.answer(opened.token, YES)
-    with pytest.raises(WaitSettled, match="clock"):
-        host.answer(opened.id, YES)
+    for name in (opened.token, opened.id):
+        with pytest.raises(AnswerTooLate, match="clock"):
+            host.answer(name, YES)
 
 
-def test_an_answer_beats_the_clock_if_it_comes_before_anybody_looks(host: Host, clock: ManualClock) -> None:
+@pytest.mark.parametrize("late", [0, 1e-6, 7200])
+@pytest.mark.parametrize("by_token", [True, False])
+@pytest.mark.parametrize("single_use", [True, False])
+def test_an_approval_given_after_its_timeout_is_refused_though_no_worker_came_by(
+    host: Host, clock: ManualClock, late: float, by_token: bool, single_use: bool
+) -> None:
+    flow = Flow("f", [wait.approval("ok", timeout="1h", single_use=single_use)])
+    opened = halted(host, flow)
+    clock.advance(3600 + late)
+    for _ in range(2):
+        with pytest.raises(AnswerTooLate, match="clock") as caught:
+            host.answer(opened.token if by_token else opened.id, YES)
+        assert (caught.value.code, caught.value.http_status) == ("answer.too_late", 409)
+    assert host.wait(opened.id).settled_by == "clock"
+    decided = host.resume("r", flow)["ok"]
+    assert (decided.approved, decided.comment) == (False, "timed out")
+
+
+def test_an_approval_given_just_before_its_timeout_counts_whenever_the_run_goes_on(
+    host: Host, clock: ManualClock
+) -> None:
     flow = Flow("f", [wait.approval("ok", timeout="1h")])
     opened = halted(host, flow)
-    clock.advance(7200)
+    clock.advance(timedelta(hours=1) - timedelta(microseconds=1))
     host.answer(opened.token, YES)
+    clock.advance(7200)
     assert host.resume("r", flow)["ok"].approved
+
+
+def test_a_time_that_another_scheduler_keeps_is_over_when_it_is_due(url: str, clock: ManualClock) -> None:
+    """The scheduler is late: it has not called yet, and the answer is late all the same."""
+
+    class Slow:
+        async def schedule_at(self, handle: Any, at: Any) -> str:
+            return "job"
+
+        async def schedule_after(self, handle: Any, delay: Any) -> str:
+            return "job"
+
+        async def cancel(self, schedule_id: str) -> None: ...
+
+        async def status(self, schedule_id: str) -> Any: ...
+
+    flow = Flow("f", [wait.question("ask", kind="text", timeout="1h", default="none", scheduler="slow")])
+    with Host(url, clock=clock, schedulers={"slow": Slow()}) as other:
+        [opened] = other.run(flow, run_id="r").waits
+        clock.advance(3600)
+        with pytest.raises(AnswerTooLate):
+            other.answer(opened.token, "me")
+        assert other.resume("r", flow)["ask"] == "none"
 
 
 WRONG: list[tuple[Any, list[Any]]] = [
@@ -342,3 +391,68 @@ def test_resuming_a_halted_run_many_times_is_no_sign_of_trouble(host: Host, cloc
         assert again.id == opened.id
     assert host.info("r").checkpoints == checkpoints
     assert not host.info("r").is_driven
+
+
+MOMENTS = [-1800, -2, -1, -1e-6, 0, 1e-6, 1, 1800]
+"""Seconds from the due time on."""
+
+
+@pytest.mark.parametrize("seed", range(200 if IS_SOAK else 5))
+def test_an_approval_is_decided_by_its_due_time_whoever_comes_by_when(url: str, seed: int) -> None:
+    rng, clock = Random(seed), ManualClock()
+    flow = Flow("f", [wait.approval("ok", timeout="1h")])
+    with Host(url, clock=clock) as one, Host(url, clock=clock) as two:
+        hosts = [one, one if url == "memory:" else two]
+        [opened] = one.run(flow, run_id="r").waits
+        due, expected = clock.now() + timedelta(hours=1), None
+        for after in sorted(rng.choices(MOMENTS, k=rng.randint(1, 6))):
+            clock.advance(due + timedelta(seconds=after) - clock.now())
+            host = rng.choice(hosts)
+            if rng.random() < 0.4:
+                host.work([flow], until_idle=True)
+                continue
+            said = rng.random() < 0.5
+            with suppress(WaitSettled, TokenUsed):
+                host.answer(rng.choice([opened.token, opened.id]), {"approved": said})
+            if expected is None and after < 0:
+                expected = (said, None)
+        clock.advance(max(timedelta(0), due - clock.now()))
+        rng.choice(hosts).work([flow], until_idle=True)
+        decided = one.run(flow, run_id="r")["ok"]
+        assert (decided.approved, decided.comment) == (expected or (False, "timed out"))
+
+
+@pytest.mark.soak
+def test_an_approval_settled_from_all_sides_at_its_due_time_is_decided_by_when_it_was_settled(
+    tmp_path: Any,
+) -> None:
+    """By the clock of the machine, with two hosts that answer and a worker that sees the time is over."""
+    url, flow = f"sqlite:///{tmp_path}/runs.db", Flow("f", [wait.approval("ok", timeout="150ms")])
+    told: list[bool] = []
+
+    def answering(by: Any, last: datetime) -> None:
+        with Host(url) as host:
+            while datetime.now(UTC) < last - timedelta(milliseconds=by):
+                time.sleep(0.001)
+            try:
+                host.answer(opened.id, YES)
+                told.append(True)
+            except WaitSettled:
+                told.append(False)
+
+    with Host(url) as host:
+        for round_number in range(20):
+            [opened] = host.run(flow, run_id=f"r{round_number}").waits
+            assert opened.due_at is not None
+            told.clear()
+            sides = [threading.Thread(target=answering, args=(by, opened.due_at)) for by in (2, 0)]
+            for side in sides:
+                side.start()
+            while not host.work([flow], until_idle=True).completed:
+                time.sleep(0.001)
+            for side in sides:
+                side.join()
+            settled = host.wait(opened.id)
+            assert settled.settled_at is not None
+            assert (settled.settled_by == "answer") == (settled.settled_at < opened.due_at) == any(told)
+            assert host.run(flow, run_id=f"r{round_number}")["ok"].approved == any(told)

@@ -91,6 +91,12 @@ class WaitRow(msgspec.Struct, frozen=True, kw_only=True):
         """True if whoever opened it had time enough to tell of it, and did not."""
         return self.is_untold and now - self.opened_at >= TIME_TO_TELL
 
+    def settled(self, by: SettledBy, answer: bytes | None, at: datetime) -> WaitRow:
+        """Return the wait with its answer."""
+        return msgspec.structs.replace(
+            self, status=WaitStatus.SETTLED, settled_at=at, settled_by=by, answer=answer
+        )
+
     def changed(self, change: WaitChange) -> WaitRow:
         """Return the wait with what a change gives."""
         given = {name: getattr(change, name) for name in change.__struct_fields__}

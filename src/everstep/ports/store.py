@@ -290,11 +290,19 @@ class CheckpointStore(Protocol):
         """Return the wait that a token belongs to."""
 
     async def settle(
-        self, wait_id: str, *, by: SettledBy, answer: bytes | None, token_hash: bytes | None = None
+        self,
+        wait_id: str,
+        *,
+        by: SettledBy,
+        answer: bytes | None,
+        token_hash: bytes | None = None,
+        at: datetime | None = None,
     ) -> tuple[bool, WaitRow | None]:
         """Give an open wait its answer, once. Returns whether this did it, and the wait as it is now.
 
-        With `token_hash`, only if that is still its token.
+        With `token_hash`, only if that is still its token. From its due time on an answer does not count:
+        the clock's is written in its place, as `engine.settling` says. That goes by the store's clock where
+        it has one; `at` is for an answer that another store took at that time.
         """
 
     async def fire(self, run_id: str) -> list[WaitRow]:

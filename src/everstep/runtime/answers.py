@@ -32,7 +32,7 @@ from everstep.runtime.keeper import LeaseKeeper
 from everstep.runtime.patience import patiently
 from everstep.runtime.run_ids import check_run_id
 from everstep.runtime.services import Services
-from everstep.runtime.tokens import hash_of, looks_like_token
+from everstep.runtime.tokens import hash_of, looks_like_token, too_late
 
 MAX_ANSWER = 1024 * 1024
 """Bytes of an answer as JSON."""
@@ -76,7 +76,7 @@ class Answers:
         """Check an answer and settle its wait with it, once."""
         row, token_hash = await self.find(token_or_id)
         if row.status is not WaitStatus.OPEN:
-            return self._refuse(row, token_hash)
+            return self._refuse(row, token_hash, is_answer=True)
         codecs = self._services.codecs
         encoded = close_note(codecs, row.wait_id, ANSWER, checked(open_wait(codecs, row), answer))
         return await self._settle(row, SettledBy.ANSWER, encoded, token_hash)
@@ -141,17 +141,19 @@ class Answers:
         is_ours, now = await patiently(self._services.clock, settle)
         # If the reply of an earlier try was lost, what the wait was settled with is this.
         is_same = was_lost and now is not None and (now.settled_by, now.answer) == (by, answer)
-        if now is None or not (is_ours or is_same):
+        if now is None or not (is_ours or is_same or _is_over(now)):
             return self._refuse(now or row, token_hash)
         drive = self._keeper.drive_of(row.run_id)
         if drive is not None:
             drive.nudge()
         await forget(self._services, now)
         await self._services.ring(now.run_id, now.flow_id)
-        return now
+        return now if is_ours or is_same else self._refuse(now, token_hash, is_answer=by is SettledBy.ANSWER)
 
-    def _refuse(self, row: WaitRow, token_hash: bytes | None) -> WaitRow:
+    def _refuse(self, row: WaitRow, token_hash: bytes | None, *, is_answer: bool = False) -> WaitRow:
         """Say why a wait takes no answer; a token for more than one use is told the first one instead."""
+        if is_answer and row.settled_by is SettledBy.CLOCK:
+            raise too_late(row)
         if token_hash is not None:
             if not row.single_use and row.settled_at is not None:
                 return row
@@ -183,6 +185,11 @@ class Answers:
         """Make the token of a wait worthless; the wait stays open."""
         row, _ = await self.find(token_or_id)
         await self._services.store.change_wait(row.wait_id, WaitChange(token_hash=None))
+
+
+def _is_over(row: WaitRow) -> bool:
+    """True if its clock has settled it, perhaps just now in place of an answer, and its run is to go on."""
+    return row.status is WaitStatus.SETTLED and row.settled_by is SettledBy.CLOCK
 
 
 async def open_waits(store: CheckpointStore, run_id: str) -> list[WaitRow]:

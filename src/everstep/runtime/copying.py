@@ -263,7 +263,7 @@ class _Copying:
         store = self._target.store
         for wait in waits:
             if wait.status is WaitStatus.SETTLED and wait.settled_by is not None:
-                await store.settle(wait.wait_id, by=wait.settled_by, answer=wait.answer)
+                await store.settle(wait.wait_id, by=wait.settled_by, answer=wait.answer, at=wait.settled_at)
         if row.signal is not None:
             await store.signal(row.run_id, row.signal)
 

@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import Final, NoReturn
 
 from everstep.errors import (
+    AnswerTooLate,
     BadRequest,
     InvalidDelay,
     TokenExpired,
@@ -21,7 +22,7 @@ from everstep.errors import (
     WaitSettled,
 )
 from everstep.model.durations import span_of
-from everstep.model.waits import TokenConfig, WaitChange, WaitRow, WaitStatus
+from everstep.model.waits import SettledBy, TokenConfig, WaitChange, WaitRow, WaitStatus
 from everstep.ports.durability import Handle
 from everstep.ports.store import CheckpointStore
 from everstep.ports.system import Clock
@@ -129,12 +130,17 @@ class Tokens:
             )
         if row.status is WaitStatus.CLOSED and row.settled_at is None:
             raise WaitClosed("the run that this token belongs to no longer wants an answer.")
+        if row.settled_by is SettledBy.CLOCK:
+            raise too_late(row)
         if row.single_use and row.status is not WaitStatus.OPEN:
             raise TokenUsed("this token was used already, or its wait was settled otherwise.")
         return row
 
     async def resolve_token(self, token: str) -> Handle:
-        """Return what a token leads to; `TokenInvalid`, `TokenExpired` or `TokenUsed` if to nothing."""
+        """Return what a token leads to; an error that says why if to nothing.
+
+        It is one of `TokenInvalid`, `TokenExpired`, `TokenUsed`, `AnswerTooLate` and `WaitClosed`.
+        """
         row = await self.find(token)
         return Handle(run_id=row.run_id, flow_id=row.flow_id, wait_id=row.wait_id)
 
@@ -158,6 +164,16 @@ class Tokens:
             "this token belongs to no wait: it is mistyped, was revoked, or was replaced by a newer one.",
             fix="Ask whoever runs the flow for a new one.",
         )
+
+
+def too_late(row: WaitRow) -> AnswerTooLate:
+    """Return what is told to whoever answers a wait that its clock has settled."""
+    due = "" if row.due_at is None else f", which was {row.due_at:%Y-%m-%d %H:%M:%S} UTC"
+    return AnswerTooLate(
+        f"wait {row.wait_id} of run {row.run_id!r} takes answers until its time{due}; it was settled by its "
+        f"clock, at {row.settled_at:%Y-%m-%d %H:%M:%S} UTC.",
+        fix="The run goes on with what the clock says. To ask again, fork it from before the wait.",
+    )
 
 
 def refuse_change(row: WaitRow) -> NoReturn:

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from everstep.client.views import WaitInfo
 from everstep.errors import (
     AnswerInvalid,
+    AnswerTooLate,
     BadRequest,
     EverstepError,
     StoreError,
@@ -36,6 +37,7 @@ TOLD: dict[type[EverstepError], tuple[str, str]] = {
     TokenInvalid: ("This link does not work", "It is not complete, or another link has taken its place."),
     TokenExpired: ("This link has expired", "Its time is over. Ask for a new one."),
     TokenUsed: ("Already answered", _ANSWERED),
+    AnswerTooLate: ("Too late", "The time for an answer was over. There is nothing left to do."),
     WaitSettled: ("Already answered", _ANSWERED),
     WaitClosed: (
         "No longer needed",

@@ -419,10 +419,16 @@ class MemoryStore(MemoryRetention):
             return self.data.waits.of_token(token_hash)
 
     async def settle(
-        self, wait_id: str, *, by: SettledBy, answer: bytes | None, token_hash: bytes | None = None
+        self,
+        wait_id: str,
+        *,
+        by: SettledBy,
+        answer: bytes | None,
+        token_hash: bytes | None = None,
+        at: datetime | None = None,
     ) -> tuple[bool, WaitRow | None]:
         with self._writing():
-            done = self.data.waits.settle(wait_id, by, answer, token_hash, self._clock.now())
+            done = self.data.waits.settle(wait_id, by, answer, token_hash, at or self._clock.now())
             return done, self.data.waits.rows.get(wait_id)
 
     async def fire(self, run_id: str) -> Waits:

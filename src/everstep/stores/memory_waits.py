@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from everstep.engine.settling import settled
 from everstep.model.enums import Status
 from everstep.model.waits import SettledBy, WaitChange, WaitRow, WaitStatus
 from everstep.ports.restoring import token_is_taken, wait_is_taken
@@ -129,15 +130,10 @@ class MemoryWaits:
         self, wait_id: str, by: SettledBy, answer: bytes | None, token_hash: bytes | None, now: datetime
     ) -> bool:
         """Give an open wait its answer; true if this did it."""
-        wait = self.rows.get(wait_id)
-        if wait is None or wait.status is not WaitStatus.OPEN or token_hash not in (None, wait.token_hash):
-            return False
-        self._set(
-            msgspec.structs.replace(
-                wait, status=WaitStatus.SETTLED, settled_at=now, settled_by=by, answer=answer
-            )
-        )
-        return True
+        wait = settled(self.rows.get(wait_id), by, answer, token_hash, now)
+        if wait is not None:
+            self._set(wait)
+        return wait is not None and wait.settled_by is by
 
     def fire(self, run_id: str, now: datetime) -> None:
         """Settle what is due of a run."""

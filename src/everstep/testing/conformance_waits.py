@@ -241,6 +241,45 @@ class Settling(Suite):
         assert (answered.answer, answered.settled_by) == (b"yes", SettledBy.ANSWER)
         assert (dropped.answer, dropped.settled_at) == (None, None)
 
+    @pytest.mark.parametrize("late", [timedelta(0), timedelta(microseconds=1), timedelta(days=9)])
+    @pytest.mark.parametrize("scheduler", ["", "cron"])
+    def test_from_its_due_time_on_an_answer_is_the_clocks(
+        self, clients: Callable[[], Client], late: timedelta, scheduler: str
+    ) -> None:
+        client, other = clients(), clients()
+        chain = client.admit("run")
+        at = client.clock.now() + timedelta(seconds=10)
+        asked = [chain.wait(f"w{k}", due_at=at, scheduler=scheduler, token_hash=b"%d" % k) for k in range(3)]
+        client.halt(chain, *asked)
+        client.clock.advance(timedelta(seconds=10) - timedelta(microseconds=1))
+        assert client.settle("w0", b"in time", token_hash=b"0") is True
+        client.clock.advance(timedelta(microseconds=1) + late)
+        now = client.clock.now()
+        assert client.settle("w1", b"late", token_hash=b"wrong") is False
+        assert other.wait("w1") == asked[1]
+        for wait_id, token_hash in (("w1", b"1"), ("w2", None)):
+            assert client.settle(wait_id, b"late", token_hash=token_hash) is False
+            row = other.wait(wait_id)
+            assert (row.status, row.settled_by) == (WaitStatus.SETTLED, SettledBy.CLOCK)
+            assert (row.answer, row.settled_at) == (None, now)
+        row = other.wait("w0")
+        assert (row.settled_by, row.answer) == (SettledBy.ANSWER, b"in time")
+        assert client.fire("run") == ["w0", "w1", "w2"]
+        assert client.due() == ["run"]
+
+    def test_an_answer_that_another_store_took_in_time_is_taken_over_later(self, client: Client) -> None:
+        chain = client.admit("run")
+        at = client.clock.now() + timedelta(seconds=10)
+        client.halt(chain, chain.wait("w", due_at=at), chain.wait("late", due_at=at))
+        client.clock.advance(60)
+        given = at - timedelta(seconds=1)
+        settle = client.store.settle
+        done, row = client.call(settle("w", by=SettledBy.ANSWER, answer=b"yes", at=given))
+        assert done and row is not None
+        assert (row.settled_by, row.answer, row.settled_at) == (SettledBy.ANSWER, b"yes", given)
+        assert client.call(settle("late", by=SettledBy.ANSWER, answer=b"yes", at=at))[0] is False
+        assert client.wait("late").settled_by is SettledBy.CLOCK
+
     def test_a_wait_of_a_running_run_can_be_settled(self, client: Client) -> None:
         chain = client.admit("run")
         client.accept(chain, chain.following(waits=(chain.wait("w"),)))

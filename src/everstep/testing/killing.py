@@ -219,10 +219,16 @@ class KillingStore:
             return await self._store.signal(run_id, signal)
 
     async def settle(
-        self, wait_id: str, *, by: SettledBy, answer: bytes | None, token_hash: bytes | None = None
+        self,
+        wait_id: str,
+        *,
+        by: SettledBy,
+        answer: bytes | None,
+        token_hash: bytes | None = None,
+        at: datetime | None = None,
     ) -> tuple[bool, WaitRow | None]:
         with self._killer.write("settle"):
-            return await self._store.settle(wait_id, by=by, answer=answer, token_hash=token_hash)
+            return await self._store.settle(wait_id, by=by, answer=answer, token_hash=token_hash, at=at)
 
     async def fire(self, run_id: str) -> list[WaitRow]:
         with self._killer.write("fire"):

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from everstep.engine import leases
+from everstep.engine.settling import settled
 from everstep.errors import RunNotFound, StoreError
 from everstep.model.enums import Status
 from everstep.model.leases import Lease, Process
@@ -269,30 +270,29 @@ class Draft:
     def _waits(self) -> Sequence[WaitMark]:
         return self.standing.waits if self.exists else ()
 
-    def settle(self, wait_id: str, by: SettledBy, answer: bytes | None, token_hash: bytes | None) -> bool:
+    def settle(
+        self,
+        wait_id: str,
+        by: SettledBy,
+        answer: bytes | None,
+        token_hash: bytes | None,
+        at: datetime | None = None,
+    ) -> bool:
         """Give an open wait its answer; true if this did it."""
-        wait = self.wait(wait_id)
-        if wait is None or wait.status is not WaitStatus.OPEN or token_hash not in (None, wait.token_hash):
+        wait = settled(self.wait(wait_id), by, answer, token_hash, at or self.now)
+        if wait is None:
             return False
-        settled = _replace(wait, status=WaitStatus.SETTLED, settled_at=self.now, settled_by=by, answer=answer)
-        self._set_waits({wait_id: settled}, what="answered", wakes=True)
-        return True
+        is_ours = wait.settled_by is by
+        self._set_waits({wait_id: wait}, what="answered" if is_ours else "due", wakes=True)
+        return is_ours
 
     def fire(self) -> None:
         """Settle what is due."""
         due = [m for m in self._waits() if m.due_at is not None and m.due_at <= self.now]
-        settled = {
-            mark.wait_id: _replace(
-                self._rows.get(mark.wait_id) or self._read.wait(mark),
-                status=WaitStatus.SETTLED,
-                settled_at=self.now,
-                settled_by=SettledBy.CLOCK,
-                answer=None,
-            )
-            for mark in due
-        }
-        if settled:
-            self._set_waits(settled, what="due", wakes=True)
+        rows = [self._rows.get(mark.wait_id) or self._read.wait(mark) for mark in due]
+        if rows:
+            over = {row.wait_id: row.settled(SettledBy.CLOCK, None, self.now) for row in rows}
+            self._set_waits(over, what="due", wakes=True)
 
     def change_wait(self, wait_id: str, change: WaitChange) -> WaitRow | None:
         wait = self.wait(wait_id)

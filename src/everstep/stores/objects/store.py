@@ -278,10 +278,16 @@ class ObjectStore(KeepingCalls):
         return await self._aside(lambda: self._listing.wait_of_token(token_hash))
 
     async def settle(
-        self, wait_id: str, *, by: SettledBy, answer: bytes | None, token_hash: bytes | None = None
+        self,
+        wait_id: str,
+        *,
+        by: SettledBy,
+        answer: bytes | None,
+        token_hash: bytes | None = None,
+        at: datetime | None = None,
     ) -> tuple[bool, WaitRow | None]:
         def work(draft: Draft) -> Settled:
-            return draft.settle(wait_id, by, answer, token_hash), draft.wait(wait_id)
+            return draft.settle(wait_id, by, answer, token_hash, at), draft.wait(wait_id)
 
         missing: Settled = (False, None)
         return await self._aside(lambda: self._write_wait(wait_id, work, missing))

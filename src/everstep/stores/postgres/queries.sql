@@ -207,19 +207,24 @@ SELECT runs.run_key, runs.status FROM {schema}.runs JOIN {schema}.waits USING (r
 WHERE wait_id = $1 FOR NO KEY UPDATE OF runs;
 
 -- name: settle
+-- As engine.settling says, by the time at which the run was locked.
 WITH run AS (
     SELECT runs.run_key, runs.status FROM {schema}.runs
     WHERE run_key = (SELECT run_key FROM {schema}.waits WHERE wait_id = $1) FOR NO KEY UPDATE
+), at AS MATERIALIZED (
+    SELECT run_key, status, coalesce($2::bigint, {schema}.now_1()) AS now FROM run
 ), done AS (
     UPDATE {schema}.waits
-    SET status = 'settled', settled_at = coalesce($2::bigint, {schema}.now_1()), settled_by = $3, answer = $4,
-        wake_at = {schema}.wake_1(run.status, 'settled', scheduler, due_at)
-    FROM run
-    WHERE wait_id = $1 AND waits.run_key = run.run_key AND waits.status = 'open'
+    SET status = 'settled', settled_at = at.now,
+        settled_by = CASE WHEN due_at <= at.now THEN 'clock' ELSE $3 END,
+        answer = CASE WHEN due_at <= at.now THEN NULL ELSE $4::bytea END,
+        wake_at = {schema}.wake_1(at.status, 'settled', scheduler, due_at)
+    FROM at
+    WHERE wait_id = $1 AND waits.run_key = at.run_key AND waits.status = 'open'
       AND ($5::bytea IS NULL OR token_hash = $5)
-    RETURNING wait_key
+    RETURNING settled_by
 )
-SELECT wait_key, nextval('{schema}.changes'), pg_notify($6, '') FROM done;
+SELECT settled_by, nextval('{schema}.changes'), pg_notify($6, '') FROM done;
 
 -- name: has_due
 SELECT 1 FROM {schema}.waits JOIN {schema}.runs USING (run_key)

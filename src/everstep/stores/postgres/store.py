@@ -303,9 +303,15 @@ class PostgresStore(RetentionCalls):
         return await self._aside(lambda db: self._waits.of_token(db, token_hash))
 
     async def settle(
-        self, wait_id: str, *, by: SettledBy, answer: bytes | None, token_hash: bytes | None = None
+        self,
+        wait_id: str,
+        *,
+        by: SettledBy,
+        answer: bytes | None,
+        token_hash: bytes | None = None,
+        at: datetime | None = None,
     ) -> tuple[bool, WaitRow | None]:
-        now = self._now()
+        now = self._now() if at is None else to_int(at)
         # If the reply were lost, a second try would say that somebody else had answered.
         return await self._aside(
             lambda db: self._waits.settle(db, wait_id, by, answer, token_hash, now), repeats=False

@@ -39,8 +39,8 @@ class WaitTable:
     ) -> tuple[bool, WaitRow | None]:
         """Give an open wait its answer; says whether this did it, and how the wait is now."""
         given = (text(wait_id), now, by.value, answer, token_hash, self._channel)
-        done = bool(rows(db, self._sql["settle"], given))
-        return done, self.get(db, wait_id)
+        done = rows(db, self._sql["settle"], given)
+        return bool(done) and done[0][0] == by.value, self.get(db, wait_id)
 
     def fire(self, db: Connection, run_id: str, now: int | None) -> list[WaitRow]:
         """Settle what is due of a run, and return what is settled."""

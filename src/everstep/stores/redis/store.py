@@ -323,11 +323,23 @@ class RedisStore(RetentionCalls):
         return wait_row(hash_of(await self._aside("wait_of_token", token_hash)))
 
     async def settle(
-        self, wait_id: str, *, by: SettledBy, answer: bytes | None, token_hash: bytes | None = None
+        self,
+        wait_id: str,
+        *,
+        by: SettledBy,
+        answer: bytes | None,
+        token_hash: bytes | None = None,
+        at: datetime | None = None,
     ) -> tuple[bool, WaitRow | None]:
         # Called once: if the reply were lost, a second call would say that somebody else had answered.
         done, flat = await self._aside(
-            "settle", wait_id, by.value, marked(answer), marked(token_hash), once=True
+            "settle",
+            wait_id,
+            by.value,
+            marked(answer),
+            marked(token_hash),
+            "" if at is None else micros(at),
+            once=True,
         )
         return bool(done), wait_row(hash_of(flat))
 

@@ -53,10 +53,17 @@ class WaitCalls:
             return self._waits.of_token(token_hash)
 
     async def settle(
-        self, wait_id: str, *, by: SettledBy, answer: bytes | None, token_hash: bytes | None = None
+        self,
+        wait_id: str,
+        *,
+        by: SettledBy,
+        answer: bytes | None,
+        token_hash: bytes | None = None,
+        at: datetime | None = None,
     ) -> tuple[bool, WaitRow | None]:
         with self._lock, plainly(self.path):
-            done = self._waits.settle(wait_id, by, answer, token_hash, self._clock.now())
+            now = at or self._clock.now()
+            done = self._in_transaction(lambda: self._waits.settle(wait_id, by, answer, token_hash, now))
             return done, self._waits.get(wait_id)
 
     async def fire(self, run_id: str) -> list[WaitRow]:

@@ -7,6 +7,7 @@ from datetime import datetime
 
 import apsw
 
+from everstep.engine.settling import settled
 from everstep.model.enums import Status
 from everstep.model.waits import SettledBy, WaitChange, WaitRow, WaitStatus
 from everstep.ports.store import Commit, RecodedWait, WaitFilter
@@ -53,9 +54,12 @@ class WaitTable:
     def settle(
         self, wait_id: str, by: SettledBy, answer: bytes | None, token_hash: bytes | None, now: datetime
     ) -> bool:
-        """Give an open wait its answer; true if this did it."""
-        self._db.execute(self._sql["settle"], (wait_id, to_int(now), by.value, answer, token_hash))
-        return self._db.changes() == 1
+        """Give an open wait its answer; true if this did it. In a transaction of its own."""
+        wait = settled(self.get(wait_id), by, answer, token_hash, now)
+        if wait is None or wait.settled_by is None:
+            return False
+        self._db.execute(self._sql["settle"], (wait_id, to_int(now), wait.settled_by.value, wait.answer))
+        return wait.settled_by is by
 
     def has_due(self, run_id: str, now: datetime) -> bool:
         """True if the clock would settle a wait of this run."""

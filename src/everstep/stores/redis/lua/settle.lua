@@ -1,12 +1,17 @@
 -- Gives an open wait its answer, once; returns whether this did it, and its row.
--- ARGV: wait, by, answer and hash of the token ('=' before what is given).
+-- As engine.settling says: from its due time on only the clock settles it.
+-- ARGV: wait, by, answer and hash of the token ('=' before what is given), and when it was given if not now.
 local wait_id, done = ARGV[2], 0
-local f = redis.call('HMGET', wait_of(wait_id), 'run', 'status', 'token')
+local f = redis.call('HMGET', wait_of(wait_id), 'run', 'status', 'token', 'due')
 if f[2] == 'open' and (ARGV[5] == '' or f[3] and ARGV[5] == '=' .. f[3]) then
-  local answer = ARGV[4] ~= '' and string.sub(ARGV[4], 2) or nil
-  settle(wait_id, redis.call('HGET', row_of(f[1]), 'status'), clock(), ARGV[3], answer)
+  local by, answer = ARGV[3], ARGV[4] ~= '' and string.sub(ARGV[4], 2) or nil
+  local now = ARGV[6] ~= '' and ARGV[6] or clock()
+  if f[4] and tonumber(f[4]) <= tonumber(now) then
+    by, answer = 'clock', nil
+  end
+  settle(wait_id, redis.call('HGET', row_of(f[1]), 'status'), now, by, answer)
   reckon(f[1])
   announce()
-  done = 1
+  done = by == ARGV[3] and 1 or 0
 end
 return { done, redis.call('HGETALL', wait_of(wait_id)) }
