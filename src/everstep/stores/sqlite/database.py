@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import apsw
 
 from everstep.errors import EverstepError, IncompatibleVersion, StateCorrupted, StoreError, StoreUnavailable
 
+T = TypeVar("T")
 _HERE = Path(__file__).parent
 APPLICATION_ID = 0x65766572
 """'ever', so that another program's file is not taken for ours."""
@@ -60,11 +61,7 @@ def open_database(path: Path, *, synchronous: str, create: bool, vfs: str | None
 
 
 def _prepare(connection: apsw.Connection, path: Path, synchronous: str) -> None:
-    connection.execute("BEGIN")
-    try:
-        version = _schema_version(connection, path)
-    finally:
-        connection.execute("COMMIT")
+    version = transact(connection, lambda: _schema_version(connection, path), begin="BEGIN")
     if version == 0:
         connection.execute(f"PRAGMA page_size = {PAGE_SIZE}")
     _use_wal(connection, path)
@@ -113,19 +110,41 @@ def _schema_version(connection: apsw.Connection, path: Path) -> int:
 
 def migrate(connection: apsw.Connection, path: Path, *, upto: int | None = None) -> None:
     """Bring the schema up to date in one transaction; another process may be doing the same."""
-    connection.execute("BEGIN IMMEDIATE")
-    try:
+
+    def bring() -> None:
         version = _schema_version(connection, path)
         for number, script in migrations():
             if number > version and (upto is None or number <= upto):
                 connection.execute(script)
                 connection.execute(f"PRAGMA user_version = {number}")
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        connection.execute("COMMIT")
+
+    transact(connection, bring)
+
+
+def transact(
+    connection: apsw.Connection, work: Callable[[], T], *, begin: str = "BEGIN IMMEDIATE", end: str = "COMMIT"
+) -> T:
+    """Do some work in one transaction, all or nothing, and return what it returns.
+
+    Python raises Ctrl-C when a call returns, so also right behind BEGIN: whatever comes, none stays open.
+    """
+    try:
+        roll_back(connection)
+        connection.execute(begin)
+        result = work()
+        connection.execute(end)
     except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
+        roll_back(connection)
         raise
+    return result
+
+
+def roll_back(connection: apsw.Connection) -> None:
+    """End a transaction that is open: in it nothing would be durable, and all others are locked out."""
+    while connection.in_transaction:
+        with suppress(KeyboardInterrupt):  # one more: the first is on its way to the caller already
+            connection.execute("ROLLBACK")
 
 
 @contextmanager
@@ -167,8 +186,8 @@ def explain(error: apsw.Error, path: Path) -> EverstepError:
 @contextmanager
 def brief_patience(connection: apsw.Connection) -> Iterator[None]:
     """Wait for others only briefly meanwhile."""
-    connection.set_busy_timeout(HURRY_MS)
     try:
+        connection.set_busy_timeout(HURRY_MS)
         yield
     finally:
         connection.set_busy_timeout(BUSY_MS)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import apsw
 
-from everstep.stores.sqlite.database import page_size
+from everstep.stores.sqlite.database import page_size, transact
 
 FIRST = 1 << 20
 CHUNK = 4 << 20
@@ -60,24 +60,19 @@ class LogRoom:
     def extend(self) -> None:
         """Write zeros behind the end of the file. If that cannot be done now, commits just stay slower."""
         self._commits = 0
-        try:
-            self._connection.execute("BEGIN IMMEDIATE")
-        except apsw.Error:
-            return
-        try:
-            if self._file is None:
-                self._file = os.open(self._path, os.O_RDWR)
-            length = os.fstat(self._file).st_size
-            if length < self._used() + CHUNK // 4 and length < MOST:
-                chunk = FIRST if length < FIRST else CHUNK
-                length += os.pwrite(self._file, bytes(chunk), length)
-                os.fdatasync(self._file)
-                self._commits = _PATIENCE
-            self._length = length
-        except OSError:
-            return
-        finally:
-            self._connection.execute("ROLLBACK")
+        with suppress(apsw.Error, OSError):
+            transact(self._connection, self._write_zeros, end="ROLLBACK")
+
+    def _write_zeros(self) -> None:
+        if self._file is None:
+            self._file = os.open(self._path, os.O_RDWR)
+        length = os.fstat(self._file).st_size
+        if length < self._used() + CHUNK // 4 and length < MOST:
+            chunk = FIRST if length < FIRST else CHUNK
+            length += os.pwrite(self._file, bytes(chunk), length)
+            os.fdatasync(self._file)
+            self._commits = _PATIENCE
+        self._length = length
 
     def close(self) -> None:
         if self._file is not None:

@@ -43,6 +43,7 @@ from everstep.stores.sqlite.database import (
     open_database,
     plainly,
     read_queries,
+    roll_back,
     rows,
 )
 from everstep.stores.sqlite.health import look_at, write_and_remove
@@ -111,6 +112,8 @@ class SqliteStore(WaitCalls, RetentionCalls):
 
     def _put(self, commits: Sequence[Commit]) -> list[Verdict]:
         try:
+            if self._db.in_transaction:
+                roll_back(self._db)
             if len(commits) == 1 and _is_plain(commits[0]):
                 verdicts = [self._put_one(commits[0])]
             else:

@@ -13,7 +13,7 @@ import apsw
 from everstep.model.waits import SettledBy, WaitChange, WaitRow, WaitStatus
 from everstep.ports.store import WaitFilter
 from everstep.ports.system import Clock
-from everstep.stores.sqlite.database import plainly
+from everstep.stores.sqlite.database import plainly, transact
 from everstep.stores.sqlite.waits import WaitTable
 
 T = TypeVar("T")
@@ -29,16 +29,7 @@ class WaitCalls:
     _waits: WaitTable
 
     def _in_transaction(self, work: Callable[[], T]) -> T:
-        db = self._db
-        db.execute("BEGIN IMMEDIATE")
-        try:
-            result = work()
-            db.execute("COMMIT")
-        except BaseException:
-            if db.in_transaction:
-                db.execute("ROLLBACK")
-            raise
-        return result
+        return transact(self._db, work)
 
     async def waits(self, wanted: WaitFilter) -> list[WaitRow]:
         with self._lock, plainly(self.path):
