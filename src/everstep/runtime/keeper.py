@@ -97,6 +97,8 @@ class LeaseKeeper:
         self._store = store
         self._clock = clock
         self._held: dict[str, _Held] = {}
+        """By owner, which is another one for each drive: a run may be driven here a second time while the
+        first drive, which has lost it, still ends."""
         self.left_behind: dict[str, int] = {}
         """Epochs of leases that could not be given back: nobody drives those runs any more."""
         self._beats: list[Beat] = []
@@ -111,7 +113,7 @@ class LeaseKeeper:
         """Begin to renew the lease of a run that was claimed, whenever its drive begins."""
         with self._changed:
             if self._kept(lease) is None:
-                self._held[lease.run_id] = held = _Held(lease, ttl, _NotYet(), self._clock.monotonic())
+                self._held[lease.owner] = held = _Held(lease, ttl, _NotYet(), self._clock.monotonic())
                 self._awake(held.due)
 
     def hold(self, lease: Lease, ttl: timedelta, drive: Stoppable, *, outlives_store: bool = False) -> None:
@@ -122,7 +124,7 @@ class LeaseKeeper:
         with self._changed:
             held = self._kept(lease)
             if held is None:
-                held = self._held[lease.run_id] = _Held(lease, ttl, drive, self._clock.monotonic())
+                held = self._held[lease.owner] = _Held(lease, ttl, drive, self._clock.monotonic())
             before, held.drive = held.drive, drive
             held.ttl, held.outlives_store = ttl, outlives_store
             if isinstance(before, _NotYet) and before.reason is not None:
@@ -131,15 +133,14 @@ class LeaseKeeper:
                 self._awake(held.due)
 
     def _kept(self, lease: Lease) -> _Held | None:
-        held = self._held.get(lease.run_id)
-        return held if held is not None and held.lease.epoch == lease.epoch else None
+        return self._held.get(lease.owner)
 
     async def confirm(self, lease: Lease) -> None:
         """Renew a lease at once that should have been renewed by now, and stop its drive if it was lost.
 
         The process may have been suspended, or something else held this thread or the keeper's.
         """
-        held = self._held.get(lease.run_id)
+        held = self._kept(lease)
         if held is not None and held.due < self._clock.monotonic():
             self._judge(held, self._clock.monotonic(), (await self._store.renew([held.lease], held.ttl))[0])
 
@@ -172,10 +173,10 @@ class LeaseKeeper:
             if beat in self._beats:
                 self._beats.remove(beat)
 
-    def drop(self, run_id: str) -> None:
-        """Stop renewing."""
+    def drop(self, lease: Lease) -> None:
+        """Stop renewing the lease of this drive."""
         with self._changed:
-            self._held.pop(run_id, None)
+            self._held.pop(lease.owner, None)
 
     def drop_unbegun(self, lease: Lease) -> bool:
         """Stop renewing the lease of a run whose drive never began; false if it did."""
@@ -183,20 +184,20 @@ class LeaseKeeper:
             held = self._kept(lease)
             is_unbegun = held is not None and isinstance(held.drive, _NotYet)
             if is_unbegun:
-                del self._held[lease.run_id]
+                del self._held[lease.owner]
             return is_unbegun
 
-    def linger(self, run_id: str, threads: Sequence[Future[None]]) -> None:
+    def linger(self, lease: Lease, threads: Sequence[Future[None]]) -> None:
         """Keep the lease of a drive that has ended until these threads have; then give it back.
 
         They make effects, and whoever took the run over would make them a second time meanwhile.
         """
         with self._changed:
-            held = self._held.get(run_id)
+            held = self._kept(lease)
             if held is None:
                 return  # it was lost
             held.drive, held.threads = None, threads
-        log.warning("run %r is kept until the thread of its effectful node has ended.", run_id)
+        log.warning("run %r is kept until the thread of its effectful node has ended.", lease.run_id)
         for thread in threads:
             thread.add_done_callback(lambda _: self._look())
 
@@ -210,14 +211,16 @@ class LeaseKeeper:
 
     def drive_of(self, run_id: str) -> Stoppable | None:
         """Return the drive of a run that this host drives, or is about to."""
-        held = self._held.get(run_id)
-        return held.drive if held is not None else None
+        with self._changed:
+            drives = [held for held in self._held.values() if held.lease.run_id == run_id]
+        newest = max(drives, key=lambda held: held.lease.epoch, default=None)
+        return newest.drive if newest is not None else None
 
     def close(self) -> None:
         """Stop renewing; only what lingers is kept still, on a thread that ends with it."""
         with self._changed:
             self._is_closed = True
-            self._held = {run_id: held for run_id, held in self._held.items() if held.drive is None}
+            self._held = {owner: held for owner, held in self._held.items() if held.drive is None}
             lingers = bool(self._held)
             self._changed.notify()
         if self._thread is not None and not lingers:
@@ -246,7 +249,7 @@ class LeaseKeeper:
                 beat.do(now)
 
     def _give_back(self, held: _Held) -> None:
-        self.drop(held.lease.run_id)
+        self.drop(held.lease)
         try:
             if isinstance(self._store, BlockingStore):
                 self._store.release_blocking(held.lease)
@@ -295,6 +298,6 @@ class LeaseKeeper:
                 held.due = inf  # it stays until the drive begins, which must hear of it
                 held.drive.stop(reason)
                 return
-            self._held.pop(held.lease.run_id, None)
+            self._held.pop(held.lease.owner, None)
         if held.drive is not None:
             held.drive.stop(reason)

@@ -169,7 +169,7 @@ class Runs:
         async with self._services.turn():
             if row.status.is_final:
                 # Only somebody who names it reopens a run; a store that was raced gave it all the same.
-                self.keeper.drop(row.run_id)
+                self.keeper.drop(lease)
                 await self._services.store.release_lease(lease)
                 return await self.recorded(row)
             return await self._take_up(row, lease, flow, endures=True)
@@ -365,7 +365,7 @@ class Runs:
         try:
             if row.signal is not None and is_other(row, flow):
                 await self.end_cancelled(row, lease)  # it would not be taken over to this flow any more
-                self.keeper.drop(row.run_id)
+                self.keeper.drop(lease)
                 return await self.recorded(await self.row(row.run_id))
             if is_other(row, flow):
                 journal, state, space = await migrated(self._services, self, row, lease, flow)
@@ -375,7 +375,7 @@ class Runs:
                 state, space = folded.state, folded.space
             journal.endures = endures
             if row.signal is Signal.CANCEL:
-                self.keeper.drop(row.run_id)
+                self.keeper.drop(lease)
                 return await self._call_off(journal, state, space)
             journal.elsewhere = await attach(self._services, row.run_id, space)
             start = resume_point(row, flow, state, space, start)
@@ -389,7 +389,7 @@ class Runs:
             elif lease.takeovers > flow.durability.max_resume_attempts:
                 await self._abandon(journal, lease)
         except BaseException:
-            self.keeper.drop(row.run_id)
+            self.keeper.drop(lease)
             await self._services.store.release_lease(lease)
             raise
         data = {"flow": flow.name, "sequence": journal.head.sequence, "steps": state.total}
@@ -446,9 +446,9 @@ class Runs:
             if lease is not None:
                 threads = drive.threads() if status is None else ()
                 if threads:
-                    self.keeper.linger(lease.run_id, threads)
+                    self.keeper.linger(lease, threads)
                 else:
-                    self.keeper.drop(lease.run_id)
+                    self.keeper.drop(lease)
                     if status is None:
                         await self.release(lease)
         await call_off(self._services, journal.run_id, journal.closed, is_over=_ends_waits(status))
