@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -19,6 +20,10 @@ from tests.servers.seaweed import fresh_prefix as fresh_part
 from tests.servers.valkey import ValkeyServer, fresh_prefix
 
 MEMORY = Path("/dev/shm")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell starts its background jobs so, and their children inherit it: nothing could be interrupted.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
