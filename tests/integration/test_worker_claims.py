@@ -321,3 +321,44 @@ def test_a_lease_that_was_claimed_for_a_short_time_is_renewed_within_it() -> Non
             await working
 
     asyncio.run(work())
+
+
+def test_a_worker_does_not_end_while_runs_are_due_whose_group_was_full(tmp_path: Path) -> None:
+    polite = Flow("polite", [double], max_per_group=1)
+    with Host(f"sqlite:///{tmp_path}/runs.db") as host:
+        for number in range(12):
+            host.start(polite, {"a": number}, group=f"g{number % 3}")
+        assert host.work([polite], until_idle=True).completed == 12
+
+
+def test_a_worker_looks_again_if_a_run_ended_while_it_claimed(monkeypatch: pytest.MonkeyPatch) -> None:
+    may_end = asyncio.Event()
+
+    @node(output="b")
+    async def hold(a: int) -> int:
+        if a == 0:
+            await may_end.wait()
+        return a
+
+    polite = Flow("polite", [hold], max_running=1)
+
+    async def work() -> None:
+        async with AsyncHost("memory:") as host:
+            for number in range(2):
+                await host.start(polite, {"a": number}, run_id=f"r{number}")
+            store: Any = host.durability.checkpoint_store
+            claim_due = store.claim_due
+
+            async def while_one_ends(**given: Any) -> Any:
+                claimed = await claim_due(**given)
+                if not claimed and not may_end.is_set():
+                    may_end.set()  # the flow was full, and is not any more when the claim returns
+                    while (await host.info("r0")).status != "completed":
+                        await asyncio.sleep(0)
+                    await asyncio.sleep(0.01)
+                return claimed
+
+            monkeypatch.setattr(store, "claim_due", while_one_ends)
+            assert (await host.work([polite], until_idle=True)).completed == 2
+
+    asyncio.run(work())

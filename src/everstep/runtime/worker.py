@@ -177,7 +177,9 @@ class Worker:
                     await self._succeed()
                 self._ended.clear()  # before the claim: what it begins may end before the rest begins
                 await self._claim()
-                if until_idle and not self._driving and not self._is_worth_asking():
+                # What ended during the claim may have made room that the claim did not see.
+                is_idle = not self._driving and not self._ended.is_set()
+                if until_idle and is_idle and not self._is_worth_asking():
                     await sweeping
                     break
                 await self._rest()
