@@ -29,6 +29,8 @@ from everstep.codec.tags import ATOMS, FORM_OF_TAG, FORMS, Refused, Tag
 from everstep.errors import BadRequest, ValueNotStorable, ValueUnreadable
 
 MAX_DEPTH: Final = 500
+_DEEP: Final = 50
+"""Levels that need no more of the stack than a call should have left."""
 _MANY: Final = 1024
 _INT_MIN: Final = -(2**63)
 _INT_MAX: Final = 2**64 - 1
@@ -143,7 +145,7 @@ class Values:
         except (Refused, MemoryError):
             raise
         except RecursionError as exc:
-            raise _TooDeep from exc
+            raise (_TooDeep() if self._is_deep(value) else _StackIsFull()) from exc
         except UnicodeEncodeError as exc:
             raise Refused("it holds a lone surrogate, which is no text", "Return bytes instead.") from exc
         # Taking apart and putting together may run the user's properties, hashes and serializers.
@@ -154,7 +156,7 @@ class Values:
 
     def _blame(self, value: object, path: str, refused: Refused) -> tuple[str, object, Refused]:
         """Follow the failure down to the smallest part that fails by itself."""
-        while not isinstance(refused, _TooDeep):
+        while not isinstance(refused, _TooDeep | _StackIsFull):
             found = self._failing_part(value)
             if found is None:
                 break
@@ -179,6 +181,15 @@ class Values:
             return iter([("", serializer.encode(value))])
         except Exception:  # it is the reason for the failure under way, which is reported
             return iter(())
+
+    def _is_deep(self, value: object) -> bool:
+        """Say whether a value is nested so deeply that taking it apart may fill the stack by itself."""
+        level = [value]
+        for _ in range(_DEEP):
+            level = _distinct([part for one in level for _, part in self._parts(one)])
+            if not level:
+                return False
+        return True
 
     def _tree(self, value: Any, depth: int) -> object:
         """Return what msgpack keeps exactly: plain values and Exts."""
@@ -290,6 +301,16 @@ class _TooDeep(Refused):
         super().__init__(
             f"it refers to itself or is nested too deeply ({MAX_DEPTH} levels at most, fewer in a deep call)",
             "Return a flatter value.",
+        )
+
+
+class _StackIsFull(Refused):
+    """There was no room left to take the value apart, which is no fault of the value."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "there is no room left on Python's stack: the call that runs the flow is nested too deeply",
+            "Call from fewer frames, or raise sys.setrecursionlimit.",
         )
 
 

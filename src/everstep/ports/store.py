@@ -171,11 +171,18 @@ class WaitFilter(msgspec.Struct, frozen=True, kw_only=True):
     flow_id: str | None = None
     kind: str | None = None
     status: WaitStatus | None = None
+    is_unclosed: bool = False
+    """Only the open and settled ones of a run, however many it has closed; it needs `run_id`."""
     is_untold: bool = False
     """Only open ones of which somebody is to be told and was not, or whose scheduler does not know yet."""
     limit: int = 100
     after: str | None = None
     """Continue a listing: only waits opened after this one."""
+
+    @property
+    def leaves_out_closed(self) -> bool:
+        """True if no wait is wanted whose run has gone on."""
+        return self.is_unclosed or self.status in (WaitStatus.OPEN, WaitStatus.SETTLED)
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True):

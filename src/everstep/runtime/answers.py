@@ -197,10 +197,10 @@ async def open_waits(store: CheckpointStore, run_id: str) -> list[WaitRow]:
     found: list[WaitRow] = []
     while True:
         after = found[-1].wait_id if found else None
-        page = await store.waits(WaitFilter(run_id=run_id, limit=1000, after=after))
+        page = await store.waits(WaitFilter(run_id=run_id, is_unclosed=True, limit=1000, after=after))
         found += page
         if len(page) < 1000:
-            return [row for row in found if row.status is not WaitStatus.CLOSED]
+            return found
 
 
 def checked(row: WaitRow, answer: Any) -> bytes:

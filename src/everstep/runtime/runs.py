@@ -81,6 +81,16 @@ class Outcome(NamedTuple):
     """If it goes on in the place of a damaged run: which one, and from where."""
 
 
+class Ready(NamedTuple):
+    """A run that is claimed and folded, to be driven."""
+
+    journal: Journal
+    state: RunState
+    space: ValueSpace
+    resumed: Resumed | None = None
+    """How it was taken up, if it was there before."""
+
+
 class Runs:
     """The runs of one host."""
 
@@ -345,21 +355,37 @@ class Runs:
         if verdict is Verdict.EXISTS:
             return drafts
         self._emit("run_started", run_id, {"flow": flow.name})
-        return await self._drive(flow, journal, state, space)
+        return await self._drive(flow, Ready(journal, state, space))
 
     async def _continue(
         self, row: RunRow, flow: Flow, start: str | None = None, *, is_patient: bool = True, reopens: bool
     ) -> Outcome:
+        claimed = await self._claimed(row, flow, start, is_patient=is_patient, reopens=reopens)
+        return claimed if isinstance(claimed, Outcome) else await self._take_up(*claimed, flow, start)
+
+    async def _claimed(
+        self, row: RunRow, flow: Flow, start: str | None = None, *, is_patient: bool = True, reopens: bool
+    ) -> tuple[RunRow, Lease] | Outcome:
         lease = await self.claim(check_still_here(row).run_id, flow.durability, waits=is_patient)
         row = await self.row(row.run_id)
         if _is_over(row, start, reopens=reopens):
             await self.release(lease)  # its owner ended it while we waited
             return await self.recorded(row)
-        return await self._take_up(row, lease, flow, start)
+        return row, lease
 
     async def _take_up(
         self, row: RunRow, lease: Lease, flow: Flow, start: str | None = None, *, endures: bool = False
     ) -> Outcome:
+        taken = await self._taken_up(row, lease, flow, start, endures=endures)
+        if isinstance(taken, Outcome):
+            return taken
+        outcome = await self._drive(flow, taken)
+        return outcome._replace(resumed=taken.resumed)
+
+    async def _taken_up(
+        self, row: RunRow, lease: Lease, flow: Flow, start: str | None = None, *, endures: bool = False
+    ) -> Ready | Outcome:
+        """Fold a claimed run, so that it can be driven; if it was cancelled, end it."""
         services = self._services
         self.keeper.keep(lease, flow.durability.lease_ttl)
         try:
@@ -394,8 +420,7 @@ class Runs:
             raise
         data = {"flow": flow.name, "sequence": journal.head.sequence, "steps": state.total}
         self._emit("run_resumed", row.run_id, data | resumed.to_wire())
-        outcome = await self._drive(flow, journal, state, space)
-        return outcome._replace(resumed=resumed)
+        return Ready(journal, state, space, resumed)
 
     async def _call_off(self, journal: Journal, state: RunState, space: ValueSpace) -> Outcome:
         """End a run that was cancelled by somebody who could not claim it, or died before."""
@@ -431,7 +456,49 @@ class Runs:
         # A fork that keeps its keys uses those of the run that its family began with.
         return state.key_run or (await self.lineage.root(row)).run_id
 
-    async def _drive(self, flow: Flow, journal: Journal, state: RunState, space: ValueSpace) -> Outcome:
+    async def _drive(self, flow: Flow, ready: Ready) -> Outcome:
+        """Drive a run to its end, or until it waits for something that has not come yet.
+
+        What a run halts for may be there already, and again after that: each time it is taken up anew,
+        however often, and the stack does not grow.
+        """
+        tokens: dict[str, str] = {}
+        while True:
+            outcome = await self._drive_once(flow, ready)
+            if outcome.status is not Status.HALTED or outcome.spooled:
+                return outcome
+            tokens |= outcome.tokens
+            tokens = {row.wait_id: tokens[row.wait_id] for row in outcome.waits if row.wait_id in tokens}
+            taken = await self._taken_up_again(flow, outcome, endures=ready.journal.endures)
+            if not isinstance(taken, Ready):
+                halted = taken or await self._halted(outcome, tokens)
+                return halted._replace(tokens=tokens)
+            ready = taken
+
+    async def _taken_up_again(self, flow: Flow, halted: Outcome, *, endures: bool) -> Ready | Outcome | None:
+        """Take up a run that halted, if an answer came while it did or it was cancelled; none if not."""
+        run, now = await self.row(halted.run_id), self._services.clock.now()
+        if run.signal is None and not any(row.is_ripe(now) for row in halted.waits):
+            return None
+        try:
+            claimed = await self._claimed(run, flow, reopens=False)
+        except LeaseConflict:
+            return None  # somebody else has seen it too
+        return (
+            claimed if isinstance(claimed, Outcome) else await self._taken_up(*claimed, flow, endures=endures)
+        )
+
+    async def _halted(self, halted: Outcome, tokens: Mapping[str, str]) -> Outcome:
+        """Tell of what a run waits for, also those whom its owner before forgot."""
+        now = self._services.clock.now()
+        for row in halted.waits:
+            if row.wait_id not in tokens and row.is_forgotten(now):
+                await announce(self._services, row, None)
+        self._emit("run_halted", halted.run_id, {"waits": len(halted.waits)})
+        return halted
+
+    async def _drive_once(self, flow: Flow, ready: Ready) -> Outcome:
+        journal, state, space = ready.journal, ready.state, ready.space
         drive = Drive(self._services, flow, journal, state, space, self.shared)
         lease = journal.lease
         if lease is not None:
@@ -454,7 +521,8 @@ class Runs:
         await call_off(self._services, journal.run_id, journal.closed, is_over=_ends_waits(status))
         spooled = await journal.empty_outbox()
         if status is Status.HALTED and not spooled:
-            return await self._halted(flow, journal.run_id, drive, state, space)
+            waits = tuple(await open_waits(self._services.store, journal.run_id))
+            return Outcome(journal.run_id, status, state, space, waits=waits, tokens=drive.tokens)
         if status.is_final and journal.writes and self._services.after_run is not None:
             self._services.after_run(flow)
         error = drive.failure
@@ -462,24 +530,6 @@ class Runs:
             "run_ended", journal.run_id, {"status": status.value, "error": error.message if error else None}
         )
         return Outcome(journal.run_id, status, state, space, error, drive.exception, spooled=spooled)
-
-    async def _halted(
-        self, flow: Flow, run_id: str, drive: Drive, state: RunState, space: ValueSpace
-    ) -> Outcome:
-        """Say what a run waits for. If an answer came while it halted, or it was cancelled, go on at once."""
-        run = await self.row(run_id)
-        rows, now = await open_waits(self._services.store, run_id), self._services.clock.now()
-        if run.signal is not None or any(row.is_ripe(now) for row in rows):
-            try:
-                outcome = await self._continue(run, flow, reopens=False)
-                return outcome._replace(tokens={**drive.tokens, **outcome.tokens})
-            except LeaseConflict:
-                pass  # somebody else has seen it too
-        for row in rows:
-            if row.wait_id not in drive.tokens and row.is_forgotten(now):
-                await announce(self._services, row, None)
-        self._emit("run_halted", run_id, {"waits": len(rows)})
-        return Outcome(run_id, Status.HALTED, state, space, waits=tuple(rows), tokens=drive.tokens)
 
     async def release(self, lease: Lease) -> None:
         """Give the lease of an interrupted run back; if the store is in trouble it will expire by itself."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 
 import msgspec
@@ -110,13 +110,17 @@ class MemoryWaits:
     def matching(self, wanted: WaitFilter) -> list[WaitRow]:
         """Return the waits that match, the oldest first."""
         after = -1 if wanted.after is None else self._numbers.get(wanted.after, len(self._numbers))
+        rows: Iterable[WaitRow] = self.rows.values()
+        if wanted.run_id is not None and wanted.leaves_out_closed:
+            rows = [self.rows[wait_id] for wait_id in self._unclosed.get(wanted.run_id, ())]
         return [
             wait
-            for wait in self.rows.values()
+            for wait in rows
             if wanted.run_id in (None, wait.run_id)
             and wanted.flow_id in (None, wait.flow_id)
             and wanted.kind in (None, wait.kind)
             and wanted.status in (None, wait.status)
+            and (wait.status is not WaitStatus.CLOSED or not wanted.is_unclosed)
             and (wait.is_untold or not wanted.is_untold)
             and self._numbers[wait.wait_id] > after
         ][: wanted.limit]

@@ -403,6 +403,23 @@ class WaitListing(Suite):
         assert client.waits(run_id="run-1", flow_id="even") == client.waits(run_id="unknown") == []
         assert client.waits(flow_id="e%") == client.waits(kind="time") == []
 
+    def test_what_a_run_still_waits_for_is_listed_without_what_it_has_closed(self, client: Client) -> None:
+        chain, other = client.admit("run"), client.admit("other")
+        waits = [chain.wait(f"w{number}", kind="k" if number % 2 else "j") for number in range(9)]
+        client.accept(chain, chain.following(waits=tuple(waits)))
+        client.accept(other, other.following(waits=(other.wait("theirs"),)))
+        client.settle("w4")
+        client.accept(chain, chain.following(closed=("w0", "w3", "w5", "w8")))
+        left = ["w1", "w2", "w4", "w6", "w7"]
+        assert client.waits(run_id="run", is_unclosed=True) == left
+        assert client.waits(run_id="run", is_unclosed=True, limit=2) == left[:2]
+        assert client.waits(run_id="run", is_unclosed=True, limit=2, after="w2") == left[2:4]
+        assert client.waits(run_id="run", is_unclosed=True, after="w5") == left[3:]
+        assert client.waits(run_id="run", is_unclosed=True, kind="k") == ["w1", "w7"]
+        assert client.waits(run_id="run", is_unclosed=True, status=WaitStatus.SETTLED) == ["w4"]
+        assert client.waits(run_id="run", status=WaitStatus.OPEN) == ["w1", "w2", "w6", "w7"]
+        assert client.waits(run_id="unknown", is_unclosed=True) == []
+
     @pytest.mark.parametrize("narrowed", [{}, {"status": WaitStatus.OPEN}, {"run_id": "run"}, {"kind": "k"}])
     def test_pages_cover_every_wait_once(self, client: Client, narrowed: dict[str, Any]) -> None:
         chain = client.admit("run")

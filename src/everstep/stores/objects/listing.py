@@ -189,6 +189,7 @@ class Listing:
             if mark.number > after
             and wanted.status in (None, mark.status)
             and wanted.kind in (None, mark.kind)
+            and (mark.status is not WaitStatus.CLOSED or not wanted.is_unclosed)
             and (mark.status is WaitStatus.OPEN or not wanted.is_untold)
         ]
         marked.sort(key=lambda item: item[0])
@@ -213,7 +214,7 @@ class Listing:
     def _lines_with(self, wanted: WaitFilter) -> list[Line]:
         if wanted.run_id is not None:
             return [self._lines.fresh(wanted.run_id)]
-        if wanted.is_untold or wanted.status in (WaitStatus.OPEN, WaitStatus.SETTLED):
+        if wanted.is_untold or wanted.leaves_out_closed:
             lines = self._claims.unfinished()
             return self._fresh([line.run_id for line in lines])
         return list(self.all())

@@ -192,6 +192,14 @@ WHERE waits.run_key = (SELECT run_key FROM {schema}.runs WHERE run_id = $1)
   AND ($5::text IS NULL OR wait_key > (SELECT wait_key FROM {schema}.waits WHERE wait_id = $5))
 ORDER BY wait_key LIMIT $6;
 
+-- name: unclosed_waits_of_run
+SELECT {wait} FROM {schema}.waits JOIN {schema}.runs USING (run_key)
+WHERE waits.run_key = (SELECT run_key FROM {schema}.runs WHERE run_id = $1)
+  AND waits.status IN ('open', 'settled') AND ($2::text IS NULL OR waits.flow_id = $2)
+  AND ($3::text IS NULL OR kind = $3) AND ($4::text IS NULL OR waits.status = $4)
+  AND ($5::text IS NULL OR wait_key > (SELECT wait_key FROM {schema}.waits WHERE wait_id = $5))
+ORDER BY wait_key LIMIT $6;
+
 -- name: untold_waits
 SELECT {wait} FROM {schema}.waits JOIN {schema}.runs USING (run_key)
 WHERE waits.status = 'open'

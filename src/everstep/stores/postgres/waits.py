@@ -83,8 +83,8 @@ class WaitTable:
         if wanted.is_untold:
             query = "untold_waits"
         elif wanted.run_id is not None:
-            query = "waits_of_run"
-        elif wanted.status in (WaitStatus.OPEN, WaitStatus.SETTLED):
+            query = "unclosed_waits_of_run" if wanted.leaves_out_closed else "waits_of_run"
+        elif wanted.leaves_out_closed:
             query = "unclosed_waits"
         else:
             query = "waits"

@@ -308,7 +308,7 @@ class RedisStore(RetentionCalls):
         if wanted.is_untold:
             index = "waits:untold"
         elif wanted.run_id is not None:
-            index = f"waits:run:{wanted.run_id}"
+            index = f"waits:{'unclosed' if wanted.leaves_out_closed else 'run'}:{wanted.run_id}"
         elif wanted.status in (WaitStatus.OPEN, WaitStatus.SETTLED) or wanted.flow_id is None:
             index = f"waits:{status}" if status else "waits"
         else:

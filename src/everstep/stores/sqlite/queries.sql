@@ -314,6 +314,13 @@ WHERE waits.run_key = (SELECT run_key FROM runs WHERE run_id = ?1)
   AND (?5 IS NULL OR wait_key > (SELECT wait_key FROM waits WHERE wait_id = ?5))
 ORDER BY wait_key LIMIT ?6;
 
+-- name: unclosed_waits_of_run
+SELECT run_id, waits.* FROM waits INDEXED BY waits_by_run CROSS JOIN runs USING (run_key)
+WHERE waits.run_key = (SELECT run_key FROM runs WHERE run_id = ?1) AND waits.status IN ('open', 'settled')
+  AND (?2 IS NULL OR waits.flow_id = ?2) AND (?3 IS NULL OR kind = ?3) AND (?4 IS NULL OR waits.status = ?4)
+  AND (?5 IS NULL OR wait_key > (SELECT wait_key FROM waits WHERE wait_id = ?5))
+ORDER BY wait_key LIMIT ?6;
+
 -- name: untold_waits
 SELECT run_id, waits.* FROM waits INDEXED BY waits_untold CROSS JOIN runs USING (run_key)
 WHERE waits.status = 'open'
