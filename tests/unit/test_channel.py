@@ -480,9 +480,9 @@ def test_a_value_read_before_a_lock_is_read_anew_under_it() -> None:
     assert kinds(ch) == [("set", "n", 11)]
 
 
-@pytest.mark.parametrize("wrong", [-1, True, "5", None, math.nan, timedelta(1)])
-def test_a_timeout_is_seconds(wrong: Any) -> None:
-    refused(lambda: channel().lock("x", timeout=wrong), "timeout=")
+@pytest.mark.parametrize("wrong", [-1, True, "5", None, math.nan, timedelta(-1)])
+def test_a_timeout_that_is_no_time_is_refused(wrong: Any) -> None:
+    refused(lambda: channel().lock("x", timeout=wrong), "timeout of the lock of channel key 'x'")
 
 
 # What the record gives is what the node saw

@@ -68,7 +68,25 @@ def compat(host: Host, nodes: Any, *rules: migrate.Migration, **options: Any) ->
 
 Case = tuple[list[Any], list[migrate.Migration]]
 
+
+@node(output="a", name="first")
+def first_with_option(x: int, note: str = "") -> int:
+    return x + 1
+
+
+@node(output="b", name="stop")
+def goes_on_with_option(a: int, x: int = 0) -> int:
+    return a * 2
+
+
+@node(output="note")
+def writes_note(x: int) -> str:
+    return str(x)
+
+
 CONTINUES: dict[str, Case] = {
+    "a finished node takes one more that has a default": ([first_with_option, goes_on, last], []),
+    "a pending node takes one more that has a default": ([first, goes_on_with_option, last], []),
     "the same": (BEFORE, []),
     "a body changed": ([first, goes_on, last], []),
     "another order": ([last, goes_on, first], []),
@@ -103,6 +121,12 @@ CONTINUES: dict[str, Case] = {
 }
 
 NEEDS: dict[str, tuple[Case, list[str], list[str], str]] = {
+    "a finished node may take what a node to come writes": (
+        ([first_with_option, goes_on, last, writes_note], []),
+        ["first"],
+        ["note"],
+        "accept('first', reruns=True)",
+    ),
     "a finished node is gone": (([goes_on, last], []), ["first"], [], "drop_node('first')"),
     "a pending node is gone": (([first], []), ["stop"], [], "drop_node('stop')"),
     "a finished node changed": (

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from everstep import END, Breaker, Budget, Durability, Retention, Retry, ifelse, node, wait
+from everstep.backends import Tools
 from everstep.errors import BadRequest, EverstepError, InvalidDelay
+from everstep.model.amounts import SECONDS
 from everstep.model.durations import LONGEST, is_span, moment_of, span_of, spell
+from everstep.testing.clock import ManualClock
 
 BERLIN = timezone(timedelta(hours=1))
 
@@ -73,13 +78,44 @@ def test_nonsense_is_refused_with_the_text_and_an_example(text: str) -> None:
     assert not is_span(text)
 
 
-@pytest.mark.parametrize(
-    "number", [5, 0, -5, 1.5, float("nan"), float("inf"), pytest.param(10**5000, id="huge")]
-)
-def test_a_bare_number_is_refused_because_it_has_no_unit(number: float) -> None:
-    with pytest.raises(BadRequest, match="bare number") as caught:
+@pytest.mark.parametrize("number", [5, 0, 1.5, 0.000001])
+def test_a_number_counts_seconds(number: float) -> None:
+    assert span_of(number) == timedelta(seconds=number)
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), pytest.param(10**5000, id="huge")])
+def test_a_number_that_is_no_time_is_refused(number: float) -> None:
+    with pytest.raises(BadRequest):
         span_of(number)
-    assert '"30s"' in caught.value.fix
+
+
+@pytest.mark.parametrize("span", ["90s", "1.5m", "PT1M30S", 90, 90.0, timedelta(seconds=90)])
+def test_a_span_means_the_same_wherever_one_is_taken(span: Any) -> None:
+    def work(x: int) -> int:
+        return x
+
+    assert node(timeout=span)(work).timeout == 90.0
+    assert ifelse(when_true=END, when_false=END, timeout=span)(work).timeout == 90.0
+    retry = Retry(3, first=span, most=span)
+    assert (retry.first, retry.most) == (90.0, 90.0)
+    kept = Durability("strong", lease_ttl=span, checkpoint_ttl=span, retain_completed_for=span)
+    assert {kept.lease_ttl, kept.checkpoint_ttl, kept.retain_completed_for} == {timedelta(seconds=90)}
+    assert Retention(keep_for=span).keep_for == timedelta(seconds=90)
+    assert Breaker("b", failures=1, cooldown=span).cooldown == timedelta(seconds=90)
+    assert Budget(SECONDS, span).limit == 90
+    for wait_node in (wait.timer("t", duration=span), wait.approval("a", timeout=span)):
+        (kept_as,) = (v for v in wait_node.arguments.values() if isinstance(v, timedelta))
+        assert kept_as == timedelta(seconds=90)
+    clock = ManualClock()
+    clock.advance(span)
+    assert clock.monotonic() == 90.0
+    assert repr(Tools(timeout=span)).startswith("Tools(timeout=90.0")
+
+
+def test_an_interval_counts_steps_or_has_a_span() -> None:
+    assert Durability("strong", interval="5s").interval_parts() == (None, timedelta(seconds=5))
+    assert Durability("strong", interval=(100, "5s")).interval_parts() == (100, timedelta(seconds=5))
+    assert Durability("strong", interval=5).interval_parts() == (5, None)
 
 
 @pytest.mark.parametrize("value", [True, False, None, b"5m", ["5m"], date(2030, 1, 1)])

@@ -260,7 +260,7 @@ BAD_OPTIONS: list[dict[str, Any]] = [
     {"determinism": "?"},
     {"persist": "maybe"},
     {"retry": -1},
-    {"timeout": "5s"},
+    {"timeout": "5"},
     {"timeout": 0},
     {"max_visits": 0},
     {"max_visits": "3"},

@@ -17,6 +17,7 @@ from everstep.backends.limits import LARGEST_PROMPT, check_seconds, check_size, 
 from everstep.errors import BadRequest
 from everstep.graph.pipelines.outcome import Outcome, StageError, StageStatus
 from everstep.graph.pipelines.stage import Stage
+from everstep.model.durations import Span
 
 RESPONSE: Final = 8 * 1024 * 1024
 """Bytes of an answer that are read unless told otherwise."""
@@ -40,7 +41,7 @@ class Http:
         *,
         model: str | None = None,
         api_key_env: str | None = "OPENAI_API_KEY",
-        timeout: float | None = 600.0,
+        timeout: Span | None = 600.0,
         response_limit: int = RESPONSE,
         headers: Mapping[str, str] | None = None,
         allow_plain_http: bool = False,

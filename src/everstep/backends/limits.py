@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from everstep.errors import BadRequest
 from everstep.graph.pipelines.stage import Stage
+from everstep.model.durations import Span, seconds_of
 
 OUTPUT: Final = 1024 * 1024
 """Bytes of output that are kept unless told otherwise."""
@@ -13,11 +14,9 @@ LARGEST_PROMPT: Final = 64 * 1024 * 1024
 """Bytes of a prompt above which a stage is refused."""
 
 
-def check_seconds(value: float | None, what: str) -> float | None:
-    """Return a number of seconds above zero, or none for no limit."""
-    if value is None or (_is_number(value) and 0 < value < 1e9):
-        return value
-    raise BadRequest(f"{what} is {value!r:.60}.", fix="Give seconds above zero, or None.")
+def check_seconds(value: Span | None, what: str) -> float | None:
+    """Return a span above zero as seconds, or none for no limit."""
+    return None if value is None else seconds_of(value, what)
 
 
 def check_size(value: int, what: str) -> int:
@@ -30,7 +29,3 @@ def check_size(value: int, what: str) -> int:
 def shorter(own: float | None, stage: Stage) -> float | None:
     """Return the shorter of two times, a backend's and a stage's; none if neither has a limit."""
     return min((t for t in (own, stage.timeout) if t is not None), default=None)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)

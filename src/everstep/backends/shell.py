@@ -18,6 +18,7 @@ from everstep.backends.surroundings import (
 from everstep.errors import BadRequest
 from everstep.graph.pipelines.outcome import Outcome
 from everstep.graph.pipelines.stage import Stage
+from everstep.model.durations import Span
 
 _TRUE: Final = frozenset({"true", "1", "yes", "on"})
 
@@ -38,7 +39,7 @@ class Shell:
         self,
         command: str | Sequence[str],
         *,
-        timeout: float | None = 3600.0,
+        timeout: Span | None = 3600.0,
         output_limit: int = OUTPUT,
         needs_status: bool = False,
         env: Mapping[str, str] | None = None,
@@ -118,7 +119,7 @@ class Tools:
     def __init__(
         self,
         *,
-        timeout: float | None = 600.0,
+        timeout: Span | None = 600.0,
         output_limit: int = OUTPUT,
         env: Mapping[str, str] | None = None,
         cwd: str | Path | None = None,

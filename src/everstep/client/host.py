@@ -37,6 +37,7 @@ from everstep.errors import BadRequest
 from everstep.graph.flow import Flow
 from everstep.graph.validate import Offers, Rule
 from everstep.model.durability import Durability
+from everstep.model.durations import Span
 from everstep.model.enums import Mode, Status
 from everstep.model.records import CheckpointRecord
 from everstep.model.retention import Retention
@@ -250,7 +251,7 @@ class AsyncHost(HostWaits, HostCarrying, HostChecks, HostGuards, HostRetention):
         *,
         concurrency: int = 32,
         per_flow: Mapping[str, int] | None = None,
-        grace: float = GRACE,
+        grace: Span = GRACE,
     ) -> Worker:
         """Return a worker for these flows; `await worker.run()` works until `worker.stop()`."""
         return Worker(

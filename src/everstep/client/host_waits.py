@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any, Literal
 
 from everstep.client.views import WaitInfo
 from everstep.codec.notes import look_at_wait
 from everstep.errors import BadRequest
-from everstep.model.durations import span_of
+from everstep.model.durations import Span, span_of
 from everstep.model.waits import WaitRow, WaitStatus
 from everstep.ports.store import WaitFilter
 from everstep.runtime.answers import UNSAID, Answers
@@ -72,9 +71,7 @@ class HostWaits:
         """
         return self._wait(await self._answers.settle(run_id, step, done=done, rerun=rerun))
 
-    async def reissue(
-        self, wait_id: str, *, ttl: timedelta | str | None = None, single_use: bool = True
-    ) -> WaitInfo:
+    async def reissue(self, wait_id: str, *, ttl: Span | None = None, single_use: bool = True) -> WaitInfo:
         """Make a new token for an open wait and return it with the wait; the old one dies."""
         span = None if ttl is None else span_of(ttl, "ttl")
         row, token = await self._answers.reissue(wait_id, span, single_use)

@@ -7,7 +7,6 @@ Ctrl-C reaches it, and threads that share a host do not wait for one another.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
-from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -37,6 +36,7 @@ from everstep.codec.keyring import KeyRing
 from everstep.codec.values import Values
 from everstep.graph.flow import Flow
 from everstep.graph.validate import Offers, Rule
+from everstep.model.durations import Span
 from everstep.model.enums import Mode, Status
 from everstep.model.records import CheckpointRecord
 from everstep.model.retention import Retention
@@ -243,9 +243,7 @@ class Host(SyncCarrying, SyncRetention):
         """
         return self._lanes.call(lambda host: host.settle(run_id, step, done=done, rerun=rerun))
 
-    def reissue(
-        self, wait_id: str, *, ttl: timedelta | str | None = None, single_use: bool = True
-    ) -> WaitInfo:
+    def reissue(self, wait_id: str, *, ttl: Span | None = None, single_use: bool = True) -> WaitInfo:
         """Make a new token for an open wait and return it with the wait; the old one dies."""
         return self._lanes.call(lambda host: host.reissue(wait_id, ttl=ttl, single_use=single_use))
 

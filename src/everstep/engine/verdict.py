@@ -181,7 +181,7 @@ def _changed(
     *,
     is_open: bool,
 ) -> Iterator[Finding]:
-    if not differs(old, new, is_open=is_open):
+    if not differs(old, _without_new_options(old, new), is_open=is_open):
         return
     name = plain_path(names.path(path) or path)
     what = _difference(old, new)
@@ -200,6 +200,13 @@ def _changed(
         message = f"{path!r} is {_standing(node)}, and has changed: {what}."
         fix = f"Add accept({name!r}) to migrations=[...], or the renames of its values."
         yield Finding(path, message, fix, _moved_values(old, new))
+
+
+def _without_new_options(old: Mapping[str, Any], new: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a shape without inputs that were added and need not be given: they ask nothing of a run."""
+    known = {source for source, _ in old["inputs"]}
+    inputs = [[source, required] for source, required in new["inputs"] if required or source in known]
+    return {**new, "inputs": inputs}
 
 
 def _standing(node: NodeState) -> str:

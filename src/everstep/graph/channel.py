@@ -16,6 +16,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, Protocol, Union, 
 
 from everstep.errors import BadRequest
 from everstep.graph.hints import fits, spell
+from everstep.model.durations import Span, seconds_of
 
 MISSING: Final = object()
 """Stands for the value of a key that is not there."""
@@ -93,7 +94,7 @@ class Channel:
         value = self._seen(_checked_key(key))
         return default if value is MISSING else value
 
-    def set(self, key: str, value: Any, *, ttl: timedelta | float | None = None) -> None:
+    def set(self, key: str, value: Any, *, ttl: Span | None = None) -> None:
         """Write a value; with `ttl` (seconds or a timedelta) it expires so long after it was recorded."""
         self._check_writable(key)
         self._check_type(key, value, fits)
@@ -160,18 +161,15 @@ class Channel:
         self._ops[key] = [ChannelOp("set", key, total, mine[0].ttl) if mine else op]
         return total
 
-    def lock(self, key: str, timeout: float = 30.0) -> ChannelLock:
+    def lock(self, key: str, timeout: Span = 30.0) -> ChannelLock:
         """Hold a key for this node: `with channel.lock(key):`, or `async with` in an async node.
 
         Leaving the block does not release it. It is held until the node's step is recorded, because nobody
         sees what the node wrote before that, and whoever came next would read the old value. It keeps out
         only those who ask for the lock of the same key.
         """
-        if type(timeout) not in (int, float) or not timeout >= 0:
-            raise BadRequest(
-                f"the lock of channel key {key!r} has timeout={timeout!r}.", fix="Give seconds from 0 on."
-            )
-        return ChannelLock(self._source, _checked_key(key), self._owner, float(timeout))
+        seconds = seconds_of(timeout, f"timeout of the lock of channel key {key!r}", least=0)
+        return ChannelLock(self._source, _checked_key(key), self._owner, seconds)
 
     def __getitem__(self, key: str) -> Any:
         value = self._seen(_checked_key(key))
@@ -329,13 +327,7 @@ def _check_own(key: str) -> None:
 def _lifetime(key: str, ttl: Any) -> timedelta | None:
     if ttl is None:
         return None
-    try:
-        span = timedelta(seconds=ttl) if type(ttl) in (int, float) else ttl
-    except (OverflowError, ValueError):  # beyond a timedelta, or not a number
-        span = None
-    if not isinstance(span, timedelta) or span <= timedelta(0):
-        raise BadRequest(f"channel key {key!r}: ttl is {ttl!r}.", fix="Give seconds or a timedelta above 0.")
-    return span
+    return timedelta(seconds=seconds_of(ttl, f"channel key {key!r}: ttl", least=1e-6))
 
 
 def _number(key: str, value: Any) -> int | float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
 from everstep.errors import BadRequest
@@ -20,18 +19,6 @@ def names_of(output: Any, name: str) -> tuple[str, ...]:
     if not isinstance(output, (list, tuple)) or not all(isinstance(o, str) for o in output):
         raise BadRequest(f"node {name!r}: output is {output!r}.", fix="Give a name, or a tuple of names.")
     return tuple(output)
-
-
-def seconds_of(timeout: Any, name: str) -> float | None:
-    """Return a time limit in seconds."""
-    if timeout is None:
-        return None
-    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds > 0:
-        raise BadRequest(
-            f"node {name!r}: timeout is {timeout!r}.", fix="Give seconds or a timedelta above 0."
-        )
-    return float(seconds)
 
 
 def count_of(value: Any, field: str, name: str) -> int | None:

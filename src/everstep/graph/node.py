@@ -5,18 +5,18 @@ from __future__ import annotations
 import difflib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from datetime import timedelta
 from typing import Any, Final, Literal, NamedTuple, Self, TypeVar, cast, overload
 from weakref import WeakValueDictionary
 
 from everstep.errors import BadRequest, GateError, OutputError
-from everstep.graph.declared import count_of, flag_of, is_text, names_of, seconds_of, word_of
+from everstep.graph.declared import count_of, flag_of, is_text, names_of, word_of
 from everstep.graph.hints import UNKNOWN, gone_over, hints_of
 from everstep.graph.ir.names import home_of
 from everstep.graph.signatures import Param as Param
 from everstep.graph.signatures import accepted, is_async, read_signature, streams
 from everstep.graph.streams import collected
 from everstep.graph.wiring import Wired
+from everstep.model.durations import Span, seconds_of
 from everstep.model.enums import Determinism, Effects, OnError, Persist, Trigger
 from everstep.model.phases import PhasePlace
 from everstep.model.retry import Retry
@@ -84,7 +84,7 @@ class Node(Wired):
         determinism: Determinism | str = Determinism.BEST_EFFORT,
         idempotency_key: KeyRule = None,
         retry: int | str | Retry | None = None,
-        timeout: timedelta | float | None = None,
+        timeout: Span | None = None,
         max_visits: int | None = None,
         persist: Persist | str = Persist.AUTO,
         skip_on_resume: bool | None = None,
@@ -126,7 +126,7 @@ class Node(Wired):
         self.is_simple = self._is_simple()
         """True if there is nothing to do before it is called but to gather what it reads."""
         self.retry = Retry.of(retry)
-        self.timeout = seconds_of(timeout, self.name)
+        self.timeout = None if timeout is None else seconds_of(timeout, f"node {self.name!r}: timeout")
         self.max_visits = count_of(max_visits, "max_visits", self.name)
         self.halts = bool(halts)
         self.requires = names_of(list(requires) if not isinstance(requires, str) else requires, self.name)
@@ -417,7 +417,7 @@ def node(
     | Literal["strict", "stable", "best_effort", "nondeterministic"] = Determinism.BEST_EFFORT,
     idempotency_key: KeyRule = None,
     retry: int | str | Retry | None = None,
-    timeout: timedelta | float | None = None,
+    timeout: Span | None = None,
     max_visits: int | None = None,
     persist: Persist | Literal["auto", "inline", "ref", "no"] = Persist.AUTO,
     skip_on_resume: bool | None = None,

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Final, Literal, NamedTuple, get_args, get_origin
 
 from everstep.errors import BadRequest, NoTime, TwoTimes
 from everstep.graph.hints import UNKNOWN
 from everstep.graph.node import Node, Param
-from everstep.model.durations import is_span, moment_of, span_of
+from everstep.model.durations import Span, is_span, moment_of, span_of
 from everstep.model.enums import Determinism, Effects
 from everstep.model.outputs import ApprovalOutput, CallbackOutput, TimerOutput
 
@@ -19,7 +19,6 @@ NO_DEFAULT: Final = "@no default"
 """Stands for a default answer that was not declared."""
 
 QuestionKind = Literal["yes_no", "choice", "text", "confirm"]
-Span = timedelta | str
 _NAMED = ("context", "payload", "duration", "until", "timeout", "options")
 """Arguments in which an identifier names a value."""
 

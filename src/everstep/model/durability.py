@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from everstep.errors import BadRequest
+from everstep.model.durations import Span, span_of
 from everstep.model.enums import Flush, Mode
 
 KIB = 1024
 E = TypeVar("E", bound=StrEnum)
-Interval = int | timedelta | tuple[int, timedelta] | None
+Interval = int | timedelta | str | tuple[int, timedelta | str] | None
 
 
 @dataclass(init=False, frozen=True)
@@ -49,9 +50,9 @@ class Durability:
         interval: Interval = None,
         flush: Flush | Literal["every_step", "before_effects"] = Flush.EVERY_STEP,
         blob_threshold: int = 512 * KIB,
-        lease_ttl: timedelta = timedelta(seconds=30),
-        checkpoint_ttl: timedelta | None = None,
-        retain_completed_for: timedelta | None = None,
+        lease_ttl: Span = timedelta(seconds=30),
+        checkpoint_ttl: Span | None = None,
+        retain_completed_for: Span | None = None,
         retry_on_lease_conflict: int = 0,
         max_resume_attempts: int = 10,
         on_store_failure: Literal["required", "best_effort"] = "required",
@@ -60,6 +61,10 @@ class Durability:
         del given["self"]
         given["mode"] = _enum(Mode, mode, "mode")
         given["flush"] = _enum(Flush, flush, "flush")
+        given["interval"] = _interval(interval)
+        for field in ("lease_ttl", "checkpoint_ttl", "retain_completed_for"):
+            if given[field] is not None:
+                given[field] = span_of(given[field], field)
         for field, value in given.items():
             object.__setattr__(self, field, value)
         self._check()
@@ -69,7 +74,7 @@ class Durability:
         if every is not None and every < 1:
             raise BadRequest(f"interval is {every}.", fix="Give at least 1 step.")
         if span is not None and span <= timedelta(0):
-            raise BadRequest(f"interval is {span}.", fix="Give a positive timedelta.")
+            raise BadRequest(f"interval is {span}.", fix="Give a span above zero, such as '5s'.")
         if self.interval is not None and self.mode is not Mode.STRONG:
             raise BadRequest(
                 f"interval has no meaning with mode {self.mode.value!r}.", fix="Use mode 'strong'."
@@ -89,12 +94,8 @@ class Durability:
                 raise BadRequest(
                     f"{field} is {value!r}.", fix="Give a whole number from 0 on, not a negative one."
                 )
-        for field in ("lease_ttl", "checkpoint_ttl", "retain_completed_for"):
-            value = getattr(self, field)
-            if value is not None and not isinstance(value, timedelta):
-                raise BadRequest(f"{field} is {value!r}.", fix="Give a timedelta.")
         if self.lease_ttl <= timedelta(0):
-            raise BadRequest("lease_ttl must be positive.", fix="Give a timedelta of some seconds.")
+            raise BadRequest("lease_ttl must be positive.", fix="Give some seconds, or a span such as '30s'.")
         if self.on_store_failure not in ("required", "best_effort"):
             raise BadRequest(
                 f"on_store_failure is {self.on_store_failure!r}.", fix="Use 'required' or 'best_effort'."
@@ -114,7 +115,7 @@ class Durability:
             case _:
                 raise BadRequest(
                     f"interval is {self.interval!r}.",
-                    fix="Give a number of steps, a timedelta, or a pair of both.",
+                    fix="Give a number of steps, a span such as '5s', or a pair of both.",
                 )
 
     @classmethod
@@ -127,6 +128,16 @@ class Durability:
         raise BadRequest(
             f"durability is {wanted!r}.", fix="Use 'off', 'partial', 'strong', or a Durability object."
         )
+
+
+def _interval(given: Any) -> Any:
+    """Return an interval with its span read; a number counts steps."""
+    match given:
+        case str():
+            return span_of(given, "interval")
+        case (steps, str() as span):
+            return steps, span_of(span, "interval")
+    return given
 
 
 def _enum(kind: type[E], value: str, field: str) -> E:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import re
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from typing import Final
 
 from everstep.errors import BadRequest, InvalidDelay
+
+Span = timedelta | str | float
+"""What users may give for a span of time: a `timedelta`, text with units, or a number of seconds."""
 
 LONGEST: Final = timedelta(days=365_000)
 """About a thousand years: now and the longest span still make a date."""
@@ -31,11 +35,13 @@ _ISO: Final = re.compile(
     rf"P(?=[0-9T])(?:{_ISO_NUMBER}W)?(?:{_ISO_NUMBER}D)?"
     rf"(?:T(?=[0-9])(?:{_ISO_NUMBER}H)?(?:{_ISO_NUMBER}M)?(?:{_ISO_NUMBER}S)?)?"
 )
-_EXAMPLE: Final = 'Write it as "2d 4h", "90m", "1.5h" or "P2DT4H", or give a timedelta.'
+_SHORTEST: Final = math.ulp(0.0)
+_MOST_SECONDS: Final = LONGEST.total_seconds()
+_EXAMPLE: Final = 'Write it as "2d 4h", "90m", "1.5h" or "P2DT4H", or give seconds or a timedelta.'
 
 
 def span_of(value: object, what: str = "duration") -> timedelta:
-    """Read a span of time: a `timedelta`, or text such as `"2d 4h"`, `"90m"` or `"P2DT4H"`."""
+    """Read a span of time: a `timedelta`, text such as `"2d 4h"`, `"90m"` or `"P2DT4H"`, or seconds."""
     match value:
         case timedelta():
             span = value
@@ -44,10 +50,7 @@ def span_of(value: object, what: str = "duration") -> timedelta:
         case bool():
             raise BadRequest(f"{what} is {value!r}, which is no span of time.", fix=_EXAMPLE)
         case int() | float():
-            raise BadRequest(
-                f"{what} is {_short(value)}, a bare number without a unit.",
-                fix='Say the unit: "30s", "5m", "2h", or timedelta(seconds=30).',
-            )
+            span = _of_seconds(value, what)
         case _:
             raise BadRequest(f"{what} is {_short(value)}, which is no span of time.", fix=_EXAMPLE)
     if span < timedelta(0):
@@ -55,6 +58,19 @@ def span_of(value: object, what: str = "duration") -> timedelta:
     if span > LONGEST:
         raise _too_long(value, what)
     return span
+
+
+def seconds_of(value: object, what: str, *, least: float = _SHORTEST) -> float:
+    """Read a span as seconds, by default one above zero."""
+    try:
+        seconds = span_of(value, what).total_seconds()
+    except InvalidDelay:
+        seconds = -1.0
+    if seconds >= 0 and isinstance(value, (int, float)):
+        seconds = float(value)  # to the last bit, where a timedelta is rounded
+    if seconds < least:
+        raise BadRequest(f"{what} is {_short(value)}, which is no time.", fix=_EXAMPLE)
+    return seconds
 
 
 def is_span(text: str) -> bool:
@@ -100,6 +116,16 @@ def moment_of(value: object, what: str = "until") -> datetime:
         return moment.astimezone(UTC)
     except OverflowError:
         raise BadRequest(f"{what} is {_short(value)}, which lies outside the years 1 to 9999.") from None
+
+
+def _of_seconds(value: float, what: str) -> timedelta:
+    if value != value:
+        raise BadRequest(f"{what} is {_short(value)}, which is no span of time.", fix=_EXAMPLE)
+    if value < 0:
+        raise _negative(_short(value), what)
+    if value > _MOST_SECONDS:
+        raise _too_long(value, what)
+    return timedelta(seconds=value)
 
 
 def _read(text: str, what: str) -> timedelta:

@@ -9,9 +9,7 @@ from typing import Any
 
 from everstep.errors import BadRequest
 from everstep.model.durability import Durability
-from everstep.model.durations import span_of, spell
-
-Span = timedelta | str | None
+from everstep.model.durations import Span, span_of, spell
 
 
 @dataclass(init=False, frozen=True)
@@ -38,12 +36,12 @@ class Retention:
     def __init__(
         self,
         *,
-        keep_for: Span = None,
-        completed_for: Span = None,
+        keep_for: Span | None = None,
+        completed_for: Span | None = None,
         keep_last: int | None = None,
         whole: int | None = None,
-        abandoned_for: Span = None,
-        tombstones_for: Span = None,
+        abandoned_for: Span | None = None,
+        tombstones_for: Span | None = None,
     ) -> None:
         spans = {
             "keep_for": keep_for,

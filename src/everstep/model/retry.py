@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from datetime import timedelta
 
 from everstep.errors import BadRequest
+from everstep.model.durations import Span, seconds_of
 
 
 class Retry:
@@ -22,16 +24,16 @@ class Retry:
         self,
         times: int,
         *,
-        first: timedelta | float = 0.2,
+        first: Span = 0.2,
         factor: float = 2.0,
-        most: timedelta | float | None = None,
+        most: Span | None = None,
         jitter: float = 0.5,
         on: type[BaseException] | Iterable[type[BaseException]] = Exception,
     ) -> None:
         self.times = times
-        self.first = _seconds(first)
+        self.first = _pause(first, "first")
         self.factor = factor
-        self.most = max(60.0, self.first) if most is None else _seconds(most)
+        self.most = max(60.0, self.first) if most is None else _pause(most, "most")
         self.jitter = jitter
         self.on = (on,) if isinstance(on, type) else tuple(on)
         if isinstance(times, bool) or not isinstance(times, int) or times < 0:
@@ -87,5 +89,6 @@ class Retry:
         )
 
 
-def _seconds(span: timedelta | float) -> float:
-    return span.total_seconds() if isinstance(span, timedelta) else float(span)
+def _pause(given: Span, what: str) -> float:
+    """Return a pause in seconds; that without end is a limit that is never reached."""
+    return given if given == math.inf and isinstance(given, float) else seconds_of(given, what, least=0)

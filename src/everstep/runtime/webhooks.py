@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from everstep.errors import BadRequest, NotifyFailed
+from everstep.model.durations import Span, seconds_of
 from everstep.ports.durability import Notice
 from everstep.ports.system import Clock
 from everstep.runtime.system import SystemClock
@@ -26,6 +27,7 @@ from everstep.runtime.system import SystemClock
 SIGNATURE: Final = "X-Everstep-Signature"
 _FIRST_PAUSE: Final = 0.5
 _LONGEST_PAUSE: Final = 60.0
+_LONGEST: Final = 3600.0
 _HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _HEADER_VALUE: Final = re.compile(r"[\x20-\x7e\xa0-\xff\t]*")
 
@@ -52,7 +54,7 @@ class Webhook:
         *,
         secret: str | bytes | None = None,
         attempts: int = 3,
-        timeout: float = 10.0,
+        timeout: Span = 10.0,
         headers: Mapping[str, str] | None = None,
         allow_http: bool = False,
         clock: Clock | None = None,
@@ -62,10 +64,11 @@ class Webhook:
         self._secret = None if secret is None else _bytes(secret)
         if isinstance(attempts, bool) or not isinstance(attempts, int) or attempts < 1:
             raise BadRequest(f"attempts is {attempts!r}.", fix="Give a whole number from 1 on.")
-        if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout < 3600:
-            raise BadRequest(f"timeout is {timeout!r}.", fix="Give seconds, such as 10.0.")
+        seconds = seconds_of(timeout, "timeout")
+        if seconds >= _LONGEST:
+            raise BadRequest(f"timeout is {timeout!r:.60}.", fix="Give less than an hour, such as '10s'.")
         self._attempts = attempts
-        self._timeout = timeout
+        self._timeout = seconds
         self._headers = _checked_headers(headers or {})
         self._clock = clock
 

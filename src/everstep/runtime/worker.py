@@ -21,6 +21,7 @@ from everstep.errors import (
     TaskGone,
 )
 from everstep.graph.flow import Flow
+from everstep.model.durations import Span, seconds_of
 from everstep.model.enums import Status
 from everstep.model.fleet import Driven, Quota, WorkerRow
 from everstep.model.leases import Lease
@@ -88,7 +89,7 @@ class Worker:
         *,
         concurrency: int = 32,
         per_flow: Mapping[str, int] | None = None,
-        grace: float = GRACE,
+        grace: Span = GRACE,
     ) -> None:
         self._services = services
         self._runs = runs
@@ -112,7 +113,7 @@ class Worker:
             if flow.max_running is not None or flow.max_per_group is not None
         }
         self._concurrency = concurrency
-        self._grace = grace
+        self._grace = seconds_of(grace, "grace", least=0)
         self._driving: dict[str, _Driving] = {}
         self._unfit: dict[str, tuple[float, float]] = {}
         """Runs that cannot be driven here: until when they are left alone, and how long the last rest was."""

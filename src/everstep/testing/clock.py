@@ -7,6 +7,7 @@ import threading
 from datetime import UTC, datetime, timedelta
 
 from everstep.errors import BadRequest
+from everstep.model.durations import Span, seconds_of
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -35,11 +36,9 @@ class ManualClock:
     def monotonic(self) -> float:
         return (self._now - self._start).total_seconds()
 
-    def advance(self, by: timedelta | float) -> None:
-        """Move the time forward, by a span or by seconds, and wake everyone whose time has come."""
-        span = by if isinstance(by, timedelta) else timedelta(seconds=by)
-        if span < timedelta(0):
-            raise BadRequest(f"time cannot move by {span}.", fix="Move it forward.")
+    def advance(self, by: Span) -> None:
+        """Move the time forward, by a span such as "2h" or by seconds, and wake all whose time has come."""
+        span = timedelta(seconds=seconds_of(by, "the time to move by", least=0))
         with self._changed:
             self._move_to(self._now + span)
 
