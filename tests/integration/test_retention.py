@@ -445,7 +445,7 @@ def test_a_store_that_cannot_remove_runs_is_no_place_for_rules(clock: ManualCloc
 )
 def test_rules_that_mean_nothing_are_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(BadRequest):
-        Retention(**wrong)  # type: ignore[arg-type]  # on purpose
+        Retention(**wrong)
 
 
 def test_a_policy_is_a_value(open_host: Callable[..., Host]) -> None:
