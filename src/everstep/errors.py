@@ -16,6 +16,7 @@ EverstepError
 ├── PhaseAborted              phase.aborted            a person ended the run at a gate
 ├── GroupFailed               group.failed             too few members of a group succeeded
 ├── PipelineFailed            pipeline.failed          a stage failed, or a goal was missed, with no way on
+│   └── NoEdgeHolds           pipeline.no_edge         a stage is done, and none of its edges holds
 ├── BackendChanged            pipeline.backend_changed a run would go on with a simulation only
 ├── MapInputError             map.bad_input            no list to go over, or lists of different lengths
 ├── LiftError                 flow.not_lifted          an inner flow ended without a value that it was to give
@@ -169,6 +170,10 @@ class GroupFailed(EverstepError):
 
 class PipelineFailed(EverstepError):
     code = "pipeline.failed"
+
+
+class NoEdgeHolds(PipelineFailed):
+    code = "pipeline.no_edge"
 
 
 class BackendChanged(EverstepError):

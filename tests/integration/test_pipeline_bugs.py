@@ -193,7 +193,7 @@ def test_a_crash_on_the_way_to_an_abort_still_aborts() -> None:
     world.crash_at(flow, "after put 3")  # the choice of the abort is durable, the abort has not begun
     with world.host() as host:
         result = host.run(flow, run_id="r")
-        assert result.status == "failed" and trace(host, result) == ["start", "work:fail"]
+        assert result.status == "failed" and trace(host, result) == ["start", "work:fail", "abort:fail"]
         assert result.error is not None and "abort" in result.error.message
 
 
@@ -201,7 +201,7 @@ def test_a_failed_node_does_not_follow_an_unconditional_edge() -> None:
     flow = square("start -> work -> next -> exit", backend=Simulation({"work": {"status": "fail"}}))
     with World().host() as host:
         result = host.run(flow)
-        assert result.status == "failed" and trace(host, result) == ["start"]
+        assert result.status == "failed" and trace(host, result) == ["start", "work:fail"]
         flow = square(
             'start -> work -> next -> exit; work -> mend [condition="outcome=fail"]; mend -> next',
             backend=Simulation({"work": {"status": "fail"}}),

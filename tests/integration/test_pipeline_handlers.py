@@ -167,7 +167,7 @@ def test_a_stage_may_name_itself_to_go_back_to(host: Host) -> None:
     assert trace(host, host.run(square(body % 2))) == ["start", "work:fail", "work:fail", "work", "exit"]
     failed = host.run(square(body % 1))
     assert failed.error is not None
-    assert "nothing leads on from there: [simulated] work: fail. Mend" in failed.error.message
+    assert "nothing leads on from there: [simulated] work: fail. Repair" in failed.error.message
     gate = 'start -> work -> exit; work [simulate="fail,success", goal_gate=true, retry_target=work]'
     assert host.run(square(gate)).status == "completed"
 

@@ -162,7 +162,8 @@ def test_no_edge_that_holds_is_a_failure_with_a_name(host: Host) -> None:
     flow = square('start -> work -> exit [condition="context.never=1"]')
     result = host.run(flow)
     assert result.status == "failed" and result.error is not None
-    assert "no edge leads on" in result.error.message
+    assert "none of its edges holds: context.never=1." in result.error.message
+    assert (result.error.type, result.error.code) == ("NoEdgeHolds", "pipeline.no_edge")
 
 
 def test_a_conditional_node_hands_on_how_the_stage_before_it_ended(host: Host) -> None:
@@ -490,7 +491,8 @@ def test_a_prompt_that_is_too_large_is_a_failure_with_a_name(host: Host) -> None
     result = host.run(flow, {"context": {"text": "x" * 10_000_000}})
     assert result.status == "failed" and result.error is not None
     assert "10,000,000 bytes" in result.error.message
-    assert trace(host, result) == ["start"], "what went before is kept"
+    assert trace(host, result) == ["start", "work:fail"], "what went before is kept"
+    assert "prompt" not in context(host, result)["stages.work"]
 
 
 def test_a_run_that_began_with_a_backend_does_not_go_on_with_a_simulation(host: Host) -> None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from everstep.graph.pipelines.layers import GATES, INTERNAL, LAYER, RESTARTS, STAGES
+from everstep.graph.pipelines.layers import GATES, HIDDEN, RESTARTS, STAGES, STRICT, is_satisfied
 from everstep.model.address import unvisited
 from everstep.model.enums import Status
 from everstep.model.records import CHANNEL, StepRecord
 
 RESTARTED: Final = CHANNEL + RESTARTS
 """The value that counts how often a pipeline began anew."""
-_HIDDEN: Final = (LAYER, STAGES, GATES, INTERNAL)
 _NOT_OUTCOME: Final = ("node", "kind", "n", "visit", "prompt", "fidelity", "degraded_from")
 _TELLING: Final = (Status.FAILED, Status.HALTED, Status.CANCELLED, Status.RETRYING)
 
@@ -42,12 +41,15 @@ def is_staged(names: Iterable[str]) -> bool:
 def context_in(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the context of a pipeline: its channel without what is kept of stages and branches."""
     found = {name.removeprefix(CHANNEL): values[name] for name in values if name.startswith(CHANNEL)}
-    return {key: value for key, value in found.items() if not key.startswith(_HIDDEN)}
+    return {key: value for key, value in found.items() if not key.startswith(HIDDEN)}
 
 
 def history_in(steps: Iterable[StepRecord]) -> list[list[Any]]:
-    """Return each stage that was visited, with how it ended."""
-    found = (step for step in steps if stage_key(step) is not None)
+    """Return each stage that was visited, with how it ended.
+
+    A step without an outcome only chose the edge of a stage that had ended before.
+    """
+    found = (step for step in steps if step.outcome and stage_key(step) is not None)
     return [[node_path(step), {"status": step.outcome}] for step in found]
 
 
@@ -55,8 +57,11 @@ def gates_in(values: Mapping[str, Any]) -> dict[str, str]:
     """Return whether each goal gate that was reached is satisfied."""
     start = CHANNEL + GATES
     found = {name.removeprefix(start): values[name] for name in values if name.startswith(start)}
-    good = ("success", "partial_success")
-    return {gate: "satisfied" if status in good else "pending" for gate, status in found.items()}
+    is_strict = CHANNEL + STRICT in values
+    return {
+        gate: "satisfied" if is_satisfied(status, is_strict=is_strict) else "pending"
+        for gate, status in found.items()
+    }
 
 
 def fidelity_in(values: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, Any]:

@@ -101,6 +101,8 @@ def failed(
     wait: WaitOpened | None = None,
     has_reported: bool = True,
     at_least: timedelta = timedelta(),
+    writes: tuple[Written, ...] = (),
+    outcome: str = "",
 ) -> StepRecord:
     """Return the record of a failed attempt: to be tried again after a pause, or the end of the visit."""
     failures = scope.attempts[i] + 1
@@ -112,6 +114,7 @@ def failed(
         status=Status.RETRYING if again else Status.FAILED,
         attempts=failures,
         reads=reads,
+        writes=writes,
         key=key,
         error=error,
         retry_at=ended_at + max(policy.pause(failures, chance), at_least) if again else None,
@@ -119,6 +122,7 @@ def failed(
         ended_at=ended_at,
         task=task,
         wait=wait,
+        outcome=outcome,
         unknown=not has_reported,
     )
 

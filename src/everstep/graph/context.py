@@ -74,6 +74,7 @@ class Context:
         "cursor",
         "idempotency_key",
         "is_resumed",
+        "keeps_changes",
         "node",
         "outcome",
         "path",
@@ -111,6 +112,8 @@ class Context:
         """Where a stream that is resumed goes on: the newest cursor it yielded that was kept."""
         self.outcome = ""
         """How the step ends in the words of its flow, such as `partial_success`; set it, and it is kept."""
+        self.keeps_changes = False
+        """Set it before raising, and what the node did to the channel is recorded with its failed step."""
         self.is_resumed = is_resumed
         """True if a run that was under way is taken up at this visit: after a crash, or after a wait."""
         self._neighbours = neighbours

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Literal, Self
 
 from everstep.dot.write import sketch_of, to_text
@@ -52,6 +53,8 @@ class Flow:
     """What the runs of a process made of phases are to heed."""
     resumes_at: Callable[[str, Callable[[str], Any]], str | None] | None = None
     """Where a failed run is taken up again: a rule from the failed node, and what the channel holds."""
+    start_marks: Mapping[str, Any] = MappingProxyType({})
+    """What the channel is told when a resume begins at a node."""
     accepts: Callable[[Callable[[str], Any]], None] | None = None
     """Raises unless a run that was under way may go on with this flow, by what its channel holds."""
     _raises = True

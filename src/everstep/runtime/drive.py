@@ -466,8 +466,9 @@ class Drive:
         if call.error is not None and scope.ended:
             # Its flow was ended while it ran, and nothing more starts there, not even another attempt.
             step = decide.cancelled(scope, call.index, reason=describe_error(call.error), now=call.ended_at)
+            drafts = ()
         else:
-            step = step_of(call, drafts if call.error is None else (), chance)
+            step = step_of(call, drafts, chance)
         if self._guards is not None:
             step = self._guards.on_step(call, step)
         if scope.is_hidden or self._teller.is_heard:

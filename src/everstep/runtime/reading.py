@@ -62,5 +62,6 @@ class Reading:
             self._streams.keep_rest(call)
         drafts = draft_outputs(call, self._space)
         if call.context is not None:
-            drafts += draft_asked(call, self._space, self._state, self._desk)
+            asked = draft_asked(call, self._space, self._state, self._desk)
+            drafts = drafts + asked if call.error is None else asked
         return drafts

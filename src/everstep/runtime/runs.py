@@ -30,6 +30,7 @@ from everstep.runtime.answers import open_waits
 from everstep.runtime.arriving import check_still_here
 from everstep.runtime.checking import Checking
 from everstep.runtime.claiming import claim
+from everstep.runtime.desk import first_values
 from everstep.runtime.drive import Drive
 from everstep.runtime.elsewhere import attach
 from everstep.runtime.events import Event, EventKind, tell
@@ -407,7 +408,9 @@ class Runs:
             start = resume_point(row, flow, state, space, start)
             resumed = resumed_of(services, journal, flow, state, space, start)
             if start is not None:
-                journal.add(StepRecord(path=START, decision=(start,)), ())
+                marks = first_values(state, space, services.clock, flow.start_marks, None)
+                writes = tuple([mark.written for mark in marks])
+                journal.add(StepRecord(path=START, writes=writes, decision=(start,)), tuple(marks))
                 await journal.flush(Trigger.RESUME, changes_status=True)
             elif row.status in _REOPENABLE:
                 state.reopen()

@@ -77,9 +77,12 @@ def _draft_result(call: Call, space: ValueSpace) -> Slot:
 
 
 def draft_asked(call: Call, space: ValueSpace, state: RunState, desk: ChannelDesk) -> tuple[Slot, ...]:
-    """Encode what a node did to the channel, and the arguments of the tasks it asked for."""
+    """Encode what a node did to the channel, and the arguments of the tasks it asked for.
+
+    Of one that failed that is what it did to the channel, if it said that this is to be kept.
+    """
     context = call.context
-    if context is None or call.error is not None:
+    if context is None or (call.error is not None and not context.keeps_changes):
         return ()
     try:
         drafts: list[Slot] = []
@@ -88,6 +91,8 @@ def draft_asked(call: Call, space: ValueSpace, state: RunState, desk: ChannelDes
             if call.scope.is_hidden:
                 refuse_changes(call.path, channel.ops)
             drafts += desk.drafts(channel.ops, call.ended_at)
+        if call.error is not None:
+            return tuple(drafts)
         tasks: list[QueuedTask] = []
         asked_by = _origin(call)
         for number, asked in enumerate(context.asked, state.task_count + 1):
@@ -104,7 +109,7 @@ def draft_asked(call: Call, space: ValueSpace, state: RunState, desk: ChannelDes
         call.goto = any(asked.goto for asked in context.asked)
         return tuple(drafts)
     except (*_NODES_FAULT, BadRequest) as error:
-        call.error = error
+        call.error = call.error or error
         return ()
 
 
@@ -181,6 +186,8 @@ def step_of(call: Call, drafts: tuple[Slot, ...], chance: float) -> StepRecord:
         wait=call.answers,
         has_reported=_has_reported(call),
         at_least=_asked_pause(call.error),
+        writes=tuple([d.written for d in drafts]),
+        outcome=_outcome(call) if call.context is not None and call.context.keeps_changes else "",
     )
 
 

@@ -16,12 +16,12 @@ from everstep.graph.pipelines.ends import missed_gates, way_back
 from everstep.graph.pipelines.interviewers import Interviewer
 from everstep.graph.pipelines.kinds import KINDS, TYPES, kinds_of
 from everstep.graph.pipelines.lint import lint
-from everstep.graph.pipelines.lowering import Workshop, lower
+from everstep.graph.pipelines.lowering import Lowered, Workshop, lower
 from everstep.graph.pipelines.outcome import Outcome
 from everstep.graph.pipelines.reading import Pipeline, StageSpec, name_of, read_pipeline
 from everstep.graph.pipelines.simulation import Simulation
 from everstep.graph.pipelines.stage import Handler, Stage
-from everstep.graph.pipelines.stages import SIMULATION, Place
+from everstep.graph.pipelines.stages import JUDGES, SIMULATION, UNROUTED
 from everstep.graph.pipelines.vocabulary import BUDGET, CHILD
 
 F = TypeVar("F")
@@ -141,7 +141,8 @@ def build(
         },
     )
     flow.pipeline = pipeline
-    flow.resumes_at = _resume_rule(pipeline, parts.place)
+    flow.resumes_at = _resume_rule(pipeline, parts, workshop)
+    flow.start_marks = {layers.RESUMED: True}
     flow.accepts = _acceptance(workers.signature)
     made: F = flow
     return made
@@ -224,14 +225,20 @@ def _acceptance(now: Mapping[str, Any]) -> Callable[[Callable[[str], Any]], None
     return accepts
 
 
-def _resume_rule(pipeline: Pipeline, place: Place) -> Callable[[str, Callable[[str], Any]], str | None]:
+def _resume_rule(
+    pipeline: Pipeline, parts: Lowered, workshop: Workshop
+) -> Callable[[str, Callable[[str], Any]], str | None]:
     """Say where a failed run begins again: before the failure that led to a dead end, or at a missed goal."""
+    place = parts.place
     by_name = {name_of(spec.id): spec for spec in pipeline.specs.values()}
-    asked = {f"{name}.next": name for name, spec in by_name.items() if spec.kind == "human"}
 
     def resumes_at(failed: str, read_key: Callable[[str], Any]) -> str | None:
-        if failed in asked:
-            return asked[failed]  # nobody answered in time: they are asked again
+        name = parts.behind.get(failed, failed)
+        record = read_key(layers.STAGES + name) or {}
+        if UNROUTED in record:
+            return None  # it has done its work, and only its edge is chosen again
+        if name != failed:
+            return name  # whoever did not answer is asked again; what failed inside is gone through again
         spec = by_name.get(failed)
         if spec is None:
             return None
@@ -240,7 +247,9 @@ def _resume_rule(pipeline: Pipeline, place: Place) -> Callable[[str, Callable[[s
             target = way_back(pipeline, missed[0][0], place.enter) if missed else None
             return place.enter[target] if target is not None else None
         edge = read_key(layers.EDGE) or {}
-        is_dead_end = not spec.ways and edge.get("to") == spec.id and edge.get("after") == "fail"
-        return place.enter.get(edge["from"]) if is_dead_end else None
+        came_by_failure = edge.get("to") == spec.id and edge.get("after") == "fail"
+        is_judge = spec.kind in JUDGES and workshop.handlers[spec.id] is None
+        is_dead_end = came_by_failure and (not spec.ways or is_judge)
+        return place.enter.get(edge.get("failed", edge["from"])) if is_dead_end else None
 
     return resumes_at

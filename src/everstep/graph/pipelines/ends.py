@@ -60,6 +60,8 @@ class StartRunner(StageRunner):
             context.set(key, value)
         for gate in pipeline.gates:
             context.set(layers.GATES + gate.id, layers.PENDING)
+        if pipeline.gates and pipeline.is_strict:
+            context.set(layers.STRICT, True)
         context.set(layers.GIVEN, begins)
         if self.place.is_top:
             context.set(layers.BACKEND, dict(self._backend))
@@ -91,7 +93,7 @@ class ExitRunner(StageRunner):
         if not missed:
             return self._finish(ctx, context, stage, outcome)
         gate, status = missed[0]
-        key = layers.REDIRECTS + gate.id
+        key = layers.MISSED + gate.id
         count = context.get(key, 0)
         target = way_back(self.place.pipeline, gate, self.place.enter)
         if target is not None and count < gate.max_redirects:
@@ -99,14 +101,17 @@ class ExitRunner(StageRunner):
             waiting = outcome.but(status=StageStatus.RETRY, notes=f"goal gate {gate.id} is {status}")
             return self._take(ctx, context, stage, waiting, Way(target), "goal_gate")
         reason = f"the goal gate {gate.id!r} is {status}"
-        if self.place.is_top:
-            why = f"after {count} more tries" if count else "and nothing leads back to it"
-            raise PipelineFailed(
-                f"the pipeline cannot end: {reason}, {why}.",
-                fix="Mend what keeps it from succeeding and resume the run: it goes back to that gate.",
-                stage=gate.id,
-            )
-        return self._finish(ctx, context, stage, Outcome.fail(reason))
+        if not self.place.is_top:
+            return self._finish(ctx, context, stage, Outcome.fail(reason))
+        self._keep(ctx, context, stage, Outcome.fail(reason), None)
+        ctx.keeps_changes = True
+        context.drop(key)  # a resume may send the run back as often as before
+        why = f"after {count} more tries" if count else "and nothing leads back to it"
+        raise PipelineFailed(
+            f"the pipeline cannot end: {reason}, {why}.",
+            fix="Repair what keeps it from succeeding and resume the run: it goes back to that gate.",
+            stage=gate.id,
+        )
 
 
 def missed_gates(pipeline: Pipeline, read: Callable[[str], Any]) -> list[tuple[StageSpec, str]]:
@@ -114,14 +119,12 @@ def missed_gates(pipeline: Pipeline, read: Callable[[str], Any]) -> list[tuple[S
 
     In the round dialect every gate must have succeeded, in the square one every gate that was visited.
     """
-    is_round = pipeline.dialect is Dialect.ROUND
     found = []
     for gate in pipeline.gates:
         status = StageStatus.read(read(layers.GATES + gate.id))
-        if status is None and not is_round:
+        if status is None and not pipeline.is_strict:
             continue
-        is_passed = status is StageStatus.SUCCESS or (status is StageStatus.PARTIAL and not is_round)
-        if not is_passed:
+        if not layers.is_satisfied(status, is_strict=pipeline.is_strict):
             found.append((gate, status.value if status is not None else "not reached"))
     return found
 

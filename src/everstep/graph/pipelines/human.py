@@ -171,12 +171,8 @@ class HumanRunner(StageRunner):
             return None, ""
         return super()._way(context, outcome)
 
-    def _keep(self, ctx: Context, context: Layered, stage: Stage, outcome: Outcome, edge: Any) -> None:
-        ctx.outcome = outcome.status.value
-        record = {**self._record(context, outcome), "prompt": self._prompt(context)}
-        if edge is not None:
-            record["edge"] = {k: v for k, v in edge.items() if v and k != "from"}
-        context.channel.set(self._record_key(context), record)
+    def _asked(self, context: Layered, stage: Stage) -> dict[str, Any]:
+        return {"prompt": self._prompt(context)}
 
 
 def _chosen_among(ways: Sequence[Way]) -> list[Way]:

@@ -20,6 +20,8 @@ STAGES: Final = "stages."
 """The record of the newest visit to each stage, by path."""
 GATES: Final = "gates."
 """How each goal gate stands, by id."""
+STRICT: Final = "internal.strict"
+"""There if a goal gate is satisfied by nothing less than success."""
 PENDING: Final = "pending"
 """How a goal gate stands that was not reached."""
 INTERNAL: Final = "internal."
@@ -32,9 +34,14 @@ END: Final = "internal.end"
 """How a pipeline or a branch ended."""
 GIVEN: Final = "internal.given"
 """What a pipeline began with."""
+ATTEMPTS: Final = "internal.attempts."
+"""How the last attempt of a visit under way ended, by the node's name; there until the visit ends."""
 COUNT: Final = "internal.count"
 """How many stages have ended."""
 REDIRECTS: Final = "internal.redirects."
+"""How often in a row a stage that failed sent the run back, by its id."""
+MISSED: Final = "internal.missed."
+"""How often in a row the run was sent back because a goal gate was not satisfied, by the gate's id."""
 TRIES: Final = "internal.tries."
 """How often a fork or an inner pipeline that failed was gone through again."""
 RESTARTS: Final = "internal.restarts"
@@ -43,7 +50,11 @@ RESUMED: Final = "internal.resumed"
 
 OWN: Final = ("outcome", "preferred_label", "current_node", "last_stage", "last_response")
 """What every stage writes."""
-_HIDDEN: Final = (LAYER, STAGES, GATES, INTERNAL)
+_KEPT: Final = (BACKEND, COUNT, GIVEN, RESTARTS, STRICT)
+_IN_A_ROW: Final = (REDIRECTS, MISSED)
+"""Counters that only a success takes back: a way back that begins the pipeline anew is one all the same."""
+HIDDEN: Final = (LAYER, STAGES, GATES, INTERNAL)
+"""What keys begin with that are no part of the context."""
 _MISSING: Final = object()
 _NAMES: Final = {
     "_pipeline_name": "graph.name",
@@ -112,7 +123,7 @@ class Layered(Mapping[str, Any]):
         raise KeyError(key)
 
     def __iter__(self) -> Iterator[str]:
-        found = {key for key in self.channel if not key.startswith(_HIDDEN)}
+        found = {key for key in self.channel if not key.startswith(HIDDEN)}
         prefix = self.prefix
         while prefix:
             found.update(self.own(prefix))
@@ -126,7 +137,7 @@ class Layered(Mapping[str, Any]):
         """Return the keys of a branch's own layer that are part of the context."""
         start = _key(prefix, "")
         keys = (key.removeprefix(start) for key in self.channel.keys(start))
-        return [key for key in keys if not key.startswith(_HIDDEN)]
+        return [key for key in keys if not key.startswith(HIDDEN)]
 
     def at(self, prefix: str) -> Layered:
         """Return the context of another layer."""
@@ -167,11 +178,16 @@ class Layered(Mapping[str, Any]):
             key = whole.removeprefix(start)
             if key.startswith(GATES):
                 self.set(key, PENDING)
-            elif not key.startswith((LAYER, STAGES)) and key not in (BACKEND, COUNT, GIVEN, RESTARTS):
+            elif not key.startswith((LAYER, STAGES, *_IN_A_ROW)) and key not in _KEPT:
                 self.channel.delete(whole)
         for key, value in (self.here(GIVEN) or {}).items():
             self.set(key, value)
         self.set(RESTARTS, (self.here(RESTARTS) or 0) + 1)
+
+
+def is_satisfied(status: Any, *, is_strict: bool) -> bool:
+    """Say whether a goal gate that ended so is satisfied; a strict one not by a partial success."""
+    return status == "success" or (status == "partial_success" and not is_strict)
 
 
 def check_updates(updates: Mapping[str, Any], node: str) -> str:
@@ -179,7 +195,7 @@ def check_updates(updates: Mapping[str, Any], node: str) -> str:
     for key in updates:
         if not isinstance(key, str):
             return f"{node} has the name {key!r:.80} for the context, which is no text."
-        if key.startswith(_HIDDEN):
+        if key.startswith(HIDDEN):
             return f"{node} set {key!r:.80} in the context, which is not for handlers to set."
     return ""
 

@@ -63,14 +63,17 @@ class Lowered:
     nodes: list[Wired]
     entry: tuple[str, ...]
     place: Place
+    behind: Mapping[str, str]
+    """The gates at its top that stand behind a node, each with that node: `ask.next` behind `ask`."""
 
 
 def lower(pipeline: Pipeline, workshop: Workshop, *, is_top: bool = True) -> Lowered:
     """Return the parts of the flow that a pipeline is."""
     level = level_of(pipeline, pipeline.start)
     place = Place(pipeline, _entries(level), is_top=is_top, head="" if is_top else pipeline.start)
-    nodes = _Lowering(pipeline, workshop).nodes(level, place)
-    return Lowered(nodes, _entry(name_of(pipeline.start), nodes), place)
+    lowering = _Lowering(pipeline, workshop)
+    nodes = lowering.nodes(level, place)
+    return Lowered(nodes, _entry(name_of(pipeline.start), nodes), place, lowering.behind)
 
 
 def _entries(level: Level, last: str = END, meets_at: str = "") -> dict[str, str]:
@@ -95,6 +98,7 @@ class _Lowering:
     def __init__(self, pipeline: Pipeline, workshop: Workshop) -> None:
         self._pipeline = pipeline
         self._workshop = workshop
+        self.behind: dict[str, str] = {}
 
     def nodes(self, level: Level, place: Place) -> list[Wired]:
         taken = {name_of(name) for name in level.nodes}
@@ -126,6 +130,8 @@ class _Lowering:
             **more,
         )
         made.identifier = f"{self._pipeline.name}.{name}"
+        if name != spec.name and not place.is_branch:
+            self.behind[name] = spec.name
         return made
 
     def _targets(self, spec: StageSpec, place: Place) -> list[str]:

@@ -107,6 +107,12 @@ class Outcome:
             fix="Return an Outcome, a dict with a status, a text, or nothing.",
         )
 
+    @classmethod
+    def kept(cls, record: Mapping[str, Any]) -> Outcome:
+        """Read what is kept of an outcome in the record of its stage."""
+        found = {key: value for key, value in record.items() if key in _FIELDS}
+        return _from_fields(found, str(record.get("node", "")))
+
     def but(self, **changes: Any) -> Outcome:
         """Return the outcome with other fields."""
         return replace(self, **changes)

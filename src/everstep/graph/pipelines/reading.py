@@ -109,6 +109,11 @@ class Pipeline:
     def dialect(self) -> Dialect:
         return self.kinds.dialect
 
+    @property
+    def is_strict(self) -> bool:
+        """True if a goal gate is satisfied by nothing less than success, and has to be reached."""
+        return self.dialect is Dialect.ROUND
+
     @cached_property
     def order(self) -> Mapping[str, int]:
         """The place of each node in the text."""

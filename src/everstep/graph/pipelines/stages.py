@@ -11,6 +11,7 @@ from typing import Any, Final
 from everstep.dot.judging import MISSING
 from everstep.errors import (
     BadRequest,
+    NoEdgeHolds,
     OutputError,
     PipelineFailed,
     RunCancelled,
@@ -33,6 +34,10 @@ MOST_PROMPT: Final = 1 << 20
 GRACE: Final = 5.0
 """Seconds more than its own for a handler that ends in time by itself."""
 SIMULATION: Final = "simulation"
+JUDGES: Final = frozenset({"conditional", "fan_in"})
+"""Kinds of nodes that look at what was done before them, unless they have a handler."""
+UNROUTED: Final = "unrouted"
+"""In the record of a stage: the visit after which no edge led on."""
 _KEPT_NOTES: Final = 400
 
 
@@ -88,6 +93,11 @@ class StageRunner:
             or inspect.iscoroutinefunction(self.handler)
             or inspect.iscoroutinefunction(call)
         )
+
+    @property
+    def is_judge(self) -> bool:
+        """True if it does no work and only looks at what was done before it."""
+        return self.handler is None and self.spec.kind in JUDGES
 
     @property
     def _limit(self) -> float | None:
@@ -154,6 +164,11 @@ class StageRunner:
         spec, pipeline = self.spec, self.place.pipeline
         context.node = spec.id
         self._begin_layer(context)
+        known = self._unrouted(context)
+        if known is not None and context.here(layers.RESUMED) is not None:
+            # A person said that the run begins here: it is done again.
+            key, known = self._record_key(context), None
+            context.channel.set(key, {k: v for k, v in context.channel.get(key).items() if k != UNROUTED})
         is_resumed = self._is_resumed(ctx, context)
         edge = context.here(layers.EDGE) or {}
         came_by = edge if edge.get("to") == spec.id else {}
@@ -187,6 +202,8 @@ class StageRunner:
             idempotency_key=ctx.idempotency_key,
             ctx=ctx,
         )
+        if known is not None:
+            return stage, known
         if wants_text and size > MOST_PROMPT:
             reason = (
                 f"the prompt of {spec.id} has {size:,} bytes, more than {MOST_PROMPT:,}. "
@@ -194,6 +211,17 @@ class StageRunner:
             )
             return stage, Outcome.fail(reason, retryable=False, type="PromptTooLarge")
         return stage, None
+
+    def _unrouted(self, context: Layered) -> Outcome | None:
+        """Return how this very visit ended before its run failed because no edge led on: it is not repeated.
+
+        What other stages did since then makes another visit of it.
+        """
+        if not self.place.is_top:
+            return None
+        record = context.channel.get(self._record_key(context)) or {}
+        is_it = record.get(UNROUTED) == context.visit and record.get("n") == context.channel.get(layers.COUNT)
+        return Outcome.kept(record) if is_it else None
 
     def _visit_number(self, context: Layered) -> int:
         """Return which visit of the run to this node it is, over all visits to the flow around it."""
@@ -266,6 +294,7 @@ class StageRunner:
         reason = outcome.failure_reason or outcome.notes or f"{self.spec.id} ended with {status.value}"
         if ctx.attempt <= self.spec.retry.times and (retryable is not False or status is StageStatus.RETRY):
             details = outcome.error.details if outcome.error is not None else {}
+            self._keep_attempt(ctx, outcome.but(failure_reason=reason))
             raise StageRetry(reason, details.get("retry_after")) from outcome.cause
         if self.spec.allow_partial:
             return outcome.but(status=StageStatus.PARTIAL, notes=outcome.notes or reason)
@@ -288,6 +317,8 @@ class StageRunner:
         if spec.is_gate:
             home = context.at(layers.outer(context.prefix, self.place.depth))
             home.set(layers.GATES + spec.id, outcome.status.value)
+            if layers.is_satisfied(outcome.status, is_strict=self.place.pipeline.is_strict):
+                home.drop(layers.MISSED + spec.id)
         if outcome.status.is_good:
             context.drop(layers.REDIRECTS + spec.id)
 
@@ -334,6 +365,9 @@ class StageRunner:
         if outcome.status is StageStatus.FAIL:
             edge["after"] = "fail"
         self._keep(ctx, context, stage, outcome, edge)
+        before = context.here(layers.EDGE) or {}
+        if outcome.status is StageStatus.FAIL and self.is_judge and before.get("to") == spec.id:
+            edge["failed"] = before.get("failed", before["from"])
         edge |= {k: v for k, v in (("fidelity", way.fidelity), ("thread_id", way.thread_id)) if v}
         context.set(layers.EDGE, edge)
         if chosen == self.place.last and self.place.is_branch:
@@ -343,6 +377,10 @@ class StageRunner:
     def _finish(self, ctx: Context, context: Layered, stage: Stage, outcome: Outcome) -> str:
         """End this part of the pipeline here."""
         self._keep(ctx, context, stage, outcome, None)
+        return self._leave(context, outcome)
+
+    def _leave(self, context: Layered, outcome: Outcome) -> str:
+        """Say how this part of the pipeline ended, and return what ends it."""
         if self.place.is_branch:
             self._end_branch(context, outcome)
         else:
@@ -352,16 +390,37 @@ class StageRunner:
     def _give_up(self, ctx: Context, context: Layered, stage: Stage, outcome: Outcome) -> str:
         """Nothing leads on from here: the run fails, or the branch or the inner pipeline does."""
         spec = self.spec
-        reason = outcome.failure_reason or f"no edge leads on from {spec.id} after {outcome.status.value}"
-        if self.place.is_top:
-            raise PipelineFailed(
-                f"stage {spec.id!r} failed, and nothing leads on from there: {reason.rstrip('.')}.",
-                fix="Mend what failed and resume the run, or give the node an edge with "
-                'condition="outcome=fail", or a retry_target.',
-                stage=spec.id,
-            ) from outcome.cause
-        failed = outcome.but(status=StageStatus.FAIL, failure_reason=reason)
-        return self._finish(ctx, context, stage, failed)
+        has_failed = outcome.status is StageStatus.FAIL
+        self._keep(ctx, context, stage, outcome, None)
+        if not self.place.is_top:
+            reason = f"no edge leads on from {spec.id} after {outcome.status.value}"
+            reason = outcome.failure_reason or reason if has_failed else reason
+            return self._leave(context, outcome.but(status=StageStatus.FAIL, failure_reason=reason))
+        ctx.keeps_changes = True
+        context.drop(layers.REDIRECTS + spec.id)  # a resume may send the run back as often as before
+        if not has_failed:
+            raise self._no_edge(context, outcome)
+        why = outcome.failure_reason.rstrip(".")
+        raise PipelineFailed(
+            f"stage {spec.id!r} failed, and nothing leads on from there: {why}.",
+            fix="Repair what failed and resume the run, or give the node an edge with "
+            'condition="outcome=fail", or a retry_target.',
+            stage=spec.id,
+        ) from outcome.cause
+
+    def _no_edge(self, context: Layered, outcome: Outcome) -> NoEdgeHolds:
+        """Keep that the stage is done and only its edge is to be chosen; return why its run fails."""
+        key = self._record_key(context)
+        context.channel.set(key, {**context.channel.get(key), UNROUTED: context.visit})
+        asked = [w.condition.text for w in self.spec.ways if w.condition is not None and w.condition.text]
+        told = f": {'; '.join(asked[:3])}{'; …' if len(asked) > 3 else ''}" if asked else ""
+        return NoEdgeHolds(
+            f"stage {self.spec.id!r} ended with {outcome.status.value}, and none of its edges holds{told}.",
+            fix="Its edge is chosen again, without calling it again, in a fork with another context, or in a "
+            f"pipeline with one more edge and migrations=[accept({self.spec.name!r})]. To have it called "
+            f"again, resume the run with start={self.spec.name!r}.",
+            stage=self.spec.id,
+        )
 
     def _ended(self, outcome: Outcome) -> dict[str, Any]:
         ended: dict[str, Any] = {"status": outcome.status.value, "node": self.spec.id}
@@ -384,18 +443,34 @@ class StageRunner:
         self, ctx: Context, context: Layered, stage: Stage, outcome: Outcome, edge: Mapping[str, Any] | None
     ) -> None:
         """Keep the record of this visit: what it was asked, how it ended, where it went."""
-        ctx.outcome = outcome.status.value
-        record = self._record(context, outcome)
-        if self.handler is not None and stage.prompt:
-            record["prompt"] = stage.prompt
-            record["fidelity"] = stage.fidelity
-            if stage.degraded_from:
-                record["degraded_from"] = stage.degraded_from
-        if ctx.attempt > 1:
-            record["retries"] = ctx.attempt - 1
+        key = self._record_key(context)
+        if self._unrouted(context) is not None:
+            # It was told when it ended that it did, and what it was asked: only the edge is new.
+            record = {k: v for k, v in context.channel.get(key).items() if k != UNROUTED}
+        else:
+            ctx.outcome = outcome.status.value
+            record = {**self._record(context, outcome), **self._asked(context, stage)}
+            if ctx.attempt > 1:
+                record["retries"] = ctx.attempt - 1
+                context.drop(layers.ATTEMPTS + self.spec.name)
         if edge is not None:
             record["edge"] = {k: v for k, v in edge.items() if v and k != "from"}
-        context.channel.set(self._record_key(context), record)
+        context.channel.set(key, record)
+
+    def _keep_attempt(self, ctx: Context, outcome: Outcome) -> None:
+        """Keep how an attempt ended that is followed by another; nothing else comes of it."""
+        context = Layered(ctx)
+        told = {"node": self.spec.id, "attempt": ctx.attempt, **outcome.plain()}
+        context.set(layers.ATTEMPTS + self.spec.name, told)
+        ctx.outcome = StageStatus.RETRY.value
+        ctx.keeps_changes = True
+
+    def _asked(self, context: Layered, stage: Stage) -> dict[str, Any]:
+        """Return what is kept of what the stage was asked."""
+        if self.handler is None or not 0 < len(stage.prompt.encode(errors="surrogatepass")) <= MOST_PROMPT:
+            return {}
+        told = {"prompt": stage.prompt, "fidelity": stage.fidelity}
+        return told | ({"degraded_from": stage.degraded_from} if stage.degraded_from else {})
 
     def _inside(self, context: Layered) -> str:
         """Return the prefix of the flow of the same name that this visit follows."""

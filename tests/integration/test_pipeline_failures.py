@@ -1,0 +1,317 @@
+"""What a pipeline keeps of the stage that fails it, and where it goes on from there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from everstep import Flow, Host, RunResult
+from everstep.backends import Simulation, Tools
+from everstep.graph.pipelines.stage import Stage
+from everstep.migrate import accept
+from everstep.pipelines import Outcome
+from everstep.testing.killing import Killer
+from tests.integration.pipelines import context, host, round_, square, trace
+from tests.integration.test_pipeline_bugs import World
+
+__all__ = ["host"]
+
+CHILD = "digraph child { start -> one -> two -> exit }"
+FORK = (
+    "start -> fork; fork [shape=component]; fork -> {a b} -> join; join [shape=tripleoctagon]; join -> exit"
+)
+
+
+class Worker:
+    """A backend that fails as often as it is told, with everything that an outcome can hold."""
+
+    def __init__(self, **fails: int) -> None:
+        self.fails = fails
+        self.calls: list[str] = []
+
+    def __call__(self, stage: Stage) -> Outcome:
+        self.calls.append(stage.node)
+        count = self.calls.count(stage.node)
+        if count > self.fails.get(stage.node, 0):
+            return Outcome(response=f"{stage.node} did it")
+        return Outcome.fail(f"{stage.node} broke", retryable=False, type="Broken").but(
+            context_updates={f"{stage.node}.tried": count},
+            response=f"{stage.node} printed this",
+            notes="a note",
+            artifacts=(f"{stage.node}.log",),
+            metadata={"score": 3},
+        )
+
+
+KEPT = {
+    "status": "fail",
+    "failure_reason": "work broke",
+    "response": "work printed this",
+    "notes": "a note",
+    "artifacts": ["work.log"],
+    "metadata": {"score": 3},
+    "error": {"type": "Broken", "message": "work broke", "retryable": False, "details": {}},
+}
+
+
+def test_the_outcome_of_the_stage_that_fails_a_pipeline_is_kept(host: Host) -> None:
+    result = host.run(square("start -> work -> exit; work [goal_gate=true]", backend=Worker(work=1)))
+    assert result.status == "failed"
+    assert trace(host, result) == ["start", "work:fail"]
+    found = context(host, result)
+    assert found["stages.work"].items() >= KEPT.items()
+    assert (found["work.tried"], found["outcome"], found["gates.work"]) == (1, "fail", "fail")
+    assert found["last_response"] == "work printed this"
+
+
+def test_what_a_failing_tool_printed_is_kept(host: Host) -> None:
+    body = 'start -> make -> exit; make [shape=parallelogram, tool_command="echo FAILED test_login; exit 1"]'
+    result = host.run(square(body, tools=Tools()))
+    assert result.status == "failed"
+    found = context(host, result)
+    assert (found["tool.output"], found["tool.exit_code"]) == ("FAILED test_login\n", 1)
+    assert found["stages.make"]["response"] == "FAILED test_login\n"
+
+
+def test_what_each_attempt_came_to_is_kept_and_nothing_of_it_counts(host: Host) -> None:
+    def work(stage: Stage) -> dict[str, Any]:
+        assert "tried" not in stage.context
+        said = {"response": f"attempt {stage.attempt}", "context_updates": {"tried": stage.attempt}}
+        return said if stage.attempt == 3 else {"status": "fail", **said}
+
+    result = host.run(square("start -> work -> exit; work [max_retries=2]", backend=work))
+    steps = [s for r in host.history(result.run_id) for s in r.steps if s.path == "work"]
+    assert [(s.status, s.outcome) for s in steps] == [
+        ("retrying", "retry"),
+        ("retrying", "retry"),
+        ("completed", "success"),
+    ]
+    for number, record in enumerate(r for r in host.history(result.run_id) if r.trigger == "retry"):
+        kept = host.state(result.run_id, record.sequence)["@channel/internal.attempts.work"]
+        assert kept.items() >= {"attempt": number + 1, "response": f"attempt {number + 1}"}.items()
+    found = context(host, result)
+    assert found["tried"] == 3 and "internal.attempts.work" not in found
+
+
+@pytest.mark.parametrize(
+    ("body", "fails", "before", "after"),
+    [
+        ("start -> a -> work -> exit", {"work": 1}, ["a", "work"], ["work"]),
+        (FORK, {"a": 1, "b": 1}, ["a", "b"], ["a", "b"]),
+        (
+            FORK.replace("shape=component", "shape=component, join_policy=quorum"),
+            {"a": 1},
+            ["a", "b"],
+            ["a", "b"],
+        ),
+        (
+            'start -> mgr -> exit; mgr [shape=house, "stack.child_dotfile"=child]',
+            {"two": 1},
+            ["one", "two"],
+            ["one", "two"],
+        ),
+        (
+            'start -> a -> check; check [shape=diamond]; check -> exit [condition="outcome=success"]',
+            {"a": 1},
+            ["a"],
+            ["a"],
+        ),
+        (
+            "start -> a -> c1 -> c2; c1 [shape=diamond]; c2 [shape=diamond]; "
+            'c2 -> exit [condition="outcome=success"]',
+            {"a": 1},
+            ["a"],
+            ["a"],
+        ),
+    ],
+    ids=["a stage", "a fork", "a race", "an inner pipeline", "judged", "judged twice"],
+)
+def test_a_failed_pipeline_goes_on_where_something_can_change(
+    host: Host, body: str, fails: dict[str, int], before: list[str], after: list[str]
+) -> None:
+    worker = Worker(**fails)
+
+    def flow() -> Flow:
+        return square(body, backend=worker, children={"child": CHILD})
+
+    failed = host.run(flow(), run_id="r")
+    assert (failed.status, sorted(worker.calls)) == ("failed", before)
+    kept = context(host, failed)
+    assert [n for n in fails if f"{n}.tried" not in str(kept)] == []
+    worker.calls.clear()
+    worker.fails = {}
+    assert host.resume("r", flow()).status == "completed"
+    assert sorted(worker.calls) == after
+
+
+def test_a_missed_goal_is_kept_and_gone_for_again_as_often_as_before(host: Host) -> None:
+    worker = Worker(work=99)
+    flow = square(
+        'start -> work -> exit; work -> exit [condition="outcome=fail"]; '
+        "work [goal_gate=true, retry_target=work, max_redirects=2]",
+        backend=worker,
+    )
+    for tries in (3, 6):
+        result = host.run(flow, run_id="r") if tries == 3 else host.resume("r", flow)
+        assert result.status == "failed" and len(worker.calls) == tries
+        assert context(host, result)["stages.exit"]["failure_reason"] == "the goal gate 'work' is fail"
+
+
+# -- goal gates -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("more", ["", "allow_partial=true,"])
+@pytest.mark.parametrize("restart", ["", "[loop_restart=true]"])
+def test_a_goal_that_is_only_met_in_part_is_gone_for_so_often_and_no_more(
+    host: Host, more: str, restart: str
+) -> None:
+    calls: list[str] = []
+
+    def work(stage: Stage) -> dict[str, Any]:
+        calls.append(stage.node)
+        return {"status": "fail" if more else "partial"}
+
+    body = f"begin -> plan -> work {restart}; work -> done; plan [simulate=success];"
+    flow = round_(
+        f"{body} work [goal_gate=true, {more} retry_target=plan, max_redirects=2]",
+        handlers={"work": work, "plan": lambda stage: None},
+    )
+    result = host.run(flow, run_id="r")
+    assert (result.status, len(calls)) == ("failed", 3)
+    assert (
+        result.error is not None and "'work' is partial_success, after 2 more tries" in result.error.message
+    )
+    told = host.checkpoint_as("r", "pipeline")
+    assert told["goal_gate_status"] == {"work": "pending"}
+
+
+def test_in_the_square_dialect_a_goal_met_in_part_is_met(host: Host) -> None:
+    flow = square(
+        "start -> work -> exit; work [goal_gate=true, retry_target=work]",
+        backend=Simulation({"work": {"status": "partial_success"}}),
+    )
+    result = host.run(flow, run_id="r")
+    assert result.status == "completed"
+    assert host.checkpoint_as("r", "pipeline")["goal_gate_status"] == {"work": "satisfied"}
+
+
+# -- no edge ----------------------------------------------------------------------------------------------
+
+NO_EDGE = """start -> work; work -> a [condition="context.kind=a"]; work -> b [condition="context.kind=b"];
+  a -> exit; b -> exit"""
+
+
+def no_edge(calls: list[str], more: str = "", **options: Any) -> Flow:
+    def work(stage: Stage) -> dict[str, Any]:
+        calls.append(stage.node)
+        return {"response": "done", "context_updates": {"made": True}, "preferred_label": "on"}
+
+    return square(f"{NO_EDGE}; {more}", handlers={"work": work}, **options)
+
+
+def test_a_stage_that_succeeded_is_not_called_again_because_no_edge_held(host: Host) -> None:
+    calls: list[str] = []
+    result = host.run(no_edge(calls), run_id="r")
+    for _ in range(3):
+        assert result.error is not None and result.error.code == "pipeline.no_edge"
+        assert "context.kind=a; context.kind=b" in result.error.message
+        assert context(host, result)["stages.work"]["status"] == "success"
+        assert host.checkpoint_as("r", "pipeline")["node_history"][-1] == ["work", {"status": "success"}]
+        result = host.resume("r", no_edge(calls))
+    assert calls == ["work"]
+    changed = no_edge(calls, "work -> exit [label=on]", migrations=[accept("work")])
+    assert host.resume("r", changed).status == "completed"
+    assert calls == ["work"]
+    kept = context(host, host.run(changed, run_id="r"))
+    assert kept["stages.work"]["edge"]["to"] == "exit" and "unrouted" not in kept["stages.work"]
+    assert [name for name, _ in host.checkpoint_as("r", "pipeline")["node_history"]] == [
+        *("start", "work", "exit")
+    ]
+
+
+def test_its_edge_is_chosen_again_in_a_fork_with_another_context(host: Host) -> None:
+    calls: list[str] = []
+    host.run(no_edge(calls), run_id="r")
+    fork = host.fork("r", channel={"kind": "b"})
+    assert trace(host, host.resume(fork.run_id, no_edge(calls)))[-2:] == ["b", "exit"]
+    assert calls == ["work"]
+
+
+def test_whoever_resumes_at_that_stage_has_it_called_again(host: Host) -> None:
+    calls: list[str] = []
+    host.run(no_edge(calls), run_id="r")
+    assert host.resume("r", no_edge(calls), start="work").status == "failed"
+    assert calls == ["work", "work"]
+    assert host.resume("r", no_edge(calls)).status == "failed"
+    assert calls == ["work", "work"]
+
+
+def test_an_answer_and_what_an_inner_pipeline_did_are_not_lost_because_no_edge_held(host: Host) -> None:
+    worker = Worker()
+    inner = 'start -> mgr; mgr [shape=house, "stack.child_dotfile"=child]; mgr -> exit [condition=x]'
+    flow = square(inner, backend=worker, children={"child": CHILD})
+    assert host.run(flow, run_id="m").status == host.resume("m", flow).status == "failed"
+    assert worker.calls == ["one", "two"]
+    fork = host.fork("m", channel={"x": True})
+    assert host.resume(fork.run_id, flow).status == "completed"
+    assert worker.calls == ["one", "two"]
+
+    asks = square("start -> ask; ask [shape=hexagon]; ask -> exit [condition=x]")
+    halted = host.run(asks, run_id="h")
+    host.answer(halted.waits[0].id, "hello")
+    for _ in range(2):
+        result = host.resume("h", asks)
+        assert result.error is not None and result.error.code == "pipeline.no_edge", "nobody is asked again"
+
+
+def test_in_a_branch_a_success_without_an_edge_ends_the_branch_and_stays_a_success(host: Host) -> None:
+    body = FORK.replace("fork -> {a b} -> join", "fork -> {a b}; b -> join; a -> join [condition=x]")
+    result = host.run(square(body))
+    found = context(host, result)
+    assert found["stages.fork/a/a"]["status"] == "success"
+    assert [r["status"] for r in found["parallel.results"]] == ["fail", "success"]
+    assert found["parallel.results"][0]["failure_reason"] == "no edge leads on from a after success"
+
+
+# -- killed -----------------------------------------------------------------------------------------------
+
+
+def killed_anywhere(build: Callable[[list[str]], Flow]) -> None:
+    """Kill the run at every write; it must end as an undisturbed one, and again after a resume."""
+
+    def ended(host: Host, result: RunResult) -> Any:
+        assert result.error is not None
+        kept = context(host, result)
+        for record in kept.values():
+            if isinstance(record, dict):
+                record.pop("fidelity", None)
+        return result.error.message, {k: v for k, v in kept.items() if k != "internal.resumed"}
+
+    whole, calls = Killer(), list[str]()
+    with World().host(whole) as host:
+        expected = ended(host, host.run(build(calls), run_id="r"))
+    points = [point for point in whole.points if "put" in point]
+    assert len(points) > 4
+    for point in points:
+        world, seen = World(), list[str]()
+        world.crash_at(build(seen), point)
+        with world.host() as host:
+            assert ended(host, host.run(build(seen), run_id="r")) == expected, f"killed {point}"
+        assert len(seen) <= len(calls) + 1, "only what was under way is called again"
+
+
+def test_a_pipeline_that_fails_and_is_killed_anywhere_keeps_the_same() -> None:
+    def build(calls: list[str]) -> Flow:
+        def work(stage: Stage) -> dict[str, Any]:
+            calls.append(stage.node)
+            return {"status": "fail", "response": "printed", "notes": "n", "context_updates": {"k": 1}}
+
+        return square("start -> work -> exit; work [max_retries=1]", handlers={"work": work})
+
+    killed_anywhere(build)
+
+
+def test_a_pipeline_without_an_edge_that_is_killed_anywhere_keeps_the_same() -> None:
+    killed_anywhere(no_edge)
