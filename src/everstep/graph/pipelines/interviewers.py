@@ -166,10 +166,6 @@ def choices_of(edges: Iterable[tuple[str, str]]) -> tuple[Choice, ...]:
     its place. Where two targets have one label, each is named with it.
     """
     given = [(label.strip() or target, target) for label, target in edges]
-    targets: dict[str, set[str]] = {}
-    for label, target in given:
-        targets.setdefault(label, set()).add(target)
-    given = [(f"{label} ({to})" if len(targets[label]) > 1 else label, to) for label, to in given]
     taken: set[str] = set()
     keys: dict[int, str] = {}
     for number, (label, _) in enumerate(given):
@@ -183,7 +179,11 @@ def choices_of(edges: Iterable[tuple[str, str]]) -> tuple[Choice, ...]:
             free = (one for one in [*letters, str(number + 1)] if one.lower() not in taken)
             keys[number] = next(free, f"#{number + 1}")
             taken.add(keys[number].lower())
-    return tuple(Choice(keys[number], label, target) for number, (label, target) in enumerate(given))
+    targets: dict[str, set[str]] = {}
+    for label, target in given:
+        targets.setdefault(label, set()).add(target)
+    labels = [f"{label} ({target})" if len(targets[label]) > 1 else label for label, target in given]
+    return tuple(Choice(keys[n], label, given[n][1]) for n, label in enumerate(labels))
 
 
 def kind_of(choices: Sequence[Choice]) -> Kind:
