@@ -33,7 +33,7 @@ import everstep
 from everstep import errors, testing
 from everstep.cli.main import COMMANDS, cli
 from everstep.graph.subflow import Subflow
-from everstep.model import enums, leases, ledger, records, waits
+from everstep.model import acts, enums, leases, ledger, records, waits
 from everstep.model.durability import Durability
 from everstep.runtime.events import EventKind
 from tests.architecture.sources import PACKAGE, ROOT
@@ -295,6 +295,7 @@ def test_every_diagnostic_is_explained() -> None:
         records.Written,
         records.ArtifactRef,
         records.ErrorInfo,
+        acts.Act,
         records.NodeState,
         ledger.Guarded,
         ledger.BreakerAt,

@@ -36,6 +36,7 @@ from everstep.codec.values import Values
 from everstep.errors import BadRequest
 from everstep.graph.flow import Flow
 from everstep.graph.validate import Offers, Rule
+from everstep.model.acts import act_of
 from everstep.model.durability import Durability
 from everstep.model.durations import Span
 from everstep.model.enums import Mode, Status
@@ -192,18 +193,20 @@ class AsyncHost(HostWaits, HostCarrying, HostChecks, HostGuards, HostRetention):
         wait: bool = False,
         priority: int = 0,
         group: str | None = None,
+        by: str | None = None,
+        comment: str | None = None,
     ) -> RunResult:
         """Run a flow to its end, or until it halts, with these values in its channel.
 
         A run that halts waits for answers; `wait` stays with it through its waits. `priority` and `group` are
-        for workers that go on with it.
+        for workers that go on with it. `by` says who starts or continues it and `comment` why, as on every
+        other call that has them; both are kept with what the call writes.
 
         With the id of an unfinished run it continues that one; with the id of a finished one it returns the
         recorded result and runs nothing. Other inputs than the recorded ones are refused.
         """
-        return self._result(
-            await self._runs.run(flow, Given(inputs, channel, priority, group), run_id, wait=wait)
-        )
+        given = Given(inputs, channel, priority, group, act_of(by, comment))
+        return self._result(await self._runs.run(flow, given, run_id, wait=wait))
 
     async def start(
         self,
@@ -214,13 +217,16 @@ class AsyncHost(HostWaits, HostCarrying, HostChecks, HostGuards, HostRetention):
         channel: Mapping[str, Any] | None = None,
         priority: int = 0,
         group: str | None = None,
+        by: str | None = None,
+        comment: str | None = None,
     ) -> RunInfo:
         """Accept a run durably and return at once; a worker drives it, or `resume`.
 
         The higher its `priority`, the sooner. Runs of a flow with the same `group` take turns with those of
         other groups, and `Flow(max_per_group=...)` says how many of them may be driven at once.
         """
-        return self._info(await self._runs.start(flow, Given(inputs, channel, priority, group), run_id))
+        given = Given(inputs, channel, priority, group, act_of(by, comment))
+        return self._info(await self._runs.start(flow, given, run_id))
 
     async def resume(
         self,
@@ -231,6 +237,8 @@ class AsyncHost(HostWaits, HostCarrying, HostChecks, HostGuards, HostRetention):
         wait: bool = False,
         at_once: bool = False,
         fallback: bool = False,
+        by: str | None = None,
+        comment: str | None = None,
     ) -> RunResult:
         """Continue a run. One that failed is reopened at the node that failed, with a fresh retry budget.
 
@@ -240,7 +248,8 @@ class AsyncHost(HostWaits, HostCarrying, HostChecks, HostGuards, HostRetention):
         fork; the result's `fallback` says which, and what may be done twice.
         """
         go_on = partial(resume_with_fallback, self._services, self._runs) if fallback else self._runs.resume
-        return self._result(await go_on(run_id, flow, start, wait=wait, is_patient=not at_once))
+        how: dict[str, Any] = {"wait": wait, "is_patient": not at_once, "act": act_of(by, comment)}
+        return self._result(await go_on(run_id, flow, start, **how))
 
     def _result(self, outcome: Outcome) -> RunResult:
         return RunResult(outcome, [self._wait(row, outcome.tokens.get(row.wait_id)) for row in outcome.waits])
@@ -303,14 +312,22 @@ class AsyncHost(HostWaits, HostCarrying, HostChecks, HostGuards, HostRetention):
             services, runs = await ahead(services, runs, check_run_id(run_id))
         return await migrate(services, runs, run_id, flow, dry_run=dry_run)
 
-    async def deliver(self, message: Mapping[str, Any], flows: Iterable[Flow]) -> Delivery:
+    async def deliver(
+        self,
+        message: Mapping[str, Any],
+        flows: Iterable[Flow],
+        *,
+        by: str | None = None,
+        comment: str | None = None,
+    ) -> Delivery:
         """Take in a message that lets a run go on, as a queue, a timer or `POST /resume` brings it.
 
         It is `{"token": ..., "answer": ...}`, `{"wait_id": ...}` if its time is over, `{"wait_id": ...,
         "answer": ...}`, or `{"checkpoint_id": ...}`. The answer is checked and settles the wait; then the run
         is driven here if its flow is among `flows` and no other process has it.
         """
-        delivered = await Deliveries(self._services, self._runs, self._answers).deliver(message, flows)
+        act = act_of(by, comment)
+        delivered = await Deliveries(self._services, self._runs, self._answers).deliver(message, flows, act)
         outcome = delivered.outcome
         if outcome is None:
             return Delivery(delivered.run_id, None, [self._wait(row) for row in delivered.waits], None)
@@ -359,9 +376,9 @@ class AsyncHost(HostWaits, HostCarrying, HostChecks, HostGuards, HostRetention):
         """
         return await rekey(self._services, self._runs, run_id, dry_run=dry_run, on_run=on_run)
 
-    async def cancel(self, run_id: str) -> Status:
+    async def cancel(self, run_id: str, *, by: str | None = None, comment: str | None = None) -> Status:
         """Cancel a run; `running` means that its owner was told and will stop at its next write."""
-        return await self._runs.cancel(run_id)
+        return await self._runs.cancel(run_id, act_of(by, comment))
 
     async def history(self, run_id: str, *, last: int | None = None) -> list[CheckpointRecord]:
         """Return the checkpoints of a run up to `last`, oldest first, each with the digest that covers it."""
@@ -395,6 +412,8 @@ class AsyncHost(HostWaits, HostCarrying, HostChecks, HostGuards, HostRetention):
         channel: Mapping[str, Any] | None = None,
         fork_id: str | None = None,
         keep_keys: bool = False,
+        by: str | None = None,
+        comment: str | None = None,
     ) -> RunInfo:
         """Make a run that goes on from a checkpoint of another, with what you edit; `resume` drives it.
 
@@ -402,8 +421,8 @@ class AsyncHost(HostWaits, HostCarrying, HostChecks, HostGuards, HostRetention):
         What read an edited value runs again. Idempotency keys differ from the original's unless `keep_keys`.
         """
         edits = Edits(inputs or {}, state or {}, channel or {})
-        row = await fork(self._services, self._runs, run_id, at, edits, fork_id=fork_id, keep_keys=keep_keys)
-        return self._info(row)
+        how: dict[str, Any] = {"fork_id": fork_id, "keep_keys": keep_keys, "act": act_of(by, comment)}
+        return self._info(await fork(self._services, self._runs, run_id, at, edits, **how))
 
     async def checkpoints(
         self, run_id: str, *, first: int = 1, last: int | None = None

@@ -13,6 +13,7 @@ from everstep.client.run_folder import write_run_folder
 from everstep.client.views import Copied, Exported, Imported, Progress, RunInfo, RunState
 from everstep.errors import BadRequest
 from everstep.graph.flow import Flow
+from everstep.model.acts import act_of
 from everstep.model.bundles import LeaveOut
 from everstep.model.enums import Status
 from everstep.ports.store import RunFilter
@@ -70,12 +71,15 @@ class HostCarrying:
         live: bool = False,
         dry_run: bool = False,
         on_progress: Callable[[Progress], object] | None = None,
+        by: str | None = None,
+        comment: str | None = None,
     ) -> Imported:
         """Put the runs of a bundle into the store. All of it is checked before anything is written.
 
         They keep their ids. Workers leave an unfinished one alone until somebody resumes it by name, as it
         may still be driven where it comes from; with `live` they go on with it. `values` are values that were
-        left out, by name: their digests must fit. Done again, it changes nothing.
+        left out, by name: their digests must fit. Done again, it changes nothing. Records are not changed by
+        it, so who imports them stands in the log of what went.
         """
         return await import_bundle(
             self._services,
@@ -84,6 +88,7 @@ class HostCarrying:
             live=live,
             dry_run=dry_run,
             on_progress=on_progress,
+            act=act_of(by, comment),
         )
 
     async def checkpoint_as(self, run_id: str, form: str, *, at: int | str | None = None) -> dict[str, Any]:

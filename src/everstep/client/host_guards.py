@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from everstep.client.guards import BreakerInfo
+from everstep.model.acts import act_of
 from everstep.ports.store import Counts
 from everstep.runtime.runs import Runs
 from everstep.runtime.services import Services
@@ -26,6 +27,8 @@ class HostGuards:
         """Return the shared breakers of the store that ever changed, by name."""
         return {name: BreakerInfo.of(name, at) for name, at in (await self._runs.shared.all()).items()}
 
-    async def reset_breaker(self, name: str) -> BreakerInfo:
+    async def reset_breaker(
+        self, name: str, *, by: str | None = None, comment: str | None = None
+    ) -> BreakerInfo:
         """Close a shared breaker; what it has counted is forgotten. Runs that wait for review still do."""
-        return BreakerInfo.of(name, await self._runs.shared.reset(name))
+        return BreakerInfo.of(name, await self._runs.shared.reset(name, act_of(by, comment)))

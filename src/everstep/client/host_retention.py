@@ -9,12 +9,13 @@ from everstep.client.host_waits import check_limit
 from everstep.client.views import RemovedRun, RunInfo
 from everstep.errors import BadRequest
 from everstep.graph.flow import Flow
+from everstep.model.acts import act_of, with_act
 from everstep.model.removal import Removal
 from everstep.model.retention import Retention, checked_retention
 from everstep.ports.retention import TombstoneFilter
 from everstep.runtime.afterwards import Afterwards
 from everstep.runtime.collecting import Collected, Collector
-from everstep.runtime.erasing import Erased, erase, retaining_store
+from everstep.runtime.erasing import Erased, erase, erased_line, note_act, retaining_store
 from everstep.runtime.housekeeping import clean_up
 from everstep.runtime.run_ids import check_run_id, missing_run
 from everstep.runtime.runs import Runs
@@ -68,15 +69,26 @@ class HostRetention:
         )
         return await collector.everything(run_ids, shared=shared)
 
-    async def pin(self, run_id: str, reason: str = "somebody wants it kept") -> RunInfo:
+    async def pin(
+        self,
+        run_id: str,
+        reason: str = "somebody wants it kept",
+        *,
+        by: str | None = None,
+        comment: str | None = None,
+    ) -> RunInfo:
         """Keep a run whole until it is unpinned, whatever retention says."""
         if not isinstance(reason, str) or not reason.strip():
             raise BadRequest(f"the reason is {reason!r}.", fix="Say in a few words why the run is kept.")
-        return await self._pin(run_id, reason)
+        return await self._pin(run_id, with_act(reason, act_of(by, comment)))
 
-    async def unpin(self, run_id: str) -> RunInfo:
-        """Let retention apply to a run again."""
-        return await self._pin(run_id, None)
+    async def unpin(self, run_id: str, *, by: str | None = None, comment: str | None = None) -> RunInfo:
+        """Let retention apply to a run again; who wants that stands in the log of what went."""
+        act = act_of(by, comment)
+        info = await self._pin(run_id, None)
+        if act is not None:
+            await note_act(self._services, "unpin", info.run_id, info.flow, act)
+        return info
 
     async def _pin(self, run_id: str, reason: str | None) -> RunInfo:
         store = retaining_store(self._services)
@@ -84,13 +96,20 @@ class HostRetention:
             raise await missing_run(self._services.store, run_id)
         return self._info(await self._runs.row(run_id))
 
-    async def erase(self, run_id: str, *, dry_run: bool = False) -> Erased:
+    async def erase(
+        self,
+        run_id: str,
+        *,
+        dry_run: bool = False,
+        by: str | None = None,
+        comment: str | None = None,
+    ) -> Erased:
         """Remove a run that has ended, with the artifacts that only it names. Its id stays taken.
 
         Nothing is told of it afterwards but that it was there. A run that is not over, that is pinned or that
         a fork goes on from is refused.
         """
-        return await erase(self._services, self._runs, run_id, dry_run=dry_run)
+        return await erase(self._services, self._runs, run_id, act_of(by, comment), dry_run=dry_run)
 
     async def removed(
         self, *, flow: str | None = None, limit: int = 100, before: str | None = None
@@ -107,10 +126,7 @@ class HostRetention:
         store = retaining_store(self._services)
         noted = [line for _, line in await store.removals(limit=limit)]
         gone = await store.tombstones(TombstoneFilter(limit=limit))
-        runs = [
-            Removal(at=t.erased_at, what="run", run_id=t.run_id, flow_id=t.flow_id, reason=t.reason)
-            for t in gone
-        ]
+        runs = [erased_line(tombstone) for tombstone in gone]
         merged = heapq.merge(noted, runs, key=lambda line: line.at, reverse=True)
         return list(merged)[:limit]
 

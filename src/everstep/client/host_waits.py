@@ -7,6 +7,7 @@ from typing import Any, Literal
 from everstep.client.views import WaitInfo
 from everstep.codec.notes import look_at_wait
 from everstep.errors import BadRequest
+from everstep.model.acts import act_of
 from everstep.model.durations import Span, span_of
 from everstep.model.waits import WaitRow, WaitStatus
 from everstep.ports.store import WaitFilter
@@ -50,12 +51,19 @@ class HostWaits:
         """Return one wait, by its id or its token. Looking uses nothing up."""
         return self._wait((await self._answers.find(token_or_id)).row)
 
-    async def answer(self, token_or_id: str | None, answer: Any = None) -> WaitInfo:
+    async def answer(
+        self,
+        token_or_id: str | None,
+        answer: Any = None,
+        *,
+        by: str | None = None,
+        comment: str | None = None,
+    ) -> WaitInfo:
         """Settle a wait with an answer, once. The run goes on when a worker, or `resume`, drives it.
 
         An answer of the wrong shape is refused and uses nothing up; so is a second one.
         """
-        return self._wait(await self._answers.answer(token_or_id, answer))
+        return self._wait(await self._answers.answer(token_or_id, answer, act_of(by, comment)))
 
     async def fire(self, wait_id: str) -> WaitInfo:
         """Settle a wait as its clock would: a timer fires, anything else is too late.
@@ -64,12 +72,22 @@ class HostWaits:
         """
         return self._wait(await self._answers.fire(wait_id))
 
-    async def settle(self, run_id: str, step: str, *, done: Any = UNSAID, rerun: bool = False) -> WaitInfo:
+    async def settle(
+        self,
+        run_id: str,
+        step: str,
+        *,
+        done: Any = UNSAID,
+        rerun: bool = False,
+        by: str | None = None,
+        comment: str | None = None,
+    ) -> WaitInfo:
         """Say what became of an effect that was begun and never reported, for a run that stopped for it.
 
         `done` is the value that the node would have returned; with `rerun` it is called again, with its key.
         """
-        return self._wait(await self._answers.settle(run_id, step, done=done, rerun=rerun))
+        act = act_of(by, comment)
+        return self._wait(await self._answers.settle(run_id, step, done=done, rerun=rerun, act=act))
 
     async def reissue(self, wait_id: str, *, ttl: Span | None = None, single_use: bool = True) -> WaitInfo:
         """Make a new token for an open wait and return it with the wait; the old one dies."""

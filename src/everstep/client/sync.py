@@ -153,16 +153,20 @@ class Host(SyncCarrying, SyncRetention):
         wait: bool = False,
         priority: int = 0,
         group: str | None = None,
+        by: str | None = None,
+        comment: str | None = None,
     ) -> RunResult:
         """Run a flow to its end, or until it halts, with these values in its channel.
 
         A run that halts waits for answers; `wait` stays with it through its waits. `priority` and `group` are
-        for workers that go on with it.
+        for workers that go on with it. `by` says who starts or continues it and `comment` why, as on every
+        other call that has them; both are kept with what the call writes.
 
         With the id of an unfinished run it continues that one; with the id of a finished one it returns the
         recorded result and runs nothing. Other inputs than the recorded ones are refused.
         """
         about: dict[str, Any] = {"channel": channel, "priority": priority, "group": group}
+        about |= {"by": by, "comment": comment}
         return self._lanes.call(lambda host: host.run(flow, inputs, run_id=run_id, wait=wait, **about))
 
     def start(
@@ -174,6 +178,8 @@ class Host(SyncCarrying, SyncRetention):
         channel: Mapping[str, Any] | None = None,
         priority: int = 0,
         group: str | None = None,
+        by: str | None = None,
+        comment: str | None = None,
     ) -> RunInfo:
         """Accept a run durably and return at once; a worker drives it, or `resume`.
 
@@ -181,6 +187,7 @@ class Host(SyncCarrying, SyncRetention):
         other groups, and `Flow(max_per_group=...)` says how many of them may be driven at once.
         """
         about: dict[str, Any] = {"channel": channel, "priority": priority, "group": group}
+        about |= {"by": by, "comment": comment}
         return self._lanes.call(lambda host: host.start(flow, inputs, run_id=run_id, **about))
 
     def resume(
@@ -192,6 +199,8 @@ class Host(SyncCarrying, SyncRetention):
         wait: bool = False,
         at_once: bool = False,
         fallback: bool = False,
+        by: str | None = None,
+        comment: str | None = None,
     ) -> RunResult:
         """Continue a run. One that failed is reopened at the node that failed, with a fresh retry budget.
 
@@ -201,6 +210,7 @@ class Host(SyncCarrying, SyncRetention):
         fork; the result's `fallback` says which, and what may be done twice.
         """
         how: dict[str, Any] = {"start": start, "wait": wait, "at_once": at_once, "fallback": fallback}
+        how |= {"by": by, "comment": comment}
         return self._lanes.call(lambda host: host.resume(run_id, flow, **how))
 
     def waits(
@@ -222,12 +232,19 @@ class Host(SyncCarrying, SyncRetention):
         """Return one wait, by its id or its token. Looking uses nothing up."""
         return self._lanes.call(lambda host: host.wait(token_or_id))
 
-    def answer(self, token_or_id: str | None, answer: Any = None) -> WaitInfo:
+    def answer(
+        self,
+        token_or_id: str | None,
+        answer: Any = None,
+        *,
+        by: str | None = None,
+        comment: str | None = None,
+    ) -> WaitInfo:
         """Settle a wait with an answer, once. The run goes on when a worker, or `resume`, drives it.
 
         An answer of the wrong shape is refused and uses nothing up; so is a second one.
         """
-        return self._lanes.call(lambda host: host.answer(token_or_id, answer))
+        return self._lanes.call(lambda host: host.answer(token_or_id, answer, by=by, comment=comment))
 
     def fire(self, wait_id: str) -> WaitInfo:
         """Settle a wait as its clock would: a timer fires, anything else is too late.
@@ -236,12 +253,22 @@ class Host(SyncCarrying, SyncRetention):
         """
         return self._lanes.call(lambda host: host.fire(wait_id))
 
-    def settle(self, run_id: str, step: str, *, done: Any = UNSAID, rerun: bool = False) -> WaitInfo:
+    def settle(
+        self,
+        run_id: str,
+        step: str,
+        *,
+        done: Any = UNSAID,
+        rerun: bool = False,
+        by: str | None = None,
+        comment: str | None = None,
+    ) -> WaitInfo:
         """Say what became of an effect that was begun and never reported, for a run that stopped for it.
 
         `done` is the value that the node would have returned; with `rerun` it is called again, with its key.
         """
-        return self._lanes.call(lambda host: host.settle(run_id, step, done=done, rerun=rerun))
+        who = {"by": by, "comment": comment}
+        return self._lanes.call(lambda host: host.settle(run_id, step, done=done, rerun=rerun, **who))
 
     def reissue(self, wait_id: str, *, ttl: Span | None = None, single_use: bool = True) -> WaitInfo:
         """Make a new token for an open wait and return it with the wait; the old one dies."""
@@ -295,14 +322,21 @@ class Host(SyncCarrying, SyncRetention):
         """
         return self._lanes.call(lambda host: host.migrate(run_id, flow, dry_run=dry_run))
 
-    def deliver(self, message: Mapping[str, Any], flows: Iterable[Flow]) -> Delivery:
+    def deliver(
+        self,
+        message: Mapping[str, Any],
+        flows: Iterable[Flow],
+        *,
+        by: str | None = None,
+        comment: str | None = None,
+    ) -> Delivery:
         """Take in a message that lets a run go on, as a queue, a timer or `POST /resume` brings it.
 
         It is `{"token": ..., "answer": ...}`, `{"wait_id": ...}` if its time is over, `{"wait_id": ...,
         "answer": ...}`, or `{"checkpoint_id": ...}`. The answer is checked and settles the wait; then the run
         is driven here if its flow is among `flows` and no other process has it.
         """
-        return self._lanes.call(lambda host: host.deliver(message, flows))
+        return self._lanes.call(lambda host: host.deliver(message, flows, by=by, comment=comment))
 
     def workers(self) -> list[WorkerInfo]:
         """List the workers that are alive, the longest serving first, with what they drive."""
@@ -357,17 +391,17 @@ class Host(SyncCarrying, SyncRetention):
         """
         return self._lanes.call(lambda host: host.rekey(run_id, dry_run=dry_run, on_run=on_run))
 
-    def cancel(self, run_id: str) -> Status:
+    def cancel(self, run_id: str, *, by: str | None = None, comment: str | None = None) -> Status:
         """Cancel a run; `running` means that its owner was told and will stop at its next write."""
-        return self._lanes.call(lambda host: host.cancel(run_id))
+        return self._lanes.call(lambda host: host.cancel(run_id, by=by, comment=comment))
 
     def breakers(self) -> dict[str, BreakerInfo]:
         """Return the shared breakers of the store that ever changed, by name."""
         return self._lanes.call(lambda host: host.breakers())
 
-    def reset_breaker(self, name: str) -> BreakerInfo:
+    def reset_breaker(self, name: str, *, by: str | None = None, comment: str | None = None) -> BreakerInfo:
         """Close a shared breaker; what it has counted is forgotten. Runs that wait for review still do."""
-        return self._lanes.call(lambda host: host.reset_breaker(name))
+        return self._lanes.call(lambda host: host.reset_breaker(name, by=by, comment=comment))
 
     def history(self, run_id: str, *, last: int | None = None) -> list[CheckpointRecord]:
         """Return the checkpoints of a run up to `last`, oldest first, each with the digest that covers it."""
@@ -431,6 +465,8 @@ class Host(SyncCarrying, SyncRetention):
         channel: Mapping[str, Any] | None = None,
         fork_id: str | None = None,
         keep_keys: bool = False,
+        by: str | None = None,
+        comment: str | None = None,
     ) -> RunInfo:
         """Make a run that goes on from a checkpoint of another, with what you edit; `resume` drives it.
 
@@ -446,6 +482,8 @@ class Host(SyncCarrying, SyncRetention):
                 channel=channel,
                 fork_id=fork_id,
                 keep_keys=keep_keys,
+                by=by,
+                comment=comment,
             )
         )
 

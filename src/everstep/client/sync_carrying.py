@@ -48,16 +48,25 @@ class SyncCarrying:
         live: bool = False,
         dry_run: bool = False,
         on_progress: Callable[[Progress], object] | None = None,
+        by: str | None = None,
+        comment: str | None = None,
     ) -> Imported:
         """Put the runs of a bundle into the store. All of it is checked before anything is written.
 
         They keep their ids. Workers leave an unfinished one alone until somebody resumes it by name, as it
         may still be driven where it comes from; with `live` they go on with it. `values` are values that were
-        left out, by name: their digests must fit. Done again, it changes nothing.
+        left out, by name: their digests must fit. Done again, it changes nothing. Records are not changed by
+        it, so who imports them stands in the log of what went.
         """
         return self._lanes.call(
             lambda host: host.import_(
-                path, values=values, live=live, dry_run=dry_run, on_progress=on_progress
+                path,
+                values=values,
+                live=live,
+                dry_run=dry_run,
+                on_progress=on_progress,
+                by=by,
+                comment=comment,
             )
         )
 

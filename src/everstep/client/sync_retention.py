@@ -42,21 +42,35 @@ class SyncRetention:
             )
         )
 
-    def pin(self, run_id: str, reason: str = "somebody wants it kept") -> RunInfo:
+    def pin(
+        self,
+        run_id: str,
+        reason: str = "somebody wants it kept",
+        *,
+        by: str | None = None,
+        comment: str | None = None,
+    ) -> RunInfo:
         """Keep a run whole until it is unpinned, whatever retention says."""
-        return self._lanes.call(lambda host: host.pin(run_id, reason))
+        return self._lanes.call(lambda host: host.pin(run_id, reason, by=by, comment=comment))
 
-    def unpin(self, run_id: str) -> RunInfo:
-        """Let retention apply to a run again."""
-        return self._lanes.call(lambda host: host.unpin(run_id))
+    def unpin(self, run_id: str, *, by: str | None = None, comment: str | None = None) -> RunInfo:
+        """Let retention apply to a run again; who wants that stands in the log of what went."""
+        return self._lanes.call(lambda host: host.unpin(run_id, by=by, comment=comment))
 
-    def erase(self, run_id: str, *, dry_run: bool = False) -> Erased:
+    def erase(
+        self,
+        run_id: str,
+        *,
+        dry_run: bool = False,
+        by: str | None = None,
+        comment: str | None = None,
+    ) -> Erased:
         """Remove a run that has ended, with the artifacts that only it names. Its id stays taken.
 
         Nothing is told of it afterwards but that it was there. A run that is not over, that is pinned or that
         a fork goes on from is refused.
         """
-        return self._lanes.call(lambda host: host.erase(run_id, dry_run=dry_run))
+        return self._lanes.call(lambda host: host.erase(run_id, dry_run=dry_run, by=by, comment=comment))
 
     def removed(
         self, *, flow: str | None = None, limit: int = 100, before: str | None = None

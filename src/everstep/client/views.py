@@ -18,6 +18,7 @@ from everstep.codec.records import OpenRecord
 from everstep.engine.keyframe import snapshot
 from everstep.errors import NodeFailed, RunCancelled, RunHalted
 from everstep.graph.plan import Plan
+from everstep.model.acts import Act, split_act
 from everstep.model.bundles import SET_ASIDE
 from everstep.model.compat import Compat as Compat
 from everstep.model.compat import Compatibility as Compatibility
@@ -38,6 +39,7 @@ from everstep.model.waits import SettledBy, WaitRow, WaitStatus
 from everstep.ports.health import Finding as Finding
 from everstep.ports.health import Level as Level
 from everstep.ports.store import RunRow
+from everstep.runtime.answers import who_settled
 from everstep.runtime.bisect import Divergence as Divergence
 from everstep.runtime.bisect import Visited as Visited
 from everstep.runtime.collecting import Collected as Collected
@@ -214,6 +216,8 @@ class WaitInfo:
         self.settled_at: datetime | None = row.settled_at
         self.settled_by: SettledBy | None = row.settled_by
         self.answer: Any = msgspec.json.decode(row.answer) if row.answer is not None else None
+        self.act: Act | None = who_settled(row)
+        """Who answered it, and why, if that was said: `by`, `comment` and `how` that is known."""
         self.scheduler = row.scheduler
         """The alias of the scheduler that keeps its time; empty for the store's own."""
         self.notified_at: datetime | None = row.notified_at
@@ -334,8 +338,11 @@ class RunInfo:
         """With whom it takes turns."""
         self.needs_repair: str | None = row.needs_repair
         """Why workers leave it alone: it was found damaged, or brought here unfinished."""
-        self.pinned: str | None = row.pinned
+        reason, act = split_act(row.pinned) if row.pinned is not None else (None, None)
+        self.pinned: str | None = reason
         """Why it is kept, whatever retention says."""
+        self.pinned_by: Act | None = act
+        """Who wants it kept, if that was said."""
 
     @property
     def is_damaged(self) -> bool:
@@ -358,8 +365,8 @@ class RemovedRun:
         self.flow = left.flow_id
         self.created_at: datetime = left.created_at
         self.removed_at: datetime = left.erased_at
-        self.reason = left.reason
-        """Which rule, or who, wanted it."""
+        self.reason, self.act = split_act(left.reason)
+        """Which rule wanted it; who asked for it, and why, if that was said."""
         self.summary: RunSummary | None = None if left.summary is None else read_summary(left.summary)
         """None if somebody wanted nothing to be told of it."""
 

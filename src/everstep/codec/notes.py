@@ -12,12 +12,15 @@ import msgspec
 from everstep.codec.chain import Codecs
 from everstep.codec.payload import AES_GCM, FORMAT, HEADER, body_of, layers_of
 from everstep.errors import EverstepError, KeyUnavailable, StateCorrupted
+from everstep.model.acts import Act
 from everstep.model.waits import WaitRow
 
 _details = msgspec.json.Decoder(dict[str, Any])
 _answers = msgspec.json.Decoder()
+_acts = msgspec.json.Decoder(Act)
 DETAILS = b"details"
 ANSWER = b"answer"
+SIGNAL = b"signal"
 
 
 def close_note(codecs: Codecs, wait_id: str, what: bytes, note: bytes) -> bytes:
@@ -54,6 +57,19 @@ def wait_anew(codecs: Codecs, row: WaitRow) -> tuple[bytes, bytes | None] | None
     plain = open_wait(codecs, row)
     answer = None if plain.answer is None else close_note(codecs, row.wait_id, ANSWER, plain.answer)
     return close_note(codecs, row.wait_id, DETAILS, plain.details), answer
+
+
+def close_act(codecs: Codecs, run_id: str, act: Act) -> bytes:
+    """Return who left a signal as the store keeps it."""
+    return close_note(codecs, run_id, SIGNAL, msgspec.json.encode(act))
+
+
+def look_at_act(codecs: Codecs, run_id: str, note: bytes) -> Act | None:
+    """Return who left a signal; none if that cannot be read here, as the signal counts all the same."""
+    try:
+        return _acts.decode(_open(codecs, run_id, SIGNAL, note))
+    except (EverstepError, msgspec.DecodeError, ValueError):
+        return None
 
 
 def _check(wait_id: str, details: bytes, answer: bytes | None) -> None:

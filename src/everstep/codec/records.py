@@ -27,12 +27,15 @@ class _Envelope(msgspec.Struct, frozen=True, array_like=True):
     base_digest: bytes
     header: bytes
     payloads: list[bytes]
+    notes: list[bytes] = []
 
 
 LOST = b"\xc1"
 """What a store gives for a record that is gone or cannot be read: no record."""
-_PAYLOADS = 4
-"""The place of the payloads in an envelope; what a later release puts behind them is kept."""
+_PAYLOADS, _NOTES = 4, 5
+"""The places of payloads and notes in an envelope; what a later release puts behind them is kept.
+
+Notes are who did something and why where records are encrypted. Releases that know of none pass them by."""
 _envelopes = msgspec.msgpack.Decoder(_Envelope)
 _anything = msgspec.msgpack.Decoder()
 
@@ -48,14 +51,18 @@ class OpenRecord(msgspec.Struct, frozen=True):
     record: CheckpointRecord
     digest: bytes
     payloads: list[bytes]
+    notes: list[bytes] = []
 
 
-def seal(record: CheckpointRecord, base_digest: bytes, payloads: Sequence[bytes]) -> tuple[bytes, bytes]:
+def seal(
+    record: CheckpointRecord, base_digest: bytes, payloads: Sequence[bytes], notes: Sequence[bytes] = ()
+) -> tuple[bytes, bytes]:
     """Return the bytes of a record and its digest. A keyframe also keeps the one before it."""
     header = _encoder.encode(record)
     digest = hashlib.sha256(base_digest + header).digest()
     kept = base_digest if record.keyframe else b""
-    return _encoder.encode((SCHEMA_VERSION, digest, kept, header, payloads)), digest
+    envelope = (SCHEMA_VERSION, digest, kept, header, payloads)
+    return _encoder.encode((*envelope, notes) if notes else envelope), digest
 
 
 class Glance(msgspec.Struct, frozen=True):
@@ -67,6 +74,7 @@ class Glance(msgspec.Struct, frozen=True):
     """Only a keyframe keeps it: the digest that it was hashed onto."""
     header: bytes
     payloads: list[bytes]
+    notes: list[bytes] = []
 
     def joins(self, base_digest: bytes) -> bool:
         """True if the record was hashed onto this digest and is as it was then."""
@@ -90,7 +98,8 @@ def glance(body: bytes, where: str) -> Glance:
     for step in record.steps:
         if not step.path or not all(write.name for write in step.writes):
             raise StateCorrupted(f"{where} cannot be read: a step or a value has no name.")
-    return Glance(record, envelope.digest, envelope.base_digest, envelope.header, envelope.payloads)
+    parts = (envelope.digest, envelope.base_digest, envelope.header, envelope.payloads, envelope.notes)
+    return Glance(record, *parts)
 
 
 def _upgraded(header: bytes, version: int) -> bytes:
@@ -108,7 +117,7 @@ def unseal(body: bytes, where: str, base_digest: bytes | None) -> OpenRecord:
     seen = glance(body, where)
     if not seen.joins(seen.base_digest if base_digest is None else base_digest):
         raise _altered(where)
-    return OpenRecord(seen.record, seen.digest, seen.payloads)
+    return OpenRecord(seen.record, seen.digest, seen.payloads, seen.notes)
 
 
 def look_into(body: bytes, where: str) -> OpenRecord:
@@ -117,9 +126,13 @@ def look_into(body: bytes, where: str) -> OpenRecord:
         envelope = _envelopes.decode(body)
         if envelope.version > SCHEMA_VERSION:
             raise _newer(where, envelope.version)
-        return OpenRecord(_headers.decode(envelope.header), envelope.digest, envelope.payloads)
+        return _read(envelope)
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
         raise StateCorrupted(f"{where} cannot be read: {error}.") from error
+
+
+def _read(envelope: _Envelope) -> OpenRecord:
+    return OpenRecord(_headers.decode(envelope.header), envelope.digest, envelope.payloads, envelope.notes)
 
 
 def header_of(body: bytes, where: str) -> CheckpointRecord:
@@ -138,18 +151,23 @@ def digest_of(body: bytes) -> bytes:
     return _opened(body, "a record").digest
 
 
-def with_payloads(body: bytes, payloads: Sequence[bytes]) -> bytes:
-    """Return a record with other bytes for the values it names. Its digest stays, and every field it has."""
+def with_payloads(body: bytes, payloads: Sequence[bytes], notes: Sequence[bytes] = ()) -> bytes:
+    """Return a record with other bytes for the values it names, and for its notes if these are given.
+
+    Its digest stays, and every field it has.
+    """
     _opened(body, "a record")
     fields = list(_anything.decode(body))
     fields[_PAYLOADS] = payloads
+    if notes:
+        fields[_NOTES] = notes
     return _encoder.encode(fields)
 
 
 def read_checked(body: bytes) -> OpenRecord:
     """Return a record whose digest was checked before."""
     envelope = _envelopes.decode(body)
-    return OpenRecord(_headers.decode(envelope.header), envelope.digest, envelope.payloads)
+    return _read(envelope)
 
 
 def check_digest(body: bytes, where: str, base_digest: bytes | None) -> bytes:

@@ -2,13 +2,14 @@
 
 An encrypted payload is bound to where it lies: the run whose record holds it, the step, and the value's name,
 version and form. Put anywhere else, it does not open. What an error said is a payload too then, behind those
-of the values, so that a header holds no word of it.
+of the values, so that a header holds no word of it. Who did something and why are notes behind the payloads.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -16,14 +17,23 @@ from everstep.codec.chain import Codecs
 from everstep.codec.payload import HEADER, LEFT_OUT, body_of
 from everstep.codec.records import OpenRecord, check_values, seal
 from everstep.errors import IncompatibleVersion, KeyUnavailable, StateCorrupted
+from everstep.model.acts import Act
 from everstep.model.records import CheckpointRecord, ErrorInfo, Written
 
 STATE = "@state"
 """Stands for the step among the values of a keyframe."""
 _ERROR = "@error"
+_ACT = "@act"
 
 _encode = msgspec.msgpack.Encoder().encode
 _texts = msgspec.msgpack.Decoder(tuple[str, str])
+
+
+class Kept(NamedTuple):
+    """What travels with the header of a record."""
+
+    payloads: list[bytes]
+    notes: list[bytes]
 
 
 def seal_closed(
@@ -37,7 +47,11 @@ def seal_closed(
     if codecs.encrypts and next(_errors(record), None) is not None:
         record, texts = _without_texts(record)
         closed += [codecs.close(text, run_id, _error_place(record, k)) for k, text in enumerate(texts)]
-    return seal(record, base_digest, closed)
+    notes: list[bytes] = []
+    if codecs.encrypts and any(True for _ in _acts(record)):
+        record, said = _without_acts(record)
+        notes = [codecs.close(text, run_id, _act_place(record, k)) for k, text in enumerate(said)]
+    return seal(record, base_digest, closed, notes)
 
 
 def open_record(opened: OpenRecord, run_id: str, where: str, codecs: Codecs) -> OpenRecord:
@@ -46,7 +60,7 @@ def open_record(opened: OpenRecord, run_id: str, where: str, codecs: Codecs) -> 
         if payload[2:3] > b"\0":
             break
     else:
-        if not codecs.requires_key and not _has_sealed(opened.record):
+        if not codecs.requires_key and not opened.notes and not _has_sealed(opened.record):
             check_values(opened, where)
             return opened
     sealed = _sealed(opened.record)
@@ -62,7 +76,8 @@ def open_record(opened: OpenRecord, run_id: str, where: str, codecs: Codecs) -> 
         codecs.open(payload, run_id, _error_place(opened.record, k), "error", None)
         for k, payload in enumerate(opened.payloads[count:])
     ]
-    plain = OpenRecord(_with_texts(opened.record, texts, where), opened.digest, payloads)
+    record = _with_acts(_with_texts(opened.record, texts, where), opened, run_id, where, codecs)
+    plain = OpenRecord(record, opened.digest, payloads)
     check_values(plain, where)
     return plain
 
@@ -81,6 +96,9 @@ def look_at(opened: OpenRecord, run_id: str, where: str, codecs: Codecs) -> Open
     def locked(info: ErrorInfo) -> ErrorInfo:
         return msgspec.structs.replace(info, message=said, sealed=b"") if info.sealed else info
 
+    def unknown(act: Act) -> Act:
+        return Act(said, "", act.how) if act.sealed else act
+
     places = _places(opened.record)
     if len(opened.payloads) < len(places):
         raise StateCorrupted(f"{where} does not hold the values it names.")
@@ -89,7 +107,8 @@ def look_at(opened: OpenRecord, run_id: str, where: str, codecs: Codecs) -> Open
         _seen(payload, run_id, write, place, where, codecs)
         for payload, (write, place) in zip(stored, places, strict=True)
     ]
-    return OpenRecord(_changed(opened.record, locked), opened.digest, payloads)
+    record = _acts_changed(_changed(opened.record, locked), unknown)
+    return OpenRecord(record, opened.digest, payloads)
 
 
 def _why(error: KeyUnavailable | IncompatibleVersion) -> str:
@@ -109,28 +128,32 @@ def _seen(payload: bytes, run_id: str, write: Written, place: bytes, where: str,
         return payload
 
 
-def closed_anew(opened: OpenRecord, run_id: str, where: str, codecs: Codecs) -> list[bytes] | None:
-    """Return the payloads of a record encrypted with the active key; none if all of them are.
+def closed_anew(opened: OpenRecord, run_id: str, where: str, codecs: Codecs) -> Kept | None:
+    """Return the payloads and notes of a record encrypted with the active key; none if all of them are.
 
     They are checked before, so that nothing but what was written is ever encrypted again.
     """
     stored = opened.payloads
-    if not stored or all(codecs.is_current(payload, where) for payload in stored):
+    if all(codecs.is_current(kept, where) for kept in (*stored, *opened.notes)):
         return None
     plain = open_record(opened, run_id, where, codecs)
     places = [place for _, place in _places(opened.record)]
     _, texts = _without_texts(plain.record)
     places += [_error_place(opened.record, k) for k in range(len(stored) - len(places))]
     both = zip([*plain.payloads, *texts], places, strict=False)
-    return [
+    closed = [
         payload if payload == LEFT_OUT else codecs.close(payload, run_id, place) for payload, place in both
     ]
+    said = _without_acts(plain.record)[1] if opened.notes else []
+    notes = [codecs.close(text, run_id, _act_place(opened.record, k)) for k, text in enumerate(said)]
+    return Kept(closed, notes)
 
 
-def without_codecs(opened: OpenRecord, run_id: str, where: str, codecs: Codecs) -> list[bytes]:
-    """Return the payloads of a record as they were before codecs, those of its errors' texts too."""
+def without_codecs(opened: OpenRecord, run_id: str, where: str, codecs: Codecs) -> Kept:
+    """Return the payloads of a record as they were before codecs, texts of errors too, and its notes."""
     plain = open_record(opened, run_id, where, codecs)
-    return [*plain.payloads, *_without_texts(plain.record)[1]][: len(opened.payloads)]
+    payloads = [*plain.payloads, *_without_texts(plain.record)[1]][: len(opened.payloads)]
+    return Kept(payloads, _without_acts(plain.record)[1] if opened.notes else [])
 
 
 def close_values(
@@ -250,3 +273,59 @@ def _with_texts(record: CheckpointRecord, payloads: list[bytes], where: str) -> 
         return ErrorInfo(info.type, message, info.code, traceback)
 
     return _changed(record, put_back)
+
+
+def _act_place(record: CheckpointRecord, number: int) -> bytes:
+    return _encode((_ACT, record.sequence, number))
+
+
+def _acts(record: CheckpointRecord) -> Iterator[Act]:
+    """Yield who did what a record tells of, in the order in which `_acts_changed` meets them."""
+    for step in record.steps:
+        if step.act is not None:
+            yield step.act
+    if record.act is not None:
+        yield record.act
+
+
+def _acts_changed(record: CheckpointRecord, change: Callable[[Act], Act]) -> CheckpointRecord:
+    replace = msgspec.structs.replace
+    steps = tuple(
+        replace(step, act=change(step.act)) if step.act is not None else step for step in record.steps
+    )
+    return replace(record, steps=steps, act=change(record.act) if record.act is not None else None)
+
+
+def _without_acts(record: CheckpointRecord) -> tuple[CheckpointRecord, list[bytes]]:
+    """Return a record that names who did what by a digest, and names and comments as notes."""
+    notes: list[bytes] = []
+
+    def take_out(act: Act) -> Act:
+        text = _encode((act.by, act.comment))
+        notes.append(HEADER + text)
+        return Act(how=act.how, sealed=hashlib.sha256(text).digest())
+
+    return _acts_changed(record, take_out), notes
+
+
+def _with_acts(
+    record: CheckpointRecord, opened: OpenRecord, run_id: str, where: str, codecs: Codecs
+) -> CheckpointRecord:
+    count = sum(1 for act in _acts(record) if act.sealed)
+    if count != len(opened.notes):
+        raise StateCorrupted(f"{where} does not hold who did what it tells of.")
+    if not count:
+        return record
+    left = iter(
+        [codecs.open(note, run_id, _act_place(record, k), "act", None) for k, note in enumerate(opened.notes)]
+    )
+
+    def put_back(act: Act) -> Act:
+        if not act.sealed:
+            return act
+        text = body_of(next(left), "act")
+        if hashlib.sha256(text).digest() != act.sealed:
+            raise StateCorrupted(f"{where}: who did it was altered.")
+        return Act(*_texts.decode(text), act.how)
+
+    return _acts_changed(record, put_back)

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from everstep.model.acts import Act
 from everstep.model.enums import Status, Trigger, ValueForm
 from everstep.model.ledger import Guarded, Ledger
 from everstep.model.waits import WaitOpened
@@ -169,6 +170,8 @@ class StepRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """What was spent since the step before it of the same visit."""
     guards: Guarded | None = None
     """What it did to budgets and breakers."""
+    act: Act | None = None
+    """Who gave the answer that it takes, and why."""
 
     def whole_name(self, name: str) -> str:
         """Return the whole name of a value that this step reads or writes, as a run's state shows it."""
@@ -335,6 +338,8 @@ class CheckpointRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=
     metadata: dict[str, Any] | None = None
     resume_after: datetime | None = None
     ttl: timedelta | None = None
+    act: Act | None = None
+    """Who started, resumed, cancelled or forked the run with it, and why."""
 
     run_id: str = ""
     parent_run_id: str | None = None

@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 
+from everstep.model.acts import Act
+
 
 class Erasure(StrEnum):
     """How a store judged that a run should be erased."""
@@ -45,7 +47,7 @@ class Removal(msgspec.Struct, frozen=True, kw_only=True):
 
     at: datetime
     what: str
-    """`run`, `checkpoints`, `artifacts` or `tombstones`."""
+    """`run`, `checkpoints`, `artifacts` or `tombstones`; `unpin` and `import` where somebody gave a name."""
     run_id: str | None = None
     """The run it belonged to; none for what belongs to no run."""
     flow_id: str | None = None
@@ -53,11 +55,13 @@ class Removal(msgspec.Struct, frozen=True, kw_only=True):
     size: int = 0
     """How many bytes, where that is known."""
     reason: str = ""
+    act: Act | None = None
+    """Who wanted it, and why, if that was said."""
 
     def to_wire(self) -> dict[str, Any]:
         """Return it as `--json` and HTTP show it."""
         told: dict[str, Any] = msgspec.to_builtins(self)
-        return told
+        return told | {"act": self.act.to_wire() if self.act is not None else None}
 
 
 class StoredBlob(msgspec.Struct, frozen=True):

@@ -91,10 +91,17 @@ class WaitRow(msgspec.Struct, frozen=True, kw_only=True):
         """True if whoever opened it had time enough to tell of it, and did not."""
         return self.is_untold and now - self.opened_at >= TIME_TO_TELL
 
-    def settled(self, by: SettledBy, answer: bytes | None, at: datetime) -> WaitRow:
-        """Return the wait with its answer."""
+    def settled(
+        self, by: SettledBy, answer: bytes | None, at: datetime, details: bytes | None = None
+    ) -> WaitRow:
+        """Return the wait with its answer, and with details that say who gave it if there are any."""
         return msgspec.structs.replace(
-            self, status=WaitStatus.SETTLED, settled_at=at, settled_by=by, answer=answer
+            self,
+            status=WaitStatus.SETTLED,
+            settled_at=at,
+            settled_by=by,
+            answer=answer,
+            details=self.details if details is None else details,
         )
 
     def changed(self, change: WaitChange) -> WaitRow:

@@ -284,8 +284,11 @@ class CheckpointStore(Protocol):
         Only those of runs of this flow, by their hashes; one that became known later is newer, and left out.
         """
 
-    async def signal(self, run_id: str, signal: Signal) -> bool:
-        """Leave a signal for the run's owner; false if the run has ended."""
+    async def signal(self, run_id: str, signal: Signal, note: bytes | None = None) -> bool:
+        """Leave a signal for the run's owner, with a note on who wants it; false if the run has ended."""
+
+    async def signal_note(self, run_id: str) -> bytes | None:
+        """Return the note of a signal that nobody has answered yet, as it was left last."""
 
     async def waits(self, wanted: WaitFilter) -> list[WaitRow]:
         """Return the waits that match, the oldest first."""
@@ -304,12 +307,14 @@ class CheckpointStore(Protocol):
         answer: bytes | None,
         token_hash: bytes | None = None,
         at: datetime | None = None,
+        details: bytes | None = None,
     ) -> tuple[bool, WaitRow | None]:
         """Give an open wait its answer, once. Returns whether this did it, and the wait as it is now.
 
         With `token_hash`, only if that is still its token. From its due time on an answer does not count:
         the clock's is written in its place, as `engine.settling` says. That goes by the store's clock where
-        it has one; `at` is for an answer that another store took at that time.
+        it has one; `at` is for an answer that another store took at that time. `details` take the place of
+        the wait's own with the answer, and say who gave it.
         """
 
     async def fire(self, run_id: str) -> list[WaitRow]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from everstep.codec.notes import ANSWER, close_note, open_wait
+from everstep.codec.notes import ANSWER, DETAILS, close_note, open_wait
 from everstep.codec.schema import complaints
 from everstep.errors import (
     AnswerInvalid,
@@ -22,6 +23,7 @@ from everstep.errors import (
     WaitSettled,
 )
 from everstep.graph.unknown import SETTLE
+from everstep.model.acts import Act, act_of, as_kept
 from everstep.model.address import find as find_address
 from everstep.model.bundles import moved_to
 from everstep.model.enums import Status
@@ -37,6 +39,9 @@ from everstep.runtime.tokens import hash_of, looks_like_token, too_late
 MAX_ANSWER = 1024 * 1024
 """Bytes of an answer as JSON."""
 
+
+_ACT = "act"
+"""Where the details of a wait say who answered it."""
 
 UNSAID: Final = object()
 """Stands for a value that was not given."""
@@ -72,16 +77,23 @@ class Answers:
             )
         return Found(found, None)
 
-    async def answer(self, token_or_id: str | None, answer: Any) -> WaitRow:
-        """Check an answer and settle its wait with it, once."""
+    async def answer(self, token_or_id: str | None, answer: Any, act: Act | None = None) -> WaitRow:
+        """Check an answer and settle its wait with it, once; `act` says who gives it, and why."""
         row, token_hash = await self.find(token_or_id)
         if row.status is not WaitStatus.OPEN:
             return self._refuse(row, token_hash, is_answer=True)
-        codecs = self._services.codecs
-        encoded = close_note(codecs, row.wait_id, ANSWER, checked(open_wait(codecs, row), answer))
-        return await self._settle(row, SettledBy.ANSWER, encoded, token_hash)
+        codecs, details = self._services.codecs, None
+        plain = open_wait(codecs, row)
+        said, act = signed(plain, checked(plain, answer), act)
+        if act is not None:
+            noted = msgspec.json.encode({**msgspec.json.decode(plain.details), _ACT: act})
+            details = close_note(codecs, row.wait_id, DETAILS, noted)
+        encoded = close_note(codecs, row.wait_id, ANSWER, said)
+        return await self._settle(row, SettledBy.ANSWER, encoded, token_hash, details)
 
-    async def settle(self, run_id: str, step: str, *, done: Any, rerun: bool) -> WaitRow:
+    async def settle(
+        self, run_id: str, step: str, *, done: Any, rerun: bool, act: Act | None = None
+    ) -> WaitRow:
         """Answer the wait in which an operator is asked what became of an effect."""
         if (done is UNSAID) is not bool(rerun):
             raise BadRequest(
@@ -103,7 +115,7 @@ class Answers:
                     f"by a worker or with: everstep resume {run_id}"
                 )
             raise WaitNotFound(f"run {run_id!r} does not wait for anybody to settle {step!r}.", fix=fix)
-        return await self.answer(found[0].wait_id, {"rerun": True} if rerun else {"done": done})
+        return await self.answer(found[0].wait_id, {"rerun": True} if rerun else {"done": done}, act)
 
     async def fire(self, wait_id: str) -> WaitRow:
         """Settle a wait as its clock does: its time is over, if need be before it is."""
@@ -118,7 +130,12 @@ class Answers:
         return await self._settle(row, SettledBy.CLOCK, None, None)
 
     async def _settle(
-        self, row: WaitRow, by: SettledBy, answer: bytes | None, token_hash: bytes | None
+        self,
+        row: WaitRow,
+        by: SettledBy,
+        answer: bytes | None,
+        token_hash: bytes | None,
+        details: bytes | None = None,
     ) -> WaitRow:
         was_lost = False
         run = await self._services.store.run(row.run_id)
@@ -132,7 +149,7 @@ class Answers:
             nonlocal was_lost
             try:
                 return await self._services.store.settle(
-                    row.wait_id, by=by, answer=answer, token_hash=token_hash
+                    row.wait_id, by=by, answer=answer, token_hash=token_hash, details=details
                 )
             except StoreUnavailable:
                 was_lost = True
@@ -234,6 +251,40 @@ def checked(row: WaitRow, answer: Any) -> bytes:
             schema=schema,
         )
     return encoded
+
+
+def signed(row: WaitRow, answer: bytes, act: Act | None) -> tuple[bytes, Act | None]:
+    """Return an answer and who gives it. An approval says that itself, so both say the same."""
+    if row.kind != "approval":
+        return answer, act
+    said = msgspec.json.decode(answer)
+    name, why = said.get("approver"), said.get("comment")
+    if act is None:
+        return answer, act_of(name, why)
+    for what, own, given in (("approver", name, act.by), ("comment", why, act.comment)):
+        if own and given and own.strip() != given:
+            raise AnswerInvalid(
+                f"{row.path!r} was given two: {what} {own!r:.60} in the answer, {given!r:.60} beside it.",
+                fix="Say it once: `approver` and `by` are the same, and so are both comments.",
+            )
+        if own or given:
+            said[what] = own or given
+    act = msgspec.structs.replace(act, by=act.by or (name or "").strip(), comment=act.comment or why or "")
+    return msgspec.json.encode(said), act_of(act.by, act.comment, act.how)
+
+
+def who_settled(row: WaitRow) -> Act | None:
+    """Return who answered a wait, and why, if that was said. The wait is not encrypted any more."""
+    if row.settled_by is not SettledBy.ANSWER or row.answer is None:
+        return None
+    kept = msgspec.json.decode(row.details).get(_ACT)
+    if kept is not None:
+        with suppress(msgspec.ValidationError):
+            return msgspec.convert(kept, Act)
+    if row.kind != "approval":
+        return None
+    said = msgspec.json.decode(row.answer)  # as earlier releases kept it
+    return as_kept(said.get("approver"), said.get("comment")) if isinstance(said, dict) else None
 
 
 def _spelled(answer: Any, spellings: dict[str, Any]) -> Any:

@@ -263,9 +263,16 @@ class _Copying:
         store = self._target.store
         for wait in waits:
             if wait.status is WaitStatus.SETTLED and wait.settled_by is not None:
-                await store.settle(wait.wait_id, by=wait.settled_by, answer=wait.answer, at=wait.settled_at)
+                await store.settle(
+                    wait.wait_id,
+                    by=wait.settled_by,
+                    answer=wait.answer,
+                    at=wait.settled_at,
+                    details=wait.details,
+                )
         if row.signal is not None:
-            await store.signal(row.run_id, row.signal)
+            note = await self._services.store.signal_note(row.run_id)
+            await store.signal(row.run_id, row.signal, note)
 
     async def _wake(self, run_id: str) -> None:
         """Let workers go on with a run that was copied before and is moved now: it is marked no more."""

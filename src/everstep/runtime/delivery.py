@@ -16,6 +16,7 @@ from everstep.errors import (
     WaitNotFound,
 )
 from everstep.graph.flow import Flow
+from everstep.model.acts import Act, act_of
 from everstep.model.waits import WaitRow
 from everstep.ports.store import RunRow
 from everstep.runtime.answers import Answers, open_waits
@@ -24,10 +25,11 @@ from everstep.runtime.services import Services
 from everstep.runtime.tokens import looks_like_token
 
 _KEYS = ("checkpoint_id", "token", "wait_id")
+_WHO = ("by", "comment")
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _SHAPES = (
     'Send {"checkpoint_id": ...}, {"token": ..., "answer": ...}, {"wait_id": ...} if its time is over, '
-    'or {"wait_id": ..., "answer": ...}.'
+    'or {"wait_id": ..., "answer": ...}; each may say who sends it with "by" and "comment".'
 )
 
 
@@ -47,6 +49,8 @@ class Message(NamedTuple):
     run_id: str | None
     has_answer: bool
     answer: Any
+    act: Act | None
+    """Who sends it, and why, if the message says so itself."""
 
 
 def read_message(message: object) -> Message:
@@ -54,13 +58,14 @@ def read_message(message: object) -> Message:
     if not isinstance(message, Mapping):
         raise BadRequest("the message is not an object.", fix=_SHAPES)
     given = [key for key in _KEYS if key in message]
-    allowed = {*given, "run_id" if given == ["checkpoint_id"] else "answer"}
+    allowed = {*given, *_WHO, "run_id" if given == ["checkpoint_id"] else "answer"}
     if len(given) != 1 or not message.keys() <= allowed:
         raise BadRequest("the message does not say which wait or checkpoint it is for.", fix=_SHAPES)
     kind, name, run_id = given[0], message[given[0]], message.get("run_id")
     if not isinstance(name, str) or not (run_id is None or isinstance(run_id, str)):
         raise BadRequest(f"{kind} is not a text.", fix=_SHAPES)
-    return Message(kind, name, run_id, "answer" in message, message.get("answer"))
+    act = act_of(message.get("by"), message.get("comment"))
+    return Message(kind, name, run_id, "answer" in message, message.get("answer"), act)
 
 
 class Deliveries:
@@ -71,7 +76,7 @@ class Deliveries:
         self._runs = runs
         self._answers = answers
 
-    async def deliver(self, message: object, flows: Iterable[Flow]) -> Delivered:
+    async def deliver(self, message: object, flows: Iterable[Flow], act: Act | None = None) -> Delivered:
         """Check a message, settle its wait, and drive the run here if its flow is among these.
 
         Settling needs no lease. If another process has the run, or the flow is not known here, the answer is
@@ -79,6 +84,7 @@ class Deliveries:
         those two are errors.
         """
         read = read_message(message)
+        act = act or read.act
         if read.kind == "checkpoint_id":
             row = await self._at_checkpoint(read)
             flow = flow_of(row, flows)
@@ -87,8 +93,8 @@ class Deliveries:
                     f"run {row.run_id!r} belongs to flow {row.flow_id!r}, which is not loaded here.",
                     fix="Deliver it where that flow is loaded.",
                 )
-            return self._done(row, await self._runs.resume(row.run_id, flow, is_patient=False))
-        wait = await self._settle(read)
+            return self._done(row, await self._runs.resume(row.run_id, flow, is_patient=False, act=act))
+        wait = await self._settle(read, act)
         row = await self._runs.row(wait.run_id)
         if row.status.is_final:
             return self._done(
@@ -108,15 +114,15 @@ class Deliveries:
     def _done(self, row: RunRow, outcome: Outcome) -> Delivered:
         return Delivered(row.run_id, outcome, outcome.waits)
 
-    async def _settle(self, read: Message) -> WaitRow:
+    async def _settle(self, read: Message, act: Act | None) -> WaitRow:
         if read.kind == "token":
             if not looks_like_token(read.name):
                 raise TokenInvalid("this is not a token.", fix="Use it as you got it.")
-            return await self._answers.answer(read.name, read.answer)
+            return await self._answers.answer(read.name, read.answer, act)
         if not _UUID.fullmatch(read.name):
             raise WaitNotFound("this is not the id of a wait.", fix="Look with: everstep waits")
         if read.has_answer:
-            return await self._answers.answer(read.name, read.answer)
+            return await self._answers.answer(read.name, read.answer, act)
         return await self._answers.fire(read.name)
 
     async def _at_checkpoint(self, read: Message) -> RunRow:

@@ -146,9 +146,7 @@ class Drive:
             await self._take_in()
             if "by_node" in cancelled.details:
                 self.failure = describe_error(cancelled)
-            await self._journal.flush(
-                Trigger.CANCELLED, status=Status.CANCELLED, error=self.failure, changes_status=True
-            )
+            await self._journal.call_off(self.failure)
             return Status.CANCELLED
         finally:
             self._spending.close()

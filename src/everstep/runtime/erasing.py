@@ -14,7 +14,8 @@ from everstep.errors import (
     RunErased,
     StateCorrupted,
 )
-from everstep.model.removal import Erasure
+from everstep.model.acts import Act, split_act, with_act
+from everstep.model.removal import Erasure, Removal, Tombstone
 from everstep.ports.retention import RetainingStore
 from everstep.ports.store import RunFilter, RunRow
 from everstep.runtime.elsewhere import forget_channel
@@ -51,7 +52,9 @@ def retaining_store(services: Services) -> RetainingStore:
     return cast(RetainingStore, services.store)
 
 
-async def erase(services: Services, runs: Runs, run_id: str, *, dry_run: bool = False) -> Erased:
+async def erase(
+    services: Services, runs: Runs, run_id: str, act: Act | None = None, *, dry_run: bool = False
+) -> Erased:
     """Remove a run that has ended, with the artifacts that nobody else names; its id stays taken."""
     store = retaining_store(services)
     while True:
@@ -61,7 +64,7 @@ async def erase(services: Services, runs: Runs, run_id: str, *, dry_run: bool = 
         count = row.checkpoints - row.first + 1
         if dry_run:
             return Erased(run_id=run_id, checkpoints=count, artifacts=len(names))
-        verdict = await erase_run(services, store, row, ASKED, None)
+        verdict = await erase_run(services, store, row, with_act(ASKED, act), None)
         if verdict is Erasure.MOVED:
             continue
         if verdict is Erasure.GONE:
@@ -99,6 +102,21 @@ def check_erasable(services: Services, row: RunRow) -> None:
         )
 
 
+async def note_act(services: Services, what: str, run_id: str, flow_id: str, act: Act) -> None:
+    """Note who did something to a run that leaves no record; where there is no log, nothing."""
+    if services.store.capabilities.retains:
+        line = Removal(at=services.clock.now(), what=what, run_id=run_id, flow_id=flow_id, act=act)
+        await retaining_store(services).note(line)
+
+
+def erased_line(left: Tombstone) -> Removal:
+    """Return a tombstone as a line of the log of what went."""
+    reason, act = split_act(left.reason)
+    return Removal(
+        at=left.erased_at, what="run", run_id=left.run_id, flow_id=left.flow_id, reason=reason, act=act
+    )
+
+
 async def _names(services: Services, row: RunRow) -> set[str]:
     """Return what a run names; nothing for one that is damaged, so that `gc` finds it later."""
     try:
@@ -120,9 +138,11 @@ async def refused(services: Services, row: RunRow, verdict: Erasure) -> Exceptio
         )
     if verdict is Erasure.PINNED:
         fresh = await services.store.run(name)
-        why = fresh.pinned if fresh is not None else row.pinned
+        why, _ = split_act((fresh.pinned if fresh is not None else row.pinned) or "")
         return CheckpointPinned(
-            f"run {name!r} is pinned: {why}.", fix=f"Unpin it first: everstep unpin {name}", run_id=name
+            f"run {name!r} is pinned: {why}.",
+            fix=f"Unpin it first: everstep unpin {name}",
+            run_id=name,
         )
     if verdict is Erasure.LEASED:
         return LeaseConflict(

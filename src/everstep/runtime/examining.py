@@ -255,7 +255,7 @@ class Walk:
     def _open(self, link: Link, seen: Glance) -> OpenRecord | None:
         """Return a record with its values checked; if their key is not at hand, without."""
         found, codecs, run_id = self.found, self._services.codecs, self._row.run_id
-        record = OpenRecord(seen.record, seen.digest, seen.payloads)
+        record = OpenRecord(seen.record, seen.digest, seen.payloads, seen.notes)
         try:
             return open_record(record, run_id, link.where, codecs)
         except KeyUnavailable as error:

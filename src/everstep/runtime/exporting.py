@@ -213,14 +213,14 @@ class _Exporting:
                 self._blobs.setdefault(write.artifact.checksum, write.artifact)
             if write.name.startswith(KEPT):
                 self._elsewhere[write.name.removeprefix(KEPT)] = None
-        payloads = None
+        plain = None
         if self._decrypt:
             where = f"checkpoint {checked.stored.sequence} of run {run_id!r}"
-            payloads = without_codecs(opened, run_id, where, self._services.codecs)
+            plain = without_codecs(opened, run_id, where, self._services.codecs)
         else:
-            for payload in opened.payloads:
-                self._note_key(payload)
-        return self._leaving.record(run_id, checked, payloads)
+            for kept in (*opened.payloads, *opened.notes):
+                self._note_key(kept)
+        return self._leaving.record(run_id, checked, plain)
 
     def _note_key(self, payload: bytes) -> None:
         if payload[2:3] > b"\0":

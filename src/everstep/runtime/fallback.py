@@ -16,6 +16,7 @@ from everstep.codec.records import glance
 from everstep.errors import BadRequest, EverstepError, StateCorrupted
 from everstep.graph.flow import Flow
 from everstep.graph.plan import Plan
+from everstep.model.acts import Act
 from everstep.model.enums import Effects, Status
 from everstep.model.leases import Lease
 from everstep.model.records import StepRecord
@@ -76,13 +77,14 @@ async def resume_with_fallback(
     *,
     wait: bool,
     is_patient: bool,
+    act: Act | None = None,
 ) -> Outcome:
     """Continue a run, or if what a resume reads of it is damaged, a fork from its newest valid checkpoint."""
     try:
-        return await runs.resume(run_id, flow, start, wait=wait, is_patient=is_patient)
+        return await runs.resume(run_id, flow, start, wait=wait, is_patient=is_patient, act=act)
     except StateCorrupted as error:
         told = await fall_back(services, runs, await runs.row(run_id), flow, error, is_patient=is_patient)
-    outcome = await runs.resume(told.fork, flow, start, wait=wait, is_patient=is_patient)
+    outcome = await runs.resume(told.fork, flow, start, wait=wait, is_patient=is_patient, act=act)
     return outcome._replace(fallback=told)
 
 

@@ -13,6 +13,7 @@ from everstep.engine.state import RunState
 from everstep.errors import BadRequest, InputError, RunNotFound
 from everstep.graph.channel import check_key
 from everstep.graph.plan import Plan
+from everstep.model.acts import Act
 from everstep.model.durability import Durability
 from everstep.model.enums import Status, Trigger, ValueForm
 from everstep.model.records import CHANNEL, FORK, CheckpointRecord, StepRecord
@@ -54,6 +55,7 @@ async def fork(
     *,
     fork_id: str | None,
     keep_keys: bool,
+    act: Act | None = None,
 ) -> RunRow:
     """Admit a run that goes on from a checkpoint of another; returns its row.
 
@@ -72,7 +74,7 @@ async def fork(
     folded = await runs.look_back(row.run_id, sequence) if inner else None
     inside = {} if folded is None else _inside(folded.state, inner, sequence)
     drafts = await _draft(services, plan, edits, inside)
-    commit = _commit(services, plan, origin, new_id, link, digest, drafts, keep_keys=keep_keys)
+    commit = _commit(services, plan, origin, new_id, link, digest, drafts, act, keep_keys=keep_keys)
     put = partial(services.committer.put, commit)
     verdict = await patiently(services.clock, put, outage(services.store))
     if verdict is Verdict.EXISTS:
@@ -153,6 +155,7 @@ def _commit(
     link: Link,
     base_digest: bytes,
     drafts: list[Slot],
+    act: Act | None,
     *,
     keep_keys: bool,
 ) -> Commit:
@@ -170,6 +173,7 @@ def _commit(
         flow_id=parent.flow_id,
         flow_version=origin.flow_version,
         flow_hash=origin.flow_hash,
+        act=act,
     )
     payloads = [d.payload for d in drafts if d.payload is not None]
     body, _ = seal_closed(services.codecs, new_id, record, base_digest, payloads)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from everstep.engine.state import RunState
 from everstep.errors import BadRequest
 from everstep.graph.flow import Flow
+from everstep.model.acts import Act
 from everstep.model.enums import Mode
 from everstep.runtime.aside import write_aside
 from everstep.runtime.desk import first_values
@@ -27,6 +28,8 @@ class Given(NamedTuple):
     channel: Mapping[str, Any] | None = None
     priority: int = 0
     group: str | None = None
+    act: Act | None = None
+    """Who starts it, and why."""
 
     def check(self, flow: Flow) -> dict[str, Any]:
         """Return the inputs, or raise what is wrong with any of it."""
@@ -81,4 +84,5 @@ async def draft_run(
     )
     journal = Journal(services, identity, flow.durability, state, space)
     journal.elsewhere = elsewhere
+    journal.act = given.act
     return journal, state, space, drafts

@@ -21,6 +21,7 @@ from everstep.errors import (
     KeyUnavailable,
     StateCorrupted,
 )
+from everstep.model.acts import Act
 from everstep.model.bundles import IMPORTED, BundledRun, LeftOut
 from everstep.model.waits import WaitRow
 from everstep.ports.restoring import Restored, RestoringStore, WholeRun
@@ -28,6 +29,7 @@ from everstep.ports.store import CheckpointStore
 from everstep.runtime.arriving import make_room, meet, taken
 from everstep.runtime.bundle_check import Contents, check_contents
 from everstep.runtime.coded_blobs import CodedBlobs
+from everstep.runtime.erasing import note_act
 from everstep.runtime.exporting import Progress
 from everstep.runtime.giving_back import GivenBack, give_back
 from everstep.runtime.services import Services
@@ -67,6 +69,7 @@ async def import_bundle(
     live: bool = False,
     dry_run: bool = False,
     on_progress: Callable[[Progress], object] | None = None,
+    act: Act | None = None,
 ) -> Imported:
     """Put the runs of a bundle into the store, each in one go; done again, it changes nothing."""
     restoring = restoring_store(services.store)
@@ -96,6 +99,10 @@ async def import_bundle(
                 run.row.run_id for run, there in zip(runs, met, strict=True) if there.judged in _COMES
             ]
     new = [run for run in runs if run.row.run_id in restored]
+    for run in new:
+        if act is None or dry_run:
+            break
+        await note_act(services, "import", run.row.run_id, run.row.flow_id, act)
     return Imported(
         runs=contents.manifest.runs,
         restored=tuple(restored),
@@ -175,9 +182,9 @@ def _encrypted(services: Services, run: WholeRun, before: bytes) -> WholeRun:
         stored, opened = checked.stored, checked.opened
         if opened is not None and not checked.is_locked:
             where = f"checkpoint {stored.sequence} of run {run_id!r}"
-            payloads = closed_anew(opened, run_id, where, services.codecs)
-            if payloads is not None:
-                stored = msgspec.structs.replace(stored, body=with_payloads(stored.body, payloads))
+            anew = closed_anew(opened, run_id, where, services.codecs)
+            if anew is not None:
+                stored = msgspec.structs.replace(stored, body=with_payloads(stored.body, *anew))
         records.append(stored)
     waits = tuple(_closed(services, wait) for wait in run.waits)
     return msgspec.structs.replace(run, records=tuple(records), waits=waits)

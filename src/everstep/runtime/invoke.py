@@ -22,6 +22,7 @@ from everstep.graph.context import Context, Spent
 from everstep.graph.node import Node
 from everstep.graph.streams import opened
 from everstep.graph.waits import Wait
+from everstep.model.acts import Act
 from everstep.model.enums import Trigger
 from everstep.model.ledger import BreakerAt, Guarded
 from everstep.model.records import ErrorInfo, QueuedTask
@@ -85,6 +86,8 @@ class Call:
     """True if it is to be made once more."""
     answers: WaitOpened | None = None
     """The wait that is settled with it."""
+    act: Act | None = None
+    """Who settled that wait, and why."""
     prolong: Callable[[], None] | None = None
     """Lets its time limit begin anew, while it has one; may be called from any thread."""
     stream: Stream | None = None

@@ -10,11 +10,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from everstep.codec.notes import look_at_act
 from everstep.codec.records import seal
 from everstep.codec.sealing import seal_closed
 from everstep.engine.keyframe import snapshot
 from everstep.engine.state import RunState
 from everstep.errors import LeaseLost, RunCancelled, StoreError, StoreUnavailable
+from everstep.model.acts import Act
 from everstep.model.durability import Durability
 from everstep.model.durations import spell
 from everstep.model.enums import Flush, Mode, Status, Trigger, ValueForm, with_priority
@@ -114,6 +116,8 @@ class Journal:
         self._space = space
         self.head = Head()
         self.lease: Lease | None = None
+        self.act: Act | None = None
+        """Who started, resumed or cancelled the run, until a record says so."""
         self.is_halted = False
         """True while the store has the run as halted."""
         self.waits: list[WaitRow] = []
@@ -201,6 +205,7 @@ class Journal:
             flow_hash=flow.flow_hash,
             ttl=self._durability.checkpoint_ttl,
             metadata=flow.about(self._durability) or None,
+            act=self.act,
         )
         admission = Admission(
             flow_id=flow.flow_id,
@@ -237,6 +242,18 @@ class Journal:
         record = self._record(trigger, status, error, metadata, self._services.clock.now())
         self._judge(await self._put(record, status if changes_status or self.is_halted else None))
 
+    async def call_off(self, error: ErrorInfo | None = None) -> None:
+        """Write what is buffered and end the run as cancelled, with who asked for that if it is known."""
+        if self.writes:
+            self.act = await self._who_stops() or self.act
+        await self.flush(Trigger.CANCELLED, status=Status.CANCELLED, error=error, changes_status=True)
+
+    async def _who_stops(self) -> Act | None:
+        services = self._services
+        ask = partial(services.store.signal_note, self.run_id)
+        note = await patiently(services.clock, ask, outage(services.store))
+        return None if note is None else look_at_act(self._codecs, self.run_id, note)
+
     async def migrate(self, status: Status, error: ErrorInfo | None, metadata: dict[str, Any]) -> None:
         """Write where the run stands as a keyframe; from here on it goes by this version of its flow."""
         flow = self._identity
@@ -248,6 +265,7 @@ class Journal:
             status=status,
             error=error,
             metadata=metadata,
+            act=self.act,
         )
         adopts = Adoption(flow_version=flow.flow_version, flow_hash=flow.flow_hash, blueprint=flow.blueprint)
         self._judge(await self._put(self._keyframe(delta), None, adopts=adopts))
@@ -356,6 +374,7 @@ class Journal:
             steps=tuple(self.steps),
             error=error,
             metadata=with_priority(trigger, metadata),
+            act=self.act,
         )
         nodes = min(self._state.total, len(self._state.visits)) + len(self._space.areas)
         live = self._space.size + _NODE_COST * nodes
@@ -444,6 +463,8 @@ class Journal:
             self._clear()
         else:
             self._drop_first(record.steps)
+        if record.act is not None:
+            self.act = None
         if commit.status is not None:
             self.is_halted = commit.status is Status.HALTED
         if commit.waits or commit.closed:

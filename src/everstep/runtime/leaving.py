@@ -8,7 +8,7 @@ import msgspec
 
 from everstep.codec.payload import LEFT_OUT
 from everstep.codec.records import with_payloads
-from everstep.codec.sealing import inline_writes
+from everstep.codec.sealing import Kept, inline_writes
 from everstep.model.bundles import LeaveOut, LeftOut
 from everstep.model.records import StepRecord, Written
 from everstep.model.waits import WaitRow, WaitStatus
@@ -58,21 +58,22 @@ class Leaving:
             write.artifact is not None and bytes.fromhex(write.artifact.checksum) in self._digests
         )
 
-    def record(self, run_id: str, checked: Checked, payloads: list[bytes] | None) -> StoredRecord:
-        """Return a record without the values that stay behind; `payloads` are others for its own."""
+    def record(self, run_id: str, checked: Checked, plain: Kept | None) -> StoredRecord:
+        """Return a record without the values that stay behind; `plain` has other bytes for its own."""
         stored, opened = checked.stored, checked.opened
-        if opened is None or (payloads is None and not self._digests):
+        if opened is None or (plain is None and not self._digests):
             return stored
-        kept = list(opened.payloads if payloads is None else payloads)
+        notes = opened.notes if plain is None else plain.notes
+        kept = list(opened.payloads if plain is None else plain.payloads)
         for write in opened.record.writes():
             if self.stays(write) and (write.is_inline or write.artifact is not None):
                 self._kept.add(LeftOut(run_id=run_id, what="value", name=write.name))
         for k, write in enumerate(inline_writes(opened.record)):
             if self.stays(write):
                 kept[k] = LEFT_OUT
-        if kept == opened.payloads:
+        if (kept, notes) == (opened.payloads, opened.notes):
             return stored
-        return msgspec.structs.replace(stored, body=with_payloads(stored.body, kept))
+        return msgspec.structs.replace(stored, body=with_payloads(stored.body, kept, notes))
 
     def wait(self, wait: WaitRow) -> WaitRow:
         """Return a wait without its token, and without an answer that became a value that stays behind."""

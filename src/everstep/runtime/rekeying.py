@@ -138,9 +138,9 @@ class _Rekeying:
             for write in opened.record.writes():
                 if write.artifact is not None:
                     await self._artifact(write.artifact)
-            payloads = closed_anew(opened, run_id, where, services.codecs)
-            if payloads is not None:
-                body = with_payloads(stored.body, payloads)
+            anew = closed_anew(opened, run_id, where, services.codecs)
+            if anew is not None:
+                body = with_payloads(stored.body, *anew)
                 changed.append(Recoded(stored.sequence, stored.checkpoint_id, body))
         if changed and not self._dry_run:
             return await self._recoding.recode(run_id, changed), digest

@@ -6,6 +6,7 @@ import re
 from typing import cast
 
 from everstep.errors import BadRequest, RunErased, RunNotFound
+from everstep.model.acts import split_act
 from everstep.ports.retention import RetainingStore
 from everstep.ports.store import CheckpointStore
 
@@ -41,11 +42,13 @@ async def missing_run(store: CheckpointStore, run_id: str) -> RunNotFound:
     if store.capabilities.retains:
         left = await cast(RetainingStore, store).tombstone(run_id)
         if left is not None:
+            reason, act = split_act(left.reason)
             return RunErased(
-                f"run {run_id!r} was removed on {left.erased_at:%Y-%m-%d %H:%M} UTC: {left.reason}.",
+                f"run {run_id!r} was removed on {left.erased_at:%Y-%m-%d %H:%M} UTC: {reason}.",
                 fix="Its id stays taken. Use another one.",
                 run_id=run_id,
                 erased_at=left.erased_at.isoformat(),
-                reason=left.reason,
+                reason=reason,
+                **({"act": act.to_wire()} if act is not None else {}),
             )
     return RunNotFound(f"there is no run {run_id!r}.", fix="List them with: everstep runs")

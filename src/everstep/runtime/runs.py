@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from everstep.codec.notes import close_act
 from everstep.engine.state import START, RunState
 from everstep.errors import (
     BadRequest,
@@ -19,6 +20,7 @@ from everstep.errors import (
 from everstep.graph.blueprint import read_plan
 from everstep.graph.flow import Flow
 from everstep.graph.plan import Plan, hash_of
+from everstep.model.acts import Act
 from everstep.model.durability import Durability
 from everstep.model.enums import Mode, Status, Trigger
 from everstep.model.leases import Lease
@@ -153,7 +155,7 @@ class Runs:
             await check_same_flow(self, row, flow)
         if row.status.is_final:
             return await self.recorded(row)
-        return await self._continue(row, flow, reopens=False)
+        return await self._continue(row, flow, reopens=False, act=given.act)
 
     async def resume(
         self,
@@ -164,6 +166,7 @@ class Runs:
         wait: bool = False,
         is_patient: bool = True,
         reopens: bool = True,
+        act: Act | None = None,
     ) -> Outcome:
         """Continue an unfinished run, or reopen one that failed at the node where it failed.
 
@@ -172,7 +175,7 @@ class Runs:
         """
         flow = preflight(flow, self._services)
         async with self._services.turn():
-            outcome = await self._resume(run_id, flow, start, is_patient=is_patient, reopens=reopens)
+            outcome = await self._resume(run_id, flow, start, is_patient=is_patient, reopens=reopens, act=act)
         return await stay(self._services, self, outcome, flow) if wait else outcome
 
     async def drive_claimed(self, row: RunRow, lease: Lease, flow: Flow) -> Outcome:
@@ -186,7 +189,14 @@ class Runs:
             return await self._take_up(row, lease, flow, endures=True)
 
     async def _resume(
-        self, run_id: str, flow: Flow, start: str | None, *, is_patient: bool, reopens: bool
+        self,
+        run_id: str,
+        flow: Flow,
+        start: str | None,
+        *,
+        is_patient: bool,
+        reopens: bool,
+        act: Act | None,
     ) -> Outcome:
         row = await self.row(run_id)
         await check_same_flow(self, row, flow)
@@ -195,12 +205,13 @@ class Runs:
             raise BadRequest(f"flow {flow.name!r} has no node {start!r}.", fix=f"It has {known}.")
         if _is_over(row, start, reopens=reopens):
             return await self.recorded(row)
-        return await self._continue(row, flow, start, is_patient=is_patient, reopens=reopens)
+        return await self._continue(row, flow, start, is_patient=is_patient, reopens=reopens, act=act)
 
-    async def cancel(self, run_id: str) -> Status:
+    async def cancel(self, run_id: str, act: Act | None = None) -> Status:
         """Cancel a run. Its owner, if it has a live one, stops at its next write; else it ends at once."""
         row = check_still_here(await self.row(run_id))
-        if row.status.is_final or not await self._services.store.signal(run_id, Signal.CANCEL):
+        note = close_act(self._services.codecs, run_id, act) if act is not None else None
+        if row.status.is_final or not await self._services.store.signal(run_id, Signal.CANCEL, note):
             return (await self.row(run_id)).status
         drive = self.keeper.drive_of(run_id)
         if drive is not None:
@@ -227,7 +238,7 @@ class Runs:
     async def end_cancelled(self, row: RunRow, lease: Lease) -> None:
         """End a run that nobody drives, and that is to be cancelled."""
         journal, _ = await self.journal_at_rest(row, lease)
-        await journal.flush(Trigger.CANCELLED, status=Status.CANCELLED, changes_status=True)
+        await journal.call_off()
         await call_off(self._services, row.run_id, journal.closed, is_over=True)
 
     async def row(self, run_id: str) -> RunRow:
@@ -359,10 +370,19 @@ class Runs:
         return await self._drive(flow, Ready(journal, state, space))
 
     async def _continue(
-        self, row: RunRow, flow: Flow, start: str | None = None, *, is_patient: bool = True, reopens: bool
+        self,
+        row: RunRow,
+        flow: Flow,
+        start: str | None = None,
+        *,
+        is_patient: bool = True,
+        reopens: bool,
+        act: Act | None = None,
     ) -> Outcome:
         claimed = await self._claimed(row, flow, start, is_patient=is_patient, reopens=reopens)
-        return claimed if isinstance(claimed, Outcome) else await self._take_up(*claimed, flow, start)
+        return (
+            claimed if isinstance(claimed, Outcome) else await self._take_up(*claimed, flow, start, act=act)
+        )
 
     async def _claimed(
         self, row: RunRow, flow: Flow, start: str | None = None, *, is_patient: bool = True, reopens: bool
@@ -375,16 +395,30 @@ class Runs:
         return row, lease
 
     async def _take_up(
-        self, row: RunRow, lease: Lease, flow: Flow, start: str | None = None, *, endures: bool = False
+        self,
+        row: RunRow,
+        lease: Lease,
+        flow: Flow,
+        start: str | None = None,
+        *,
+        endures: bool = False,
+        act: Act | None = None,
     ) -> Outcome:
-        taken = await self._taken_up(row, lease, flow, start, endures=endures)
+        taken = await self._taken_up(row, lease, flow, start, endures=endures, act=act)
         if isinstance(taken, Outcome):
             return taken
         outcome = await self._drive(flow, taken)
         return outcome._replace(resumed=taken.resumed)
 
     async def _taken_up(
-        self, row: RunRow, lease: Lease, flow: Flow, start: str | None = None, *, endures: bool = False
+        self,
+        row: RunRow,
+        lease: Lease,
+        flow: Flow,
+        start: str | None = None,
+        *,
+        endures: bool = False,
+        act: Act | None = None,
     ) -> Ready | Outcome:
         """Fold a claimed run, so that it can be driven; if it was cancelled, end it."""
         services = self._services
@@ -400,7 +434,7 @@ class Runs:
                 folded = await self.rehydrate(row, flow.plan, flow.durability)
                 journal = await self._journal_of(row, folded, flow.plan, flow.durability, lease)
                 state, space = folded.state, folded.space
-            journal.endures = endures
+            journal.endures, journal.act = endures, act
             if row.signal is Signal.CANCEL:
                 self.keeper.drop(lease)
                 return await self._call_off(journal, state, space)
@@ -427,7 +461,7 @@ class Runs:
 
     async def _call_off(self, journal: Journal, state: RunState, space: ValueSpace) -> Outcome:
         """End a run that was cancelled by somebody who could not claim it, or died before."""
-        await journal.flush(Trigger.CANCELLED, status=Status.CANCELLED, changes_status=True)
+        await journal.call_off()
         await call_off(self._services, journal.run_id, journal.closed, is_over=True)
         self._emit("run_ended", journal.run_id, {"status": Status.CANCELLED.value, "error": None})
         return Outcome(journal.run_id, Status.CANCELLED, state, space)

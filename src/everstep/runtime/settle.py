@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import msgspec
+
 from everstep.engine import decide
 from everstep.engine.state import RunState
 from everstep.errors import (
@@ -138,7 +140,15 @@ def plain_step(call: Call, drafts: tuple[Slot, ...]) -> StepRecord:
 
 
 def step_of(call: Call, drafts: tuple[Slot, ...], chance: float) -> StepRecord:
-    """Return the record of a finished call. `chance` picks the jitter of the pause before a retry."""
+    """Return the record of a finished call, with who answered the wait that it takes up.
+
+    `chance` picks the jitter of the pause before a retry.
+    """
+    step = _step_of(call, drafts, chance)
+    return step if call.act is None else msgspec.structs.replace(step, act=call.act)
+
+
+def _step_of(call: Call, drafts: tuple[Slot, ...], chance: float) -> StepRecord:
     if call.halt is not None:
         return decide.halted(
             call.scope,

@@ -16,6 +16,7 @@ from everstep.engine.breaking import Happened
 from everstep.errors import BadRequest, LeaseConflict, LeaseLost, RunCancelled, RunNotFound
 from everstep.graph.flow import Flow
 from everstep.graph.node import Node
+from everstep.model.acts import Act
 from everstep.model.breakers import Breaker
 from everstep.model.durability import Durability
 from everstep.model.enums import Status, Trigger
@@ -92,7 +93,7 @@ class SharedBreakers:
         before, after = await self._change(name, tried)
         return after is not before
 
-    async def reset(self, name: str) -> BreakerAt:
+    async def reset(self, name: str, act: Act | None = None) -> BreakerAt:
         """Close a breaker that has ever changed."""
         if not isinstance(name, str) or await self._services.store.run(PREFIX + name) is None:
             known = ", ".join(await self.all()) or "none so far"
@@ -103,7 +104,7 @@ class SharedBreakers:
             anew = breaking.closed(at, now)
             return at if at.changed(since=now) == anew else anew
 
-        return (await self._change(name, shut))[1]
+        return (await self._change(name, shut, act))[1]
 
     async def all(self) -> dict[str, BreakerAt]:
         """Return every shared breaker that ever changed, by name."""
@@ -126,15 +127,17 @@ class SharedBreakers:
         folded = await self._runs.rehydrate(row, await self._runs.plan(row))
         return folded.state.books.breakers.get(name, _CLOSED)
 
-    async def _change(self, name: str, act: Callable[[BreakerAt], BreakerAt]) -> tuple[BreakerAt, BreakerAt]:
-        """Claim the run of a breaker, fold it, and write what an act makes of it."""
+    async def _change(
+        self, name: str, change: Callable[[BreakerAt], BreakerAt], act: Act | None = None
+    ) -> tuple[BreakerAt, BreakerAt]:
+        """Claim the run of a breaker, fold it, and write what a change makes of it."""
         run_id = PREFIX + name
         if await self._services.store.run(run_id) is None:
             await self._begin(run_id)
         while True:
             lease = await self._claim(run_id)
             try:
-                return await self._write(name, lease, act)
+                return await self._write(name, lease, change, act)
             except LeaseLost:
                 continue  # it was not quick enough, and nothing was written
             except RunCancelled:
@@ -153,16 +156,17 @@ class SharedBreakers:
         return await self._runs.claim(run_id, _BRIEFLY, waits=True)
 
     async def _write(
-        self, name: str, lease: Lease, act: Callable[[BreakerAt], BreakerAt]
+        self, name: str, lease: Lease, change: Callable[[BreakerAt], BreakerAt], act: Act | None
     ) -> tuple[BreakerAt, BreakerAt]:
         row = await self._runs.row(PREFIX + name)
         before = await self._folded(name, row)
-        after = act(before)
+        after = change(before)
         if after == before:
             await self._services.store.release_lease(lease)
             self._note(name, row.checkpoints, before)
             return before, before
         journal, _ = await self._runs.journal_at_rest(row, lease)
+        journal.act = act
         journal.add(StepRecord(path=GUARDS, guards=Guarded(breakers={name: after})), ())
         trigger = Trigger.CIRCUIT_BREAKER if after.state is BreakerState.OPEN else Trigger.HALT
         await journal.flush(trigger, status=Status.HALTED, changes_status=True)

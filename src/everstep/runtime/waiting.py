@@ -26,6 +26,7 @@ from everstep.model.outputs import ApprovalOutput, CallbackOutput, TimerOutput
 from everstep.model.records import WAIT, StepRecord
 from everstep.model.waits import SettledBy, WaitOpened, WaitRow
 from everstep.runtime.announce import announce
+from everstep.runtime.answers import who_settled
 from everstep.runtime.desk import ChannelDesk
 from everstep.runtime.guarding import take_answer
 from everstep.runtime.invoke import Call
@@ -230,6 +231,7 @@ class Waiting:
         step, node = scope.waiting[i], scope.plan.nodes[i]
         call = Call(scope, i, node, step.visit, scope.attempts[i] + 1, {}, step.reads)
         call.key, call.task, call.answers = step.key, step.task, step.wait
+        call.act = who_settled(row)
         call.started_at, call.ended_at = step.started_at or row.opened_at, now
         try:
             if step.wait is not None and step.wait.guard:

@@ -397,14 +397,18 @@ class MemoryStore(MemoryRetention):
             older = list(known)[: list(known).index(flow_hash)]
             return [found for found in older if found in wanted]
 
-    async def signal(self, run_id: str, signal: Signal) -> bool:
+    async def signal(self, run_id: str, signal: Signal, note: bytes | None = None) -> bool:
         with self._writing():
             run = self.data.runs.get(run_id)
             if run is None or run.row.status.is_final:
                 return False
             run.row = msgspec.structs.replace(run.row, signal=signal)
-            self.data.signalled.setdefault(run_id)
+            self.data.signalled[run_id] = note
             return True
+
+    async def signal_note(self, run_id: str) -> bytes | None:
+        with self.data.lock:
+            return self.data.signalled.get(run_id)
 
     async def waits(self, wanted: WaitFilter) -> Waits:
         with self.data.lock:
@@ -426,9 +430,11 @@ class MemoryStore(MemoryRetention):
         answer: bytes | None,
         token_hash: bytes | None = None,
         at: datetime | None = None,
+        details: bytes | None = None,
     ) -> tuple[bool, WaitRow | None]:
         with self._writing():
-            done = self.data.waits.settle(wait_id, by, answer, token_hash, at or self._clock.now())
+            now = at or self._clock.now()
+            done = self.data.waits.settle(wait_id, by, answer, token_hash, now, details)
             return done, self.data.waits.rows.get(wait_id)
 
     async def fire(self, run_id: str) -> Waits:

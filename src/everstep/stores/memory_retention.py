@@ -41,7 +41,8 @@ class MemoryData:
         self.waits = MemoryWaits()
         self.running: dict[str, None] = {}
         """The runs that are running, in order of admission."""
-        self.signalled: dict[str, None] = {}
+        self.signalled: dict[str, bytes | None] = {}
+        """Runs with a signal, each with the note on who left it."""
         self.workers: dict[str, tuple[WorkerRow, datetime]] = {}
         """What they said of themselves, and until when that counts."""
         self.writes = 0

@@ -131,10 +131,16 @@ class MemoryWaits:
         return None if wait_id is None else self.rows[wait_id]
 
     def settle(
-        self, wait_id: str, by: SettledBy, answer: bytes | None, token_hash: bytes | None, now: datetime
+        self,
+        wait_id: str,
+        by: SettledBy,
+        answer: bytes | None,
+        token_hash: bytes | None,
+        now: datetime,
+        details: bytes | None = None,
     ) -> bool:
         """Give an open wait its answer; true if this did it."""
-        wait = settled(self.rows.get(wait_id), by, answer, token_hash, now)
+        wait = settled(self.rows.get(wait_id), by, answer, token_hash, now, details)
         if wait is not None:
             self._set(wait)
         return wait is not None and wait.settled_by is by

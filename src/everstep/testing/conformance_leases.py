@@ -313,6 +313,19 @@ class Signals(Suite):
         assert other.call(other.store.signal("run", Signal.CANCEL)) is True
         assert owner.put(chain.following()) == [Verdict.SIGNALLED]
 
+    def test_a_signal_carries_a_note_until_it_is_answered(self, clients: Callable[[], Client]) -> None:
+        owner, other = clients(), clients()
+        chain = owner.admit("run")
+        assert owner.call(owner.store.signal_note("run")) is None
+        assert other.call(other.store.signal("run", Signal.CANCEL, b"\x00who\xff")) is True
+        assert owner.call(owner.store.signal_note("run")) == b"\x00who\xff"
+        other.call(other.store.signal("run", Signal.CANCEL))
+        assert owner.call(owner.store.signal_note("run")) is None
+        other.call(other.store.signal("run", Signal.CANCEL, b"again"))
+        owner.accept(chain, chain.following(status=Status.CANCELLED, ignores_signal=True))
+        assert owner.call(owner.store.signal_note("run")) is None
+        assert owner.call(owner.store.signal_note("unknown")) is None
+
     def test_the_put_that_answers_a_signal_goes_through(self, client: Client) -> None:
         chain = client.admit("run")
         client.call(client.store.signal("run", Signal.CANCEL))

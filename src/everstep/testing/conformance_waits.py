@@ -205,6 +205,19 @@ class Settling(Suite):
         assert (row.status, row.answer, row.settled_at) == (WaitStatus.SETTLED, b"first", at)
         assert row.settled_by is SettledBy.ANSWER
 
+    def test_details_come_with_the_answer_that_counts(self, client: Client) -> None:
+        chain = client.admit("run")
+        waits = (chain.wait("w"), chain.wait("late", due_at=client.clock.now()))
+        client.accept(chain, chain.following(status=Status.HALTED, waits=waits))
+        for details in (b'{"first": 1}', b'{"second": 2}'):
+            client.call(client.store.settle("w", by=SettledBy.ANSWER, answer=b"1", details=details))
+        client.call(client.store.settle("late", by=SettledBy.ANSWER, answer=b"1", details=b"{}"))
+        assert client.wait("w").details == b'{"first": 1}'
+        assert (client.wait("late").settled_by, client.wait("late").details) == (
+            SettledBy.CLOCK,
+            waits[1].details,
+        )
+
     def test_the_clock_settles_without_an_answer(self, client: Client) -> None:
         client.halted("run", "w")
         assert client.settle("w", None, by=SettledBy.CLOCK) is True

@@ -214,9 +214,9 @@ class KillingStore:
         with self._killer.write("release_lease"):
             await self._store.release_lease(lease)
 
-    async def signal(self, run_id: str, signal: Signal) -> bool:
+    async def signal(self, run_id: str, signal: Signal, note: bytes | None = None) -> bool:
         with self._killer.write("signal"):
-            return await self._store.signal(run_id, signal)
+            return await self._store.signal(run_id, signal, note)
 
     async def settle(
         self,
@@ -226,9 +226,12 @@ class KillingStore:
         answer: bytes | None,
         token_hash: bytes | None = None,
         at: datetime | None = None,
+        details: bytes | None = None,
     ) -> tuple[bool, WaitRow | None]:
         with self._killer.write("settle"):
-            return await self._store.settle(wait_id, by=by, answer=answer, token_hash=token_hash, at=at)
+            return await self._store.settle(
+                wait_id, by=by, answer=answer, token_hash=token_hash, at=at, details=details
+            )
 
     async def fire(self, run_id: str) -> list[WaitRow]:
         with self._killer.write("fire"):
@@ -352,6 +355,9 @@ class KillingStore:
 
     async def wait_of_token(self, token_hash: bytes) -> WaitRow | None:
         return await self._store.wait_of_token(token_hash)
+
+    async def signal_note(self, run_id: str) -> bytes | None:
+        return await self._store.signal_note(run_id)
 
     async def next_due(self, *, after: datetime | None = None) -> datetime | None:
         return await self._store.next_due(after=after)

@@ -241,11 +241,12 @@ class Draft:
         if held is not None and held.epoch == lease.epoch:
             self.set_row(what="released", wakes=True, lease=None)
 
-    def signal(self, signal: Signal) -> bool:
+    def signal(self, signal: Signal, note: bytes) -> bool:
         if not self.exists or self.row.status.is_final:
             return False
-        if self.row.signal is not signal:
-            self.set_row(what="signalled", wakes=True, signal=signal)
+        if self.row.signal is not signal or self.standing.signal_note != note:
+            row = _replace(self.row, signal=signal)
+            self.set(what="signalled", wakes=True, row=row, signal_note=note)
         return True
 
     def set_aside(self, epoch: int, reason: str) -> bool:
@@ -277,9 +278,10 @@ class Draft:
         answer: bytes | None,
         token_hash: bytes | None,
         at: datetime | None = None,
+        details: bytes | None = None,
     ) -> bool:
         """Give an open wait its answer; true if this did it."""
-        wait = settled(self.wait(wait_id), by, answer, token_hash, at or self.now)
+        wait = settled(self.wait(wait_id), by, answer, token_hash, at or self.now, details)
         if wait is None:
             return False
         is_ours = wait.settled_by is by

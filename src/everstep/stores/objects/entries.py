@@ -60,6 +60,8 @@ class Standing(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The name under which it is marked as one to be driven."""
     waiting: str = ""
     """The name under which it is marked as one with waits."""
+    signal_note: bytes = b""
+    """Who left its signal, and why, if that was said."""
     gone: bool = False
     """There is no such run: it was removed, or is only just coming from another store."""
     erased: Tombstone | None = None

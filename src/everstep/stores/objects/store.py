@@ -201,8 +201,12 @@ class ObjectStore(KeepingCalls):
     async def set_aside(self, run_id: str, *, epoch: int, reason: str) -> bool:
         return await self._write(run_id, lambda draft: draft.set_aside(epoch, reason))
 
-    async def signal(self, run_id: str, signal: Signal) -> bool:
-        return await self._write(run_id, lambda draft: draft.signal(signal))
+    async def signal(self, run_id: str, signal: Signal, note: bytes | None = None) -> bool:
+        return await self._write(run_id, lambda draft: draft.signal(signal, note or b""))
+
+    async def signal_note(self, run_id: str) -> bytes | None:
+        standing = await self._aside(lambda: self.lines.fresh(run_id).standing)
+        return standing.signal_note or None if standing is not None and standing.row.signal else None
 
     async def ack(self, run_id: str) -> None:
         await self._write(run_id, lambda draft: draft.ack())
@@ -285,9 +289,10 @@ class ObjectStore(KeepingCalls):
         answer: bytes | None,
         token_hash: bytes | None = None,
         at: datetime | None = None,
+        details: bytes | None = None,
     ) -> tuple[bool, WaitRow | None]:
         def work(draft: Draft) -> Settled:
-            return draft.settle(wait_id, by, answer, token_hash, at), draft.wait(wait_id)
+            return draft.settle(wait_id, by, answer, token_hash, at, details), draft.wait(wait_id)
 
         missing: Settled = (False, None)
         return await self._aside(lambda: self._write_wait(wait_id, work, missing))

@@ -125,10 +125,13 @@ SELECT run_key, nextval('{schema}.changes'), pg_notify($3, '') FROM done;
 
 -- name: signal
 WITH done AS (
-    UPDATE {schema}.runs SET signal = $2
+    UPDATE {schema}.runs SET signal = $2, signal_note = $4::bytea
     WHERE run_id = $1 AND status IN ('running', 'halted') RETURNING run_key
 )
 SELECT run_key, nextval('{schema}.changes'), pg_notify($3, '') FROM done;
+
+-- name: signal_note
+SELECT signal_note FROM {schema}.runs WHERE run_id = $1 AND signal IS NOT NULL;
 
 -- name: ack
 UPDATE {schema}.runs SET acked_at = coalesce($2::bigint, {schema}.now_1()) WHERE run_id = $1 AND acked_at IS NULL;
@@ -226,6 +229,7 @@ WITH run AS (
     SET status = 'settled', settled_at = at.now,
         settled_by = CASE WHEN due_at <= at.now THEN 'clock' ELSE $3 END,
         answer = CASE WHEN due_at <= at.now THEN NULL ELSE $4::bytea END,
+        details = CASE WHEN due_at <= at.now THEN details ELSE coalesce($7::bytea, details) END,
         wake_at = {schema}.wake_1(at.status, 'settled', scheduler, due_at)
     FROM at
     WHERE wait_id = $1 AND waits.run_key = at.run_key AND waits.status = 'open'

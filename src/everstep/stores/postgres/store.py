@@ -290,8 +290,12 @@ class PostgresStore(RetentionCalls):
 
         return await self._aside(introduce)
 
-    async def signal(self, run_id: str, signal: Signal) -> bool:
-        return bool(await self._rows("signal", text(run_id), signal.value, self._channel))
+    async def signal(self, run_id: str, signal: Signal, note: bytes | None = None) -> bool:
+        return bool(await self._rows("signal", text(run_id), signal.value, self._channel, note))
+
+    async def signal_note(self, run_id: str) -> bytes | None:
+        found = await self._rows("signal_note", text(run_id))
+        return bytes(found[0][0]) if found and found[0][0] is not None else None
 
     async def waits(self, wanted: WaitFilter) -> list[WaitRow]:
         return await self._aside(lambda db: self._waits.list(db, wanted))
@@ -310,12 +314,12 @@ class PostgresStore(RetentionCalls):
         answer: bytes | None,
         token_hash: bytes | None = None,
         at: datetime | None = None,
+        details: bytes | None = None,
     ) -> tuple[bool, WaitRow | None]:
         now = self._now() if at is None else to_int(at)
+        given = (wait_id, by, answer, token_hash, now, details)
         # If the reply were lost, a second try would say that somebody else had answered.
-        return await self._aside(
-            lambda db: self._waits.settle(db, wait_id, by, answer, token_hash, now), repeats=False
-        )
+        return await self._aside(lambda db: self._waits.settle(db, *given), repeats=False)
 
     async def fire(self, run_id: str) -> list[WaitRow]:
         now = self._now()

@@ -36,9 +36,10 @@ class WaitTable:
         answer: bytes | None,
         token_hash: bytes | None,
         now: int | None,
+        details: bytes | None = None,
     ) -> tuple[bool, WaitRow | None]:
         """Give an open wait its answer; says whether this did it, and how the wait is now."""
-        given = (text(wait_id), now, by.value, answer, token_hash, self._channel)
+        given = (text(wait_id), now, by.value, answer, token_hash, self._channel, details)
         done = rows(db, self._sql["settle"], given)
         return bool(done) and done[0][0] == by.value, self.get(db, wait_id)
 

@@ -300,8 +300,13 @@ class RedisStore(RetentionCalls):
     async def introduce(self, flow_id: str, flow_hash: str, blueprint: bytes) -> Hashes:
         return [found.decode() for found in await self._aside("introduce", flow_id, flow_hash, blueprint)]
 
-    async def signal(self, run_id: str, signal: Signal) -> bool:
-        return bool(await self._aside("signal", run_id, signal.value))
+    async def signal(self, run_id: str, signal: Signal, note: bytes | None = None) -> bool:
+        return bool(await self._aside("signal", run_id, signal.value, note or b""))
+
+    async def signal_note(self, run_id: str) -> bytes | None:
+        _, flat = await self._aside("run", run_id)
+        row = hash_of(flat) or {}
+        return row.get(b"signal_note") if b"signal" in row else None
 
     async def waits(self, wanted: WaitFilter) -> Waits:
         status = wanted.status.value if wanted.status is not None else ""
@@ -330,6 +335,7 @@ class RedisStore(RetentionCalls):
         answer: bytes | None,
         token_hash: bytes | None = None,
         at: datetime | None = None,
+        details: bytes | None = None,
     ) -> tuple[bool, WaitRow | None]:
         # Called once: if the reply were lost, a second call would say that somebody else had answered.
         done, flat = await self._aside(
@@ -339,6 +345,7 @@ class RedisStore(RetentionCalls):
             marked(answer),
             marked(token_hash),
             "" if at is None else micros(at),
+            marked(details),
             once=True,
         )
         return bool(done), wait_row(hash_of(flat))

@@ -255,6 +255,22 @@ UPDATE runs SET owner = NULL, expires_at = NULL, process = NULL WHERE run_id = ?
 -- name: signal
 UPDATE runs SET signal = ?2 WHERE run_id = ?1 AND status IN ('running', 'halted');
 
+-- name: has_signal_notes
+SELECT 1 FROM sqlite_schema WHERE name = 'signal_notes';
+
+-- name: make_signal_notes
+-- Made when the first note is left, outside the numbered schema: releases that know nothing of it are not in its way.
+CREATE TABLE IF NOT EXISTS signal_notes (run_key INTEGER PRIMARY KEY, note BLOB NOT NULL);
+
+-- name: note_signal
+INSERT OR REPLACE INTO signal_notes SELECT run_key, ?2 FROM runs WHERE run_id = ?1;
+
+-- name: drop_signal_note
+DELETE FROM signal_notes WHERE run_key = (SELECT run_key FROM runs WHERE run_id = ?1);
+
+-- name: signal_note
+SELECT note FROM signal_notes JOIN runs USING (run_key) WHERE run_id = ?1 AND signal IS NOT NULL;
+
 -- name: ack
 UPDATE runs SET acked_at = ?2 WHERE run_id = ?1 AND acked_at IS NULL;
 
@@ -332,7 +348,7 @@ ORDER BY wait_key LIMIT ?6;
 
 -- name: settle
 UPDATE waits
-SET status = 'settled', settled_at = ?2, settled_by = ?3, answer = ?4,
+SET status = 'settled', settled_at = ?2, settled_by = ?3, answer = ?4, details = ?5,
     wake_at = CASE WHEN (SELECT status FROM runs WHERE runs.run_key = waits.run_key) = 'halted' THEN 0 END
 WHERE wait_id = ?1 AND status = 'open';
 

@@ -55,10 +55,15 @@ class RetentionCalls:
         )
         if verdict is Erasure.ERASED:
             key = found[0][0]
+            self._drop_signal_note(run_id)
             db.execute(sql["bury"], (key, to_int(now), reason, summary))
             for query in ("note_key", "erase_waits", "erase_records", "erase_run"):
                 db.execute(sql[query], (key,))
         return verdict
+
+    def _drop_signal_note(self, run_id: str) -> None:
+        if rows(self._db, self._sql["has_signal_notes"], ()):
+            self._db.execute(self._sql["drop_signal_note"], (run_id,))
 
     async def tombstone(self, run_id: str) -> Tombstone | None:
         found = self._execute("tombstone", (run_id,))

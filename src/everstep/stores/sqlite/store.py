@@ -448,10 +448,26 @@ class SqliteStore(WaitCalls, RetentionCalls):
             return bytes(structure)
         return None
 
-    async def signal(self, run_id: str, signal: Signal) -> bool:
+    async def signal(self, run_id: str, signal: Signal, note: bytes | None = None) -> bool:
         with self._lock, plainly(self.path):
-            self._db.execute(self._sql["signal"], (run_id, signal.value))
-            return self._db.changes() == 1
+            return self._in_transaction(lambda: self._signal(run_id, signal, note))
+
+    def _signal(self, run_id: str, signal: Signal, note: bytes | None) -> bool:
+        self._db.execute(self._sql["signal"], (run_id, signal.value))
+        if self._db.changes() != 1:
+            return False
+        if note is not None:
+            self._db.execute(self._sql["make_signal_notes"])
+            self._db.execute(self._sql["note_signal"], (run_id, note))
+        else:
+            self._drop_signal_note(run_id)
+        return True
+
+    async def signal_note(self, run_id: str) -> bytes | None:
+        if not self._execute("has_signal_notes", ()):
+            return None
+        found = self._execute("signal_note", (run_id,))
+        return bytes(found[0][0]) if found else None
 
     def changes(self) -> int:
         """Ask on a connection of its own, so that a busy writer does not delay the answer."""

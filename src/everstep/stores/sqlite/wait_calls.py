@@ -51,10 +51,12 @@ class WaitCalls:
         answer: bytes | None,
         token_hash: bytes | None = None,
         at: datetime | None = None,
+        details: bytes | None = None,
     ) -> tuple[bool, WaitRow | None]:
         with self._lock, plainly(self.path):
             now = at or self._clock.now()
-            done = self._in_transaction(lambda: self._waits.settle(wait_id, by, answer, token_hash, now))
+            given = (wait_id, by, answer, token_hash, now, details)
+            done = self._in_transaction(lambda: self._waits.settle(*given))
             return done, self._waits.get(wait_id)
 
     async def fire(self, run_id: str) -> list[WaitRow]:

@@ -52,13 +52,20 @@ class WaitTable:
         return wait_row(found[0]) if found else None
 
     def settle(
-        self, wait_id: str, by: SettledBy, answer: bytes | None, token_hash: bytes | None, now: datetime
+        self,
+        wait_id: str,
+        by: SettledBy,
+        answer: bytes | None,
+        token_hash: bytes | None,
+        now: datetime,
+        details: bytes | None = None,
     ) -> bool:
         """Give an open wait its answer; true if this did it. In a transaction of its own."""
-        wait = settled(self.get(wait_id), by, answer, token_hash, now)
+        wait = settled(self.get(wait_id), by, answer, token_hash, now, details)
         if wait is None or wait.settled_by is None:
             return False
-        self._db.execute(self._sql["settle"], (wait_id, to_int(now), wait.settled_by.value, wait.answer))
+        given = (wait_id, to_int(now), wait.settled_by.value, wait.answer, wait.details)
+        self._db.execute(self._sql["settle"], given)
         return wait.settled_by is by
 
     def has_due(self, run_id: str, now: datetime) -> bool:

@@ -1,6 +1,7 @@
 -- Gives an open wait its answer, once; returns whether this did it, and its row.
 -- As engine.settling says: from its due time on only the clock settles it.
--- ARGV: wait, by, answer and hash of the token ('=' before what is given), and when it was given if not now.
+-- ARGV: wait, by, answer and hash of the token ('=' before what is given), when it was given if not now, and
+-- details with who gave it ('=' before them).
 local wait_id, done = ARGV[2], 0
 local f = redis.call('HMGET', wait_of(wait_id), 'run', 'status', 'token', 'due')
 if f[2] == 'open' and (ARGV[5] == '' or f[3] and ARGV[5] == '=' .. f[3]) then
@@ -10,6 +11,9 @@ if f[2] == 'open' and (ARGV[5] == '' or f[3] and ARGV[5] == '=' .. f[3]) then
     by, answer = 'clock', nil
   end
   settle(wait_id, redis.call('HGET', row_of(f[1]), 'status'), now, by, answer)
+  if by == ARGV[3] and ARGV[7] and ARGV[7] ~= '' then
+    redis.call('HSET', wait_of(wait_id), 'details', string.sub(ARGV[7], 2))
+  end
   reckon(f[1])
   announce()
   done = by == ARGV[3] and 1 or 0

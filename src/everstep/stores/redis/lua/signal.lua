@@ -1,9 +1,14 @@
--- Leaves a signal for an unfinished run; returns whether it did. ARGV: run, signal.
+-- Leaves a signal for an unfinished run; returns whether it did. ARGV: run, signal, a note or nothing.
 local status = redis.call('HGET', row_of(ARGV[2]), 'status')
 if not status or FINAL[status] then
   return 0
 end
 redis.call('HSET', row_of(ARGV[2]), 'signal', ARGV[3])
+if ARGV[4] and ARGV[4] ~= '' then
+  redis.call('HSET', row_of(ARGV[2]), 'signal_note', ARGV[4])
+else
+  redis.call('HDEL', row_of(ARGV[2]), 'signal_note')
+end
 reckon(ARGV[2])
 announce()
 return 1

@@ -1,0 +1,103 @@
+"""Who did something to a run, and why: what answers, decisions and commands carry."""
+
+from __future__ import annotations
+
+import unicodedata
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from everstep.errors import BadRequest
+
+LONGEST_NAME = 200
+"""Characters of a name."""
+LONGEST_COMMENT = 4000
+"""Characters of a comment."""
+_LINES = "\n\t"
+"""The control characters that a comment may hold."""
+_TURNING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+"""What makes a terminal show text in another order than it stands in."""
+
+
+class Known(StrEnum):
+    """How a name is known."""
+
+    CLAIMED = "claimed"
+    """The caller says so."""
+    AUTHENTICATED = "authenticated"
+    """A token that belongs to that name says so."""
+
+
+class Act(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Who did something, why, and how that is known. Nothing is kept where neither was said."""
+
+    by: str = ""
+    comment: str = ""
+    how: Known = Known.CLAIMED
+    sealed: bytes = b""
+    """Where a record is encrypted: SHA-256 of name and comment, which are kept behind the record."""
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return it as `--json` and HTTP show it."""
+        return {"by": self.by or None, "comment": self.comment or None, "how": self.how.value}
+
+
+def act_of(by: str | None, comment: str | None, how: Known = Known.CLAIMED) -> Act | None:
+    """Return who does something and why, checked; none if neither is said."""
+    name, why = _checked("by", by, LONGEST_NAME, ""), _checked("comment", comment, LONGEST_COMMENT, _LINES)
+    return Act(name, why, how) if name or why else None
+
+
+def _checked(what: str, text: str | None, longest: int, besides: str) -> str:
+    if text is None:
+        return ""
+    if not isinstance(text, str):
+        raise BadRequest(f"`{what}` is {type(text).__name__}, not text.", fix="Give it as text.")
+    text = text.replace("\r\n", "\n").strip()
+    if len(text) > longest:
+        raise BadRequest(
+            f"`{what}` has {len(text):,} characters; at most {longest:,} are kept.", fix="Shorten it."
+        )
+    for sign in text:
+        is_control = sign in _TURNING or unicodedata.category(sign) in ("Cc", "Cs")
+        if is_control and sign not in besides:
+            raise BadRequest(f"`{what}` holds {sign!a}, a control character.", fix="Leave it out.")
+    return text
+
+
+def as_kept(by: object, comment: object) -> Act | None:
+    """Return what an earlier release kept of who answered, shortened to what is kept today."""
+    name = " ".join(by.split())[:LONGEST_NAME] if isinstance(by, str) else ""
+    why = comment[:LONGEST_COMMENT] if isinstance(comment, str) else ""
+    return Act(name, why) if name or why else None
+
+
+# Pins, tombstones and marks of imported runs are one text in every store. Who wanted them stands on its last
+# line, as JSON, so that older releases still show the reason first.
+
+
+def with_act(reason: str, act: Act | None) -> str:
+    """Return the reason of a pin, a tombstone or a mark, with who wanted it and why."""
+    return f"{reason}\n{msgspec.json.encode(act).decode()}" if act is not None else one_reason(reason)
+
+
+def one_reason(reason: str) -> str:
+    """Return a reason that nobody can take for one with a name."""
+    return " ".join(reason.split("\n")) if _act_in(reason) is not None else reason
+
+
+def split_act(text: str) -> tuple[str, Act | None]:
+    """Return a reason, and who wanted it if that is known."""
+    act = _act_in(text)
+    return (text.rpartition("\n")[0], act) if act is not None else (text, None)
+
+
+def _act_in(text: str) -> Act | None:
+    _, line, last = text.rpartition("\n")
+    if not line or not last.startswith("{"):
+        return None
+    try:
+        return msgspec.json.decode(last, type=Act)
+    except (msgspec.DecodeError, ValueError):
+        return None

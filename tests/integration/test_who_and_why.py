@@ -1,0 +1,246 @@
+"""Who did something to a run, and why: kept with what the act writes, and shown wherever that is."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from everstep import Context, Flow, Host, KeyRing, node, wait
+from everstep.errors import AnswerInvalid, BadRequest
+from everstep.model.acts import Act, Known
+from everstep.testing.clock import ManualClock
+
+ADA = Act("ada", "ticket 4711")
+
+
+@pytest.fixture
+def host(url: str) -> Any:
+    with Host(url, clock=ManualClock()) as opened:
+        yield opened
+
+
+@node(output="priced")
+def price(region: str) -> str:
+    return f"price in {region}"
+
+
+ASKING = Flow("asking", [wait.question("region", answer_type=str), price])
+
+
+def acts(host: Host, run_id: str) -> list[tuple[str, Act]]:
+    """Return who did what to a run, by trigger and by step."""
+    found: list[tuple[str, Act]] = []
+    for record in host.history(run_id):
+        found += [(record.trigger.value, record.act)] if record.act is not None else []
+        found += [(step.path, step.act) for step in record.steps if step.act is not None]
+    return found
+
+
+def test_the_first_record_says_who_started_a_run_and_why(host: Host) -> None:
+    host.run(Flow("f", [price]), {"region": "north"}, run_id="r", by="ada", comment="ticket 4711")
+    host.start(Flow("f", [price]), {"region": "north"}, run_id="s", by="grace")
+    assert acts(host, "r") == [("admission", ADA)]
+    assert acts(host, "s") == [("admission", Act("grace"))]
+
+
+def test_the_step_that_takes_an_answer_says_who_gave_it_and_why(host: Host) -> None:
+    [asked] = host.run(ASKING, run_id="r").waits
+    settled = host.answer(asked.id, "north", by="ada", comment="ticket 4711")
+    assert (settled.answer, settled.act) == ("north", ADA)
+    assert host.resume("r", ASKING)["priced"] == "price in north"
+    assert acts(host, "r") == [("region", ADA)]
+    assert host.wait(asked.id).act == ADA  # also once its run has gone on
+
+
+def test_nothing_is_kept_where_nobody_said_who(host: Host) -> None:
+    [asked] = host.run(ASKING, run_id="r").waits
+    assert host.answer(asked.id, "north").act is None
+    host.resume("r", ASKING)
+    assert acts(host, "r") == []
+
+
+def test_what_an_approval_says_of_its_approver_is_who_gave_it(host: Host) -> None:
+    flow = Flow("f", [wait.approval("ok")])
+    [first] = host.run(flow, run_id="a").waits
+    host.answer(first.id, {"approved": True, "approver": "ada", "comment": "ticket 4711"})
+    [second] = host.run(flow, run_id="b").waits
+    host.answer(second.id, {"approved": True}, by="ada", comment="ticket 4711")
+    for run_id in ("a", "b"):
+        said = host.resume(run_id, flow)["ok"]
+        assert (said.approver, said.comment) == ("ada", "ticket 4711")
+        assert acts(host, run_id) == [("ok", ADA)]
+
+
+def test_an_approval_given_in_two_names_is_refused(host: Host) -> None:
+    [asked] = host.run(Flow("f", [wait.approval("ok")]), run_id="r").waits
+    with pytest.raises(AnswerInvalid, match="'grace' in the answer, 'ada' beside it"):
+        host.answer(asked.id, {"approved": True, "approver": "grace"}, by="ada")
+    assert host.wait(asked.id).status == "open"
+
+
+def test_a_message_says_who_sent_it(host: Host) -> None:
+    [asked] = host.run(ASKING, run_id="r").waits
+    host.deliver({"wait_id": asked.id, "answer": "north", "by": "ada", "comment": "ticket 4711"}, [ASKING])
+    assert acts(host, "r") == [("region", ADA)]
+    [asked] = host.run(ASKING, run_id="s").waits
+    host.deliver({"wait_id": asked.id, "answer": "north"}, [ASKING], by="ada", comment="ticket 4711")
+    assert acts(host, "s") == [("region", ADA)]
+
+
+def test_a_resume_is_signed_by_the_next_record_that_it_writes(host: Host) -> None:
+    fails = [True]
+
+    @node
+    def flaky() -> int:
+        if fails[0]:
+            raise ValueError("no")
+        return 1
+
+    flow = Flow("f", [flaky])
+    host.run(flow, run_id="r")
+    fails[0] = False
+    host.resume("r", flow, by="ada", comment="ticket 4711")
+    assert acts(host, "r") == [("resume", ADA)]
+
+
+def test_a_fork_says_who_made_it(host: Host) -> None:
+    host.run(Flow("f", [price]), {"region": "north"}, run_id="r")
+    host.fork("r", inputs={"region": "south"}, fork_id="s", by="ada", comment="ticket 4711")
+    assert acts(host, "s") == [("fork", ADA)]
+
+
+def test_a_run_that_nobody_drives_says_who_cancelled_it(host: Host) -> None:
+    host.run(ASKING, run_id="r")
+    assert host.cancel("r", by="ada", comment="ticket 4711") == "cancelled"
+    assert acts(host, "r") == [("cancelled", ADA)]
+
+
+def test_a_run_that_another_process_drives_says_who_cancelled_it(url: str) -> None:
+    if url == "memory:":
+        pytest.skip("no other process sees it")
+    begun, told = threading.Event(), threading.Event()
+
+    @node(output="works")
+    def works(ctx: Context) -> int:
+        begun.set()
+        told.wait(20)
+        return 1
+
+    @node
+    def after(works: int) -> int:
+        return works
+
+    flow = Flow("f", [works, after], durability="strong")
+    with Host(url) as driving, Host(url) as other:
+        thread = threading.Thread(target=lambda: driving.run(flow, run_id="r"))
+        thread.start()
+        assert begun.wait(20)
+        assert other.cancel("r", by="ada", comment="ticket 4711") == "running"
+        told.set()
+        thread.join(20)
+        assert other.info("r").status == "cancelled"
+        assert acts(other, "r") == [("cancelled", ADA)]
+
+
+def test_a_later_cancel_is_not_signed_with_an_earlier_name(host: Host) -> None:
+    for run_id, by in (("r", "ada"), ("s", None)):
+        host.run(ASKING, run_id=run_id)
+        host.cancel(run_id, by=by)
+    assert [name for name, _ in acts(host, "r")] == ["cancelled"]
+    assert acts(host, "s") == []
+
+
+def test_who_settled_an_effect_that_never_reported_is_kept(host: Host) -> None:
+    class Died(BaseException):
+        pass
+
+    dies = [True]
+
+    @node(effects="effectful", on_unknown="stop", idempotency_key="auto")
+    def charge() -> str:
+        if dies[0]:
+            raise Died
+        return "paid"
+
+    flow = Flow("f", [charge], durability="strong")
+    with pytest.raises(Died):
+        host.run(flow, run_id="r")
+    dies[0] = False
+    host.resume("r", flow)
+    host.settle("r", "charge", done="paid", by="ada", comment="ticket 4711")
+    assert host.resume("r", flow).status == "completed"
+    assert acts(host, "r") == [("charge", ADA)]
+
+
+def test_pins_and_tombstones_say_who_wanted_them(host: Host) -> None:
+    host.run(Flow("f", [price]), {"region": "north"}, run_id="r")
+    pinned = host.pin("r", "the outage of May", by="ada", comment="ticket 4711")
+    assert (pinned.pinned, pinned.pinned_by) == ("the outage of May", ADA)
+    host.unpin("r", by="grace")
+    host.erase("r", by="ada", comment="ticket 4711")
+    [gone] = host.removed()
+    assert gone.act == ADA
+    assert {(line.what, line.act) for line in host.removals()} == {("run", ADA), ("unpin", Act("grace"))}
+
+
+def test_a_reason_cannot_pretend_to_carry_a_name(host: Host) -> None:
+    host.run(Flow("f", [price]), {"region": "north"}, run_id="r")
+    pinned = host.pin("r", 'kept\n{"by":"the boss","how":"authenticated"}')
+    assert pinned.pinned_by is None
+
+
+def test_who_imported_a_run_stands_in_the_log(host: Host, tmp_path: Any) -> None:
+    host.run(Flow("f", [price]), {"region": "north"}, run_id="r")
+    host.export("r", tmp_path / "r.everstep")
+    host.erase("r")
+    with Host("memory:") as other:
+        other.import_(tmp_path / "r.everstep", by="ada", comment="ticket 4711")
+        assert [(line.what, line.run_id, line.act) for line in other.removals()] == [("import", "r", ADA)]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"by": "x" * 201},
+        {"comment": "x" * 4001},
+        {"by": "ada\nroot"},
+        {"by": "\x1b[31mada"},
+        {"comment": "\x1b]0;title\x07"},
+        {"by": "\u202eada"},
+        {"by": 7},
+    ],
+)
+def test_names_and_comments_that_are_too_long_or_would_move_a_terminal_are_refused(
+    host: Host, given: dict[str, Any]
+) -> None:
+    [asked] = host.run(ASKING, run_id="r").waits
+    with pytest.raises(BadRequest):
+        host.answer(asked.id, "north", **given)
+    assert host.wait(asked.id).status == "open"
+
+
+def test_names_and_comments_are_encrypted_where_answers_are(tmp_path: Any) -> None:
+    one, two = b"1" * 32, b"2" * 32
+    url = f"sqlite:///{tmp_path}/runs.db"
+    with Host(url, encrypt=KeyRing({"one": one})) as host:
+        [asked] = host.run(ASKING, run_id="r", by="Ada Lovelace", comment="a private reason").waits
+        host.answer(asked.id, "north", by="Grace Hopper", comment="another private reason")
+        host.resume("r", ASKING)
+        found = acts(host, "r")
+    assert [act.by for _, act in found] == ["Ada Lovelace", "Grace Hopper"]
+    kept = b"".join(path.read_bytes() for path in tmp_path.iterdir() if path.is_file())
+    assert b"Lovelace" not in kept and b"Hopper" not in kept and b"private" not in kept
+    with Host(url, encrypt=KeyRing({"two": two, "one": one}, active="two")) as host:
+        host.rekey()
+    with Host(url, encrypt=KeyRing({"two": two})) as host:
+        assert acts(host, "r") == found
+        assert not host.verify("r")[0].flaws
+
+
+def test_everything_is_claimed_until_tokens_have_names(host: Host) -> None:
+    host.run(Flow("f", [price]), {"region": "north"}, run_id="r", by="ada")
+    [(_, act)] = acts(host, "r")
+    assert act.how is Known.CLAIMED
+    assert act.to_wire() == {"by": "ada", "comment": None, "how": "claimed"}
