@@ -70,6 +70,7 @@ EverstepError
 ├── IncompatibleVersion       DAG-CKPT-009             written by a newer everstep
 ├── BundleInvalid             bundle.invalid           a bundle, or a file of another form, that is not whole
 ├── RunTaken                  run.taken                another run, or an older state of it, has this id there
+├── DurabilityOff             durability.off           a flow that keeps nothing was to drive a recorded run
 ├── FlowChanged               run.flow_changed         the flow is not the one the run began with
 └── StoreError                store.failed             the store could not do it (disk full, read-only, ...)
     ├── SpoolLost             store.spool_lost         checkpoints that waited on this machine are gone
@@ -450,6 +451,12 @@ class BundleInvalid(EverstepError):
 
 class RunTaken(EverstepError):
     code = "run.taken"
+    exit_code = 2
+    http_status = 409
+
+
+class DurabilityOff(EverstepError):
+    code = "durability.off"
     exit_code = 2
     http_status = 409
 

@@ -18,14 +18,22 @@ from everstep.engine.keyframe import restore, snapshot
 from everstep.engine.state import RunState
 from everstep.engine.translate import translate, wake
 from everstep.engine.verdict import Judge, judge
-from everstep.errors import BadRequest, EverstepError, FlowChanged, TaskGone, ValueNotStorable
+from everstep.errors import (
+    BadRequest,
+    DurabilityOff,
+    EverstepError,
+    FlowChanged,
+    TaskGone,
+    ValueNotStorable,
+)
 from everstep.graph.flow import Flow
 from everstep.graph.hints import UNKNOWN, fits, spell
 from everstep.graph.migrations import Migration
 from everstep.graph.plan import Plan
 from everstep.graph.renaming import Renaming, plain_path
+from everstep.graph.validate import mode_on
 from everstep.model.compat import Compat, Compatibility
-from everstep.model.enums import Status, ValueForm
+from everstep.model.enums import Mode, Status, ValueForm
 from everstep.model.leases import Lease
 from everstep.model.records import STREAM, Counters, SerializedState
 from everstep.ports.store import RunRow
@@ -115,6 +123,16 @@ async def _or_left(runs: Runs, row: RunRow, flow: Flow, compat: Compat) -> Compa
     )
 
 
+def kept_nowhere(row: RunRow, flow: Flow) -> Compat:
+    """Return the verdict for a flow that keeps nothing: what it did to a recorded run would be lost."""
+    return Compat(
+        verdict=Compatibility.REFUSED,
+        reason=f"run {row.run_id!r} is recorded, and flow {flow.name!r} keeps nothing here (durability off).",
+        fix="Use durability 'partial' or 'strong', on a host that allows it, or another run id.",
+        code=DurabilityOff.code,
+    )
+
+
 def _unfit(compat: Compat, error: FlowChanged) -> Compat:
     """Return the verdict for a run whose values the rules of a flow cannot take over."""
     return Compat(
@@ -131,6 +149,8 @@ def check(row: RunRow, flow: Flow, compat: Compat) -> None:
     """Raise unless a run goes on."""
     if compat.verdict is Compatibility.CONTINUES:
         return
+    if compat.code == DurabilityOff.code:
+        raise DurabilityOff(compat.reason, fix=compat.fix, run_id=row.run_id)
     if row.flow_id != flow.name:
         raise FlowChanged(compat.reason, fix=compat.fix)
     error = TaskGone if compat.code == TaskGone.code else FlowChanged
@@ -199,6 +219,9 @@ class Rehearsal(NamedTuple):
 
 async def rehearse(services: Services, runs: Runs, row: RunRow, flow: Flow) -> Rehearsal:
     """Take a run over on a copy, up-casts and all, and say what would change. Nothing is written."""
+    if mode_on(flow, services.offers) is Mode.OFF:
+        folded = await runs.rehydrate(row, await runs.plan(row))
+        return Rehearsal(kept_nowhere(row, flow), folded.state, folded.space)
     if row.flow_id == flow.name and not is_other(row, flow):
         folded = await runs.rehydrate(row, flow.plan, flow.durability)
         warnings = tuple(misfits(folded.state, folded.space))

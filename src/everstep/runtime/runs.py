@@ -48,7 +48,7 @@ from everstep.runtime.rehydrate import Rehydrated
 from everstep.runtime.resume_points import resume_point
 from everstep.runtime.resumed import Resumed, resumed_of
 from everstep.runtime.run_ids import check_run_id, missing_run, split_address
-from everstep.runtime.sameness import check_same_flow, check_same_inputs
+from everstep.runtime.sameness import check_kept, check_same_flow, check_same_inputs
 from everstep.runtime.services import Services
 from everstep.runtime.shared_breakers import SharedBreakers
 from everstep.runtime.staying import stay
@@ -139,9 +139,11 @@ class Runs:
         return row
 
     async def _run(self, flow: Flow, given: Given, run_id: str | None) -> Outcome:
-        row = None
-        if given.inputs is None and run_id is not None and flow.durability.mode is not Mode.OFF:
+        row, is_off = None, flow.durability.mode is Mode.OFF
+        if run_id is not None and (given.inputs is None or is_off):
             row = await self._services.store.run(run_id)
+        if row is not None and not (row.status.is_final and given.inputs is None):
+            check_kept(row, flow)
         if row is None:
             inputs = given.check(flow)
             started = await self._start(flow, given, run_id or self._services.ids.new_id())
@@ -387,6 +389,7 @@ class Runs:
     async def _claimed(
         self, row: RunRow, flow: Flow, start: str | None = None, *, is_patient: bool = True, reopens: bool
     ) -> tuple[RunRow, Lease] | Outcome:
+        check_kept(row, flow)
         lease = await self.claim(check_still_here(row).run_id, flow.durability, waits=is_patient)
         row = await self.row(row.run_id)
         if _is_over(row, start, reopens=reopens):

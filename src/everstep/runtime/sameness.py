@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from everstep.errors import InputsDiffer
 from everstep.graph.flow import Flow
 from everstep.model.durability import Durability
-from everstep.model.enums import Status
+from everstep.model.enums import Mode, Status
 from everstep.model.records import CHANNEL, INPUTS, KEPT, Written
 from everstep.ports.store import RunRow
 from everstep.runtime.elsewhere import is_elsewhere
-from everstep.runtime.migrating import check, is_other, judge_run
+from everstep.runtime.migrating import check, is_other, judge_run, kept_nowhere
 from everstep.runtime.services import Services
 from everstep.runtime.values import Slot, ValueSpace
 
@@ -31,6 +31,12 @@ async def check_same_flow(runs: Runs, row: RunRow, flow: Flow) -> None:
             log.warning("flow %r has changed since run %r ended.", flow.name, row.run_id)
         return
     check(row, flow, await judge_run(runs, row, flow))
+
+
+def check_kept(row: RunRow, flow: Flow) -> None:
+    """Raise if a flow that keeps nothing is to drive a recorded run: its effects would be made for ever."""
+    if flow.durability.mode is Mode.OFF:
+        check(row, flow, kept_nowhere(row, flow))
 
 
 async def check_same_inputs(

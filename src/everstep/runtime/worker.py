@@ -12,6 +12,7 @@ import msgspec
 
 from everstep.errors import (
     BadRequest,
+    DurabilityOff,
     EverstepError,
     FlowChanged,
     LeaseConflict,
@@ -22,7 +23,7 @@ from everstep.errors import (
 )
 from everstep.graph.flow import Flow
 from everstep.model.durations import Span, seconds_of
-from everstep.model.enums import Status
+from everstep.model.enums import Mode, Status
 from everstep.model.fleet import Driven, Quota, WorkerRow
 from everstep.model.leases import Lease
 from everstep.ports.store import RunRow, WaitFilter
@@ -94,11 +95,17 @@ class Worker:
         self._services = services
         self._runs = runs
         self._flows: dict[FlowKey, Flow] = {}
+        left_out: list[str] = []
         for flow in flows:
             ready = preflight(flow, services)
+            if ready.durability.mode is Mode.OFF:
+                left_out.append(ready.name)
+                continue
             self._flows[ready.name, ready.plan.hash] = ready
         self._others: dict[FlowKey, Flow] = {}
         """Structures that older versions of these flows had, and the flow that goes on with their runs."""
+        if left_out:
+            _leave_out(left_out, is_all=not self._flows)
         if not self._flows:
             raise BadRequest("a worker needs a flow to drive.", fix="Give it at least one.")
         if not services.store.capabilities.single_writer:
@@ -466,3 +473,12 @@ def _limits(flows: Iterable[Flow], per_flow: Mapping[str, int], concurrency: int
     for name in per_flow.keys() - names:
         raise BadRequest(f"this worker drives no flow {name!r}.", fix=f"It drives {sorted(names)}.")
     return {name: per_flow.get(name, concurrency) for name in names}
+
+
+def _leave_out(names: list[str], *, is_all: bool) -> None:
+    """Say that a worker drives none of these; raise if it was given no others."""
+    flows = ", ".join(map(repr, names))
+    said = f"flow {flows} keeps nothing here (durability off), so no worker drives its runs."
+    if is_all:
+        raise DurabilityOff(said, fix="Use durability 'partial' or 'strong', on a host that allows it.")
+    log.warning("%s", said)
