@@ -138,7 +138,7 @@ def test_partial_commits_the_start_the_end_and_effects(host: Host) -> None:
     host.run(Flow("f", [first, second]), {"x": 1}, run_id="plain")
     assert triggers(host, "plain") == ["admission", "completed"]
     host.run(Flow("g", [first, effect, third]), {"x": 1}, run_id="effect")
-    assert triggers(host, "effect") == ["admission", "effect", "completed"]
+    assert triggers(host, "effect") == ["admission", "before_effect", "effect", "completed"]
 
 
 def test_off_writes_nothing(host: Host) -> None:

@@ -164,6 +164,10 @@ CASES: dict[str, Case] = {
             first, migrations=[migrate.rename_node("one", "fist"), migrate.rename_node("fist", "first")]
         ),
     ),
+    "flow.transient_effect": Case(
+        lambda: check(of(first.fn, name="first", output="a", persist="no"), send_once),
+        lambda: check(of(first.fn, name="first", output="a", persist="no", determinism="strict"), send_once),
+    ),
     "flow.unmade_choice": Case(
         lambda: check(of(first.fn, output="a", determinism="nondeterministic", skip_on_resume=False)),
         lambda: check(

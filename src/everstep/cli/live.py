@@ -31,7 +31,6 @@ from everstep.cli.waiting import SHOWN, due_said, noun, present
 from everstep.graph.joins import JoinNode
 from everstep.graph.plan import Plan
 from everstep.model.address import map_of, plain_of
-from everstep.model.enums import Effects
 from everstep.runtime.events import Event
 
 FRAMES_PER_SECOND = 12
@@ -171,7 +170,7 @@ class LiveTree:
     def _has_effects(self, path: str) -> bool:
         # Drawing at its start counts as a step's time, which only what may have gone out is worth.
         node = node_at(self._flow.plan, plain_of(path))
-        return node is not None and node.effects is Effects.EFFECTFUL
+        return node is not None and node.is_effectful
 
     def _draw_soon(self) -> None:
         """Draw at once, so that a kill leaves the truth on the screen, unless that has cost too much."""

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from everstep.graph.node import Node
 from everstep.model.durability import Durability
-from everstep.model.enums import Effects, Flush, Mode, Status, Trigger
+from everstep.model.enums import Flush, Mode, Status, Trigger
 
 MAX_LAG_STEPS = 1000
 MAX_LAG_BYTES = 1 << 20
@@ -42,8 +42,10 @@ class FlushPolicy:
             return Trigger.MANUAL
         if status is not Status.COMPLETED:
             return Trigger.RETRY if status is Status.RETRYING else Trigger.STEP
-        if node.effects is Effects.EFFECTFUL or node.destructive:
+        if node.is_effectful:
             return Trigger.EFFECT
+        if node.is_kept_at_once:
+            return Trigger.STEP
         if self._auto is not None and steps >= self._auto:
             return Trigger.AUTO
         if self.before_effects and not node.rides:
@@ -52,10 +54,4 @@ class FlushPolicy:
             return Trigger.INTERVAL
         if seconds >= self.max_seconds or (self.max_bytes is not None and size >= self.max_bytes):
             return Trigger.INTERVAL
-        return None
-
-    def before(self, node: Node, *, steps: int) -> Trigger | None:
-        """Say whether what is buffered must be written before this node starts."""
-        if self.before_effects and steps and node.effects is Effects.EFFECTFUL:
-            return Trigger.BEFORE_EFFECT
         return None

@@ -54,8 +54,3 @@ def _own_key(node: Node, run_id: str, path: str, visit: int, inputs: Mapping[str
 def must_announce(node: Node) -> bool:
     """True if the key might come out differently when asked again, so it is recorded before the call."""
     return callable(node.idempotency_key)
-
-
-def reads_inputs(node: Node) -> bool:
-    """True if the key is made of values, which must be durable before it is used."""
-    return node.idempotency_key not in (None, "auto")

@@ -113,7 +113,8 @@ class Node(Wired):
         self.effects = word_of(Effects, effects, "effects", self.name)
         self.determinism = word_of(Determinism, determinism, "determinism", self.name)
         self.persist = word_of(Persist, persist, "persist", self.name)
-        self.skip_on_resume = self.persist is not Persist.NO if skip_on_resume is None else skip_on_resume
+        self.skip_on_resume = skip_on_resume
+        """Whether a resume skips it; none if it does not say, and `persist` decides."""
         if not (idempotency_key is None or callable(idempotency_key) or is_text(idempotency_key)):
             fix = 'Use "auto", a template, or a function of the inputs.'
             raise BadRequest(f"node {self.name!r}: idempotency_key is {idempotency_key!r}.", fix=fix)
@@ -123,8 +124,6 @@ class Node(Wired):
         self._declare(checkpointable, replayable, reason)
         self._guard(expensive, destructive)
         self.keep_every = count_of(keep_every, "keep_every", self.name)
-        self.is_simple = self._is_simple()
-        """True if there is nothing to do before it is called but to gather what it reads."""
         self.retry = Retry.of(retry)
         self.timeout = None if timeout is None else seconds_of(timeout, f"node {self.name!r}: timeout")
         self.max_visits = count_of(max_visits, "max_visits", self.name)
@@ -134,6 +133,7 @@ class Node(Wired):
         self.on_unknown, self.probe = on_unknown, probe
         self.announces = _check_unknown(self)
         """True if a call is recorded before it is made, so that one that never reported is known of."""
+        self._weigh()
         self.identifier = _identifier(identifier, self.name)
         self.is_async = is_async(fn)
         self._read(fn, tuple(inputs or ()))
@@ -178,14 +178,24 @@ class Node(Wired):
     def saying(self, **said: Any) -> Self:
         """Return the node with other attributes, as a registry or a flow declares them."""
         twin = self._copy(**said)
-        twin.is_simple = twin._is_simple()
         twin.key_reads = None if "idempotency_key" in said else self.key_reads
         twin.announces = _check_unknown(twin)
+        twin._weigh()
         return twin
 
-    def _is_simple(self) -> bool:
-        is_effect = self.idempotency_key is not None or self.effects is Effects.EFFECTFUL
-        return not (is_effect or self.goes_on or self.destructive)
+    def _weigh(self) -> None:
+        """Decide what its declarations mean for when a run is written."""
+        self.is_effectful = (
+            self.effects is Effects.EFFECTFUL or self.idempotency_key is not None or self.announces
+        )
+        """True if a second call could do something to the world twice. All that the run has done is durable
+        before it is called, and so is what it returned, right after."""
+        self.acts_in_call = self.is_effectful and not (self.is_built_in and self.halts)
+        """True if it does so when it is called; a built-in wait does nothing before its put."""
+        self.is_kept_at_once = self.skip_on_resume is True or self.replayable is False
+        """True if what it returned is written as soon as it is done: it is not to be made a second time."""
+        self.is_simple = not (self.is_effectful or self.goes_on)
+        """True if there is nothing to do before it is called but to gather what it reads."""
 
     @property
     def goes_on(self) -> bool:
@@ -222,6 +232,16 @@ class Node(Wired):
     def rides(self) -> bool:
         """True if a *before effects* flush may leave this step for later."""
         return self.effects is Effects.PURE and self.determinism is not Determinism.NONDETERMINISTIC
+
+    @property
+    def is_deterministic(self) -> bool:
+        """True if it is declared to give the same again for the same inputs."""
+        return self.determinism in (Determinism.STRICT, Determinism.STABLE) or self.rides
+
+    @property
+    def may_be_transient(self) -> bool:
+        """True if what it writes may not be kept, so that a resume makes it again."""
+        return self.persist is Persist.NO or self.checkpointable is False
 
     def with_name(self, name: str) -> Self:
         """Return the same node under another name."""
@@ -438,7 +458,8 @@ def node(fn: Callable[..., Any] | None = None, **options: Any) -> Any:
     """Turn a function into a node: its parameters are its inputs, `output=` names what it writes.
 
     effects          "pure", "read_only" or "effectful"; a pure node may be rerun and may share a commit
-    idempotency_key  "auto", a template over the inputs such as "order-{order_id}", or a function of them
+    idempotency_key  "auto", a template over the inputs such as "order-{order_id}", or a function of them;
+                     a node with a key counts as effectful
     retry            attempts after the first: a number, a preset ("standard", ...), or a `Retry`
     timeout          seconds one attempt may take
     persist          "inline" in the record, "ref" as an artifact, "no" to make it again when it is missed;
@@ -453,7 +474,9 @@ def node(fn: Callable[..., Any] | None = None, **options: Any) -> Any:
     answer_type      what the answer to its wait must be; by default what the function's annotation says
     identifier       what the Flow IR calls the function; by default `module:name`
     checkpointable   False, with a reason, if a run cannot be resumed behind it: it holds a connection, say
-    replayable       True for a generator that yields the same again, or goes on at `ctx.cursor`
+    replayable       True for a generator that yields the same again, or goes on at `ctx.cursor`; False for
+                     what cannot be made again, and is written as soon as it is done
+    skip_on_resume   True for what is written as soon as it is done, so that no resume makes it again
     keep_every       how many chunks of a replayable generator may go into one checkpoint; by default as many
                      as come in a second, but at most 1,000 or about a MiB
     expensive        a checkpoint is written as soon as it has succeeded, in every mode but "off"

@@ -118,6 +118,8 @@ class Plan:
             if all(w in self.looping or self.is_target[w] for w in ws)
         )
         """Names that nodes write, but for which a run may bring the first value."""
+        self.has_effects = any(n.is_effectful or (n.inner is not None and n.inner.has_effects) for n in nodes)
+        """True if a node at any depth is effectful."""
         self.has_visit_limits = any(n.max_visits is not None for n in self.nodes)
         self.shape = {
             "entry": list(entry),

@@ -15,7 +15,7 @@ from everstep.model.amounts import plain
 from everstep.model.breakers import Breaker
 from everstep.model.budgets import Budget
 from everstep.model.durability import Durability
-from everstep.model.enums import Effects, Flush, Mode
+from everstep.model.enums import Flush, Mode
 
 
 class Segment(NamedTuple):
@@ -185,4 +185,4 @@ def _is_written(leaf: Leaf, mode: Mode, durability: Durability) -> bool:
         waits = durability.interval is not None or (durability.flush is Flush.BEFORE_EFFECTS and node.rides)
         if not waits:
             return True
-    return node.halts or node.effects is Effects.EFFECTFUL or node.expensive or node.destructive
+    return node.halts or node.is_effectful or node.is_kept_at_once or node.expensive

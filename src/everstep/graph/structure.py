@@ -16,7 +16,7 @@ from everstep.graph.node import END, Gate, Node
 from everstep.graph.plan import DEEPEST, Plan, deep_nodes
 from everstep.graph.subflow import Subflow
 from everstep.graph.waits import answer_hint
-from everstep.model.enums import Effects, Persist
+from everstep.model.enums import Persist
 
 if TYPE_CHECKING:
     from everstep.graph.flow import Flow
@@ -159,10 +159,10 @@ def _durability_problems(plan: Plan) -> Iterator[Diagnostic]:
     for n in plan.nodes:
         if n.persist is not Persist.NO:
             continue
-        if n.skip_on_resume:
+        if n.skip_on_resume is True:
             message = f"{n.name!r} is to be skipped on resume, but its outputs are not kept."
             yield _error("flow.not_durable", n.name, message, "Drop persist='no' or skip_on_resume=True.")
-        if n.effects is Effects.EFFECTFUL and any(plan.readers.get(o) for o in n.outputs):
+        if n.is_effectful and any(plan.readers.get(o) for o in n.outputs):
             message = (
                 f"{n.name!r} is effectful and its outputs are read, but not kept: a resume would repeat it."
             )

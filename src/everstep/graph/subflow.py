@@ -35,6 +35,9 @@ class Subflow(Node):
         super().__init__(_cannot_be_called, name=name)
         self.inner = plan
         self.is_atomic = is_atomic
+        # An atomic flow is one step, so an effect anywhere inside makes it one effect.
+        self.is_effectful = is_atomic and plan.has_effects
+        self.acts_in_call = self.is_effectful
         self.params = tuple(Param(n, n, required, hint) for n, required, hint in inputs)
         self.returns = UNKNOWN
         self.inner_outputs = tuple(plan.writers)

@@ -204,6 +204,35 @@ def _inner_guards(it: Subject) -> Iterator[Diagnostic]:
             yield Diagnostic("flow.inner_guards", Severity.WARNING, path, None, message, fix)
 
 
+def _transient_effects(it: Subject) -> Iterator[Diagnostic]:
+    """An effect is repeated with the same inputs, unless one is made again and comes out differently."""
+    for prefix, plan in it.plans if it.mode is not Mode.OFF else ():
+        for i, n in enumerate(plan.nodes):
+            for source in plan.sources[i] if n.is_effectful else ():
+                odd = next(
+                    (w for w in plan.writers.get(source, ()) if not _comes_again(plan, w, set())), None
+                )
+                if odd is None:
+                    continue
+                path, by = prefix + n.name, prefix + plan.paths[odd]
+                message = (
+                    f"If {path!r} is repeated after a crash, {source!r} may be another value: {by!r} makes "
+                    "it again, and is not declared deterministic."
+                )
+                fix = "Keep it (drop persist='no'), or declare determinism='strict' or 'stable' if it is so."
+                yield Diagnostic("flow.transient_effect", Severity.WARNING, path, (by, path), message, fix)
+
+
+def _comes_again(plan: Plan, w: int, seen: set[int]) -> bool:
+    """True if what a node writes is kept, or is the same when it is made again."""
+    n = plan.nodes[w]
+    if not n.may_be_transient or w in seen:
+        return True
+    seen.add(w)
+    sources = (v for source in plan.sources[w] for v in plan.writers.get(source, ()))
+    return n.is_deterministic and all(_comes_again(plan, v, seen) for v in sources)
+
+
 def _services(it: Subject) -> Iterator[Diagnostic]:
     if it.offers is None:
         return
@@ -325,7 +354,7 @@ def _asked(it: Subject) -> Iterator[Diagnostic]:
 
 def _choices(it: Subject) -> Iterator[Diagnostic]:
     for path, n in it.nodes:
-        is_open = n.persist is Persist.AUTO and not n.skip_on_resume and n.inner is None
+        is_open = n.persist is Persist.AUTO and n.skip_on_resume is False and n.inner is None
         if is_open and n.determinism is Determinism.NONDETERMINISTIC and it.mode is not Mode.OFF:
             yield Diagnostic(
                 "flow.unmade_choice",
@@ -402,5 +431,5 @@ def _migrations(it: Subject) -> Iterator[Diagnostic]:
 
 CHECKS: tuple[Callable[[Subject], Iterable[Diagnostic]], ...] = (
     *(_halts, _services, _aliases, _profiles, _asked, _reach, _exits, _choices, _unread, _migrations),
-    _inner_guards,
+    *(_inner_guards, _transient_effects),
 )

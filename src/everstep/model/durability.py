@@ -20,9 +20,10 @@ Interval = int | timedelta | str | tuple[int, timedelta | str] | None
 class Durability:
     """When a run writes checkpoints, and how it is leased.
 
-    `off` writes nothing. `partial` writes when the run is accepted, after effectful steps, when a node asks
-    for it, and at the end. `strong` writes after every step, or every `interval` steps or seconds, or, with
-    `flush="before_effects"`, before each effectful node and after each step that is not declared pure.
+    `off` writes nothing, and drives no run that is recorded. `partial` writes when the run is accepted,
+    before and after effectful steps, when a node asks for it, and at the end. `strong` writes after every
+    step, or every `interval` steps or seconds, or, with `flush="before_effects"`, after each step that is
+    not declared pure; and before effects, too.
     """
 
     mode: Mode

@@ -8,7 +8,6 @@ from concurrent.futures import Future
 from contextlib import suppress
 
 from everstep.engine.scope import Scope
-from everstep.model.enums import Effects
 from everstep.runtime.crew import Crew
 from everstep.runtime.events import Teller
 from everstep.runtime.invoke import Call, Overdue, call_async, call_in_thread, on_loop
@@ -72,7 +71,7 @@ class Beside:
                 await call_in_thread(call, self._services.pool, self._teller.chunks(call))
         except Overdue as overdue:
             finished = call.given_up(overdue.error)
-            if call.node.effects is Effects.EFFECTFUL:
+            if call.node.is_effectful:
                 self._outlasts((call.scope, call.index), overdue.thread)
         self._take_back(finished)
 
@@ -131,7 +130,7 @@ class Beside:
         for call in self.calls.values():
             call.is_dropped = True
             has_begun = call.thread is not None and not call.thread.cancel()
-            if has_begun and call.thread is not None and call.node.effects is Effects.EFFECTFUL:
+            if has_begun and call.thread is not None and call.node.is_effectful:
                 self._left.add(call.thread)
         self._left.update(self.overdue.values())
         self._services.committer.tasks -= len(self.calls)

@@ -15,7 +15,6 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from contextlib import suppress
 
-from everstep.model.enums import Effects
 from everstep.runtime.invoke import Call, OnChunk, call_here
 
 _FEW = 2
@@ -127,6 +126,6 @@ class Crew:
         with self._lock:
             self._waiting.clear()
             for call in self._making:
-                if call.node.effects is Effects.EFFECTFUL:
+                if call.node.is_effectful:
                     self._left.setdefault(call, Future())
             return list(self._left.values())

@@ -20,6 +20,7 @@ from everstep.engine.scope import Scope
 from everstep.engine.state import RunState
 from everstep.errors import EverstepError, RunCancelled, StoreError
 from everstep.graph.flow import Flow
+from everstep.graph.node import Node
 from everstep.model.enums import Status, Trigger
 from everstep.model.records import ErrorInfo, StepRecord
 from everstep.runtime.aside import write_aside
@@ -95,23 +96,12 @@ class Drive:
         self._inner = Inner(
             journal, state, space, services.clock, self._teller, self._finish, self._fail_with
         )
-        plan = flow.plan
         self._waiting = Waiting(services, state, space, journal.run_id, flow.name)
         self._reading = Reading(self._waiting, self._desk, self._inner, streams, space, state)
         journal.waits, journal.on_opened = self._waiting.opened, self._waiting.tell
-        self._has_inner = bool(plan.children)
-        has_halts = bool(state.waits) or any(
-            n.halts or n.announces or n.goes_on or n.expensive for n in plan.nodes
-        )
-        self._is_plain = not (
-            plan.children or plan.meetings or has_halts or self._teller.is_heard or self._guards
-        )
-        """True if a step that succeeds means nothing beyond itself, as one that ends an old wait does."""
-        self._is_unlimited = not (
-            plan.children or plan.has_visit_limits or flow.max_visits or flow.max_concurrency
-        )
         self._beside = Beside(services, self._teller, self._finish, self._rest.wake, self._break)
         self.threads = self._beside.left
+        self._read_plan(flow)
         self._awaiting: asyncio.Task[Any] | None = None
         """The drive's own task while it awaits a lone node, and may be interrupted."""
         self._stop: BaseException | None = None
@@ -119,6 +109,23 @@ class Drive:
         """Why the run fails, once it does."""
         self.exception: BaseException | None = None
         """The live exception behind it, for the caller in this process."""
+
+    def _read_plan(self, flow: Flow) -> None:
+        """Find out once what need not be looked at with every step of this flow."""
+        plan = flow.plan
+        self._has_inner = bool(plan.children)
+        has_halts = bool(self._state.waits) or any(
+            n.halts or n.announces or n.goes_on or n.expensive for n in plan.nodes
+        )
+        self._is_plain = not (
+            plan.children or plan.meetings or has_halts or self._teller.is_heard or self._guards
+        )
+        """True if a step that succeeds means nothing beyond itself, as one that ends an old wait does."""
+        self._may_act = self._policy.writes and plan.has_effects
+        """True if a call may have an effect, before which the run must be durable."""
+        self._is_unlimited = not (
+            plan.children or plan.has_visit_limits or flow.max_visits or flow.max_concurrency
+        )
 
     async def run(self) -> Status:
         """Go on until the run has ended; returns its final status."""
@@ -198,10 +205,7 @@ class Drive:
                 if is_alone and not state.waits:  # whoever runs alone keeps answers waiting
                     await self._run_alone(*ready[0])
                 else:
-                    for scope, i in ready:
-                        if self._guards is None or not self._guards.holds(scope, i):
-                            self._beside.start(await self._prepare(scope, i))
-                    self._beside.go()
+                    await self._start_together(ready)
                     if len(self._beside.calls) > 1 or not self._finished:
                         await self._wait(None)
             elif self._finished:
@@ -331,9 +335,43 @@ class Drive:
 
     # -- starting -----------------------------------------------------------------------------------------
 
+    async def _start_together(self, ready: list[Place]) -> None:
+        """Start what is ready, beside each other."""
+        calls = []
+        for scope, i in ready:
+            if self._guards is None or not self._guards.holds(scope, i):
+                calls.append(await self._prepare(scope, i))
+        if self._may_act:
+            await self._secure(calls)
+        for call in calls:
+            self._begin(call)
+            self._beside.start(call)
+        self._beside.go()
+
+    async def _secure(self, calls: list[Call]) -> None:
+        """Make durable what led to the effects among these calls, and their announcements, in one put.
+
+        An effect is then only ever repeated with the same inputs and the same key. What is buffered of flows
+        that were merely opened follows from what is durable, and may wait.
+        """
+        is_owed = self._preparer.has_announced
+        if not is_owed and self._journal.has_ended_steps:
+            is_owed = any(
+                recorded_node(call.scope, call.node).acts_in_call
+                for call in calls
+                if call.error is None and call.asks is None
+            )
+        if is_owed:
+            self._preparer.has_announced = False
+            self._owing.owe(Trigger.BEFORE_EFFECT)
+            await self._owing.pay()
+
     async def _run_alone(self, scope: Scope, i: int) -> None:
         """Run the only ready node with as few detours as its kind allows."""
         call = await self._prepare(scope, i)
+        if self._may_act:
+            await self._secure([call])
+        self._begin(call)
         if call.error is not None or call.asks is not None:
             self._finish(call)
             return
@@ -384,10 +422,12 @@ class Drive:
             scope.busy += 1
         else:
             scope.hold()
+        return call
+
+    def _begin(self, call: Call) -> None:
         call.started_at = self._clock.now()
         if self._teller.is_heard:
             self._teller.step_started(call)
-        return call
 
     def _finish(self, call: Call) -> None:
         call.ended_at = self._clock.now()
@@ -499,9 +539,10 @@ class Drive:
         return self._wanted(call, step.status, asked=asked)
 
     def _wanted(self, call: Call, status: Status, *, asked: bool) -> Trigger | None:
-        journal = self._journal
+        journal, scope = self._journal, call.scope
+        node = recorded_node(scope, call.node) if scope.is_hidden else call.node
         return self._policy.after(
-            call.node, status, steps=len(journal.steps), size=journal.size, seconds=journal.age(), asked=asked
+            node, status, steps=len(journal.steps), size=journal.size, seconds=journal.age(), asked=asked
         )
 
     def _follow_up(self, call: Call, step: StepRecord) -> None:
@@ -517,3 +558,12 @@ class Drive:
     def _drop(self, scope: Scope, i: int) -> None:
         for call in self._beside.drop(scope, i):
             self._desk.release(call)
+
+
+def recorded_node(scope: Scope, node: Node) -> Node:
+    """Return the node whose step a call counts for: of one inside an atomic flow, that flow."""
+    while scope.is_hidden:
+        around, place = scope.parent, scope.place
+        assert around is not None
+        scope, node = around, around.plan.nodes[place]
+    return node

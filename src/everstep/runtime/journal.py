@@ -179,6 +179,11 @@ class Journal:
         """Take a step inside an atomic flow into account, of which nothing is kept."""
         apply(self._state, self._space, step, drafts)
 
+    @property
+    def has_ended_steps(self) -> bool:
+        """True if more is buffered than that something has begun."""
+        return any(step.status is not Status.RUNNING for step in self.steps)
+
     def age(self) -> float:
         """Return for how many seconds the oldest buffered step has waited; 0 where nothing depends on it."""
         return self._services.clock.monotonic() - self._oldest if self._is_timed and self.steps else 0.0

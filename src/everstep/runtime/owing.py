@@ -13,7 +13,7 @@ from everstep.runtime.events import NEWS, Teller, news_of
 from everstep.runtime.journal import Journal
 from everstep.runtime.patience import patiently
 
-_NEEDS_STEPS = (Trigger.INTERVAL, Trigger.SPENT)
+_NEEDS_STEPS = (Trigger.INTERVAL, Trigger.SPENT, Trigger.BEFORE_EFFECT)
 """Triggers that mean nothing if there is nothing to write."""
 
 

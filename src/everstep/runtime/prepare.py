@@ -8,7 +8,7 @@ from typing import Any
 
 from everstep.engine import decide, meetings
 from everstep.engine.flush import FlushPolicy
-from everstep.engine.keys import automatic_key, declared_key, must_announce, reads_inputs
+from everstep.engine.keys import automatic_key, declared_key, must_announce
 from everstep.engine.scope import Scope
 from everstep.engine.state import RunState
 from everstep.errors import EverstepError, InputNeverCame, ValueUnreadable
@@ -16,7 +16,7 @@ from everstep.graph.channel import RESULT_SUFFIX, Channel
 from everstep.graph.flow import Flow
 from everstep.graph.node import Node
 from everstep.graph.unknown import for_an_operator, probing
-from everstep.model.enums import Effects, Trigger
+from everstep.model.enums import Trigger
 from everstep.model.records import QueuedTask
 from everstep.runtime.desk import ChannelDesk
 from everstep.runtime.events import Teller
@@ -135,6 +135,8 @@ class Preparer:
             for i in scope.due
         )
         """The visits at which a run that was under way is taken up."""
+        self.has_announced = False
+        """True if calls were announced and that may not be durable yet."""
         self._is_fresh = state.steps == 0
         """False until this drive has called a node, of a run that was under way."""
 
@@ -149,13 +151,8 @@ class Preparer:
         return call
 
     async def prepare(self, scope: Scope, i: int) -> Call:
-        """Gather a node's arguments and key; flush first where the policy wants that."""
-        journal = self._journal
+        """Gather a node's arguments and key. What led to an effect is durable by now."""
         node = scope.plan.nodes[i]
-        if self._policy.before_effects and node.effects is Effects.EFFECTFUL:
-            trigger = self._policy.before(node, steps=len(journal.steps))
-            if trigger is not None:
-                await journal.flush(trigger)
         lost = await self.make_up(scope, i) if self._missed else None
         call = self._arguments.call_of(scope, i, node) if lost is None else self.failed_call(scope, i, lost)
         is_unknown = i in scope.begun
@@ -172,7 +169,7 @@ class Preparer:
         return call
 
     async def _announce(self, call: Call, *, is_unknown: bool) -> None:
-        """Record that a call is about to be made. If one was, and never reported, see what became of it."""
+        """Buffer that a call is about to be made. If one was, and never reported, see what became of it."""
         scope, journal, i, node = call.scope, self._journal, call.index, call.node
         key = call.key or scope.keys.get(i) or automatic_key(journal.key_run, call.path, call.visit)
         call.key = key
@@ -184,11 +181,10 @@ class Preparer:
                 call.node = probing(node, key)
         elif i not in scope.begun:
             journal.add(decide.announced(scope, i, key), ())
+            self.has_announced = True
             if node.destructive:
                 about = {"node": call.path, "visit": call.visit, "attempt": call.attempt}
                 await journal.flush(Trigger.DESTRUCTIVE_OP, metadata=about)
-            else:
-                await journal.flush(Trigger.BEFORE_EFFECT)
 
     def failed_call(self, scope: Scope, i: int, error: Exception) -> Call:
         """Return a call that failed before it was made."""
@@ -274,14 +270,11 @@ class Preparer:
         return emit
 
     async def _find_key(self, call: Call) -> None:
-        """Work the key out, or use the announced one again. A key of the user's making is announced first."""
+        """Work the key out, or use the announced one again. What a user's function made is announced."""
         scope, journal, i = call.scope, self._journal, call.index
         call.key = scope.keys.get(i)
         if call.key is not None:
             return
-        if reads_inputs(call.node) and journal.steps:
-            # The key is made of values that a crash would still change.
-            await journal.flush(Trigger.BEFORE_EFFECT)
         try:
             call.key = declared_key(
                 call.node,
@@ -296,4 +289,4 @@ class Preparer:
             return
         if must_announce(call.node) and not scope.is_hidden:
             journal.add(decide.announced(scope, i, call.key or ""), ())
-            await journal.flush(Trigger.BEFORE_EFFECT)
+            self.has_announced = True

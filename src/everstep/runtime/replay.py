@@ -25,7 +25,7 @@ from everstep.graph.flow import Flow
 from everstep.graph.node import Node
 from everstep.graph.plan import Child
 from everstep.model.address import find, plain_of
-from everstep.model.enums import Effects, Persist, Status, ValueForm
+from everstep.model.enums import Persist, Status, ValueForm
 from everstep.model.records import CHANNEL, CheckpointRecord, ErrorInfo, StepRecord
 from everstep.runtime.desk import ChannelDesk
 from everstep.runtime.elsewhere import is_elsewhere
@@ -103,7 +103,7 @@ async def replay(
             f"{recorded.step.path!r} waited for an answer, so there is nothing to run again.",
             fix="Compare what it was told, or replay a step that read it.",
         )
-    if node.effects is Effects.EFFECTFUL and not allow_effects:
+    if node.is_effectful and not allow_effects:
         raise BadRequest(
             f"node {node.name!r} is effectful: a replay would do it to the world again.",
             fix="If that is what you want, pass allow_effects=True, or --effects.",

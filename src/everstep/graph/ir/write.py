@@ -166,7 +166,7 @@ class Writer:
             "timeout_s": None if n.timeout is None else _number(n.timeout),
             "max_visits": n.max_visits,
             "persist": n.persist.value,
-            "skip_on_resume": n.skip_on_resume,
+            **({} if n.skip_on_resume is None else {"skip_on_resume": n.skip_on_resume}),
             "keep_every": n.keep_every,
             "requires": list(n.requires),
             "expensive": n.expensive,
