@@ -75,6 +75,7 @@ EverstepError
 └── StoreError                store.failed             the store could not do it (disk full, read-only, ...)
     ├── SpoolLost             store.spool_lost         checkpoints that waited on this machine are gone
     └── StoreUnavailable      store.unavailable        the store is busy or out of reach; try again
+        └── StoreNotWritable  store.not_writable       it takes nothing for now: full, or read-only
 """
 
 from __future__ import annotations
@@ -478,3 +479,7 @@ class SpoolLost(StoreError):
 
 class StoreUnavailable(StoreError):
     code = "store.unavailable"
+
+
+class StoreNotWritable(StoreUnavailable):
+    code = "store.not_writable"

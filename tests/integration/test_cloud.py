@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import obstore
 import pytest
 
-from everstep.errors import BadRequest, EverstepError, StoreError, StoreUnavailable
+from everstep.errors import BadRequest, EverstepError, StoreError, StoreNotWritable, StoreUnavailable
 from everstep.runtime.system import SystemClock
 from everstep.stores.objects.cloud import clock as cloud_clock
 from everstep.stores.objects.cloud.address import read_address
@@ -367,8 +367,8 @@ def test_conditions_of_google_go_by_the_number_of_a_write(
         (404, "NoSuchBucket", StoreError, "there is no bucket 'test'"),
         (301, "PermanentRedirect", StoreError, "another region"),
         (400, "AuthorizationHeaderMalformed", StoreError, "another region"),
-        (403, "QuotaExceeded", StoreError, "quota is used up"),
-        (507, "XMinioStorageFull", StoreError, "disk is full"),
+        (403, "QuotaExceeded", StoreNotWritable, "quota is used up"),
+        (507, "XMinioStorageFull", StoreNotWritable, "disk is full"),
         (400, "EntityTooLarge", StoreError, "larger than the server takes"),
         (400, "Strange", StoreError, "failed (400 Strange)"),
     ],

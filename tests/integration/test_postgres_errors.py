@@ -8,7 +8,7 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import psycopg
@@ -16,7 +16,15 @@ import pytest
 
 from everstep import Flow, Host, Status, node
 from everstep.cli.options import command_line
-from everstep.errors import BadRequest, EverstepError, IncompatibleVersion, StoreError, StoreUnavailable
+from everstep.errors import (
+    BadRequest,
+    EverstepError,
+    IncompatibleVersion,
+    StoreError,
+    StoreNotWritable,
+    StoreUnavailable,
+)
+from everstep.testing import ManualClock
 from tests.servers.postgres import PostgresServer
 from tests.servers.running import Server, free_port, private
 
@@ -92,6 +100,25 @@ def test_a_server_that_cannot_be_used_is_named_with_what_to_do(
     with refusal(kind, caplog) as caught, Host(url):
         pass
     assert says in str(caught[0])
+
+
+@pytest.mark.parametrize("limited", ["role", "database"])
+def test_a_server_without_a_connection_left_is_busy_and_not_a_wrong_password(
+    server: Server, caplog: pytest.LogCaptureFixture, limited: str
+) -> None:
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        connection.execute("create role crowded login connection limit 1")
+        connection.execute("create database crowd owner crowded")
+        connection.execute("alter database crowd connection limit 0")
+        at = f"postgresql://crowded@127.0.0.1:{server.port}/{'postgres' if limited == 'role' else 'crowd'}"
+        try:
+            taken = psycopg.connect(at) if limited == "role" else nullcontext()
+            with taken, refusal(StoreUnavailable, caplog) as caught, Host(at):
+                pass
+        finally:
+            connection.execute("drop database crowd with (force)")
+            connection.execute("drop role crowded")
+    assert "no connection left" in str(caught[0])
 
 
 @pytest.mark.parametrize(
@@ -215,7 +242,7 @@ def test_a_replica_is_read_and_not_written(postgres_url: str, caplog: pytest.Log
     replica = postgres_url + "&options=-c%20default_transaction_read_only%3Don"
     with Host(replica) as host:
         assert host.info("kept").status is Status.COMPLETED
-        with refusal(StoreError, caplog) as caught:
+        with refusal(StoreNotWritable, caplog) as caught:
             host.run(flow, {"a": 1}, run_id="new")
     assert "read-only" in str(caught[0])
     with Host(postgres_url) as host:
@@ -237,8 +264,8 @@ def test_a_full_disk_stops_a_run_that_goes_on_once_there_is_room(
     Host(new_postgres_url).close()
     with psycopg.connect(postgres_server, autocommit=True) as connection:
         connection.execute(FULL.format(schema=schema))
-        with Host(new_postgres_url) as host:
-            with refusal(StoreError, caplog) as caught:
+        with Host(new_postgres_url, clock=ManualClock(auto=True)) as host:
+            with refusal(StoreNotWritable, caplog) as caught:
                 host.run(flow, {"a": 1}, run_id="r")
             assert "is full" in str(caught[0])
             connection.execute(f"drop trigger full_disk on {schema}.checkpoints")
@@ -273,9 +300,9 @@ def test_a_disk_that_is_really_full_loses_nothing(caplog: pytest.LogCaptureFixtu
         with psycopg.connect(server.url, autocommit=True) as connection:
             connection.execute(f"create tablespace small location '{space}'")
             connection.execute("alter role postgres set default_tablespace = 'small'")
-        with Host(server.url) as host:
+        with Host(server.url, clock=ManualClock(auto=True)) as host:
             host.run(flow, {"a": 1}, run_id="small")
-            with refusal(StoreError, caplog) as caught:
+            with refusal(StoreNotWritable, caplog) as caught:
                 for k in range(100):
                     host.run(wide, {"n": 400_000}, run_id=f"wide-{k}")
             assert "is full" in str(caught[0])

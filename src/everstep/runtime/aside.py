@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 from everstep.runtime.patience import outage, patiently
 from everstep.runtime.services import Services
 from everstep.runtime.values import Slot, ValueSpace
 
+Persist = Callable[[Callable[[], Awaitable[None]]], Awaitable[None]]
 
-async def write_aside(services: Services, space: ValueSpace, draft: Slot, *, is_alone: bool = True) -> None:
-    """Keep a large draft as an artifact: here if nothing else waits for this thread, else on another."""
+
+async def write_aside(
+    services: Services,
+    space: ValueSpace,
+    draft: Slot,
+    *,
+    is_alone: bool = True,
+    persist: Persist | None = None,
+) -> None:
+    """Keep a large draft as an artifact: here if nothing else waits for this thread, else on another.
+
+    `persist` is how long what a step has made is held for a store that cannot take it.
+    """
 
     async def write() -> None:
         if is_alone:
@@ -18,4 +31,7 @@ async def write_aside(services: Services, space: ValueSpace, draft: Slot, *, is_
         else:
             await asyncio.get_running_loop().run_in_executor(services.pool, space.write_aside, draft)
 
-    await patiently(services.clock, write, outage(services.store))
+    if persist is None:
+        await patiently(services.clock, write, outage(services.store))
+    else:
+        await persist(write)

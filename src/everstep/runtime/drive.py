@@ -18,7 +18,7 @@ from everstep.engine import decide
 from everstep.engine.flush import FlushPolicy
 from everstep.engine.scope import Scope
 from everstep.engine.state import RunState
-from everstep.errors import EverstepError, RunCancelled, StoreError
+from everstep.errors import EverstepError, RunCancelled, StoreError, ValueNotStorable
 from everstep.graph.flow import Flow
 from everstep.graph.node import Node
 from everstep.model.enums import Status, Trigger
@@ -474,10 +474,8 @@ class Drive:
             drafts = self._reading.read(call)
             if drafts is None:
                 continue
-            for draft in drafts:
-                if draft.spill is not None:
-                    is_alone = not self._beside.calls and self._services.committer.drives <= 1
-                    await write_aside(self._services, self._space, draft, is_alone=is_alone)
+            if any(draft.spill is not None for draft in drafts) and not await self._put_aside(call, drafts):
+                drafts = ()
             wanted = self._record(call, drafts)
             if call.news is not None:
                 await self._owing.flush(*call.news)
@@ -490,6 +488,20 @@ class Drive:
             if self._guards is not None and (news := await self._guards.share()) is not None:
                 await self._owing.flush(*news)
         return trigger
+
+    async def _put_aside(self, call: Call, drafts: tuple[Slot, ...]) -> bool:
+        """Keep the large values of a call as artifacts; false if one is too large and fails it."""
+        is_alone = not self._beside.calls and self._services.committer.drives <= 1
+        try:
+            for draft in drafts:
+                if draft.spill is not None:
+                    await write_aside(
+                        self._services, self._space, draft, is_alone=is_alone, persist=self._journal.persist
+                    )
+        except ValueNotStorable as error:
+            call.error, call.queued, call.goto = error, (), False
+            return False
+        return True
 
     def _record(self, call: Call, drafts: tuple[Slot, ...]) -> Trigger | None:
         """Buffer the step of a finished call; returns the trigger if it wants to be written."""

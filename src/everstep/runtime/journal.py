@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -39,6 +39,7 @@ from everstep.runtime.services import Services
 from everstep.runtime.values import Slot, ValueSpace
 from everstep.runtime.weather import enduringly
 
+T = TypeVar("T")
 KEYFRAME_BYTES = 64 * 1024
 _NODE_COST = 64
 """About how many bytes a keyframe takes for one node."""
@@ -417,8 +418,7 @@ class Journal:
         if adopts is not None:
             commit = msgspec.structs.replace(commit, adopts=adopts)
         if self.elsewhere is not None and (changes := self.elsewhere.take()):
-            stage = partial(asyncio.to_thread, self.elsewhere.stage, record, changes)
-            await patiently(self._services.clock, stage)
+            await self.persist(partial(asyncio.to_thread, self.elsewhere.stage, record, changes))
         verdict = await self._deliver(commit)
         if verdict is Verdict.ACCEPTED:
             self._advance(record, commit, digest)
@@ -512,12 +512,19 @@ class Journal:
 
         If an earlier try went through and only its reply was lost, the store finds the record there.
         """
-        if self.outbox is not None:
-            return await self.outbox.deliver(commit, lambda: self._try(commit))
+        outbox = self.outbox
+        if outbox is not None:
+            deliver = partial(outbox.deliver, commit, lambda: self._try(commit))
+            # Both the store and the disk of this machine may be full.
+            return await (self.persist(deliver) if self.endures else deliver())
+        return await self.persist(lambda: self._try(commit), at_stake=commit.admission is None)
+
+    async def persist(self, ask: Callable[[], Awaitable[T]], *, at_stake: bool = True) -> T:
+        """Return what `ask` gives, asking a store that is out of reach or full as long as this drive may."""
         services = self._services
         if self.endures:
-            return await enduringly(services.clock, services.ids, services.weather, lambda: self._try(commit))
-        return await patiently(services.clock, lambda: self._try(commit), outage(services.store))
+            return await enduringly(services.clock, services.ids, services.weather, ask)
+        return await patiently(services.clock, ask, outage(services.store), at_stake=at_stake)
 
     async def _try(self, commit: Commit) -> Verdict:
         services = self._services

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import TypeVar
 
-from everstep.errors import StoreUnavailable
+from everstep.errors import StoreNotWritable, StoreUnavailable
 from everstep.ports.store import CheckpointStore
 from everstep.ports.system import Clock
 
@@ -27,17 +27,21 @@ async def patiently(
     ask: Callable[[], Awaitable[T]],
     pauses: tuple[timedelta, ...] = PAUSES,
     within: timedelta | None = None,
+    *,
+    at_stake: bool = False,
 ) -> T:
     """Return what `ask` gives, asking a few times more while the store is unavailable.
 
-    A store may take long to say so; `within` is how long after the first time it is asked again at all.
+    A store may take long to say so; `within` is how long after the first time it is asked again at all. For
+    room in a store that is full, only those wait who have something `at_stake`: work that was done.
     """
     begun = clock.now()
     for pause in pauses:
         try:
             return await ask()
-        except StoreUnavailable:
-            if within is not None and clock.now() - begun > within:
+        except StoreUnavailable as error:
+            is_late = within is not None and clock.now() - begun > within
+            if is_late or (isinstance(error, StoreNotWritable) and not at_stake):
                 raise
             await clock.sleep_until(clock.now() + pause)
     return await ask()

@@ -6,6 +6,7 @@ is named, so that nothing is dropped that was added meanwhile.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import os
@@ -16,7 +17,7 @@ from typing import BinaryIO, NamedTuple
 
 import msgspec
 
-from everstep.errors import StateCorrupted, StoreError
+from everstep.errors import StateCorrupted, StoreError, StoreNotWritable
 from everstep.ports.store import Commit
 
 _encoder = msgspec.msgpack.Encoder()
@@ -56,7 +57,8 @@ class Spool:
                 if is_new:
                     self._sync_folder()
         except OSError as error:
-            raise StoreError(
+            kind = StoreNotWritable if error.errno in (errno.ENOSPC, errno.EDQUOT) else StoreError
+            raise kind(
                 f"checkpoint {commit.sequence} of run {commit.run_id!r} could not be kept in {path}: "
                 f"{error.strerror or error}.",
                 fix="Make room, or let Host(spool=...) or EVERSTEP_SPOOL name a folder that can be written.",

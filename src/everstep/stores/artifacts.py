@@ -16,6 +16,7 @@ from everstep.errors import StateCorrupted, StoreError
 from everstep.model.records import ArtifactRef
 from everstep.model.removal import StoredBlob
 from everstep.ports.system import Clock, time_for_store
+from everstep.stores.os_errors import explain
 
 _KEY = re.compile(r"[0-9a-f]{2}/[0-9a-f]{64}|\.[0-9a-f-]+\.tmp")
 """An artifact, or what a put left behind that was cut off; neither names anything outside the folder."""
@@ -42,10 +43,7 @@ class ArtifactFolder:
         try:
             digest = self._write(header, data, named)
         except OSError as error:
-            raise StoreError(
-                f"cannot write {len(data)} bytes to {self._folder}: {error.strerror or error}.",
-                fix="Free some space or check the folder's permissions, then resume the run.",
-            ) from error
+            raise explain(error, f"write {len(data)} bytes to {self._folder}") from error
         return ArtifactRef("file", f"{digest[:2]}/{digest}", len(named), content_type, digest)
 
     def restore_checkpoint_blob(self, ref: ArtifactRef, stored: bytes) -> None:
@@ -59,10 +57,7 @@ class ArtifactFolder:
                 temporary.unlink(missing_ok=True)
                 raise
         except OSError as error:
-            raise StoreError(
-                f"cannot write {len(stored)} bytes to {self._folder}: {error.strerror or error}.",
-                fix="Free some space or check the folder's permissions, then try again.",
-            ) from error
+            raise explain(error, f"write {len(stored)} bytes to {self._folder}") from error
 
     def _write(self, header: bytes, data: bytes, named: bytes) -> str:
         self._folder.mkdir(parents=True, exist_ok=True)

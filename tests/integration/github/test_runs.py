@@ -36,8 +36,15 @@ def broken(request: httpx2.Request) -> httpx2.Response:
     raise httpx2.ConnectError("no route to host", request=request)
 
 
-def test_a_run_outlasts_an_outage_and_is_written_later(github_url, github_token, tmp_path, repository):
-    is_out, rule = switched(broken)
+@pytest.mark.parametrize(
+    "answer",
+    [broken, lambda _: says(422, "Could not create file: repository is over quota")],
+    ids=["out of reach", "full"],
+)
+def test_a_run_outlasts_an_outage_and_is_written_later(
+    github_url, github_token, tmp_path, repository, answer
+):
+    is_out, rule = switched(answer)
     flow = chain(5, {2: lambda: is_out.__setitem__(0, True)})
     with hosted(github_url, github_token, tmp_path, rule) as (host, _):
         result = host.run(flow, {"v0": 0}, run_id="O")
@@ -55,7 +62,6 @@ def test_a_run_outlasts_an_outage_and_is_written_later(github_url, github_token,
     [
         (403, "Resource not accessible by personal access token", "does not allow this"),
         (401, "Bad credentials", "does not take the token"),
-        (422, "Could not create file: repository is over quota", "is full"),
     ],
 )
 def test_a_refusal_that_is_not_about_calls_stops_the_run_and_loses_nothing(

@@ -8,7 +8,7 @@ import json
 import httpx2
 import pytest
 
-from everstep.errors import BadRequest, StoreError, StoreUnavailable
+from everstep.errors import BadRequest, StoreError, StoreNotWritable, StoreUnavailable
 from everstep.stores.objects.github import tree
 from everstep.stores.objects.github.address import read_address
 from everstep.stores.objects.github.api import hurries
@@ -108,8 +108,6 @@ def test_a_quota_under_a_hundred_is_said_once_and_known(open_bucket, caplog):
     [
         (lambda: says(403, "Resource not accessible by personal access token"), "does not allow this"),
         (lambda: says(403, "Repository was archived so is read-only."), "read-only"),
-        (lambda: says(403, "Your account is over its disk quota", quota(0, 100)), "is full"),
-        (lambda: says(422, "Could not update file: repository is over quota"), "is full"),
         (lambda: says(404, "Not Found"), "may not see or write"),
         (lambda: says(401, "Bad credentials"), "does not take the token"),
         (lambda: says(301, "Moved Permanently", {"location": "http://elsewhere.example/"}), "has moved"),
@@ -128,6 +126,22 @@ def test_other_refusals_fail_at_once_with_what_to_do_and_without_the_token(
     assert not isinstance(refused.value, StoreUnavailable)
     assert refused.value.fix
     assert github_token not in f"{refused.value!r} {refused.value.to_wire()} {refused.value.__cause__!r}"
+    assert (meddler.count("PUT"), clock.monotonic()) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        lambda: says(403, "Your account is over its disk quota", quota(0, 100)),
+        lambda: says(422, "Could not update file: repository is over quota"),
+    ],
+)
+def test_a_repository_that_is_full_takes_nothing_for_now(open_bucket, answer):
+    clock = ManualClock(auto=True)
+    bucket, meddler = open_bucket(always("PUT", answer), clock=clock)
+    with pytest.raises(StoreNotWritable, match="is full") as refused:
+        bucket.create("x", b"one")
+    assert refused.value.fix
     assert (meddler.count("PUT"), clock.monotonic()) == (1, 0)
 
 

@@ -29,8 +29,8 @@ from everstep.stores.objects.handles import Handle, Handles, sync
 from everstep.stores.objects.locks import Locks
 from everstep.stores.objects.mounts import mount_of
 from everstep.stores.objects.naming import check_prefix, checked
-from everstep.stores.objects.os_errors import explain, plainly
 from everstep.stores.objects.walking import sorted_names, survey
+from everstep.stores.os_errors import explain, plainly
 
 _TRIES = 50
 _LEFTOVER = timedelta(days=1)

@@ -11,12 +11,14 @@ from everstep.errors import StateCorrupted
 from everstep.model.records import ArtifactRef
 from everstep.model.removal import StoredBlob
 from everstep.ports.system import Clock, time_for_store
-from everstep.stores.columns import span_to_int, to_int
+from everstep.stores.columns import check_size, span_to_int, to_int
 from everstep.stores.postgres.address import Address
 from everstep.stores.postgres.columns import text
 from everstep.stores.postgres.connections import Connections, rows
 
 _PIECE = 1024 * 1024
+MOST = 2**30 - 2**16
+"""Bytes of an artifact: a column, and a message to the server, hold less than 1 GiB."""
 
 
 class ArtifactTable:
@@ -34,6 +36,7 @@ class ArtifactTable:
     def put_checkpoint_blob(
         self, header: bytes, data: bytes, *, content_type: str, plain: bytes | None = None
     ) -> ArtifactRef:
+        check_size(len(header) + len(data), MOST, self._at.shown)
         named = data if plain is None else plain
         digest = hashlib.sha256(named).hexdigest()
         values = (digest, header + data, self._now())
@@ -41,6 +44,7 @@ class ArtifactTable:
         return ArtifactRef("postgres", digest, len(named), content_type, digest)
 
     def restore_checkpoint_blob(self, ref: ArtifactRef, stored: bytes) -> None:
+        check_size(len(stored), MOST, self._at.shown)
         values = (ref.checksum, stored, self._now())
         self._connections.use(lambda c: c.execute(self._sql["put_artifact"], values))
 

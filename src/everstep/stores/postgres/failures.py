@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import psycopg
 
-from everstep.errors import EverstepError, StateCorrupted, StoreError, StoreUnavailable
+from everstep.errors import EverstepError, StateCorrupted, StoreError, StoreNotWritable, StoreUnavailable
 from everstep.stores.postgres.address import Address
 
 _TRY_AGAIN = "Nothing is lost: it is tried again, or resume the run later."
@@ -17,11 +17,11 @@ def explain(error: psycopg.Error, at: Address) -> EverstepError:
     if state == "":
         return _explain_connection(said, at)
     if state == "53100":
-        return StoreError(
+        return StoreNotWritable(
             f"the disk of {at.shown} is full.", fix="Free some space on the server, then resume the run."
         )
     if state == "25006":
-        return StoreError(
+        return StoreNotWritable(
             f"{at.shown} is read-only: a replica, or default_transaction_read_only is on.",
             fix="Use the URL of the primary, or add target_session_attrs=read-write to it.",
         )
@@ -46,7 +46,15 @@ def explain(error: psycopg.Error, at: Address) -> EverstepError:
     return StoreError(f"PostgreSQL failed on {at.shown}: {state} {said}.", fix="Check the server's log.")
 
 
+_CROWDED = ("too many connections", "too many clients", "connection slots", "connection limit")
+
+
 def _explain_connection(said: str, at: Address) -> EverstepError:
+    if any(sign in said for sign in _CROWDED):
+        return StoreUnavailable(
+            f"{at.shown} has no connection left: {said}.",
+            fix="It is tried again. Raise the limit, use a smaller ?pool=, or put a pooler before it.",
+        )
     if "password" in said or "authentication" in said or "pg_hba" in said or 'role "' in said:
         return StoreError(
             f"{at.shown} refused the login: {said}.", fix="Check the user and the password of the URL."

@@ -11,11 +11,14 @@ from everstep.errors import StateCorrupted
 from everstep.model.records import ArtifactRef
 from everstep.model.removal import StoredBlob
 from everstep.ports.system import Clock, time_for_store
+from everstep.stores.columns import check_size
 from everstep.stores.redis.fields import micros, span
 from everstep.stores.redis.link import Links
 from everstep.stores.redis.wire import Argument
 
 _PIECE = 1024 * 1024
+MOST = 2**29 - 2**16
+"""Bytes of an artifact: a key holds less than 512 MiB."""
 
 
 class RedisBlobs:
@@ -32,12 +35,14 @@ class RedisBlobs:
     def put_checkpoint_blob(
         self, header: bytes, data: bytes, *, content_type: str, plain: bytes | None = None
     ) -> ArtifactRef:
+        check_size(len(header) + len(data), MOST, f"the Redis at {self._links.address.shown}")
         named = data if plain is None else plain
         digest = hashlib.sha256(named).hexdigest()
         self._call("put_blob", digest, header + data)
         return ArtifactRef("redis", digest, len(named), content_type, digest)
 
     def restore_checkpoint_blob(self, ref: ArtifactRef, stored: bytes) -> None:
+        check_size(len(stored), MOST, f"the Redis at {self._links.address.shown}")
         self._call("put_blob", ref.checksum, stored)
 
     def get_checkpoint_blob(self, ref: ArtifactRef) -> bytes:

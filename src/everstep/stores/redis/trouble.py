@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import redis
 
-from everstep.errors import EverstepError, StoreError, StoreUnavailable
+from everstep.errors import EverstepError, StoreError, StoreNotWritable, StoreUnavailable
 from everstep.stores.redis.address import Address
 
 
@@ -36,7 +36,8 @@ def explain(error: Exception, address: Address) -> EverstepError:
         )
     for begins, (means, fix) in _REFUSALS.items():
         if begins in said:
-            return StoreError(f"the Redis at {at} {means}.", fix=fix)
+            kind = StoreNotWritable if begins in _FOR_NOW else StoreError
+            return kind(f"the Redis at {at} {means}.", fix=fix)
     return StoreError(f"the Redis at {at} failed: {said}.", fix="See the server's log.")
 
 
@@ -70,3 +71,5 @@ _REFUSALS = {
     "DB index": ("has no database of this number", "Give a smaller one in the URL, such as /0."),
     "invalid DB": ("has no database of this number", "Give a smaller one in the URL, such as /0."),
 }
+_FOR_NOW = ("READONLY", "read only replica", "OOM", "maxmemory", "MISCONF")
+"""It takes writes again once there is room, or another is the primary."""

@@ -11,7 +11,14 @@ from typing import Any, TypeVar
 
 import apsw
 
-from everstep.errors import EverstepError, IncompatibleVersion, StateCorrupted, StoreError, StoreUnavailable
+from everstep.errors import (
+    EverstepError,
+    IncompatibleVersion,
+    StateCorrupted,
+    StoreError,
+    StoreNotWritable,
+    StoreUnavailable,
+)
 
 T = TypeVar("T")
 _HERE = Path(__file__).parent
@@ -167,9 +174,9 @@ def explain(error: apsw.Error, path: Path) -> EverstepError:
             f"{path} is locked by another process.", fix="Try again, or see who holds it."
         )
     if isinstance(error, apsw.FullError):
-        return StoreError(f"the disk that holds {path} is full.", fix="Free some space, and try again.")
+        return StoreNotWritable(f"the disk that holds {path} is full.", fix="Free some space, and try again.")
     if isinstance(error, apsw.ReadOnlyError):
-        return StoreError(
+        return StoreNotWritable(
             f"{path} cannot be written.", fix="Check the permissions of the file and its folder."
         )
     if isinstance(error, apsw.NotADBError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from everstep.errors import EverstepError, StoreError, StoreUnavailable
+from everstep.errors import EverstepError, StoreError, StoreNotWritable, StoreUnavailable
 from everstep.stores.objects.cloud.address import Address
 
 _STATUS = re.compile(r"status code: (\d{3})")
@@ -50,7 +50,8 @@ def explain(error: BaseException, at: Address) -> EverstepError:
         return StoreError(f"no key for {at.place} was found.", fix=_HOW_KEYS[at.kind])
     if said.code in _MEANINGS:
         means, fix = _MEANINGS[said.code]
-        return StoreError(f"{at.place}: {means}.", fix=fix)
+        kind = StoreNotWritable if said.code in _FULL else StoreError
+        return kind(f"{at.place}: {means}.", fix=fix)
     if said.status in (429, 503) or said.code in _THROTTLED:
         return StoreUnavailable(
             f"{at.place} asks for fewer requests ({said}).", fix="It is tried again; or resume the run later."
@@ -102,6 +103,7 @@ OTHER_SERVER = (
     "Cloudflare R2, MinIO and SeaweedFS do."
 )
 _THROTTLED = ("SlowDown", "RequestLimitExceeded", "TooManyRequests", "ServerBusy", "Throttling")
+_FULL = ("QuotaExceeded", "XMinioStorageFull", "InsufficientStorage")
 _RIGHTS = {
     "s3": "Allow s3:GetObject, s3:PutObject, s3:DeleteObject on the prefix, s3:ListBucket on the bucket.",
     "gs": "Give it the role Storage Object User on the bucket.",

@@ -15,7 +15,7 @@ from urllib.parse import quote
 import httpx2
 import msgspec
 
-from everstep.errors import StoreError, StoreUnavailable
+from everstep.errors import StoreError, StoreNotWritable, StoreUnavailable
 from everstep.ports.system import Clock, time_for_store
 from everstep.stores.objects.github.address import Address
 from everstep.stores.objects.github.clock import ServerTime
@@ -205,7 +205,8 @@ class Api:
             case 403 if "archived" in said:
                 what, fix = "was archived, so it is read-only", "Unarchive it, or keep runs elsewhere."
             case 403 | 422 | 507 if "quota" in said or "over its" in said or "disk" in said:
-                what, fix = "is full", "Make room in the repository or the account, or keep runs elsewhere."
+                fix = "Make room in the repository or the account, or keep runs elsewhere."
+                return StoreNotWritable(f"{shown} is full{quoted}.", fix=fix, status=answer.status)
             case 403:
                 what = "does not allow this"
                 fix = "Give the token the right to read and write the repository's contents (scope repo)."

@@ -6,7 +6,7 @@ import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from everstep.errors import StoreError, StoreUnavailable
+from everstep.errors import StoreError, StoreNotWritable, StoreUnavailable
 
 _FIXES = {
     errno.ENOSPC: "Free some space, then resume the run.",
@@ -28,12 +28,16 @@ _PASSING = frozenset(
     )
 )
 """Trying again may help."""
+_FOR_NOW = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+"""It helps once somebody has made room, or mounted it for writing."""
 
 
 def explain(error: OSError, doing: str) -> StoreError:
     """Say plainly what failed, and what to do about it."""
     number = error.errno or 0
     kind = StoreUnavailable if number in _PASSING else StoreError
+    if number in _FOR_NOW:
+        kind = StoreNotWritable
     fix = _FIXES.get(number, "Try again." if number in _PASSING else "Check the folder and its disk.")
     return kind(f"cannot {doing}: {error.strerror or error}.", fix=fix)
 
