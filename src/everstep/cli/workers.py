@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import click
@@ -13,6 +13,7 @@ from everstep.cli.plain import count, write_json
 from everstep.cli.table import Cell, write_table
 from everstep.cli.waiting import ago, present, rough
 from everstep.client.views import WorkerInfo
+from everstep.model.fleet import SKEW
 
 
 @click.command()
@@ -55,7 +56,7 @@ def workers(store: str | None, as_json: bool) -> None:
 def _row(info: WorkerInfo, now: datetime) -> list[Cell]:
     return [
         Cell(info.id[:8]),
-        Cell(info.host),
+        _machine(info),
         Cell(str(info.pid)),
         Cell(_named(info.flows)),
         _driving(info),
@@ -63,6 +64,13 @@ def _row(info: WorkerInfo, now: datetime) -> list[Cell]:
         Cell(ago(info.seen_at, now)),
         Cell(_longest(info, now)),
     ]
+
+
+def _machine(info: WorkerInfo) -> Cell:
+    if abs(info.skew_seconds) <= SKEW:
+        return Cell(info.host)
+    which = "slow" if info.skew_seconds > 0 else "fast"
+    return Cell(f"{info.host}, clock {rough(timedelta(seconds=abs(info.skew_seconds)))} {which}", "yellow")
 
 
 def _named(flows: Sequence[str]) -> str:
@@ -103,4 +111,5 @@ def worker_json(info: WorkerInfo) -> dict[str, Any]:
         "seen_at": info.seen_at.isoformat(),
         "is_stopping": info.is_stopping,
         "is_slowed": info.is_slowed,
+        "skew_seconds": info.skew_seconds,
     }

@@ -396,6 +396,8 @@ class WorkerInfo:
         """It claims nothing more."""
         self.is_slowed = row.is_slowed
         """It claims less than it could, as the store is slow."""
+        self.skew_seconds = row.skew_seconds
+        """How far the store's clock is ahead of its machine's; 0 if the store has none."""
 
     def __repr__(self) -> str:
         return f"<worker {self.pid} on {self.host}: {self.driving} of {self.concurrency}>"

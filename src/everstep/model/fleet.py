@@ -8,6 +8,9 @@ import msgspec
 
 from everstep.model.leases import Process
 
+SKEW = 1.0
+"""Seconds between the clocks of a machine and of a store that somebody should know of."""
+
 
 class Quota(msgspec.Struct, frozen=True, kw_only=True):
     """How many runs of a flow may be driven at once, by all workers together."""
@@ -46,5 +49,7 @@ class WorkerRow(msgspec.Struct, frozen=True, kw_only=True):
     is_slowed: bool = False
     """It claims less than it could, as the store is slow."""
     process: Process | None = None
+    skew_seconds: float = 0.0
+    """How far the store's clock is ahead of its machine's; 0 if the store has none."""
     seen_at: datetime | None = None
     """When it last said so, by the store's clock. The store fills it in."""

@@ -394,6 +394,14 @@ class CheckpointStore(Protocol):
 
 
 @runtime_checkable
+class TimedStore(Protocol):
+    """A store with a clock of its own, by which leases run out and waits are due."""
+
+    async def now(self) -> datetime | None:
+        """Return the time by that clock; none if the host's counts after all."""
+
+
+@runtime_checkable
 class BlockingStore(Protocol):
     """A store whose put is a short local call, which the runtime may make wherever it suits."""
 

@@ -7,14 +7,13 @@ from statistics import median
 import msgspec
 
 from everstep.errors import StoreError
+from everstep.model.fleet import SKEW
 from everstep.ports.health import CheckedStore, Finding, Health, Level
 from everstep.ports.system import Clock, time_for_store
 from everstep.runtime.services import Services
 
 PROBES = 7
 SLOW_MS = 20.0
-SKEW = 1.0
-"""Seconds by which two clocks may differ before it is worth a word."""
 
 
 class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,6 +93,6 @@ def _about_skew(skew: float) -> Finding:
     return Finding(
         Level.WARNING,
         f"the server's clock is {abs(skew):.1f} s {which} this machine's. Leases go by the server's alone, "
-        "so they hold; timers that are set here fire early or late by as much.",
+        "and so do due times; the times in records come from this machine's, and are wrong by as much.",
         "Set both by NTP.",
     )

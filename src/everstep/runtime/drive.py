@@ -444,6 +444,8 @@ class Drive:
         seconds, looks = self._late.seconds_left(), None
         if self._state.waits:
             due = self._waiting.next_due()
+            if due is not None:
+                due = self._services.time.here(due)
             until = due if until is None or (due is not None and due < until) else until
             looks = LOOK
         patience = min((s for s in (seconds, looks) if s is not None), default=None)
@@ -471,6 +473,8 @@ class Drive:
         trigger: Trigger | None = None
         while self._finished:
             call = self._finished.popleft()
+            if not self._is_plain and (call.node.halts or call.asks is not None):
+                await self._services.time.hear()  # what it waits for may be due some time from now
             drafts = self._reading.read(call)
             if drafts is None:
                 continue

@@ -47,6 +47,7 @@ class Presence:
         if self._is_over:
             return
         try:
+            await self._services.time.hear()
             await self._services.store.report(self._describe(), LASTS)
             if self._is_over:  # it ended meanwhile
                 await self._services.store.leave(self._describe().worker_id)

@@ -517,7 +517,7 @@ class Runs:
 
     async def _taken_up_again(self, flow: Flow, halted: Outcome, *, endures: bool) -> Ready | Outcome | None:
         """Take up a run that halted, if an answer came while it did or it was cancelled; none if not."""
-        run, now = await self.row(halted.run_id), self._services.clock.now()
+        run, now = await self.row(halted.run_id), self._services.time.now()
         if run.signal is None and not any(row.is_ripe(now) for row in halted.waits):
             return None
         try:
@@ -530,7 +530,7 @@ class Runs:
 
     async def _halted(self, halted: Outcome, tokens: Mapping[str, str]) -> Outcome:
         """Tell of what a run waits for, also those whom its owner before forgot."""
-        now = self._services.clock.now()
+        now = self._services.time.now()
         for row in halted.waits:
             if row.wait_id not in tokens and row.is_forgotten(now):
                 await announce(self._services, row, None)

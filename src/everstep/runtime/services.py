@@ -30,6 +30,7 @@ from everstep.runtime.events import Listener
 from everstep.runtime.notifiers import Notifiers
 from everstep.runtime.scheduling import Schedulers
 from everstep.runtime.spool import Spool
+from everstep.runtime.store_time import StoreTime
 from everstep.runtime.tally import Tally
 from everstep.runtime.tokens import Tokens
 from everstep.runtime.weather import Weather
@@ -95,8 +96,10 @@ class Services:
         self.listener = listener
         self.owns_loop = owns_loop
         """True if nobody else's code runs on the loop, so that a sync node may be called on it."""
-        self.tokens = Tokens(store, clock, key)
-        self.schedulers = Schedulers(store, clock, schedulers or {})
+        self.time = time = StoreTime(store, clock)
+        """The clock by which waits are due."""
+        self.tokens = Tokens(store, time, key)
+        self.schedulers = Schedulers(store, time, schedulers or {})
         self.notifiers = Notifiers(notifiers or {}, clock)
         self.base_url = base_url.rstrip("/") if base_url is not None else None
         self.max_mode = max_mode

@@ -42,7 +42,8 @@ async def _something(services: Services, runs: Runs, outcome: Outcome) -> None:
     sleeper: asyncio.Task[None] | None = None
     due = _next_due(outcome.waits)
     if due is not None:
-        sleeper = asyncio.ensure_future(services.clock.sleep_until(due))
+        await services.time.hear()
+        sleeper = asyncio.ensure_future(services.time.sleep_until(due))
     try:
         seen: int | None = None
         while sleeper is None or not sleeper.done():
@@ -62,7 +63,7 @@ async def _something(services: Services, runs: Runs, outcome: Outcome) -> None:
 async def _has_moved(services: Services, runs: Runs, outcome: Outcome) -> bool:
     if (await runs.row(outcome.run_id)).status is not Status.HALTED:
         return True
-    now, rows = services.clock.now(), await open_waits(services.store, outcome.run_id)
+    now, rows = services.time.now(), await open_waits(services.store, outcome.run_id)
     # Between two looks others may have driven it to other waits, or set other times.
     return _times(rows) != _times(outcome.waits) or any(row.is_ripe(now) for row in rows)
 

@@ -105,7 +105,7 @@ class Waiting:
             return ()
 
     def _opened(self, call: Call, wait: Wait) -> WaitOpened:
-        now = call.ended_at
+        now = call.ended_at + self._services.time.ahead
         due_at = self._due_at(call, wait, now)
         self._services.schedulers.of(wait.scheduler)
         if wait.options is not None:
@@ -205,7 +205,7 @@ class Waiting:
             return True
         due = self.next_due()
         return self._services.clock.monotonic() - self._looked >= LOOK or (
-            due is not None and due <= self._services.clock.now()
+            due is not None and due <= self._services.time.now()
         )
 
     def next_due(self) -> datetime | None:
@@ -240,7 +240,7 @@ class Waiting:
                 call.started_at = now  # how long its effect took nobody knows
                 _settle(call, row)
             else:
-                call.returned = self._output(row, step, node, now)
+                call.returned = self._output(row, step, node, now + self._services.time.ahead)
         except EverstepError as error:
             call.error = error
         except (KeyError, TypeError, AttributeError) as error:

@@ -24,7 +24,7 @@ from everstep.errors import (
 from everstep.graph.flow import Flow
 from everstep.model.durations import Span, seconds_of
 from everstep.model.enums import Mode, Status
-from everstep.model.fleet import Driven, Quota, WorkerRow
+from everstep.model.fleet import SKEW, Driven, Quota, WorkerRow
 from everstep.model.leases import Lease
 from everstep.ports.store import RunRow, WaitFilter
 from everstep.runtime.announce import announce
@@ -129,7 +129,7 @@ class Worker:
         self._turn = 0
         self._stopping = asyncio.Event()
         self._ended = asyncio.Event()
-        self._looked_at = services.clock.now()
+        self._looked_at = services.time.now()
         self._seen = 0
         """When it last looked for work, and what the store's changes were then."""
         self.stats = Stats()
@@ -160,6 +160,7 @@ class Worker:
             is_stopping=self._stopping.is_set(),
             is_slowed=self._pressure.is_on,
             process=self._services.processes.me(),
+            skew_seconds=round(self._services.time.ahead.total_seconds(), 3),
         )
 
     def stop(self) -> None:
@@ -173,6 +174,7 @@ class Worker:
         sweeping: asyncio.Task[None] | None = None
         self._services.side_by_side = self._concurrency > 1
         await self._presence.begin()
+        self._tell_skew()
         try:
             while not self._stopping.is_set():
                 now = self._services.clock.monotonic()
@@ -201,6 +203,17 @@ class Worker:
             await self._presence.end()
         return self.stats
 
+    def _tell_skew(self) -> None:
+        ahead = self._services.time.ahead.total_seconds()
+        if abs(ahead) > SKEW:
+            which = "behind" if ahead > 0 else "ahead of"
+            log.warning(
+                "the clock of this machine is %.1f s %s the store's. Leases and due times go by the store's; "
+                "the times in records are wrong by as much. Set both by NTP.",
+                abs(ahead),
+                which,
+            )
+
     def _is_worth_asking(self) -> bool:
         """True while a store that did not answer is to be asked again; raises once that was often enough."""
         if self._weather.error is not None and self._failures >= PATIENCE:
@@ -211,7 +224,7 @@ class Worker:
         """Claim as much as is due and there is room for, and begin to drive it."""
         may_be_more = True
         while may_be_more and not self._stopping.is_set():
-            self._looked_at, self._seen = self._services.clock.now(), self._changes()
+            self._looked_at, self._seen = self._services.time.now(), self._changes()
             self._pressure.adjust(len(self._driving))
             may_be_more = False
             for flows in self._groups():
@@ -377,7 +390,7 @@ class Worker:
         while not self._stopping.is_set():
             left = POLL - (clock.monotonic() - began)
             if due is not None:
-                left = min(left, (due - clock.now()).total_seconds())
+                left = min(left, (due - self._services.time.now()).total_seconds())
             if has_room and left <= 0:
                 return
             tick = max(min(TICK, left), 0.001) if has_room else POLL
@@ -408,7 +421,7 @@ class Worker:
         try:
             for name in self._limits:
                 for row in await services.store.waits(WaitFilter(flow_id=name, is_untold=True, limit=1000)):
-                    if row.is_forgotten(services.clock.now()):
+                    if row.is_forgotten(services.time.now()):
                         await announce(services, row, None)
         except StoreError as error:
             self._weather.broke("say of which waits nobody was told", error)

@@ -107,6 +107,7 @@ SCHEMAS: dict[str, Schema] = {
             "seen_at": MOMENT,
             "is_stopping": FLAG,
             "is_slowed": FLAG,
+            "skew_seconds": {"type": "number"},
         }
     ),
     "Breaker": BREAKER,

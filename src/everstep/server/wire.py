@@ -84,6 +84,7 @@ def worker_wire(info: WorkerInfo) -> dict[str, Any]:
         "seen_at": moment(info.seen_at),
         "is_stopping": info.is_stopping,
         "is_slowed": info.is_slowed,
+        "skew_seconds": info.skew_seconds,
     }
 
 

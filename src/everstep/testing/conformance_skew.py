@@ -11,7 +11,7 @@ import pytest
 
 from everstep.errors import LeaseConflict
 from everstep.model.leases import Lease
-from everstep.ports.store import Verdict
+from everstep.ports.store import TimedStore, Verdict
 from everstep.testing.clock import ManualClock
 from everstep.testing.conformance_client import TTL, Client, StoreKit, Suite
 
@@ -87,6 +87,25 @@ class ClockSkew(Suite):
         assert owner.renew(lease, ttl=TTL) != [Verdict.FENCED]
         with pytest.raises(LeaseConflict):
             other.claim("run")
+
+    def test_a_run_admitted_by_a_clock_that_is_ahead_is_due_at_once(self, ahead: Opener) -> None:
+        early, right = ahead(HOUR), ahead(timedelta(0))
+        early.admit("run", has_lease=False)
+        assert right.due() == ["run"]
+
+    def test_clients_hear_the_stores_time_whatever_theirs_is(self, ahead: Opener) -> None:
+        for client in (ahead(-HOUR), ahead(timedelta(0)), ahead(HOUR)):
+            assert isinstance(client.store, TimedStore)
+            said = client.call(client.store.now())
+            assert said is not None and abs(said - datetime.now(UTC)) < HOUR / 2
+
+    def test_an_answer_is_late_when_the_stores_clock_says_so(self, ahead: Opener) -> None:
+        late, early = ahead(-2 * HOUR), ahead(2 * HOUR)
+        right = ahead(timedelta(0))
+        right.halted("over", "a", due_in=-1)
+        right.halted("open", "b", due_in=HOUR.total_seconds())
+        assert late.settle("a", b"late") is False
+        assert early.settle("b", b"in time") is True
 
     def test_a_wait_is_due_when_the_stores_clock_says_so(self, ahead: Opener) -> None:
         right, late, early = ahead(timedelta(0)), ahead(-2 * HOUR), ahead(2 * HOUR)

@@ -46,6 +46,7 @@ from everstep.ports.store import (
     RunRow,
     Signal,
     StoredRecord,
+    TimedStore,
     Verdict,
     WaitFilter,
 )
@@ -358,6 +359,9 @@ class KillingStore:
 
     async def signal_note(self, run_id: str) -> bytes | None:
         return await self._store.signal_note(run_id)
+
+    async def now(self) -> datetime | None:
+        return await self._store.now() if isinstance(self._store, TimedStore) else None
 
     async def next_due(self, *, after: datetime | None = None) -> datetime | None:
         return await self._store.next_due(after=after)

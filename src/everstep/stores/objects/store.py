@@ -315,6 +315,9 @@ class ObjectStore(KeepingCalls):
         marks = line.standing.waits if line.standing is not None else ()
         return [self.lines.wait(line, mark) for mark in marks if mark.status is WaitStatus.SETTLED]
 
+    async def now(self) -> datetime | None:
+        return await self._aside(self.lines.now)
+
     async def next_due(self, *, after: datetime | None = None) -> datetime | None:
         return await self._aside(lambda: self._claims.next_due(after))
 

@@ -265,6 +265,9 @@ WITH done AS (
 )
 SELECT wait_key, nextval('{schema}.changes'), pg_notify($11, '') FROM done;
 
+-- name: now
+SELECT {schema}.now_1();
+
 -- name: next_due
 SELECT min(wake_at) FROM {schema}.waits WHERE wake_at > greatest($1::bigint, 0);
 

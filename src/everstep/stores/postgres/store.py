@@ -328,6 +328,9 @@ class PostgresStore(RetentionCalls):
     async def change_wait(self, wait_id: str, change: WaitChange) -> WaitRow | None:
         return await self._aside(lambda db: self._waits.change(db, wait_id, change))
 
+    async def now(self) -> datetime | None:
+        return to_time((await self._rows("now"))[0][0])
+
     async def next_due(self, *, after: datetime | None = None) -> datetime | None:
         return to_time((await self._rows("next_due", to_int(after) or 0))[0][0])
 

@@ -356,6 +356,9 @@ class RedisStore(RetentionCalls):
     async def change_wait(self, wait_id: str, change: WaitChange) -> WaitRow | None:
         return wait_row(hash_of(await self._aside("change_wait", wait_id, *wait_changes(change))))
 
+    async def now(self) -> datetime | None:
+        return moment(await self._aside("now"))
+
     async def next_due(self, *, after: datetime | None = None) -> datetime | None:
         found = await self._aside("next_due", "-inf" if after is None else f"({micros(after)}")
         return moment(found) if found is not None else None

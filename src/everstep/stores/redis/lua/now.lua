@@ -1,0 +1,2 @@
+-- Returns the time. ARGV: none.
+return clock()
