@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from everstep import END, Context, Flow, ifelse, node, route
+from everstep import END, Context, Flow, Host, Node, ifelse, node, route
 from everstep.errors import BadRequest, FlowError, InputError
 
 
@@ -380,3 +380,38 @@ def test_an_unknown_input_is_told_which_are_asked_for_and_which_nodes_write() ->
 
     with pytest.raises(InputError, match=r"It takes: step \(and, to begin with, what nodes write: n\)"):
         Flow("f", [grow, enough]).check_inputs({"n": 1, "step": 1, "other": 2})
+
+
+def test_a_node_behind_an_edge_may_read_what_it_writes() -> None:
+    @node(output="n")
+    def step(n: int = 0) -> int:
+        return n + 1
+
+    begin = node(name="begin")(lambda: None)
+    flow = Flow("f", [begin >> step])
+    assert flow.inputs == {"n": False}
+    with Host("memory:") as host:
+        assert host.run(flow)["n"] == 1
+        assert host.run(flow, {"n": 5})["n"] == 6
+
+
+def test_a_circle_of_edges_is_refused_whatever_is_read() -> None:
+    one, two = (node(name=name, output="n", inputs=["n"])(lambda n: n) for name in ("one", "two"))
+    assert "one -> two -> one" in problems_of(one >> two, two >> one)["flow.endless_loop"]
+
+
+@pytest.mark.parametrize("entry", [(), "pick"])
+def test_gates_behind_a_gate_choose_who_writes(entry: Any) -> None:
+    """The writers lie two gates deep, and the whole is a loop if it has an entry."""
+
+    def way(*targets: str, name: str) -> Node:
+        return route(*targets, name=name)(lambda n: targets[n % 2])
+
+    def writer(name: str) -> Node:
+        return node(name=name, output="out")(lambda n: f"{name}{n}")
+
+    parts = [way("left", "right", name="pick"), way("a", "b", name="left"), way("c", "d", name="right")]
+    again = [ifelse(when_true="pick", when_false=END, name="again")(lambda out: False)] if entry else []
+    flow = Flow("f", [*parts, *map(writer, "abcd"), *again], entry=entry)
+    with Host("memory:") as host:
+        assert [host.run(flow, {"n": n})["out"] for n in (0, 1)] == ["a0", "d1"]

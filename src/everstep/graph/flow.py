@@ -459,9 +459,9 @@ def _all_nodes(layout: Layout, tasks: Sequence[Node], *, has_results: bool) -> t
                 for p in n.params
             )
             given[k] = n._copy(params=params)
-    targets = {t for n in given if isinstance(n, Gate) for t in n.targets}
+    chosen = {t for n in given if isinstance(n, Gate) for t in n.targets} | {b for _, b in layout.edges}
     writers = Counter(o for n in given for o in set(n.outputs))
-    given = [n if n.inner is None or n.name in targets else _without_own_seeds(n, writers) for n in given]
+    given = [n if n.inner is None or n.name in chosen else _without_own_seeds(n, writers) for n in given]
     return (*given, *(JoinNode(spec) for spec in layout.joins))
 
 

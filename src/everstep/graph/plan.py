@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from everstep.graph.joins import JoinNode
-from everstep.graph.loops import Graph, bits, mask_of, order, reachable
+from everstep.graph.loops import Graph, Order, UncutLoop, bits, mask_of, order, reachable
 from everstep.graph.node import END, Gate, MapSpec, Node
 
 DEEPEST: Final = 50
@@ -98,7 +98,7 @@ class Plan:
         ]
         """True for a node that gets more than the values of its inputs."""
         self.graph = self._edges()
-        found = order(self.graph, self._heads)
+        found = self._order()
         self.blockers = [found.blockers[i] for i in range(len(self.nodes))]
         self.excuses = self._excuses()
         self.loops = found.loops
@@ -115,7 +115,7 @@ class Plan:
         self.seeds = frozenset(
             name
             for name, ws in self.writers.items()
-            if all(w in self.looping or self.is_target[w] for w in ws)
+            if all(w in self.looping or w in self.edge_driven or self.is_target[w] for w in ws)
         )
         """Names that nodes write, but for which a run may bring the first value."""
         self.has_effects = any(n.is_effectful or (n.inner is not None and n.inner.has_effects) for n in nodes)
@@ -240,6 +240,40 @@ class Plan:
         gates = (i for i, n in enumerate(self.nodes) if isinstance(n, Gate))
         self._gates_before: dict[int, tuple[int, ...]] = _gather((t, i) for i in gates for t in graph[i])
         return graph
+
+    def _order(self) -> Order:
+        """Work out who waits for whom, and which nodes behind an edge no value wakes.
+
+        A circle of values that no gate can leave is none where a node in it stands behind an edge: that node
+        runs each time the edge is gone along, and takes what there is by then.
+        """
+        driven: set[int] = set()
+        while True:
+            try:
+                found = order(self.graph, self._heads)
+                break
+            except UncutLoop as loop:
+                fresh = self._cut_values(set(loop.members))
+                if not fresh:
+                    raise
+                driven |= fresh
+        self.edge_driven = frozenset(driven)
+        """Nodes that run only when an edge, a gate or a task leads to them, whatever is written meanwhile."""
+        for i in driven:
+            self.watched = tuple(() if k == i else names for k, names in enumerate(self.watched))
+        if driven:
+            self.wakes = {name: tuple(i for i in rs if i not in driven) for name, rs in self.wakes.items()}
+        return found
+
+    def _cut_values(self, members: set[int]) -> set[int]:
+        """Take the edges out of a circle that only values make, where they lead to nodes behind `>>`."""
+        found: set[int] = set()
+        for i in members:
+            for w in members if self.is_led[i] else ():
+                if i in self.graph[w] and i not in self.follows.get(w, ()):
+                    self.graph[w].discard(i)
+                    found.add(i)
+        return found
 
     def _excuses(self) -> dict[int, dict[int, int]]:
         """Work out whom nobody waits for any more once an early join has gone on.

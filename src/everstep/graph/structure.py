@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from everstep.graph.diagnostics import Diagnostic, Severity
 from everstep.graph.hints import UNKNOWN, accepts, part_of, spell
-from everstep.graph.loops import bits, mask_of, reachable
+from everstep.graph.loops import bits, mask_of
 from everstep.graph.node import END, Gate, Node
 from everstep.graph.plan import DEEPEST, Plan, deep_nodes
 from everstep.graph.subflow import Subflow
@@ -260,10 +260,7 @@ class _Ways:
             for t, gates in choosers.items()
             if len(gates) == 1 and t not in plan.entry and not _is_multi(plan.nodes[gates[0]])
         }
-        # In a loop everything leads to everything, so who leads to whom is looked up there one by one.
-        self._straight = mask_of(t for t in self._gate if t not in plan.looping)
-        self._round = [t for t in self._gate if t in plan.looping]
-        self._reach: dict[int, set[int]] = {}
+        self._targets = mask_of(self._gate)
 
     def exclude(self, a: int, b: int) -> bool:
         """True if a gate leads to `a` or to `b`, never to both, and nothing else leads to either."""
@@ -272,16 +269,12 @@ class _Ways:
         return not self._only_to(a, b).isdisjoint(self._only_to(b, a))
 
     def _only_to(self, wanted: int, other: int) -> set[int]:
-        """Return the gates one way of which leads to `wanted`, and not to `other`."""
-        before, elsewhere = (self._plan.blockers[n] | 1 << n for n in (wanted, other))
-        found = {self._gate[t] for t in bits(before & ~elsewhere & self._straight)}
-        round_ = (t for t in self._round if self._leads(t, wanted) and not self._leads(t, other))
-        return found | {self._gate[t] for t in round_}
+        """Return the gates one way of which leads to `wanted`, and not to `other`.
 
-    def _leads(self, t: int, n: int) -> bool:
-        if t not in self._reach:
-            self._reach[t] = reachable(self._plan.graph, t)
-        return n in self._reach[t]
+        In a loop that is so within a round, which comes to rest before the next begins.
+        """
+        before, elsewhere = (self._plan.blockers[n] | 1 << n for n in (wanted, other))
+        return {self._gate[t] for t in bits(before & ~elsewhere & self._targets)}
 
 
 def _is_multi(gate: Node) -> bool:
