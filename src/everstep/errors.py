@@ -7,6 +7,7 @@ EverstepError
 ├── InputError                run.bad_input            inputs missing, unknown, or of another type
 ├── InputsDiffer              run.inputs_differ        this run began with other inputs
 ├── BadRequest                request.invalid          an argument that cannot mean anything
+│   └── NotInAtomic           flow.not_in_atomic       a node asked for what an atomic flow cannot give
 ├── NodeFailed                node.failed              a node used up its attempts
 ├── NodeTimeout               node.timeout             one attempt took longer than the node allows
 ├── ProbeFailed               node.probe_failed        nobody could say whether an effect happened
@@ -188,6 +189,10 @@ class MapInputError(EverstepError):
 
 class LiftError(EverstepError):
     code = "flow.not_lifted"
+
+
+class NotInAtomic(BadRequest):
+    code = "flow.not_in_atomic"
 
 
 class UnknownTask(EverstepError):

@@ -20,6 +20,7 @@ from everstep import (
     Event,
     Flow,
     Host,
+    Node,
     Retry,
     Status,
     chain,
@@ -264,16 +265,22 @@ def test_an_inner_flow_spends_from_the_budget_around_it(host: Host) -> None:
     assert spent(host, "r") == {"usd": "3"}
 
 
-def test_an_atomic_flow_is_asked_for_as_a_whole_and_what_it_spends_is_kept(host: Host) -> None:
-    inner = Flow("inner", chain(call("a", usd=1), call("b", usd=1)))
+def test_an_atomic_flow_is_asked_for_as_a_whole(host: Host) -> None:
+    inner = Flow("inner", [Node(lambda: 1, name="a", output="a_out")])
     outer = Flow("outer", chain(call("c", usd=1), inner.as_node(durability="atomic")), budgets={"usd": 1})
     result = host.run(outer, run_id="r")
     assert [w.node for w in result.waits] == ["inner"]
     host.answer(result.waits[0].id, {"approved": True})
     assert host.resume("r", outer).status is Status.COMPLETED
-    assert spent(host, "r") == {"usd": "3"}
-    aside = [s.decision for r in host.history("r") for s in r.steps if s.path == "@spent"]
-    assert aside == [("inner/a",), ("inner/b",)]
+
+
+def test_spending_inside_an_atomic_flow_is_refused_before_anything_is_counted(host: Host) -> None:
+    inner = Flow("inner", [call("a", usd=1)])
+    outer = Flow("outer", chain(call("c", usd=1), inner.as_node(durability="atomic")), budgets={"usd": 9})
+    result = host.run(outer, run_id="r")
+    assert result.error is not None
+    assert "'inner/a' counted what it spent inside an atomic flow" in result.error.message
+    assert spent(host, "r") == {"usd": "1"}
 
 
 def test_time_is_measured_while_a_run_is_driven_and_not_while_it_halts(tmp_path: Path) -> None:

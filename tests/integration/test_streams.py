@@ -268,10 +268,10 @@ def test_nothing_of_a_stream_is_kept_without_durability_or_without_its_values(ho
     assert host.run(off, {"times": 1})["words"] == WORDS
     assert trouble.cursors == [None, None]
     trouble = Trouble("four")
-    unkept = Flow("f", [with_cursor(trouble, retry=AT_ONCE, persist="no", keep_every=1)])
+    unkept = Flow("f", [with_cursor(trouble, retry=AT_ONCE, persist="no")])
     assert host.run(unkept, {"times": 1}, run_id="A1")["words"] == WORDS
     assert trouble.cursors == [None, None]
-    inner = Flow("inner", [with_cursor(Trouble(None), keep_every=1)]).as_node(durability="atomic")
+    inner = Flow("inner", [with_cursor(Trouble(None))]).as_node(durability="atomic")
     host.run(Flow("g", [inner]), {"times": 1}, run_id="A2")
     assert streams(host, "A2") == []
 

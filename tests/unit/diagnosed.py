@@ -102,6 +102,7 @@ NAP = wait.timer("nap", duration="1s")
 ASKING = of(lambda: wait.Wait(), name="asking", halts=True)
 ASK = Flow("inner", [wait.approval("ok")])
 DROP = Flow("inner", [of(lambda: 1, name="drop", destructive=True)])
+DEAR = Flow("inner", [of(lambda: 1, name="learn", expensive=True)])
 NO = {"persist": "no"}
 
 KEYED: dict[str, Any] = {"effects": "effectful", "idempotency_key": "auto"}
@@ -240,6 +241,31 @@ CASES: dict[str, Case] = {
     "flow.not_durable": Case(
         lambda: check(of(first.fn, output="a", skip_on_resume=True, **NO)),
         lambda: check(of(first.fn, output="a", **NO)),
+    ),
+    "flow.not_in_atomic": Case(
+        lambda: check(DEAR.as_node(durability="atomic")), lambda: check(DEAR.as_node())
+    ),
+    "flow.shaky_effect": Case(
+        lambda: check(Flow("inner", [first, send_once]).as_node(durability="atomic")),
+        lambda: check(
+            Flow("inner", [of(first.fn, output="a", effects="pure"), send_once]).as_node(durability="atomic")
+        ),
+    ),
+    "flow.idle_option": Case(
+        lambda: check(of(first.fn, output="a", keep_every=3)),
+        lambda: check(of(stream.fn, output="a", keep_every=3, replayable=True)),
+    ),
+    "flow.inner_option": Case(
+        lambda: check(Flow("inner", [first], max_running=1).as_node()),
+        lambda: check(Flow("inner", [first]).as_node(), max_running=1),
+    ),
+    "flow.channel_clash": Case(
+        lambda: check(Flow("inner", [first], channel={"k": str}).as_node(), channel={"k": int}),
+        lambda: check(Flow("inner", [first], channel={"k": int}).as_node(), channel={"k": int}),
+    ),
+    "flow.inner_durability": Case(
+        lambda: check(Flow("inner", [first], durability="strong").as_node()),
+        lambda: check(Flow("inner", [first], durability="strong").as_node(), durability="strong"),
     ),
     "flow.destructive_in_atomic": Case(
         lambda: check(DROP.as_node(durability="atomic")), lambda: check(DROP.as_node())

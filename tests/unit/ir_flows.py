@@ -206,11 +206,12 @@ nested = Flow(
     "nested",
     [
         plain.as_node(select=["both"]).lift("both", "total").with_outputs(both="sum"),
-        plain.as_node(name="atomic", durability="atomic")
+        Flow("small", [add], version="3", rules=[named_well])
+        .as_node(name="atomic", durability="atomic")
         .with_inputs(x="sum")
         .lift("total")
         .with_outputs("last"),
-        loop.as_node().with_inputs(count="last").lift("count"),
+        Flow("loop", [choose, again, done], entry="again").as_node().with_inputs(count="last").lift("count"),
     ],
 )
 maps = Flow(

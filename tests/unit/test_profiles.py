@@ -263,7 +263,7 @@ def test_a_flow_has_the_last_word_on_nodes_of_the_flows_inside_it(durability: An
     around = Flow("around", [inner.as_node(durability=durability).lift("sent")])
     outer = [around.as_node(), around.as_node(name="other").with_outputs("other")]
     assert missing_keys(Flow("f", outer, durability="strong")) == ["around/inner/send", "other/inner/send"]
-    said = {"around/inner/send": {"checkpointable": True, **KEYED}}
+    said = {"around/inner/send": {"checkpointable": True, "idempotency": {"key": "auto"}}}
     told = Flow("f", outer, durability="strong", profiles=said)
     assert missing_keys(told) == ["other/inner/send"]
     assert [Profile.of(n).checkpointable for n in told.nodes] == [True, False]

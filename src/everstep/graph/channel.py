@@ -10,11 +10,11 @@ import copy
 import difflib
 import types
 import unicodedata
-from collections.abc import Collection, Iterable, Iterator, Mapping, MutableSequence, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableSequence, Sequence
 from datetime import timedelta
 from typing import Annotated, Any, Final, Literal, NamedTuple, Protocol, Union, get_args, get_origin
 
-from everstep.errors import BadRequest
+from everstep.errors import BadRequest, EverstepError
 from everstep.graph.hints import fits, spell
 from everstep.model.durations import Span, seconds_of
 
@@ -76,10 +76,18 @@ class Channel:
     dropped. Values are copied on the way in and out, so only these methods change the channel.
     """
 
-    __slots__ = ("_ops", "_owner", "_source", "_types")
+    __slots__ = ("_ops", "_owner", "_refusal", "_source", "_types")
 
-    def __init__(self, source: ChannelSource, owner: object, types: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        source: ChannelSource,
+        owner: object,
+        types: Mapping[str, Any] | None = None,
+        refusal: Callable[[], EverstepError] | None = None,
+    ) -> None:
         self._source = source
+        self._refusal = refusal
+        """Says what is raised by whatever would change it; none if it may be changed."""
         self._owner = owner
         self._types = types
         self._ops: dict[str, list[ChannelOp]] = {}
@@ -108,7 +116,7 @@ class Channel:
 
     def delete(self, key: str) -> bool:
         """Remove a key, and say whether it was there."""
-        _check_own(_checked_key(key))
+        self._check_own(key)
         was_there = self.exists(key)
         self._replace(ChannelOp("delete", key, None, None))
         return was_there
@@ -126,6 +134,8 @@ class Channel:
 
     def clear(self) -> None:
         """Remove every key this node sees, but not the results of nodes."""
+        if self._refusal is not None:
+            raise self._refusal()
         for key in self.keys():
             if not key.endswith(RESULT_SUFFIX):
                 self._replace(ChannelOp("delete", key, None, None))
@@ -239,8 +249,13 @@ class Channel:
         self._ops.pop(op.key, None)
         self._ops[op.key] = [op]
 
-    def _check_writable(self, key: str) -> None:
+    def _check_own(self, key: str) -> None:
+        if self._refusal is not None:
+            raise self._refusal()
         _check_own(_checked_key(key))
+
+    def _check_writable(self, key: str) -> None:
+        self._check_own(key)
         if self._types is not None and key not in self._types:
             close = difflib.get_close_matches(key, self._types, n=1)
             known = ", ".join(sorted(self._types)) or "none"

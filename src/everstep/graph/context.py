@@ -11,6 +11,7 @@ import msgspec
 
 from everstep.errors import BadRequest, RunCancelled, UnknownTask
 from everstep.graph.channel import Channel
+from everstep.graph.options import Refusal, not_here
 from everstep.model.amounts import SECONDS, amount_of, check_name
 from everstep.model.enums import PRIORITIES, Trigger
 from everstep.model.ledger import BreakerAt
@@ -67,6 +68,8 @@ class Context:
         "_ends",
         "_make_channel",
         "_neighbours",
+        "_outcome",
+        "_refused",
         "_request",
         "_spend",
         "_trigger",
@@ -76,7 +79,6 @@ class Context:
         "is_resumed",
         "keeps_changes",
         "node",
-        "outcome",
         "path",
         "run_id",
         "visit",
@@ -99,6 +101,7 @@ class Context:
         is_resumed: bool = False,
         spend: Callable[[dict[str, Decimal]], Spent] | None = None,
         breakers: Mapping[str, BreakerAt] | None = None,
+        refused: Mapping[str, Refusal] | None = None,
     ) -> None:
         self.run_id = run_id
         self.node = node
@@ -110,10 +113,11 @@ class Context:
         """The same on every attempt of this visit, also after a crash. Hand it to whatever you call."""
         self.cursor = cursor
         """Where a stream that is resumed goes on: the newest cursor it yielded that was kept."""
-        self.outcome = ""
-        """How the step ends in the words of its flow, such as `partial_success`; set it, and it is kept."""
         self.keeps_changes = False
         """Set it before raising, and what the node did to the channel is recorded with its failed step."""
+        self._outcome = ""
+        self._refused = refused
+        """What cannot be asked for here, by name; none if everything can."""
         self.is_resumed = is_resumed
         """True if a run that was under way is taken up at this visit: after a crash, or after a wait."""
         self._neighbours = neighbours
@@ -138,6 +142,21 @@ class Context:
         return self._channel
 
     @property
+    def outcome(self) -> str:
+        """How the step ends in the words of its flow, such as `partial_success`; set it, and it is kept."""
+        return self._outcome
+
+    @outcome.setter
+    def outcome(self, said: str) -> None:
+        self._check("outcome")
+        self._outcome = said
+
+    def _check(self, name: str) -> None:
+        """Raise if this cannot be asked for where the node is."""
+        if self._refused is not None and name in self._refused:
+            raise not_here(self.path, self._refused[name])
+
+    @property
     def breakers(self) -> dict[str, str]:
         """How the run's breakers stand, by name: `closed`, `open` or `half_open`."""
         return {name: at.state.value for name, at in self._breakers.items()}
@@ -149,6 +168,7 @@ class Context:
 
         `trigger` says why it is taken, as one of the words for that which are not the run's own.
         """
+        self._check("checkpoint")
         given = dict(metadata or {})
         try:
             is_storable = all(type(key) is str for key in given) and bool(msgspec.msgpack.encode(given))
@@ -240,6 +260,7 @@ class Context:
         It counts even if the attempt fails later. For a sync node it is durable when this returns; an async
         node may await what it returns.
         """
+        self._check("spend")
         found: dict[str, Decimal] = {}
         for name, given in amounts.items():
             what = f"what node {self.node!r} spends as {name!r}"

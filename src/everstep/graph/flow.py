@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, Literal, Self
 
 from everstep.dot.write import sketch_of, to_text
-from everstep.errors import BadRequest, FlowError, InputError
+from everstep.errors import BadRequest, FlowError, InputError, NotInAtomic
 from everstep.graph.diagnostics import Diagnostic, Diagnostics
 from everstep.graph.hints import UNKNOWN, fits, spell
 from everstep.graph.ir.read import read
@@ -19,6 +19,7 @@ from everstep.graph.joins import JoinNode
 from everstep.graph.loops import UncutLoop
 from everstep.graph.migrations import Migration, checked_rules
 from everstep.graph.node import Gate, Node
+from everstep.graph.options import Of, Place, refused_at_build
 from everstep.graph.pipelines.building import Workers, build
 from everstep.graph.pipelines.interviewers import Interviewer
 from everstep.graph.pipelines.stage import Handler
@@ -133,6 +134,18 @@ class Flow:
         known = _paths(self.plan) if not self.problems.errors else None
         self.breakers = () if known is None else breakers_of(self.name, breakers, known)
         """What keeps nodes from starting once they fail too much, the most important first."""
+        if any(breaker.nodes for breaker in self.breakers):
+            self._check_guarded()
+
+    def _check_guarded(self) -> None:
+        """Refuse breakers for nodes inside atomic flows: those are stopped as a whole, or not at all."""
+        shown = set(_paths(self.plan, opens_atomic=False))
+        for breaker in self.breakers:
+            for name in breaker.nodes or ():
+                if name not in shown:
+                    refusal = refused_at_build(Of.BREAKER, Place.ATOMIC)[0][1]
+                    message = f"breaker {breaker.name!r} of flow {self.name!r} {refusal.does} {name!r}"
+                    raise NotInAtomic(f"{message}: {refusal.because}.", fix=refusal.fix)
 
     def _refuse(self) -> None:
         """Raise what is wrong; the error has the flow as a draft, to hear what else is wrong with it."""
@@ -150,26 +163,32 @@ class Flow:
         return _Draft(name, nodes, **options)
 
     def _compile(self) -> list[Diagnostic]:
-        problems, among = list(wiring_problems(self)), list(node_problems(self.nodes))
+        problems, among = list(wiring_problems(self)), list(node_problems(self))
         if problems:
             return problems + among
         limits = Limits(self.max_steps, self.max_visits, self.max_concurrency)
         tasks = [t.name for t in self.tasks]
-        channel = self.channel or ()
         try:
             self.plan = Plan(
-                self.nodes, self.entry, edges=self.edges, tasks=tasks, channel=channel, limits=limits
+                self.nodes,
+                self.entry,
+                edges=self.edges,
+                tasks=tasks,
+                channel=self.channel or (),
+                limits=limits,
+                key_types=self.channel,
             )
         except UncutLoop as loop:
             return [loop_problem([self.nodes[i] for i in loop.members]), *among]
         return [*plan_problems(self.plan), *among]
 
-    def _told(self, profiles: Mapping[str, Entry]) -> Flow:
+    def _told(self, registry: Registry | None, profiles: Mapping[str, Entry]) -> Flow:
         """Return the flow with what a flow around it says of its nodes; its problems are told there."""
         twin = copy.copy(self)
         twin.original = self.original or self
-        twin.nodes = tuple(_declared(self.nodes, None, profiles))
         twin.profiles = {**self.profiles, **profiles}
+        # What this flow says of its nodes goes before what a registry knows, whoever brings that.
+        twin.nodes = tuple(_declared(self.nodes, registry, profiles if registry is None else twin.profiles))
         twin.problems = Diagnostics(self.name, twin._compile())
         return twin
 
@@ -377,8 +396,8 @@ def _declared(
             inside.setdefault(name, {})[rest] = said
     for n in nodes:
         if isinstance(n, Subflow):
-            if n.name in inside:
-                flow = n.flow._told(inside[n.name])
+            if n.name in inside or (registry is not None and _knows_any(registry, n)):
+                flow = n.flow._told(registry, inside.get(n.name, {}))
                 n = n._copy(flow=flow, inner=flow.plan)
         elif isinstance(n, Node):
             if registry is not None:
@@ -388,9 +407,13 @@ def _declared(
         yield n
 
 
-def _paths(plan: Plan) -> Iterable[str]:
+def _knows_any(registry: Registry, subflow: Subflow) -> bool:
+    return any(registry.known(n) is not n for _, n in deep_nodes(subflow.inner) if n.inner is None)
+
+
+def _paths(plan: Plan, *, opens_atomic: bool = True) -> Iterable[str]:
     """Yield the names of a flow's nodes, and of those inside it both names and paths."""
-    for path, n in deep_nodes(plan):
+    for path, n in deep_nodes(plan, opens_atomic=opens_atomic):
         yield path
         yield n.name
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from everstep.graph.joins import JoinNode
 from everstep.graph.loops import Graph, Order, UncutLoop, bits, mask_of, order, reachable
 from everstep.graph.node import END, Gate, MapSpec, Node
+from everstep.model.enums import Persist
 
 DEEPEST: Final = 50
 """How many flows may be inside each other."""
@@ -38,6 +39,8 @@ class Child(NamedTuple):
     """Inner names that a result shows."""
     must_lift: bool
     """True if a lifted name that was not written is an error."""
+    persists: Mapping[str, Persist] = {}
+    """How an atomic flow keeps what it lifts, by inner name, where the nodes that write it say so."""
 
 
 class Member(NamedTuple):
@@ -75,6 +78,7 @@ class Plan:
         tasks: Sequence[str] = (),
         channel: Iterable[str] = (),
         limits: Limits = Limits(),  # noqa: B008  an immutable tuple
+        key_types: Mapping[str, Any] | None = None,
     ) -> None:
         self.nodes = tuple(nodes)
         self.limits = limits
@@ -112,6 +116,8 @@ class Plan:
         """Names that only a run's inputs, or its channel, can give."""
         self.channel = frozenset(channel)
         """The declared keys of the channel; if there are none, any key may be used."""
+        self.key_types = key_types
+        """The same with their types; none if no keys are declared."""
         self.seeds = frozenset(
             name
             for name, ws in self.writers.items()
@@ -357,7 +363,25 @@ def _child_of(node: Node) -> Child:
         exports = dict(zip(node.inner_outputs, node.outputs, strict=True))
         return Child(plan, True, False, node.over, exports, frozenset(names), False)
     assert isinstance(node.inner, Plan)
-    return Child(node.inner, False, node.is_atomic, node.over, node.exports, node.selected, node.must_lift)
+    persists = _persists(node) if node.is_atomic else {}
+    return Child(
+        node.inner, False, node.is_atomic, node.over, node.exports, node.selected, node.must_lift, persists
+    )
+
+
+def _persists(node: Node) -> dict[str, Persist]:
+    """Return how the nodes inside a flow want what it lifts to be kept, as far as they say so."""
+    found: dict[str, Persist] = {}
+    for inner in node.exports:
+        for w in node.inner.writers[inner]:
+            writer, child = node.inner.nodes[w], node.inner.children.get(w)
+            said = writer.persist
+            if child is not None and not child.is_leaf:
+                below = {outer: name for name, outer in child.exports.items()}
+                said = _persists(writer).get(below[inner], Persist.AUTO)
+            if said in (Persist.INLINE, Persist.REF):
+                found[inner] = said
+    return found
 
 
 def _gather(pairs: Iterable[tuple[str, int]] | Iterable[tuple[int, int]]) -> dict:  # type: ignore[type-arg]
@@ -367,14 +391,22 @@ def _gather(pairs: Iterable[tuple[str, int]] | Iterable[tuple[int, int]]) -> dic
     return {name: tuple(indexes) for name, indexes in out.items()}
 
 
+def all_keys(plan: Plan) -> dict[str, Any]:
+    """Return the keys of the channel that a flow and those inside it declare, with their types."""
+    found: dict[str, Any] = {}
+    for child in plan.children.values():
+        found.update(all_keys(child.plan))
+    return {**found, **dict.fromkeys(plan.channel, Any), **(plan.key_types or {})}
+
+
 def hash_of(blueprint: bytes) -> str:
     """Return the name under which a structure is kept."""
     return hashlib.sha256(blueprint).hexdigest()[:32]
 
 
-def deep_nodes(plan: Plan, prefix: str = "") -> Iterator[tuple[str, Node]]:
+def deep_nodes(plan: Plan, prefix: str = "", *, opens_atomic: bool = True) -> Iterator[tuple[str, Node]]:
     """Yield every node of a plan and of the flows inside it, with its path."""
     for n in plan.nodes:
         yield prefix + n.name, n
-        if isinstance(n.inner, Plan):
-            yield from deep_nodes(n.inner, f"{prefix}{n.name}/")
+        if isinstance(n.inner, Plan) and (opens_atomic or not n.is_atomic):
+            yield from deep_nodes(n.inner, f"{prefix}{n.name}/", opens_atomic=opens_atomic)

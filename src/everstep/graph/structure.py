@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,8 @@ from everstep.graph.diagnostics import Diagnostic, Severity
 from everstep.graph.hints import UNKNOWN, accepts, part_of, spell
 from everstep.graph.loops import bits, mask_of
 from everstep.graph.node import END, Gate, Node
-from everstep.graph.plan import DEEPEST, Plan, deep_nodes
+from everstep.graph.options import Inside, Of, Place, Refusal, refusals
+from everstep.graph.plan import DEEPEST, Plan, all_keys, deep_nodes
 from everstep.graph.subflow import Subflow
 from everstep.graph.waits import answer_hint
 from everstep.model.enums import Persist
@@ -34,11 +35,12 @@ def plan_problems(plan: Plan) -> Iterator[Diagnostic]:
     yield from _nesting_problems(plan)
 
 
-def node_problems(nodes: Collection[object]) -> Iterator[Diagnostic]:
+def node_problems(flow: Flow) -> Iterator[Diagnostic]:
     """Yield what is wrong with nodes and between two of them, however they are wired."""
-    known = [n for n in nodes if isinstance(n, Node)]
+    known = [n for n in flow.nodes if isinstance(n, Node)]
     yield from _type_problems(known)
     yield from _atomic_problems(known)
+    yield from _inner_problems(flow, known)
 
 
 def did_you_mean(name: str, known: Collection[str]) -> str:
@@ -136,14 +138,11 @@ def _node_problems(n: Node, names: Collection[str]) -> Iterator[Diagnostic]:
         yield _error(
             "flow.bad_output", n.name, f"{n.name!r} writes a name twice.", "Give each output its own name."
         )
+    for refused in _refusals(n, Place.PLAIN):
+        what = "Gate" if n.is_gate else "Node"
+        message = f"{what} {n.name!r} {refused.does}, but {refused.because}."
+        yield _error(refused.code, n.name, message, refused.fix)
     if isinstance(n, Gate):
-        if n.outputs:
-            yield _error(
-                "flow.gate_output",
-                n.name,
-                f"Gate {n.name!r} has outputs.",
-                "Gates only choose; drop output=.",
-            )
         if not n.targets:
             yield _error("flow.no_target", n.name, f"Gate {n.name!r} has no targets.", "Name at least one.")
         for target in n.targets:
@@ -322,14 +321,35 @@ def _given(writer: Node, output: str) -> Any:
 def _atomic_problems(nodes: Sequence[Node]) -> Iterator[Diagnostic]:
     for n in nodes:
         for path, node in deep_nodes(n.inner) if n.is_atomic and isinstance(n.inner, Plan) else ():
-            if node.halts:
-                name = n.name
-                message = f"{path!r} may halt, but flow {name!r} is atomic: one step has no place to wait."
-                fix = "Use durability='nested', or move the node out of the atomic flow."
-                yield _error("flow.wait_in_atomic", f"{name}/{path}", message, fix)
-            if node.destructive:
-                message = (
-                    f"{path!r} is destructive, but flow {n.name!r} is atomic: nothing is kept before it."
-                )
-                fix = "Use durability='nested', or move the node out of the atomic flow."
-                yield _error("flow.destructive_in_atomic", f"{n.name}/{path}", message, fix)
+            for refused in _refusals(node, Place.ATOMIC):
+                message = f"{path!r} {refused.does}, but flow {n.name!r} is atomic: {refused.because}."
+                yield _error(refused.code, f"{n.name}/{path}", message, refused.fix)
+
+
+def _refusals(n: Node, place: Place) -> list[Refusal]:
+    """Return what a node cannot have in a place; of what it can have nowhere the flow it is in has told."""
+    of = Of.GATE if n.is_gate else Of.NODE
+    anywhere = refusals(of, Place.PLAIN, n)
+    return [r for r in refusals(of, place, n) if place is Place.PLAIN or r not in anywhere]
+
+
+def _clashes(keys: Mapping[str, Any], inner: Plan) -> list[str]:
+    """Return the keys of the channel that a flow and one inside it take for different things."""
+    return [key for key, hint in all_keys(inner).items() if key in keys and keys[key] != hint]
+
+
+def _inner_problems(flow: Flow, nodes: Sequence[Node]) -> Iterator[Diagnostic]:
+    """Say what flows declare that hold only where they are run by themselves."""
+    for n in nodes:
+        if not isinstance(n, Subflow) or n.flow is None:
+            continue
+        place = Place.ATOMIC if n.is_atomic else Place.ITEM if n.over is not None else Place.NESTED
+        for refused in refusals(Of.FLOW, place, Inside(n.flow, flow)):
+            message = f"Flow {n.flow.name!r} {refused.does}, but is inside {flow.name!r}: {refused.because}."
+            yield _error(refused.code, n.name, message, refused.fix)
+        for key in _clashes(flow.channel or {}, n.inner):
+            message = f"Flow {n.flow.name!r} has another type for channel key {key!r} than {flow.name!r}."
+            yield _error("flow.channel_clash", n.name, message, "Declare the same type, or another key.")
+        for refused in refusals(Of.AS_NODE, place, n):
+            message = f"Flow {n.name!r} {refused.does}, but is atomic: {refused.because}."
+            yield _error(refused.code, n.name, message, refused.fix)

@@ -47,11 +47,21 @@ class Subflow(Node):
         chosen = self.inner_outputs if select is None else tuple(select)
         self.selected = frozenset(self._known(chosen, "select"))
 
-    def lift(self, *names: str) -> Self:
-        """Return the node giving only these outputs to the flow around it."""
+    @property
+    def selects_unlifted(self) -> frozenset[str]:
+        """What it was told to show in results and does not lift; none if it was told nothing."""
+        if self.selected == set(self.inner_outputs):
+            return frozenset()
+        return self.selected - self.exports.keys()
+
+    def lift(self, *names: str, required: bool = True) -> Self:
+        """Return the node giving only these outputs to the flow around it.
+
+        A visit that ends without one of them fails, unless they are not `required`.
+        """
         known = self._known(names, "lift")
         exports = {inner: self.exports.get(inner, inner) for inner in known}
-        return self._copy(exports=exports, outputs=tuple(exports.values()), must_lift=True)
+        return self._copy(exports=exports, outputs=tuple(exports.values()), must_lift=required)
 
     def _renamed(self, outputs: tuple[str, ...]) -> Self:
         return self._copy(outputs=outputs, exports=dict(zip(self.exports, outputs, strict=True)))

@@ -138,6 +138,20 @@ class Subject:
         return [("", self.plan), *inner]
 
     @cached_property
+    def hidden(self) -> dict[str, bool]:
+        """The nodes inside atomic flows, each with whether what it writes is lifted out of there."""
+        found: dict[str, bool] = {}
+        if self.plan is not None:
+            _note_hidden(self.plan, "", None, found)
+        return found
+
+    def passes_by(self, code: str, path: str, n: Node) -> bool:
+        """True if nothing is kept of a node that a strong flow could not keep."""
+        if code == NotReplayable.code:
+            return path in self.hidden or not n.outputs
+        return self.hidden.get(path) is False
+
+    @cached_property
     def resume_path(self) -> Collection[str]:
         """The nodes that a resume may come to: under `partial`, halt nodes and what is behind them."""
         if self.mode is Mode.OFF:
@@ -155,6 +169,20 @@ class Subject:
             if isinstance(leaf.node.inner, Plan):
                 found.update(path for path, _ in deep_nodes(leaf.node.inner, f"{leaf.path}/"))
         return found
+
+
+def _note_hidden(plan: Plan, prefix: str, lifted: Collection[str] | None, found: dict[str, bool]) -> None:
+    """Note what lies inside atomic flows; `lifted` is what such a flow gives, none outside of one."""
+    for n in plan.nodes:
+        path = prefix + n.name
+        if lifted is not None:
+            found[path] = any(o in lifted for o in n.outputs)
+        if not isinstance(n.inner, Plan):
+            continue
+        given: Collection[str] | None = None
+        if lifted is not None or n.is_atomic:
+            given = {inner for inner, outer in n.exports.items() if lifted is None or outer in lifted}
+        _note_hidden(n.inner, f"{path}/", given, found)
 
 
 def _halts(it: Subject) -> Iterator[Diagnostic]:
@@ -195,13 +223,35 @@ def _holds_none(it: Subject, path: str, does: str) -> Iterator[Diagnostic]:
     )
 
 
-def _inner_guards(it: Subject) -> Iterator[Diagnostic]:
+def _inner_rules(it: Subject) -> Iterator[Diagnostic]:
+    """What the rules of inner flows find, each about its own flow."""
     for path, n in it.nodes:
-        if isinstance(n, Subflow) and (n.flow.budgets or n.flow.breakers):
-            what = "budgets" if n.flow.budgets else "breakers"
-            message = f"Flow {n.flow.name!r} has {what}, which do not hold inside {it.flow.name!r}."
-            fix = f"Declare them on {it.flow.name!r}: they hold for everything inside it."
-            yield Diagnostic("flow.inner_guards", Severity.WARNING, path, None, message, fix)
+        if isinstance(n, Subflow) and n.flow is not None:
+            for rule in n.flow.rules:
+                for found in _ruled(rule, n.flow, it.offers):
+                    yield found._replace(node=f"{path}/{found.node}".rstrip("/"))
+
+
+def _shaky_effects(it: Subject) -> Iterator[Diagnostic]:
+    """An atomic flow that is repeated makes its effects again: the same ones, if what led there is."""
+    for path, n in it.nodes:
+        if not (n.is_atomic and isinstance(n.inner, Plan)):
+            continue
+        leaves = Leaves(n.inner)
+        told: set[int] = set()
+        for k, leaf in enumerate(leaves.nodes):
+            if leaf.node.is_deterministic or leaf.is_join:
+                continue
+            for behind in leaves.behind([k]) - {k} - told:
+                if leaves.nodes[behind].node.is_effectful:
+                    told.add(behind)
+                    effect = f"{path}/{leaves.nodes[behind].path}"
+                    message = (
+                        f"If {path!r} is repeated after a crash, {effect!r} may be called with other inputs: "
+                        f"{leaf.path!r} is not declared deterministic."
+                    )
+                    fix = "Declare it (determinism='strict', or effects='pure'), or use durability='nested'."
+                    yield Diagnostic("flow.shaky_effect", Severity.WARNING, effect, None, message, fix)
 
 
 def _transient_effects(it: Subject) -> Iterator[Diagnostic]:
@@ -326,7 +376,7 @@ def _profiles(it: Subject) -> Iterator[Diagnostic]:
                         f"A crash in {path!r} may repeat its effect, and no key says that it is the same."
                     )
                     yield Diagnostic("flow.unkeyed_effect", Severity.WARNING, path, None, message, fix)
-            elif it.mode is Mode.STRONG:
+            elif it.mode is Mode.STRONG and not it.passes_by(code, path, n):
                 yield _not_strong(code, path, reason)
 
 
@@ -336,7 +386,11 @@ def _not_strong(code: str, path: str, reason: str) -> Diagnostic:
         return Diagnostic(code, node=path, message=message, fix="Use durability 'partial'.")
     assert code == NotReplayable.code
     message = f"Streaming node {path!r} is not replayable; cannot checkpoint mid-stream."
-    fix = "If it yields the same again, say replayable=True; else return a list, or use durability 'partial'."
+    fix = (
+        "If it yields the same again, say replayable=True. If the chunks are only for those who watch, send "
+        "them with ctx.emit and return the whole. Else make it part of an atomic flow, or use durability "
+        "'partial'."
+    )
     return Diagnostic(code, node=path, message=message, fix=fix)
 
 
@@ -431,5 +485,5 @@ def _migrations(it: Subject) -> Iterator[Diagnostic]:
 
 CHECKS: tuple[Callable[[Subject], Iterable[Diagnostic]], ...] = (
     *(_halts, _services, _aliases, _profiles, _asked, _reach, _exits, _choices, _unread, _migrations),
-    *(_inner_guards, _transient_effects),
+    *(_inner_rules, _shaky_effects, _transient_effects),
 )

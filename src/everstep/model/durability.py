@@ -119,6 +119,24 @@ class Durability:
                     fix="Give a number of steps, a span such as '5s', or a pair of both.",
                 )
 
+    def meets(self, asked: Durability) -> bool:
+        """True if a flow that is kept like this is kept as often as one inside it asks for.
+
+        What says no more than the default asks for nothing. `off` inside is asked for only where all is off.
+        """
+        if asked.mode is Mode.PARTIAL:
+            return True
+        if asked.mode is Mode.OFF or self.mode is not Mode.STRONG:
+            return self.mode is asked.mode
+        is_every_step = self.interval is None and self.flush is Flush.EVERY_STEP
+        return is_every_step or (self.interval, self.flush) == (asked.interval, asked.flush)
+
+    def shares_limits(self, asked: Durability) -> bool:
+        """True if what another says of leases, times and limits is the default, or the same as here."""
+        return all(
+            getattr(asked, name) in (getattr(_DEFAULT, name), getattr(self, name)) for name in _PER_RUN
+        )
+
     @classmethod
     def of(cls, wanted: str | Durability) -> Durability:
         """Read a mode's name, or pass an object on."""
@@ -147,3 +165,11 @@ def _enum(kind: type[E], value: str, field: str) -> E:
     except ValueError:
         known = ", ".join(repr(str(k)) for k in kind)
         raise BadRequest(f"{field} is {value!r}.", fix=f"Use one of {known}.") from None
+
+
+_DEFAULT = Durability()
+_PER_RUN = (
+    *("blob_threshold", "lease_ttl", "checkpoint_ttl", "retain_completed_for", "retry_on_lease_conflict"),
+    *("max_resume_attempts", "on_store_failure"),
+)
+"""What a durability says of a run as a whole."""

@@ -227,12 +227,3 @@ def first_values(
     for key, value in values.items():
         channel.set(key, value)
     return desk.drafts(channel.ops, clock.now())
-
-
-def refuse_changes(path: str, ops: Iterable[ChannelOp]) -> None:
-    """An atomic flow is one step: what it did to the channel halfway could not be undone."""
-    for op in ops:
-        raise BadRequest(
-            f"node {path!r} changed channel key {op.key!r} inside an atomic flow.",
-            fix="Make the flow nested, or return the value and change the channel after it.",
-        )

@@ -12,7 +12,7 @@ from everstep.codec.sealing import seal_closed
 from everstep.engine.state import RunState
 from everstep.errors import BadRequest, InputError, RunNotFound
 from everstep.graph.channel import check_key
-from everstep.graph.plan import Plan
+from everstep.graph.plan import Plan, all_keys
 from everstep.model.acts import Act
 from everstep.model.durability import Durability
 from everstep.model.enums import Status, Trigger, ValueForm
@@ -121,7 +121,7 @@ async def _draft(services: Services, plan: Plan, edits: Edits, inside: Mapping[s
     own = {name: value for name, value in edits.state.items() if name not in inside}
     _check_names("value", own, plan.readers.keys() | plan.writers.keys(), BadRequest)
     if plan.channel:
-        _check_names("channel key", edits.channel, plan.channel, BadRequest)
+        _check_names("channel key", edits.channel, all_keys(plan), BadRequest)
     channel = {CHANNEL + check_key(key): value for key, value in edits.channel.items()}
     space = ValueSpace(services.values, services.blobs, Durability().blob_threshold)
     drafts = []

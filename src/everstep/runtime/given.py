@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from everstep.engine.state import RunState
 from everstep.errors import BadRequest
 from everstep.graph.flow import Flow
+from everstep.graph.plan import all_keys
 from everstep.model.acts import Act
 from everstep.model.enums import Mode
 from everstep.runtime.aside import write_aside
@@ -62,7 +63,8 @@ async def draft_run(
     space = ValueSpace(services.values, blobs, flow.durability.blob_threshold)
     drafts = tuple(space.draft(state, name, value) for name, value in (given.inputs or {}).items())
     if given.channel:
-        drafts += tuple(first_values(state, space, services.clock, given.channel, flow.channel))
+        types = None if flow.channel is None else all_keys(flow.plan)
+        drafts += tuple(first_values(state, space, services.clock, given.channel, types))
     keeps = flow.durability.mode is not Mode.OFF
     elsewhere = begin(services, run_id, flow.durability, space) if keeps else None
     if elsewhere is not None:

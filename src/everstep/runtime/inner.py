@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Collection
 
 from everstep.engine import decide, meetings
 from everstep.engine.halts import is_parked
@@ -12,7 +11,9 @@ from everstep.engine.scope import Scope
 from everstep.engine.state import RunState
 from everstep.errors import EverstepError, LiftError, MapInputError
 from everstep.graph.loops import bits
-from everstep.model.enums import OnError, Status
+from everstep.graph.node import Node
+from everstep.graph.plan import Child
+from everstep.model.enums import OnError, Persist, Status
 from everstep.model.records import ErrorInfo, StepRecord
 from everstep.ports.system import Clock
 from everstep.runtime.events import Teller
@@ -218,7 +219,7 @@ class Inner:
         drafts: tuple[Slot, ...] = ()
         if error is None and child.is_atomic:
             try:
-                drafts = self._kept_of(scope, child.exports, is_kept=not parent.is_hidden)
+                drafts = self._kept_of(scope, parent.plan.nodes[i], child, is_kept=not parent.is_hidden)
             except EverstepError as refused:
                 error = describe_error(refused)
         over = child.over
@@ -234,18 +235,18 @@ class Inner:
         self._end_visit_if_settled(parent, i, visit)
         self._end_if_failed(parent)
 
-    def _kept_of(self, scope: Scope, exports: Any, *, is_kept: bool) -> tuple[Slot, ...]:
+    def _kept_of(self, scope: Scope, node: Node, child: Child, *, is_kept: bool) -> tuple[Slot, ...]:
         """Encode what an atomic item gives; nothing else of it is ever encoded."""
         area = self._space.area(scope.prefix)
+        given = [inner for inner in node.exports if inner in area]
+        error = _not_given(scope.prefix[:-1], node, given)
+        if error is not None:
+            raise error
         drafts = []
-        for inner in exports:
-            if inner not in area:
-                raise LiftError(
-                    f"{scope.prefix[:-1]!r} was to give {inner!r}, but ended without writing it.",
-                    fix="Write it on every path of the flow, or leave it out: .lift(...) of the others.",
-                )
+        for inner in given:
             value = self._space.peek(inner, scope.prefix)
-            draft = self._space.draft(scope, inner, value, is_kept=is_kept)
+            persist = child.persists.get(inner, Persist.AUTO)
+            draft = self._space.draft(scope, inner, value, persist, is_kept=is_kept)
             if draft.spill is not None:
                 self._space.write_aside(draft)
             drafts.append(draft)
@@ -290,14 +291,12 @@ class Inner:
             call.error = InnerFailed(inside.error)
         else:
             area = self._space.area(inside.prefix)
-            absent = [n for n in node.exports if n not in area]
-            if absent:
-                call.error = LiftError(
-                    f"{scope.path_of(i)!r} was to give {absent[0]!r}, but ended without writing it.",
-                    fix="Write it on every path of the flow, or leave it out: .lift(...) of the others.",
-                )
-            values = tuple(self._space.peek(n, inside.prefix) for n in node.exports if n in area)
-            call.returned = values[0] if len(node.outputs) == 1 and values else values
+            given = {inner: outer for inner, outer in node.exports.items() if inner in area}
+            if len(given) < len(node.exports):
+                call.error = _not_given(scope.path_of(i), node, given)
+                call.node = node._copy(outputs=tuple(given.values()))
+            values = tuple(self._space.peek(inner, inside.prefix) for inner in given)
+            call.returned = values[0] if len(values) == 1 else values
         visit.scopes.pop(0, None)
         self._abandon(inside)
         self._finish(call)
@@ -359,6 +358,17 @@ def _stops(scope: Scope, i: int) -> bool:
     """True for a map that fails with its first item."""
     over = scope.plan.children[i].over
     return over is not None and over.on_error is OnError.STOP
+
+
+def _not_given(path: str, node: Node, given: Collection[str]) -> LiftError | None:
+    """Return what is wrong if an atomic flow ended without something that it was to give for certain."""
+    absent = next((inner for inner in node.exports if inner not in given), None)
+    if absent is None or not node.must_lift:
+        return None
+    return LiftError(
+        f"{path!r} was to give {absent!r}, but ended without writing it.",
+        fix="Write it on every path of the flow, or lift it with .lift(..., required=False).",
+    )
 
 
 def _with_writes(step: StepRecord, drafts: tuple[Slot, ...]) -> StepRecord:

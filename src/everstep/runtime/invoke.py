@@ -20,6 +20,7 @@ from everstep.errors import EverstepError, NodeTimeout, PipelineFailed
 from everstep.graph.channel import Channel
 from everstep.graph.context import Context, Spent
 from everstep.graph.node import Node
+from everstep.graph.options import Refusal
 from everstep.graph.streams import opened
 from everstep.graph.waits import Wait
 from everstep.model.acts import Act
@@ -169,6 +170,7 @@ def give_context(
     *,
     is_resumed: bool = False,
     breakers: Mapping[str, BreakerAt] | None = None,
+    refused: Mapping[str, Refusal] | None = None,
 ) -> None:
     """Hand a node its context; a visit without a key of its own gets the automatic one.
 
@@ -190,6 +192,7 @@ def give_context(
         spend=spend,
         is_resumed=is_resumed,
         breakers=breakers,
+        refused=refused,
     )
     call.kwargs[call.node.context_param or ""] = call.context
 

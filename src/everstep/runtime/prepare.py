@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from everstep.engine import decide, meetings
@@ -15,6 +16,7 @@ from everstep.errors import EverstepError, InputNeverCame, ValueUnreadable
 from everstep.graph.channel import RESULT_SUFFIX, Channel
 from everstep.graph.flow import Flow
 from everstep.graph.node import Node
+from everstep.graph.options import Place, not_here, refused_at_call
 from everstep.graph.unknown import for_an_operator, probing
 from everstep.model.enums import Trigger
 from everstep.model.records import QueuedTask
@@ -93,6 +95,16 @@ class Arguments:
                 f"{call.path!r} needs {names}, and no node, input or channel key gives it.",
                 fix="Pass it as an input, set it in the channel before, or give the parameter a default.",
             )
+
+
+def key_types(scope: Scope) -> Mapping[str, Any] | None:
+    """Return the keys of the channel that nodes here may change, with their types; none if any may be."""
+    found = scope.plan.key_types
+    while scope.parent is not None:
+        scope = scope.parent
+        if scope.plan.key_types is not None:
+            found = {**scope.plan.key_types, **(found or {})}
+    return found
 
 
 class Preparer:
@@ -242,21 +254,24 @@ class Preparer:
     def _give_context(self, call: Call, visit: int, cursor: str | None = None, *, waits: bool = True) -> None:
         is_resumed = not self._is_fresh or (call.path, visit) in self._taken_up
         self._is_fresh = True
-        view, types = self._desk.seen_from(call.scope), self._flow.channel
+        view, types = self._desk.seen_from(call.scope), key_types(call.scope)
         journal = self._journal
         emit = self._emitting(call) if self._services.listener is not None else None
+        refused = refused_at_call(Place.ATOMIC) if call.scope.is_hidden else None
+        change = None if refused is None else partial(not_here, call.path, refused["channel"])
         give_context(
             call,
             journal.run_id,
             journal.key_run,
             call.path,
             visit,
-            lambda: Channel(view, call, types),
+            lambda: Channel(view, call, types, change),
             emit,
             cursor,
             self._spending.of(call, waits=waits),
             is_resumed=is_resumed,
             breakers=self._state.books.breakers,
+            refused=refused,
         )
 
     def _emitting(self, call: Call) -> Callable[[dict[str, Any]], None]:

@@ -22,7 +22,7 @@ from everstep.graph.unknown import SETTLE
 from everstep.graph.waits import Wait
 from everstep.model.enums import Persist, ValueForm
 from everstep.model.records import QueuedTask, StepRecord
-from everstep.runtime.desk import ChannelDesk, refuse_changes
+from everstep.runtime.desk import ChannelDesk
 from everstep.runtime.invoke import Call, describe_error
 from everstep.runtime.nesting import TASK
 from everstep.runtime.values import Slot, ValueSpace
@@ -51,20 +51,33 @@ def draft_outputs(call: Call, space: ValueSpace) -> tuple[Slot, ...]:
                 f"{call.path!r} returned a Wait, but does not halt.", fix="Declare it with @node(halts=True)."
             )
         names = node.outputs
+        if node.inner is not None:
+            return _draft_lifted(call, space)
         if len(names) == 1:
             if node.result_name is not None:
                 return (_draft_result(call, space),)
             return (space.draft(scope, names[0], call.returned, node.persist),)
         values = zip(names, node.spread(call.returned), strict=True)
-        drafts = tuple([space.draft(scope, name, value, node.persist) for name, value in values])
-        if sum(not d.is_frozen for d in drafts) > 1:
-            # They may share an object, which would then be handed to two readers.
-            for draft in drafts:
-                draft.is_lent = True
-        return drafts
+        return _lent([space.draft(scope, name, value, node.persist) for name, value in values])
     except _NODES_FAULT as error:
         call.error = error
         return ()
+
+
+def _draft_lifted(call: Call, space: ValueSpace) -> tuple[Slot, ...]:
+    """Encode what an atomic flow gives, kept as the nodes inside it say."""
+    node, said = call.node, call.scope.plan.children[call.index].persists
+    values = dict(zip(node.outputs, node.spread(call.returned), strict=True))
+    persists = {outer: said.get(inner, node.persist) for inner, outer in node.exports.items()}
+    return _lent([space.draft(call.scope, name, value, persists[name]) for name, value in values.items()])
+
+
+def _lent(drafts: list[Slot]) -> tuple[Slot, ...]:
+    """Return what one node wrote; the values may share an object, which would be handed to two readers."""
+    if sum(not d.is_frozen for d in drafts) > 1:
+        for draft in drafts:
+            draft.is_lent = True
+    return tuple(drafts)
 
 
 def _draft_result(call: Call, space: ValueSpace) -> Slot:
@@ -90,8 +103,6 @@ def draft_asked(call: Call, space: ValueSpace, state: RunState, desk: ChannelDes
         drafts: list[Slot] = []
         channel = context.used_channel
         if channel is not None and channel.ops:
-            if call.scope.is_hidden:
-                refuse_changes(call.path, channel.ops)
             drafts += desk.drafts(channel.ops, call.ended_at)
         if call.error is not None:
             return tuple(drafts)

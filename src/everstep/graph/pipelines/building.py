@@ -118,6 +118,8 @@ def build(
     options: Mapping[str, Any],
 ) -> F:
     """Return the flow of a pipeline; `DotError` or `FlowError` with everything that is wrong with it."""
+    if "entry" in options:
+        raise BadRequest("a pipeline begins at its start node.", fix="Leave out entry=.")
     files = Files(children, file)
     digraph = read(text, file)
     found = check(digraph, workers)
@@ -202,6 +204,11 @@ def _child(
     digraph = read(files(named), named)
     Diagnostics(digraph.name or named, check(digraph, workers)).raise_for_errors(tells_all=True)
     pipeline = read_pipeline(digraph, sheet=files)
+    if _budgets(pipeline):
+        raise BadRequest(
+            f"pipeline {named!r} has a budget, and is run by node {spec.id!r}: a budget is for a whole run.",
+            fix="Say it in the pipeline around it: it holds for everything inside.",
+        )
     return pipeline, _workshop(make, pipeline, workers, files, (*above, named))
 
 
