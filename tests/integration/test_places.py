@@ -12,6 +12,7 @@ from everstep import (
     Breaker,
     Context,
     Diagnostic,
+    Diagnostics,
     Durability,
     Flow,
     Host,
@@ -46,8 +47,8 @@ def one(fn: Callable[..., Any] = lambda x: x, **options: Any) -> Flow:
 def code_of(make: Callable[[], Any]) -> str:
     with pytest.raises(FlowError) as refused:
         make()
-    [problem] = refused.value.details["problems"]  # type: ignore[misc]
-    return str(problem["code"])
+    [found] = Diagnostics.of(refused.value)
+    return found.code
 
 
 @pytest.mark.parametrize(

@@ -332,6 +332,7 @@ _CONTEXT: Final = (
     Option(Of.CONTEXT, "next_iteration"),
     Option(Of.CONTEXT, "cursor", note="none in an atomic flow, which begins anew"),
     Option(Of.CONTEXT, "channel", "to read"),
+    Option(Of.CONTEXT, "keeps_changes", note="in an atomic flow there are none"),
     Option(
         Of.CONTEXT,
         "channel",
