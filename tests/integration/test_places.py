@@ -59,6 +59,7 @@ def code_of(make: Callable[[], Any]) -> str:
         {**EFFECT, "on_unknown": "stop"},
         {**EFFECT, "probe": probe},
         {"expensive": True},
+        {"skip_on_resume": True},
     ],
 )
 def test_what_an_atomic_flow_could_only_drop_is_refused_when_it_is_built(options: dict[str, Any]) -> None:

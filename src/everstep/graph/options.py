@@ -150,7 +150,14 @@ _NODE: Final = (
         lambda n: n.persist in (Persist.INLINE, Persist.REF) and not n.outputs,
     ),
     Option(Of.NODE, "persist", '"no"', note="not for what goes into or comes out of a nested flow or a map"),
-    *_named(Of.NODE, "skip_on_resume", "requires", "identifier"),
+    Option(
+        Of.NODE,
+        "skip_on_resume",
+        "",
+        _atomic("is to be skipped on resume", "nothing is kept right after it"),
+        lambda n: n.skip_on_resume is True,
+    ),
+    *_named(Of.NODE, "requires", "identifier"),
     Option(Of.NODE, "halts", "", _HALTS, lambda n: n.halts),
     Option(Of.NODE, "answer_type", "", _HALTS, lambda n: n.answer_type is not None),
     Option(
