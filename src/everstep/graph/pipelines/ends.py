@@ -15,7 +15,7 @@ from everstep.graph.pipelines.layers import Layered
 from everstep.graph.pipelines.outcome import Outcome, StageStatus
 from everstep.graph.pipelines.reading import Pipeline, StageSpec
 from everstep.graph.pipelines.stage import Stage
-from everstep.graph.pipelines.stages import StageRunner, lookup_of
+from everstep.graph.pipelines.stages import JUDGES, StageRunner, lookup_of
 
 _RANKS = ("success", "partial_success", "retry", "skipped", "fail")
 
@@ -194,7 +194,7 @@ class JoinRunner(_BehindRunner):
     ) -> None:
         super().__init__(*args, **more)
         self._branches = branches
-        self._meets_at = meets_at
+        self.meets_at = meets_at
         self._need = need
 
     def _call(self, stage: Stage, context: Layered) -> Any:
@@ -239,10 +239,10 @@ class JoinRunner(_BehindRunner):
         if way is not None and reason != "retry_target":
             return way, reason
         is_bad = outcome.status is StageStatus.FAIL
-        leads_on = self._meets_at and self._meets_at in self.place.enter
-        judges = leads_on and self.place.pipeline.kinds[self._meets_at] in ("fan_in", "conditional")
+        leads_on = self.meets_at and self.meets_at in self.place.enter
+        judges = leads_on and self.place.pipeline.kinds[self.meets_at] in JUDGES
         if leads_on and (not is_bad or (way is None and judges)):
-            return Way(self._meets_at), "join"
+            return Way(self.meets_at), "join"
         return way, reason
 
 

@@ -18,8 +18,8 @@ from everstep.graph.pipelines.reading import name_of
 from everstep.graph.pipelines.vocabulary import ROUTES
 from everstep.graph.structure import NAME
 
-_MOST_COMPARED: Final = 2_000
-"""In a larger pipeline nobody is asked which other node was meant: that takes time for each pair."""
+_MOST_COMPARED: Final = 200_000
+"""Pairs of names that are compared to find out which one was meant; then no more is said of that."""
 
 
 def lint(
@@ -139,6 +139,7 @@ class _Names:
         self._kinds = kinds
         self._findings = findings
         self._handlers = handlers
+        self._compared = 0
 
     def check(self) -> None:
         declared = [node.id for node in self._digraph.nodes.values() if node.declared_at is not None]
@@ -181,7 +182,8 @@ class _Names:
                     self._findings.warning("pipeline.retry_target", about, message, fix, key)
 
     def _meant(self, name: str, known: Collection[str]) -> str:
-        close = difflib.get_close_matches(name, known, n=1) if len(known) <= _MOST_COMPARED else []
+        self._compared += len(known)
+        close = difflib.get_close_matches(name, known, n=1) if self._compared <= _MOST_COMPARED else []
         return f" Did you mean {close[0]!r}?" if close else ""
 
 

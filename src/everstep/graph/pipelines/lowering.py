@@ -24,7 +24,7 @@ from everstep.graph.pipelines.interviewers import Interviewer
 from everstep.graph.pipelines.layers import Layered
 from everstep.graph.pipelines.outcome import StageStatus
 from everstep.graph.pipelines.reading import Pipeline, StageSpec, condition_of, name_of, word_of
-from everstep.graph.pipelines.regions import Level, Region, level_of
+from everstep.graph.pipelines.regions import Level, Region
 from everstep.graph.pipelines.stage import Handler
 from everstep.graph.pipelines.stages import Place, StageRunner
 from everstep.graph.wiring import Join, JoinSpec, Layout, MemberSpec, Policy, Wired, chain
@@ -69,7 +69,7 @@ class Lowered:
 
 def lower(pipeline: Pipeline, workshop: Workshop, *, is_top: bool = True) -> Lowered:
     """Return the parts of the flow that a pipeline is."""
-    level = level_of(pipeline, pipeline.start)
+    level = pipeline.wiring.level(pipeline.start)
     place = Place(pipeline, _entries(level), is_top=is_top, head="" if is_top else pipeline.start)
     lowering = _Lowering(pipeline, workshop)
     nodes = lowering.nodes(level, place)
@@ -196,7 +196,7 @@ class _Lowering:
         return make(name, Layout(tuple(members), edges, (join,)), max_concurrency=max(1, limit))
 
     def _branch(self, head: str, region: Region, place: Place, *, is_raced: bool) -> Node:
-        level = level_of(self._pipeline, head, region.meets_at)
+        level = self._pipeline.wiring.level(head, region.meets_at)
         taken = {name_of(name) for name in level.nodes}
         last = _free("end", taken) if is_raced else END
         inner = Place(

@@ -16,6 +16,7 @@ from everstep.dot.resolve import Digraph, Edge, Node
 from everstep.dot.stylesheet import StyleSheet, is_inline, parse_stylesheet
 from everstep.graph.pipelines.choice import Way, with_statuses
 from everstep.graph.pipelines.kinds import Dialect, Kinds, kinds_of
+from everstep.graph.pipelines.regions import Wiring, returns_of
 from everstep.model.retry import Retry
 
 REDIRECTS: Final = 10
@@ -115,9 +116,9 @@ class Pipeline:
         return self.dialect is Dialect.ROUND
 
     @cached_property
-    def order(self) -> Mapping[str, int]:
-        """The place of each node in the text."""
-        return {name: number for number, name in enumerate(self.specs)}
+    def wiring(self) -> Wiring:
+        """What leads where."""
+        return Wiring(self.digraph, self.kinds)
 
     @property
     def gates(self) -> list[StageSpec]:
@@ -184,9 +185,6 @@ def _way(edge: Edge, order: int, *, is_judged: bool) -> Way:
 def _spec(node: Node, kinds: Kinds, graph: Attributes, ways: tuple[Way, ...], style: StyleSheet) -> StageSpec:
     said, kind = node.attributes, kinds[node.id]
     model = style.of(node, known=_MODEL)
-    own = [said.text(key, "") for key in ("retry_target", "fallback_retry_target")]
-    shared = [graph.text(key, "") for key in ("retry_target", "fallback_retry_target", "fallback")]
-    targets = [*own, *(target for target in shared if target != node.id)]
     timeout: timedelta | None = said.duration("timeout", None)
     return StageSpec(
         node.id,
@@ -200,7 +198,7 @@ def _spec(node: Node, kinds: Kinds, graph: Attributes, ways: tuple[Way, ...], st
         node.classes,
         said.flag("allow_partial", False),
         said.flag("goal_gate", False),
-        tuple(dict.fromkeys(t for t in targets if t)),
+        returns_of(node, graph),
         _redirects(said, graph),
         timeout.total_seconds() if timeout is not None else None,
         said.text("timeout_action", ""),
