@@ -275,6 +275,44 @@ def test_in_a_branch_a_success_without_an_edge_ends_the_branch_and_stays_a_succe
     assert found["parallel.results"][0]["failure_reason"] == "no edge leads on from a after success"
 
 
+def test_an_exit_that_a_branch_comes_to_by_a_failure_does_not_make_it_a_success(host: Host) -> None:
+    body = FORK + '; a -> exit [condition="outcome=fail"]'
+    result = host.run(square(body, backend=Worker(a=1)))
+    assert [r["status"] for r in context(host, result)["parallel.results"]] == ["fail", "success"]
+
+
+def test_an_inner_pipeline_that_never_meets_its_stop_condition_has_failed(host: Host) -> None:
+    body = """start -> mgr -> exit; mgr [shape=house, "stack.child_dotfile"=child, "manager.max_cycles"=3,
+      "manager.stop_condition"="context.done=yes"]"""
+    worker = Worker()
+    result = host.run(square(body, backend=worker, children={"child": CHILD}), run_id="r")
+    assert result.error is not None and len(worker.calls) == 6
+    assert "stop_condition was not met in 3 rounds: context.done=yes" in result.error.message
+    routed = square(
+        body + '; mgr -> late [condition="outcome=fail"]; late -> exit',
+        backend=Simulation(),
+        children={"child": CHILD},
+    )
+    assert trace(host, host.run(routed))[-3:] == ["mgr:fail", "late", "exit"]
+
+
+@pytest.mark.parametrize(
+    ("condition", "status"),
+    [("outcome == success", "completed"), ("success == status", "completed"), ("outcome == fail", "failed")],
+)
+def test_a_status_may_stand_without_quotes_in_either_grammar(host: Host, condition: str, status: str) -> None:
+    assert host.run(square(f'start -> work; work -> exit [condition="{condition}"]')).status == status
+
+
+@pytest.mark.parametrize("said", ["@timeout", "@skipped"])
+def test_whatever_a_person_writes_is_their_answer(host: Host, said: str) -> None:
+    flow = square("start -> ask -> exit; ask [shape=hexagon, timeout=1h]")
+    halted = host.run(flow, run_id="r")
+    host.answer(halted.waits[0].id, said)
+    assert host.resume("r", flow).status == "completed"
+    assert context(host, halted)["human.response"] == said
+
+
 # -- killed -----------------------------------------------------------------------------------------------
 
 

@@ -38,6 +38,12 @@ HUMAN: Final = """
 """
 
 
+ROUTED = """
+  start [shape=Mdiamond]; exit [shape=Msquare]; work [prompt=W];
+  start -> work -> pick; work -> exit [condition="outcome=fail"];
+"""
+
+
 def ladder(count: int) -> str:
     """Return forks behind each other that only meet at the very end, so that each doubles those behind it."""
     body = "retry_target=l1; start [shape=Mdiamond]; exit [shape=Msquare]; start -> p1;"
@@ -182,6 +188,14 @@ FAULTS: Final[dict[str, Fault]] = {
     "pipeline.no_failure_route": Fault(
         SQUARE.replace("retry_target=work;", "").replace("work [", "¶work ["),
         SQUARE.replace("retry_target=work;", "") + ' work -> work [condition="outcome=fail"];',
+    ),
+    "pipeline.no_edge": Fault(
+        ROUTED + ' ¶pick [prompt=P]; pick -> exit [condition="context.x=1"]; pick -> work [condition=y];',
+        ROUTED + ' pick [prompt=P]; pick -> exit [condition="context.x=1"]; pick -> work [condition="x!=1"];',
+    ),
+    "pipeline.bare_word": Fault(
+        SQUARE + ' work -> exit [condition="kind == ¶bug"];',
+        SQUARE + " work -> exit [condition=\"kind == 'bug'\"];",
     ),
     "pipeline.accelerators": Fault(
         HUMAN + ' ask [shape=hexagon]; ask -> exit [label="[A] Approve"]; ask -> work [¶label="A) Again"];',

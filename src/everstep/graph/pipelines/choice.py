@@ -111,7 +111,26 @@ def with_statuses(condition: Condition) -> Condition:
     """Return the condition with statuses spelled as outcomes have them, whichever its dialect."""
     if condition.root is None:
         return condition
-    return msgspec.structs.replace(condition, root=_respelled(condition.root))
+    root = _respelled(condition.root)
+    named = _keys(root)
+    keys = tuple(key for key in condition.keys if key in named)
+    return msgspec.structs.replace(condition, root=root, keys=keys)
+
+
+def _keys(root: Expression) -> set[str]:
+    found: set[str] = set()
+    left = [root]
+    while left:
+        match left.pop():
+            case Every(parts=parts) | Some(parts=parts):
+                left += parts
+            case Not(operand=operand):
+                left.append(operand)
+            case Comparison(left=one, right=other):
+                left += [one, other]
+            case Key(name=name):
+                found.add(name)
+    return found
 
 
 def _respelled(expression: Expression) -> Expression:
@@ -129,6 +148,10 @@ def _respelled(expression: Expression) -> Expression:
 
 
 def _status(side: Expression) -> Expression:
+    if isinstance(side, Key):
+        # No status is compared with a key of that name: `outcome == success` means the word.
+        meant = StageStatus.read(side.name)
+        return side if meant is None else Constant(meant.value, side.at)
     if not isinstance(side, Constant):
         return side
     value = side.value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -88,7 +89,8 @@ class ExitRunner(StageRunner):
 
     def _go_on(self, ctx: Context, context: Layered, stage: Stage, outcome: Outcome) -> str:
         if self.place.is_branch:
-            return self._finish(ctx, context, stage, outcome)
+            self._keep(ctx, context, stage, outcome, None)
+            return self._leave(context, self._branch_end(context, outcome))
         missed = missed_gates(self.place.pipeline, lambda key: context.here(key))
         if not missed:
             return self._finish(ctx, context, stage, outcome)
@@ -112,6 +114,13 @@ class ExitRunner(StageRunner):
             fix="Repair what keeps it from succeeding and resume the run: it goes back to that gate.",
             stage=gate.id,
         )
+
+    def _branch_end(self, context: Layered, outcome: Outcome) -> Outcome:
+        """Return how a branch ends that comes here: as one that comes to where branches meet by this edge."""
+        edge = context.here(layers.EDGE) or {}
+        if edge.get("to") != self.spec.id or edge.get("after") != "fail":
+            return outcome
+        return Outcome.fail(f"{edge.get('failed', edge['from'])} failed")
 
 
 def missed_gates(pipeline: Pipeline, read: Callable[[str], Any]) -> list[tuple[StageSpec, str]]:
@@ -265,12 +274,26 @@ class ReturnRunner(_BehindRunner):
             status=status, context_updates=left, failure_reason=str(ended.get("failure_reason", ""))
         )
 
-    def _way_on(self, context: Layered, outcome: Outcome) -> tuple[Way | None, str]:
-        key = f"{layers.INTERNAL}cycles.{self.spec.id}"
+    def _settled(self, ctx: Context, outcome: Outcome) -> Outcome:
+        """Count the round; one that was the last and did not meet the stop condition has failed."""
+        context = Layered(ctx)
         if self._stop is not None and outcome.status is not StageStatus.FAIL:
-            count = context.get(key, 0) + 1
-            if not evaluate(self._stop, lookup_of(outcome, context)) and count < self._cycles:
-                context.set(key, count)
-                return Way(self.spec.id), "stop_condition"
-            context.drop(key)
+            seen = ChainMap(dict(outcome.context_updates), context)  # type: ignore[arg-type]  # it is only read
+            count = (context.here(self._rounds) or 0) + 1
+            is_over = evaluate(self._stop, lookup_of(outcome, seen))
+            is_last = count >= self._cycles
+            context.set(self._rounds, 0 if is_over or is_last else count)
+            if is_last and not is_over:
+                reason = f"its stop_condition was not met in {count} rounds: {self._stop.text}"
+                outcome = outcome.but(status=StageStatus.FAIL, failure_reason=reason)
+        return super()._settled(ctx, outcome)
+
+    @property
+    def _rounds(self) -> str:
+        return f"{layers.INTERNAL}cycles.{self.spec.id}"
+
+    def _way_on(self, context: Layered, outcome: Outcome) -> tuple[Way | None, str]:
+        if outcome.status is not StageStatus.FAIL and context.here(self._rounds):
+            return Way(self.spec.id), "stop_condition"
+        context.drop(self._rounds)
         return super()._way_on(context, outcome)

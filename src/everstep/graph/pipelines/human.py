@@ -21,7 +21,7 @@ from everstep.graph.pipelines.interviewers import (
     match,
     split_label,
 )
-from everstep.graph.pipelines.layers import Layered
+from everstep.graph.pipelines.layers import INTERNAL, Layered
 from everstep.graph.pipelines.outcome import Outcome, StageStatus
 from everstep.graph.pipelines.reading import StageSpec, fill
 from everstep.graph.pipelines.stage import Stage
@@ -31,6 +31,9 @@ from everstep.graph.waits import NO_DEFAULT, Wait
 TIMED_OUT: Final = "@timeout"
 """The answer of a question that nobody answered in time."""
 SKIPPED: Final = "@skipped"
+UNANSWERED: Final = "unanswered"
+"""In what stands for the answer where any text may be one: no text, so that no person can give it."""
+_MARK: Final = f"{INTERNAL}{UNANSWERED}."
 _FREE: Final = ("freeform", "text", "free_text")
 _LONGEST_PREFIX: Final = 40
 
@@ -99,6 +102,10 @@ class HumanRunner(StageRunner):
             "last_response": str(context.get("last_response") or "")[:2000] or None,
         }
         timeout = self.spec.timeout
+        default: Any = self._default() if timeout is not None else NO_DEFAULT
+        if self.is_free and default in (TIMED_OUT, SKIPPED):
+            default = {UNANSWERED: default}
+            context.set(_MARK + self.spec.name, True)
         return Wait(
             kind="text" if self.is_free else "choice",
             prompt=self._prompt(context),
@@ -106,7 +113,7 @@ class HumanRunner(StageRunner):
             options=None if self.is_free else [choice.label for choice in self.choices],
             spellings=None if self.is_free else spellings_of(self.choices),
             timeout=timedelta(seconds=timeout) if timeout is not None else None,
-            default=self._default() if timeout is not None else NO_DEFAULT,
+            default=default,
             notify=self._notified(),
         )
 
@@ -134,17 +141,28 @@ class HumanRunner(StageRunner):
         def answered(ctx: Context, answer: Any) -> str:
             context = Layered(ctx)
             stage, _ = self._begin(ctx, context)
-            outcome = self._outcome(answer)
+            outcome = self._outcome(self._read(context, answer))
             settled = self._settled(ctx, outcome)
             self._note(ctx, context, stage, settled)
             return self._go_on(ctx, context, stage, settled)
 
         return answered
 
-    def _outcome(self, answer: Any) -> Outcome:
-        if answer == SKIPPED:
+    def _read(self, context: Layered, answer: Any) -> tuple[Any, str]:
+        """Return an answer, and if there was none what stands for it."""
+        is_marked = context.here(_MARK + self.spec.name) is not None
+        context.drop(_MARK + self.spec.name)
+        if isinstance(answer, dict) and UNANSWERED in answer:
+            return None, str(answer[UNANSWERED])
+        # A question that was asked by an older release has the text itself as its default.
+        is_absent = answer in (TIMED_OUT, SKIPPED) and not is_marked
+        return answer, str(answer) if is_absent else ""
+
+    def _outcome(self, read: tuple[Any, str]) -> Outcome:
+        answer, absent = read
+        if absent == SKIPPED:
             return Outcome(status=StageStatus.SKIPPED, notes="nobody answered in time")
-        if answer == TIMED_OUT:
+        if absent:
             return Outcome.fail("nobody answered in time", retryable=False, type="WaitTimeout")
         if self.is_free:
             return Outcome(context_updates={"human.response": answer}, notes=str(answer))

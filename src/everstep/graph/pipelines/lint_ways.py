@@ -5,8 +5,10 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterator
+from itertools import product
 from typing import Final
 
+from everstep.dot.attributes import Attributes
 from everstep.dot.conditions import (
     Comparison,
     Condition,
@@ -31,6 +33,9 @@ from everstep.graph.pipelines.vocabulary import ROUTES
 
 _STRING: Final = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"", re.DOTALL)
 _STATUS_KEYS: Final = frozenset({"outcome", "status", "outcome.status"})
+_MOST_ATOMS: Final = 10
+_OPPOSITES: Final = {"!=": "=", ">=": "<", ">": "<="}
+"""Comparisons that are taken for the contrary of others."""
 _CAN_FAIL: Final = frozenset({"task", "tool", "subpipeline"})
 
 
@@ -42,9 +47,12 @@ def lint_ways(digraph: Digraph, kinds: Kinds, findings: Findings) -> None:
         leaving.setdefault(edge.tail, []).append(edge)
         if _lint_condition(edge, findings) or kinds[edge.head] == "conditional":
             routed.add(edge.tail)
+    has_route = any(digraph.attributes.text(key, "").strip() for key in ROUTES)
     for node in digraph.nodes.values():
         if kinds[node.id] == "human":
             _lint_choices(node, leaving.get(node.id, []), findings)
+        elif kinds[node.id] != "parallel" and not has_route:
+            _lint_cover(node, leaving.get(node.id, []), findings)
     _lint_failures(digraph, kinds, routed, findings)
 
 
@@ -54,7 +62,7 @@ def _lint_condition(edge: Edge, findings: Findings) -> bool:
         return Way(edge.head, edge.attributes.text("label", "")).is_for_failure
     passage = edge.attributes.passage("condition")
     try:
-        condition = parse_condition(passage)
+        condition = with_statuses(parse_condition(passage))
     except DotError as error:
         findings.take(problems_of(error), edge, code="pipeline.condition")
         return True
@@ -62,6 +70,7 @@ def _lint_condition(edge: Edge, findings: Findings) -> bool:
         if isinstance(part, Comparison):
             _lint_not(part, edge, passage, findings)
             _lint_status(part, edge, passage, findings)
+            _lint_bare_word(part, edge, passage, findings)
     return _may_hold_for_failure(condition)
 
 
@@ -106,12 +115,97 @@ def _lint_status(comparison: Comparison, edge: Edge, passage: Passage, findings:
             findings.take([problem], edge, code="pipeline.unknown_status")
 
 
+def _lint_bare_word(comparison: Comparison, edge: Edge, passage: Passage, findings: Findings) -> None:
+    """Say so if text was probably meant: in the long grammar a word without quotes is a key."""
+    word = comparison.right
+    if not (isinstance(word, Key) and isinstance(comparison.left, Key)) or "." in word.name:
+        return
+    message = f"`{_cut(word.name)}` is a key here, not text: this holds only if the context has that key."
+    fix = f"Write '{_cut(word.name)}' if text is meant, or context.{_cut(word.name)} if the key is."
+    problem = passage.problem(word.at, "", message, fix, severity="warning")
+    findings.take([problem], edge, code="pipeline.bare_word")
+
+
+def _lint_cover(node: Node, edges: list[Edge], findings: Findings) -> None:
+    """Say so if a stage can succeed and then have no edge to take."""
+    said = [edge.attributes for edge in edges]
+    if not said or any(node.attributes.text(key, "").strip() for key in ROUTES):
+        return
+    if any(not a.text("condition", "").strip() and not _is_for_failure(a) for a in said):
+        return
+    try:
+        conditions = [
+            with_statuses(parse_condition(a.passage("condition"))) for a in said if "condition" in a
+        ]
+    except DotError:
+        return  # told where it stands
+    if conditions and _may_none_hold(conditions):
+        message = f"If {node.id!r} succeeds and none of the conditions of its edges holds, the run fails."
+        fix = "Draw an edge without a condition for every other case."
+        findings.warning("pipeline.no_edge", node, message, fix)
+
+
+def _is_for_failure(said: Attributes) -> bool:
+    return Way("", said.text("label", "")).is_for_failure
+
+
+def _may_none_hold(conditions: list[Condition]) -> bool:
+    """True if after a success all these can be false. What they ask of the context may be so or otherwise."""
+    atoms: dict[str, bool] = {}
+    for condition in conditions:
+        _holds(condition.root, atoms)
+    names = list(atoms)
+    if len(names) > _MOST_ATOMS:
+        return False
+    for values in product((False, True), repeat=len(names)):
+        so = dict(zip(names, values, strict=True))
+        if not any(_holds(condition.root, so) for condition in conditions):
+            return True
+    return False
+
+
+def _holds(part: Expression | None, so: dict[str, bool]) -> bool:
+    """Judge a condition after a success, with what is `so` in the context; what is not in there is noted."""
+    match part:
+        case None:
+            return True
+        case Every(parts=parts):
+            judged = [_holds(inner, so) for inner in parts]  # all of them, so that all are noted
+            return all(judged)
+        case Some(parts=parts):
+            judged = [_holds(inner, so) for inner in parts]
+            return any(judged)
+        case Not(operand=operand):
+            return not _holds(operand, so)
+        case Key(name=name) if name in _STATUS_KEYS:
+            return True
+        case Comparison(left=Key(name=name), right=Constant()) if name in _STATUS_KEYS:
+            return evaluate(part, lambda key: StageStatus.SUCCESS.value)
+        case Comparison(operator=operator, left=left, right=right):
+            usual = _OPPOSITES.get(operator)
+            sign = usual or operator.replace("==", "=")
+            told = so.setdefault(f"{_spelled(left)} {sign} {_spelled(right)}", False)
+            return not told if usual else told
+        case Constant(value=value):
+            return bool(value)
+    return so.setdefault(_spelled(part), False)
+
+
+def _spelled(part: Expression) -> str:
+    match part:
+        case Key(name=name):
+            return name.removeprefix("context.")
+        case Constant(value=value):
+            return repr(str(value))
+    return repr(part)
+
+
 def _may_hold_for_failure(condition: Condition) -> bool:
     """False only if the condition asks for nothing but the status, and is false for a failure."""
     if not _STATUS_KEYS.issuperset(condition.keys):
         return True
     status = StageStatus.FAIL.value
-    return evaluate(with_statuses(condition), lambda key: status if key in _STATUS_KEYS else MISSING)
+    return evaluate(condition, lambda key: status if key in _STATUS_KEYS else MISSING)
 
 
 def _lint_choices(node: Node, edges: list[Edge], findings: Findings) -> None:
