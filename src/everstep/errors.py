@@ -8,6 +8,7 @@ EverstepError
 ├── InputsDiffer              run.inputs_differ        this run began with other inputs
 ├── BadRequest                request.invalid          an argument that cannot mean anything
 │   └── NotInAtomic           flow.not_in_atomic       a node asked for what an atomic flow cannot give
+├── HostClosed                host.closed              the host was closed while it drove the run
 ├── NodeFailed                node.failed              a node used up its attempts
 ├── NodeTimeout               node.timeout             one attempt took longer than the node allows
 ├── ProbeFailed               node.probe_failed        nobody could say whether an effect happened
@@ -137,6 +138,11 @@ class BadRequest(EverstepError):
     code = "request.invalid"
     exit_code = 2
     http_status = 400
+
+
+class HostClosed(EverstepError):
+    code = "host.closed"
+    http_status = 503
 
 
 class NodeFailed(EverstepError):

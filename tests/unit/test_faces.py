@@ -9,8 +9,8 @@ import pytest
 
 from everstep import AsyncHost, Host
 
-ONLY_ASYNC = {"twin", "worker"}
-"""`twin` is for another event loop, and a worker lives on one."""
+ONLY_ASYNC = {"driving", "twin", "worker"}
+"""`twin` is for another event loop; a worker lives on one, and so does what is driven."""
 
 
 def public(cls: type) -> dict[str, Any]:

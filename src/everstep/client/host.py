@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -75,7 +75,7 @@ from everstep.runtime.rekeying import Rekeyed, rekey
 from everstep.runtime.replay import replay
 from everstep.runtime.run_ids import check_run_id
 from everstep.runtime.runs import Outcome, Runs
-from everstep.runtime.services import Services
+from everstep.runtime.services import Drivable, Services
 from everstep.runtime.spool import Spool
 from everstep.runtime.system import ProcFs, SystemClock, SystemIds
 from everstep.runtime.tailing import follow
@@ -157,6 +157,11 @@ class AsyncHost(HostWaits, HostCarrying, HostChecks, HostGuards, HostRetention):
         twin._answers = Answers(twin._services, self._runs.keeper)
         twin._retention, twin._afterwards = self._retention, self._afterwards
         return twin
+
+    @property
+    def driving(self) -> set[Drivable]:
+        """What drives runs on this host's loop right now."""
+        return self._services.driving
 
     @property
     def clock(self) -> Clock:
@@ -285,7 +290,7 @@ class AsyncHost(HostWaits, HostCarrying, HostChecks, HostGuards, HostRetention):
 
     async def events(
         self, run_id: str, *, after: str | None = None, live: bool = True
-    ) -> AsyncIterator[Event]:
+    ) -> AsyncGenerator[Event, None]:
         """Yield the events of a run as its records tell them, those still to come too until it has ended.
 
         `after` is the id of an event to go on from.
@@ -514,7 +519,12 @@ class AsyncHost(HostWaits, HostCarrying, HostChecks, HostGuards, HostRetention):
         return RunInfo(row, is_driven=is_driven)
 
     async def close(self) -> None:
-        """Release threads and connections; runs under way are left to be resumed."""
+        """Release threads and connections. Runs under way stop with `HostClosed`, wherever they are driven.
+
+        What has finished of them is kept, and they can be resumed at once. A sync node is waited for, up to
+        half a minute.
+        """
+        await self._runs.stop()
         await self._afterwards.close()
         self._runs.close()
         self._services.close()

@@ -1,24 +1,171 @@
-"""Event loops on which calls from code that does not await are driven."""
+"""Event loops on which calls from code that does not await are driven, and what interrupts such a call."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
+import signal
+import sys
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any, NamedTuple, TypeVar
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any, TypeVar
 
 from everstep.client.host import AsyncHost
 from everstep.errors import BadRequest
+from everstep.runtime.invoke import DOORS
+from everstep.runtime.runs import host_closed
 
 T = TypeVar("T")
 Work = Callable[[AsyncHost], Coroutine[Any, Any, T]]
+log = logging.getLogger("everstep")
+PATIENCE = 30.0
+"""Seconds that closing a host waits for nodes that cannot be stopped."""
+HEADROOM = 200
+"""Frames that a call must have left. An error for want of one more would be lost inside the event loop."""
+_PACKAGE = Path(__file__).parents[1]
+_OURS = tuple(f"{_PACKAGE / room}{os.sep}" for room in ("client", "codec", "engine", "runtime", "stores"))
 
 
-class _Lane(NamedTuple):
-    loop: asyncio.AbstractEventLoop
-    host: AsyncHost
+class Underway:
+    """One call. Whoever wants it to end says so here, from any thread."""
+
+    def __init__(self) -> None:
+        self.reason: BaseException | None = None
+        self._lane: _Lane | None = None
+        self._task: asyncio.Task[Any] | None = None
+
+    def begin(self, lane: _Lane, task: asyncio.Task[Any]) -> None:
+        self._task, self._lane = task, lane
+        if self.reason is not None:
+            self._tell()
+
+    def end(self) -> None:
+        self._lane = None
+
+    def interrupt(self, reason: BaseException) -> None:
+        """Let it end soon: what has finished is kept, and the lease of its run given back."""
+        if self.reason is None:
+            self.reason = reason
+        self._tell()
+
+    def _tell(self) -> None:
+        lane, task = self._lane, self._task
+        if lane is None or task is None:
+            return
+        for drive in lane.host.driving.copy():
+            drive.breathe()
+        with suppress(RuntimeError):  # its loop is closed, so it has ended
+            lane.loop.call_soon_threadsafe(task.cancel)
+
+    def is_on(self, loop: asyncio.AbstractEventLoop) -> bool:
+        return self._lane is not None and self._lane.loop is loop
+
+
+class _Lane:
+    """An event loop and the host that works on it, used by one thread at a time."""
+
+    def __init__(self, host: AsyncHost) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.host = host
+
+    def run(self, work: Work[T], underway: Underway) -> T:
+        task = self.loop.create_task(work(self.host))
+        underway.begin(self, task)
+        try:
+            return self.loop.run_until_complete(task)
+        except BaseException as error:
+            # What comes out of the loop may not be from the task: let go of the run before the caller hears.
+            if not task.done():
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    self.loop.run_until_complete(task)
+            if task.done() and not task.cancelled():
+                task.exception()  # heard of
+            if underway.reason is not None and isinstance(error, asyncio.CancelledError):
+                raise underway.reason from None
+            raise
+        finally:
+            underway.end()
+
+    def close(self) -> None:
+        """Close the loop, after what was left half-way on it has ended."""
+        try:
+            self.loop.run_until_complete(_tidy())
+            self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+            self.loop.run_until_complete(self.loop.shutdown_default_executor())
+        finally:
+            self.loop.close()
+
+
+async def _tidy() -> None:
+    for _ in range(2):  # generators that were dropped are closed by tasks that begin now
+        await asyncio.sleep(0)
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+
+
+class _CtrlC:
+    """Holds Ctrl-C back while it would hit our own code, which may have taken a lease or a lock a moment ago.
+
+    In the code of a node it is raised at once, elsewhere the call is told to end. A second one is raised
+    wherever it comes. Only Python's own handler is stood in for, and only on the thread that has it.
+    """
+
+    def __init__(self, underway: Underway) -> None:
+        self._underway = underway
+        self._came = False
+        self._is_raised = False
+        self._stands_in = False
+
+    def __enter__(self) -> None:
+        is_main = threading.current_thread() is threading.main_thread()
+        if is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            self._stands_in = True
+            signal.signal(signal.SIGINT, self._on_signal)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self._came or _is_in_a_node(frame):
+            self._came = self._is_raised = True
+            raise KeyboardInterrupt
+        self._came = True
+        self._underway.interrupt(KeyboardInterrupt())
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._stands_in:
+            return
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if self._came and not self._is_raised and not isinstance(error, KeyboardInterrupt):
+            raise KeyboardInterrupt from error
+
+
+def _is_in_a_node(frame: FrameType | None) -> bool:
+    """True if user code was interrupted, or one of ours that only waits for others."""
+    while frame is not None:
+        if frame.f_code in DOORS or frame.f_code is _join.__code__:
+            return True
+        if frame.f_code.co_filename.startswith(_OURS):
+            return False
+        frame = frame.f_back
+    return False
+
+
+def _check_depth() -> None:
+    try:
+        sys._getframe(max(1, sys.getrecursionlimit() - HEADROOM))
+    except ValueError:
+        return
+    raise RecursionError(
+        f"a host was called with fewer than {HEADROOM} frames left to the recursion limit; nothing was done."
+    )
 
 
 class Lanes:
@@ -26,61 +173,96 @@ class Lanes:
 
     def __init__(self, host: AsyncHost) -> None:
         self._host = host
-        self._lock = threading.Lock()
-        self._free = [_Lane(asyncio.new_event_loop(), host)]
+        self._changed = threading.Condition(threading.Lock())
+        self._free = [_Lane(host)]
+        self._underway: set[Underway] = set()
         self._is_closed = False
 
     def call(self, work: Work[T]) -> T:
         if asyncio._get_running_loop() is not None:
             return self._call_aside(work)
-        with self._lock:
+        return self._call_here(work, Underway())
+
+    def _call_here(self, work: Work[T], underway: Underway) -> T:
+        _check_depth()
+        with _CtrlC(underway):
+            lane = self._take(underway)
+            try:
+                return lane.run(work, underway)
+            finally:
+                self._give_back(lane, underway)
+
+    def _take(self, underway: Underway) -> _Lane:
+        with self._changed:
             if self._is_closed:
                 raise BadRequest("this host is closed.", fix="Open another one.")
-            lane = self._free.pop() if self._free else None
-        if lane is None:
-            lane = _Lane(asyncio.new_event_loop(), self._host.twin())
-        task = lane.loop.create_task(work(lane.host))
-        try:
-            return lane.loop.run_until_complete(task)
-        except BaseException:
-            # Ctrl-C stops the loop, not the work: let go of the run before the caller hears of it.
-            if not task.done():
-                task.cancel()
-                with suppress(asyncio.CancelledError):
-                    lane.loop.run_until_complete(task)
-            raise
-        finally:
-            self._give_back(lane)
+            self._underway.add(underway)
+            if self._free:
+                return self._free.pop()
+        return _Lane(self._host.twin())
 
-    def _give_back(self, lane: _Lane) -> None:
-        with self._lock:
+    def _give_back(self, lane: _Lane, underway: Underway) -> None:
+        with self._changed:
+            self._free.append(lane)
+            self._underway.discard(underway)
             if self._is_closed:
-                lane.loop.close()
-            else:
-                self._free.append(lane)
+                self._changed.notify_all()
 
     def _call_aside(self, work: Work[T]) -> T:
         """Called where a loop is running already, as in a notebook: drive on another thread."""
+        underway = Underway()
         outcome: Future[T] = Future()
 
         def target() -> None:
             try:
-                outcome.set_result(self.call(work))
+                outcome.set_result(self._call_here(work, underway))
             except BaseException as error:
                 outcome.set_exception(error)
 
-        thread = threading.Thread(target=target, name="everstep-host")
+        thread = threading.Thread(target=target, name="everstep-host", daemon=True)
         thread.start()
-        thread.join()
+        try:
+            _join(thread)
+        except KeyboardInterrupt as reason:
+            underway.interrupt(reason)
+            _join(thread)  # a node that does not await ends first; a second Ctrl-C does not wait for it
+            raise
         return outcome.result()
 
     def close(self) -> None:
-        if self._is_closed:
-            return
+        """Let the calls under way end, wait for them, and close the host."""
+        running = asyncio._get_running_loop()
+        with self._changed:
+            if self._is_closed:
+                return
+            if any(running is not None and call.is_on(running) for call in self._underway):
+                raise BadRequest(
+                    "a node cannot close the host that drives it.", fix="Close it when its run has ended."
+                )
+            self._is_closed = True
+            underway = list(self._underway)
         try:
-            self.call(lambda host: self._host.close())
+            for call in underway:
+                call.interrupt(host_closed())
+            with self._changed:
+                if not self._changed.wait_for(lambda: not self._underway, PATIENCE):
+                    log.warning("the host is closed although a node of a run that it drives has not ended.")
         finally:
-            with self._lock:
-                self._is_closed = True
-                for lane in self._free:
-                    lane.loop.close()
+            if running is None:
+                self._shut()
+            else:
+                thread = threading.Thread(target=self._shut, name="everstep-host")
+                thread.start()
+                thread.join()
+
+    def _shut(self) -> None:
+        lane = self._free.pop() if self._free else _Lane(self._host)
+        try:
+            lane.run(lambda _: self._host.close(), Underway())
+        finally:
+            for free in (lane, *self._free):
+                free.close()
+
+
+def _join(thread: threading.Thread) -> None:
+    thread.join()

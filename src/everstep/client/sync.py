@@ -6,7 +6,8 @@ Ctrl-C reaches it, and threads that share a host do not wait for one another.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -34,6 +35,7 @@ from everstep.client.views import (
 from everstep.codec.chain import Codec
 from everstep.codec.keyring import KeyRing
 from everstep.codec.values import Values
+from everstep.errors import BadRequest
 from everstep.graph.flow import Flow
 from everstep.graph.validate import Offers, Rule
 from everstep.model.durations import Span
@@ -54,8 +56,12 @@ from everstep.runtime.spool import Spool
 from everstep.runtime.worker import Stats
 
 
-async def _next_event(events: AsyncIterator[Event]) -> Event | None:
+async def _next_event(events: AsyncGenerator[Event, None]) -> Event | None:
     return await anext(events, None)
+
+
+async def _close(events: AsyncGenerator[Event, None]) -> None:
+    await events.aclose()
 
 
 class Host(SyncCarrying, SyncRetention):
@@ -301,11 +307,12 @@ class Host(SyncCarrying, SyncRetention):
         `after` is the id of an event to go on from.
         """
         events = self._host.twin().events(run_id, after=after, live=live)
-        while True:
-            event = self._lanes.call(lambda _: _next_event(events))
-            if event is None:
-                return
-            yield event
+        try:
+            while (event := self._lanes.call(lambda _: _next_event(events))) is not None:
+                yield event
+        finally:
+            with suppress(BadRequest):  # the host is closed
+                self._lanes.call(lambda _: _close(events))
 
     def compat(self, run_id: str, flow: Flow) -> Compat:
         """Say whether a run can go on with this flow, and what stands in its way. Nothing is written."""
@@ -520,7 +527,11 @@ class Host(SyncCarrying, SyncRetention):
         return self._lanes.call(lambda host: host.info(run_id))
 
     def close(self) -> None:
-        """Release threads and connections; runs under way are left to be resumed."""
+        """Release threads and connections. Runs under way stop with `HostClosed`, wherever they are driven.
+
+        What has finished of them is kept, and they can be resumed at once. A sync node is waited for, up to
+        half a minute.
+        """
         self._lanes.close()
 
     def __enter__(self) -> Self:

@@ -73,6 +73,12 @@ class Beside:
             finished = call.given_up(overdue.error)
             if call.node.is_effectful:
                 self._outlasts((call.scope, call.index), overdue.thread)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            # sys.exit() and the like would come out of the loop, for whoever happens to run it by then.
+            self._fail(error)
+            return
         self._take_back(finished)
 
     def _task_done(self, task: asyncio.Task[None]) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
+from typing import Any
 
-from everstep.errors import LeaseConflict
+from everstep.errors import EverstepError, LeaseConflict
 from everstep.model.durability import Durability
 from everstep.model.leases import Lease
 from everstep.runtime.keeper import LeaseKeeper
@@ -39,7 +42,7 @@ async def claim(
     tries = durability.retry_on_lease_conflict
     while True:
         try:
-            return await patiently(services.clock, partial(ask, void_epoch=void))
+            return await _asked(services, partial(ask, void_epoch=void))
         except LeaseConflict as conflict:
             held = conflict.details["lease"]
             assert isinstance(held, Lease)
@@ -60,3 +63,15 @@ async def claim(
             on_wait(until)
             log.warning("%s Waiting until %s.", conflict.message, until.strftime("%H:%M:%S UTC"))
             await services.clock.sleep_until(until + timedelta(milliseconds=1))
+
+
+async def _asked(services: Services, ask: Callable[[], Coroutine[Any, Any, Lease]]) -> Lease:
+    """Ask the store. If the caller gives up meanwhile, what was granted all the same is given back."""
+    asking = asyncio.ensure_future(patiently(services.clock, ask))
+    try:
+        return await asyncio.shield(asking)
+    except asyncio.CancelledError:
+        if not asking.cancelled():
+            with suppress(EverstepError):
+                await services.store.release_lease(await asking)
+        raise

@@ -13,6 +13,8 @@ from everstep.ports.system import Clock
 SLOW = 0.002
 """A store whose commits take longer than this is not waited for on the loop."""
 SAMPLE = 8
+PATIENCE = 5.0
+"""Seconds that whoever is cancelled waits for a commit that is under way."""
 
 
 class Committer:
@@ -83,7 +85,10 @@ class Committer:
             # One turn of the loop later every run that was about to commit has queued up too.
             self._is_scheduled = True
             loop.call_soon(self._write_queued, loop)
-        return await done
+        try:
+            return await asyncio.shield(done)
+        except asyncio.CancelledError:
+            return await _outlast(done)
 
     def _write_queued(self, loop: asyncio.AbstractEventLoop) -> None:
         self._is_scheduled = False
@@ -145,6 +150,17 @@ class Committer:
     def close(self) -> None:
         if self._writer is not None:
             self._writer.shutdown()
+
+
+async def _outlast(done: asyncio.Future[Verdict]) -> Verdict:
+    """Return how a commit under way was judged, and be cancelled only then: it may take a lease."""
+    task = asyncio.current_task()
+    await asyncio.wait([done], timeout=PATIENCE)
+    if task is None or not done.done():
+        raise asyncio.CancelledError
+    task.uncancel()
+    task.cancel()  # heard of when it next waits
+    return done.result()
 
 
 def _outcome(task: asyncio.Task[list[Verdict]]) -> list[Verdict] | BaseException:

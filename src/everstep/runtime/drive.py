@@ -18,7 +18,7 @@ from everstep.engine import decide
 from everstep.engine.flush import FlushPolicy
 from everstep.engine.scope import Scope
 from everstep.engine.state import RunState
-from everstep.errors import EverstepError, RunCancelled, StoreError, ValueNotStorable
+from everstep.errors import EverstepError, HostClosed, RunCancelled, StoreError, ValueNotStorable
 from everstep.graph.flow import Flow
 from everstep.graph.node import Node
 from everstep.model.enums import Status, Trigger
@@ -46,6 +46,8 @@ from everstep.runtime.values import Slot, ValueSpace
 from everstep.runtime.waiting import LOOK, Waiting
 
 log = logging.getLogger("everstep")
+_BREATH = BaseException("the loop is to have its turn")
+"""Stands where the reason to stop would."""
 
 
 class Drive:
@@ -141,11 +143,11 @@ class Drive:
                 await self._waiting.finish()
                 return status
             except asyncio.CancelledError:
-                task = asyncio.current_task()
-                if self._stop is None or (task is not None and task.uncancel() > 0):
+                task, stop = asyncio.current_task(), self._stop
+                if stop is None or stop is _BREATH or (task is not None and task.uncancel() > 0):
                     raise
-                raise self._stop from None
-        except (KeyboardInterrupt, asyncio.CancelledError):
+                raise stop from None
+        except (KeyboardInterrupt, SystemExit, HostClosed, asyncio.CancelledError):
             await self._keep_finished()
             raise
         except RunCancelled as cancelled:
@@ -180,8 +182,20 @@ class Drive:
         """The tokens of the waits that this drive opened."""
         return self._waiting.tokens
 
+    def breathe(self) -> None:
+        """Let the loop have its turn before the next step, so that who cancels is heard; from any thread."""
+        if self._stop is None:
+            self._stop = _BREATH
+
+    async def _heed(self, stop: BaseException) -> None:
+        if stop is not _BREATH:
+            raise stop
+        self._stop = None
+        await asyncio.sleep(0)
+
     def _break(self, error: BaseException) -> None:
-        self._stop = error
+        if self._stop is None or self._stop is _BREATH:
+            self._stop = error
         self._rest.wake()
 
     def _interrupt(self) -> None:
@@ -194,7 +208,7 @@ class Drive:
         state = self._state
         while self.failure is None:
             if self._stop is not None:
-                raise self._stop
+                await self._heed(self._stop)
             if self._guards is not None and self._guards.is_shared:
                 await self._guards.look()
             ready = self._pick()
@@ -306,7 +320,7 @@ class Drive:
         """Record what still runs, then write the last checkpoint."""
         while self._beside.calls or self._finished:
             if self._stop is not None:
-                raise self._stop
+                await self._heed(self._stop)
             if self._owing.is_due and self._beside.calls:
                 await self._owing.pay()
             await self._wait(None)

@@ -270,6 +270,10 @@ async def _await(call: Call, on_chunk: OnChunk | None) -> Any:
     return await returned if inspect.isawaitable(returned) else returned
 
 
+DOORS = frozenset({call_here.__code__, _await.__code__})
+"""The frames under which the code of nodes runs."""
+
+
 async def call_in_thread(call: Call, pool: Executor, on_chunk: OnChunk | None) -> None:
     """Call a sync node on a thread of the pool. After a time-out the thread is left to finish alone."""
     loop = asyncio.get_running_loop()

@@ -217,10 +217,10 @@ class LeaseKeeper:
         return newest.drive if newest is not None else None
 
     def close(self) -> None:
-        """Stop renewing; only what lingers is kept still, on a thread that ends with it."""
+        """Stop renewing; only what makes effects still is kept, on a thread that ends with it."""
         with self._changed:
             self._is_closed = True
-            self._held = {owner: held for owner, held in self._held.items() if held.drive is None}
+            self._held = {o: held for o, held in self._held.items() if not isinstance(held.drive, _NotYet)}
             lingers = bool(self._held)
             self._changed.notify()
         if self._thread is not None and not lingers:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncGenerator, Iterable, Iterator
+from contextlib import aclosing
 from typing import NamedTuple
 
 from everstep.codec.chain import Codecs
@@ -51,7 +52,7 @@ class Lineage:
         self._store = store
         self._codecs = codecs
 
-    async def back(self, row: RunRow) -> AsyncIterator[RunRow]:
+    async def back(self, row: RunRow) -> AsyncGenerator[RunRow, None]:
         """Yield the run, the one it was forked from, and so on to the first."""
         while True:
             if row.checkpoints < row.first:
@@ -72,10 +73,11 @@ class Lineage:
 
     async def home(self, row: RunRow, sequence: int) -> RunRow:
         """Return the run that a checkpoint of this one lies in: itself, or one it comes from."""
-        async for ancestor in self.back(row):
-            row = ancestor
-            if sequence >= row.first:
-                break
+        async with aclosing(self.back(row)) as ancestors:
+            async for ancestor in ancestors:
+                row = ancestor
+                if sequence >= row.first:
+                    break
         return row
 
     async def flow_at(self, row: RunRow, sequence: int) -> FlowAt:
@@ -94,30 +96,32 @@ class Lineage:
     async def tail(self, row: RunRow, at: int | None = None) -> list[Link]:
         """Return the newest keyframe (not after `at`) and what follows it, in order."""
         parts: list[list[Link]] = []
-        async for run in self.back(row):
-            if at is not None and at < run.first:
-                continue
-            if at is not None and at < run.trimmed_before:
-                raise trimmed(run, at)
-            own = await self._store.tail(run.run_id, at=at)
-            parts.append([Link(run, stored, self._codecs) for stored in own])
-            if not own:
-                raise _missing(run)
-            if own[0].keyframe:
-                break
-            at = run.forked_at
+        async with aclosing(self.back(row)) as ancestors:
+            async for run in ancestors:
+                if at is not None and at < run.first:
+                    continue
+                if at is not None and at < run.trimmed_before:
+                    raise trimmed(run, at)
+                own = await self._store.tail(run.run_id, at=at)
+                parts.append([Link(run, stored, self._codecs) for stored in own])
+                if not own:
+                    raise _missing(run)
+                if own[0].keyframe:
+                    break
+                at = run.forked_at
         return [link for part in reversed(parts) for link in part]
 
     async def get(self, row: RunRow, first: int = 1, last: int | None = None) -> list[Link]:
         """Return the records between two sequences, in order; trimmed ones as stubs."""
         parts: list[list[Link]] = []
-        async for run in self.back(row):
-            if last is None or last >= run.first:
-                own = await self._store.get(run.run_id, first=max(first, run.first), last=last)
-                parts.append([Link(run, stored, self._codecs) for stored in own])
-            if first >= run.first:
-                break
-            last = run.first - 1 if last is None else min(last, run.first - 1)
+        async with aclosing(self.back(row)) as ancestors:
+            async for run in ancestors:
+                if last is None or last >= run.first:
+                    own = await self._store.get(run.run_id, first=max(first, run.first), last=last)
+                    parts.append([Link(run, stored, self._codecs) for stored in own])
+                if first >= run.first:
+                    break
+                last = run.first - 1 if last is None else min(last, run.first - 1)
         return [link for part in reversed(parts) for link in part]
 
     async def sequence_of(self, row: RunRow, checkpoint_id: str) -> int | None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,6 +12,7 @@ from everstep.codec.notes import close_act
 from everstep.engine.state import START, RunState
 from everstep.errors import (
     BadRequest,
+    HostClosed,
     LeaseConflict,
     RunAbandoned,
     RunCancelled,
@@ -52,6 +54,7 @@ from everstep.runtime.sameness import check_kept, check_same_flow, check_same_in
 from everstep.runtime.services import Services
 from everstep.runtime.shared_breakers import SharedBreakers
 from everstep.runtime.staying import stay
+from everstep.runtime.system import pause
 from everstep.runtime.values import Slot, ValueSpace
 
 if TYPE_CHECKING:
@@ -60,6 +63,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("everstep")
 _PLANS = 16
 """How many wirings a host keeps in mind."""
+_PATIENCE, _LOOK = 30.0, 0.005
+"""Seconds that closing waits for what is driven, and between two looks."""
 _REOPENABLE = (Status.FAILED, Status.ABANDONED)
 
 
@@ -105,6 +110,15 @@ class Runs:
         self.shared = SharedBreakers(services, self)
         self._plans: dict[str, Plan] = {}
         """Wirings that were read back lately, by hash."""
+
+    async def stop(self) -> None:
+        """Let what is driven on this loop stop and keep what has finished; wait until its leases are free."""
+        driving, left = self._services.driving, _PATIENCE
+        for drive in driving.copy():
+            drive.stop(host_closed())
+        while driving and left > 0:
+            await pause(_LOOK)
+            left -= _LOOK
 
     def close(self) -> None:
         self.keeper.close()
@@ -391,7 +405,11 @@ class Runs:
     ) -> tuple[RunRow, Lease] | Outcome:
         check_kept(row, flow)
         lease = await self.claim(check_still_here(row).run_id, flow.durability, waits=is_patient)
-        row = await self.row(row.run_id)
+        try:
+            row = await self.row(row.run_id)
+        except BaseException:
+            await self.release(lease)
+            raise
         if _is_over(row, start, reopens=reopens):
             await self.release(lease)  # its owner ended it while we waited
             return await self.recorded(row)
@@ -540,24 +558,22 @@ class Runs:
     async def _drive_once(self, flow: Flow, ready: Ready) -> Outcome:
         journal, state, space = ready.journal, ready.state, ready.space
         drive = Drive(self._services, flow, journal, state, space, self.shared)
-        lease = journal.lease
-        if lease is not None:
-            ttl, outlives = flow.durability.lease_ttl, journal.outbox is not None
-            self.keeper.hold(lease, ttl, drive, outlives_store=outlives)
+        lease, driving = journal.lease, self._services.driving
         status: Status | None = None
         try:
+            driving.add(drive)
             if lease is not None:
+                ttl, outlives = flow.durability.lease_ttl, journal.outbox is not None
+                self.keeper.hold(lease, ttl, drive, outlives_store=outlives)
                 await self.keeper.confirm(lease)
             status = await drive.run()
         finally:
-            if lease is not None:
-                threads = drive.threads() if status is None else ()
-                if threads:
-                    self.keeper.linger(lease, threads)
-                else:
-                    self.keeper.drop(lease)
-                    if status is None:
-                        await self.release(lease)
+            try:
+                await self._let_go(
+                    lease, drive.threads() if status is None else (), is_over=status is not None
+                )
+            finally:
+                driving.discard(drive)
         await call_off(self._services, journal.run_id, journal.closed, is_over=_ends_waits(status))
         spooled = await journal.empty_outbox()
         if status is Status.HALTED and not spooled:
@@ -570,6 +586,16 @@ class Runs:
             "run_ended", journal.run_id, {"status": status.value, "error": error.message if error else None}
         )
         return Outcome(journal.run_id, status, state, space, error, drive.exception, spooled=spooled)
+
+    async def _let_go(self, lease: Lease | None, threads: Sequence[Future[None]], *, is_over: bool) -> None:
+        if lease is None:
+            return
+        if threads:
+            self.keeper.linger(lease, threads)
+            return
+        self.keeper.drop(lease)
+        if not is_over:
+            await self.release(lease)
 
     async def release(self, lease: Lease) -> None:
         """Give the lease of an interrupted run back; if the store is in trouble it will expire by itself."""
@@ -589,13 +615,24 @@ class Runs:
         if self._services.spool.has(run_id):
             await drain(self._services, run_id)  # before a claim makes it stale
         lease = await claim(self._services, self.keeper, run_id, durability, waits=waits, on_wait=tell)
-        await self._services.take([run_id])
+        try:
+            await self._services.take([run_id])
+        except BaseException:
+            await self.release(lease)
+            raise
         return lease
 
     def _emit(self, kind: EventKind, run_id: str, data: dict[str, Any]) -> None:
         if self._services.listener is not None:
             event = Event(kind=kind, run_id=run_id, at=self._services.clock.now(), data=data)
             tell(self._services.listener, event)
+
+
+def host_closed() -> HostClosed:
+    return HostClosed(
+        "the host was closed while it drove this run. What had finished is kept.",
+        fix="Go on with resume, on another host.",
+    )
 
 
 def _is_over(row: RunRow, start: str | None, *, reopens: bool) -> bool:

@@ -10,12 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from copy import copy
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
 from everstep.codec.chain import Codecs
 from everstep.codec.values import Values
-from everstep.errors import StoreError
+from everstep.errors import EverstepError, StoreError
 from everstep.graph.flow import Flow
 from everstep.graph.validate import Offers, Rule
 from everstep.model.durability import Durability
@@ -36,6 +36,14 @@ from everstep.runtime.tokens import Tokens
 from everstep.runtime.weather import Weather
 
 log = logging.getLogger("everstep")
+
+
+class Drivable(Protocol):
+    """A run that is being driven."""
+
+    def stop(self, reason: EverstepError) -> None: ...
+
+    def breathe(self) -> None: ...
 
 
 class Cleared(NamedTuple):
@@ -121,6 +129,8 @@ class Services:
         self.cleared: WeakKeyDictionary[Flow, Cleared] = WeakKeyDictionary()
         """Flows that may start here, as they were when that was found out."""
         self.committer = Committer(store, self.blocking, clock, owns_loop=owns_loop)
+        self.driving: set[Drivable] = set()
+        """What drives runs on this loop."""
         self.max_threads = max_threads
         self._threads = _Threads(max_threads)
 
@@ -148,6 +158,7 @@ class Services:
         """Return the same services for another event loop, with commits of its own."""
         twin = copy(self)
         twin.committer = Committer(self.store, self.blocking, self.clock, owns_loop=self.owns_loop)
+        twin.driving = set()
         return twin
 
     @property

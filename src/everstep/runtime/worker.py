@@ -15,6 +15,7 @@ from everstep.errors import (
     DurabilityOff,
     EverstepError,
     FlowChanged,
+    HostClosed,
     LeaseConflict,
     RunAbandoned,
     StateCorrupted,
@@ -329,6 +330,9 @@ class Worker:
         except asyncio.CancelledError:
             stats.handed_back += 1
             raise
+        except HostClosed:
+            stats.handed_back += 1
+            self.stop()
         except RunAbandoned as error:
             stats.failed += 1
             log.error("%s", error)

@@ -173,6 +173,8 @@ def explain(error: apsw.Error, path: Path) -> EverstepError:
         return StoreUnavailable(
             f"{path} is locked by another process.", fix="Try again, or see who holds it."
         )
+    if isinstance(error, apsw.ConnectionClosedError):
+        return StoreError(f"{path} was closed here.", fix="Open another host.")
     if isinstance(error, apsw.FullError):
         return StoreNotWritable(f"the disk that holds {path} is full.", fix="Free some space, and try again.")
     if isinstance(error, apsw.ReadOnlyError):
