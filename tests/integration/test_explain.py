@@ -41,10 +41,7 @@ def begun(host: Host) -> None:
 def test_what_is_recorded_is_skipped_and_what_was_not_kept_is_made_again(host: Host) -> None:
     begun(host)
     told = host.explain("r", FLOW)
-    assert [(s.path, s.visits, s.outputs) for s in told.recorded] == [
-        ("fleeting", 1, ("a",)),
-        ("kept", 1, ("b",)),
-    ]
+    assert [(s.path, s.visits, s.outputs) for s in told.recorded] == [("kept", 1, ("b",))]
     assert told.remade == ("fleeting",)
     [step] = told.starts
     assert (step.path, step.visit, step.attempt, step.effects) == ("send", 1, 1, "effectful")
@@ -59,6 +56,43 @@ def test_an_effect_may_repeat_unless_its_owner_gave_the_run_back(host: Host) -> 
     told = host.explain("r", FLOW)
     assert [step.path for step in told.may_repeat] == ["send"]
     assert told.is_driven
+
+
+def test_a_halted_run_tells_what_is_made_again_once_it_goes_on(host: Host) -> None:
+    reader = kept.with_name("reader").with_outputs("c")
+    flow = Flow("f", [fleeting, kept >> wait.approval("ok") >> reader])
+    host.run(flow, {"x": 1}, run_id="r")
+    told = host.explain("r", flow)
+    assert told.remade == ("fleeting",)
+    assert [step.path for step in told.recorded] == ["kept"]
+
+
+def test_a_value_that_was_not_kept_and_nobody_reads_any_more_is_not_made_again(host: Host) -> None:
+    flow = Flow("f", [fleeting, kept >> wait.approval("ok")])
+    host.run(flow, {"x": 1}, run_id="r")
+    told = host.explain("r", flow)
+    assert (told.remade, [step.path for step in told.recorded]) == ((), ["fleeting", "kept"])
+
+
+def test_an_effect_inside_an_atomic_flow_that_was_begun_may_repeat(host: Host) -> None:
+    inner = Flow("m", [kept, send.with_inputs(a="b")]).as_node(durability="atomic").lift("c")
+    flow = Flow("f", [node(output="a")(fleeting.fn), inner])
+    with pytest.raises(KeyboardInterrupt):
+        host.run(flow, {"x": 1}, run_id="r")
+    assert host.explain("r", flow).may_repeat == ()
+    host._lanes.call(lambda opened: opened._runs.claim("r", flow.durability, waits=False))
+    told = host.explain("r", flow)
+    assert [(step.path, step.effects) for step in told.may_repeat] == [
+        ("m/kept", "undeclared"),
+        ("m/send", "effectful"),
+    ]
+
+
+def test_an_effect_whose_inputs_are_not_durable_cannot_have_been_made(host: Host) -> None:
+    flow = Flow("f", [kept.with_inputs(a="x"), send.with_inputs(a="b")])
+    host.start(flow, {"x": 1}, run_id="r")
+    host._lanes.call(lambda opened: opened._runs.claim("r", flow.durability, waits=False))
+    assert [step.path for step in host.explain("r", flow).may_repeat] == ["kept"]
 
 
 def test_a_pause_between_attempts_is_told() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from copy import copy
 from datetime import datetime
 from typing import Literal, NamedTuple
@@ -15,6 +15,7 @@ from everstep.engine.scope import Scope
 from everstep.engine.state import RunState
 from everstep.errors import EverstepError
 from everstep.graph.flow import Flow
+from everstep.graph.loops import reachable
 from everstep.graph.node import Node
 from everstep.graph.unknown import SETTLE
 from everstep.model.compat import Compat, Compatibility
@@ -34,13 +35,13 @@ from everstep.runtime.values import ValueSpace
 
 
 class Recorded(msgspec.Struct, frozen=True, kw_only=True):
-    """A node whose visits are recorded, and will not run again."""
+    """A node whose visits are recorded, and will not run again; not one that is made again."""
 
     path: str
     visits: int
     status: Status
     outputs: tuple[str, ...] = ()
-    """What it wrote; of values that were not kept, `Explanation.remade` says who makes them again."""
+    """What it wrote."""
 
 
 class Planned(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,7 +101,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     pending: tuple[Planned, ...] = ()
     """What is due, but comes after something else or after a pause."""
     remade: tuple[str, ...] = ()
-    """Finished nodes that are called again because their outputs were not kept."""
+    """Finished nodes that are called again, once something that is still to come reads their outputs, which
+    were not kept."""
     waits: tuple[Awaited, ...] = ()
     missing: tuple[str, ...] = ()
     """Why it would not start at all."""
@@ -169,8 +171,12 @@ async def explain(services: Services, runs: Runs, run_id: str, flow: Flow) -> Ex
     if over or compat.verdict is not Compatibility.CONTINUES:
         return explained
     again = {wait.wait_id for wait in waits if wait.outcome == "rerun"}
-    starts, pending, remade = await _planned(services, runs, row, flow, state, space, again)
-    return msgspec.structs.replace(explained, starts=starts, pending=pending, remade=remade)
+    remade = tuple(dict.fromkeys(_remade(state, space)))
+    recorded = tuple(_recorded(state, remade))
+    starts, pending = await _planned(services, runs, row, flow, state, space, again)
+    return msgspec.structs.replace(
+        explained, recorded=recorded, starts=starts, pending=pending, remade=remade
+    )
 
 
 def _awaited(row: WaitRow) -> Awaited:
@@ -197,15 +203,16 @@ def _is_driven(services: Services, row: RunRow) -> bool:
     return lease.process is None or not services.processes.is_gone(lease.process)
 
 
-def _recorded(state: RunState) -> Iterator[Recorded]:
+def _recorded(state: RunState, remade: Collection[str] = ()) -> Iterator[Recorded]:
     for scope in state.scopes():
         for i, visits in enumerate(scope.visits) if not scope.is_hidden else ():
-            done = visits - (scope.statuses[i] is Status.FAILED and i in scope.due)
+            path = scope.path_of(i)
+            done = visits - (scope.statuses[i] is Status.FAILED and i in scope.due) - (path in remade)
             if done:
                 status = scope.statuses[i] if done == visits else None
                 outputs = scope.plan.nodes[i].outputs
                 yield Recorded(
-                    path=scope.path_of(i),
+                    path=path,
                     visits=done,
                     status=status if status in _ENDED else Status.COMPLETED,
                     outputs=tuple(name for name in outputs if name in scope.versions),
@@ -223,7 +230,7 @@ async def _planned(
     state: RunState,
     space: ValueSpace,
     again: Collection[str],
-) -> tuple[tuple[Planned, ...], tuple[Planned, ...], tuple[str, ...]]:
+) -> tuple[tuple[Planned, ...], tuple[Planned, ...]]:
     if row.status.is_final:
         state.reopen()
     is_taken_over = row.status is Status.RUNNING and row.lease is not None
@@ -248,7 +255,7 @@ async def _planned(
         for i in scope.due
         if (scope.prefix, i) not in known and i not in scope.opened and _is_called(scope, i, again)
     ]
-    remade = dict.fromkeys(path for due in (*first, *later) for path in _remade(due, space))
+    later += _effects_inside(first, known)
 
     def plan(due: _Due) -> Planned:
         # A node that announces its calls was not called if none is recorded.
@@ -258,7 +265,18 @@ async def _planned(
             started = started or is_taken_over or row.status.is_final
         return _plan(due, key_run, may_have_started=started)
 
-    return tuple(map(plan, first)), tuple(map(plan, later)), tuple(remade)
+    return tuple(map(plan, first)), tuple(map(plan, later))
+
+
+def _effects_inside(first: Iterable[_Due], known: Collection[tuple[str, int]]) -> list[_Due]:
+    """Return the effects that an atomic flow comes to after what it begins with: they may have been made."""
+    found: dict[tuple[str, int], _Due] = {}
+    for scope in {due.scope: None for due in first if due.scope.is_hidden}:
+        for i, n in enumerate(scope.plan.nodes):
+            place = (scope.prefix, i)
+            if n.is_effectful and place not in known and not scope.visits[i]:
+                found[place] = _Due(scope, i)
+    return list(found.values())
 
 
 def _is_called(scope: Scope, i: int, again: Collection[str]) -> bool:
@@ -280,7 +298,7 @@ def _plan(due: _Due, key_run: str, *, may_have_started: bool) -> Planned:
         path=path,
         visit=visit,
         attempt=scope.attempts[i] + 1,
-        effects=node.effects,
+        effects=Effects.EFFECTFUL if node.is_effectful else node.effects,
         key=key or None,
         may_have_started=may_have_started,
         not_before=scope.retry_at.get(i),
@@ -294,16 +312,28 @@ def _asked(node: Node) -> Literal["probe", "operator"] | None:
     return "operator" if node.on_unknown == "stop" else None
 
 
-def _remade(due: _Due, space: ValueSpace) -> Iterator[str]:
-    """Yield the finished nodes that make what a node reads again."""
-    scope, i = due
-    area = space.areas.get(scope.prefix, {})
-    for source in scope.plan.sources[i]:
-        if source in area and space.is_missed(source, scope.prefix):
-            writers = [w for w in reversed(scope.plan.writers.get(source, ())) if scope.visits[w]]
-            for w in writers[:1]:
-                yield from _remade(_Due(scope, w), space)
-                yield scope.path_of(w)
+def _remade(state: RunState, space: ValueSpace) -> Iterator[str]:
+    """Yield the finished nodes that make again what was not kept, for nodes that are still to come."""
+    for scope in state.scopes() if not state.is_hidden else ():
+        area = space.areas.get(scope.prefix, {})
+        missed = [name for name in area if space.is_missed(name, scope.prefix)]
+        if not missed:
+            continue
+        coming: set[int] = set(scope.plan.tasks) if scope.due else set()
+        for i in scope.due:
+            coming |= {i} | reachable(scope.plan.graph, i)
+        for name in missed:
+            if coming.intersection(scope.plan.readers.get(name, ())):
+                yield from _makers(scope, name, missed)
+
+
+def _makers(scope: Scope, name: str, missed: Collection[str]) -> Iterator[str]:
+    writers = [w for w in reversed(scope.plan.writers.get(name, ())) if scope.visits[w]]
+    for w in writers[:1]:
+        for source in scope.plan.sources[w]:
+            if source in missed:
+                yield from _makers(scope, source, missed)
+        yield scope.path_of(w)
 
 
 def _can_lose(durability: Durability) -> str:
