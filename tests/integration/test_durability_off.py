@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from everstep import Flow, Host, Status, node
 from everstep.errors import DurabilityOff
 from everstep.model.compat import Compatibility
+from everstep.model.enums import ValueForm
 
 KEYED: dict[str, Any] = {"effects": "effectful", "idempotency_key": "auto"}
 MADE: list[int] = []
@@ -110,3 +112,105 @@ def test_a_worker_drives_no_flow_that_keeps_nothing(
 def test_a_strong_run_may_go_on_as_a_partial_one(url: str) -> None:
     with Host(url) as host:
         assert host.resume("r", PARTIAL).status is Status.COMPLETED
+
+
+# -- values that cannot be stored ------------------------------------------------------------------------
+
+
+class Socket:
+    """What lives in memory only."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.lock = threading.Lock()
+
+
+@node(output="socket")
+def connect(port: int) -> Socket:
+    return Socket(port)
+
+
+@node(output="seen")
+def listen(socket: Socket) -> int:
+    return socket.port
+
+
+@pytest.mark.parametrize("url", ["memory:", "none:"])
+def test_values_that_nothing_is_kept_of_need_not_be_storable(url: str) -> None:
+    inner = Flow("inner", [connect, listen]).as_node()
+    flow = Flow("f", [inner.map_over("port")], durability="off" if url == "memory:" else "partial")
+    with Host(url) as host:
+        result = host.run(flow, {"port": [1, 2]})
+    assert result["seen"] == [1, 2]
+    assert [type(s) for s in result["socket"]] == [Socket, Socket]
+
+
+def test_nodes_that_nothing_is_kept_of_do_not_share_lists() -> None:
+    @node(output="a")
+    def spoil(words: list[list[str]]) -> int:
+        words[0].append("spoiled")
+        return len(words)
+
+    @node(output="b")
+    def look(words: list[list[str]], a: int) -> list[str]:
+        return words[0]
+
+    words = [["good"]]
+    with Host("none:") as host:
+        assert host.run(Flow("f", [spoil, look]), {"words": words})["b"] == ["good"]
+    assert words == [["good"]]
+
+
+def test_a_node_that_cannot_be_checkpointed_does_not_fail_its_run(tmp_path: Path) -> None:
+    feed = connect.saying(checkpointable=False, reason="it holds a connection")
+    with Host(f"sqlite:///{tmp_path}/runs.db") as host:
+        assert host.run(Flow("f", [feed, listen]), {"port": 7}, run_id="r")["seen"] == 7
+        steps = {step.path: step for record in host.history("r") for step in record.steps}
+        assert steps["connect"].writes[0].form is ValueForm.TRANSIENT
+        assert steps["listen"].writes[0].is_inline
+        mapped = Flow("g", [feed.map_over("port"), node(output="n")(len_of)])
+        assert host.run(mapped, {"port": [1, 2]})["n"] == 2
+
+
+def len_of(socket: list[Socket]) -> int:
+    return sum(isinstance(one, Socket) for one in socket)
+
+
+def test_what_a_node_that_cannot_be_checkpointed_returns_is_kept_if_it_can_be() -> None:
+    with Host("memory:") as host:
+        plain = node(output="a", checkpointable=False, reason="a feed")(lambda: 7)
+        host.run(Flow("f", [plain.with_name("plain")]), run_id="r")
+        assert host.state("r")["a"] == 7
+
+
+@pytest.mark.parametrize("shape", ["plain", "map", "effectful"])
+def test_a_run_goes_on_behind_a_node_that_cannot_be_checkpointed_as_far_as_that_can_be(
+    tmp_path: Path, shape: str
+) -> None:
+    calls: list[int] = []
+
+    @node(output="socket", checkpointable=False, reason="it holds a connection")
+    def open_it(port: int) -> Socket:
+        calls.append(port)
+        return Socket(port)
+
+    def use(socket: Any) -> int:
+        if len(calls) < 2 + (shape == "map"):
+            raise ConnectionError("gone")
+        return 1
+
+    made = {"plain": open_it, "map": open_it.map_over("port"), "effectful": open_it.saying(**KEYED)}[shape]
+    flow = Flow("f", [made, node(output="n")(use)])
+    url = f"sqlite:///{tmp_path}/runs.db"
+    with Host(url) as host:
+        given = [1, 2] if shape == "map" else 1
+        assert host.run(flow, {"port": given}, run_id="r").status is Status.FAILED
+    with Host(url) as host:
+        result = host.resume("r", flow)
+    if shape == "plain":
+        assert (result.status, calls) == (Status.COMPLETED, [1, 1])
+    else:
+        assert result.status is Status.FAILED
+        assert result.error is not None
+        assert "is not called again (it holds a connection)" in result.error.message
+        assert len(calls) == len(given) if isinstance(given, list) else 1

@@ -59,16 +59,17 @@ async def draft_run(
 ) -> tuple[Journal, RunState, ValueSpace, tuple[Slot, ...]]:
     """Encode what a run begins with; large values are written aside."""
     state = RunState(flow.plan)
-    blobs = services.blobs if flow.durability.mode is not Mode.OFF else None
-    space = ValueSpace(services.values, blobs, flow.durability.blob_threshold)
+    keeps = flow.durability.mode is not Mode.OFF
+    blobs = services.blobs if keeps else None
+    space = ValueSpace(services.values, blobs, flow.durability.blob_threshold, keeps=keeps)
     drafts = tuple(space.draft(state, name, value) for name, value in (given.inputs or {}).items())
     if given.channel:
         types = None if flow.channel is None else all_keys(flow.plan)
         drafts += tuple(first_values(state, space, services.clock, given.channel, types))
-    keeps = flow.durability.mode is not Mode.OFF
     elsewhere = begin(services, run_id, flow.durability, space) if keeps else None
     if elsewhere is not None:
         drafts += (mark(space),)
+    space.fit(drafts, services.record_bytes)
     for draft in drafts:
         if draft.spill is not None:
             await write_aside(services, space, draft)

@@ -284,7 +284,11 @@ class Lists:
             if name in over.params:
                 k = over.params.index(name)
                 given = lists[k][position[k]]
-                own = space.unkept(name, 1, given) if scope.is_hidden else space.encoded(name, given)
+                own = (
+                    space.unkept(name, 1, given)
+                    if scope.is_hidden or not space.keeps
+                    else space.encoded(name, given)
+                )
             else:
                 own = slot.alias(slot.written, moves_live=False)
             inside[name] = own

@@ -228,6 +228,13 @@ class Preparer:
             if scope.prefix + source not in self._missed or not space.is_missed(source, scope.prefix):
                 continue
             w = next(w for w in reversed(scope.plan.writers[source]) if scope.visits[w])
+            if not _can_be_called_again(scope, w):
+                said = scope.plan.nodes[w].reason
+                return ValueUnreadable(
+                    f"{source!r} was not kept, and {scope.path_of(w)!r} is not called again"
+                    f"{f' ({said})' if said else ''}.",
+                    fix="Fork the run before it, or let it return what can be stored.",
+                )
             newer = sorted(n for n, version in scope.reads[w].items() if scope.versions[n] != version)
             if newer:
                 return ValueUnreadable(
@@ -305,3 +312,10 @@ class Preparer:
         if must_announce(call.node) and not scope.is_hidden:
             journal.add(decide.announced(scope, i, call.key or ""), ())
             self.has_announced = True
+
+
+def _can_be_called_again(scope: Scope, w: int) -> bool:
+    """True if a finished node makes its values again from the ones it read, and does nothing else."""
+    plan = scope.plan
+    is_whole = w in plan.children or w in plan.tasks or bool(plan.channelled[w])
+    return not (is_whole or plan.nodes[w].is_effectful)

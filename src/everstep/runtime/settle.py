@@ -39,7 +39,7 @@ MOST_OUTCOME = 64
 
 def draft_outputs(call: Call, space: ValueSpace) -> tuple[Slot, ...]:
     """Read a node's answer and encode its outputs; a node at fault gets the error as its own."""
-    node, scope = call.node, call.scope
+    node = call.node
     if call.error is not None:
         return ()
     try:
@@ -54,11 +54,9 @@ def draft_outputs(call: Call, space: ValueSpace) -> tuple[Slot, ...]:
         if node.inner is not None:
             return _draft_lifted(call, space)
         if len(names) == 1:
-            if node.result_name is not None:
-                return (_draft_result(call, space),)
-            return (space.draft(scope, names[0], call.returned, node.persist),)
+            return (_draft(call, space, names[0], call.returned),)
         values = zip(names, node.spread(call.returned), strict=True)
-        return _lent([space.draft(scope, name, value, node.persist) for name, value in values])
+        return _lent([_draft(call, space, name, value) for name, value in values])
     except _NODES_FAULT as error:
         call.error = error
         return ()
@@ -80,15 +78,18 @@ def _lent(drafts: list[Slot]) -> tuple[Slot, ...]:
     return tuple(drafts)
 
 
-def _draft_result(call: Call, space: ValueSpace) -> Slot:
-    """Encode what a node without outputs returned; if nobody reads it, it need not be storable."""
-    name = call.node.outputs[0]
+def _draft(call: Call, space: ValueSpace, name: str, value: object) -> Slot:
+    """Encode an output. What a node that cannot be checkpointed writes need not be storable, nor what a
+    node without outputs returns, if nobody reads it: such a value is an object of this process only.
+    """
+    node, scope = call.node, call.scope
     try:
-        return space.draft(call.scope, name, call.returned, call.node.persist)
+        return space.draft(scope, name, value, node.persist)
     except ValueNotStorable:
-        if name in call.scope.plan.readers:
+        is_unread = node.result_name is not None and name not in scope.plan.readers
+        if not is_unread and node.checkpointable is not False:
             raise
-        return space.draft(call.scope, name, call.returned, Persist.NO)
+        return space.draft(scope, name, value, Persist.NO)
 
 
 def draft_asked(call: Call, space: ValueSpace, state: RunState, desk: ChannelDesk) -> tuple[Slot, ...]:
