@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from everstep.graph.node import Node
-from everstep.model.durability import Durability
+from everstep.model.durability import RECORD_BYTES, RECORD_STEPS, Durability
 from everstep.model.enums import Flush, Mode, Status, Trigger
 
 MAX_LAG_STEPS = 1000
@@ -16,7 +16,9 @@ MAX_LAG = timedelta(seconds=1)
 class FlushPolicy:
     """Turns a flow's durability into answers: write now, and why, or let it ride."""
 
-    def __init__(self, durability: Durability, auto_checkpoint: int | None = None) -> None:
+    def __init__(
+        self, durability: Durability, auto_checkpoint: int | None = None, *, record_bytes: int = RECORD_BYTES
+    ) -> None:
         self._auto = auto_checkpoint
         self.mode = durability.mode
         self.writes = durability.mode is not Mode.OFF
@@ -25,7 +27,7 @@ class FlushPolicy:
         self.every_step = self.mode is Mode.STRONG and durability.interval is None and not self.before_effects
         self.max_steps = MAX_LAG_STEPS if self.before_effects else steps
         self.max_seconds = (MAX_LAG if self.before_effects else span or timedelta.max).total_seconds()
-        self.max_bytes = MAX_LAG_BYTES if self.before_effects else None
+        self.max_bytes = min(MAX_LAG_BYTES if self.before_effects else record_bytes, record_bytes)
         self.has_deadline = self.before_effects or span is not None
 
     def after(
@@ -52,6 +54,10 @@ class FlushPolicy:
             return Trigger.STEP
         if self.max_steps is not None and steps >= self.max_steps:
             return Trigger.INTERVAL
-        if seconds >= self.max_seconds or (self.max_bytes is not None and size >= self.max_bytes):
+        if seconds >= self.max_seconds or self.is_full(steps, size):
             return Trigger.INTERVAL
         return None
+
+    def is_full(self, steps: int, size: int) -> bool:
+        """True if no more should be added to what is buffered."""
+        return size >= self.max_bytes or steps >= RECORD_STEPS

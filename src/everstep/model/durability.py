@@ -12,6 +12,14 @@ from everstep.model.durations import Span, span_of
 from everstep.model.enums import Flush, Mode
 
 KIB = 1024
+MIB = 1024 * KIB
+RECORD_BYTES = 16 * MIB
+"""What the values in one record should not exceed. More is written in several, or beside them: a record that
+outgrows what a store takes could never be written, however often its run is resumed."""
+RECORD_STEPS = 10_000
+"""Nor the steps in one record."""
+VALUE_BYTES = 256 * MIB
+"""What no value in a record may exceed, even if its node wants it there."""
 E = TypeVar("E", bound=StrEnum)
 Interval = int | timedelta | str | tuple[int, timedelta | str] | None
 

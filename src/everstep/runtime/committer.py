@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from everstep.errors import StoreUnavailable
+from everstep.model.durability import MIB
 from everstep.ports.store import BlockingStore, CheckpointStore, Commit, Verdict
 from everstep.ports.system import Clock
 
@@ -15,6 +16,8 @@ SLOW = 0.002
 SAMPLE = 8
 PATIENCE = 5.0
 """Seconds that whoever is cancelled waits for a commit that is under way."""
+PUT_BYTES = 64 * MIB
+"""What the records in one put should not exceed together."""
 
 
 class Committer:
@@ -94,7 +97,7 @@ class Committer:
         self._is_scheduled = False
         if self._is_writing or not self._queue:
             return
-        batch, self._queue = self._queue, []
+        batch = self._take_batch()
         since = self._queued_at
         if self._blocking is None:
             self._is_writing = True
@@ -107,6 +110,12 @@ class Committer:
             if self._writer is None:
                 self._writer = ThreadPoolExecutor(1, thread_name_prefix="everstep-writer")
             self._writer.submit(self._write_there, loop, batch, since)
+
+    def _take_batch(self) -> list[tuple[Commit, asyncio.Future[Verdict]]]:
+        """Return the commits that go first, as many as a store takes in one go."""
+        fits = fitting([commit for commit, _ in self._queue])
+        batch, self._queue = self._queue[:fits], self._queue[fits:]
+        return batch
 
     async def _put_async(self, commits: list[Commit]) -> list[Verdict]:
         return await self._store.put(commits)
@@ -167,3 +176,13 @@ def _outcome(task: asyncio.Task[list[Verdict]]) -> list[Verdict] | BaseException
     if task.cancelled():
         return asyncio.CancelledError()
     return task.exception() or task.result()
+
+
+def fitting(commits: Sequence[Commit]) -> int:
+    """Return how many of these commits, from the first on, are to be put in one go; at least one."""
+    size = 0
+    for k, commit in enumerate(commits):
+        size += len(commit.body)
+        if k and size > PUT_BYTES:
+            return k
+    return len(commits)

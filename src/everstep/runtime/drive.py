@@ -68,7 +68,7 @@ class Drive:
         self._journal = journal
         self._state = state
         self._space = space
-        self._policy = FlushPolicy(flow.durability, flow.auto_checkpoint)
+        self._policy = FlushPolicy(flow.durability, flow.auto_checkpoint, record_bytes=services.record_bytes)
         self._late = LateFlush(journal, self._policy, services)
         self._teller = Teller(services.listener, services.clock, journal.run_id)
         self._loop = asyncio.get_running_loop()
@@ -492,6 +492,8 @@ class Drive:
             drafts = self._reading.read(call)
             if drafts is None:
                 continue
+            if len(drafts) > 1:
+                self._space.fit(drafts, self._services.record_bytes)
             if any(draft.spill is not None for draft in drafts) and not await self._put_aside(call, drafts):
                 drafts = ()
             wanted = self._record(call, drafts)
@@ -505,6 +507,8 @@ class Drive:
                 trigger = trigger or wanted
             if self._guards is not None and (news := await self._guards.share()) is not None:
                 await self._owing.flush(*news)
+            if self._finished and self._policy.is_full(len(self._journal.steps), self._journal.size):
+                await self._owing.flush(Trigger.INTERVAL)
         return trigger
 
     async def _put_aside(self, call: Call, drafts: tuple[Slot, ...]) -> bool:

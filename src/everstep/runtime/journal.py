@@ -152,6 +152,9 @@ class Journal:
 
     def add(self, step: StepRecord, drafts: tuple[Slot, ...]) -> None:
         """Buffer a step with the values it wrote and take it into account."""
+        if not self.writes:
+            self.pass_by(step, drafts)
+            return
         if self._is_timed and not self.steps:
             self._oldest = self._services.clock.monotonic()
         kept, own = (step, drafts) if self.elsewhere is None else self.elsewhere.keep_out(step, drafts)
@@ -164,6 +167,9 @@ class Journal:
 
     def add_plain(self, step: StepRecord, i: int, drafts: tuple[Slot, ...]) -> None:
         """Buffer a step of the run's own flow that succeeded and asked for nothing."""
+        if not self.writes:
+            self.pass_by(step, drafts)
+            return
         if self._is_timed and not self.steps:
             self._oldest = self._services.clock.monotonic()
         self.steps.append(step)
@@ -177,7 +183,7 @@ class Journal:
         state.total += 1
 
     def pass_by(self, step: StepRecord, drafts: tuple[Slot, ...]) -> None:
-        """Take a step inside an atomic flow into account, of which nothing is kept."""
+        """Take a step into account of which nothing is kept: inside an atomic flow, or under `off`."""
         apply(self._state, self._space, step, drafts)
 
     @property
@@ -386,11 +392,16 @@ class Journal:
         live = self._space.size + _NODE_COST * nodes
         if self.head.tail_bytes + self.size < max(KEYFRAME_BYTES, 2 * live):
             return delta
+        if self._space.size > self._services.record_bytes and not self._space.has_aside:
+            return delta  # a keyframe that the store might not take; the tail is longer instead
         return self._keyframe(delta)
 
     def _keyframe(self, delta: CheckpointRecord) -> CheckpointRecord:
         """Add the folded state, so that a resume need not read further back."""
         values, self._keyframe_payloads = self._space.snapshot()
+        limit = self._services.record_bytes
+        if sum(map(len, self._keyframe_payloads)) > limit and self._space.make_room(limit):
+            values, self._keyframe_payloads = self._space.snapshot()
         state, identity = self._state, self._identity
         return msgspec.structs.replace(
             delta,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from typing import NamedTuple
@@ -18,6 +18,7 @@ from everstep.model.durability import Durability
 from everstep.model.enums import Status, Trigger
 from everstep.model.records import FORK, CheckpointRecord, StepRecord
 from everstep.ports.store import Admission, Commit, RationedStore, RunRow, Verdict
+from everstep.runtime.committer import PUT_BYTES, fitting
 from everstep.runtime.lineage import Lineage
 from everstep.runtime.patience import HURRY, patiently
 from everstep.runtime.services import Services
@@ -155,7 +156,7 @@ async def drain(services: Services, run_id: str, *, is_patient: bool = True) -> 
     waiting = services.spool.each(run_id)
     done: list[str] = []
     fork: str | None = None
-    while fork is None and (batch := list(islice(waiting, BATCH))):
+    while fork is None and (batch := _next_batch(waiting)):
         # Whoever asks the run to stop is answered by the next put; this is work that was done before.
         commits = [
             msgspec.structs.replace(commit, ignores_signal=True, hurries=not is_patient) for commit in batch
@@ -168,6 +169,18 @@ async def drain(services: Services, run_id: str, *, is_patient: bool = True) -> 
         done += [commit.checkpoint_id for commit in batch]
     services.spool.drop(run_id, done)
     return Drained(run_id, len(done), fork)
+
+
+def _next_batch(waiting: Iterator[Commit]) -> list[Commit]:
+    """Return the commits that are put next, as many as a store takes in one go."""
+    batch: list[Commit] = []
+    size = 0
+    for commit in islice(waiting, BATCH):
+        batch.append(commit)
+        size += len(commit.body)
+        if size >= PUT_BYTES:
+            break
+    return batch
 
 
 async def drain_all(
@@ -231,9 +244,12 @@ async def _fork(services: Services, run_id: str, commits: Sequence[Commit]) -> s
         )
         body, newest = seal_closed(services.codecs, fork, record, newest, opened.payloads)
         made.append(_moved(commit, fork, record.sequence, made[-1].checkpoint_id, body))
-    verdicts = await patiently(services.clock, partial(services.store.put, made))
-    if any(verdict is not Verdict.ACCEPTED for verdict in verdicts):
-        raise StoreError(f"the last steps of run {run_id!r} stay in the spool: {verdicts[-1].value}.")
+    while made:
+        fits = fitting(made)
+        verdicts = await patiently(services.clock, partial(services.store.put, made[:fits]))
+        if any(verdict is not Verdict.ACCEPTED for verdict in verdicts):
+            raise StoreError(f"the last steps of run {run_id!r} stay in the spool: {verdicts[-1].value}.")
+        made = made[fits:]
     log.warning("run %r had gone on without its last steps from here; they are kept as run %r", run_id, fork)
     return fork
 

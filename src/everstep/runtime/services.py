@@ -18,7 +18,7 @@ from everstep.codec.values import Values
 from everstep.errors import EverstepError, StoreError
 from everstep.graph.flow import Flow
 from everstep.graph.validate import Offers, Rule
-from everstep.model.durability import Durability
+from everstep.model.durability import RECORD_BYTES, Durability
 from everstep.model.enums import Mode
 from everstep.ports.beside import ChannelStore, RunQueue
 from everstep.ports.durability import Notifier, ResumeScheduler
@@ -58,6 +58,8 @@ class Cleared(NamedTuple):
 class Services:
     """The store, the clock and the rest, shared by all runs of a host."""
 
+    record_bytes = RECORD_BYTES
+    """What the values in one record should not exceed."""
     after_run: Callable[[Flow], None] | None = None
     """Told of each flow whose run has ended, so that retention can apply."""
     side_by_side = False

@@ -16,7 +16,8 @@ from everstep.codec.growth import Shadow, copy_containers
 from everstep.codec.payload import HEADER, body_of
 from everstep.codec.values import Values, is_plain
 from everstep.engine.scope import Scope
-from everstep.errors import StateCorrupted, ValueUnreadable
+from everstep.errors import StateCorrupted, ValueNotStorable, ValueUnreadable
+from everstep.model.durability import VALUE_BYTES
 from everstep.model.enums import Persist, ValueForm
 from everstep.model.records import CHANNEL, STREAM, ArtifactRef, Written
 from everstep.ports.store import CheckpointBlobStore
@@ -111,8 +112,17 @@ Area = dict[str, Slot]
 class ValueSpace:
     """The slots of one run."""
 
-    def __init__(self, values: Values, blobs: CheckpointBlobStore | None, blob_threshold: int) -> None:
+    def __init__(
+        self,
+        values: Values,
+        blobs: CheckpointBlobStore | None,
+        blob_threshold: int,
+        *,
+        keeps: bool = True,
+    ) -> None:
         self._values = values
+        self.keeps = keeps
+        """False if nothing of the run is recorded: then there are only objects, and nothing is encoded."""
         self._blobs = blobs
         self._threshold = blob_threshold if blobs is not None else None
         self.slots: Area = {}
@@ -180,7 +190,7 @@ class ValueSpace:
         area = self.areas.get(scope.prefix)
         previous = area.get(name) if area is not None else None
         version = 1 if previous is None else previous.written.version + 1
-        if scope.is_hidden and not is_kept:
+        if not self.keeps or (scope.is_hidden and not is_kept):
             persist = Persist.NO
         if persist is Persist.AUTO:
             if type(value) is list and name in scope.plan.rewritten:
@@ -193,7 +203,12 @@ class ValueSpace:
 
     def _draft_whole(self, name: str, value: Any, version: int, threshold: int | None) -> Slot:
         data = self._values.encode(value, name)
-        if threshold is not None and len(data) > threshold:
+        if len(data) > (VALUE_BYTES if threshold is None else threshold):
+            if self._blobs is None:
+                raise ValueNotStorable(
+                    f"{name!r} has {len(data):,} bytes, more than a record takes.",
+                    fix="Use a store that keeps artifacts, or keep it in a place of your own.",
+                )
             draft = Slot(Written(name, version, b"", len(data)), None, value)
             draft.spill = data
         else:
@@ -229,6 +244,8 @@ class ValueSpace:
         """Encode a value of the channel or of a task, or what is to be done to it."""
         if form is ValueForm.DELETED:
             return Slot(Written(name, version, b"", 0, form), None)
+        if not self.keeps and not name.startswith(CHANNEL):
+            return self.unkept(name, version, value)
         slot = self._draft_whole(name, value, version, self._threshold if form is ValueForm.WHOLE else None)
         if form is not ValueForm.WHOLE:
             old = slot.written
@@ -263,10 +280,56 @@ class ValueSpace:
         if draft.spill is None or self._blobs is None:
             return
         draft.artifact = self._blobs.put_checkpoint_blob(HEADER, draft.spill, content_type=CONTENT_TYPE)
-        old, digest = draft.written, bytes.fromhex(draft.artifact.checksum)
-        draft.written = Written(old.name, old.version, digest, old.size, artifact=draft.artifact)
+        digest = bytes.fromhex(draft.artifact.checksum)
+        draft.written = msgspec.structs.replace(draft.written, digest=digest, artifact=draft.artifact)
         draft.whole = draft.written
         draft.spill = None
+
+    @property
+    def has_aside(self) -> bool:
+        """True if values can be kept beside the records."""
+        return self._blobs is not None
+
+    def fit(self, drafts: Iterable[Slot], limit: int) -> None:
+        """Mark the largest values of one step to be written aside, if they are too much for a record."""
+        over = sum(draft.cost for draft in drafts) - limit
+        if over <= 0 or self._blobs is None:
+            return
+        for draft in sorted(drafts, key=lambda draft: draft.cost, reverse=True):
+            if over > 0 and draft.payload is not None and draft.written.form is ValueForm.WHOLE:
+                over -= draft.cost
+                draft.spill, draft.cost = bytes(body_of(draft.payload, draft.written.name)), 0
+                draft.payload = None
+
+    def make_room(self, limit: int) -> bool:
+        """Write the largest values aside, so that a keyframe of them all does not outgrow a store."""
+        if self._blobs is None:
+            return False
+        held: dict[int, list[Slot]] = {}
+        for prefix, area in self.areas.items():
+            for slot in area.values() if prefix not in self.hidden else ():
+                if slot.payload is not None and slot.whole is not None and slot.parts is None:
+                    held.setdefault(id(slot.payload), []).append(slot)
+        known = sorted(held.values(), key=lambda slots: slots[0].cost, reverse=True)
+        over = sum(slots[0].cost for slots in known) - limit
+        for slots in known:
+            if over <= 0:
+                break
+            over -= slots[0].cost
+            self._move_aside(slots)
+        return True
+
+    def _move_aside(self, slots: list[Slot]) -> None:
+        """Keep a value that is in its place already, under one or more names, as an artifact."""
+        assert self._blobs is not None and slots[0].payload is not None
+        data = bytes(body_of(slots[0].payload, slots[0].written.name))
+        artifact = self._blobs.put_checkpoint_blob(HEADER, data, content_type=CONTENT_TYPE)
+        for slot in slots:
+            assert slot.whole is not None
+            slot.artifact, slot.payload = artifact, None
+            slot.whole = msgspec.structs.replace(slot.whole, form=ValueForm.WHOLE, artifact=artifact)
+            self.size -= slot.cost
+            slot.cost = 0
 
     def accept(self, scope: Scope, draft: Slot) -> None:
         """Make a draft the newest version of its value."""
@@ -333,8 +396,9 @@ class ValueSpace:
             if slot.is_frozen:
                 return live
             if slot.written.form is ValueForm.TRANSIENT:
-                # Inside an atomic flow nothing is encoded, so containers are copied as they are.
-                return copy_containers(live) if scope.is_hidden and type(live) in _MUTABLE else live
+                # Where nothing is encoded, containers are copied as they are.
+                is_copied = type(live) in _MUTABLE and (scope.is_hidden or not self.keeps)
+                return copy_containers(live) if is_copied else live
             if is_first_attempt and name in scope.plan.sole_reader:
                 slot.live = _GONE
                 return live
@@ -345,8 +409,7 @@ class ValueSpace:
 
     def is_missed(self, name: str, prefix: str = "") -> bool:
         """True for a transient value that this process has not made."""
-        slot = self.areas[prefix][name]
-        return slot.is_transient and slot.live is _GONE
+        return _is_missed(self.areas[prefix][name])
 
     def make_up(self, name: str, value: Any, prefix: str = "") -> None:
         """Put a transient value in place again; it is the version that was missed, not a newer one."""
@@ -356,6 +419,8 @@ class ValueSpace:
         """Return a copy of a value that its reader may keep; a transient one is there only once."""
         slot = self.areas[prefix][name]
         is_shared = slot.live is not _GONE and (slot.is_frozen or slot.is_transient)
+        if is_shared and not self.keeps and type(slot.live) in _MUTABLE:
+            return copy_containers(slot.live)
         return slot.live if is_shared else self._decode(name, slot)
 
     def final(self, name: str, prefix: str = "") -> Any:
@@ -370,9 +435,13 @@ class ValueSpace:
 
     def _decode(self, name: str, slot: Slot) -> Any:
         if slot.written.form is ValueForm.TRANSIENT:
-            raise ValueUnreadable(f"value {name!r} was not kept.", fix='Its node says persist="no".')
+            fix = 'Its node says persist="no", or cannot be checkpointed.'
+            raise ValueUnreadable(f"value {name!r} was not kept.", fix=fix)
         if slot.items is not None:
-            return [item.live if item.is_transient else self._decode(name, item) for item in slot.items]
+            items = slot.items
+            return [
+                i.live if i.is_transient and i.live is not _GONE else self._decode(name, i) for i in items
+            ]
         parts = slot.parts if slot.parts is not None else [] if slot.payload is None else [slot.payload]
         if slot.artifact is not None:
             parts = [self._fetch(name, slot.artifact), *parts]
@@ -418,8 +487,8 @@ class ValueSpace:
         twins: dict[int, str],
     ) -> None:
         """Add one value to a keyframe. What is known under two names is written once."""
-        if slot.items is not None and any(item.artifact is not None for item in slot.items):
-            # Large items stay where they are: a list of them names each. No other value can name an item.
+        if slot.items is not None and any(i.artifact is not None or i.is_transient for i in slot.items):
+            # What lies elsewhere, or nowhere, is not gathered: a list names each. Nothing else names an item.
             for k, item in enumerate(slot.items):
                 self._snapshot(f"{full}#{k}", name, item, written, payloads, {})
             old = slot.written
@@ -480,6 +549,12 @@ class ValueSpace:
         self.size += merged.cost - slot.cost
         slot.cost = merged.cost
         return whole
+
+
+def _is_missed(slot: Slot) -> bool:
+    if slot.items is not None:
+        return any(_is_missed(item) for item in slot.items)
+    return slot.is_transient and slot.live is _GONE
 
 
 def split_name(full: str) -> tuple[str, str]:
