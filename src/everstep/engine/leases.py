@@ -7,6 +7,46 @@ from datetime import datetime, timedelta
 from everstep.errors import LeaseConflict
 from everstep.model.leases import Lease, Process
 
+_BESIDE = "+beside"
+"""At the end of an owner's name: its process drives, or may drive, other runs too."""
+SUSPECT = 2
+"""Owners in a row that died without having written anything, from which on a run is driven alone."""
+_LONGEST_REST = timedelta(seconds=60)
+
+
+def beside(owner: str) -> str:
+    """Return the name of an owner whose process drives other runs beside this one."""
+    return owner + _BESIDE
+
+
+def _takeovers(held: Lease | None, *, has_progressed: bool) -> int:
+    """Count owners that died without having written anything, to find the run that kills them.
+
+    With those that drove others beside it, any of the others may have been the reason: such deaths make a run
+    suspect and no more. Only an owner that drove nothing else was killed by this run.
+    """
+    if held is None or has_progressed:
+        return 0
+    if held.owner.endswith(_BESIDE):
+        return max(held.takeovers, min(held.takeovers + 1, SUSPECT))
+    return held.takeovers + 1
+
+
+def is_suspect(lease: Lease) -> bool:
+    """True if the run may be what killed its last owners, so that nothing else should be driven beside it."""
+    return lease.takeovers >= SUSPECT
+
+
+def rest_of(lease: Lease) -> timedelta:
+    """Return how long a suspect is left alone before it is tried again: longer after each death it caused."""
+    deaths = min(lease.takeovers - SUSPECT, 10)
+    return min(timedelta(seconds=2**deaths), _LONGEST_REST) if deaths > 0 else timedelta()
+
+
+def is_hopeless(lease: Lease, attempts: int) -> bool:
+    """True if the run has killed more owners than it may, and is abandoned."""
+    return lease.takeovers > max(attempts, SUSPECT)
+
 
 def claim(
     held: Lease | None,
@@ -33,7 +73,7 @@ def claim(
         epoch=newest_epoch + 1,
         expires_at=now + ttl,
         process=process,
-        takeovers=0 if has_progressed or held is None else held.takeovers + 1,
+        takeovers=_takeovers(held, has_progressed=has_progressed),
     )
 
 

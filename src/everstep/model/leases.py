@@ -26,4 +26,6 @@ class Lease(msgspec.Struct, frozen=True):
     expires_at: datetime
     process: Process | None = None
     takeovers: int = 0
-    """How many owners in a row, this one included, began without progress since the one before."""
+    """How many owners in a row, this one included, began without progress since the one before.
+
+    Those whose process drove other runs too count up to two, as any of these may have been the reason."""

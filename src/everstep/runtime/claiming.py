@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
+from everstep.engine.leases import beside
 from everstep.errors import EverstepError, LeaseConflict
 from everstep.model.durability import Durability
 from everstep.model.leases import Lease
@@ -30,10 +31,11 @@ async def claim(
     on_wait: Callable[[datetime], None],
 ) -> Lease:
     """Claim a run: at once if its owner is dead or gone, after its time-out if it lives elsewhere."""
+    owner = services.ids.new_id()
     ask = partial(
         services.store.lease,
         run_id,
-        owner=services.ids.new_id(),
+        owner=beside(owner) if keeper.is_busy else owner,
         ttl=durability.lease_ttl,
         process=services.processes.me(),
     )

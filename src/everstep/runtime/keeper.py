@@ -209,6 +209,11 @@ class LeaseKeeper:
         """Return the epoch of a lease that could not be given back, once."""
         return self.left_behind.pop(run_id, None)
 
+    @property
+    def is_busy(self) -> bool:
+        """True if this host drives a run."""
+        return bool(self._held)
+
     def drive_of(self, run_id: str) -> Stoppable | None:
         """Return the drive of a run that this host drives, or is about to."""
         with self._changed:

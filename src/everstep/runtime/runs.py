@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from everstep.codec.notes import close_act
+from everstep.engine.leases import beside, is_hopeless
 from everstep.engine.state import START, RunState
 from everstep.errors import (
     BadRequest,
@@ -374,7 +375,7 @@ class Runs:
         services = self._services
         journal, state, space, drafts = await draft_run(services, flow, given, run_id)
         try:
-            verdict = await journal.admit(drafts, services.ids.new_id())
+            verdict = await journal.admit(drafts, self._new_owner())
         except BaseException:
             # It may have been admitted all the same; nobody drives it then.
             if journal.lease is not None:
@@ -470,7 +471,7 @@ class Runs:
             elif row.status in _REOPENABLE:
                 state.reopen()
                 await journal.flush(Trigger.RESUME, changes_status=True)
-            elif lease.takeovers > flow.durability.max_resume_attempts:
+            elif is_hopeless(lease, flow.durability.max_resume_attempts):
                 await self._abandon(journal, lease)
         except BaseException:
             self.keeper.drop(lease)
@@ -488,7 +489,10 @@ class Runs:
         return Outcome(journal.run_id, Status.CANCELLED, state, space)
 
     async def _abandon(self, journal: Journal, lease: Lease) -> None:
-        message = f"run {lease.run_id!r} was taken over {lease.takeovers} times without writing anything."
+        message = (
+            f"run {lease.run_id!r} was taken over {lease.takeovers} times without writing anything: "
+            "its owners died while they drove it."
+        )
         error = ErrorInfo(type="RunAbandoned", message=message, code=RunAbandoned.code)
         await journal.flush(Trigger.ABANDONED, status=Status.ABANDONED, error=error, changes_status=True)
         raise RunAbandoned(message, fix="Find out what kills its owners, then: everstep resume")
@@ -621,6 +625,10 @@ class Runs:
             await self.release(lease)
             raise
         return lease
+
+    def _new_owner(self) -> str:
+        owner = self._services.ids.new_id()
+        return beside(owner) if self.keeper.is_busy else owner
 
     def _emit(self, kind: EventKind, run_id: str, data: dict[str, Any]) -> None:
         if self._services.listener is not None:

@@ -56,14 +56,14 @@ class Takeover:
             return True
         return held.process is not None and self._services.processes.is_gone(held.process)
 
-    async def succeed(self, row: RunRow, ttl: timedelta) -> tuple[RunRow, Lease] | None:
+    async def succeed(self, row: RunRow, ttl: timedelta, owner: str) -> tuple[RunRow, Lease] | None:
         """Claim the run of a dead owner; none if another was quicker, or it has ended meanwhile."""
         services = self._services
         assert row.lease is not None
         claim = partial(
             services.store.lease,
             row.run_id,
-            owner=services.ids.new_id(),
+            owner=owner,
             ttl=ttl,
             process=services.processes.me(),
             void_epoch=row.lease.epoch,

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from everstep.engine.leases import beside, is_hopeless, is_suspect
 from everstep.errors import (
     BadRequest,
     DurabilityOff,
@@ -34,6 +35,7 @@ from everstep.runtime.preflight import preflight
 from everstep.runtime.presence import Presence
 from everstep.runtime.runs import Runs
 from everstep.runtime.services import Services
+from everstep.runtime.suspects import Suspects
 from everstep.runtime.takeover import Takeover
 from everstep.runtime.weather import Pressure, pause
 
@@ -140,6 +142,9 @@ class Worker:
         """How often in a row the store did not say what is due."""
         self._pressure = Pressure(clock, concurrency, lambda: committer.lag)
         self._takeover = Takeover(services, runs.keeper)
+        self._has_left_orphans = False
+        """True if runs of dead owners are left for later, as one that may have killed them comes first."""
+        self._suspects = Suspects(services, runs.keeper, self._takeover)
         self._presence = Presence(services, runs.keeper, self.describe)
         self._id, self._started_at = services.ids.new_id(), clock.now()
 
@@ -186,10 +191,13 @@ class Worker:
                     await self._drain()
                     await self._look_for_older()
                     await self._succeed()
+                elif self._has_left_orphans:
+                    await self._succeed()
                 self._ended.clear()  # before the claim: what it begins may end before the rest begins
                 await self._claim()
                 # What ended during the claim may have made room that the claim did not see.
-                is_idle = not self._driving and not self._ended.is_set()
+                is_idle = not (self._driving or self._ended.is_set() or self._suspects.has_due)
+                is_idle = is_idle and not self._has_left_orphans
                 if until_idle and is_idle and not self._is_worth_asking():
                     await sweeping
                     break
@@ -222,7 +230,38 @@ class Worker:
         return self._failures > 0
 
     async def _claim(self) -> None:
-        """Claim as much as is due and there is room for, and begin to drive it."""
+        """Claim as much as is due and there is room for, and begin to drive it.
+
+        While a run that may kill its owner is driven, or is next, nothing is claimed beside it.
+        """
+        try:
+            if await self._suspects.is_alone() or await self._has_suspect_next():
+                return
+            await self._claim_due()
+            self._suspects.had_turn = False
+            if not self._driving:
+                await self._begin_suspect()
+        except StoreError as error:
+            self._weather.broke("say how a run stands", error)
+            self._failures += 1
+
+    async def _has_suspect_next(self) -> bool:
+        """Begin with a run that may kill its owner, if it is its turn and nothing else is driven."""
+        suspects = self._suspects
+        if not self._driving:
+            return not suspects.had_turn and await self._begin_suspect()
+        taken = suspects.take_beside()
+        if taken is not None:
+            self._start(*taken)
+        return suspects.holds_claims()
+
+    async def _begin_suspect(self) -> bool:
+        taken = await self._suspects.take()
+        if taken is not None:
+            self._start(*taken)
+        return taken is not None
+
+    async def _claim_due(self) -> None:
         may_be_more = True
         while may_be_more and not self._stopping.is_set():
             self._looked_at, self._seen = self._services.time.now(), self._changes()
@@ -247,7 +286,7 @@ class Worker:
         ttl, made = min(self._known[key].durability.lease_ttl for key in flows), list[str]()
 
         def new_owner() -> str:
-            made.append(self._services.ids.new_id())
+            made.append(self._new_owner())
             return made[-1]
 
         try:
@@ -261,7 +300,12 @@ class Worker:
                 process=self._services.processes.me(),
                 limit=room,
                 # To claim a run would make stale what waits for it on this machine.
-                apart_from=[*self._driving, *self._resting(), *self._services.spool.runs()],
+                apart_from=[
+                    *self._driving,
+                    *self._suspects.names(),
+                    *self._resting(),
+                    *self._services.spool.runs(),
+                ],
                 quotas=self._quotas,
             )
         except StoreError as error:
@@ -318,6 +362,17 @@ class Worker:
         # From now on, as other runs may hold this thread for long before it has its first turn.
         self._runs.keeper.keep(lease, ttl)
         self.stats.claimed += 1
+        durability = self._known[row.flow_id, row.flow_hash].durability
+        if is_suspect(lease) and not is_hopeless(lease, durability.max_resume_attempts):
+            self._suspects.add(row, lease, ttl)
+        else:
+            self._start(row, lease)
+
+    def _new_owner(self) -> str:
+        owner = self._services.ids.new_id()
+        return beside(owner) if self._concurrency > 1 else owner
+
+    def _start(self, row: RunRow, lease: Lease) -> None:
         flow = self._known[row.flow_id, row.flow_hash]
         task = asyncio.ensure_future(self._drive(row, lease, flow))
         self._driving[row.run_id] = _Driving(task, lease, flow.name, self._services.clock.now())
@@ -356,6 +411,7 @@ class Worker:
             stats.cancelled += status is Status.CANCELLED
         finally:
             self._driving.pop(row.run_id, None)
+            self._suspects.ended(row.run_id)
             self._presence.changed()
             self._ended.set()
 
@@ -439,13 +495,19 @@ class Worker:
     async def _succeed(self) -> None:
         """Take up the runs whose owners died on this machine; their leases need not run out first."""
         try:
-            for row in await self._takeover.orphans():
+            self._has_left_orphans = False
+            orphans = await self._takeover.orphans()
+            # Those that may have killed their owners first: nothing is driven yet beside which they could.
+            for row in sorted(orphans, key=lambda row: -(row.lease.takeovers if row.lease else 0)):
+                if not (row.lease and row.lease.takeovers) and self._suspects.holds(bool(self._driving)):
+                    self._has_left_orphans = True
+                    return
                 key = (row.flow_id, row.flow_hash)
                 is_mine = key in self._known and row.run_id not in self._driving and self._room([key]) > 0
                 is_mine = is_mine and not self._services.spool.has(row.run_id)
                 if is_mine and not self._stopping.is_set():
                     ttl = self._known[key].durability.lease_ttl
-                    taken = await self._takeover.succeed(row, ttl)
+                    taken = await self._takeover.succeed(row, ttl, self._new_owner())
                     if taken is not None:
                         self._begin(*taken, ttl)
                         await self._services.take([row.run_id])
@@ -480,6 +542,7 @@ class Worker:
         for it in driven:
             if self._runs.keeper.drop_unbegun(it.lease):
                 await self._runs.release(it.lease)
+        self._suspects.leave()
 
 
 def _limits(flows: Iterable[Flow], per_flow: Mapping[str, int], concurrency: int) -> dict[str, int]:

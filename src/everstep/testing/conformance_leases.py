@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import pytest
 
+from everstep.engine.leases import beside
 from everstep.errors import LeaseConflict
 from everstep.model.enums import Status
 from everstep.model.leases import Lease, Process
@@ -136,6 +137,15 @@ class Leases(Suite):
         assert counts == [1, 2, 3]
         lease = client.row("run").lease
         assert lease is not None and lease.takeovers == 3
+
+    def test_owners_that_drove_other_runs_too_make_a_run_suspect_and_no_more(self, client: Client) -> None:
+        client.admit("run")
+        counts: list[int] = []
+        for owner in ("a", beside("b"), beside("c"), beside("d"), "e", beside("f"), "g"):
+            client.clock.advance(31)
+            counts.append(client.claim("run", owner).takeovers)
+        # Each counts what its predecessor was: admission's owner, a, b+, c+, d+, e, f+.
+        assert counts == [1, 2, 2, 2, 2, 3, 3]
 
     def test_progress_ends_the_count_of_takeovers(self, client: Client) -> None:
         chain = client.admit("run")

@@ -1,0 +1,170 @@
+"""A run that kills its owner, and the runs that are driven beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections import Counter
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from everstep import Context, Durability, Flow, Host, node
+from everstep.client.host import AsyncHost
+from everstep.engine.leases import beside
+from everstep.runtime import suspects
+from everstep.testing import ManualClock
+
+STRONG = Durability("strong", max_resume_attempts=2)
+
+
+def flow_in(folder: Path, *, is_mended: bool = False) -> Flow:
+    """Return a flow whose runs hold a worker for a moment, and of which one kills it."""
+
+    @node(output="done")
+    def work(name: str) -> str:
+        with (folder / "calls").open("a") as calls:
+            calls.write(f"{name}\n")
+        if name == "killer" and not is_mended:
+            # The neighbours have begun by then, and not ended.
+            while (folder / "calls").read_text().count("\n") < 4 and not (folder / "alone").exists():
+                time.sleep(0.01)
+            os._exit(139)
+        time.sleep(0.4)
+        return name
+
+    return Flow("work", [work], durability=STRONG)
+
+
+def live(url: str, flow: Flow) -> int:
+    """Let a worker live in a process of its own, until it dies or nothing is due; returns its exit code."""
+    child = os.fork()
+    if child == 0:
+        try:
+            with Host(url) as host:
+                host.work([flow], until_idle=True)
+            os._exit(0)
+        finally:
+            os._exit(1)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def test_a_run_that_kills_its_worker_is_abandoned_and_its_neighbours_complete(tmp_path: Path) -> None:
+    url, flow = f"sqlite:///{tmp_path}/runs.db", flow_in(tmp_path)
+    with Host(url) as host:
+        for name in ("first", "killer", "second", "third"):
+            host.start(flow, {"name": name}, run_id=name)
+    codes = []
+    for number in range(8):
+        codes.append(live(url, flow))
+        (tmp_path / "alone").touch()
+        if codes[-1] == 0:
+            break
+        assert codes[-1] == 139, number
+    with Host(url) as host:
+        assert {info.run_id: info.status for info in host.runs()} == {
+            "first": "completed",
+            "second": "completed",
+            "third": "completed",
+            "killer": "abandoned",
+        }
+        calls = Counter((tmp_path / "calls").read_text().split())
+        assert calls["killer"] == 3, "twice beside others, then alone"
+        assert all(calls[name] <= 3 for name in ("first", "second", "third")), calls
+        result = host.resume("killer", flow_in(tmp_path, is_mended=True))
+        assert (result.status, result["done"]) == ("completed", "killer")
+    assert codes == [139, 139, 139, 0]
+
+
+async def die(host: AsyncHost, clock: ManualClock, times: int, *, shared: bool) -> None:
+    """Let so many owners of run r die, each having driven others beside it or not."""
+    store = host.durability.checkpoint_store
+    assert store is not None
+    for number in range(times):
+        owner = beside(f"o{number}") if shared else f"o{number}"
+        await store.lease("r", owner=owner, ttl=timedelta(seconds=1), process=None)
+        clock.advance(2)
+
+
+@pytest.mark.parametrize(("shared", "status"), [(True, "completed"), (False, "abandoned")])
+def test_only_owners_that_drove_nothing_else_speak_against_a_run(shared: bool, status: str) -> None:
+    clock = ManualClock()
+
+    @node(output="b")
+    async def double(a: int) -> int:
+        return 2 * a
+
+    flow = Flow("f", [double], durability=Durability("strong", max_resume_attempts=3))
+
+    async def work() -> None:
+        async with AsyncHost("memory:", clock=clock) as host:
+            await host.start(flow, {"a": 1}, run_id="r")
+            await die(host, clock, 9, shared=shared)
+            await host.work([flow], until_idle=True)
+            assert (await host.info("r")).status == status
+
+    asyncio.run(work())
+
+
+def test_a_suspect_is_driven_when_nothing_else_is_and_nothing_is_claimed_beside_it() -> None:
+    clock, live_now, seen = ManualClock(), Counter[str](), dict[str, int]()
+
+    @node(output="b")
+    async def hold(a: int, ctx: Context) -> int:
+        live_now[ctx.run_id] += 1
+        seen[ctx.run_id] = sum(live_now.values())
+        await asyncio.sleep(0.01)
+        live_now[ctx.run_id] -= 1
+        return a
+
+    flow = Flow("f", [hold], durability="strong")
+
+    async def work() -> None:
+        async with AsyncHost("memory:", clock=clock) as host:
+            await host.start(flow, {"a": 1}, run_id="r")
+            await die(host, clock, 2, shared=True)
+            for number in range(3):
+                await host.start(flow, {"a": 1}, run_id=f"n{number}")
+            stats = await host.work([flow], until_idle=True)
+            assert (stats.completed, stats.claimed) == (4, 4)
+
+    asyncio.run(work())
+    assert seen["r"] == 1 and max(seen.values()) > 1
+
+
+def test_a_suspect_that_cannot_be_alone_is_driven_beside_the_others_after_a_while() -> None:
+    clock, begun, may_end = ManualClock(), dict[str, asyncio.Event](), asyncio.Event()
+
+    @node(output="b")
+    async def hold(a: int, ctx: Context) -> int:
+        begun[ctx.run_id].set()
+        await may_end.wait()
+        return a
+
+    flow = Flow("f", [hold], durability=Durability("strong", lease_ttl=timedelta(hours=1)))
+
+    async def work() -> None:
+        async with AsyncHost("memory:", clock=clock) as host:
+            for run_id in ("long", "r", "late"):
+                begun[run_id] = asyncio.Event()
+            await host.start(flow, {"a": 1}, run_id="r")
+            await die(host, clock, 2, shared=True)
+            await host.start(flow, {"a": 1}, run_id="long")
+            worker = host.worker([flow])
+            working = asyncio.ensure_future(worker.run())
+            await begun["long"].wait()
+            await host.start(flow, {"a": 1}, run_id="late")
+            for _ in range(20):
+                await asyncio.sleep(0.01)
+            assert not begun["r"].is_set() and not begun["late"].is_set()
+            clock.advance(suspects.PATIENCE + 1)
+            await asyncio.wait_for(begun["r"].wait(), 20)
+            may_end.set()
+            while worker.stats.completed < 3:
+                await asyncio.sleep(0.01)
+            worker.stop()
+            await working
+
+    asyncio.run(work())
