@@ -281,8 +281,8 @@ def test_a_try_that_is_rejected_keeps_no_other_run_waiting() -> None:
     with Host("memory:", clock=clock) as host:
         host.run(guarded(), run_id="first")
         asked = host.run(guarded(), run_id="asked")
-        clock.advance(4)
         host.answer(asked.waits[0].id, {"approved": False})
+        clock.advance(4)
         assert host.resume("asked", guarded()).status == "failed"
         assert host.breakers()["bank"].state == "open", "nobody tries"
         is_up = True

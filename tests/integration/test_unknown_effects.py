@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -484,3 +485,31 @@ def test_an_answer_of_another_kind_is_told_how_to_settle_it(world: World, url: s
     right = CliRunner().invoke(answer, ["A", '{"done": "by-hand"}', "--store", url])
     assert right.exit_code == 0, right.exception
     assert "done: 'by-hand'" in right.output
+
+
+@pytest.mark.parametrize("value", [b"x", {1: 2}, Decimal("1.10"), (1, 2)], ids=repr)
+def test_a_value_that_json_would_change_settles_nothing_unless_its_node_returns_such_values(
+    url: str, value: Any
+) -> None:
+    def charge(amount: int) -> Any:
+        raise KeyboardInterrupt
+
+    def flow_of(returns: Any) -> Flow:
+        charge.__annotations__["return"] = returns
+        asking = node(output="receipt", effects="effectful", idempotency_key="auto", on_unknown="stop")
+        return Flow("order", [asking(charge)])
+
+    kinds = {bytes: bytes, dict: dict[int, int], Decimal: Decimal, tuple: tuple[int, int]}
+    for run_id, returns in (("untyped", Any), ("typed", kinds[type(value)])):
+        flow = flow_of(returns)
+        with Host(url) as host:
+            with pytest.raises(KeyboardInterrupt):
+                host.run(flow, {"amount": 7}, run_id=run_id)
+            host.resume(run_id, flow)
+            if run_id == "untyped":
+                with pytest.raises(AnswerInvalid, match="JSON would change"):
+                    host.settle(run_id, "charge", done=value)
+                assert [row.status for row in host.waits(run_id)] == ["open"]
+            else:
+                host.settle(run_id, "charge", done=value)
+                assert host.resume(run_id, flow)["receipt"] == value

@@ -8,9 +8,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from enum import Enum
 from random import Random
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -33,6 +37,16 @@ IS_SOAK = os.environ.get("EVERSTEP_SOAK") == "1"
 KEY = "a key of sixteen characters"
 YES, NO = {"approved": True}, {"approved": False}
 FLOW = Flow("f", [wait.approval("ok")])
+
+
+@dataclass(frozen=True)
+class Money:
+    amount: Decimal
+    currency: str
+
+
+class Color(Enum):
+    RED = "red"
 
 
 @pytest.fixture
@@ -212,6 +226,54 @@ def test_what_is_not_json_is_no_answer(host: Host) -> None:
         with pytest.raises(AnswerInvalid):
             host.answer(opened.token, answer)
     assert host.wait(opened.id).status == "open"
+
+
+CHANGED: list[Any] = [
+    *(b"x", {1: 2}, {"a": {2: 1}}, Decimal("1.10"), (1, 2), {1}, date(2030, 1, 1), UUID(int=1)),
+    *({"a": [b"x"]}, [{"when": datetime(2030, 1, 1, tzinfo=UTC)}], timedelta(1), Money(Decimal(1), "EUR")),
+]
+
+
+@pytest.mark.parametrize("answer", CHANGED, ids=repr)
+def test_an_answer_that_json_would_change_is_refused_and_uses_nothing_up(host: Host, answer: Any) -> None:
+    opened = halted(host, Flow("f", [wait.callback("w")]))
+    with pytest.raises(AnswerInvalid, match="which JSON would change"):
+        host.answer(opened.token, answer)
+    host.answer(opened.token, {"fine": [1, 2.5, None, True, "x"]})
+
+
+@pytest.mark.parametrize("answer", [b"x", Decimal("1.10"), date(2030, 1, 1)], ids=repr)
+def test_a_question_for_text_takes_nothing_that_would_become_text(host: Host, answer: Any) -> None:
+    opened = halted(host, Flow("f", [wait.question("w", kind="text")]))
+    with pytest.raises(AnswerInvalid, match="which JSON would change"):
+        host.answer(opened.token, answer)
+
+
+ASKED: list[tuple[Any, Any]] = [
+    *((bytes, b"x"), (Decimal, Decimal("1.10")), (date, date(2030, 1, 1)), (dict[int, int], {1: 2})),
+    *((UUID, UUID(int=1)), (list[Decimal], [Decimal("1.10"), Decimal("2")]), (tuple[int, str], (1, "x"))),
+    *((Money, Money(Decimal("1.10"), "EUR")), (dict[str, Money], {"a": Money(Decimal(1), "EUR")})),
+    *((set[int], {1, 2}), (Decimal | None, Decimal("3")), (Color, Color.RED)),
+]
+
+
+@pytest.mark.parametrize(("kind", "answer"), ASKED, ids=lambda it: repr(it)[:30])
+def test_an_answer_of_the_type_that_is_asked_for_is_kept(host: Host, kind: Any, answer: Any) -> None:
+    flow = Flow("f", [wait.callback("w", answer_type=kind)])
+    host.answer(halted(host, flow).token, answer)
+    assert host.resume("r", flow)["w"].payload == answer
+
+
+def test_no_answer_at_all_uses_no_token_up(host: Host) -> None:
+    flow = Flow("f", [wait.callback("w")])
+    opened = halted(host, flow)
+    with pytest.raises(AnswerInvalid, match="no answer"):
+        host.deliver({"token": opened.token}, [flow])
+    with pytest.raises(AnswerInvalid, match="no answer"):
+        host.answer(opened.token)
+    assert host.wait(opened.token).status == "open"
+    result = host.deliver({"token": opened.token, "answer": None}, [flow]).result
+    assert result is not None and result["w"].payload is None
 
 
 @pytest.mark.parametrize("name", ["", "nothing", "et_", "et_" + "A" * 43, "run-1", None, 7])

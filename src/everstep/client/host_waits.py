@@ -54,14 +54,15 @@ class HostWaits:
     async def answer(
         self,
         token_or_id: str | None,
-        answer: Any = None,
+        answer: Any = UNSAID,
         *,
         by: str | None = None,
         comment: str | None = None,
     ) -> WaitInfo:
         """Settle a wait with an answer, once. The run goes on when a worker, or `resume`, drives it.
 
-        An answer of the wrong shape is refused and uses nothing up; so is a second one.
+        An answer of the wrong shape is refused and uses nothing up; so is a second one, and one that JSON
+        would change without being asked to. Only a timer goes on without one.
         """
         return self._wait(await self._answers.answer(token_or_id, answer, act_of(by, comment)))
 

@@ -387,3 +387,42 @@ def _list_of(value: Json) -> list[Json]:
 
 def _dict_of(value: Json) -> dict[str, Json]:
     return value if isinstance(value, dict) else {}
+
+
+_OTHER = "\0"
+"""A text that means nothing; a schema that takes it takes any."""
+
+
+def unasked(value: object, plain: Any, schema: Any) -> tuple[str, type] | None:
+    """Return the place and type of a part that would silently become another one as JSON; none if none would.
+
+    `plain` is the value as JSON has it. Where the schema asks for just that type, such as a decimal or an
+    object with certain fields, the part comes back as what it was.
+    """
+    found: dict[str, type] = {}
+    _others(value, plain, "answer", found, None)
+    for where, kind in found.items():
+        probe = _others(value, plain, "answer", {}, where)
+        if schema is None or not complaints(probe, schema):
+            return where, kind
+    return None
+
+
+def _others(value: object, plain: Any, where: str, found: dict[str, type], target: str | None) -> Any:
+    """Note the parts that JSON changes; returns it with those at `target` replaced by something else."""
+    if isinstance(value, dict) and isinstance(plain, dict) and len(value) == len(plain):
+        parts = {}
+        for (key, part), (name, said) in zip(value.items(), plain.items(), strict=True):
+            if not isinstance(key, str):
+                found.setdefault(f"a key of {where}", type(key))
+                name = _OTHER if target == f"a key of {where}" else name
+            parts[name] = _others(part, said, f"{where}.{key}", found, target)
+        return parts
+    if isinstance(value, list) and isinstance(plain, list):
+        return [_others(v, p, f"{where}[]", found, target) for v, p in zip(value, plain, strict=True)]
+    if value == plain:
+        return plain
+    found.setdefault(where, type(value))
+    if target != where:
+        return plain
+    return {_OTHER: None} if isinstance(plain, dict) else _OTHER

@@ -9,8 +9,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from everstep.codec.complaints import complaints, unasked
 from everstep.codec.notes import ANSWER, DETAILS, close_note, open_wait
-from everstep.codec.schema import complaints
 from everstep.errors import (
     AnswerInvalid,
     BadRequest,
@@ -82,6 +82,10 @@ class Answers:
         row, token_hash = await self.find(token_or_id)
         if row.status is not WaitStatus.OPEN:
             return self._refuse(row, token_hash, is_answer=True)
+        if answer is UNSAID:
+            if row.kind != "timer":
+                raise AnswerInvalid(f"{row.path!r} was given no answer.", fix="Give one, if need be None.")
+            answer = None
         codecs, details = self._services.codecs, None
         plain = open_wait(codecs, row)
         said, act = signed(plain, checked(plain, answer), act)
@@ -226,6 +230,7 @@ def checked(row: WaitRow, answer: Any) -> bytes:
         plain = msgspec.to_builtins(answer, str_keys=True)
         json.dumps(plain, allow_nan=False)  # which would be null in what is kept
         encoded = msgspec.json.encode(plain)
+        plain = msgspec.json.decode(encoded)
     except (TypeError, ValueError, RecursionError) as error:
         raise AnswerInvalid(f"an answer is JSON: {error}.", fix="Give text, numbers, lists, dicts.") from None
     if len(encoded) > MAX_ANSWER:
@@ -234,6 +239,7 @@ def checked(row: WaitRow, answer: Any) -> bytes:
         )
     details = msgspec.json.decode(row.details)
     schema = details.get("schema")
+    _check_kept(row.path, answer, plain, schema)
     if schema is None:
         return encoded
     wrong = complaints(plain, schema)
@@ -285,6 +291,20 @@ def who_settled(row: WaitRow) -> Act | None:
         return None
     said = msgspec.json.decode(row.answer)  # as earlier releases kept it
     return as_kept(said.get("approver"), said.get("comment")) if isinstance(said, dict) else None
+
+
+def _check_kept(path: str, answer: Any, plain: Any, schema: Any) -> None:
+    """Raise unless an answer comes back as it was given, or as what the wait asks for."""
+    try:
+        changed = unasked(answer, plain, schema)
+    except RecursionError:
+        raise AnswerInvalid("the answer is nested too deeply.", fix="Send a flatter one.") from None
+    if changed is not None:
+        where, kind = changed
+        raise AnswerInvalid(
+            f"{where} is of type `{kind.__name__}`, which JSON would change: {path!r} asks for no such.",
+            fix="Give text, numbers, lists and dicts with text as keys, or declare the type of the answer.",
+        )
 
 
 def _spelled(answer: Any, spellings: dict[str, Any]) -> Any:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from everstep.errors import (
+    AnswerInvalid,
     BadRequest,
     FlowChanged,
     FlowNotFound,
@@ -64,6 +65,8 @@ def read_message(message: object) -> Message:
     kind, name, run_id = given[0], message[given[0]], message.get("run_id")
     if not isinstance(name, str) or not (run_id is None or isinstance(run_id, str)):
         raise BadRequest(f"{kind} is not a text.", fix=_SHAPES)
+    if kind == "token" and "answer" not in message:
+        raise AnswerInvalid("the message has a token and no answer.", fix=_SHAPES)
     act = act_of(message.get("by"), message.get("comment"))
     return Message(kind, name, run_id, "answer" in message, message.get("answer"), act)
 
