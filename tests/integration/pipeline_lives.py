@@ -67,7 +67,7 @@ def _ended(host: Host, status: Status) -> Ended:
     channel = host.channel("a")
     # Right after a resume a stage is told less of what came before; that is meant, and kept with it.
     stages = {
-        key: {k: v for k, v in value.items() if k not in ("fidelity", "degraded_from")}
+        key: {k: v for k, v in value.items() if k not in ("fidelity", "degraded_from", "preamble")}
         for key, value in channel.items()
         if key.startswith("stages.")
     }

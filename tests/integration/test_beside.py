@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from everstep import AsyncHost, Context, Durability, Flow, Host, Status, node, wait
+from everstep.checkpoints import CheckpointManager
 from everstep.errors import BadRequest, ServiceMissing, StoreError, StoreUnavailable
 from everstep.registry import open_channels, open_queue, open_store
 from everstep.runtime.system import SystemClock
@@ -66,7 +67,9 @@ def test_the_channel_is_in_redis_and_the_chain_says_so_and_nothing_more(
     with Host(store, channel=redis_url) as host:
         result = host.run(shop.flow, run_id="A", channel={"log": ["created"]})
         assert result["ship.__result__"] == "began created ordered paid shipped"
-        assert host.channel("A") == DONE
+        assert host.channel("A") == result.channel == DONE
+        _, told = CheckpointManager(host, tmp_path / "sets").create_checkpoint("A")
+        assert told.backend == {"queue": "sqlite", "channel": redis_url.partition(":")[0]}
         written = [w.name for record in host.history("A") for s in record.steps for w in s.writes]
         assert not [name for name in written if name.startswith("@channel/")]
         assert host.state("A")["@kept/channel"] == "elsewhere"

@@ -95,6 +95,43 @@ class TestWriting:
         }
         assert state["backend"] == {"queue": "sqlite", "channel": "sqlite"}
 
+    def test_each_queued_task_is_told_with_its_retries_and_where_the_session_began(
+        self, host: Host, manager: CheckpointManager
+    ) -> None:
+        @node(output="done", retry=3)
+        def part(number: int) -> int:
+            raise ConnectionError("no route")
+
+        @node(output="asked")
+        def ask(ctx: Context) -> int:
+            for number in range(3):
+                ctx.next_task(part, number=number, priority=number)
+            return 3
+
+        @node(output="end")
+        def last(asked: int) -> int:
+            return asked
+
+        flow = Flow("fan", [last, ask], tasks=[part], durability="strong")
+        host.run(flow, run_id="A17")
+        path, meta = manager.create_checkpoint("A17", flow=flow)
+        told = json.loads(Path(f"{path}.state.json").read_text())
+        assert (meta.start_node, told["start_node"]) == ("ask", "ask")
+        tasks = [task for task in told["pending_tasks"] if task["task_id"] == "part"]
+        assert sorted((t["task_data"]["number"], t["priority"], t["max_retries"]) for t in tasks) == [
+            *((0, 0, 3), (1, 1, 3), (2, 2, 3)),
+        ]
+        path, _ = manager.create_checkpoint("A17", path="unknown")
+        told = json.loads(Path(f"{path}.state.json").read_text())
+        assert {task["max_retries"] for task in told["pending_tasks"]} == {None}, "no record holds it"
+
+    def test_a_queue_and_a_channel_beside_are_told_as_what_they_are(self) -> None:
+        pytest.importorskip("redis")
+        with Host("memory:", queue="redis://localhost/0", channel="valkey://localhost/1") as host:
+            assert host.schemes == {"queue": "redis", "channel": "valkey"}
+        with Host("memory:") as host:
+            assert host.schemes == {"queue": "memory", "channel": "memory"}
+
     def test_one_that_was_taken_by_itself_says_so(
         self, host: Host, manager: CheckpointManager, tmp_path: Path
     ) -> None:

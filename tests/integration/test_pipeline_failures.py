@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +15,7 @@ from everstep.backends import Simulation, Tools
 from everstep.graph.pipelines.stage import Stage
 from everstep.migrate import accept
 from everstep.pipelines import Outcome
+from everstep.testing import ManualClock
 from everstep.testing.killing import Killer
 from tests.integration.pipelines import context, host, round_, square, trace
 from tests.integration.test_pipeline_bugs import World
@@ -157,6 +161,92 @@ def test_a_missed_goal_is_kept_and_gone_for_again_as_often_as_before(host: Host)
         result = host.run(flow, run_id="r") if tries == 3 else host.resume("r", flow)
         assert result.status == "failed" and len(worker.calls) == tries
         assert context(host, result)["stages.exit"]["failure_reason"] == "the goal gate 'work' is fail"
+
+
+# -- what is told of it -----------------------------------------------------------------------------------
+
+
+def folder_of(
+    host: Host, run_id: str, place: Path
+) -> tuple[dict[str, dict[str, Any]], list[tuple[str, Any]]]:
+    """Return the checkpoints in a run's folder by file, and what is told of its nodes and people."""
+    root = host.write_run_folder(run_id, place)
+    files = {path.name: json.loads(path.read_text()) for path in sorted((root / "checkpoints").iterdir())}
+    events = [json.loads(line) for line in (root / "events.jsonl").read_text().splitlines()]
+    told = [(f"{e['type']} {e['node_id']}", e["data"].get("status")) for e in events if e["node_id"]]
+    return files, [(kind, status) for kind, status in told if kind.startswith(("node.", "human."))]
+
+
+def test_the_run_folder_has_what_a_failing_tool_printed(host: Host, tmp_path: Path) -> None:
+    body = 'start -> make -> exit; make [shape=parallelogram, tool_command="echo FAILED test_login; exit 1"]'
+    host.run(square(body, tools=Tools()), run_id="r")
+    root = host.write_run_folder("r", tmp_path)
+    assert (root / "nodes/make/response.md").read_text() == "FAILED test_login\n"
+    last = json.loads((root / "checkpoints/003_make.json").read_text())
+    assert last["outcome"]["response"] == last["context"]["tool.output"] == "FAILED test_login\n"
+    assert last["node_history"][-1] == ["make", {"status": "fail"}]
+
+
+def test_the_run_folder_names_stages_and_not_the_gates_behind_them(host: Host, tmp_path: Path) -> None:
+    asks = square("start -> work -> ask -> exit; ask [shape=hexagon, timeout=1h]")
+    host.run(asks, run_id="late")
+    assert isinstance(host.clock, ManualClock)
+    host.clock.advance(timedelta(hours=2))
+    assert host.resume("late", asks).status == "failed"
+    files, told = folder_of(host, "late", tmp_path)
+    assert list(files) == [
+        *("001_admission.json", "002_start.json", "003_work.json", "004_ask.json", "005_ask.json"),
+        "006_ask.json",
+    ]
+    assert files["001_admission.json"]["goal_gate_status"] == {}
+    assert [files[f"00{n}_ask.json"]["outcome"]["status"] for n in (4, 5, 6)] == [
+        "waiting",
+        "answered",
+        "fail",
+    ]
+    assert told[-4:] == [
+        ("human.waiting ask", None),
+        ("human.timeout ask", None),
+        ("node.started ask", None),
+        ("node.completed ask", "fail"),
+    ]
+    body = 'start -> mgr -> exit; mgr [shape=house, "stack.child_dotfile"=child]'
+    host.run(square(body, backend=Worker(two=1), children={"child": CHILD}), run_id="inner")
+    files, told = folder_of(host, "inner", tmp_path)
+    assert list(files)[-1] == "006_mgr.json"
+    assert [event for event in told if event[0].endswith(" mgr")] == [
+        ("node.started mgr", None),
+        ("node.completed mgr", "fail"),
+    ]
+
+
+def test_what_a_stage_was_told_of_before_is_kept(host: Host, tmp_path: Path) -> None:
+    told: list[str] = []
+
+    def work(stage: Stage) -> str:
+        told.append(stage.preamble)
+        assert stage.preamble == told[-1]
+        return "done"
+
+    flow = square(
+        'start -> a -> b -> exit; b [shape=parallelogram, fidelity="summary:low", tool_command=x]',
+        backend=work,
+        tools=work,
+    )
+    host.run(flow, run_id="r")
+    files, _ = folder_of(host, "r", tmp_path)
+    assert files["004_b.json"]["fidelity_state"] == {"mode": "summary:low", "summaries": {"b": told[1]}}
+    assert "a: success" in told[1]
+    assert (next(tmp_path.iterdir()) / "nodes/b/preamble.md").read_text() == told[1]
+
+
+def test_the_result_of_a_pipeline_is_its_context_and_shows_the_channel(host: Host) -> None:
+    result = host.run(square("start -> work -> exit", backend=Worker()), {"context": {"topic": "tea"}})
+    assert (result["last_response"], result["topic"], result["outcome"]) == ("work did it", "tea", "success")
+    assert "stages.work" not in result and result.channel["stages.work"]["status"] == "success"
+    assert set(result) >= {"last_response", "topic"} and len(result) == len(list(result))
+    failed = host.run(square("start -> work -> exit", backend=Worker(work=1)))
+    assert failed["work.tried"] == 1
 
 
 # -- goal gates -------------------------------------------------------------------------------------------

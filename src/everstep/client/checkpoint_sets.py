@@ -22,7 +22,7 @@ from everstep.client.forms import session_form
 from everstep.client.plain_json import jsonable
 from everstep.client.spelling import iso
 from everstep.client.sync import Host
-from everstep.client.views import RunInfo, RunResult
+from everstep.client.views import RunInfo, RunResult, RunState
 from everstep.codec.pickled import pickled, unpickled
 from everstep.codec.tags import Refused
 from everstep.errors import BadRequest, BundleInvalid, IncompatibleVersion
@@ -86,17 +86,22 @@ class CheckpointManager:
         self._pickles = pickle
 
     def create_checkpoint(
-        self, run_id: str, path: str | Path | None = None, metadata: Mapping[str, Any] | None = None
+        self,
+        run_id: str,
+        path: str | Path | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        *,
+        flow: Flow | None = None,
     ) -> tuple[str, CheckpointMetadata]:
         """Write a run as it is now, and return where, without the ends of the names, and what is said of it.
 
         By default into the manager's folder, under a name of its own. A set that is there is never replaced.
+        With its flow, `max_retries` is told of what comes next; records do not hold it.
         """
         info, newest = self._host.info(run_id), self._host.latest(run_id)
         state = self._host.state(run_id, newest.sequence)
         records = self._host.history(run_id, last=newest.sequence)
-        scheme = self._host.url.partition(":")[0]
-        told = session_form(info, state, records, {"queue": scheme, "channel": scheme})
+        told = session_form(info, state, records, self._backend(state), flow)
         asked = {_CALLED.get(k, k): v for k, v in (newest.metadata or {}).items() if k != "source"}
         given = asked | dict(metadata or {})
         created = iso(self._host.clock.now()) or ""
@@ -181,6 +186,12 @@ class CheckpointManager:
             if run_id is None:
                 _remove_halves(self.folder)
         return removed
+
+    def _backend(self, state: RunState) -> dict[str, str]:
+        """Say where the run has its queue and its channel, which may lie beside its records."""
+        own = self._host.url.partition(":")[0]
+        schemes = self._host.schemes
+        return {"queue": schemes["queue"], "channel": schemes["channel"] if state.has_channel_beside else own}
 
     def _base(self, path: str | Path) -> Path:
         text = str(path)

@@ -12,6 +12,8 @@ from everstep.client.phase_form import phase_form
 from everstep.client.spelling import context_of, iso, readable, uuid_of
 from everstep.client.views import RunInfo, RunState
 from everstep.errors import BadRequest
+from everstep.graph.flow import Flow
+from everstep.graph.plan import Plan
 from everstep.model.address import plain_of
 from everstep.model.enums import Status, Trigger
 from everstep.model.records import CHANNEL, CheckpointRecord, QueuedTask, StepRecord
@@ -73,6 +75,7 @@ def pipeline_form(info: RunInfo, state: RunState, records: Sequence[CheckpointRe
         values = {name: readable(state, name) for name in state if name.startswith(CHANNEL)}
         history = stages.history_in(steps)
         return staged_form(info, values, stages.newest_of(steps), history, records[-1].created_at)
+    is_pipeline = stages.is_pipeline(state.plan)
     last = next((step for step in reversed(steps) if step.status is not Status.RUNNING), None)
     context = context_of(state)
     fidelity = context.pop("fidelity_state", None)
@@ -84,7 +87,7 @@ def pipeline_form(info: RunInfo, state: RunState, records: Sequence[CheckpointRe
         "context": context,
         "outcome": step_outcome(last) if last is not None else None,
         "node_history": history,
-        "goal_gate_status": _gates(state, steps),
+        "goal_gate_status": {} if is_pipeline else _gates(state, steps),
         "timestamp": iso(records[-1].created_at),
         "fidelity_state": fidelity if isinstance(fidelity, dict) else {"mode": "compact", "summaries": {}},
     }
@@ -112,6 +115,8 @@ def staged_form(
     else:
         current = last.path if last is not None else None
         outcome = step_outcome(last) if last is not None else None
+        if outcome is not None and last is not None and last.status is Status.COMPLETED:
+            outcome["status"] = "answered"  # by a person or the clock; what comes of it, the next step says
         history = [*history, [current, outcome]] if last is not None else history
     return {
         "run_id": info.run_id,
@@ -257,29 +262,47 @@ def _error(step: StepRecord) -> dict[str, Any]:
 
 
 def session_form(
-    info: RunInfo, state: RunState, records: Sequence[CheckpointRecord], backend: Mapping[str, str]
+    info: RunInfo,
+    state: RunState,
+    records: Sequence[CheckpointRecord],
+    backend: Mapping[str, str],
+    flow: Flow | None = None,
 ) -> dict[str, Any]:
-    """Return what `.state.json` holds of a session: what is done, how often, and what comes next."""
+    """Return what `.state.json` holds of a session: what is done, how often, and what comes next.
+
+    How often something may be retried is not recorded; with the flow it is told.
+    """
     done: dict[str, None] = {}
     for record in records:
         for step in record.steps:
             if step.status is Status.COMPLETED and not step.path.startswith("@"):
                 done.setdefault(step.path)
-    queued = {task.node: task for task in state.queued}
-    pending = dict.fromkeys([*queued, *state.frontier.pending])
+    asked_for = {task.node for task in state.queued}
+    pending: list[tuple[str, QueuedTask | None]] = [(task.node, task) for task in state.queued]
+    pending += [(path, None) for path in state.frontier.pending if path not in asked_for]
+    plan = state.plan if flow is None else flow.plan
     return {
         "schema_version": "1.0",
         "session_id": info.run_id,
-        "start_node": state.plan.nodes[0].name if state.plan.nodes else None,
+        "start_node": _first_node(state, records),
         "steps": state.counters.steps,
         "completed_tasks": list(done),
         "cycle_counts": dict(state.counters.visits),
-        "pending_tasks": [_task(state, path, queued.get(path)) for path in pending],
+        "pending_tasks": [_task(state, path, task, plan, flow is not None) for path, task in pending],
         "backend": dict(backend),
     }
 
 
-def _task(state: RunState, path: str, queued: QueuedTask | None) -> dict[str, Any]:
+def _first_node(state: RunState, records: Sequence[CheckpointRecord]) -> str | None:
+    """Return the node with which a run began, or will begin."""
+    ran = (step for record in records for step in record.steps if not step.path.startswith("@"))
+    first = next((_top(step) for step in ran), None)
+    return first or next(iter(state.frontier.pending), None)
+
+
+def _task(
+    state: RunState, path: str, queued: QueuedTask | None, plan: Plan, is_known: bool
+) -> dict[str, Any]:
     names = queued.arguments if queued is not None else ()
     number = queued.number if queued is not None else 0
     return {
@@ -288,11 +311,16 @@ def _task(state: RunState, path: str, queued: QueuedTask | None) -> dict[str, An
         "status": "pending",
         "priority": queued.priority if queued is not None else 0,
         "retry_count": state.counters.retries.get(path, 0),
-        "max_retries": _retries(state, path),
+        "max_retries": _retries(plan, path) if is_known else None,
         "execution_strategy": queued.strategy if queued is not None else "direct",
     }
 
 
-def _retries(state: RunState, path: str) -> int:
-    node = next((node for node in state.plan.nodes if node.name == path), None)
-    return node.retry.times if node is not None and node.retry is not None else 0
+def _retries(plan: Plan, path: str) -> int:
+    *outer, name = plain_of(path).split("/")
+    for step in outer:
+        child = plan.children.get(plan.index.get(step, -1))
+        if child is None:
+            return 0
+        plan = child.plan
+    return plan.nodes[plan.index[name]].retry.times if name in plan.index else 0

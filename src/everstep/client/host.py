@@ -117,6 +117,7 @@ class AsyncHost(HostWaits, HostCarrying, HostChecks, HostGuards, HostRetention):
             make_own_folder()
         opened = url if isinstance(url, Opened) else open_store(url or DEFAULT_URL, clock, create=create)
         self.url = opened.url
+        self._schemes = {"queue": _scheme(queue or opened.url), "channel": _scheme(channel or opened.url)}
         blobs = os.environ.get("EVERSTEP_BLOBS") or None if blobs is None else blobs
         self._home: Closes = None
         if blobs is not None:
@@ -151,6 +152,7 @@ class AsyncHost(HostWaits, HostCarrying, HostChecks, HostGuards, HostRetention):
         """Return this host for another event loop: the same store, leases and types, commits of its own."""
         twin = object.__new__(type(self))
         twin.url = self.url
+        twin._schemes = self._schemes
         twin._home = None
         twin._services = self._services.twin()
         twin._runs = Runs(twin._services, self._runs.keeper)
@@ -162,6 +164,11 @@ class AsyncHost(HostWaits, HostCarrying, HostChecks, HostGuards, HostRetention):
     def driving(self) -> set[Drivable]:
         """What drives runs on this host's loop right now."""
         return self._services.driving
+
+    @property
+    def schemes(self) -> dict[str, str]:
+        """Where queued tasks and channels of new runs are kept: `sqlite`, `redis`."""
+        return dict(self._schemes)
 
     @property
     def clock(self) -> Clock:
@@ -257,7 +264,8 @@ class AsyncHost(HostWaits, HostCarrying, HostChecks, HostGuards, HostRetention):
         return self._result(await go_on(run_id, flow, start, **how))
 
     def _result(self, outcome: Outcome) -> RunResult:
-        return RunResult(outcome, [self._wait(row, outcome.tokens.get(row.wait_id)) for row in outcome.waits])
+        waits = [self._wait(row, outcome.tokens.get(row.wait_id)) for row in outcome.waits]
+        return RunResult(outcome, waits, self._services.clock.now())
 
     def worker(
         self,
@@ -539,3 +547,7 @@ class AsyncHost(HostWaits, HostCarrying, HostChecks, HostGuards, HostRetention):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+
+def _scheme(url: str) -> str:
+    return url.partition(":")[0]

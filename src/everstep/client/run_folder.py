@@ -15,7 +15,7 @@ import msgspec
 from everstep.client import stage_records as staged
 from everstep.client.forms import pipeline_form, staged_form, step_outcome
 from everstep.client.plain_json import jsonable
-from everstep.client.run_folder_events import Told, forks_in, may_be_late
+from everstep.client.run_folder_events import Told, followed_in, forks_in, may_be_late
 from everstep.client.run_folder_names import FileNames, file_name
 from everstep.client.spelling import iso, readable
 from everstep.client.views import RunInfo, RunState
@@ -135,7 +135,8 @@ class RunFolder:
                 raise RunNotFound(f"nothing is left of run {self._run_id!r}.", fix="Name another run.")
             self._folded = await self._runs.look_back(self._run_id, first)
             self._forks = forks_in(self._folded.state.plan)
-            self._told = Told(self._run_id, self._forks)
+            followed = followed_in(self._folded.state.plan)
+            self._told = Told(self._run_id, self._forks, followed)
             self._write_beginning(row, self._folded.state.plan)
             await self._find_late(records[first])
             self._write(row, records[first])
@@ -353,6 +354,8 @@ def _files_of(step: StepRecord, stage: Mapping[str, Any] | None) -> dict[str, st
     files = {"outcome.json": _json(outcome), "status.json": _json(status)}
     if isinstance(stage.get("prompt"), str):
         files["prompt.md"] = stage["prompt"]
+    if isinstance(stage.get("preamble"), str):
+        files["preamble.md"] = stage["preamble"]
     if isinstance(response, str):
         files["response.md"] = response
     if outcome.get("artifacts"):

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from everstep.client.forms import step_outcome
 from everstep.client.spelling import iso
-from everstep.client.stage_records import node_path, outcome_of
+from everstep.client.stage_records import gates_behind, node_path, outcome_of
 from everstep.graph.plan import Plan
 from everstep.model.enums import Status, Trigger
 from everstep.model.records import FORK, CheckpointRecord, StepRecord
@@ -19,9 +19,13 @@ _DONE: Final = (Status.COMPLETED, Status.FAILED, Status.CANCELLED)
 class Told:
     """Turns records into events, one after the other."""
 
-    def __init__(self, run_id: str, forks: Collection[str]) -> None:
+    def __init__(self, run_id: str, forks: Collection[str], followed: Collection[str] = ()) -> None:
         self._run_id = run_id
         self._forks = forks
+        self._followed = followed
+        """Nodes whose stage ends with the gate behind them."""
+        self._begun: set[str] = set()
+        """Those of them that were told to have started, and whose stage has not ended."""
         self.late: set[str] = set()
         """Waits that the clock settled."""
         self._waiting: set[str] = set()
@@ -66,6 +70,7 @@ class Told:
             if (step.path, step.visit) in self._opened:
                 return
             self._opened.add((step.path, step.visit))
+            self._begun.add(node)
             is_fork = node in self._forks
             yield self._event("parallel.fork" if is_fork else "node.started", began, node, base)
             return
@@ -82,8 +87,16 @@ class Told:
             is_late = step.error is not None and step.error.code == "wait.timeout"
             is_late = is_late or (step.wait is not None and step.wait.wait_id in self.late)
             yield self._event("human.timeout" if is_late else "human.responded", ended, node, base)
-        elif (step.path, step.visit) not in self._opened and node not in self._forks:
+        elif (
+            (step.path, step.visit) not in self._opened
+            and node not in self._forks
+            and not (stage and node in self._begun)
+        ):
+            self._begun.add(node)
             yield self._event("node.started", began, node, base)
+        if node in self._followed and not stage and step.status is Status.COMPLETED:
+            return  # how its stage ends, the gate behind it will say
+        self._begun.discard(node)
         outcome = outcome_of(stage) if stage else step_outcome(step)
         outcome.pop("edge", None)
         outcome.pop("response", None)
@@ -132,4 +145,13 @@ def forks_in(plan: Plan, prefix: str = "") -> frozenset[str]:
             found.add(path)
         if not child.is_leaf:
             found |= forks_in(child.plan, f"{path}/")
+    return frozenset(found)
+
+
+def followed_in(plan: Plan, prefix: str = "") -> frozenset[str]:
+    """Return the nodes of a pipeline whose stage ends with the gate behind them, by their paths."""
+    found = {prefix + node.name for node in plan.nodes if gates_behind(plan, node.name)}
+    for number, child in plan.children.items():
+        if not child.is_leaf:
+            found |= followed_in(child.plan, f"{prefix}{plan.paths[number]}/")
     return frozenset(found)

@@ -5,14 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from everstep.graph.pipelines.layers import GATES, HIDDEN, RESTARTS, STAGES, STRICT, is_satisfied
+from everstep.graph.pipelines.layers import (
+    GATES,
+    HIDDEN,
+    RESTARTS,
+    STAGES,
+    STRICT,
+    UNROUTED,
+    is_satisfied,
+)
+from everstep.graph.plan import Plan
 from everstep.model.address import unvisited
 from everstep.model.enums import Status
 from everstep.model.records import CHANNEL, StepRecord
 
 RESTARTED: Final = CHANNEL + RESTARTS
 """The value that counts how often a pipeline began anew."""
-_NOT_OUTCOME: Final = ("node", "kind", "n", "visit", "prompt", "fidelity", "degraded_from")
+_NOT_OUTCOME: Final = (
+    *("node", "kind", "n", "visit", "prompt", "preamble", "fidelity", "degraded_from", UNROUTED),
+)
 _TELLING: Final = (Status.FAILED, Status.HALTED, Status.CANCELLED, Status.RETRYING)
 
 
@@ -38,10 +49,25 @@ def is_staged(names: Iterable[str]) -> bool:
     return any(name.startswith(CHANNEL + STAGES) for name in names)
 
 
+def is_pipeline(plan: Plan) -> bool:
+    """Say whether a flow is a pipeline: every node is a stage, or has the gate of its stage behind it."""
+    return all(node.is_gate or gates_behind(plan, node.name) for node in plan.nodes)
+
+
+def gates_behind(plan: Plan, name: str) -> bool:
+    """Say whether the gate of a stage stands behind its node: `ask.next`, `fan.join`."""
+    return any(f"{name}.{kind}{more}" in plan.index for kind in ("next", "join") for more in ("", "_", "__"))
+
+
 def context_in(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the context of a pipeline: its channel without what is kept of stages and branches."""
     found = {name.removeprefix(CHANNEL): values[name] for name in values if name.startswith(CHANNEL)}
-    return {key: value for key, value in found.items() if not key.startswith(HIDDEN)}
+    return {key: value for key, value in found.items() if is_in_context(key)}
+
+
+def is_in_context(key: str) -> bool:
+    """Say whether a key of a pipeline's channel is part of its context."""
+    return not key.startswith(HIDDEN)
 
 
 def history_in(steps: Iterable[StepRecord]) -> list[list[Any]]:
@@ -70,7 +96,8 @@ def fidelity_in(values: Mapping[str, Any], record: Mapping[str, Any]) -> dict[st
     if isinstance(kept, dict):
         return kept
     degraded = {"degraded_from": record["degraded_from"]} if "degraded_from" in record else {}
-    return {"mode": record.get("fidelity", "compact"), **degraded, "summaries": {}}
+    told = {record["node"]: record["preamble"]} if record.get("preamble") else {}
+    return {"mode": record.get("fidelity", "compact"), **degraded, "summaries": told}
 
 
 def newest_of(steps: Iterable[StepRecord]) -> StepRecord | None:
@@ -79,7 +106,8 @@ def newest_of(steps: Iterable[StepRecord]) -> StepRecord | None:
     for step in reversed(list(steps)):
         if stage_key(step) is not None:
             return step
-        if step.status in _TELLING and (step.path, step.visit) not in later:
+        is_answered = step.status is Status.COMPLETED and step.wait is not None
+        if (step.status in _TELLING or is_answered) and (step.path, step.visit) not in later:
             return step
         later.add((step.path, step.visit))
     return None

@@ -125,6 +125,11 @@ class Host(SyncCarrying, SyncRetention):
         return self._host.url
 
     @property
+    def schemes(self) -> dict[str, str]:
+        """Where queued tasks and channels of new runs are kept: `sqlite`, `redis`."""
+        return self._host.schemes
+
+    @property
     def clock(self) -> Clock:
         """The clock that its runs go by."""
         return self._host.clock

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from everstep.client.guards import RunGuards
+from everstep.client.stage_records import is_in_context, is_staged
 from everstep.codec.classes import Stored as Stored  # what values are shown as without their class
 from everstep.codec.compare import Change as Change
 from everstep.codec.compare import Pair as Pair
@@ -25,6 +26,7 @@ from everstep.model.compat import Compatibility as Compatibility
 from everstep.model.enums import Status, Trigger
 from everstep.model.fleet import Driven, WorkerRow
 from everstep.model.records import (
+    CHANNEL,
     Counters,
     ErrorInfo,
     FlowFrontier,
@@ -47,6 +49,7 @@ from everstep.runtime.collecting import Removed as Removed
 from everstep.runtime.collecting import Spared as Spared
 from everstep.runtime.copying import Copied as Copied
 from everstep.runtime.doctor import Diagnosis as Diagnosis
+from everstep.runtime.elsewhere import is_elsewhere
 from everstep.runtime.erasing import Erased as Erased
 from everstep.runtime.events import Event as Event
 from everstep.runtime.explain import Awaited as Awaited
@@ -143,10 +146,17 @@ def _homes(space: ValueSpace) -> dict[str, str]:
 
 
 class RunResult(Values):
-    """What a run came to: its status, and the newest value of everything its nodes wrote."""
+    """What a run came to: its status, and the newest value of everything its nodes wrote.
 
-    def __init__(self, outcome: Outcome, waits: Sequence[WaitInfo] = ()) -> None:
+    Of a pipeline these are the keys of its context.
+    """
+
+    def __init__(self, outcome: Outcome, waits: Sequence[WaitInfo] = (), now: datetime | None = None) -> None:
         super().__init__(outcome.space, outcome.state.plan, "")
+        area = outcome.space.areas.get(CHANNEL, {})
+        self._keys = [key for key, slot in area.items() if now is None or not slot.written.has_expired(now)]
+        is_pipeline = is_staged(CHANNEL + key for key in self._keys)
+        self._context = {key for key in self._keys if is_in_context(key)} if is_pipeline else set[str]()
         self.spooled = outcome.spooled
         """How many of its checkpoints wait on this machine, as the store could not take them."""
         self.waits: list[WaitInfo] = list(waits)
@@ -160,6 +170,24 @@ class RunResult(Values):
         self.steps = outcome.state.total
         self.guards = RunGuards.of(outcome.state.books)
         """What it has spent, what it may spend, and how its breakers stand."""
+
+    @property
+    def channel(self) -> dict[str, Any]:
+        """What is in the run's channel, as far as it is kept with the run."""
+        return {key: self._space.peek(key, CHANNEL) for key in self._keys}
+
+    def __getitem__(self, name: str) -> Any:
+        return self._space.peek(name, CHANNEL) if name in self._context else super().__getitem__(name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._context or super().__contains__(name)
+
+    def __iter__(self) -> Iterator[str]:
+        yield from (key for key in self._keys if key in self._context)
+        yield from (name for name in super().__iter__() if name not in self._context)
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
 
     def _lacks(self, name: str) -> str:
         why = f" The run {self.status.value}: {self.error.message}" if self.error is not None else ""
@@ -284,6 +312,11 @@ class RunState(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self._where)
+
+    @property
+    def has_channel_beside(self) -> bool:
+        """True if the run keeps its channel elsewhere than in its records."""
+        return is_elsewhere(self._space)
 
     @property
     def digests(self) -> dict[str, bytes]:

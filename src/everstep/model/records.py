@@ -79,6 +79,10 @@ class Written(msgspec.Struct, frozen=True, omit_defaults=True):
         """True if its bytes travel with the record."""
         return self.artifact is None and self.form not in _WITHOUT_BYTES
 
+    def has_expired(self, now: datetime) -> bool:
+        """True if it was to be there for some time only, and that is over."""
+        return self.expires_at is not None and self.expires_at <= now
+
 
 _WITHOUT_BYTES = frozenset({ValueForm.TRANSIENT, ValueForm.LIFTED, ValueForm.DELETED})
 

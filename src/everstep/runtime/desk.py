@@ -41,10 +41,7 @@ class ChannelDesk:
     def find(self, key: str, now: datetime) -> Slot | None:
         """Return the slot of a key that is there and has not expired."""
         slot = self._space.areas.get(CHANNEL, {}).get(key)
-        if slot is None:
-            return None
-        expires_at = slot.written.expires_at
-        return slot if expires_at is None or expires_at > now else None
+        return None if slot is None or slot.written.has_expired(now) else slot
 
     def read(self, scope: Scope, key: str) -> Any:
         """Return a copy of a key's value, or of the result of a node; KeyError if there is none."""

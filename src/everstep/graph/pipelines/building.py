@@ -21,7 +21,7 @@ from everstep.graph.pipelines.outcome import Outcome
 from everstep.graph.pipelines.reading import Pipeline, StageSpec, name_of, read_pipeline
 from everstep.graph.pipelines.simulation import Simulation
 from everstep.graph.pipelines.stage import Handler, Stage
-from everstep.graph.pipelines.stages import JUDGES, SIMULATION, UNROUTED
+from everstep.graph.pipelines.stages import JUDGES, SIMULATION
 from everstep.graph.pipelines.vocabulary import BUDGET, CHILD
 
 F = TypeVar("F")
@@ -242,7 +242,7 @@ def _resume_rule(
     def resumes_at(failed: str, read_key: Callable[[str], Any]) -> str | None:
         name = parts.behind.get(failed, failed)
         record = read_key(layers.STAGES + name) or {}
-        if UNROUTED in record:
+        if layers.UNROUTED in record:
             return None  # it has done its work, and only its edge is chosen again
         if name != failed:
             return name  # whoever did not answer is asked again; what failed inside is gone through again

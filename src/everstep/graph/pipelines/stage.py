@@ -50,10 +50,20 @@ class Stage:
     attempt: int = 1
     idempotency_key: str = ""
     """The same on every attempt of this visit, also after a crash."""
+    _told: list[str] = field(default_factory=list, repr=False, compare=False)
     ctx: Context | None = None
     """For `spend`, `emit` and `heartbeat`; none if the handler is called by hand."""
 
     @property
     def preamble(self) -> str:
         """What came before, told at that fidelity; empty for `full`, where `thread_id` names the thread."""
-        return self.tell() if self.tell is not None else ""
+        if self.tell is None:
+            return ""
+        if not self._told:
+            self._told.append(self.tell())
+        return self._told[0]
+
+    @property
+    def told(self) -> str:
+        """What the handler was told of what came before, if it asked; that is kept with the stage."""
+        return self._told[0] if self._told else ""

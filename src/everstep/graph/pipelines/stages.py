@@ -36,8 +36,6 @@ GRACE: Final = 5.0
 SIMULATION: Final = "simulation"
 JUDGES: Final = frozenset({"conditional", "fan_in"})
 """Kinds of nodes that look at what was done before them, unless they have a handler."""
-UNROUTED: Final = "unrouted"
-"""In the record of a stage: the visit after which no edge led on."""
 _KEPT_NOTES: Final = 400
 
 
@@ -168,7 +166,9 @@ class StageRunner:
         if known is not None and context.here(layers.RESUMED) is not None:
             # A person said that the run begins here: it is done again.
             key, known = self._record_key(context), None
-            context.channel.set(key, {k: v for k, v in context.channel.get(key).items() if k != UNROUTED})
+            context.channel.set(
+                key, {k: v for k, v in context.channel.get(key).items() if k != layers.UNROUTED}
+            )
         is_resumed = self._is_resumed(ctx, context)
         edge = context.here(layers.EDGE) or {}
         came_by = edge if edge.get("to") == spec.id else {}
@@ -220,7 +220,9 @@ class StageRunner:
         if not self.place.is_top:
             return None
         record = context.channel.get(self._record_key(context)) or {}
-        is_it = record.get(UNROUTED) == context.visit and record.get("n") == context.channel.get(layers.COUNT)
+        is_it = record.get(layers.UNROUTED) == context.visit and record.get("n") == context.channel.get(
+            layers.COUNT
+        )
         return Outcome.kept(record) if is_it else None
 
     def _visit_number(self, context: Layered) -> int:
@@ -411,7 +413,7 @@ class StageRunner:
     def _no_edge(self, context: Layered, outcome: Outcome) -> NoEdgeHolds:
         """Keep that the stage is done and only its edge is to be chosen; return why its run fails."""
         key = self._record_key(context)
-        context.channel.set(key, {**context.channel.get(key), UNROUTED: context.visit})
+        context.channel.set(key, {**context.channel.get(key), layers.UNROUTED: context.visit})
         asked = [w.condition.text for w in self.spec.ways if w.condition is not None and w.condition.text]
         told = f": {'; '.join(asked[:3])}{'; …' if len(asked) > 3 else ''}" if asked else ""
         return NoEdgeHolds(
@@ -446,7 +448,7 @@ class StageRunner:
         key = self._record_key(context)
         if self._unrouted(context) is not None:
             # It was told when it ended that it did, and what it was asked: only the edge is new.
-            record = {k: v for k, v in context.channel.get(key).items() if k != UNROUTED}
+            record = {k: v for k, v in context.channel.get(key).items() if k != layers.UNROUTED}
         else:
             ctx.outcome = outcome.status.value
             record = {**self._record(context, outcome), **self._asked(context, stage)}
@@ -467,10 +469,16 @@ class StageRunner:
 
     def _asked(self, context: Layered, stage: Stage) -> dict[str, Any]:
         """Return what is kept of what the stage was asked."""
-        if self.handler is None or not 0 < len(stage.prompt.encode(errors="surrogatepass")) <= MOST_PROMPT:
+        if self.handler is None:
             return {}
-        told = {"prompt": stage.prompt, "fidelity": stage.fidelity}
-        return told | ({"degraded_from": stage.degraded_from} if stage.degraded_from else {})
+        is_kept = 0 < len(stage.prompt.encode(errors="surrogatepass")) <= MOST_PROMPT
+        told = {
+            "prompt": stage.prompt if is_kept else "",
+            "fidelity": stage.fidelity,
+            "degraded_from": stage.degraded_from,
+            "preamble": stage.told,
+        }
+        return {key: value for key, value in told.items() if value}
 
     def _inside(self, context: Layered) -> str:
         """Return the prefix of the flow of the same name that this visit follows."""
