@@ -7,7 +7,7 @@ import contextvars
 import inspect
 import traceback
 from collections.abc import Callable, Mapping
-from concurrent.futures import Executor, Future
+from concurrent.futures import Future
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -28,6 +28,7 @@ from everstep.model.enums import Trigger
 from everstep.model.ledger import BreakerAt, Guarded
 from everstep.model.records import ErrorInfo, QueuedTask
 from everstep.model.waits import WaitOpened
+from everstep.runtime.node_threads import NodeThreads
 
 OnChunk = Callable[[Any], None]
 
@@ -274,7 +275,7 @@ DOORS = frozenset({call_here.__code__, _await.__code__})
 """The frames under which the code of nodes runs."""
 
 
-async def call_in_thread(call: Call, pool: Executor, on_chunk: OnChunk | None) -> None:
+async def call_in_thread(call: Call, pool: NodeThreads, on_chunk: OnChunk | None) -> None:
     """Call a sync node on a thread of the pool. After a time-out the thread is left to finish alone."""
     loop = asyncio.get_running_loop()
     context = contextvars.copy_context()
@@ -303,6 +304,7 @@ async def call_in_thread(call: Call, pool: Executor, on_chunk: OnChunk | None) -
         done, _ = await asyncio.wait([future], timeout=left)
         if done:
             return
+    pool.give_up(call.thread)
     raise Overdue(call.thread, too_late(call.node))
 
 
@@ -330,7 +332,7 @@ def _settle(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-async def call_anywhere(call: Call, pool: Executor) -> None:
+async def call_anywhere(call: Call, pool: NodeThreads) -> None:
     """Call a node wherever its kind wants to be called."""
     if call.node.is_async:
         await call_async(call, None)

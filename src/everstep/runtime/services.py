@@ -6,7 +6,6 @@ import asyncio
 import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from copy import copy
 from functools import partial
@@ -27,6 +26,7 @@ from everstep.ports.system import Clock, Ids, Processes
 from everstep.runtime.coded_blobs import CodedBlobs
 from everstep.runtime.committer import Committer
 from everstep.runtime.events import Listener
+from everstep.runtime.node_threads import NodeThreads
 from everstep.runtime.notifiers import Notifiers
 from everstep.runtime.scheduling import Schedulers
 from everstep.runtime.spool import Spool
@@ -164,7 +164,7 @@ class Services:
         return twin
 
     @property
-    def pool(self) -> ThreadPoolExecutor:
+    def pool(self) -> NodeThreads:
         """Threads for sync nodes that run beside others."""
         return self._threads.pool()
 
@@ -208,12 +208,12 @@ class _Threads:
     def __init__(self, most: int) -> None:
         self._most = most
         self._lock = threading.Lock()
-        self._pool: ThreadPoolExecutor | None = None
+        self._pool: NodeThreads | None = None
 
-    def pool(self) -> ThreadPoolExecutor:
+    def pool(self) -> NodeThreads:
         with self._lock:
             if self._pool is None:
-                self._pool = ThreadPoolExecutor(self._most, thread_name_prefix="everstep-node")
+                self._pool = NodeThreads(self._most)
             return self._pool
 
     def close(self) -> None:

@@ -47,7 +47,7 @@ class Spool:
         """Keep a commit behind those of its run that are there already. Raises `StoreError` if it cannot."""
         path = self.path(commit.run_id)
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            self._make_folder()
             with self._locked(), path.open("ab") as file:
                 is_new = file.tell() == 0
                 if file.tell() != self._ends.get(commit.run_id, 0):
@@ -120,8 +120,16 @@ class Spool:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
-    def _sync_folder(self) -> None:
-        handle = os.open(self.folder, os.O_RDONLY)
+    def _make_folder(self) -> None:
+        """Make the folder, if it is not there, with those above it; their names last, too."""
+        if not self.folder.exists():
+            missing = [self.folder, *(above for above in self.folder.parents if not above.exists())]
+            self.folder.mkdir(parents=True, exist_ok=True)
+            for made in missing:
+                self._sync_folder(made.parent)
+
+    def _sync_folder(self, folder: Path | None = None) -> None:
+        handle = os.open(folder or self.folder, os.O_RDONLY)
         try:
             os.fsync(handle)
         finally:

@@ -34,6 +34,9 @@ class ArtifactFolder:
         self._clock = clock
         self._lock = threading.Lock()
         self._count = 0
+        self._lasting: set[Path] = set()
+        """Folders whose own names are known to last. One that is there may be another process's, or of one
+        that was killed before it synced it."""
 
     def put_checkpoint_blob(
         self, header: bytes, data: bytes, *, content_type: str, plain: bytes | None = None
@@ -48,7 +51,7 @@ class ArtifactFolder:
 
     def restore_checkpoint_blob(self, ref: ArtifactRef, stored: bytes) -> None:
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            self._make(self._folder)
             temporary, file = self._temporary()
             try:
                 self._fill(file, stored)
@@ -60,7 +63,7 @@ class ArtifactFolder:
             raise explain(error, f"write {len(stored)} bytes to {self._folder}") from error
 
     def _write(self, header: bytes, data: bytes, named: bytes) -> str:
-        self._folder.mkdir(parents=True, exist_ok=True)
+        self._make(self._folder)
         temporary, file = self._temporary()
         hasher = _Hasher(named)
         hasher.start()
@@ -105,12 +108,15 @@ class ArtifactFolder:
 
     def _rename(self, temporary: Path, digest: str) -> None:
         target = self._path(digest)
-        if not target.parent.exists():
-            target.parent.mkdir(exist_ok=True)
-            _sync_folder(self._folder)
+        self._make(target.parent)
         with self._locked(fcntl.LOCK_SH):
             temporary.rename(target)
         _sync_folder(target.parent)
+
+    def _make(self, folder: Path) -> None:
+        if folder not in self._lasting or not folder.exists():
+            make_lasting(folder)
+            self._lasting.add(folder)
 
     def _path(self, digest: str) -> Path:
         return self._folder / digest[:2] / digest
@@ -219,6 +225,17 @@ def _write_all(fd: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]
+
+
+def make_lasting(folder: Path) -> None:
+    """Make a folder, and those above it that are missing, so that a power cut takes none of their names."""
+    missing = [folder]
+    while not missing[-1].parent.exists():
+        missing.append(missing[-1].parent)
+    for each in reversed(missing):
+        each.mkdir(exist_ok=True)
+        with suppress(PermissionError):  # a folder that may be used and not read
+            _sync_folder(each.parent)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -19,6 +19,7 @@ from everstep.errors import (
     StoreNotWritable,
     StoreUnavailable,
 )
+from everstep.stores.artifacts import make_lasting
 
 T = TypeVar("T")
 _HERE = Path(__file__).parent
@@ -55,8 +56,8 @@ def open_database(path: Path, *, synchronous: str, create: bool, vfs: str | None
             )
         if path.is_dir():
             raise StoreError(f"{path} is a folder.", fix=f"To keep runs in it, write file:{path}")
-        if create:
-            path.parent.mkdir(parents=True, exist_ok=True)
+        if create and not path.exists():
+            make_lasting(path.parent)
         connection = apsw.Connection(str(path), flags=flags, vfs=vfs)
         try:
             connection.set_busy_timeout(BUSY_MS)

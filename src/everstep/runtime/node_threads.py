@@ -1,0 +1,118 @@
+"""Threads for sync nodes.
+
+They cannot be stopped, and one may never end. So they are daemons, which the end of the program does not wait
+for by itself, and one that was given up on takes no other's place.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import weakref
+from collections.abc import Callable
+from concurrent.futures import Executor, Future, wait
+from functools import partial
+from queue import SimpleQueue
+from typing import Any
+
+log = logging.getLogger("everstep")
+_Work = tuple[Future[Any], Callable[[], Any]]
+
+
+class _Calls:
+    """What is being made on threads, and what nobody waits for any more."""
+
+    def __init__(self) -> None:
+        self.made: set[Future[Any]] = set()
+        self.given_up: set[Future[Any]] = set()
+
+    def wait(self) -> None:
+        """Wait, when the program ends, for calls that nobody has given up on."""
+        wait(self.made - self.given_up)
+        if self.given_up:
+            many = len(self.given_up)
+            log.warning(
+                "%d thread(s) of nodes that outlived their time limit never ended: left behind.", many
+            )
+
+
+class NodeThreads(Executor):
+    """At most so many threads, made when they are wanted, besides those that were given up on."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._queue: SimpleQueue[_Work | None] = SimpleQueue()
+        self._calls = _Calls()
+        self._threads = 0
+        self._idle = 0
+        self._is_closed = False
+        self._names = 0
+        weakref.finalize(self, self._calls.wait)
+
+    def submit(self, work: Callable[..., Any], /, *arguments: Any, **named: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        with self._lock:
+            if self._is_closed:
+                raise RuntimeError("the threads of this host are closed.")
+            self._queue.put((future, partial(work, *arguments, **named)))
+            if self._idle:
+                self._idle -= 1
+            else:
+                self._hire()
+        return future
+
+    def _hire(self) -> None:
+        if self._threads < self._most:
+            self._threads += 1
+            self._names += 1
+            name = f"everstep-node_{self._names}"
+            threading.Thread(target=self._work, name=name, daemon=True).start()
+
+    def _work(self) -> None:
+        while True:
+            item = self._queue.get()
+            if item is None:
+                return
+            future, work = item
+            with self._lock:
+                self._calls.made.add(future)
+            _make(future, work)
+            with self._lock:
+                self._calls.made.discard(future)
+                if future in self._calls.given_up:
+                    self._calls.given_up.discard(future)
+                    return  # another has its place
+                self._idle += 1
+            del item, future, work  # what a node was given lives no longer than its call
+
+    def give_up(self, future: Future[Any]) -> None:
+        """Let another thread take the place of one whose call nobody waits for."""
+        with self._lock:
+            if future in self._calls.made:
+                self._calls.given_up.add(future)
+                self._threads -= 1
+                if not self._idle and not self._queue.empty():
+                    self._hire()
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Begin with nothing more. Threads end when they are done; nobody waits for them here."""
+        with self._lock:
+            self._is_closed = True
+            while cancel_futures and not self._queue.empty():
+                item = self._queue.get()
+                if item is not None:
+                    item[0].cancel()
+            for _ in range(self._threads):
+                self._queue.put(None)
+
+
+def _make(future: Future[Any], work: Callable[[], Any]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        result = work()
+    except BaseException as error:
+        future.set_exception(error)
+    else:
+        future.set_result(result)
