@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import click
 
 from everstep import Host
 from everstep.cli.asking import Given, Later, answer_of, ask, introduce
-from everstep.cli.options import command_line, host_options, json_option, open_host, store_option
+from everstep.cli.options import (
+    command_line,
+    host_options,
+    json_option,
+    login_name,
+    open_host,
+    said_who,
+    store_option,
+    who_options,
+)
 from everstep.cli.plain import write_json
 from everstep.cli.waiting import find_wait, how_to_answer, rough, settled, short, wait_json, waits_of
 from everstep.client.views import WaitInfo
@@ -21,8 +31,6 @@ from everstep.model.waits import WaitStatus
 @click.argument("wait", metavar="WAIT|TOKEN|-")
 @click.argument("words", metavar="[ANSWER]", required=False)
 @click.option("--approve/--reject", "approves", multiple=True, help="Answer an approval.")
-@click.option("--comment", metavar="TEXT", help="Say why, with an approval.")
-@click.option("--by", metavar="NAME", help="Say who approves or rejects.")
 @click.option("--yes/--no", "says_yes", multiple=True, help="Answer a yes or no, or a confirmation.")
 @click.option("--choose", "chosen", metavar="OPTION", help="Answer a choice.")
 @click.option("--text", metavar="TEXT", help="Answer with this text, as it is.")
@@ -34,6 +42,7 @@ from everstep.model.waits import WaitStatus
 @click.option("--ttl", metavar="SPAN", help="With --reissue: the token lives so long, such as 2d or 90m.")
 @click.option("--multi-use", is_flag=True, help="With --reissue: a repeated answer is told the first one.")
 @click.option("--revoke", is_flag=True, help="Make its token worthless; the wait stays open.")
+@who_options
 @host_options
 @store_option
 @json_option
@@ -41,8 +50,6 @@ def answer(
     wait: str,
     words: str | None,
     approves: tuple[bool, ...],
-    comment: str | None,
-    by: str | None,
     says_yes: tuple[bool, ...],
     chosen: str | None,
     text: str | None,
@@ -72,7 +79,7 @@ def answer(
       everstep answer 8e75d88e --reissue --ttl 2d
     """
     one, other = _either(approves, "--approve", "--reject"), _either(says_yes, "--yes", "--no")
-    given = Given(words, one, other, chosen, text, file, comment, by)
+    given = Given(words, one, other, chosen, text, file)
     given.check()
     _check_acts(given, fire=fire, reissue=reissue, revoke=revoke, ttl=ttl, multi_use=multi_use)
     if wait == "-":
@@ -90,6 +97,13 @@ def answer(
             _say_settled(host, host.fire(found.id), store, as_json=as_json)
         else:
             _answer(host, name, found, given, store, as_json=as_json)
+
+
+def signed(answer: Any) -> dict[str, Any]:
+    """Return who gives an answer, and why: as the answer says itself, or the options, or the login."""
+    said = said_who()
+    names_itself = isinstance(answer, dict) and bool(answer.get("approver"))
+    return said if said["by"] or names_itself else {**said, "by": login_name()}
 
 
 def _either(said: tuple[bool, ...], yes: str, no: str) -> bool | None:
@@ -127,7 +141,7 @@ def _answer(host: Host, name: str, wait: WaitInfo, given: Given, store: str | No
         _check_settles(wait, given, store)
     if given.ways or wait.status is not WaitStatus.OPEN:
         value = answer_of(wait, given) if given.ways and wait.status is WaitStatus.OPEN else None
-        _say_settled(host, host.answer(name, value), store, as_json=as_json)
+        _say_settled(host, host.answer(name, value, **signed(value)), store, as_json=as_json)
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         command, other = how_to_answer(wait, store)
@@ -136,7 +150,7 @@ def _answer(host: Host, name: str, wait: WaitInfo, given: Given, store: str | No
     while True:
         try:
             value = ask(wait, given)
-            done = host.fire(wait.id) if wait.kind == "timer" else host.answer(name, value)
+            done = host.fire(wait.id) if wait.kind == "timer" else host.answer(name, value, **signed(value))
         except AnswerInvalid as error:
             click.echo(str(error), err=True)
         except (Later, click.Abort):

@@ -9,6 +9,7 @@ import click
 
 from everstep import Flow, Host, RunResult, Status, WaitInfo
 from everstep.cli.asking import Given, Later, ask, introduce
+from everstep.cli.options import who
 from everstep.errors import AnswerInvalid, BadRequest, WaitClosed, WaitSettled
 from everstep.model.waits import WaitStatus
 
@@ -79,7 +80,9 @@ def _answer_all(host: Host, waits: Iterable[WaitInfo]) -> bool:
 def _answer(host: Host, wait: WaitInfo) -> None:
     while True:
         try:
-            host.answer(wait.id, ask(wait, Given()))
+            given = ask(wait, Given())
+            names_itself = isinstance(given, dict) and bool(given.get("approver"))
+            host.answer(wait.id, given, by=None if names_itself else who()["by"])
         except AnswerInvalid as error:
             click.echo(str(error), err=True)
         except (WaitSettled, WaitClosed):

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import click
 
+from everstep.cli.options import login_name, said_who
 from everstep.cli.plain import full, moment, one_line, preview, printable
 from everstep.cli.table import screen_width
 from everstep.cli.waiting import ago, due_said, noun, present
@@ -39,8 +40,6 @@ class Given(NamedTuple):
     chosen: str | None = None
     text: str | None = None
     file: str | None = None
-    comment: str | None = None
-    by: str | None = None
 
     @property
     def ways(self) -> list[str]:
@@ -59,19 +58,17 @@ class Given(NamedTuple):
         """Raise if these words cannot be one answer."""
         if len(self.ways) > 1:
             raise BadRequest(f"{' and '.join(self.ways)} are two answers.", fix="Give one.")
-        if (self.comment is not None or self.by is not None) and (self.chosen, self.text) != (None, None):
-            raise BadRequest("--comment and --by go with an approval.", fix="Leave them out.")
 
 
 def answer_of(wait: WaitInfo, given: Given) -> Any:
     """Return the answer that was given, as the wait takes it."""
     if given.file is not None:
-        return _remark(wait, _read_json(given.file), given)
+        return _read_json(given.file)
     if given.words is not None:
-        return _remark(wait, _read_words(wait, given.words), given)
+        return _read_words(wait, given.words)
     if given.approves is not None:
         _refuse_unless(wait, wait.kind == "approval", given)
-        return _remark(wait, {"approved": given.approves}, given)
+        return {"approved": given.approves}
     if given.says_yes is not None:
         is_fit = wait.kind in ("yes_no", "confirm", "callback") or _is_own(wait)
         _refuse_unless(wait, is_fit, given)
@@ -93,19 +90,6 @@ def _refuse_unless(wait: WaitInfo, is_fit: bool, given: Given) -> None:
         if wait.options:
             fix = f"Use --choose with one of {_listed(wait.options)}."
         raise BadRequest(f"{wait.node!r} waits for {noun(wait.kind)}, not for {given.ways[0]}.", fix=fix)
-
-
-def _remark(wait: WaitInfo, answer: Any, given: Given) -> Any:
-    """Add who approves and what they say."""
-    if given.comment is None and given.by is None:
-        return answer
-    if wait.kind != "approval" or not isinstance(answer, dict):
-        raise BadRequest(
-            f"{wait.node!r} waits for {noun(wait.kind)}: --comment and --by go with an approval.",
-            fix="Leave them out.",
-        )
-    remarks = {"approver": given.by, "comment": given.comment}
-    return {**answer, **{name: text for name, text in remarks.items() if text is not None}}
 
 
 def _read_json(file: str) -> Any:
@@ -199,7 +183,7 @@ def ask(wait: WaitInfo, given: Given) -> Any:
                 raise Later
             return None
         case "approval":
-            return _ask_approval(given)
+            return _ask_approval()
         case "yes_no" | "confirm":
             return click.confirm(
                 "Yes or no?" if wait.kind == "yes_no" else "Confirm?", default=None, err=True
@@ -211,18 +195,18 @@ def ask(wait: WaitInfo, given: Given) -> Any:
     return _read_words(wait, click.prompt("Answer (JSON, or text)", err=True))
 
 
-def _ask_approval(given: Given) -> dict[str, Any]:
+def _ask_approval() -> dict[str, Any]:
     word = click.prompt(
         "Approve or reject?", type=click.Choice(["approve", "reject"], case_sensitive=False), err=True
     )
-    comment = given.comment
-    if comment is None:
-        comment = click.prompt("Comment", default="", show_default=False, err=True) or None
-    by = given.by
-    if by is None:
-        by = click.prompt("Your name", default="", show_default=False, err=True) or None
-    found = {"approved": word == "approve", "approver": by, "comment": comment}
-    return {name: value for name, value in found.items() if value is not None}
+    said = said_who()
+    found: dict[str, Any] = {"approved": word == "approve"}
+    if said["comment"] is None:
+        found["comment"] = click.prompt("Comment", default="", show_default=False, err=True) or None
+    if said["by"] is None:
+        known = login_name()
+        found["approver"] = click.prompt("Your name", default=known or "", show_default=bool(known), err=True)
+    return {name: value for name, value in found.items() if value not in (None, "")}
 
 
 def _ask_choice(wait: WaitInfo) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from everstep.cli.guarding import COLOURS
-from everstep.cli.options import DEFAULT_FILE, json_option, open_host, store_option
+from everstep.cli.options import DEFAULT_FILE, json_option, open_host, store_option, who, who_options
 from everstep.cli.plain import moment, one_line, write_json
 from everstep.cli.table import Cell, write_table
 from everstep.client.guards import BreakerInfo
@@ -13,6 +13,7 @@ from everstep.client.guards import BreakerInfo
 
 @click.command()
 @click.option("--reset", metavar="NAME", help="Close this breaker first; what it has counted is forgotten.")
+@who_options
 @store_option
 @json_option
 def breakers(reset: str | None, store: str | None, as_json: bool) -> None:
@@ -29,7 +30,7 @@ def breakers(reset: str | None, store: str | None, as_json: bool) -> None:
     if reset is not None or store or DEFAULT_FILE.exists():
         with open_host(store, create=False) as host:
             if reset is not None:
-                host.reset_breaker(reset)
+                host.reset_breaker(reset, **who())
             found = host.breakers()
     if as_json:
         write_json({"breakers": {name: info.to_json() for name, info in found.items()}})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from everstep import Status
-from everstep.cli.options import find_run, json_option, open_host, store_option
+from everstep.cli.options import find_run, json_option, open_host, store_option, who, who_options
 from everstep.cli.plain import ended_before, write_json
 
 SAYS = {
@@ -16,6 +16,7 @@ SAYS = {
 
 @click.command()
 @click.argument("run_id", metavar="RUN")
+@who_options
 @store_option
 @json_option
 def cancel(run_id: str, store: str | None, as_json: bool) -> int:
@@ -25,12 +26,12 @@ def cancel(run_id: str, store: str | None, as_json: bool) -> int:
 
     \b
     Example:
-      everstep cancel A17
+      everstep cancel A17 --comment "the order was withdrawn"
     """
     with open_host(store, create=False) as host:
         run_id = find_run(host, run_id)
         is_over = host.info(run_id).status.is_final
-        status = host.cancel(run_id)
+        status = host.cancel(run_id, **who())
     if as_json:
         write_json({"run_id": run_id, "status": status.value})
     else:

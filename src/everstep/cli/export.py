@@ -21,6 +21,8 @@ from everstep.cli.options import (
     open_host,
     say_if_new,
     store_option,
+    who,
+    who_option_by,
 )
 from everstep.cli.plain import count, size, write_json
 from everstep.cli.run_folder import text_of
@@ -193,6 +195,7 @@ def _left_out(one: Any) -> dict[str, str]:
 @click.option("--live", is_flag=True, help="Let workers go on with an unfinished run at once.")
 @click.option("--dry-run", is_flag=True, help="Only check the file, and say what would be imported.")
 @click.option("--as", "other_id", hidden=True)
+@who_option_by
 @store_option
 @json_option
 def import_(
@@ -229,7 +232,8 @@ def import_(
     if not as_json and not dry_run:
         say_if_new(store)
     with open_host(store, create=True) as host, Meter("read", shows=not as_json) as meter:
-        done = host.import_(path, values=_values(pairs), live=live, dry_run=dry_run, on_progress=meter)
+        how: dict[str, Any] = {"live": live, "dry_run": dry_run, "on_progress": meter, **who()}
+        done = host.import_(path, values=_values(pairs), **how)
     if as_json:
         write_json(_imported_json(done, dry_run))
     else:

@@ -10,7 +10,15 @@ import click
 from everstep import Host, RunState
 from everstep.cli.inputs import read_value
 from everstep.cli.listing import info_json
-from everstep.cli.options import command_line, find_place, json_option, looking_at, store_option
+from everstep.cli.options import (
+    command_line,
+    find_place,
+    json_option,
+    looking_at,
+    store_option,
+    who,
+    who_option_by,
+)
 from everstep.cli.plain import write_json
 from everstep.cli.run import remembered_place
 from everstep.cli.state import read
@@ -29,6 +37,7 @@ Pairs = tuple[str, ...]
 @click.option("--channel", metavar="KEY=VALUE", multiple=True, help="Edit an entry of the channel.")
 @click.option("--as", "fork_id", metavar="ID", help="Name the fork. [default: a new UUID]")
 @click.option("--keep-keys", is_flag=True, help="Use the idempotency keys of the original run again.")
+@who_option_by
 @store_option
 @json_option
 def fork(
@@ -65,6 +74,7 @@ def fork(
             channel=edits.read("--channel", channel),
             fork_id=fork_id,
             keep_keys=keep_keys,
+            **who(),
         )
         file = [] if remembered_place(host, info.run_id) else [f"FILE.py:{info.flow}"]
     again = command_line("resume", info.run_id, *file, store=store)

@@ -9,7 +9,7 @@ import click
 from everstep import Collected, Flow, Removal, Retention
 from everstep.cli.loading import load_several
 from everstep.cli.options import find_run, json_option, open_host, store_option
-from everstep.cli.plain import count, moment, size, write_json
+from everstep.cli.plain import act_said, count, moment, size, write_json
 
 SHOWN = 50
 """How many runs of each kind are named in a terminal."""
@@ -166,5 +166,6 @@ def _write_log(lines: list[Removal], *, as_json: bool) -> None:
         of = f" of run {line.run_id}" if line.run_id is not None and line.what != "run" else ""
         what = f"run {line.run_id}" if line.what == "run" else count(line.count, line.what.removesuffix("s"))
         extent = f" ({size(line.size)})" if line.size else ""
-        why = f": {line.reason}" if line.reason else ""
+        said = ", ".join(filter(None, (line.reason, act_said(line.act))))
+        why = f": {said}" if said else ""
         click.echo(f"{moment(line.at)}  {what}{of}{extent}{why}")

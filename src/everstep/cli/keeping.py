@@ -6,14 +6,15 @@ import sys
 
 import click
 
-from everstep.cli.options import find_run, json_option, open_host, store_option
-from everstep.cli.plain import count, write_json
+from everstep.cli.options import find_run, json_option, open_host, store_option, who, who_options
+from everstep.cli.plain import act_json, count, write_json
 from everstep.errors import BadRequest
 
 
 @click.command()
 @click.argument("run_id", metavar="RUN")
 @click.argument("reason", metavar="[REASON]", default="somebody wants it kept")
+@who_options
 @store_option
 @json_option
 def pin(run_id: str, reason: str, store: str | None, as_json: bool) -> None:
@@ -24,15 +25,16 @@ def pin(run_id: str, reason: str, store: str | None, as_json: bool) -> None:
       everstep pin A17 "the outage of May"
     """
     with open_host(store, create=False) as host:
-        info = host.pin(find_run(host, run_id), reason)
+        info = host.pin(find_run(host, run_id), reason, **who())
     if as_json:
-        write_json({"run_id": info.run_id, "pinned": info.pinned})
+        write_json({"run_id": info.run_id, "pinned": info.pinned, "pinned_by": act_json(info.pinned_by)})
     else:
         click.echo(f"run {info.run_id} is pinned: {info.pinned}")
 
 
 @click.command()
 @click.argument("run_id", metavar="RUN")
+@who_options
 @store_option
 @json_option
 def unpin(run_id: str, store: str | None, as_json: bool) -> None:
@@ -43,7 +45,7 @@ def unpin(run_id: str, store: str | None, as_json: bool) -> None:
       everstep unpin A17
     """
     with open_host(store, create=False) as host:
-        info = host.unpin(find_run(host, run_id))
+        info = host.unpin(find_run(host, run_id), **who())
     if as_json:
         write_json({"run_id": info.run_id, "pinned": info.pinned})
     else:
@@ -54,6 +56,7 @@ def unpin(run_id: str, store: str | None, as_json: bool) -> None:
 @click.argument("run_id", metavar="RUN")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Only say what would go.")
+@who_options
 @store_option
 @json_option
 def erase(run_id: str, yes: bool, dry_run: bool, store: str | None, as_json: bool) -> int:
@@ -73,7 +76,7 @@ def erase(run_id: str, yes: bool, dry_run: bool, store: str | None, as_json: boo
         if not dry_run:
             if not yes and not _agrees(run_id, found.checkpoints):
                 return 1
-            found = host.erase(run_id)
+            found = host.erase(run_id, **who())
     if as_json:
         write_json({"dry_run": dry_run, **found.to_wire()})
         return 0

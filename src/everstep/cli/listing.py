@@ -10,7 +10,7 @@ import click
 
 from everstep import RunInfo, Status
 from everstep.cli.options import DEFAULT_FILE, json_option, open_host, store_option, where_else
-from everstep.cli.plain import duration, moment, one_line, write_json
+from everstep.cli.plain import act_json, duration, moment, one_line, write_json
 from everstep.cli.table import Cell, screen_width, write_table
 from everstep.cli.waiting import present, standing_of, wait_json, waits_of
 from everstep.client.views import WaitInfo
@@ -156,4 +156,5 @@ def info_json(info: RunInfo) -> dict[str, Any]:
         "group": info.group,
         "needs_repair": info.needs_repair,
         "pinned": info.pinned,
+        "pinned_by": act_json(info.pinned_by),
     }

@@ -14,7 +14,16 @@ from everstep.cli.groups import Groups
 from everstep.cli.listing import STATUS_COLOURS
 from everstep.cli.lookup import Lookup
 from everstep.cli.options import find_run, json_option, load_option, looking_at, store_option
-from everstep.cli.plain import clock_time, count, duration, error_json, one_line, write_json
+from everstep.cli.plain import (
+    act_json,
+    act_said,
+    clock_time,
+    count,
+    duration,
+    error_json,
+    one_line,
+    write_json,
+)
 from everstep.cli.said import said
 from everstep.cli.spooled import say_waiting, waiting_json, waiting_rows
 from everstep.cli.table import Cell, screen_width, write_table
@@ -141,6 +150,8 @@ class Teller:
                 text = _went_over(line.record)
             elif line.record.trigger is Trigger.TRIM:
                 text = "every value as it was, to remove the checkpoints before it"
+            if is_new and line.record.act is not None:
+                text = "; ".join(filter(None, (text, act_said(line.record.act))))
             self.pass_by(line.step)
             head = self._head(line.record, str(line.record.sequence)) if is_new else [Cell("")] * 3
             yield [*head, *_cells(line, text)]
@@ -215,6 +226,7 @@ def record_json(record: CheckpointRecord, lookup: Lookup) -> dict[str, Any]:
         "status": record.status.value,
         "keyframe": record.keyframe,
         "metadata": record.metadata,
+        "act": act_json(record.act),
         "error": error_json(record.error),
         "digest": record.digest,
         "steps": [step_json(step, lookup) for step in record.steps],
@@ -249,6 +261,7 @@ def step_json(step: StepRecord, lookup: Lookup) -> dict[str, Any]:
             for task in step.queued
         ],
         "wait": _wait_json(step, lookup),
+        "act": act_json(step.act),
         "task": step.task,
         "goto": step.goto,
         "ends": step.ends,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import re
 import shlex
@@ -25,6 +26,7 @@ SHORTEST_PREFIX = 4
 _PASSWORD = re.compile(r"(?<=://)([^/:@]*):[^/]*(?=@)|(?<=[?&])(?:ssl)?password=[^&]*&?")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _PAGE = 1000
+_BY, _COMMENT = "by", "comment"
 
 
 def store_option(command: F) -> F:
@@ -42,6 +44,65 @@ def json_option(command: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")(
         command
     )
+
+
+def who_options(command: F) -> F:
+    """Add `--as NAME` and `--comment TEXT`; `who` finds what they say."""
+    return _name_option("--as", "--by")(_comment_option(command))
+
+
+def who_option_by(command: F) -> F:
+    """Add the same as `--by NAME`, where `--as` means something else."""
+    return _name_option("--by")(_comment_option(command))
+
+
+def _name_option(*names: str) -> Callable[[F], F]:
+    return click.option(
+        *names,
+        _BY,
+        metavar="NAME",
+        expose_value=False,
+        callback=_keep_who,
+        help="Say who does this. [default: EVERSTEP_AS, or your login name]",
+    )
+
+
+def _comment_option(command: F) -> F:
+    return click.option(
+        "--comment",
+        _COMMENT,
+        metavar="TEXT",
+        expose_value=False,
+        callback=_keep_who,
+        help="Say why; it is kept with it.",
+    )(command)
+
+
+def _keep_who(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    context.meta[f"everstep.{option.name}"] = value
+    return value
+
+
+def said_who() -> dict[str, Any]:
+    """Return what the command line says of who and why, as a host takes it."""
+    meta = click.get_current_context().meta
+    return {name: meta.get(f"everstep.{name}") for name in (_BY, _COMMENT)}
+
+
+def who() -> dict[str, Any]:
+    """Return who does this and why; without a name, that of the login."""
+    said = said_who()
+    return {**said, _BY: said[_BY] or login_name()}
+
+
+def login_name() -> str | None:
+    """Return what the user of this process is called; none if nobody knows."""
+    if name := os.environ.get("EVERSTEP_AS"):
+        return name
+    try:
+        return getpass.getuser() or None
+    except (KeyError, OSError, ImportError):  # an id without a name, as in containers
+        return None
 
 
 def load_option(command: F) -> F:

@@ -15,6 +15,7 @@ from everstep.client.plain_json import jsonable as jsonable
 from everstep.client.plain_json import safe_repr as safe_repr
 from everstep.client.views import Unreadable as UnreadableValue
 from everstep.errors import ValueUnreadable
+from everstep.model.acts import Act
 from everstep.model.enums import Status
 from everstep.model.records import ErrorInfo
 
@@ -169,6 +170,19 @@ def error_json(error: ErrorInfo | None) -> dict[str, str] | None:
     if error is None:
         return None
     return {"type": error.type, "message": error.message, "code": error.code, "traceback": error.traceback}
+
+
+def act_json(act: Act | None) -> dict[str, Any] | None:
+    """Return who did something, and why, as JSON shows it."""
+    return act.to_wire() if act is not None else None
+
+
+def act_said(act: Act | None) -> str:
+    """Write who did something, and why: `by ada: ticket 4711`; empty if nobody said."""
+    if act is None:
+        return ""
+    by = f"by {one_line(act.by)}" if act.by else ""
+    return ": ".join(part for part in (by, one_line(act.comment)) if part)
 
 
 def ended_before(status: Status) -> str:

@@ -28,6 +28,8 @@ from everstep.cli.options import (
     open_host,
     store_option,
     tokens_option,
+    who,
+    who_options,
 )
 from everstep.cli.pipelines import pipeline_options, said_again
 from everstep.cli.plain import Unreadable, count, duration, ended_before, error_json, preview, write_json
@@ -60,6 +62,7 @@ wait_option = click.option(
 @click.option("--start", "only_start", is_flag=True, help="Only accept the run; a worker drives it.")
 @click.option("--priority", type=int, default=0, metavar="N", help="The higher, the sooner workers take it.")
 @click.option("--group", metavar="NAME", help="Runs of one group take turns with those of others.")
+@who_options
 @pipeline_options
 @run_dir_option
 @wait_option
@@ -120,6 +123,7 @@ def run(
             "channel": gather_channel(definition, channel),
             "priority": priority,
             "group": group,
+            **who(),
         }
         opening = Opening(store, key_file, base_url, wired)
         work: Work = lambda host: host.run(  # noqa: E731  a name for its type
@@ -141,6 +145,7 @@ def run(
 @click.argument("flow", metavar="FILE.py[:FLOW]|FILE.dot", required=False)
 @click.option("--start", metavar="NODE", help="Begin at this node, whatever was due.")
 @click.option("--fallback", is_flag=True, help="If it is damaged, go on from its newest valid checkpoint.")
+@who_options
 @pipeline_options
 @run_dir_option
 @wait_option
@@ -193,8 +198,9 @@ def resume(
     with stdout_kept_clean(as_json):
         definition, wired = load(flow)
         opening = Opening(store, key_file, base_url, wired, create=False)
+        signed = who()
         work: Work = lambda host: host.resume(  # noqa: E731  a name for its type
-            run_id, definition, start=start, wait=stays, fallback=fallback
+            run_id, definition, start=start, wait=stays, fallback=fallback, **signed
         )
         outcome = execute(definition, flow, opening, work, run_id=run_id, quiet=quiet, stays=stays)
     return show_result(outcome, flow, store, as_json=as_json, show_all=show_all, quiet=quiet, tokens=tokens)

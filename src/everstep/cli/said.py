@@ -7,7 +7,7 @@ from typing import Any
 
 from everstep.cli.guarding import amounts_said, guarded_said
 from everstep.cli.lookup import Lookup
-from everstep.cli.plain import count, moment, one_line, preview
+from everstep.cli.plain import act_said, count, moment, one_line, preview
 from everstep.cli.progress import chosen_of
 from everstep.cli.staged import of_interest, told
 from everstep.cli.tree import Tally, base_of
@@ -34,6 +34,7 @@ def said(step: StepRecord, lookup: Lookup, tally: Tally, joined: str = "") -> st
         return f"{MARKS[step.status]} cancelled{why}"
     if step.error is not None:
         guarded = f"; {guarded_said(step.guards)}" if step.guards is not None else ""
+        guarded += f"; {act_said(step.act)}" if step.act is not None else ""
         return f"{MARKS[step.status]} {tries}{step.error.type}: {one_line(step.error.message)}{guarded}"
     if step.status is Status.RUNNING:
         return _begun(step)
@@ -46,7 +47,7 @@ def said(step: StepRecord, lookup: Lookup, tally: Tally, joined: str = "") -> st
     parts += told(step, lookup)
     if step.wait is not None:
         wait = lookup.wait(step.wait.wait_id)
-        parts += [settled(wait)] if wait is not None else []
+        parts.append(settled(wait) if wait is not None else act_said(step.act))
     parts.append(", ".join(_values(step, lookup, tally)))
     parts += _channel(step, lookup)
     if step.queued:

@@ -6,7 +6,15 @@ import json
 
 import click
 
-from everstep.cli.options import command_line, find_run, json_option, open_host, store_option
+from everstep.cli.options import (
+    command_line,
+    find_run,
+    json_option,
+    open_host,
+    store_option,
+    who,
+    who_options,
+)
 from everstep.cli.plain import write_json
 from everstep.cli.waiting import wait_json
 from everstep.errors import BadRequest
@@ -17,6 +25,7 @@ from everstep.errors import BadRequest
 @click.argument("step")
 @click.option("--done", metavar="VALUE", help="It happened: JSON that the node would have returned.")
 @click.option("--rerun", is_flag=True, help="It did not happen: call the node again, with the same key.")
+@who_options
 @store_option
 @json_option
 def settle(run_id: str, step: str, done: str | None, rerun: bool, store: str | None, as_json: bool) -> None:
@@ -36,9 +45,9 @@ def settle(run_id: str, step: str, done: str | None, rerun: bool, store: str | N
     with open_host(store, create=False) as host:
         run_id = find_run(host, run_id)
         if done is None:
-            found = host.settle(run_id, step, rerun=True)
+            found = host.settle(run_id, step, rerun=True, **who())
         else:
-            found = host.settle(run_id, step, done=_value(done))
+            found = host.settle(run_id, step, done=_value(done), **who())
     if as_json:
         write_json(wait_json(found))
     else:

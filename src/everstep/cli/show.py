@@ -18,7 +18,7 @@ from everstep.cli.log import NAMED
 from everstep.cli.lookup import Lookup
 from everstep.cli.options import find_run, json_option, load_option, looking_at, store_option
 from everstep.cli.outline import is_beside_a_phase, node_at, outline
-from everstep.cli.plain import count, duration, error_json, moment, one_line, write_json
+from everstep.cli.plain import act_json, act_said, count, duration, error_json, moment, one_line, write_json
 from everstep.cli.progress import chosen_of
 from everstep.cli.said import RESULT, scored
 from everstep.cli.spooled import say_waiting, waiting_json
@@ -26,7 +26,7 @@ from everstep.cli.staged import of_interest
 from everstep.cli.state import next_of, queued_json, task_lines
 from everstep.cli.step import show_step, write_error
 from everstep.cli.table import Cell, layout, screen_width
-from everstep.cli.tree import Fold, base_of
+from everstep.cli.tree import Fold, base_of, name_of
 from everstep.cli.waiting import noun, settled, wait_json, wait_lines, waits_of
 from everstep.errors import EverstepError
 from everstep.graph.joins import JoinNode
@@ -77,6 +77,15 @@ def show(
                     say_waiting(host, run_id, store)
         else:
             show_step(host, run_id, step, whole=full, as_json=as_json)
+
+
+_DONE = {
+    Trigger.ADMISSION: "started",
+    Trigger.RESUME: "resumed",
+    Trigger.FORK: "forked",
+    Trigger.CANCELLED: "cancelled",
+}
+"""What was done with a checkpoint, by its trigger, if somebody did it."""
 
 
 class NodeLine:
@@ -217,10 +226,11 @@ def _show_run(host: Host, run_id: str, store: str | None, *, whole: bool, as_jso
                 "guards": state.guards.to_json(),
                 "spooled": len(waiting_json(host, run_id)["spooled"]),
                 "nodes": [_node_json(line, line.name in due) for line in nodes],
+                "acts": acts_json(records),
             }
         )
         return
-    _write_head(info, state, is_known=info.needs_repair is not None)
+    _write_head(info, state, records, is_known=info.needs_repair is not None)
     places = {plain_of(path): "waiting" for path in waiting} | {plain_of(path): "next" for path in coming}
     lookup = Lookup(host, run_id, ())
     for text in _node_lines(nodes, places, state.plan, lookup, whole=whole):
@@ -236,7 +246,24 @@ def _show_run(host: Host, run_id: str, store: str | None, *, whole: bool, as_jso
         write_error(state.error.code, f"{state.error.type}: {state.error.message}", state.error.traceback)
 
 
-def _write_head(info: RunInfo, state: RunState, *, is_known: bool) -> None:
+def acts_json(records: Sequence[CheckpointRecord]) -> list[dict[str, Any]]:
+    """Return who did what to a run, in order, with the checkpoint that tells of it and the step, if any."""
+    found: list[dict[str, Any]] = []
+    for record in records:
+        about = {"checkpoint": record.sequence, "trigger": record.trigger.value}
+        if record.act is not None:
+            found.append({**about, "step": None, **record.act.to_wire()})
+        found += [
+            {**about, "step": name_of(step), **step.act.to_wire()}
+            for step in record.steps
+            if step.act is not None
+        ]
+    return found
+
+
+def _write_head(
+    info: RunInfo, state: RunState, records: Sequence[CheckpointRecord], *, is_known: bool
+) -> None:
     status = click.style(standing(info), fg=STATUS_COLOURS[info.status], bold=True)
     if not is_known:
         click.echo(f"{click.style(info.run_id, bold=True)}  {status}")
@@ -248,6 +275,12 @@ def _write_head(info: RunInfo, state: RunState, *, is_known: bool) -> None:
     }
     if info.parent_run_id is not None:
         lines["forked"] = f"from {origin(info) or info.parent_run_id}"
+    for record in records:
+        name = _DONE.get(record.trigger)
+        if record.act is not None and name is not None:
+            lines[name] = " ".join(filter(None, (lines.get(name, ""), act_said(record.act))))
+    if info.pinned is not None:
+        lines["pinned"] = ", ".join(filter(None, (one_line(info.pinned), act_said(info.pinned_by))))
     if info.priority or info.group:
         group = f", group {one_line(info.group)}" if info.group else ""
         lines["priority"] = f"{info.priority}{group}"
@@ -337,7 +370,7 @@ def _waited(step: StepRecord, opened: WaitOpened, lookup: Lookup) -> str:
     if step.status is Status.HALTED:
         return f"waits for {noun(opened.kind)}"
     wait = lookup.wait(opened.wait_id)
-    return settled(wait) if wait is not None else "settled"
+    return settled(wait) if wait is not None else " ".join(filter(None, ("settled", act_said(step.act))))
 
 
 def _items(line: NodeLine) -> str:
@@ -373,5 +406,6 @@ def _node_json(line: NodeLine, is_pending: bool) -> dict[str, Any]:
         "items": items,
         "decision": list(last.decision) if last is not None and last.decision is not None else None,
         "error": error_json(last.error) if last is not None else None,
+        "act": act_json(last.act) if last is not None else None,
         "is_pending": is_pending,
     }

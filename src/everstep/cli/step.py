@@ -13,6 +13,7 @@ from everstep.cli.log import Teller, record_json, step_json
 from everstep.cli.lookup import Lookup
 from everstep.cli.outline import gathered, node_at, split_pending
 from everstep.cli.plain import (
+    act_said,
     clock_time,
     count,
     duration,
@@ -157,6 +158,8 @@ def _write_record(record: CheckpointRecord) -> None:
         "status": record.status.value,
         "digest": record.digest,
     }
+    if record.act is not None:
+        about["act"] = act_said(record.act)
     if record.metadata:
         about["metadata"] = preview(record.metadata, wide())
     for name, text in about.items():
@@ -192,6 +195,8 @@ def _facts(step: StepRecord, lookup: Lookup) -> dict[str, str]:
         )
     if step.wait is not None:
         facts |= _waited(step, step.wait, lookup)
+    if step.act is not None:
+        facts["act"] = act_said(step.act)
     if step.items is not None:
         facts["over"] = count(step.items, "item")
     if step.key is not None:

@@ -12,7 +12,7 @@ import click
 
 from everstep import Host
 from everstep.cli.options import command_line
-from everstep.cli.plain import count, cut, one_line, preview
+from everstep.cli.plain import act_json, act_said, count, cut, one_line, preview
 from everstep.cli.table import screen_width
 from everstep.client.views import WaitInfo
 from everstep.errors import BadRequest, RunNotFound, WaitNotFound
@@ -162,11 +162,15 @@ def settled(wait: WaitInfo) -> str:
         return "its time came" if wait.kind == "timer" else "its time was over"
     if wait.kind == "approval" and isinstance(wait.answer, dict):
         verdict = "approved" if wait.answer.get("approved") else "rejected"
-        by = f" by {one_line(str(wait.answer['approver']))}" if wait.answer.get("approver") else ""
-        comment = f": {one_line(str(wait.answer['comment']))}" if wait.answer.get("comment") else ""
-        return f"{verdict}{by}{comment}"
+        by = wait.act is not None and wait.act.by  # what is said without a name is only a comment
+        return f"{verdict}{' ' if by else ': '}{act_said(wait.act)}" if wait.act is not None else verdict
     if wait.kind == "timer":
         return "fired early"
+    return " ".join(filter(None, (_answered(wait), act_said(wait.act))))
+
+
+def _answered(wait: WaitInfo) -> str:
+    """Say what was answered, whoever did."""
     if wait.kind == "settle" and isinstance(wait.answer, dict):
         if "rerun" in wait.answer:
             return "to be called again"
@@ -268,6 +272,7 @@ def wait_json(wait: WaitInfo, *, with_token: bool = False) -> dict[str, Any]:
         "settled_at": _iso(wait.settled_at),
         "settled_by": wait.settled_by.value if wait.settled_by is not None else None,
         "answer": wait.answer,
+        "act": act_json(wait.act),
     }
     return {**found, "token": wait.token, "link": wait.link} if with_token else found
 

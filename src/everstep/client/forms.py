@@ -9,7 +9,7 @@ from typing import Any
 
 from everstep.client import stage_records as stages
 from everstep.client.phase_form import phase_form
-from everstep.client.spelling import context_of, iso, readable, uuid_of
+from everstep.client.spelling import context_of, iso, readable, signature, uuid_of
 from everstep.client.views import RunInfo, RunState
 from everstep.errors import BadRequest
 from everstep.graph.flow import Flow
@@ -244,6 +244,7 @@ def _decisions(steps: Iterable[StepRecord], context: Mapping[str, Any]) -> list[
             "decision": ",".join(step.decision) if step.decision else "end",
             "score": context.get(f"{step.path}.score"),
             "iteration": step.visit,
+            **signature(step.act),
         }
         for step in steps
         if step.decision is not None

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from everstep.client.spelling import iso, readable, uuid_of
+from everstep.client.spelling import iso, readable, signature, uuid_of
 from everstep.client.views import RunInfo, RunState
 from everstep.errors import PhaseAborted
 from everstep.model.address import plain_of
@@ -23,6 +23,9 @@ from everstep.model.phases import (
     PhasePlace,
 )
 from everstep.model.records import CHANNEL, CheckpointRecord, StepRecord
+
+_ACT = "@act"
+"""Where a decision holds who made it; no entry of the channel has such a name."""
 
 
 class _Run(NamedTuple):
@@ -237,8 +240,11 @@ def _decisions(run: _Run) -> list[dict[str, Any]]:
             gate = f"{step.path.removesuffix('.review')}.gate"
             last = next((one for one in reversed(found) if one["gate_id"] == gate), None)
             if person is not None and last is not None:
-                found.append({**last, "decision": person})
-    return [{name: one[name] for name in ("gate_id", "decision", "score", "iteration")} for one in found]
+                found.append({**last, "decision": person, _ACT: step.act})
+    return [
+        {name: one[name] for name in ("gate_id", "decision", "score", "iteration")} | signature(one.get(_ACT))
+        for one in found
+    ]
 
 
 def _said_by_a_person(step: StepRecord) -> str | None:

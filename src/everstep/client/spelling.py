@@ -10,6 +10,7 @@ from uuid import UUID
 from everstep.client.plain_json import jsonable
 from everstep.client.views import RunState, Unreadable
 from everstep.errors import EverstepError
+from everstep.model.acts import Act
 from everstep.model.records import CHANNEL
 
 
@@ -45,3 +46,11 @@ def context_of(state: RunState) -> dict[str, Any]:
             key = name.removeprefix(CHANNEL)
             found[key if key not in found else f"channel.{key}"] = readable(state, name)
     return found
+
+
+def signature(act: Act | None) -> dict[str, str]:
+    """Return who decided, and why, as other forms have it; nothing where nobody said."""
+    if act is None:
+        return {}
+    said = {"by": act.by, "comment": act.comment, "how": act.how.value}
+    return {name: text for name, text in said.items() if text}

@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import AsyncIterator, Collection
 from typing import Any, NoReturn
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, unquote
 
 from starlette.requests import Request
 
@@ -146,6 +146,30 @@ def expect_object(
 def _fields(required: Collection[str], optional: Collection[str]) -> str:
     words = [f'"{name}"' for name in required] + [f'"{name}" or not' for name in optional]
     return f"an object with {', '.join(words)}" if words else "an empty object"
+
+
+WHO = ("by", "comment")
+"""The fields of a body that say who sends it, and why."""
+
+
+def who_of(request: Request, body: Any = None) -> dict[str, Any]:
+    """Return who does what a request asks for, and why: as its body says, or its headers.
+
+    Headers hold no more than Latin letters, so what they say is percent-encoded UTF-8.
+    """
+    found: dict[str, Any] = {}
+    for name in WHO:
+        said = body.get(name) if isinstance(body, dict) else None
+        if said is None and (header := request.headers.get(f"everstep-{name}")) is not None:
+            try:
+                said = unquote(header, errors="strict")
+            except UnicodeDecodeError:
+                raise BadRequest(
+                    f"the header Everstep-{name.capitalize()} is not percent-encoded UTF-8.",
+                    fix="Encode it: Everstep-By: J%C3%B6rg",
+                ) from None
+        found[name] = said
+    return found
 
 
 def cut(text: str) -> str:

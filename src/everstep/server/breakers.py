@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from everstep.errors import RunNotFound
-from everstep.server.bodies import cut
+from everstep.server.bodies import cut, who_of
 from everstep.server.endpoint import Service
 from everstep.server.schemas import BREAKER_NAME
 from everstep.server.wire import answer
@@ -25,4 +25,4 @@ async def reset(service: Service, request: Request) -> Response:
     name: str = request.path_params["breaker"]
     if not re.fullmatch(BREAKER_NAME, name):
         raise RunNotFound(f"{cut(name)} is not a breaker.", fix="List them: GET /breakers")
-    return answer((await service.host.reset_breaker(name)).to_json())
+    return answer((await service.host.reset_breaker(name, **who_of(request))).to_json())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from everstep.server.bodies import expect_object, read_json
+from everstep.server.bodies import WHO, expect_object, read_json, who_of
 from everstep.server.endpoint import Service
 from everstep.server.wire import answer, result_wire, wait_wire
 
@@ -14,9 +14,9 @@ async def deliver(service: Service, request: Request) -> Response:
     """Settle what the message settles, then drive the run on in this process."""
     message = expect_object(
         await read_json(request, service.max_body),
-        optional=["checkpoint_id", "run_id", "token", "wait_id", "answer"],
+        optional=["checkpoint_id", "run_id", "token", "wait_id", "answer", *WHO],
     )
-    delivery = await service.host.deliver(message, service.flows.values())
+    delivery = await service.host.deliver(message, service.flows.values(), **who_of(request, message))
     resumed = delivery.resumed
     metadata = {"labels": None, "resume": None} if resumed is None else resumed.to_wire()
     if delivery.result is None or delivery.result.status == "halted":

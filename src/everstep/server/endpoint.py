@@ -95,5 +95,7 @@ class Endpoint:
     """Statuses besides those that its guard, its body and the store may give."""
     query: tuple[Query, ...] = ()
     body: Body | None = None
+    is_signed: bool = False
+    """True if headers may say who sends it, and why."""
     errors_in: str = "application/json"
     """The media type of its errors; a page for people shows them as a page."""

@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from everstep.errors import BadRequest
-from everstep.server.bodies import cut, expect_object, read_json
+from everstep.server.bodies import WHO, cut, expect_object, read_json, who_of
 from everstep.server.checks import run_id_of
 from everstep.server.endpoint import Service
 from everstep.server.wire import answer, run_wire
@@ -17,20 +17,20 @@ LONGEST_REASON = 500
 async def pin(service: Service, request: Request) -> Response:
     """Keep a run, whatever retention says."""
     run_id = run_id_of(request)
-    body = expect_object(await read_json(request, service.max_body, default={}), optional=["reason"])
+    body = expect_object(await read_json(request, service.max_body, default={}), optional=["reason", *WHO])
     reason = body.get("reason", "somebody wants it kept")
     if not isinstance(reason, str) or not reason.strip() or len(reason) > LONGEST_REASON or "\0" in reason:
         raise BadRequest(
             f"reason is {cut(str(reason))}.", fix=f"Send a text of 1 to {LONGEST_REASON} characters."
         )
-    return answer(run_wire(await service.host.pin(run_id, reason)))
+    return answer(run_wire(await service.host.pin(run_id, reason, **who_of(request, body))))
 
 
 async def unpin(service: Service, request: Request) -> Response:
     """Let retention apply to a run again."""
-    return answer(run_wire(await service.host.unpin(run_id_of(request))))
+    return answer(run_wire(await service.host.unpin(run_id_of(request), **who_of(request))))
 
 
 async def erase(service: Service, request: Request) -> Response:
     """Remove a run for good."""
-    return answer((await service.host.erase(run_id_of(request))).to_wire())
+    return answer((await service.host.erase(run_id_of(request), **who_of(request))).to_wire())

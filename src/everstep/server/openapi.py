@@ -32,6 +32,17 @@ PATH_PARAMETERS = {
 }
 
 
+ENCODED = r"([ !-$&-~]|%[2-7][0-9A-E]|%C3%[89AB][0-9A-F]){0,200}"
+"""Text in a header; more of UTF-8 is taken than this says."""
+SIGNATURE = tuple(
+    {"name": name, "in": "header", "schema": pattern(ENCODED), "description": description}
+    for name, description in (
+        ("Everstep-By", "Who sends it, percent-encoded; kept with what it does."),
+        ("Everstep-Comment", "Why, percent-encoded."),
+    )
+)
+
+
 def document(endpoints: Sequence[Endpoint], *, base_url: str, has_token: bool) -> dict[str, Any]:
     """Return the document for the public part of the table."""
     paths: dict[str, dict[str, Any]] = {}
@@ -64,6 +75,7 @@ def _operation(endpoint: Endpoint, *, has_token: bool) -> dict[str, Any]:
             {"name": q.name, "in": "query", "schema": q.schema, "description": q.description}
             for q in endpoint.query
         ),
+        *(SIGNATURE if endpoint.is_signed else ()),
     ]
     if endpoint.body is not None:
         operation["requestBody"] = {
@@ -86,7 +98,7 @@ def statuses_of(endpoint: Endpoint) -> list[int]:
         found |= {401}
     if endpoint.body is not None:
         found |= {400, 408, 413}
-    if endpoint.query:
+    if endpoint.query or endpoint.is_signed:
         found |= {400}
     if endpoint.guard is not Guard.NOBODY:
         found |= {503}

@@ -28,7 +28,7 @@ from everstep.model.waits import WaitStatus
 from everstep.server.bodies import read_form
 from everstep.server.checks import token_of
 from everstep.server.endpoint import Service
-from everstep.server.forms import answer_of, form_html
+from everstep.server.forms import answer_of, form_html, signed
 from everstep.server.look import context_html, message, moment_html, page
 
 _ANSWERED = "Somebody has answered this already, or its time was over. There is nothing left to do."
@@ -71,7 +71,7 @@ async def settle(service: Service, request: Request) -> Response:
     except EverstepError as error:
         return _told(error)
     try:
-        settled = await service.host.answer(token, answer_of(wait, given))
+        settled = await service.host.answer(token, answer_of(wait, given), **signed(given))
     except (AnswerInvalid, BadRequest) as error:
         return _asking(wait, given, error)
     except EverstepError as error:

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from everstep.client.shaping import shaped
 from everstep.errors import BadRequest, EverstepError
 from everstep.graph.flow import Flow
-from everstep.server.bodies import cut, expect_object, read_json
+from everstep.server.bodies import WHO, cut, expect_object, read_json, who_of
 from everstep.server.checks import (
     CHECKPOINT,
     RUN_ID,
@@ -40,7 +40,7 @@ async def start(service: Service, request: Request) -> Response:
     body = expect_object(
         await read_json(request, service.max_body),
         required=["flow"],
-        optional=["inputs", "run_id", "channel", "priority", "group"],
+        optional=["inputs", "run_id", "channel", "priority", "group", *WHO],
     )
     run_id = body.get("run_id")
     if run_id is not None and (not isinstance(run_id, str) or not re.fullmatch(RUN_ID, run_id)):
@@ -54,6 +54,7 @@ async def start(service: Service, request: Request) -> Response:
         channel=_channel(flow, channel),
         priority=body.get("priority", 0),
         group=body.get("group"),
+        **who_of(request, body),
     )
     return answer(run_wire(info), 202, {"Location": f"/runs/{info.run_id}"})
 
@@ -116,7 +117,7 @@ async def state(service: Service, request: Request) -> Response:
 async def cancel(service: Service, request: Request) -> Response:
     """Cancel a run."""
     run_id = run_id_of(request)
-    status = await service.host.cancel(run_id)
+    status = await service.host.cancel(run_id, **who_of(request))
     return answer({"run_id": run_id, "status": status.value})
 
 
@@ -124,7 +125,7 @@ async def resume(service: Service, request: Request) -> Response:
     """Drive a run in this process until it ends or halts."""
     run_id = run_id_of(request)
     body = expect_object(
-        await read_json(request, service.max_body, default={}), optional=["start", "fallback"]
+        await read_json(request, service.max_body, default={}), optional=["start", "fallback", *WHO]
     )
     begin = body.get("start")
     if begin is not None and not isinstance(begin, str):
@@ -134,7 +135,8 @@ async def resume(service: Service, request: Request) -> Response:
         raise BadRequest("fallback is neither true nor false.", fix='Send {"fallback": true}.')
     info = await service.host.info(run_id)
     flow = flow_named(service.flows, info.flow)
-    result = await service.host.resume(run_id, flow, start=begin, at_once=True, fallback=falls_back)
+    how: dict[str, Any] = {"start": begin, "fallback": falls_back, **who_of(request, body)}
+    result = await service.host.resume(run_id, flow, at_once=True, **how)
     if result.status == "halted":
         waits = [wait_wire(wait) for wait in result.waits]
         halted = {"halted": True, "run_id": result.run_id, "waits": waits}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, get_args
 
+from everstep.model.acts import LONGEST_COMMENT, LONGEST_NAME, Known
 from everstep.model.waits import SettledBy
 from everstep.runtime.events import EventKind
 from everstep.server.checks import EVENT_ID, RUN_ID, RUN_STATUSES, TOKEN, WAIT_ID, WAIT_STATUSES
@@ -61,6 +62,20 @@ BREAKER: Schema = exactly(
     }
 )
 
+_TURNING = "\\u202a-\\u202e\\u2066-\\u2069"
+SIGNED: dict[str, Schema] = {
+    "by": or_null(
+        {"type": "string", "pattern": f"^[^\\u0000-\\u001f\\u007f-\\u009f{_TURNING}]{{0,{LONGEST_NAME}}}$"}
+    ),
+    "comment": or_null(
+        {
+            "type": "string",
+            "pattern": f"^[^\\u0000-\\u0008\\u000b-\\u001f\\u007f-\\u009f{_TURNING}]{{0,{LONGEST_COMMENT}}}$",
+        }
+    ),
+}
+"""Who sends a body, and why."""
+
 SCHEMAS: dict[str, Schema] = {
     "Error": exactly({"code": TEXT, "message": TEXT, "fix": TEXT, "details": OBJECT}),
     "Run": exactly(
@@ -80,9 +95,17 @@ SCHEMAS: dict[str, Schema] = {
             "group": or_null(TEXT),
             "needs_repair": or_null(TEXT),
             "pinned": or_null(TEXT),
+            "pinned_by": or_null(ref("Act")),
             "guards": ref("Guards"),
         },
         optional=("guards",),
+    ),
+    "Act": exactly(
+        {
+            "by": or_null(TEXT),
+            "comment": or_null(TEXT),
+            "how": {"type": "string", "enum": [how.value for how in Known]},
+        }
     ),
     "Guards": exactly(
         {
@@ -124,8 +147,9 @@ SCHEMAS: dict[str, Schema] = {
             "channel": or_null(OBJECT),
             "priority": {"type": "integer", "minimum": -(1 << 31), "maximum": (1 << 31) - 1, "default": 0},
             "group": or_null({"type": "string", "pattern": "^[^\\u0000]{1,500}$"}),
+            **SIGNED,
         },
-        optional=("inputs", "run_id", "channel", "priority", "group"),
+        optional=("inputs", "run_id", "channel", "priority", "group", *SIGNED),
     ),
     "RunError": exactly({"type": TEXT, "code": TEXT, "message": TEXT}),
     "State": exactly(
@@ -140,11 +164,14 @@ SCHEMAS: dict[str, Schema] = {
         }
     ),
     "Pin": exactly(
-        {"reason": {"type": "string", "pattern": "^[^\\u0000]{0,499}[^\\s\\u0000]$"}}, optional=("reason",)
+        {"reason": {"type": "string", "pattern": "^[^\\u0000]{0,499}[^\\s\\u0000]$"}, **SIGNED},
+        optional=("reason", *SIGNED),
     ),
     "Erased": exactly({"run_id": TEXT, "checkpoints": COUNT, "artifacts": COUNT, "artifacts_left": COUNT}),
     "Cancelled": exactly({"run_id": TEXT, "status": RUN_STATUS}),
-    "Resume": exactly({"start": or_null(TEXT), "fallback": FLAG}, optional=("start", "fallback")),
+    "Resume": exactly(
+        {"start": or_null(TEXT), "fallback": FLAG, **SIGNED}, optional=("start", "fallback", *SIGNED)
+    ),
     "Result": exactly(
         {
             "run_id": TEXT,
@@ -194,6 +221,7 @@ SCHEMAS: dict[str, Schema] = {
             "settled_at": or_null(MOMENT),
             "settled_by": or_null({"type": "string", "enum": [by.value for by in SettledBy]}),
             "answer": ANY,
+            "act": or_null(ref("Act")),
             "token": or_null(pattern(TOKEN)),
             "link": or_null(TEXT),
         }

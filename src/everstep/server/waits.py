@@ -11,7 +11,7 @@ from starlette.responses import Response
 from everstep.client.views import WaitInfo
 from everstep.errors import BadRequest
 from everstep.model.waits import WaitStatus
-from everstep.server.bodies import expect_object, read_json
+from everstep.server.bodies import expect_object, read_json, who_of
 from everstep.server.checks import (
     RUN_ID,
     WAIT_ID,
@@ -53,7 +53,7 @@ async def settle(service: Service, request: Request) -> Response:
     """Answer a wait as its operator."""
     wait_id = wait_id_of(request)
     given = await _given(service, request, await service.host.wait(wait_id))
-    return answer(wait_wire(await service.host.answer(wait_id, given)))
+    return answer(wait_wire(await service.host.answer(wait_id, given, **who_of(request))))
 
 
 async def _given(service: Service, request: Request, wait: WaitInfo) -> Any:
@@ -89,5 +89,5 @@ async def answer_by_token(service: Service, request: Request) -> Response:
     token = token_of(request)
     # Whoever has no token is not listened to.
     given = await _given(service, request, await service.host.wait(token))
-    wait = await service.host.answer(token, given)
+    wait = await service.host.answer(token, given, **who_of(request))
     return answer({"status": "settled", "settled_at": moment(wait.settled_at)})

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from everstep.client.plain_json import jsonable
 from everstep.client.views import RunInfo, RunResult, RunState, Unreadable, WaitInfo, WorkerInfo
 from everstep.errors import EverstepError, TooSlow, Unauthorized, ValueUnreadable
+from everstep.model.acts import Act
 from everstep.model.records import ErrorInfo
 from everstep.runtime.events import Event
 from everstep.server.redaction import without_tokens
@@ -66,6 +67,7 @@ def run_wire(info: RunInfo) -> dict[str, Any]:
         "group": info.group,
         "needs_repair": info.needs_repair,
         "pinned": info.pinned,
+        "pinned_by": act_wire(info.pinned_by),
     }
 
 
@@ -139,6 +141,7 @@ def wait_wire(wait: WaitInfo) -> dict[str, Any]:
         "settled_at": moment(wait.settled_at),
         "settled_by": wait.settled_by.value if wait.settled_by is not None else None,
         "answer": wait.answer,
+        "act": act_wire(wait.act),
         "token": wait.token,
         "link": wait.link,
     }
@@ -155,6 +158,10 @@ def event_wire(event: Event) -> dict[str, Any]:
         "attempt": event.attempt,
         "data": {name: jsonable(value) for name, value in event.data.items()},
     }
+
+
+def act_wire(act: Act | None) -> dict[str, Any] | None:
+    return None if act is None else act.to_wire()
 
 
 def error_wire(error: ErrorInfo | None) -> dict[str, Any] | None:

@@ -99,7 +99,7 @@ async def test_the_page_shows_what_is_asked_and_needs_nothing_from_elsewhere(s: 
     assert page.loads == []
     assert page.forms == [{"method": "post"}]
     assert [(f["tag"], f.get("name"), f.get("value")) for f in page.fields] == [
-        ("input", "approver", ""),
+        ("input", "by", ""),
         ("textarea", "comment", None),
         ("button", "approved", "true"),
         ("button", "approved", "false"),
@@ -141,7 +141,7 @@ ANSWERS: list[tuple[Flow, dict[str, str], Any, str]] = [
     (expense, {"approved": "true"}, {"approved": True}, "You approved it."),
     (
         expense,
-        {"approved": "false", "approver": " Bo ", "comment": "too much"},
+        {"approved": "false", "by": " Bo ", "comment": "too much"},
         {"approved": False, "approver": "Bo", "comment": "too much"},
         "You rejected it.",
     ),
@@ -290,3 +290,19 @@ def test_a_confirmation_has_words_of_its_own() -> None:
         assert "ConfirmDecline" in (await page_of(s, waiting.token)).text
 
     check()
+
+
+@served(headers={})
+async def test_every_page_asks_for_a_name_and_a_comment(s: Serving) -> None:
+    for flow, form in ((ask_choice, {"option": "0"}), (ask_text, {"answer": "hm"})):
+        waiting = await s.halted(flow)
+        assert 'name="by"' in (await s.client.get(f"/w/{waiting.token}")).text
+        sent = await s.client.post(
+            f"/w/{waiting.token}", data={**form, "by": "Bo", "comment": "two\r\nlines"}
+        )
+        assert sent.status_code == 200
+        act = (await s.host.wait(waiting.id)).act
+        assert act is not None and (act.by, act.comment) == ("Bo", "two\nlines")
+    waiting = await s.halted(ask_text)
+    again = await s.client.post(f"/w/{waiting.token}", data={"answer": "hm", "by": "x" * 201})
+    assert again.status_code == 400 and "at most 200" in again.text and "hm" in again.text

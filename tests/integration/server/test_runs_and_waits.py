@@ -346,3 +346,37 @@ async def test_a_damaged_run_is_refused_and_falls_back_where_asked(s: Serving) -
     told = halted.json()
     assert told["run_id"] == told["fallback"]["fork"] == f"{waiting.run_id}-from-{last - 1}"
     assert told["fallback"]["unread"] == [last] and told["waits"][0]["run_id"] == told["run_id"]
+
+
+@served()
+async def test_who_sends_a_request_and_why_is_kept_with_what_it_does(s: Serving) -> None:
+    signed = {"by": "ada", "comment": "ticket 4711"}
+    act = {**signed, "how": "claimed"}
+    await s.client.post("/runs", json={"flow": "plain", "inputs": {"x": 2}, "run_id": "A1", **signed})
+    [first] = await s.host.history("A1")
+    assert first.act is not None and first.act.to_wire() == act
+    headers = {"Everstep-By": "J%C3%B6rg", "Everstep-Comment": "two words"}
+    await s.client.post("/runs/A1/cancel", headers=headers)
+    assert [r.act.to_wire() for r in await s.host.history("A1") if r.act is not None][1:] == [
+        {"by": "Jörg", "comment": "two words", "how": "claimed"}
+    ]
+    waiting = await s.halted(ask_choice)
+    settled = await s.client.post(f"/waits/{waiting.id}/answer", json="red", headers=headers)
+    assert settled.json()["act"]["by"] == "Jörg"
+    assert (await s.client.get(f"/waits/{waiting.id}")).json()["act"]["comment"] == "two words"
+    pinned = await s.client.post("/runs/A1/pin", json={"reason": "kept", **signed})
+    assert (pinned.json()["pinned"], pinned.json()["pinned_by"]) == ("kept", act)
+    await s.client.post("/runs/A1/unpin")
+    await s.client.delete("/runs/A1", headers=headers)
+    gone = await s.client.get("/runs/A1")
+    assert gone.json()["details"]["act"]["by"] == "Jörg"
+
+
+@served()
+async def test_a_name_that_no_header_can_hold_is_refused(s: Serving) -> None:
+    waiting = await s.halted(ask_choice)
+    for said in ("%ff", "x" * 201, "%1b[31m"):
+        refused = await s.client.post(
+            f"/waits/{waiting.id}/answer", json="red", headers={"Everstep-By": said}
+        )
+        assert code_of(refused) == (400, "request.invalid")

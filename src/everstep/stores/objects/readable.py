@@ -22,6 +22,7 @@ from everstep.codec.plain_json import jsonable
 from everstep.codec.records import look_into
 from everstep.codec.shown import shown
 from everstep.errors import EverstepError, StateCorrupted
+from everstep.model.acts import Act
 from everstep.model.records import CheckpointRecord, ErrorInfo, StepRecord, Written
 from everstep.ports.store import RunRow
 from everstep.stores.objects import names
@@ -126,6 +127,8 @@ def checkpoint(entry: Entry, record: Record) -> tuple[IndexRow, bytes]:
         told["parent_run_id"] = row.parent_run_id
     if held.error is not None:
         told["error"] = _error(held.error)
+    if held.act is not None:
+        told["act"] = _act(held.act)
     if held.metadata is not None:
         told["metadata"] = jsonable(held.metadata)
     if held.state is not None:
@@ -169,8 +172,14 @@ def _step(step: StepRecord, inline: Iterator[bytes]) -> dict[str, Any]:
         told["error"] = _error(step.error)
     if step.wait is not None:
         told["wait"] = {"wait_id": step.wait.wait_id, "kind": step.wait.kind}
+    if step.act is not None:
+        told["act"] = _act(step.act)
     told["writes"] = [_write(written, inline) for written in step.writes]
     return told
+
+
+def _act(act: Act) -> dict[str, Any]:
+    return {"encrypted": True, "how": act.how.value} if act.sealed else act.to_wire()
 
 
 def _write(written: Written, inline: Iterator[bytes]) -> dict[str, Any]:
