@@ -86,6 +86,13 @@ def of(fn: Callable[..., Any], **options: Any) -> Node:
     return Node(fn, **options)
 
 
+def rounds() -> list[Any]:
+    """A gate behind a node that only the gate leads to."""
+    again = of(lambda: None, name="again")
+    decide = route("again", END, name="decide")(lambda: END)
+    return [again >> decide]
+
+
 def loop(*targets: str) -> tuple[Node, ...]:
     return more, gate(*targets, source="n")
 
@@ -180,6 +187,10 @@ CASES: dict[str, Case] = {
         lambda: check(gate("two", END, name="one"), gate("one", END, name="two"), entry="one"),
     ),
     "flow.unreachable": Case(
+        lambda: check(first, *rounds()),
+        lambda: check(first, *rounds(), entry="again"),
+    ),
+    "flow.unasked_task": Case(
         lambda: check(first, tasks=[second]),
         lambda: check(of(asking, output="a"), tasks=[second]),
     ),

@@ -209,9 +209,9 @@ class Scope:
     def admit(self, names: dict[str, int]) -> None:
         """Begin with these inputs."""
         # Several entries of one loop begin one after the other: each is a round of its own.
-        heads = [i for i in self.plan.entry if self.plan.is_target[i]]
+        heads = [i for i in self.plan.entry if self.plan.is_entry(i)]
         for round_, i in enumerate(heads):
-            self.chosen[i] += 1
+            (self.chosen if self.plan.is_target[i] else self.arrived)[i] += 1
             self.activate(i, round_)
         for name, version in names.items():
             self.write(name, version, 0)

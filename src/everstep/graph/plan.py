@@ -341,9 +341,13 @@ class Plan:
                     missing.setdefault(name, []).append(n.name)
         return {name: tuple(readers) for name, readers in missing.items()}
 
+    def is_entry(self, i: int) -> bool:
+        """True for a node that a run begins at: `entry` counts as its first choice, or its first arrival."""
+        return i in self.entry and (self.is_target[i] or (self.is_led[i] and i in self.looping))
+
     def can_start(self, given: frozenset[str]) -> bool:
         """True if at least one node is ready when a run begins with these inputs."""
-        return any(self.is_target[i] for i in self.entry) or any(
+        return any(self.is_entry(i) for i in self.entry) or any(
             names <= given and not self.is_target[i] and not self.is_led[i]
             for i, names in enumerate(self.required)
         )

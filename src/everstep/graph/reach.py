@@ -1,21 +1,41 @@
-"""Which nodes of a flow can ever run."""
+"""Which nodes of a flow can ever run, and what keeps the others from it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from everstep.graph.loops import components
 from everstep.graph.node import END, Gate
 from everstep.graph.plan import Plan
 
 
+class Stuck(NamedTuple):
+    """Nodes that wait for each other, so that none of them can be the first."""
+
+    members: tuple[int, ...]
+    reasons: tuple[str, ...]
+    """What each of them waits for."""
+    behind: tuple[int, ...]
+    """Nodes that can only run after them."""
+
+
 def startable(plan: Plan) -> set[int]:
-    """Return the nodes that some run may come to, whatever inputs it brings."""
+    """Return the nodes that some run may come to, whatever inputs it brings and whatever its gates choose.
+
+    The least such set: a node is in it once all its required parameters can have values and something that is
+    in it leads there. Tasks are: who asks for one brings its arguments.
+    """
     given = plan.free_inputs | plan.seeds
-    missing = [len(names - given) for names in plan.required]
-    called = [not (plan.is_target[i] or plan.is_led[i]) or i in plan.entry for i in range(len(plan.nodes))]
-    """True once something leads there: a gate, an edge, a task, or nothing has to."""
+    missing = [0 if i in plan.tasks else len(names - given) for i, names in enumerate(plan.required)]
+    called = [
+        not (plan.is_target[i] or plan.is_led[i]) or plan.is_entry(i) or i in plan.tasks
+        for i in range(len(plan.nodes))
+    ]
+    """True once something leads there: a gate, an edge, or nothing has to."""
     found: set[int] = set()
     todo = [i for i in range(len(plan.nodes)) if called[i] and not missing[i]]
     written = set(given)
-    asked = not plan.tasks
     while todo:
         i = todo.pop()
         if i in found:
@@ -25,17 +45,74 @@ def startable(plan: Plan) -> set[int]:
         led = list(plan.follows.get(i, ()))
         if isinstance(n, Gate):
             led += [plan.index[t] for t in n.targets if t != END]
-        if not asked and n.context_param is not None:
-            asked = True
-            led += plan.tasks
         for t in led:
             called[t] = True
         fresh = [o for o in n.outputs if o not in written]
         written.update(fresh)
         for output in fresh:
             for r in plan.needed_by.get(output, ()):
-                missing[r] -= 1
+                missing[r] -= r not in plan.tasks
                 led.append(r)
-        # Who asks for a task brings its arguments.
-        todo += [t for t in led if called[t] and (not missing[t] or t in plan.tasks)]
+        todo += [t for t in led if called[t] and not missing[t]]
     return found
+
+
+def stuck(plan: Plan) -> Iterator[Stuck]:
+    """Yield why nodes can never run: once for each set of nodes that wait for each other."""
+    found = startable(plan)
+    left = [i for i in range(len(plan.nodes)) if i not in found]
+    if not left:
+        return
+    gates = {
+        t: [g for g, n in enumerate(plan.nodes) if isinstance(n, Gate) and plan.paths[t] in n.targets]
+        for t in left
+    }
+    before = {t: [u for u, vs in plan.follows.items() if t in vs] for t in left}
+    written = {o for i in found for o in plan.nodes[i].outputs} | plan.free_inputs | plan.seeds
+    waits = {i: set(_waits_for(plan, i, gates[i], before[i], found, written)) for i in left}
+    for members in components(waits):
+        if any(other not in members for m in members for other in waits[m]):
+            continue  # it waits for others that are told of
+        behind = _behind(waits, set(members))
+        reasons = tuple(_reason(plan, m, gates[m], before[m], written) for m in members)
+        yield Stuck(tuple(members), reasons, tuple(sorted(behind)))
+
+
+def _waits_for(
+    plan: Plan, i: int, gates: list[int], before: list[int], found: set[int], written: set[str]
+) -> Iterator[int]:
+    """Yield the nodes without which a node cannot start; none of them can start, either."""
+    leads = [*gates, *before]
+    if (plan.is_target[i] or plan.is_led[i]) and not plan.is_entry(i) and found.isdisjoint(leads):
+        yield from leads
+    for name in plan.required[i] - written:
+        yield from plan.writers.get(name, ())
+
+
+def _behind(waits: dict[int, set[int]], members: set[int]) -> set[int]:
+    behind: set[int] = set()
+    grows = True
+    while grows:
+        fresh = {i for i, others in waits.items() if others & (members | behind)} - members - behind
+        behind |= fresh
+        grows = bool(fresh)
+    return behind
+
+
+def _reason(plan: Plan, i: int, gates: list[int], before: list[int], written: set[str]) -> str:
+    """Say what a node waits for."""
+    parts = []
+    name = plan.paths[i]
+    if before:
+        parts.append(f"comes after {_either(plan, before)}")
+    if gates:
+        parts.append(f"is chosen by {_either(plan, gates)}")
+    parts += [
+        f"reads {value!r} from {_either(plan, list(plan.writers[value]))}"
+        for value in sorted(plan.required[i] - written)
+    ]
+    return f"{name!r} {' and '.join(parts)}"
+
+
+def _either(plan: Plan, nodes: list[int]) -> str:
+    return " or ".join(repr(plan.paths[n]) for n in nodes)

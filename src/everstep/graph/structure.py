@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from everstep.graph.diagnostics import Diagnostic, Severity
 from everstep.graph.hints import UNKNOWN, accepts, part_of, spell
@@ -15,6 +15,7 @@ from everstep.graph.loops import bits, mask_of
 from everstep.graph.node import END, Gate, Node
 from everstep.graph.options import Inside, Of, Place, Refusal, refusals
 from everstep.graph.plan import DEEPEST, Plan, all_keys, deep_nodes
+from everstep.graph.reach import stuck
 from everstep.graph.subflow import Subflow
 from everstep.graph.waits import answer_hint
 from everstep.model.enums import Persist
@@ -22,6 +23,8 @@ from everstep.model.enums import Persist
 if TYPE_CHECKING:
     from everstep.graph.flow import Flow
 
+_SHOWN: Final = 6
+"""How many nodes a message names."""
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 
 
@@ -31,6 +34,7 @@ def plan_problems(plan: Plan) -> Iterator[Diagnostic]:
         message = f"More than {DEEPEST} flows are inside each other."
         yield _error("flow.too_deep", "", message, "Put nodes of the innermost side by side.")
     yield from _writer_problems(plan)
+    yield from _start_problems(plan)
     yield from _durability_problems(plan)
     yield from _nesting_problems(plan)
 
@@ -229,6 +233,33 @@ def _writer_problems(plan: Plan) -> Iterator[Diagnostic]:
                     message = f"{a!r} and {b!r} both write {name!r} and nothing says which comes last."
                     fix = "Give one another output name, or let a gate choose between them."
                     yield _error("flow.two_writers", a, message, fix)
+
+
+def _start_problems(plan: Plan) -> Iterator[Diagnostic]:
+    """Say which nodes can never run, once for each set of nodes that wait for each other."""
+    for members, reasons, behind in stuck(plan):
+        first = plan.paths[members[0]]
+        heads = [m for m in members if plan.is_target[m] or plan.is_led[m]]
+        head = plan.paths[heads[0]] if heads else first
+        if len(members) + len(behind) == len(plan.nodes):
+            code, begins = "flow.no_start", "No node can start"
+        elif len(members) == 1:
+            code, begins = "flow.unreachable", f"{first!r} can never start"
+        else:
+            code, begins = "flow.unreachable", f"{_listed(plan, members)} can never start"
+        what = "it waits for itself" if len(members) == 1 else "each waits for another"
+        message = f"{begins}, for {what}: {'; '.join(reasons[:_SHOWN])}{'; ...' * (len(reasons) > _SHOWN)}."
+        if behind and code == "flow.unreachable":
+            message += f" So {_listed(plan, behind)} never run{'s' * (len(behind) == 1)}, either."
+        fix = f"Say where it begins, such as entry={head!r}, or let a node that starts lead to one of them."
+        yield _error(code, head, message, fix)
+
+
+def _listed(plan: Plan, nodes: Sequence[int]) -> str:
+    names = [repr(plan.paths[i]) for i in nodes[:_SHOWN]]
+    more = [f"{len(nodes) - _SHOWN} more"] if len(nodes) > _SHOWN else []
+    *most, last = [*names, *more]
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def _boundary_problem(plan: Plan, name: str, first: int, second: int) -> Diagnostic:

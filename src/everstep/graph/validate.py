@@ -25,7 +25,6 @@ from everstep.graph.loops import components
 from everstep.graph.node import END, Gate, Node
 from everstep.graph.plan import Plan, deep_nodes
 from everstep.graph.profiles import objections
-from everstep.graph.reach import startable
 from everstep.graph.structure import did_you_mean
 from everstep.graph.subflow import Subflow
 from everstep.model.enums import Determinism, Mode, Persist
@@ -422,21 +421,15 @@ def _choices(it: Subject) -> Iterator[Diagnostic]:
             )
 
 
-def _reach(it: Subject) -> Iterator[Diagnostic]:
+def _tasks(it: Subject) -> Iterator[Diagnostic]:
     for prefix, plan in it.plans:
-        found = startable(plan)
-        if not found:
-            message = "No node can start: every node waits to be chosen."
-            fix = "Name where the loop begins with entry=."
-            yield Diagnostic("flow.no_start", node=prefix.rstrip("/"), message=message, fix=fix)
+        if any(n.context_param is not None for n in plan.nodes):
             continue
-        for i, name in enumerate(plan.paths):
-            if i not in found:
-                message = f"Nothing leads to {prefix + name!r}, so it never runs."
-                fix = "Let a gate, a value or an edge lead to it, or leave it out."
-                if i in plan.tasks:
-                    fix = "No node takes a Context to ask for it with ctx.next_task."
-                yield Diagnostic("flow.unreachable", Severity.WARNING, prefix + name, None, message, fix)
+        for i in sorted(plan.tasks):
+            path = prefix + plan.paths[i]
+            message = f"No node can ask for {path!r}, so it never runs."
+            fix = "Let a node take a Context and ask for it with ctx.next_task, or leave it out."
+            yield Diagnostic("flow.unasked_task", Severity.WARNING, path, None, message, fix)
 
 
 def _exits(it: Subject) -> Iterator[Diagnostic]:
@@ -484,6 +477,6 @@ def _migrations(it: Subject) -> Iterator[Diagnostic]:
 
 
 CHECKS: tuple[Callable[[Subject], Iterable[Diagnostic]], ...] = (
-    *(_halts, _services, _aliases, _profiles, _asked, _reach, _exits, _choices, _unread, _migrations),
+    *(_halts, _services, _aliases, _profiles, _asked, _tasks, _exits, _choices, _unread, _migrations),
     *(_inner_rules, _shaky_effects, _transient_effects),
 )

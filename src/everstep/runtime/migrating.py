@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from everstep.engine.keyframe import restore, snapshot
+from everstep.engine.scope import Scope
 from everstep.engine.state import RunState
 from everstep.engine.translate import translate, wake
 from everstep.engine.verdict import Judge, judge
@@ -33,9 +34,9 @@ from everstep.graph.plan import Plan
 from everstep.graph.renaming import Renaming, plain_path
 from everstep.graph.validate import mode_on
 from everstep.model.compat import Compat, Compatibility
-from everstep.model.enums import Mode, Status, ValueForm
+from everstep.model.enums import Mode, Persist, Status, ValueForm
 from everstep.model.leases import Lease
-from everstep.model.records import STREAM, Counters, SerializedState
+from everstep.model.records import CHANNEL, STREAM, WAIT, Counters, SerializedState
 from everstep.ports.store import RunRow
 from everstep.runtime.journal import Identity, Journal
 from everstep.runtime.nesting import Lists
@@ -224,9 +225,8 @@ async def rehearse(services: Services, runs: Runs, row: RunRow, flow: Flow) -> R
         return Rehearsal(kept_nowhere(row, flow), folded.state, folded.space)
     if row.flow_id == flow.name and not is_other(row, flow):
         folded = await runs.rehydrate(row, flow.plan, flow.durability)
-        warnings = tuple(misfits(folded.state, folded.space))
-        same = Compat(verdict=Compatibility.CONTINUES, is_same=True, warnings=warnings)
-        return Rehearsal(same, folded.state, folded.space)
+        same = Compat(verdict=Compatibility.CONTINUES, is_same=True)
+        return Rehearsal(_with_values(same, folded.state, folded.space), folded.state, folded.space)
     folded = await runs.rehydrate(row, await runs.plan(row), flow.durability)
     compat = await _judge(runs, row, flow, folded)
     if compat.verdict is not Compatibility.CONTINUES:
@@ -238,9 +238,79 @@ async def rehearse(services: Services, runs: Runs, row: RunRow, flow: Flow) -> R
     except FlowChanged as error:
         return Rehearsal(_unfit(compat, error), folded.state, folded.space)
     rules = (*compat.migrations, *cast)
-    warnings = tuple(misfits(state, folded.space))
-    told = Compat(verdict=compat.verdict, migrations=rules, starts=compat.starts, warnings=warnings)
-    return Rehearsal(told, state, folded.space)
+    told = Compat(verdict=compat.verdict, migrations=rules, starts=compat.starts)
+    return Rehearsal(_with_values(told, state, folded.space), state, folded.space)
+
+
+def _with_values(compat: Compat, state: RunState, space: ValueSpace) -> Compat:
+    """Return the verdict on a run that may go on by its wiring, with what is to be said of its values.
+
+    One that a node to come reads and that cannot be read as things are now, such as one of a class that lost
+    a field, refuses it: no rule helps, for rules get values that were read.
+    """
+    needed, others = _unreadable(state, space)
+    warnings = (*misfits(state, space), *(f"{error.message} No node to come reads it." for error in others))
+    if not needed:
+        return msgspec.structs.replace(compat, warnings=warnings)
+    return Compat(
+        verdict=Compatibility.REFUSED,
+        values=tuple(needed),
+        reason=" ".join(error.message for error in needed.values()),
+        fix=" ".join(dict.fromkeys(error.fix for error in needed.values())),
+        migrations=compat.migrations,
+        warnings=warnings,
+        is_same=compat.is_same,
+        code=next(iter(needed.values())).code,
+    )
+
+
+def _unreadable(state: RunState, space: ValueSpace) -> tuple[dict[str, EverstepError], list[EverstepError]]:
+    """Return what cannot be read of a run's values: those that it needs, by whole name, and the others."""
+    reads: dict[str, set[str]] = {}
+    for scope in state.scopes():  # outer ones come first
+        reads[scope.prefix] = _reads_to_come(scope)
+        if scope.parent is not None:
+            outer, exports = reads[scope.parent.prefix], scope.parent.plan.children[scope.place].exports
+            reads[scope.prefix] |= {inner for inner, name in exports.items() if name in outer}
+    reads[CHANNEL] = set().union(*reads.values())
+    needed: dict[str, EverstepError] = {}
+    others: list[EverstepError] = []
+    for prefix, area in space.areas.items():
+        for name, slot in area.items() if prefix not in space.hidden else ():
+            if slot.is_transient or slot.written.form in (ValueForm.TRANSIENT, ValueForm.DELETED):
+                continue
+            try:
+                space.peek(name, prefix)
+            except EverstepError as error:
+                # The arguments of a task, the chunks of a stream and what an item gave are read later.
+                if name in reads[prefix] if prefix in reads else not prefix.startswith(WAIT):
+                    needed[prefix + name] = error
+                else:
+                    others.append(error)
+    return needed, others
+
+
+def _reads_to_come(scope: Scope) -> set[str]:
+    """Return the values that nodes of a flow which may still run read."""
+    plan = scope.plan
+    todo = list(scope.due)
+    if any(plan.nodes[i].context_param is not None for i in range(len(plan.nodes))):
+        todo += plan.tasks
+    found: set[int] = set()
+    while todo:
+        i = todo.pop()
+        if i not in found:
+            found.add(i)
+            todo += plan.graph[i]
+    read = [name for i in found for name in plan.sources[i]]
+    needed: set[str] = set()
+    while read:
+        name = read.pop()
+        if name not in needed:
+            needed.add(name)
+            for w in plan.writers.get(name, ()):  # a value that is not kept is made again from what is
+                read += plan.sources[w] if plan.nodes[w].persist is Persist.NO else ()
+    return needed
 
 
 def misfits(state: RunState, space: ValueSpace) -> Iterator[str]:
