@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from everstep import END, Flow, Host, ifelse, node, wait
+from everstep import END, AsyncHost, Flow, Host, Retry, ifelse, node, wait
 from everstep.client.views import WaitInfo
 from everstep.errors import AnswerInvalid, BadRequest, RunHalted
 from everstep.testing import NOBODY, ManualClock, play
@@ -113,3 +113,35 @@ def test_an_answer_for_a_node_that_does_not_wait_is_refused_before_anything_runs
 def test_an_answer_of_the_wrong_shape_is_refused_as_anywhere() -> None:
     with Host("memory:") as host, pytest.raises(AnswerInvalid):
         play(host, verdict_of(), {"amount": 5}, answers={"approve": "yes"})
+
+
+def test_a_pause_before_a_retry_passes_too() -> None:
+    tries: list[int] = []
+
+    @node(output="letter", retry=Retry(2, first="1h", jitter=0))
+    def flaky(ok: wait.ApprovalOutput) -> str:
+        tries.append(1)
+        if len(tries) < 3:
+            raise ConnectionError("down")
+        return "sent"
+
+    clock = ManualClock()
+    with Host("memory:", clock=clock) as host:
+        result = play(host, Flow("f", [wait.approval("ok"), flaky]), answers={"ok": {"approved": True}})
+        assert (result["letter"], len(tries)) == ("sent", 3)
+        assert clock.monotonic() >= 3600 and not clock.auto
+
+
+@pytest.mark.parametrize("auto", [True, False])
+def test_a_timer_that_lost_a_race_moves_no_clock(auto: bool) -> None:
+    clock = ManualClock(auto=auto)
+    race = wait.callback("paid") | wait.timer("too_late", duration="1d")
+    flow = Flow("f", race.with_join("first_success"))
+    with Host("memory:", clock=clock) as host:
+        result = play(host, flow, answers={"paid": {"receipt": 7}})
+        assert (result.status, "too_late" in result, clock.monotonic()) == ("completed", False, 0)
+
+
+def test_a_host_that_is_awaited_is_refused_by_name() -> None:
+    with pytest.raises(BadRequest, match="AsyncHost"):
+        play(AsyncHost("memory:"), asked_until_yes())  # type: ignore[arg-type]

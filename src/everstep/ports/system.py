@@ -27,6 +27,14 @@ def time_for_store(clock: Clock) -> datetime | None:
     return clock.now() if getattr(clock, "is_manual", False) else None
 
 
+async def reached(clock: Clock, at: datetime) -> None:
+    """Return once `now()` has reached `at`, without making it come.
+
+    A clock that tests move may move by itself for whoever sleeps; not for who looks out while others work.
+    """
+    await getattr(clock, "reached", clock.sleep_until)(at)
+
+
 class Ids(Protocol):
     def new_id(self) -> str:
         """Return a UUID4 as text."""

@@ -455,15 +455,16 @@ class Drive:
         is_owed = self._owing.is_due and self._beside.calls
         if self._finished or self._stop is not None or has_news or is_owed:
             return
-        seconds, looks = self._late.seconds_left(), None
+        seconds, looks, is_busy = self._late.seconds_left(), None, False
         if self._state.waits:
             due = self._waiting.next_due()
             if due is not None:
                 due = self._services.time.here(due)
-            until = due if until is None or (due is not None and due < until) else until
+                if until is None or due < until:
+                    until, is_busy = due, bool(self._beside.calls)
             looks = LOOK
         patience = min((s for s in (seconds, looks) if s is not None), default=None)
-        if await self._rest.sleep(until, patience) and patience == seconds:
+        if await self._rest.sleep(until, patience, is_busy=is_busy) and patience == seconds:
             await self._journal.flush(Trigger.INTERVAL)
 
     # -- recording ----------------------------------------------------------------------------------------

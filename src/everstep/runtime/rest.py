@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import datetime
 
-from everstep.ports.system import Clock
+from everstep.ports.system import Clock, reached
 
 
 class Rest:
@@ -22,8 +22,11 @@ class Rest:
         if self._waker is not None and not self._waker.done():
             self._waker.set_result(None)
 
-    async def sleep(self, until: datetime | None, seconds: float | None) -> bool:
-        """Sleep; true if neither a call nor the clock ended it, but the seconds were over."""
+    async def sleep(self, until: datetime | None, seconds: float | None, *, is_busy: bool = False) -> bool:
+        """Sleep; true if neither a call nor the clock ended it, but the seconds were over.
+
+        Who is busy only looks out for the time, while what it waits for is under way.
+        """
         self._waker, self.is_asleep = self._loop.create_future(), True
         sleeper: asyncio.Task[None] | None = None
         try:
@@ -32,7 +35,8 @@ class Rest:
                 return False
             watched: set[asyncio.Future[None]] = {self._waker}
             if until is not None:
-                sleeper = self._loop.create_task(self._clock.sleep_until(until))
+                ends = reached(self._clock, until) if is_busy else self._clock.sleep_until(until)
+                sleeper = self._loop.create_task(ends)
                 watched.add(sleeper)
             done, _ = await asyncio.wait(watched, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
             return not done

@@ -44,9 +44,14 @@ class ManualClock:
 
     async def sleep_until(self, at: datetime) -> None:
         """Return once the time was moved to `at`; with `auto`, move it there."""
-        with self._changed:
-            if self.auto:
+        if self.auto:
+            with self._changed:
                 self._move_to(max(at, self._now))
+        await self.reached(at)
+
+    async def reached(self, at: datetime) -> None:
+        """Return once the time was moved to `at`, by somebody else."""
+        with self._changed:
             sleeper = _Sleeper(at)
             if at > self._now:
                 self._sleepers.append(sleeper)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Final
 
@@ -14,6 +15,7 @@ from everstep.graph.plan import Plan
 from everstep.model.address import plain_of, unvisited
 from everstep.model.enums import Status
 from everstep.model.waits import WaitStatus
+from everstep.ports.system import Clock
 from everstep.testing.clock import ManualClock
 
 
@@ -41,8 +43,14 @@ def play(
     other, a function is given the `WaitInfo`. Time passes at once: a `ManualClock` is moved, another clock is
     not waited for. A run that waits for ever is returned as it halted.
     """
+    if not isinstance(host, Host):
+        raise BadRequest(
+            f"play needs a Host, and got {type(host).__name__}.",
+            fix="Open a Host on the same store; it runs async nodes, too.",
+        )
     script = _Script(flow, answers or {})
-    result = host.run(flow, inputs, run_id=run_id, channel=channel)
+    with _passing(host.clock):
+        result = host.run(flow, inputs, run_id=run_id, channel=channel)
     while result.status is Status.HALTED:
         waits = [wait for wait in result.waits if wait.status is WaitStatus.OPEN]
         given = [(wait, script.answer_to(wait)) for wait in waits]
@@ -51,8 +59,22 @@ def play(
             host.answer(wait.id, answer)
         if not answered and waits and not _let_time_pass(host, waits):
             break
-        result = host.resume(result.run_id, flow)
+        with _passing(host.clock):
+            result = host.resume(result.run_id, flow)
     return result
+
+
+@contextmanager
+def _passing(clock: Clock) -> Iterator[None]:
+    """Let pauses pass at once, such as those before retries."""
+    if not isinstance(clock, ManualClock):
+        yield
+        return
+    was_auto, clock.auto = clock.auto, True
+    try:
+        yield
+    finally:
+        clock.auto = was_auto
 
 
 class _Script:
