@@ -24,8 +24,9 @@ def judge(name: str, cases: list[Case]) -> None:
     for case in cases[1:]:
         where = f"{name}, killed " + ", then ".join(life["at"] for life in case[:-1])
         judge_deaths(case, where)
-        judge_end(case[-1], whole, where, stops=scenario.stops)
+        judge_end(case[-1], like(case[-1], whole, scenario), where, stops=scenario.stops)
         judge_keys(case, where)
+        judge_effects(case, where)
         for before, after in pairwise(case):
             judge_resume(scenario, before, after, where)
         if scenario.program is run_to_its_end:
@@ -51,6 +52,40 @@ def judge_end(last: Life, whole: Life, where: str, *, stops: bool = False) -> No
     for chain in last["chains"]:
         assert [c["sequence"] for c in chain] == list(range(1, len(chain) + 1)), where
     assert ended_steps(last["chains"]) == ended_steps(whole["chains"]), f"{where}: other steps"
+
+
+def like(last: Life, whole: Life, scenario: Scenario) -> Life:
+    """Return the life that the last one is to be like: of a chancy flow, itself."""
+    return {**last, "status": whole["status"]} if scenario.is_chancy and "result" in last else whole
+
+
+def judge_effects(case: Case, where: str) -> None:
+    """An effect is only repeated with the same inputs and key, and not once anything behind it began."""
+    made: dict[str, set[tuple[str, str]]] = {}
+    over: set[Visit] = set()
+    for life in case:
+        ended: set[Visit] = set()
+        for line in life["trace"]:
+            if "node" not in line:
+                continue
+            is_begun, visit = line["point"].startswith("before body"), visit_of(line)
+            if is_begun:
+                over |= {one for one in ended if place_of(one[0]) != place_of(line["node"])}
+            if "given" in line and is_begun:
+                assert visit not in over, f"{where}: {visit} was made again though more had begun"
+                made.setdefault(line["key"], set()).add((line["node"], line["given"]))
+            elif "given" in line:
+                ended.add(visit)
+    others = {key: found for key, found in made.items() if len(found) > 1}
+    assert not others, f"{where}: repeated with other inputs: {others}"
+    begun = {place_of(path) for found in made.values() for path, _ in found}
+    kept = {path for path, *_ in steps(case[-1]["chains"])}
+    assert begun <= kept, f"{where}: {begun - kept} was begun, and the run went another way"
+
+
+def place_of(path: str) -> str:
+    """Return the node or item of the run's own flow that a path lies in."""
+    return path.partition("/")[0]
 
 
 def asked_once(life: Life) -> Life:

@@ -34,6 +34,7 @@ from everstep.testing.killing import Killer, KillingSpool, die, killing, lose_re
 from everstep.testing.killing_bucket import KillingBucket
 from tests.acceptance.crash_changed_flows import CHANGED
 from tests.acceptance.crash_dynamic_flows import DYNAMIC
+from tests.acceptance.crash_effect_flows import ACTING
 from tests.acceptance.crash_flows import PLAIN
 from tests.acceptance.crash_fork_flows import FORKED
 from tests.acceptance.crash_group_flows import GROUPED
@@ -49,7 +50,7 @@ from tests.acceptance.crash_wait_flows import MORE_WAITING, WAITING
 from tests.servers.parts import within
 
 SCENARIOS = {**PLAIN, **NESTED, **MAPPED, **GROUPED, **DYNAMIC, **FORKED, **WAITING, **CHANGED}
-SCENARIOS |= {**STREAMING, **UNKNOWN, **CUT_OFF, **SPENDING, **PHASED}
+SCENARIOS |= {**STREAMING, **UNKNOWN, **CUT_OFF, **SPENDING, **PHASED, **ACTING}
 if os.environ.get("EVERSTEP_SOAK") == "1":
     SCENARIOS |= {**MORE_WAITING, **MORE_UNKNOWN, **MORE_CUT_OFF, **MORE_PHASED, **EXAMPLES}
 FILES = "file:"

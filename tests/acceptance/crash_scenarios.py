@@ -80,6 +80,7 @@ class Scenario:
     `atomic` are the names of its atomic flows, whose bodies run again until the flow's own step is recorded.
     `runs` are all the runs that the program makes; if it reopens failed ones, failed steps run again. If it
     `stops` for an operator whenever a process died in an effect, it does so more often the more it is killed.
+    One that `is_chancy` comes out otherwise in every life but the first, as far as it may.
     """
 
     def __init__(
@@ -93,6 +94,7 @@ class Scenario:
         runs: tuple[str, ...] = (RUN,),
         reopens: bool = False,
         stops: bool = False,
+        is_chancy: bool = False,
         **options: Any,
     ) -> None:
         self._parts = parts
@@ -103,6 +105,7 @@ class Scenario:
         self.runs = runs
         self.reopens = reopens
         self.stops = stops
+        self.is_chancy = is_chancy
         self._options = options
 
     @property

@@ -36,6 +36,7 @@ DEEP = (
 LIKE_OTHERS = {
     *("partial-loop", "partial-retry", "partial-policies", "partial-map-product", "partial-map-atomic"),
     *("partial-atomic", "partial-channel", "partial-tasks", "partial-waits"),
+    *("interval-chance", "interval-acting-atomic", "interval-acting-items"),
 }
 """Flows that others are like but for the mode; they are left to the soak tests."""
 REPLIED = {
@@ -223,7 +224,27 @@ def make_what_was_settled(cases: list[Case]) -> None:
     begin_again(case_at(cases, "after put 6"), "send")
 
 
+def toss_again(cases: list[Case]) -> None:
+    life = case_at(cases, "before body ship 1")[1]
+    life["trace"].append(
+        {"point": "before body refuse 1", "node": "refuse", "visit": 1, "key": "k", "given": ""}
+    )
+
+
+def ship_something_else(cases: list[Case]) -> None:
+    life = case_at(cases, "after body ship 1")[1]
+    next(line for line in life["trace"] if "given" in line)["given"] = "8"
+
+
+def pay_for_a_finished_item(cases: list[Case]) -> None:
+    case = case_at(cases, "before body buy#1/add 1")
+    paid = next(line for line in case[0]["trace"] if line["point"] == "before body buy#0/pay 1")
+    case[1]["trace"].append(paid)
+
+
 LIES: dict[str, list[Lie]] = {
+    "chance": [toss_again, ship_something_else],
+    "acting-items": [pay_for_a_finished_item],
     "cut-off": [run_a_spooled_step_again],
     "probed": [make_an_effect_twice],
     "settled-as-done": [make_what_was_settled],
