@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from typing import Any
 
 from everstep import Context, Durability, Flow, node, route
 from everstep.graph.subflow import Subflow
 from tests.acceptance.crash_scenarios import Bodies, Parts, Scenario
 
-KEYED = {"effects": "effectful", "idempotency_key": "auto"}
+KEYED: dict[str, Any] = {"effects": "effectful", "idempotency_key": "auto"}
 EVERY = Durability("strong", interval=100)
 
 
