@@ -338,3 +338,51 @@ def test_a_budget_of_a_pipeline_inside_another_is_refused() -> None:
 def test_a_pipeline_cannot_be_told_where_to_begin() -> None:
     with pytest.raises(BadRequest, match="start node"):
         Flow.from_dot(CHILD, entry="done")
+
+
+# -- pipelines --------------------------------------------------------------------------------------------
+
+STAGES = {
+    "plain": "start -> head -> done;",
+    "branch": """fork [shape=component]; meet [shape=tripleoctagon]; other [shape=box];
+        start -> fork; fork -> head; fork -> other; head -> meet; other -> meet; meet -> done;""",
+}
+
+
+def staged(shape: str, attributes: str, act: Callable[[Any], Any], **options: Any) -> Flow:
+    ends = f"start [shape=Mdiamond]; done [shape=Msquare]; head [shape=box, {attributes}];"
+    return Flow.from_dot(f"digraph p {{ {ends} {STAGES[shape]} }}", handlers={"head": act}, **options)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "trigger"), [("expensive=true", "expensive_op"), ("destructive=true", "destructive_op")]
+)
+@pytest.mark.parametrize("shape", STAGES)
+def test_what_a_stage_asks_for_is_written_in_a_branch_too(
+    host: Host, shape: str, attributes: str, trigger: str
+) -> None:
+    flow = staged(shape, attributes, lambda stage: "fine", durability="partial")
+    assert host.run(flow, run_id="r").status == "completed"
+    assert trigger in [record.trigger for record in host.history("r")]
+
+
+@pytest.mark.parametrize("shape", STAGES)
+def test_a_stage_is_tried_again_in_a_branch_too(host: Host, shape: str) -> None:
+    tries: list[int] = []
+
+    def work(stage: Any) -> str:
+        tries.append(stage.attempt)
+        if stage.attempt == 1:
+            raise RuntimeError("once more")
+        return "fine"
+
+    assert host.run(staged(shape, "max_retries=1", work), run_id="r").status == "completed"
+    assert tries == [1, 2]
+
+
+@pytest.mark.parametrize(("shape", "path"), [("plain", "head"), ("branch", "fork/head/head")])
+def test_what_is_said_of_a_stage_by_id_or_path_reaches_the_branches(shape: str, path: str) -> None:
+    registry = Registry([{"id": "p.head", "effects": "effectful"}])
+    for said in ({"registry": registry}, {"profiles": {path: {"effects": "effectful"}}}):
+        flow = staged(shape, "", lambda stage: "fine", **said)
+        assert [d.node for d in validate(flow).errors if d.code == "DAG-CKPT-004"] == [path]

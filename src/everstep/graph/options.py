@@ -149,7 +149,12 @@ _NODE: Final = (
         _nowhere("says how its outputs are kept", "it has none", "Drop persist=, or name an output."),
         lambda n: n.persist in (Persist.INLINE, Persist.REF) and not n.outputs,
     ),
-    Option(Of.NODE, "persist", '"no"', note="not for what goes into or comes out of a nested flow or a map"),
+    Option(
+        Of.NODE,
+        "persist",
+        '"no"',
+        note="not for what enters or leaves a nested flow or a map, nor for what the channel may fill",
+    ),
     Option(
         Of.NODE,
         "skip_on_resume",
@@ -214,7 +219,7 @@ _NODE: Final = (
 
 _GATE: Final = (
     *_named(Of.GATE, "targets", "when_true", "when_false", "multi"),
-    *(option._replace(of=Of.GATE) for option in _NODE if option.name not in ("output", "persist")),
+    *(o._replace(of=Of.GATE) for o in _NODE if o.name not in ("output", "persist", "keep_every")),
     Option(
         Of.GATE,
         "output",
@@ -228,6 +233,13 @@ _GATE: Final = (
         "",
         _nowhere("says how its outputs are kept", "gates only choose", "Drop persist=."),
         lambda n: n.persist is not Persist.AUTO,
+    ),
+    Option(
+        Of.GATE,
+        "keep_every",
+        "",
+        _nowhere("has keep_every", "gates only choose", "Drop keep_every=."),
+        lambda n: n.keep_every is not None,
     ),
 )
 
