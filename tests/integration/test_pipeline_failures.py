@@ -146,6 +146,8 @@ def test_a_failed_pipeline_goes_on_where_something_can_change(
     assert [n for n in fails if f"{n}.tried" not in str(kept)] == []
     worker.calls.clear()
     worker.fails = {}
+    planned = [due.path for due in host.explain("r", flow()).starts]
+    assert planned in (["work"], ["a"], ["fork@2/a/a", "fork@2/b/b"], ["mgr@2/start"]), "explain knows it too"
     assert host.resume("r", flow()).status == "completed"
     assert sorted(worker.calls) == after
 

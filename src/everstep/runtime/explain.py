@@ -12,7 +12,7 @@ import msgspec
 from everstep.codec.notes import look_at_wait
 from everstep.engine.keys import automatic_key
 from everstep.engine.scope import Scope
-from everstep.engine.state import RunState
+from everstep.engine.state import START, RunState
 from everstep.errors import EverstepError
 from everstep.graph.flow import Flow
 from everstep.graph.loops import reachable
@@ -21,6 +21,7 @@ from everstep.graph.unknown import SETTLE
 from everstep.model.compat import Compat, Compatibility
 from everstep.model.durability import Durability
 from everstep.model.enums import Effects, Flush, Mode, Status
+from everstep.model.records import StepRecord
 from everstep.model.waits import WaitRow, WaitStatus
 from everstep.ports.store import RunRow
 from everstep.runtime.ahead import ahead, waiting_for
@@ -28,7 +29,9 @@ from everstep.runtime.answers import open_waits
 from everstep.runtime.drive import Drive
 from everstep.runtime.journal import Identity, Journal
 from everstep.runtime.migrating import rehearse
+from everstep.runtime.nesting import apply
 from everstep.runtime.preflight import preflight
+from everstep.runtime.resume_points import begins_again_at
 from everstep.runtime.runs import Runs
 from everstep.runtime.services import Services
 from everstep.runtime.values import ValueSpace
@@ -231,7 +234,10 @@ async def _planned(
     space: ValueSpace,
     again: Collection[str],
 ) -> tuple[tuple[Planned, ...], tuple[Planned, ...]]:
-    if row.status.is_final:
+    start = begins_again_at(row, flow, state, space)
+    if start is not None:
+        apply(state, space, StepRecord(path=START, decision=(start,)), ())
+    elif row.status.is_final:
         state.reopen()
     is_taken_over = row.status is Status.RUNNING and row.lease is not None
     key_run = await runs.key_run(row, state)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from everstep.engine.state import RunState
@@ -16,15 +17,20 @@ def resume_point(
     row: RunRow, flow: Flow, state: RunState, space: ValueSpace, start: str | None
 ) -> str | None:
     """Return the node at which a run begins again; none to go on where it stands. Raises if it may not."""
-    area = space.areas.get(CHANNEL, {})
-
-    def read(key: str) -> Any:
-        return space.peek(key, CHANNEL) if key in area else None
-
     if flow.accepts is not None:
-        flow.accepts(read)
-    if start is not None or flow.resumes_at is None or row.status is not Status.FAILED:
-        return start
+        flow.accepts(_reader(space))
+    return start if start is not None else begins_again_at(row, flow, state, space)
+
+
+def begins_again_at(row: RunRow, flow: Flow, state: RunState, space: ValueSpace) -> str | None:
+    """Return the node at which a run that failed begins again by the rule of its flow, if that says so."""
+    if flow.resumes_at is None or row.status is not Status.FAILED:
+        return None
     failed = [flow.nodes[i].name for i in state.due if state.statuses[i] is Status.FAILED]
-    found = flow.resumes_at(failed[0], read) if failed else None
+    found = flow.resumes_at(failed[0], _reader(space)) if failed else None
     return found if found is not None and found in flow.plan.index and found != failed[0] else None
+
+
+def _reader(space: ValueSpace) -> Callable[[str], Any]:
+    area = space.areas.get(CHANNEL, {})
+    return lambda key: space.peek(key, CHANNEL) if key in area else None
