@@ -168,3 +168,29 @@ def test_a_suspect_that_cannot_be_alone_is_driven_beside_the_others_after_a_whil
             await working
 
     asyncio.run(work())
+
+
+def test_an_abandoned_run_can_be_left_to_the_workers_again() -> None:
+    clock = ManualClock()
+
+    @node(output="b")
+    async def double(a: int) -> int:
+        return 2 * a
+
+    flow = Flow("f", [double], durability=Durability("strong", max_resume_attempts=3))
+
+    async def work() -> None:
+        async with AsyncHost("memory:", clock=clock) as host:
+            await host.start(flow, {"a": 1}, run_id="r")
+            await die(host, clock, 9, shared=False)
+            await host.work([flow], until_idle=True)
+            assert (await host.info("r")).status == "abandoned"
+            info = await host.reopen("r", flow)
+            assert (info.status, info.is_driven) == ("running", False)
+            assert (await host.work([flow], until_idle=True)).completed == 1
+            assert (await host.reopen("r", flow)).status == "completed", "nothing is left to do"
+            again = await host.reopen("r", flow, start="double")
+            assert (again.status, again.is_driven) == ("running", False)
+            assert (await host.work([flow], until_idle=True)).completed == 1
+
+    asyncio.run(work())

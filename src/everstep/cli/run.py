@@ -146,6 +146,7 @@ def run(
 @click.option("--start", metavar="NODE", help="Begin at this node, whatever was due.")
 @click.option("--fallback", is_flag=True, help="If it is damaged, go on from its newest valid checkpoint.")
 @who_options
+@click.option("--for-workers", is_flag=True, help="Reopen it and leave it to workers to drive.")
 @pipeline_options
 @run_dir_option
 @wait_option
@@ -161,6 +162,7 @@ def resume(
     flow: str | None,
     start: str | None,
     fallback: bool,
+    for_workers: bool,
     stays: bool,
     tokens: bool,
     key_file: str | None,
@@ -186,9 +188,13 @@ def resume(
       everstep resume A17 --wait
       everstep resume A17 orders.py
       everstep resume A17 --start price
+      everstep resume A17 --for-workers
     """
     if stays:
         refuse_ask("--wait")
+    if for_workers and (stays or fallback):
+        given = "--wait" if stays else "--fallback"
+        raise BadRequest(f"--for-workers and {given} are both given.", fix="Give one of them.")
     if run_id.endswith(".py") or ".py:" in run_id:
         again = command_line("resume", flow or "RUN", run_id, store=store)
         raise BadRequest(f"{run_id!r} is not a run: the run id comes first.", fix=f"Write: {again}")
@@ -199,11 +205,25 @@ def resume(
         definition, wired = load(flow)
         opening = Opening(store, key_file, base_url, wired, create=False)
         signed = who()
+        if for_workers:
+            with opening.host() as host:
+                info = host.reopen(run_id, definition, start=start, **signed)
+            return _left(info, as_json=as_json, quiet=quiet)
         work: Work = lambda host: host.resume(  # noqa: E731  a name for its type
             run_id, definition, start=start, wait=stays, fallback=fallback, **signed
         )
         outcome = execute(definition, flow, opening, work, run_id=run_id, quiet=quiet, stays=stays)
     return show_result(outcome, flow, store, as_json=as_json, show_all=show_all, quiet=quiet, tokens=tokens)
+
+
+def _left(info: RunInfo, *, as_json: bool, quiet: bool) -> int:
+    """Say how a run stands that workers are to drive."""
+    if as_json:
+        write_json(info_json(info))
+    elif not quiet:
+        what = "has ended" if info.status.is_final else "goes on when a worker drives it"
+        click.echo(f"run {info.run_id} is {info.status.value}; it {what}", err=True)
+    return 0
 
 
 Work = Callable[[Host], RunResult]

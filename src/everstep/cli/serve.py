@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import click
 
@@ -97,11 +97,11 @@ def serve(
     loaded, wired = load_several(flows)
     _check_names(loaded)
     key = read_key(key_file)
-    if base_url is not None and not base_url.startswith(("http://", "https://")):
-        raise BadRequest(f"--base-url {base_url} is not a URL.", fix="Write https://flows.example.com.")
+    _check_base_url(base_url)
     makes_store = is_new(store)
     listener = serving.listen(host, port, has_token=token is not None)
     base_url = (base_url or serving.address_of(listener)).rstrip("/")
+    about: dict[str, Any] = {"token": token, "max_body": max_body, "base_url": base_url, "works": work}
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("everstep.access").setLevel(logging.WARNING if quiet else logging.INFO)
 
@@ -120,7 +120,7 @@ def serve(
             channel=channel_url(),
             queue=queue_url(),
         ) as async_host:
-            app = service.create_app(async_host, loaded, token=token, max_body=max_body, base_url=base_url)
+            app = service.create_app(async_host, loaded, **about)
             worker = async_host.worker(loaded, grace=serving.GRACE) if work and loaded else None
             await serving.serve(app, listener, worker=worker, on_ready=ready)
 
@@ -159,6 +159,11 @@ def _read_token(file: str | None, *, no_auth: bool) -> str | None:
         "there is no token for clients to send.",
         fix=f"Give one with --token-file or {TOKEN_VARIABLE}; --no-auth does without, on this machine alone.",
     )
+
+
+def _check_base_url(url: str | None) -> None:
+    if url is not None and not url.startswith(("http://", "https://")):
+        raise BadRequest(f"--base-url {url} is not a URL.", fix="Write https://flows.example.com.")
 
 
 def _check_names(flows: list[Flow]) -> None:

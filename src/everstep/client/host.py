@@ -263,6 +263,21 @@ class AsyncHost(HostWaits, HostCarrying, HostChecks, HostGuards, HostRetention):
         how: dict[str, Any] = {"wait": wait, "is_patient": not at_once, "act": act_of(by, comment)}
         return self._result(await go_on(run_id, flow, start, **how))
 
+    async def reopen(
+        self,
+        run_id: str,
+        flow: Flow,
+        *,
+        start: str | None = None,
+        by: str | None = None,
+        comment: str | None = None,
+    ) -> RunInfo:
+        """Let a run that failed or was abandoned go on, as `resume` does, but leave it to workers to drive.
+
+        With `start` it begins at that node, whatever was due, also if it has ended otherwise.
+        """
+        return self._info(await self._runs.reopen(run_id, flow, start, act=act_of(by, comment)))
+
     def _result(self, outcome: Outcome) -> RunResult:
         waits = [self._wait(row, outcome.tokens.get(row.wait_id)) for row in outcome.waits]
         return RunResult(outcome, waits, self._services.clock.now())

@@ -224,6 +224,21 @@ class Host(SyncCarrying, SyncRetention):
         how |= {"by": by, "comment": comment}
         return self._lanes.call(lambda host: host.resume(run_id, flow, **how))
 
+    def reopen(
+        self,
+        run_id: str,
+        flow: Flow,
+        *,
+        start: str | None = None,
+        by: str | None = None,
+        comment: str | None = None,
+    ) -> RunInfo:
+        """Let a run that failed or was abandoned go on, as `resume` does, but leave it to workers to drive.
+
+        With `start` it begins at that node, whatever was due, also if it has ended otherwise.
+        """
+        return self._lanes.call(lambda host: host.reopen(run_id, flow, start=start, by=by, comment=comment))
+
     def waits(
         self,
         run_id: str | None = None,

@@ -215,14 +215,35 @@ class Runs:
         reopens: bool,
         act: Act | None,
     ) -> Outcome:
+        row = await self._row_for(run_id, flow, start)
+        if _is_over(row, start, reopens=reopens):
+            return await self.recorded(row)
+        return await self._continue(row, flow, start, is_patient=is_patient, reopens=reopens, act=act)
+
+    async def _row_for(self, run_id: str, flow: Flow, start: str | None) -> RunRow:
+        """Return a run that is to go on with this flow, perhaps at a node of it."""
         row = await self.row(run_id)
         await check_same_flow(self, row, flow)
         if start is not None and start not in flow.plan.index:
             known = sorted(flow.plan.index)
             raise BadRequest(f"flow {flow.name!r} has no node {start!r}.", fix=f"It has {known}.")
-        if _is_over(row, start, reopens=reopens):
-            return await self.recorded(row)
-        return await self._continue(row, flow, start, is_patient=is_patient, reopens=reopens, act=act)
+        return row
+
+    async def reopen(
+        self, run_id: str, flow: Flow, start: str | None = None, *, act: Act | None = None
+    ) -> RunRow:
+        """Let a run that failed or was abandoned go on, or any run at `start`, and leave it to workers."""
+        flow = preflight(flow, self._services)
+        row = await self._row_for(run_id, flow, start)
+        if start is None and row.status not in _REOPENABLE:
+            return row  # it is theirs already, or has nothing to go on with
+        claimed = await self._claimed(row, flow, start, is_patient=False, reopens=True)
+        if not isinstance(claimed, Outcome):
+            lease = claimed[1]
+            if not isinstance(await self._taken_up(*claimed, flow, start, act=act), Outcome):
+                self.keeper.drop(lease)
+                await self.release(lease)
+        return await self.row(run_id)
 
     async def cancel(self, run_id: str, act: Act | None = None) -> Status:
         """Cancel a run. Its owner, if it has a live one, stops at its next write; else it ends at once."""

@@ -46,14 +46,19 @@ def create_app(
     max_body: int = MAX_BODY,
     base_url: str = "",
     keep_alive: float = 15.0,
+    works: bool = True,
 ) -> Application:
-    """Return the service as an ASGI application. `token` is none only where nobody else can connect."""
+    """Return the service as an ASGI application. `token` is none only where nobody else can connect.
+
+    One that does not work drives no run: what is to go on is left to workers.
+    """
     service = Service(
         host=host,
         flows=flows_by_name(flows),
         token=token,
         max_body=max_body,
         keep_alive=keep_alive,
+        works=works,
         document=document(ENDPOINTS, base_url=base_url, has_token=token is not None),
     )
     return Application(service)

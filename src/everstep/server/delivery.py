@@ -16,7 +16,8 @@ async def deliver(service: Service, request: Request) -> Response:
         await read_json(request, service.max_body),
         optional=["checkpoint_id", "run_id", "token", "wait_id", "answer", *WHO],
     )
-    delivery = await service.host.deliver(message, service.flows.values(), **who_of(request, message))
+    flows = service.flows.values() if service.works else ()
+    delivery = await service.host.deliver(message, flows, **who_of(request, message))
     resumed = delivery.resumed
     metadata = {"labels": None, "resume": None} if resumed is None else resumed.to_wire()
     if delivery.result is None or delivery.result.status == "halted":

@@ -27,6 +27,8 @@ class Service:
     """By the name that `POST /runs` uses."""
     token: str | None
     """The bearer token; none only on loopback."""
+    works: bool = True
+    """False if it leaves all runs to workers, and drives none itself."""
     max_body: int = MAX_BODY
     keep_alive: float = 15.0
     """Seconds after which a silent stream of events says that it lives."""

@@ -154,10 +154,14 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         path="/runs/{run_id}/resume",
         name="resume_run",
         is_signed=True,
-        summary="Drive a run in the service's process until it ends or halts; a failed one is reopened.",
+        summary="Drive a run in the service until it ends or halts; a failed one is reopened. A service that "
+        "drives none leaves it to workers.",
         handler=runs.resume,
         body=Body(ref("Resume"), required=False),
-        answers={200: _json("The run ended.", "Result"), 202: _json("The run halted.", "Halted")},
+        answers={
+            200: _json("The run ended.", "Result"),
+            202: _json("The run halted, or is left to workers.", "Halted"),
+        },
         errors=(404, 409),
     ),
     Endpoint(

@@ -135,10 +135,32 @@ async def resume(service: Service, request: Request) -> Response:
         raise BadRequest("fallback is neither true nor false.", fix='Send {"fallback": true}.')
     info = await service.host.info(run_id)
     flow = flow_named(service.flows, info.flow)
-    how: dict[str, Any] = {"start": begin, "fallback": falls_back, **who_of(request, body)}
+    signed = who_of(request, body)
+    if not service.works:
+        return await _leave_to_workers(service, run_id, flow, begin, signed, falls_back=falls_back)
+    how: dict[str, Any] = {"start": begin, "fallback": falls_back, **signed}
     result = await service.host.resume(run_id, flow, at_once=True, **how)
     if result.status == "halted":
         waits = [wait_wire(wait) for wait in result.waits]
         halted = {"halted": True, "run_id": result.run_id, "waits": waits}
         return answer(fallback_wire(result) | halted, 202)
     return answer(result_wire(result))
+
+
+async def _leave_to_workers(
+    service: Service,
+    run_id: str,
+    flow: Flow,
+    start: str | None,
+    signed: dict[str, Any],
+    *,
+    falls_back: bool,
+) -> Response:
+    if falls_back:
+        raise BadRequest(
+            "this service drives no runs, and a fallback begins with driving one.",
+            fix=f"Where the run can be driven: everstep resume {run_id} --fallback",
+        )
+    info = await service.host.reopen(run_id, flow, start=start, **signed)
+    waits = [wait_wire(wait) for wait in await service.host.waits(run_id)]
+    return answer({"halted": info.status == "halted", "run_id": run_id, "waits": waits}, 202)

@@ -185,7 +185,7 @@ SCHEMAS: dict[str, Schema] = {
     ),
     "Halted": exactly(
         {
-            "halted": {"const": True},
+            "halted": FLAG,
             "run_id": TEXT,
             "waits": list_of(ref("Wait")),
             "fallback": ref("Fallback"),

@@ -380,3 +380,19 @@ async def test_a_name_that_no_header_can_hold_is_refused(s: Serving) -> None:
             f"/waits/{waiting.id}/answer", json="red", headers={"Everstep-By": said}
         )
         assert code_of(refused) == (400, "request.invalid")
+
+
+@served(works=False)
+async def test_a_service_that_drives_nothing_leaves_a_resumed_run_to_workers(s: Serving) -> None:
+    await s.client.post("/runs", json={"flow": "failing", "inputs": {"x": 1}, "run_id": "A1"})
+    await s.host.work([failing], until_idle=True)
+    assert (await s.client.get("/runs/A1")).json()["status"] == "failed"
+    response = await s.client.post("/runs/A1/resume")
+    assert (response.status_code, response.json()) == (202, {"halted": False, "run_id": "A1", "waits": []})
+    shown = (await s.client.get("/runs/A1")).json()
+    assert (shown["status"], shown["is_driven"]) == ("running", False)
+    assert code_of(await s.client.post("/runs/A1/resume", json={"fallback": True})) == (
+        400,
+        "request.invalid",
+    )
+    assert (await s.host.work([failing], until_idle=True)).failed == 1
