@@ -316,3 +316,49 @@ def test_what_a_fork_of_spooled_steps_waits_for_is_asked_again(place: Place) -> 
             host.answer(asked.id, {"approved": True})
         host.work([place.flow("best_effort", ok)], until_idle=True)
         assert {run.status for run in host.runs()} == {"completed"}
+
+
+# -- waits --------------------------------------------------------------------------------------------------
+
+
+def test_a_run_that_halts_while_the_store_is_away_says_what_it_waits_for(place: Place) -> None:
+    place.breaks = DOWN
+    flow = place.flow("best_effort", wait.approval("ok", context="a"))
+    with place.host() as host:
+        halted = host.run(flow, {"x": 1}, run_id="A")
+        assert (halted.status, halted.spooled > 0) == ("halted", True)
+        [opened] = halted.waits
+        assert opened.token is not None and opened.context == 2
+        for listed in (host.waits(), host.waits("A", kind="approval"), [host.wait(opened.id)]):
+            assert [w.id for w in listed] == [opened.id]
+        assert host.wait(opened.token).id == opened.id
+        assert host.waits("B") == host.waits(status="closed") == host.waits(after=opened.id) == []
+        with pytest.raises(StoreError):
+            host.answer(opened.token, {"approved": True})
+        place.store.fails_with = None
+        host.answer(opened.token, {"approved": True})
+        assert [w.status for w in host.waits("A", status=None)] == ["settled"]
+        assert host.resume("A", flow)["ok"].approved
+
+
+def test_another_process_of_the_machine_answers_what_waits_here_by_bringing_it_first(place: Place) -> None:
+    place.breaks = DOWN
+    flow = place.flow("best_effort", wait.approval("ok", context="a"), wait.approval("early"))
+    with place.host() as host:
+        early, opened = host.run(flow, {"x": 1}, run_id="A").waits
+        assert (early.node, opened.node) == ("early", "ok")
+        host.answer(early.id, {"approved": True})
+    with Place(place.folder).host() as other:
+        assert [w.id for w in other.waits()] == [opened.id]
+        assert other.deliver({"wait_id": opened.id, "answer": {"approved": True}}, [flow]).result is not None
+        assert other.info("A").status == "completed"
+        assert {w.status for w in other.waits(status=None)} == {"closed"}
+
+
+def test_a_put_that_opens_waits_is_kept_here_only_if_the_store_cannot_take_it(place: Place) -> None:
+    """The store was down for a while, is left alone for that, and is back."""
+    place.breaks, place.mends = DOWN, True
+    flow = place.flow("best_effort", wait.approval("ok", context="c"))
+    with place.host() as host:
+        halted = host.run(flow, {"x": 1}, run_id="A")
+        assert (halted.status, halted.spooled, len(halted.waits)) == ("halted", 0, 1)

@@ -6,12 +6,13 @@ from typing import Any, Literal
 
 from everstep.client.views import WaitInfo
 from everstep.codec.notes import look_at_wait
-from everstep.errors import BadRequest
+from everstep.errors import BadRequest, StoreUnavailable
 from everstep.model.acts import act_of
 from everstep.model.durations import Span, span_of
 from everstep.model.waits import WaitRow, WaitStatus
 from everstep.ports.store import WaitFilter
 from everstep.runtime.answers import UNSAID, Answers
+from everstep.runtime.outbox import waits_here
 from everstep.runtime.services import Services
 
 
@@ -35,21 +36,39 @@ class HostWaits:
         limit: int = 100,
         after: str | None = None,
     ) -> list[WaitInfo]:
-        """List waits, the oldest first; open ones unless told otherwise. `after` continues a listing."""
+        """List waits, the oldest first; open ones unless told otherwise. `after` continues a listing.
+
+        Those that wait on this machine for a store that cannot be reached come last.
+        """
         check_limit(limit)
         try:
             wanted = WaitStatus(status) if status is not None else None
         except ValueError:
             known = ", ".join(WaitStatus)
             raise BadRequest(f"{status!r} is not a status of waits.", fix=f"Use one of {known}.") from None
-        rows = await self._services.store.waits(
-            WaitFilter(run_id=run_id, flow_id=flow, kind=kind, status=wanted, limit=limit, after=after)
-        )
+        here = [
+            row
+            for row in waits_here(self._services)
+            if run_id in (None, row.run_id) and flow in (None, row.flow_id) and kind in (None, row.kind)
+        ]
+        if after in [row.wait_id for row in here]:
+            return []  # they were all on the last page
+        try:
+            rows = await self._services.store.waits(
+                WaitFilter(run_id=run_id, flow_id=flow, kind=kind, status=wanted, limit=limit, after=after)
+            )
+        except StoreUnavailable:
+            if not here:
+                raise
+            rows = []
+        if len(rows) < limit and wanted in (None, WaitStatus.OPEN):
+            there = {row.wait_id for row in rows}
+            rows += [row for row in here if row.wait_id not in there]
         return [self._wait(row) for row in rows]
 
     async def wait(self, token_or_id: str | None) -> WaitInfo:
         """Return one wait, by its id or its token. Looking uses nothing up."""
-        return self._wait((await self._answers.find(token_or_id)).row)
+        return self._wait((await self._answers.find(token_or_id, brings=False)).row)
 
     async def answer(
         self,

@@ -31,6 +31,7 @@ from everstep.model.waits import SettledBy, TokenConfig, WaitChange, WaitRow, Wa
 from everstep.ports.store import CheckpointStore, WaitFilter
 from everstep.runtime.announce import forget, handle_of
 from everstep.runtime.keeper import LeaseKeeper
+from everstep.runtime.outbox import drain, waits_here
 from everstep.runtime.patience import patiently
 from everstep.runtime.run_ids import check_run_id
 from everstep.runtime.services import Services
@@ -61,12 +62,20 @@ class Answers:
         self._services = services
         self._keeper = keeper
 
-    async def find(self, token_or_id: str | None) -> Found:
-        """Return the wait that a token or an id names."""
+    async def find(self, token_or_id: str | None, *, brings: bool = True) -> Found:
+        """Return the wait that a token or an id names.
+
+        One whose opening still waits on this machine is brought to the store first, or only looked at.
+        """
         if token_or_id is None:
             raise WaitNotFound(
                 "no wait is named: this process does not know the token.", fix="Use the id of the wait."
             )
+        here = self._here(token_or_id)
+        if here is not None and not brings:
+            return here
+        if here is not None:
+            await drain(self._services, here.row.run_id)
         if looks_like_token(token_or_id):
             row = await self._services.tokens.find(token_or_id)
             return Found(row, hash_of(token_or_id))
@@ -76,6 +85,15 @@ class Answers:
                 f"there is no wait {str(token_or_id)[:40]!r}.", fix="Look with: everstep waits"
             )
         return Found(found, None)
+
+    def _here(self, token_or_id: str) -> Found | None:
+        """Return the wait if its opening waits on this machine."""
+        token_hash = hash_of(token_or_id) if looks_like_token(token_or_id) else None
+        for row in waits_here(self._services):
+            is_meant = row.wait_id == token_or_id if token_hash is None else row.token_hash == token_hash
+            if is_meant:
+                return Found(row, token_hash)
+        return None
 
     async def answer(self, token_or_id: str | None, answer: Any, act: Act | None = None) -> WaitRow:
         """Check an answer and settle its wait with it, once; `act` says who gives it, and why."""
@@ -106,6 +124,8 @@ class Answers:
         run = await self._services.store.run(check_run_id(run_id))
         if run is None:
             raise RunNotFound(f"there is no run {run_id!r}.", fix="List them with: everstep runs")
+        if self._services.spool.has(run_id):
+            await drain(self._services, run_id)
         asked = [row for row in await open_waits(self._services.store, run_id) if row.kind == SETTLE]
         place = find_address([(row.path, row.visit) for row in asked], step)
         found = [row for row in asked if (row.path, row.visit) == place]
@@ -221,7 +241,7 @@ async def open_waits(store: CheckpointStore, run_id: str) -> list[WaitRow]:
         page = await store.waits(WaitFilter(run_id=run_id, is_unclosed=True, limit=1000, after=after))
         found += page
         if len(page) < 1000:
-            return found
+            return [row for row in found if row.status is not WaitStatus.CLOSED]
 
 
 def checked(row: WaitRow, answer: Any) -> bytes:

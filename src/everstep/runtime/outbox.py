@@ -17,6 +17,7 @@ from everstep.errors import EverstepError, LeaseLost, SpoolLost, StoreError, Sto
 from everstep.model.durability import Durability
 from everstep.model.enums import Status, Trigger
 from everstep.model.records import FORK, CheckpointRecord, StepRecord
+from everstep.model.waits import WaitRow
 from everstep.ports.store import Admission, Commit, RationedStore, RunRow, Verdict
 from everstep.runtime.committer import PUT_BYTES, fitting
 from everstep.runtime.lineage import Lineage
@@ -56,7 +57,7 @@ class Outbox:
             self.kept = 0
         elif self._is_short() and _can_share(commit):
             return await self._share(commit)
-        elif self.kept and not await self._drain_if_rested():
+        elif self.kept and not await self._drained(commit):
             return await self._keep(commit)
         asked = self._services.clock.monotonic()
         try:
@@ -87,6 +88,10 @@ class Outbox:
         spool.add(commit)
         self.kept, self._newest = self.kept + 1, commit.sequence
         return Verdict.ACCEPTED
+
+    async def _drained(self, commit: Commit) -> bool:
+        """Bring what waits to the store before a commit; somebody is to hear of one that opens waits."""
+        return await (self.drain() if commit.waits else self._drain_if_rested())
 
     async def _drain_if_rested(self) -> bool:
         asked = self._services.clock.monotonic()
@@ -137,6 +142,17 @@ class Outbox:
 def _can_share(commit: Commit) -> bool:
     """True for a commit of which nobody else has to know yet: it ends nothing, and nobody waits for it."""
     return commit.status is None and not (commit.admission or commit.waits or commit.closed or commit.adopts)
+
+
+def waits_here(services: Services, run_id: str | None = None) -> list[WaitRow]:
+    """Return the waits, of one run or of all, whose opening still waits on this machine, the oldest first."""
+    found: dict[str, WaitRow] = {}
+    for name in services.spool.runs() if run_id is None else [run_id]:
+        for commit in services.spool.of(name):
+            found |= {wait.wait_id: wait for wait in commit.waits}
+            for wait_id in commit.closed:
+                found.pop(wait_id, None)
+    return list(found.values())
 
 
 class Drained(NamedTuple):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,6 +20,7 @@ from everstep.errors import (
     RunCancelled,
     RunNotFound,
     StateCorrupted,
+    StoreError,
 )
 from everstep.graph.blueprint import read_plan
 from everstep.graph.flow import Flow
@@ -45,7 +47,7 @@ from everstep.runtime.journal import Identity, Journal
 from everstep.runtime.keeper import LeaseKeeper
 from everstep.runtime.lineage import Lineage, flows_met
 from everstep.runtime.migrating import Judges, is_other, migrated
-from everstep.runtime.outbox import drain
+from everstep.runtime.outbox import drain, waits_here
 from everstep.runtime.preflight import preflight
 from everstep.runtime.rehydrate import Rehydrated
 from everstep.runtime.resume_points import resume_point
@@ -610,7 +612,10 @@ class Runs:
         self._emit(
             "run_ended", journal.run_id, {"status": status.value, "error": error.message if error else None}
         )
-        return Outcome(journal.run_id, status, state, space, error, drive.exception, spooled=spooled)
+        outcome = Outcome(journal.run_id, status, state, space, error, drive.exception, spooled=spooled)
+        if status is Status.HALTED:
+            return outcome._replace(waits=await self._waits_of(journal.run_id), tokens=drive.tokens)
+        return outcome
 
     async def _let_go(self, lease: Lease | None, threads: Sequence[Future[None]], *, is_over: bool) -> None:
         if lease is None:
@@ -621,6 +626,14 @@ class Runs:
         self.keeper.drop(lease)
         if not is_over:
             await self.release(lease)
+
+    async def _waits_of(self, run_id: str) -> tuple[WaitRow, ...]:
+        """Return what a run waits for whose last steps are kept here, as far as the store can be asked."""
+        closed = {wait_id for commit in self._services.spool.of(run_id) for wait_id in commit.closed}
+        rows: list[WaitRow] = []
+        with suppress(StoreError):
+            rows = await open_waits(self._services.store, run_id)
+        return (*(row for row in rows if row.wait_id not in closed), *waits_here(self._services, run_id))
 
     async def release(self, lease: Lease) -> None:
         """Give the lease of an interrupted run back; if the store is in trouble it will expire by itself."""
