@@ -21,6 +21,7 @@ EverstepError
 │   └── NoEdgeHolds           pipeline.no_edge         a stage is done, and none of its edges holds
 ├── BackendChanged            pipeline.backend_changed a run would go on with a simulation only
 ├── MapInputError             map.bad_input            no list to go over, or lists of different lengths
+├── ItemsFailed               map.items_failed         all items of a map have ended, and some of them failed
 ├── LiftError                 flow.not_lifted          an inner flow ended without a value that it was to give
 ├── UnknownTask               task.unknown             a task for a node that the flow does not have
 ├── TaskGone                  task.gone                a queued task's node was removed from the flow
@@ -191,6 +192,10 @@ class BackendChanged(EverstepError):
 
 class MapInputError(EverstepError):
     code = "map.bad_input"
+
+
+class ItemsFailed(EverstepError):
+    code = "map.items_failed"
 
 
 class LiftError(EverstepError):

@@ -26,7 +26,6 @@ from everstep.errors import (
     DotError,
     FlowError,
     HaltNeedsDurability,
-    InputError,
     IrInvalid,
     KeyMissing,
     NotCheckpointable,
@@ -369,7 +368,6 @@ def test_without_a_host_nothing_is_missing() -> None:
         ([of(first.fn, requires=["printer"])], "partial", ServiceMissing),
         ([first, send], "strong", KeyMissing),
         ([stream], "strong", NotReplayable),
-        ([gate("two", name="one"), gate("one", name="two")], "partial", InputError),
     ],
 )
 def test_a_flow_with_errors_does_not_start(nodes: list[Any], durability: str, error: type[Exception]) -> None:

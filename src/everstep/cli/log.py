@@ -157,7 +157,7 @@ class Teller:
             yield [*head, *_cells(line, text)]
             return
         yield [*self._fold_head(line, is_new=is_new), *_fold_cells(line)]
-        self._tally.count(line.path, len(line.failed))
+        self._tally.count(line.path, line.failed, line.completed)
         for failure in line.failures[:NAMED]:
             yield [*[Cell("")] * 3, *_cells(failure, said(failure.step, self._lookup, self._tally))]
         if len(line.failures) > NAMED:

@@ -318,7 +318,7 @@ def _node_lines(
 
 
 def _failed_items(line: NodeLine, indent: str, *, whole: bool) -> list[list[Cell]]:
-    failures = line.fold.failures if line.fold is not None else []
+    failures = line.fold.lasting if line.fold is not None else []
     shown = failures if whole else failures[:NAMED]
     rows = []
     for failure in shown:

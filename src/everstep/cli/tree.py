@@ -54,6 +54,12 @@ class Fold:
                 self.failed.add(item)
         elif step.status is Status.COMPLETED and item == step.path:
             self.completed.add(item)
+            self.failed.discard(item)  # it was tried again
+
+    @property
+    def lasting(self) -> list[Line]:
+        """The failures of items that did not complete later."""
+        return [line for line in self.failures if item_of(line.step.path) not in self.completed]
 
 
 class Tally:
@@ -63,7 +69,7 @@ class Tally:
         self._sizes = {
             base_of(step): step.items for record in records for step in record.steps if step.items is not None
         }
-        self._failed: dict[str, int] = {}
+        self._failed: dict[str, set[str]] = {}
 
     def size(self, base: str) -> int | None:
         """Return over how many items a visit goes; none if it is no map."""
@@ -71,17 +77,22 @@ class Tally:
 
     def failed(self, base: str) -> int:
         """Return how many items of a visit have failed."""
-        return self._failed.get(base, 0)
+        return len(self._failed.get(base, ()))
 
     def take(self, step: StepRecord) -> None:
         """Count an item that has ended."""
         base = map_of(step.path)
-        if base is not None and step.status is Status.FAILED and step.path == item_of(step.path):
-            self.count(base, 1)
+        if base is not None and step.path == item_of(step.path):
+            if step.status is Status.FAILED:
+                self.count(base, {step.path}, set())
+            elif step.status is Status.COMPLETED:
+                self.count(base, set(), {step.path})
 
-    def count(self, base: str, failed: int) -> None:
-        """Count items of a visit that have failed."""
-        self._failed[base] = self.failed(base) + failed
+    def count(self, base: str, failed: set[str], completed: set[str]) -> None:
+        """Note items of a visit that have failed, and those that have completed, maybe after a failure."""
+        known = self._failed.setdefault(base, set())
+        known |= failed
+        known -= completed
 
 
 def base_of(step: StepRecord) -> str:

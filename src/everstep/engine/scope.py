@@ -13,7 +13,7 @@ from everstep.engine import halts, meetings
 from everstep.engine.opened import Opened
 from everstep.graph.loops import bits
 from everstep.graph.plan import Plan
-from everstep.model.enums import Status
+from everstep.model.enums import OnError, Status
 from everstep.model.records import ErrorInfo, QueuedTask, StepRecord, StreamAt
 
 _NOTHING: dict[str, int] = {}
@@ -512,6 +512,10 @@ class Scope:
                     meetings.reopen(self, i)
             self.attempts[i] = 0
         self.retry_at.clear()
-        for opened in self.opened.values():
+        for i, opened in self.opened.items():
+            over = self.plan.children[i].over
+            if over is not None and over.on_error is OnError.FINISH:
+                opened.failed.clear()
+                opened.next = 0
             for scope in opened.scopes.values():
                 scope.reopen()

@@ -137,6 +137,8 @@ class RunState(Scope):
             opened.done.add(item)
         elif step.status is Status.FAILED and over is not None and over.on_error is not OnError.STOP:
             opened.failed.add(item)
+            if over.on_error is OnError.FINISH and not scope.plan.children[i].is_atomic:
+                return  # it stays open, to go on where it failed once the run is taken up again
         else:
             return
         gone = opened.scopes.pop(item, None)

@@ -10,7 +10,6 @@ from everstep.errors import (
     EverstepError,
     FlowError,
     HaltNeedsDurability,
-    InputError,
     KeyMissing,
     NotCheckpointable,
     NotReplayable,
@@ -78,7 +77,6 @@ _RAISED: dict[str, type[EverstepError]] = {
             *(UnknownScheduler, UnknownNotifier),
         )
     },
-    "flow.no_start": InputError,
 }
 """What is raised for a code; a `FlowError` for any other."""
 

@@ -276,14 +276,14 @@ class Node(Wired):
         self,
         *params: str,
         mode: str = "zip",
-        on_error: OnError | Literal["stop", "collect", "skip"] = OnError.STOP,
+        on_error: OnError | Literal["stop", "finish", "collect", "skip"] = OnError.STOP,
         max_concurrency: int = 32,
     ) -> Self:
         """Return the node going over lists: these inputs become lists, and so does each output.
 
         Every item is a step of its own. Several parameters go side by side ("zip") or each with each
-        ("product"). When an item fails for good, the run stops, or an `ItemError` is collected in its place,
-        or it is skipped.
+        ("product"). When an item fails for good, the run stops, or finishes the other items first and fails
+        then, or an `ItemError` is collected in the item's place, or it is skipped.
         """
         known = {p.name: p for p in self.params}
         params = tuple(name for given in params for name in self._called(given))

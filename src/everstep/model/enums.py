@@ -152,6 +152,8 @@ class OnError(StrEnum):
 
     STOP = "stop"
     """The run fails; items that are done stay done."""
+    FINISH = "finish"
+    """The other items are done first, then the run fails; a resume runs the failed ones again."""
     COLLECT = "collect"
     """An `ItemError` takes the place of the item's outputs."""
     SKIP = "skip"

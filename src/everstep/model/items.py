@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -12,3 +13,7 @@ class ItemError:
     index: int
     type: str
     message: str
+    input: Any = field(default=None, compare=False)
+    """What the item was called with: its element of the list, or a dict where a map goes over several.
+
+    None for what could not be kept, or is larger than 64 KiB."""

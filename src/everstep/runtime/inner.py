@@ -9,7 +9,7 @@ from everstep.engine.halts import is_parked
 from everstep.engine.opened import Opened
 from everstep.engine.scope import Scope
 from everstep.engine.state import RunState
-from everstep.errors import EverstepError, LiftError, MapInputError
+from everstep.errors import EverstepError, ItemsFailed, LiftError, MapInputError
 from everstep.graph.loops import bits
 from everstep.graph.node import Node
 from everstep.graph.plan import Child
@@ -19,8 +19,11 @@ from everstep.ports.system import Clock
 from everstep.runtime.events import Teller
 from everstep.runtime.invoke import Call, InnerFailed, describe_error
 from everstep.runtime.journal import Journal
-from everstep.runtime.nesting import Lists, lift
+from everstep.runtime.nesting import FAILED_ITEM, Lists, lift
 from everstep.runtime.values import Slot, ValueSpace
+
+_NAMED = 5
+"""How many failed items of a map its error names."""
 
 
 class Inner:
@@ -123,7 +126,7 @@ class Inner:
             over = scope.plan.children[i].over
             assert over is not None
             parked = self._parked(visit)  # what is opened from here on is not
-            while len(visit.scopes) - parked < over.max_concurrency:
+            while len(visit.scopes) - len(visit.failed & visit.scopes.keys()) - parked < over.max_concurrency:
                 if scope.error is not None or self.fans.get(visit) is None:
                     break
                 item = visit.next_item()
@@ -163,7 +166,8 @@ class Inner:
         visit = scope.opened.get(i)
         if visit is None:
             return
-        if item in visit.scopes and visit.scopes[item].error is not None:
+        is_borne = item in visit.failed
+        if item in visit.scopes and visit.scopes[item].error is not None and not is_borne:
             if self._is_doomed(visit.scopes[item]):
                 self._spread(visit.scopes[item])
             else:
@@ -268,6 +272,10 @@ class Inner:
             self.end_if_at_rest(scope)
 
     def _end_visit(self, scope: Scope, i: int, visit: Opened) -> None:
+        over = scope.plan.children[i].over
+        if visit.failed and over is not None and over.on_error is OnError.FINISH:
+            self._fail_visit(scope, i, visit, self._items_failed(scope.path_of(i), visit))
+            return
         try:
             drafts = lift(self._space, scope, i)
         except LiftError as error:
@@ -279,6 +287,21 @@ class Inner:
         step = decide.closed(scope, i, visit, writes=writes, error=None, now=now)
         self.note(scope, step, drafts)
         self.after(scope, step)
+
+    def _items_failed(self, path: str, visit: Opened) -> ErrorInfo:
+        """Say which items of a map failed, the first of them with its reason."""
+        failed = sorted(visit.failed)
+        inside = visit.scopes.get(failed[0])  # nothing is left of an atomic one but its error
+        first = (
+            inside.error if inside is not None else self._space.peek(FAILED_ITEM, visit.prefix_of(failed[0]))
+        )
+        assert first is not None
+        named = ", ".join(f"#{item}" for item in failed[:_NAMED]) + ", ..." * (len(failed) > _NAMED)
+        message = (
+            f"{len(failed)} of {visit.count} items of {path!r} failed ({named}), "
+            f"the first with {first.type}: {first.message}."
+        )
+        return describe_error(ItemsFailed(message, fix="Resume the run: only these items run again."))
 
     def _end_atomic(self, scope: Scope, i: int, visit: Opened, inside: Scope) -> None:
         """Hand an atomic flow's answer over like that of any node: it is one step."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from math import prod
 
 import msgspec
@@ -16,7 +17,8 @@ from everstep.engine.forks import fork
 from everstep.engine.opened import Opened
 from everstep.engine.scope import Scope
 from everstep.engine.state import START, RunState
-from everstep.errors import LiftError, MapInputError, StateCorrupted
+from everstep.errors import EverstepError, LiftError, MapInputError, StateCorrupted
+from everstep.graph.node import MapSpec
 from everstep.graph.plan import Child
 from everstep.model.enums import OnError, Status, ValueForm
 from everstep.model.items import ItemError
@@ -356,22 +358,46 @@ def _lifted(space: ValueSpace, scope: Scope, i: int, inner: str, written: Writte
 
 def _gathered(space: ValueSpace, child: Child, visit: Opened, inner: str, written: Written) -> Slot:
     """Return the list of what the items wrote, in order."""
-    assert child.over is not None
-    items: list[Slot] = []
-    for k in range(visit.count):
-        if k in visit.done:
-            items.append(space.areas[visit.prefix_of(k)][inner])
-        elif child.over.on_error is OnError.COLLECT:
-            items.append(space.areas[visit.prefix_of(k)][FAILED_ITEM])
+    over = child.over
+    assert over is not None
+    places = [k for k in range(visit.count) if k in visit.done or over.on_error is OnError.COLLECT]
+    items = [space.areas[visit.prefix_of(k)][inner if k in visit.done else FAILED_ITEM] for k in places]
+    if len(visit.done) < len(places):
+        told = [
+            item if k in visit.done else _with_input(space, over, visit, k, item)
+            for k, item in zip(places, items, strict=True)
+        ]
+        # Records of 0.1.0 were made without the inputs of failed items; what they say must stay so.
+        if not written.digest or _digest_of(told) == written.digest:
+            items = told
     if not written.digest:
-        digest = hashlib.sha256(b"".join(item.digest() for item in items)).digest()
-        written = _measured(written, digest, sum(item.written.size for item in items))
+        written = _measured(written, _digest_of(items), sum(item.written.size for item in items))
     slot = Slot(written, None)
     slot.items, slot.whole = items, None
     slot.cost = sum(item.cost for item in items)
     return slot
 
 
+def _digest_of(items: Sequence[Slot]) -> bytes:
+    return hashlib.sha256(b"".join(item.digest() for item in items)).digest()
+
+
+def _with_input(space: ValueSpace, over: MapSpec, visit: Opened, item: int, slot: Slot) -> Slot:
+    """Return what stands in the place of a failed item, with what it was called with, if that can be kept."""
+    base = f"{visit.base}/"
+    try:
+        lists = space.lists.get(base) or tuple(space.peek(name, base) for name in over.params)
+        places = _position(item, [len(values) for values in lists], over.mode)
+        given = {name: values[k] for name, values, k in zip(over.params, lists, places, strict=True)}
+        told: ItemError = space.read(slot)
+        value = given if len(given) > 1 else next(iter(given.values()))
+        made = space.encoded(FAILED_ITEM, replace(told, input=value))
+    except EverstepError:
+        return slot
+    return made if made.written.size <= _LARGEST_INPUT else slot
+
+
+_LARGEST_INPUT = 64 * 1024
 FAILED_ITEM = "@error"
 """The local name of what stands in the place of a failed item's outputs."""
 
