@@ -7,12 +7,14 @@ forked child, resumes it in another, and prints what it saw as JSON; `crash_judg
 from __future__ import annotations
 
 import asyncio
+import gc
 import hashlib
 import json
 import os
 import re
 import subprocess
 import sys
+import threading
 import traceback
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -51,7 +53,8 @@ from tests.servers.parts import within
 
 SCENARIOS = {**PLAIN, **NESTED, **MAPPED, **GROUPED, **DYNAMIC, **FORKED, **WAITING, **CHANGED}
 SCENARIOS |= {**STREAMING, **UNKNOWN, **CUT_OFF, **SPENDING, **PHASED, **ACTING}
-if os.environ.get("EVERSTEP_SOAK") == "1":
+IS_SOAK = os.environ.get("EVERSTEP_SOAK") == "1"
+if IS_SOAK:
     SCENARIOS |= {**MORE_WAITING, **MORE_UNKNOWN, **MORE_CUT_OFF, **MORE_PHASED, **EXAMPLES}
 FILES = "file:"
 """In place of a server: a folder in each place."""
@@ -245,8 +248,8 @@ def lives(work: str, name: str, folder: Path, *deaths: str | None, afresh: bool 
 def matrix(name: str, folder: Path, *, deep: str) -> list[list[Facts]]:
     """Kill at every point of the first life; after some of those also at every point of the second.
 
-    `deep` says after which: `none`, `middle` or `every`. Each case is the list of lives a run had; nobody
-    kills the last of them.
+    `deep` says after which: `none`, `middle` or `every`. Unless it is `none`, one run also lives in new
+    interpreters. Each case is the list of lives a run had; the last of them is not killed.
     """
     cases = [lives("run", name, folder, None)]
     points = points_of(cases[0][0])
@@ -256,7 +259,8 @@ def matrix(name: str, folder: Path, *, deep: str) -> list[list[Facts]]:
         cases.append(case)
         if deep == "every" or (deep == "middle" and at == middle):
             cases += [lives("run", name, folder, at, then, None) for then in points_of(case[-1])]
-    cases.append(lives("run", name, folder, middle, None, afresh=True))
+    if deep != "none" or IS_SOAK:
+        cases.append(lives("run", name, folder, middle, None, afresh=True))
     return cases
 
 
@@ -283,11 +287,25 @@ def points_of(life: Facts) -> list[str]:
     return [p for p in points if " renew " not in p or p.endswith(" renew 1")]
 
 
+def warm_up() -> None:
+    """Do once what every life would do anew: what is read, compiled and cached is shared by all forks.
+
+    Every thread of it ends with its host, so this process can be forked as before.
+    """
+    with TemporaryDirectory() as place:
+        main("run", "small", place)
+    assert threading.active_count() == 1, threading.enumerate()
+    gc.collect()
+    gc.freeze()
+
+
 if __name__ == "__main__":
     kind = os.environ.get("EVERSTEP_CRASH_STORE", "").partition(":")[0]
     drivers = {"postgresql": "postgres.store", "redis": "redis.store", "s3": "objects.cloud.bucket"}
     if kind not in ("", "file"):
         import_module(f"everstep.stores.{drivers[kind]}")  # here, not again in each child
+    if sys.argv[1] in ("matrix", "whole", "nodes", "replies"):
+        warm_up()
     match sys.argv[1:]:
         case ["matrix", name, where, deep]:
             print(json.dumps(matrix(name, Path(where), deep=deep)))

@@ -266,11 +266,12 @@ LIES: dict[str, list[Lie]] = {
 
 
 # -- the matrix ---------------------------------------------------------------------------------------------
+# In memory: a killed process leaves to the system what it wrote, so that syncing a disk shows nothing here.
 
 
 @pytest.mark.parametrize("name", by_default(SCENARIOS, SCENARIOS.keys() - LIKE_OTHERS))
-def test_a_run_killed_at_any_point_ends_as_if_it_had_not_been(name: str, tmp_path: Path) -> None:
-    cases = report("matrix", name, tmp_path, DEEP.get(name, "none"))
+def test_a_run_killed_at_any_point_ends_as_if_it_had_not_been(name: str, quick_folder: Path) -> None:
+    cases = report("matrix", name, quick_folder, DEEP.get(name, "none"))
     judge(name, cases)
     for lie in LIES.get(name, ()):
         lied = copy.deepcopy(cases)
@@ -282,24 +283,24 @@ def test_a_run_killed_at_any_point_ends_as_if_it_had_not_been(name: str, tmp_pat
     print(f"\n{name}: killed at {len(points_of(cases[0][0]))} points, twice in {deep} runs")
 
 
-def test_no_kind_of_write_is_left_out(tmp_path: Path) -> None:
+def test_no_kind_of_write_is_left_out(quick_folder: Path) -> None:
     """Each scenario is killed at all of its writes; together they make every write that the runtime knows."""
     kinds = set()
     for name in ("large", "interrupted", "cancelled", "renewed", "worked", "notified", "cut-off"):
-        (tmp_path / name).mkdir()
-        [[whole]] = report("whole", name, tmp_path / name)
+        (quick_folder / name).mkdir()
+        [[whole]] = report("whole", name, quick_folder / name)
         kinds |= {p.split()[1] for p in points_of(whole) if " body " not in p}
     assert kinds == KINDS
 
 
-def test_branches_of_the_diamond_overlap_and_the_album_has_keyframes(tmp_path: Path) -> None:
+def test_branches_of_the_diamond_overlap_and_the_album_has_keyframes(quick_folder: Path) -> None:
     for name in ("diamond", "keyframes"):
-        (tmp_path / name).mkdir()
-    [[diamond]] = report("whole", "diamond", tmp_path / "diamond")
+        (quick_folder / name).mkdir()
+    [[diamond]] = report("whole", "diamond", quick_folder / "diamond")
     points = points_of(diamond)
     assert points.index("before body publish 1") < points.index("after body count 1")
     assert points.index("after put 3") < points.index("after body publish 1")
-    [[album]] = report("whole", "keyframes", tmp_path / "keyframes")
+    [[album]] = report("whole", "keyframes", quick_folder / "keyframes")
     assert sum(c["keyframe"] for c in album["chains"][0]) >= 2
 
 
@@ -310,43 +311,43 @@ def recorded(name: str, folder: Path) -> set[tuple[str, str]]:
     return {(step[0], step[2]) for step in steps(whole["chains"])}
 
 
-def test_the_shapes_are_what_they_are_called(tmp_path: Path) -> None:
-    nested = recorded("nested", tmp_path / "nested")
+def test_the_shapes_are_what_they_are_called(quick_folder: Path) -> None:
+    nested = recorded("nested", quick_folder / "nested")
     assert {("edit/polishing/mark", "completed"), ("edit@2/polishing/mark", "completed")} <= nested
     assert ("edit@2/send", "retrying") in nested
-    assert not any("/" in path for path, _ in recorded("atomic", tmp_path / "atomic"))
-    items = recorded("map-nested", tmp_path / "items")
+    assert not any("/" in path for path, _ in recorded("atomic", quick_folder / "atomic"))
+    items = recorded("map-nested", quick_folder / "items")
     assert {("rag#0/measure", "retrying"), ("rag#1", "failed"), ("rest#0", "completed")} <= items
-    race = recorded("first-success", tmp_path / "race")
+    race = recorded("first-success", quick_folder / "race")
     assert {("quick", "completed"), ("slow", "cancelled"), ("deep", "cancelled")} <= race
-    far = recorded("first-success-over-a-flow", tmp_path / "far")
+    far = recorded("first-success-over-a-flow", quick_folder / "far")
     assert {("deep/pick", "completed"), ("deep/pay", "retrying"), ("deep/pay", "completed")} <= far
     assert ("deep", "cancelled") in far
-    over = recorded("first-success-over-a-map", tmp_path / "over")
+    over = recorded("first-success-over-a-map", quick_folder / "over")
     assert {("rag#0", "completed"), ("rag#1/cut", "completed"), ("rag", "cancelled")} <= over
     assert not any(path.startswith(("rag#1/measure", "rag#1/label", "rag#2")) for path, _ in over)
-    fork = recorded("fork", tmp_path / "fork")
+    fork = recorded("fork", quick_folder / "fork")
     assert {("child:@fork", "completed"), ("grandchild:edit@2/cut", "completed")} <= fork
 
 
-def test_the_changed_flow_goes_over_inside_an_inner_flow(tmp_path: Path) -> None:
-    [[whole]] = report("whole", "changed-flow", tmp_path)
+def test_the_changed_flow_goes_over_inside_an_inner_flow(quick_folder: Path) -> None:
+    [[whole]] = report("whole", "changed-flow", quick_folder)
     paths = [step[0] for step in steps(whole["chains"]) if step[2] == "completed"]
     assert paths == ["@inputs", "take", "work/weigh", "work/pack", "work", "announce", "ship"]
     assert sum(c["keyframe"] for c in whole["chains"][0]) == 1
     assert whole["result"]["receipt"] == "[17, 3]"
 
 
-def test_effects_are_made_once_and_asked_about_or_settled(tmp_path: Path) -> None:
-    asked = recorded("settled-as-done", tmp_path / "done")
+def test_effects_are_made_once_and_asked_about_or_settled(quick_folder: Path) -> None:
+    asked = recorded("settled-as-done", quick_folder / "done")
     assert {("send", "running"), ("send", "halted"), ("send", "completed")} <= asked
-    rerun = recorded("settled-by-rerun", tmp_path / "rerun")
+    rerun = recorded("settled-by-rerun", quick_folder / "rerun")
     assert {("send", "halted"), ("send", "retrying"), ("send", "completed")} <= rerun
-    assert {("charge", "running"), ("charge", "retrying")} <= recorded("probed", tmp_path / "probed")
+    assert {("charge", "running"), ("charge", "retrying")} <= recorded("probed", quick_folder / "probed")
 
 
-def test_items_of_a_map_overlap(tmp_path: Path) -> None:
-    [[whole]] = report("whole", "map", tmp_path)
+def test_items_of_a_map_overlap(quick_folder: Path) -> None:
+    [[whole]] = report("whole", "map", quick_folder)
     points = points_of(whole)
     assert points.index("before body embed#1 1") < points.index("after body embed#0 1")
     assert points.index("after put 2") < points.index("after body embed#1 1")
@@ -357,8 +358,8 @@ UNHEARD = ("cancelled", "cancelled-wait", "worked")
 
 
 @pytest.mark.parametrize("name", by_default([n for n in SCENARIOS if n not in UNHEARD], REPLIED))
-def test_a_write_whose_reply_was_lost_is_not_taken_for_a_conflict(name: str, tmp_path: Path) -> None:
-    [whole], *cases = report("replies", name, tmp_path)
+def test_a_write_whose_reply_was_lost_is_not_taken_for_a_conflict(name: str, quick_folder: Path) -> None:
+    [whole], *cases = report("replies", name, quick_folder)
     assert whole["exit"] == 0, whole["error"]
     assert cases
     for [life] in cases:
