@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Any
 
 import msgspec
@@ -39,6 +39,8 @@ def difference(folded: Rehydrated, record: CheckpointRecord, values: Values) -> 
     made = snapshot(folded.state, ())
     for name in _FIELDS:
         ours, theirs = _comparable(getattr(made, name)), _comparable(getattr(kept, name))
+        if name == "nodes":
+            theirs = {k: v for k, v in theirs.items() if k in ours or not _has_only_begun(k, v, made.scopes)}
         if ours != theirs:
             return _where(name, ours, theirs)
     if kept.task_count < made.task_count:
@@ -76,6 +78,15 @@ def _is_untouched(path: str, part: Any) -> bool:
 
 
 _DUE = NodeState(is_due=True)
+
+
+def _has_only_begun(path: str, node: NodeState, folded: Container[str]) -> bool:
+    """True of a node as a flow inside begins with it, if nothing is recorded in that flow yet.
+
+    A fold learns of such a flow's nodes with the first step inside; whoever drives it knows them before.
+    """
+    begins_with = NodeState(chosen=node.chosen, is_due=node.is_due, round=node.round)
+    return _is_inside(path) and path.rpartition("/")[0] not in folded and node == begins_with
 
 
 def _sets(frontier: FlowFrontier) -> tuple[set[FrontierEntry], set[str]]:
