@@ -33,6 +33,7 @@ from everstep.client.views import (
 from everstep.codec.chain import Codec
 from everstep.codec.keyring import KeyRing
 from everstep.codec.values import Values
+from everstep.engine.leases import seconds_left
 from everstep.errors import BadRequest
 from everstep.graph.flow import Flow
 from everstep.graph.validate import Offers, Rule
@@ -44,7 +45,7 @@ from everstep.model.records import CheckpointRecord
 from everstep.model.retention import Retention
 from everstep.ports.durability import HostDurability, Notifier, ResumeScheduler
 from everstep.ports.store import Counts, RunFilter, RunRow
-from everstep.ports.system import Clock, Ids
+from everstep.ports.system import Clock, Ids, uptime
 from everstep.registry import (
     DEFAULT_URL,
     NO_STORE,
@@ -536,7 +537,11 @@ class AsyncHost(HostWaits, HostCarrying, HostChecks, HostGuards, HostRetention):
 
     def _info(self, row: RunRow) -> RunInfo:
         lease = row.lease
-        is_driven = lease is not None and lease.expires_at > self._services.clock.now()
+        services = self._services
+        now, here = services.clock.now(), services.processes.me()
+        is_driven = (
+            lease is not None and seconds_left(lease, now=now, here=here, uptime=uptime(services.clock)) > 0
+        )
         if is_driven and lease is not None and lease.process is not None:
             is_driven = not self._services.processes.is_gone(lease.process)
         return RunInfo(row, is_driven=is_driven)

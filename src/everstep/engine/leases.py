@@ -62,11 +62,18 @@ def claim(
 ) -> Lease:
     """Return the lease a claimant gets, or raise `LeaseConflict` while another's holds.
 
+    A claimant whose process says until when it would hold the lease tells by that how late it is since boot.
+
     `has_progressed` says whether the run was written to since the last claim: owners that die without
     having written anything are counted, so that a run which kills its owners is found out.
     """
-    if held is not None and held.owner != owner and held.expires_at > now and held.epoch != void_epoch:
-        raise conflict(held, now)
+    uptime = (
+        process.until - ttl.total_seconds() if process is not None and process.until is not None else None
+    )
+    if held is not None and held.owner != owner and held.epoch != void_epoch:
+        left = seconds_left(held, now=now, here=process, uptime=uptime)
+        if left > 0:
+            raise conflict(held, left)
     return Lease(
         run_id=run_id,
         owner=owner,
@@ -86,14 +93,36 @@ def renewed(held: Lease | None, mine: Lease, *, now: datetime, ttl: timedelta) -
         owner=held.owner,
         epoch=held.epoch,
         expires_at=now + ttl,
-        process=held.process,
+        process=mine.process or held.process,
         takeovers=held.takeovers,
     )
 
 
-def conflict(held: Lease, now: datetime) -> LeaseConflict:
+def seconds_left(
+    held: Lease, *, now: datetime, here: Process | None = None, uptime: float | None = None
+) -> float:
+    """Return how long a lease lasts still; nothing or less if it has ended.
+
+    `now` may have been set ahead. Whoever lives on the same boot as the owner also knows the seconds since
+    then, and what an owner noted of those holds.
+    """
+    left = (held.expires_at - now).total_seconds()
+    owner = held.process
+    if owner is None or owner.until is None or here is None or uptime is None:
+        return left
+    return max(left, owner.until - uptime) if owner.boot_id == here.boot_id else left
+
+
+def noted(process: Process | None, uptime: float | None, ttl: timedelta) -> Process | None:
+    """Return a process as the holder of a lease that lasts so long from now on."""
+    if process is None or uptime is None:
+        return process
+    until = uptime + ttl.total_seconds()
+    return Process(process.boot_id, process.pid_namespace, process.pid, process.started, until)
+
+
+def conflict(held: Lease, left: float) -> LeaseConflict:
     """Name the owner and how long to wait."""
-    left = max(0.0, (held.expires_at - now).total_seconds())
     who = f"process {held.process.pid}" if held.process is not None else f"owner {held.owner[:8]}"
     return LeaseConflict(
         f"run {held.run_id!r} is being driven by {who}; its lease lasts {left:.0f} s more.",

@@ -16,7 +16,10 @@ class Clock(Protocol):
         """Return seconds on a clock that never goes back and runs through suspend."""
 
     async def sleep_until(self, at: datetime) -> None:
-        """Return once `now()` has reached `at`."""
+        """Return once `now()` has reached `at`, or as much time has passed as there was to go.
+
+        A clock that is set back meanwhile lets nobody sleep longer.
+        """
 
 
 def time_for_store(clock: Clock) -> datetime | None:
@@ -33,6 +36,14 @@ async def reached(clock: Clock, at: datetime) -> None:
     A clock that tests move may move by itself for whoever sleeps; not for who looks out while others work.
     """
     await getattr(clock, "reached", clock.sleep_until)(at)
+
+
+def uptime(clock: Clock) -> float | None:
+    """Return seconds that all processes of one boot count alike, and that setting the time does not change.
+
+    None of a clock that tests move, as each has its own.
+    """
+    return None if getattr(clock, "is_manual", False) else clock.monotonic()
 
 
 class Ids(Protocol):

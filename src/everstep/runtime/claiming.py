@@ -37,14 +37,15 @@ async def claim(
         run_id,
         owner=beside(owner) if keeper.is_busy else owner,
         ttl=durability.lease_ttl,
-        process=services.processes.me(),
     )
     void = keeper.abandoned(run_id)
     seen: Lease | None = None
     tries = durability.retry_on_lease_conflict
     while True:
         try:
-            return await _asked(services, partial(ask, void_epoch=void))
+            return await _asked(
+                services, partial(ask, process=services.holder(durability.lease_ttl), void_epoch=void)
+            )
         except LeaseConflict as conflict:
             held = conflict.details["lease"]
             assert isinstance(held, Lease)

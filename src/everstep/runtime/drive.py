@@ -36,7 +36,7 @@ from everstep.runtime.limits import Place, starving, within_limits
 from everstep.runtime.owing import Owing
 from everstep.runtime.prepare import Preparer
 from everstep.runtime.reading import Reading
-from everstep.runtime.rest import Rest
+from everstep.runtime.rest import Pauses, Rest
 from everstep.runtime.services import Services
 from everstep.runtime.settle import plain_step, step_of
 from everstep.runtime.shared_breakers import SharedBreakers
@@ -73,6 +73,7 @@ class Drive:
         self._teller = Teller(services.listener, services.clock, journal.run_id)
         self._loop = asyncio.get_running_loop()
         self._rest = Rest(services.clock, self._loop)
+        self._pauses = Pauses(services.clock)
         self._owing = Owing(journal, services.clock, self._teller, self._rest.wake)
         self._desk = ChannelDesk(state, space, services.clock)
         self._finished: deque[Call] = deque()
@@ -255,7 +256,7 @@ class Drive:
         while True:
             if inner.fans:
                 inner.refill()
-            ready = state.startable(self._clock.now() if state.is_pausing() else None)
+            ready = state.startable(self._pauses.now() if state.is_pausing() else None)
             if not ready:
                 if beside.calls or self._finished or state.next_retry() is not None:
                     return ready
@@ -455,6 +456,7 @@ class Drive:
         is_owed = self._owing.is_due and self._beside.calls
         if self._finished or self._stop is not None or has_news or is_owed:
             return
+        pause = self._pauses.note(until) if until is not None else None
         seconds, looks, is_busy = self._late.seconds_left(), None, False
         if self._state.waits:
             due = self._waiting.next_due()
@@ -464,7 +466,7 @@ class Drive:
                     until, is_busy = due, bool(self._beside.calls)
             looks = LOOK
         patience = min((s for s in (seconds, looks) if s is not None), default=None)
-        if await self._rest.sleep(until, patience, is_busy=is_busy) and patience == seconds:
+        if await self._rest.sleep(until, patience, pause, is_busy=is_busy) and patience == seconds:
             await self._journal.flush(Trigger.INTERVAL)
 
     # -- recording ----------------------------------------------------------------------------------------
@@ -542,6 +544,8 @@ class Drive:
             drafts = ()
         else:
             step = step_of(call, drafts, chance)
+        if step.retry_at is not None:
+            self._pauses.note(step.retry_at)
         if self._guards is not None:
             step = self._guards.on_step(call, step)
         if scope.is_hidden or self._teller.is_heard:

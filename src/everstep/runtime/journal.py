@@ -204,7 +204,8 @@ class Journal:
         if not self.writes:
             self._clear()
             return Verdict.ACCEPTED
-        flow, ttl, process = self._identity, self._durability.lease_ttl, self._services.processes.me()
+        flow, ttl = self._identity, self._durability.lease_ttl
+        process = self._services.holder(ttl)
         record = CheckpointRecord(
             checkpoint_id=self._services.ids.new_id(),
             sequence=1,

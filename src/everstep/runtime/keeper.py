@@ -14,6 +14,9 @@ from datetime import timedelta
 from math import inf
 from typing import Any, Protocol, TypeVar
 
+import msgspec
+
+from everstep.engine.leases import noted
 from everstep.errors import EverstepError, LeaseLost, RunCancelled
 from everstep.model.leases import Lease
 from everstep.ports.store import BlockingStore, CheckpointStore, Verdict
@@ -142,7 +145,9 @@ class LeaseKeeper:
         """
         held = self._kept(lease)
         if held is not None and held.due < self._clock.monotonic():
-            self._judge(held, self._clock.monotonic(), (await self._store.renew([held.lease], held.ttl))[0])
+            self._judge(
+                held, self._clock.monotonic(), (await self._store.renew([self._longer(held)], held.ttl))[0]
+            )
 
     def _awake(self, due: float) -> None:
         if self._thread is None:
@@ -288,10 +293,18 @@ class LeaseKeeper:
         else:
             self._stop(held, LeaseLost(f"run {held.lease.run_id!r} was taken over by another process."))
 
+    def _longer(self, held: _Held) -> Lease:
+        """Return a lease as its owner notes that it lasts from now on."""
+        lease = held.lease
+        if lease.process is None or lease.process.until is None:
+            return lease
+        process = noted(lease.process, self._clock.monotonic(), held.ttl)
+        return msgspec.structs.replace(lease, process=process)
+
     def _ask(self, held: _Held) -> Lease | Verdict:
         if isinstance(self._store, BlockingStore):
-            return self._store.renew_blocking([held.lease], held.ttl)[0]
-        return self._on_loop(self._store.renew([held.lease], held.ttl))[0]
+            return self._store.renew_blocking([self._longer(held)], held.ttl)[0]
+        return self._on_loop(self._store.renew([self._longer(held)], held.ttl))[0]
 
     def _on_loop(self, work: Coroutine[Any, Any, T]) -> T:
         assert self._loop is not None

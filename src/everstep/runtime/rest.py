@@ -1,11 +1,41 @@
-"""How a drive sleeps: until it is woken, until a time, or for a while."""
+"""How a drive sleeps: until it is woken, until a time, or for a while; and when its pauses are over."""
 
 from __future__ import annotations
 
 import asyncio
 from datetime import datetime
 
-from everstep.ports.system import Clock, reached
+from everstep.ports.system import Clock, reached, uptime
+
+
+class Pauses:
+    """When pauses end by a clock that nobody sets, so that setting the other one back prolongs none."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._ends: dict[datetime, float] = {}
+        self._over: datetime | None = None
+
+    def note(self, until: datetime) -> float | None:
+        """Remember when a pause ends that lasts until then; returns how many seconds are left of it.
+
+        None of a clock that tests move: its seconds do not pass by themselves.
+        """
+        now = uptime(self._clock)
+        if now is None:
+            return None
+        if until not in self._ends:
+            self._ends[until] = now + (until - self._clock.now()).total_seconds()
+        return max(0.0, self._ends[until] - now)
+
+    def now(self) -> datetime:
+        """Return the time as far as pauses are concerned."""
+        now = self._clock.monotonic()
+        for until in [until for until, end in self._ends.items() if end <= now]:
+            del self._ends[until]
+            self._over = until if self._over is None else max(until, self._over)
+        wall = self._clock.now()
+        return wall if self._over is None else max(wall, self._over)
 
 
 class Rest:
@@ -22,8 +52,15 @@ class Rest:
         if self._waker is not None and not self._waker.done():
             self._waker.set_result(None)
 
-    async def sleep(self, until: datetime | None, seconds: float | None, *, is_busy: bool = False) -> bool:
-        """Sleep; true if neither a call nor the clock ended it, but the seconds were over.
+    async def sleep(
+        self,
+        until: datetime | None,
+        seconds: float | None,
+        most: float | None = None,
+        *,
+        is_busy: bool = False,
+    ) -> bool:
+        """Sleep, at most so long; true if neither a call nor the clock ended it but the seconds are over.
 
         Who is busy only looks out for the time, while what it waits for is under way.
         """
@@ -38,8 +75,10 @@ class Rest:
                 ends = reached(self._clock, until) if is_busy else self._clock.sleep_until(until)
                 sleeper = self._loop.create_task(ends)
                 watched.add(sleeper)
-            done, _ = await asyncio.wait(watched, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-            return not done
+            is_capped = most is not None and (seconds is None or most < seconds)
+            limit = most if is_capped else seconds
+            done, _ = await asyncio.wait(watched, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
+            return not done and not is_capped
         finally:
             self._waker, self.is_asleep = None, False
             if sleeper is not None:

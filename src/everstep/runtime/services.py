@@ -8,21 +8,24 @@ import threading
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
 from copy import copy
+from datetime import timedelta
 from functools import partial
 from typing import NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
 from everstep.codec.chain import Codecs
 from everstep.codec.values import Values
+from everstep.engine.leases import noted
 from everstep.errors import EverstepError, StoreError
 from everstep.graph.flow import Flow
 from everstep.graph.validate import Offers, Rule
 from everstep.model.durability import RECORD_BYTES, Durability
 from everstep.model.enums import Mode
+from everstep.model.leases import Process
 from everstep.ports.beside import ChannelStore, RunQueue
 from everstep.ports.durability import Notifier, ResumeScheduler
 from everstep.ports.store import BlockingStore, CheckpointBlobStore, CheckpointStore
-from everstep.ports.system import Clock, Ids, Processes
+from everstep.ports.system import Clock, Ids, Processes, uptime
 from everstep.runtime.coded_blobs import CodedBlobs
 from everstep.runtime.committer import Committer
 from everstep.runtime.events import Listener
@@ -140,6 +143,15 @@ class Services:
     def may_hold_loop(self) -> bool:
         """True if a sync node may be called on the loop's own thread: its run is alone, and stays so."""
         return self.owns_loop and not self.side_by_side and self.committer.drives <= 1
+
+    def holder(self, ttl: timedelta) -> Process | None:
+        """Return this process as the one that is to hold a lease from now on.
+
+        A store elsewhere has a clock that nobody sets here; for one on this machine the seconds since boot
+        are noted, too.
+        """
+        is_elsewhere = self.store.capabilities.remote
+        return noted(self.processes.me(), None if is_elsewhere else uptime(self.clock), ttl)
 
     def link(self, token: str | None) -> str | None:
         """Return the page where a wait is answered, if this host knows its own address."""

@@ -25,8 +25,11 @@ class SystemClock:
         )
 
     async def sleep_until(self, at: datetime) -> None:
-        while (left := (at - self.now()).total_seconds()) > 0:
+        left = (at - self.now()).total_seconds()
+        end = self.monotonic() + left
+        while left > 0:
             await asyncio.sleep(min(left, 60.0))
+            left = min((at - self.now()).total_seconds(), end - self.monotonic())
 
 
 def random_bytes(count: int) -> bytes:

@@ -65,7 +65,7 @@ class Takeover:
             row.run_id,
             owner=owner,
             ttl=ttl,
-            process=services.processes.me(),
+            process=services.holder(ttl),
             void_epoch=row.lease.epoch,
         )
         try:

@@ -297,7 +297,7 @@ class Worker:
                 flows=flows,
                 new_owner=new_owner,
                 ttl=ttl,
-                process=self._services.processes.me(),
+                process=self._services.holder(ttl),
                 limit=room,
                 # To claim a run would make stale what waits for it on this machine.
                 apart_from=[

@@ -13,7 +13,7 @@ from everstep.codec.records import digest_of
 from everstep.engine import leases
 from everstep.engine.claims import Lane, Room, Turns, choose
 from everstep.engine.trimming import check_trim
-from everstep.errors import RunNotFound
+from everstep.errors import LeaseConflict, RunNotFound
 from everstep.model.enums import Status
 from everstep.model.fleet import Quota, WorkerRow
 from everstep.model.leases import Lease, Process
@@ -278,7 +278,10 @@ class MemoryStore(MemoryRetention):
             for run_id, lane in list(choose(lanes, limit=limit, room=room, turns=self._turns)):
                 self._turns.note(lane)
                 run = self.data.runs[run_id]
-                lease = self._claim(run, new_owner(), ttl, process)
+                try:
+                    lease = self._claim(run, new_owner(), ttl, process)
+                except LeaseConflict:
+                    continue  # only the time was set ahead
                 self.data.waits.fire(run_id, now)
                 claimed.append((run.row, lease))
             self.data.writes += bool(claimed)

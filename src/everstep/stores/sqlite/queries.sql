@@ -247,7 +247,7 @@ UPDATE runs SET epoch = ?2, owner = ?3, expires_at = ?4, process = ?5, takeovers
 WHERE run_key = ?1;
 
 -- name: renew
-UPDATE runs SET expires_at = ?4 WHERE run_id = ?1 AND epoch = ?2 AND owner = ?3 AND signal IS NULL;
+UPDATE runs SET expires_at = ?4, process = coalesce(?5, process) WHERE run_id = ?1 AND epoch = ?2 AND owner = ?3 AND signal IS NULL;
 
 -- name: release
 UPDATE runs SET owner = NULL, expires_at = NULL, process = NULL WHERE run_id = ?1 AND epoch = ?2;

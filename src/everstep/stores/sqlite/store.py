@@ -13,7 +13,7 @@ import msgspec
 
 from everstep.codec.records import digest_of
 from everstep.engine import leases
-from everstep.errors import RunNotFound, StateCorrupted
+from everstep.errors import LeaseConflict, RunNotFound, StateCorrupted
 from everstep.model.enums import Status
 from everstep.model.fleet import Quota, WorkerRow
 from everstep.model.leases import Lease, Process
@@ -370,6 +370,8 @@ class SqliteStore(WaitCalls, RetentionCalls):
             for run_id in self._due.choose(now, flows, apart_from, limit, quotas or {}):
                 try:
                     claimed.append(self._claim(run_id, new_owner(), now, ttl, process))
+                except LeaseConflict:
+                    continue  # only the time was set ahead: its owner has renewed it since boot
                 except StateCorrupted as error:  # one altered row keeps no others from being driven
                     self._db.execute(self._sql["spoil"], (run_id, error.message))
                     continue
@@ -406,7 +408,9 @@ class SqliteStore(WaitCalls, RetentionCalls):
     def _renew_one(self, db: apsw.Connection, lease: Lease, ttl: timedelta) -> Lease | Verdict:
         longer = leases.renewed(lease, lease, now=self._clock.now(), ttl=ttl)
         assert longer is not None
-        db.execute(self._sql["renew"], (lease.run_id, lease.epoch, lease.owner, to_int(longer.expires_at)))
+        process = process_text(longer.process)
+        about = (lease.run_id, lease.epoch, lease.owner, to_int(longer.expires_at), process)
+        db.execute(self._sql["renew"], about)
         if db.changes() == 1:
             return longer
         found = rows(db, self._sql["run"], (lease.run_id,))
