@@ -44,7 +44,7 @@ def judge_end(last: Life, whole: Life, where: str, *, stops: bool = False) -> No
     assert last["exit"] == 0, f"{where}: {last['error']}"
     if stops:
         last, whole = asked_once(last), asked_once(whole)
-    for field in ("status", "result", "states", "waits"):
+    for field in ("status", "result", "states", "waits", "acts"):
         assert last[field] == whole[field], f"{where}: another {field}"
     assert last["again"] == whole["result"], f"{where}: the recorded result is another"
     assert last["ran_again"] == 0, f"{where}: a finished run ran again"

@@ -125,6 +125,7 @@ def live(name: str, folder: Path, killer: Killer, *, is_first_life: bool) -> Fac
             "ran_again": len(unused.points),
             "chains": [chain_of(host, run) for run in scenario.runs],
             "waits": sorted(wait for run in scenario.runs for wait in waits_of(host, run)),
+            "acts": sorted(act for run in scenario.runs for act in acts_of(host, run)),
             "is_driven": any(host.info(run).is_driven for run in scenario.runs),
         }
 
@@ -166,8 +167,18 @@ def chain_of(host: Host, run: str, *, spooled: bool = False) -> list[Facts]:
 def waits_of(host: Host, run: str) -> list[list[str]]:
     """Return every wait that a run ever opened, with what became of it."""
     return [
-        [run, w.node, f"{w.visit}", w.kind, w.status, f"{w.settled_by}", f"{w.answer}"]
+        [run, w.node, f"{w.visit}", w.kind, w.status, f"{w.settled_by}", f"{w.answer}", f"{w.act}"]
         for w in host.waits(run, status=None, limit=1000)
+    ]
+
+
+def acts_of(host: Host, run: str) -> list[list[str]]:
+    """Return who gave the answers that the steps of a run have taken, and why."""
+    return [
+        [run, step.path, f"{step.visit}", step.act.by, step.act.comment]
+        for record in host.history(run)
+        for step in record.steps
+        if step.act is not None
     ]
 
 

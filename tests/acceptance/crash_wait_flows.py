@@ -39,7 +39,9 @@ def answering(to: Reply = reply, *, one_by_one: bool = True, run: str = RUN) -> 
                 if opened.kind == "timer":
                     host.fire(opened.id)
                 else:
-                    host.answer(opened.id, to(opened))
+                    # An approval says itself who gives it, and so does every scenario's.
+                    who = {} if opened.kind == "approval" else {"by": "ada", "comment": opened.node}
+                    host.answer(opened.id, to(opened), **who)
             result = host.resume(run, flow)
         return result
 

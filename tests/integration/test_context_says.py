@@ -138,3 +138,19 @@ def test_a_host_bundles_the_services_it_has() -> None:
         assert bundle.checkpoint_blob_store is None
         assert bundle.resume_signal_source is None
         assert bundle.resume_scheduler() is None
+
+
+def test_what_is_emitted_may_have_a_name_of_its_own() -> None:
+    events: list[Event] = []
+
+    @node
+    def work(ctx: Context) -> None:
+        ctx.emit("tool", name="search", data=[1], done=1)
+        ctx.heartbeat(name="alive")
+
+    with Host("memory:", on_event=events.append) as host:
+        host.run(Flow("f", [work]))
+    first, second = [event.data for event in events if event.kind == "emitted"]
+    assert (first["name"], first["data"]) == ("tool", {"name": "search", "data": [1], "done": 1})
+    assert first["done"] == 1
+    assert (second["name"], second["data"]) == ("heartbeat", {"name": "alive"})

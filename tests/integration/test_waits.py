@@ -374,3 +374,12 @@ def test_the_registry_knows_the_halt_nodes_by_their_identifiers() -> None:
     ]
     names = ["std.timer.wait", "std.hitl.approval", "std.callback.wait", "std.question"]
     assert [n.identifier for n in made] == names
+
+
+def test_the_state_of_a_run_lists_only_values_of_its_flow() -> None:
+    with Host("memory:") as opened:
+        opened.run(Flow("f", [wait.approval("ok")]), run_id="r")
+        state = opened.state("r")
+        assert dict(state) == {} and len(state) == 0
+        [name] = [name for name in state.versions if name.startswith("@wait/")]
+        assert name in state and "single_use" in state[name]  # by name it is there

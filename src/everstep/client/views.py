@@ -27,6 +27,9 @@ from everstep.model.enums import Status, Trigger
 from everstep.model.fleet import Driven, WorkerRow
 from everstep.model.records import (
     CHANNEL,
+    KEPT,
+    STREAM,
+    WAIT,
     Counters,
     ErrorInfo,
     FlowFrontier,
@@ -267,8 +270,15 @@ class Delivery:
     """How it was taken up here: ids, frontier, attempt, time."""
 
 
+OWN = (WAIT, STREAM, KEPT, "@task/")
+"""What the names of values begin with that are a run's own affair."""
+
+
 class RunState(Mapping[str, Any]):
-    """The values of a run at one checkpoint, inputs included, and where it stood."""
+    """The values of a run at one checkpoint, inputs included, and where it stood.
+
+    What a run keeps for itself, such as what a wait asks for, is there by name and in no listing.
+    """
 
     def __init__(self, run_id: str, folded: Rehydrated) -> None:
         self.run_id = run_id
@@ -299,19 +309,17 @@ class RunState(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         if name not in self._where:
             what = "was not kept" if name in self.versions else "does not exist"
-            raise KeyError(
-                f"value {name!r} {what} at checkpoint {self.sequence}; there is {sorted(self._where)}."
-            )
+            raise KeyError(f"value {name!r} {what} at checkpoint {self.sequence}; there is {sorted(self)}.")
         return self._space.peek(*self._where[name])
 
     def __contains__(self, name: object) -> bool:
         return name in self._where
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._where)
+        return (name for name in self._where if not name.startswith(OWN))
 
     def __len__(self) -> int:
-        return len(self._where)
+        return sum(1 for _ in self)
 
     @property
     def has_channel_beside(self) -> bool:

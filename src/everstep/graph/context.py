@@ -240,19 +240,19 @@ class Context:
         """End this flow once the node has succeeded: nothing more starts, and the flow is completed."""
         self._ends = True
 
-    def emit(self, name: str, **data: Any) -> None:
-        """Tell whoever watches the run in this process; nothing is recorded."""
+    def emit(self, name: str, /, **data: Any) -> None:
+        """Tell whoever watches the run in this process, with any data; nothing is recorded."""
         if not isinstance(name, str) or not name:
             raise BadRequest(f"node {self.node!r} emits {name!r}.", fix="Give what happened a name.")
         if self._emit is not None:
-            self._emit({"name": name, **data})
+            self._emit({**data, "name": name, "data": data})
 
     def heartbeat(self, **data: Any) -> None:
         """Say that the node is alive: its `timeout` begins anew. Whoever watches is told, with the data."""
         if self._beat is not None:
             self._beat()
         if self._emit is not None:
-            self._emit({"name": "heartbeat", **data})
+            self._emit({**data, "name": "heartbeat", "data": data})
 
     def spend(self, **amounts: int | float | str | Decimal) -> Spent:
         """Count what the node has cost, by name: `ctx.spend(usd="0.12", tokens=1500)`.

@@ -106,16 +106,12 @@ def fallback_wire(result: RunResult) -> dict[str, Any]:
     return {} if told is None else {"fallback": told.to_wire()}
 
 
-_OWN = ("@wait/", "@task/", "@kept/")
-"""What the names of values begin with that are a run's own affair."""
-
-
 def state_wire(state: RunState) -> dict[str, Any]:
     return {
         "run_id": state.run_id,
         "sequence": state.sequence,
         "status": state.status.value,
-        "values": {name: value for name, value in readable(state).items() if not name.startswith(_OWN)},
+        "values": readable(state),
         "pending": list(state.frontier.pending),
         "guards": state.guards.to_json(),
         "error": error_wire(state.error),
