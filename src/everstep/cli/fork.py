@@ -36,6 +36,7 @@ Pairs = tuple[str, ...]
 @click.option("--input", "-i", "inputs", metavar="NAME=VALUE", multiple=True, help="Edit an input.")
 @click.option("--channel", metavar="KEY=VALUE", multiple=True, help="Edit an entry of the channel.")
 @click.option("--as", "fork_id", metavar="ID", help="Name the fork. [default: a new UUID]")
+@click.option("--choose-again", is_flag=True, help="Ask the gates whose choice is still to be acted on.")
 @click.option("--keep-keys", is_flag=True, help="Use the idempotency keys of the original run again.")
 @who_option_by
 @store_option
@@ -47,6 +48,7 @@ def fork(
     inputs: Pairs,
     channel: Pairs,
     fork_id: str | None,
+    choose_again: bool,
     keep_keys: bool,
     store: str | None,
     as_json: bool,
@@ -74,6 +76,7 @@ def fork(
             channel=edits.read("--channel", channel),
             fork_id=fork_id,
             keep_keys=keep_keys,
+            choose_again=choose_again,
             **who(),
         )
         file = [] if remembered_place(host, info.run_id) else [f"FILE.py:{info.flow}"]

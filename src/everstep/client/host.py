@@ -441,6 +441,7 @@ class AsyncHost(HostWaits, HostCarrying, HostChecks, HostGuards, HostRetention):
         channel: Mapping[str, Any] | None = None,
         fork_id: str | None = None,
         keep_keys: bool = False,
+        choose_again: bool = False,
         by: str | None = None,
         comment: str | None = None,
     ) -> RunInfo:
@@ -448,9 +449,12 @@ class AsyncHost(HostWaits, HostCarrying, HostChecks, HostGuards, HostRetention):
 
         `at` is a sequence or a checkpoint id, by default the newest; RUN@N says the same. Nothing is copied.
         What read an edited value runs again. Idempotency keys differ from the original's unless `keep_keys`.
+        With `choose_again`, gates whose choice nothing has acted on yet choose once more, as an edit of the
+        channel may want.
         """
         edits = Edits(inputs or {}, state or {}, channel or {})
         how: dict[str, Any] = {"fork_id": fork_id, "keep_keys": keep_keys, "act": act_of(by, comment)}
+        how["choose_again"] = choose_again
         return self._info(await fork(self._services, self._runs, run_id, at, edits, **how))
 
     async def checkpoints(

@@ -493,6 +493,7 @@ class Host(SyncCarrying, SyncRetention):
         channel: Mapping[str, Any] | None = None,
         fork_id: str | None = None,
         keep_keys: bool = False,
+        choose_again: bool = False,
         by: str | None = None,
         comment: str | None = None,
     ) -> RunInfo:
@@ -500,6 +501,8 @@ class Host(SyncCarrying, SyncRetention):
 
         `at` is a sequence or a checkpoint id, by default the newest; RUN@N says the same. Nothing is copied.
         What read an edited value runs again. Idempotency keys differ from the original's unless `keep_keys`.
+        With `choose_again`, gates whose choice nothing has acted on yet choose once more, as an edit of the
+        channel may want.
         """
         return self._lanes.call(
             lambda host: host.fork(
@@ -510,6 +513,7 @@ class Host(SyncCarrying, SyncRetention):
                 channel=channel,
                 fork_id=fork_id,
                 keep_keys=keep_keys,
+                choose_again=choose_again,
                 by=by,
                 comment=comment,
             )

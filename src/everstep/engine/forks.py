@@ -20,6 +20,8 @@ def fork(state: RunState, step: StepRecord) -> None:
         for scope in state.scopes():
             scope.keys.clear()
             scope.begun.clear()  # another key is another effect
+    for path, chosen in (step.again or {}).items():
+        _choose_again(state, path, chosen)
     edited: dict[Scope, list[str]] = {}
     for write in step.writes:
         if write.name[0] != "@":
@@ -35,6 +37,24 @@ def fork(state: RunState, step: StepRecord) -> None:
             scope.write(name, scope.versions.get(name, 0) + 1, 0)
             _wake_behind_joins(scope, name)
         state.restless[scope] = None
+
+
+def _choose_again(state: RunState, path: str, chosen: Iterable[str]) -> None:
+    """Take back what a gate chose, and let it choose once more."""
+    scope, g, _ = state.locate(path)
+    round_ = 0
+    for name in chosen:
+        t = scope.plan.index[name]
+        if scope.chosen[t] > _is_acted_on(scope, t):
+            scope.chosen[t] -= 1
+            if not scope.chosen[t]:
+                round_ = max(round_, scope.due.pop(t, 0))
+                scope.active &= ~(1 << t)
+                scope.attempts[t] = 0
+    scope.ended = False
+    scope.chosen[g] += scope.plan.is_target[g]
+    scope.activate(g, round_)
+    state.restless[scope] = None
 
 
 def _reached(scope: Scope, edited: Iterable[str]) -> set[int]:

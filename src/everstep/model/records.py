@@ -174,6 +174,8 @@ class StepRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """What was spent since the step before it of the same visit."""
     guards: Guarded | None = None
     """What it did to budgets and breakers."""
+    again: dict[str, tuple[str, ...]] | None = None
+    """Of a fork: the gates that choose again, by path, each with what it had chosen."""
     act: Act | None = None
     """Who gave the answer that it takes, and why."""
 

@@ -12,6 +12,7 @@ from everstep.codec.sealing import seal_closed
 from everstep.engine.state import RunState
 from everstep.errors import BadRequest, InputError, RunNotFound
 from everstep.graph.channel import check_key
+from everstep.graph.node import Gate
 from everstep.graph.plan import Plan, all_keys
 from everstep.model.acts import Act
 from everstep.model.durability import Durability
@@ -55,6 +56,7 @@ async def fork(
     *,
     fork_id: str | None,
     keep_keys: bool,
+    choose_again: bool = False,
     act: Act | None = None,
 ) -> RunRow:
     """Admit a run that goes on from a checkpoint of another; returns its row.
@@ -74,7 +76,10 @@ async def fork(
     folded = await runs.look_back(row.run_id, sequence) if inner else None
     inside = {} if folded is None else _inside(folded.state, inner, sequence)
     drafts = await _draft(services, plan, edits, inside)
-    commit = _commit(services, plan, origin, new_id, link, digest, drafts, act, keep_keys=keep_keys)
+    again = await _choices(runs, row, sequence) if choose_again else None
+    commit = _commit(
+        services, plan, origin, new_id, link, digest, drafts, act, keep_keys=keep_keys, again=again
+    )
     put = partial(services.committer.put, commit)
     verdict = await patiently(services.clock, put, outage(services.store))
     if verdict is Verdict.EXISTS:
@@ -85,6 +90,39 @@ async def fork(
         )
     await services.ring(new_id, link.row.flow_id)
     return await runs.row(new_id)
+
+
+async def _choices(runs: Runs, row: RunRow, sequence: int) -> dict[str, tuple[str, ...]]:
+    """Return the gates whose choice nothing has acted on yet, by path, each with what it chose.
+
+    Those are gates of which a target is still due, and those in the checkpoint itself that chose the end.
+    """
+    folded = await runs.look_back(row.run_id, sequence)
+    open_: set[str] = set()
+    for scope in folded.state.scopes():
+        due = {scope.plan.paths[t] for t in scope.due if scope.chosen[t] and t not in scope.opened}
+        gates = [(i, n) for i, n in enumerate(scope.plan.nodes) if isinstance(n, Gate) and scope.visits[i]]
+        open_ |= {scope.path_of(i) for i, n in gates if i not in scope.due and due & set(n.targets)}
+    found: dict[str, tuple[str, ...]] = {}
+    for at in range(sequence, 0, -1):
+        try:
+            _, opened = await runs.lineage.read(row, at, needs_values=False)
+        except RunNotFound:
+            break
+        for step in reversed(opened.record.steps):
+            if step.decision is None or step.path[0] == "@" or step.path in found:
+                continue
+            if step.path in open_ or (at == sequence and not step.decision):
+                found[step.path] = step.decision
+                open_.discard(step.path)
+        if not open_:
+            break
+    if not found:
+        raise BadRequest(
+            f"at checkpoint {sequence} of run {row.run_id!r} no gate has chosen what is still to come.",
+            fix="Fork it at the checkpoint in which the gate chose.",
+        )
+    return found
 
 
 async def _say_what_is_left_out(runs: Runs, run_id: str, sequence: int, edits: Edits) -> None:
@@ -158,9 +196,11 @@ def _commit(
     act: Act | None,
     *,
     keep_keys: bool,
+    again: dict[str, tuple[str, ...]] | None,
 ) -> Commit:
     parent, now = link.row, services.clock.now()
-    step = StepRecord(path=FORK, writes=tuple(d.written for d in drafts), key=None if keep_keys else new_id)
+    writes = tuple(d.written for d in drafts)
+    step = StepRecord(path=FORK, writes=writes, key=None if keep_keys else new_id, again=again)
     record = CheckpointRecord(
         checkpoint_id=services.ids.new_id(),
         sequence=link.sequence + 1,
