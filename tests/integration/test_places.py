@@ -24,7 +24,7 @@ from everstep import (
     node,
     validate,
 )
-from everstep.errors import BadRequest, FlowError, NotInAtomic
+from everstep.errors import BackendChanged, BadRequest, FlowError, NotInAtomic
 
 
 @pytest.fixture
@@ -386,3 +386,18 @@ def test_what_is_said_of_a_stage_by_id_or_path_reaches_the_branches(shape: str, 
     for said in ({"registry": registry}, {"profiles": {path: {"effects": "effectful"}}}):
         flow = staged(shape, "", lambda stage: "fine", **said)
         assert [d.node for d in validate(flow).errors if d.code == "DAG-CKPT-004"] == [path]
+
+
+def test_a_pipeline_inside_a_flow_does_not_go_on_with_a_simulation_either(host: Host) -> None:
+    def broken(stage: Any) -> str:
+        raise RuntimeError("not today")
+
+    def flow(**backend: Any) -> Flow:
+        text = f"digraph p {{ start [shape=Mdiamond]; done [shape=Msquare]; {STAGES['plain']} }}"
+        pipe = Flow.from_dot(text, **backend).as_node(name="pipe").lift()
+        return Flow("outer", [Flow("between", [pipe]).as_node()], durability="strong")
+
+    assert host.run(flow(backend=broken), run_id="r").status == "failed"
+    with pytest.raises(BackendChanged):
+        host.resume("r", flow())
+    assert host.resume("r", flow(backend=lambda stage: "fine")).status == "completed"

@@ -58,6 +58,8 @@ class Flow:
     """What the channel is told when a resume begins at a node."""
     accepts: Callable[[Callable[[str], Any]], None] | None = None
     """Raises unless a run that was under way may go on with this flow, by what its channel holds."""
+    asks_durability = True
+    """False for a pipeline that was not told how to be kept: as a node it is kept like the flow around it."""
     _raises = True
 
     def __init__(
@@ -229,6 +231,9 @@ class Flow:
         is_atomic = durability == "atomic"
         made = Subflow(self.plan, name=name or self.name, inputs=inputs, is_atomic=is_atomic, select=select)
         made.flow = self
+        if not self.asks_durability:
+            made.flow = copy.copy(self)
+            made.flow.durability = Durability()
         return made
 
     def to_ir(self) -> dict[str, Any]:

@@ -7,6 +7,10 @@ from typing import Any
 
 from everstep.engine.state import RunState
 from everstep.graph.flow import Flow
+from everstep.graph.pipelines.layers import LAYER
+from everstep.graph.plan import deep_nodes
+from everstep.graph.subflow import Subflow
+from everstep.model.address import plain_of
 from everstep.model.enums import Status
 from everstep.model.records import CHANNEL
 from everstep.ports.store import RunRow
@@ -19,6 +23,8 @@ def resume_point(
     """Return the node at which a run begins again; none to go on where it stands. Raises if it may not."""
     if flow.accepts is not None:
         flow.accepts(_reader(space))
+    if flow.plan.children:
+        _check_inside(flow, state, _reader(space))
     return start if start is not None else begins_again_at(row, flow, state, space)
 
 
@@ -34,3 +40,13 @@ def begins_again_at(row: RunRow, flow: Flow, state: RunState, space: ValueSpace)
 def _reader(space: ValueSpace) -> Callable[[str], Any]:
     area = space.areas.get(CHANNEL, {})
     return lambda key: space.peek(key, CHANNEL) if key in area else None
+
+
+def _check_inside(flow: Flow, state: RunState, read: Callable[[str], Any]) -> None:
+    """Ask the pipelines inside a flow that are under way whether they may go on."""
+    inside = {path: n.flow.accepts for path, n in deep_nodes(flow.plan) if isinstance(n, Subflow)}
+    for scope in state.scopes():
+        accepts = inside.get(plain_of(scope.prefix[:-1]))
+        if accepts is not None:
+            layer = f"{LAYER}{scope.prefix}:"
+            accepts(lambda key, layer=layer: read(layer + key))

@@ -142,6 +142,7 @@ def build(
             "rules": rules,
         },
     )
+    flow.asks_durability = "durability" in options
     flow.pipeline = pipeline
     flow.resumes_at = _resume_rule(pipeline, parts, workshop)
     flow.start_marks = {layers.RESUMED: True}
