@@ -32,7 +32,9 @@ def listen(host: str, port: int, *, has_token: bool) -> socket.socket:
             fix="Give one with --token-file or EVERSTEP_HTTP_TOKEN, or listen at 127.0.0.1.",
         )
     try:
-        return socket.create_server(address, family=family, backlog=2048)
+        listener = socket.create_server(address, family=family, backlog=2048)
+        # asyncio sends small answers at once (TCP_NODELAY) only where the socket names its protocol.
+        return socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP, fileno=listener.detach())
     except OSError as error:
         reason = error.strerror or error
         raise BadRequest(

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from everstep.client.plain_json import jsonable
 from everstep.client.views import RunInfo, RunResult, RunState, Unreadable, WaitInfo, WorkerInfo
-from everstep.errors import EverstepError, TooSlow, Unauthorized, ValueUnreadable
+from everstep.errors import EverstepError, StoreError, TooSlow, Unauthorized, ValueUnreadable
 from everstep.model.acts import Act
 from everstep.model.records import ErrorInfo
 from everstep.runtime.events import Event
@@ -35,8 +35,17 @@ def failure(error: EverstepError, headers: Mapping[str, str] | None = None) -> R
     extra = {"WWW-Authenticate": "Bearer"} if isinstance(error, Unauthorized) else {}
     if isinstance(error, TooSlow):
         extra = {"Connection": "close"}  # what may still come is no other request
-    text = json.dumps(jsonable(error.to_wire()), ensure_ascii=False, allow_nan=False)
+    wire = _OUT_OF_REACH | {"code": error.code} if isinstance(error, StoreError) else error.to_wire()
+    text = json.dumps(jsonable(wire), ensure_ascii=False, allow_nan=False)
     return _response(without_tokens(text), error.http_status, {**extra, **(headers or {})})
+
+
+_OUT_OF_REACH = {
+    "message": "the store of this service is busy or out of reach.",
+    "fix": "Try again in a moment; the service's log says more.",
+    "details": {},
+}
+"""What a client is told of any error of the store: the error itself names addresses, files and users."""
 
 
 def internal() -> Response:
