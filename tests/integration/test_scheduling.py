@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from everstep import Flow, Host, wait
 from everstep.errors import (
     BadRequest,
     InvalidDelay,
@@ -181,3 +182,39 @@ def test_what_is_no_scheduler_is_refused_at_once() -> None:
     clock = ManualClock()
     with pytest.raises(BadRequest, match="is called ''"):
         Schedulers(open_store("memory:", clock).store, clock, {"": Cron()})
+
+
+def test_a_host_may_let_another_scheduler_keep_the_times_of_all_its_flows() -> None:
+    kept: dict[str, datetime] = {}
+
+    class Cloud:
+        async def schedule_at(self, handle: Handle, at: datetime) -> str:
+            kept[handle.wait_id] = at
+            return handle.wait_id
+
+        async def schedule_after(self, handle: Handle, delay: timedelta) -> str:
+            raise AssertionError("not asked for")
+
+        async def cancel(self, schedule_id: str) -> None:
+            del kept[schedule_id]
+
+        async def status(self, schedule_id: str) -> ScheduleStatus:
+            raise AssertionError("not asked for")
+
+    clock = ManualClock()
+    flow = Flow("f", [wait.timer("nap", duration="1h"), wait.approval("ok", timeout="2h")])
+    with Host("memory:", clock=clock, schedulers={"cloud": Cloud()}, scheduler="cloud") as host:
+        waits = {opened.node: opened.id for opened in host.run(flow, run_id="r").waits}
+        assert kept == {
+            waits["nap"]: clock.now() + timedelta(hours=1),
+            waits["ok"]: clock.now() + timedelta(hours=2),
+        }
+        clock.advance(3600)
+        host.work([flow], until_idle=True)
+        assert host.wait(waits["nap"]).status == "open", "its scheduler says when its time is over"
+        host.fire(waits["nap"])
+        host.answer(waits["ok"], {"approved": True})
+        assert host.resume("r", flow)["ok"].approved
+        assert waits["ok"] not in kept
+    with pytest.raises(UnknownScheduler, match="cloud"):
+        Host("memory:", scheduler="cloud")

@@ -12,7 +12,7 @@ import pytest
 
 from everstep import Durability, Flow, Host, node, wait
 from everstep.client.host import AsyncHost
-from everstep.errors import TokenInvalid
+from everstep.errors import EverstepError, LeaseConflict, TokenInvalid
 from everstep.model.enums import Status
 from everstep.model.leases import Lease
 from everstep.model.waits import WaitStatus
@@ -153,3 +153,33 @@ def test_an_answer_that_is_delivered_where_the_flow_has_changed_is_kept_without_
     delivery = host.deliver({"token": opened.token, "answer": "x"}, [changed])
     assert delivery.result is None
     assert host.resume("run", flow)["asked"] == "x"
+
+
+def test_a_run_is_resumed_by_its_newest_checkpoint_or_by_a_token(url: str) -> None:
+    flow = Flow("f", [wait.approval("ok"), wait.approval("sure", context="ok")])
+    with Host(url) as host:
+        [first] = host.run(flow, run_id="r").waits
+        old = host.history("r")[-1].checkpoint_id
+        assert host.resume(old, flow).status == "halted"
+        host.answer(first.token, {"approved": True})
+        [second] = host.resume(first.token or "", flow).waits
+        with pytest.raises(LeaseConflict, match="has gone on from checkpoint") as caught:
+            host.resume(old, flow)
+        assert "everstep fork r@" in str(caught.value)
+        host.answer(second.token, {"approved": True})
+        assert host.resume(host.history("r")[-1].checkpoint_id, flow).status == "completed"
+
+
+def test_no_error_shows_a_token(url: str) -> None:
+    token = "et_" + "A" * 43
+    with Host(url) as host:
+        for act in (
+            host.info,
+            host.cancel,
+            host.history,
+            lambda name: host.resume(name, Flow("f", [wait.approval("ok")])),
+        ):
+            for name in (token, token + " "):
+                with pytest.raises(EverstepError) as caught:
+                    act(name)
+                assert token not in str(caught.value)

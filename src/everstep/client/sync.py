@@ -79,6 +79,7 @@ class Host(SyncCarrying, SyncRetention):
         key: str | bytes | None = None,
         base_url: str | None = None,
         schedulers: Mapping[str, ResumeScheduler] | None = None,
+        scheduler: str = "",
         notifiers: Mapping[str, Notifier] | None = None,
         max_durability_mode: Mode | Literal["off", "partial", "strong"] = Mode.STRONG,
         provides: Iterable[str] = (),
@@ -104,6 +105,7 @@ class Host(SyncCarrying, SyncRetention):
             key=key,
             base_url=base_url,
             schedulers=schedulers,
+            scheduler=scheduler,
             notifiers=notifiers,
             max_durability_mode=max_durability_mode,
             provides=provides,
@@ -249,7 +251,10 @@ class Host(SyncCarrying, SyncRetention):
         limit: int = 100,
         after: str | None = None,
     ) -> list[WaitInfo]:
-        """List waits, the oldest first; open ones unless told otherwise. `after` continues a listing."""
+        """List waits, the oldest first; open ones unless told otherwise. `after` continues a listing.
+
+        Those that wait on this machine for a store that cannot be reached come last.
+        """
         return self._lanes.call(
             lambda host: host.waits(run_id, flow=flow, kind=kind, status=status, limit=limit, after=after)
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -21,13 +20,12 @@ from everstep.model.acts import Act, act_of
 from everstep.model.waits import WaitRow
 from everstep.ports.store import RunRow
 from everstep.runtime.answers import Answers, open_waits
-from everstep.runtime.runs import Outcome, Runs
+from everstep.runtime.runs import UUID, Outcome, Runs, gone_on
 from everstep.runtime.services import Services
 from everstep.runtime.tokens import looks_like_token
 
 _KEYS = ("checkpoint_id", "token", "wait_id")
 _WHO = ("by", "comment")
-_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _SHAPES = (
     'Send {"checkpoint_id": ...}, {"token": ..., "answer": ...}, {"wait_id": ...} if its time is over, '
     'or {"wait_id": ..., "answer": ...}; each may say who sends it with "by" and "comment".'
@@ -122,7 +120,7 @@ class Deliveries:
             if not looks_like_token(read.name):
                 raise TokenInvalid("this is not a token.", fix="Use it as you got it.")
             return await self._answers.answer(read.name, read.answer, act)
-        if not _UUID.fullmatch(read.name):
+        if not UUID.fullmatch(read.name):
             raise WaitNotFound("this is not the id of a wait.", fix="Look with: everstep waits")
         if read.has_answer:
             return await self._answers.answer(read.name, read.answer, act)
@@ -132,19 +130,12 @@ class Deliveries:
         """Return the run that stands at a checkpoint."""
         run_id = read.run_id
         if run_id is None:
-            run_id = await self._services.store.run_at(read.name) if _UUID.fullmatch(read.name) else None
-            if run_id is None:
-                raise RunNotFound(
-                    "no run stands at this checkpoint.",
-                    fix="It may have gone on: list them with everstep log.",
-                )
-            return await self._runs.row(run_id)
+            if not UUID.fullmatch(read.name):
+                raise RunNotFound("no checkpoint is called that.", fix="List them with everstep log.")
+            return await self._runs.named(read.name)
         row, sequence = await self._runs.find(run_id, read.name)
         if sequence != row.checkpoints:
-            raise LeaseConflict(
-                f"run {row.run_id!r} has gone on from checkpoint {sequence}; it is at {row.checkpoints}.",
-                fix=f"To go on from there as another run: everstep fork {row.run_id}@{sequence}",
-            )
+            raise gone_on(row, sequence)
         return row
 
 

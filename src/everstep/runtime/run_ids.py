@@ -9,6 +9,7 @@ from everstep.errors import BadRequest, RunErased, RunNotFound
 from everstep.model.acts import split_act
 from everstep.ports.retention import RetainingStore
 from everstep.ports.store import CheckpointStore
+from everstep.runtime.tokens import without_tokens
 
 LONGEST = 128
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -18,7 +19,8 @@ def check_run_id(run_id: str) -> str:
     """Return the id, or raise if no run can be called that."""
     if not isinstance(run_id, str) or not RUN_ID.fullmatch(run_id):
         raise BadRequest(
-            f"{run_id!r} is not a run id.", fix="Use letters, digits, '.', '_' and '-', at most 128 of them."
+            f"{without_tokens(repr(run_id))} is not a run id.",
+            fix="Use letters, digits, '.', '_' and '-', at most 128 of them.",
         )
     return run_id
 
@@ -51,4 +53,4 @@ async def missing_run(store: CheckpointStore, run_id: str) -> RunNotFound:
                 reason=reason,
                 **({"act": act.to_wire()} if act is not None else {}),
             )
-    return RunNotFound(f"there is no run {run_id!r}.", fix="List them with: everstep runs")
+    return RunNotFound(f"there is no run {without_tokens(run_id)!r}.", fix="List them with: everstep runs")

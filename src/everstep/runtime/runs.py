@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -31,7 +32,7 @@ from everstep.model.enums import Mode, Status, Trigger
 from everstep.model.leases import Lease
 from everstep.model.records import CheckpointRecord, ErrorInfo, StepRecord
 from everstep.model.waits import WaitRow
-from everstep.ports.store import RunRow, Signal, Verdict
+from everstep.ports.store import RunFilter, RunRow, Signal, Verdict
 from everstep.runtime.announce import announce, call_off
 from everstep.runtime.answers import open_waits
 from everstep.runtime.arriving import check_still_here
@@ -58,12 +59,16 @@ from everstep.runtime.services import Services
 from everstep.runtime.shared_breakers import SharedBreakers
 from everstep.runtime.staying import stay
 from everstep.runtime.system import pause
+from everstep.runtime.tokens import looks_like_token
 from everstep.runtime.values import Slot, ValueSpace
 
 if TYPE_CHECKING:
     from everstep.runtime.fallback import Fallback
 
 log = logging.getLogger("everstep")
+UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_RECENT = 100
+"""Among so many runs an old checkpoint is looked for that comes without its run."""
 _PLANS = 16
 """How many wirings a host keeps in mind."""
 _PATIENCE, _LOOK = 30.0, 0.005
@@ -189,6 +194,8 @@ class Runs:
     ) -> Outcome:
         """Continue an unfinished run, or reopen one that failed at the node where it failed.
 
+        It may be named by its newest checkpoint, or by a token of one of its waits.
+
         With `start` it begins at that node instead, whatever was due. Whoever is not patient gets the
         `LeaseConflict` at once; whoever reopens nothing gets what a failed run came to.
         """
@@ -224,7 +231,7 @@ class Runs:
 
     async def _row_for(self, run_id: str, flow: Flow, start: str | None) -> RunRow:
         """Return a run that is to go on with this flow, perhaps at a node of it."""
-        row = await self.row(run_id)
+        row = await self.named(run_id)
         await check_same_flow(self, row, flow)
         if start is not None and start not in flow.plan.index:
             known = sorted(flow.plan.index)
@@ -280,6 +287,30 @@ class Runs:
         journal, _ = await self.journal_at_rest(row, lease)
         await journal.call_off()
         await call_off(self._services, row.run_id, journal.closed, is_over=True)
+
+    async def named(self, name: str) -> RunRow:
+        """Return the run that its id, its newest checkpoint's id, or a token of one of its waits names."""
+        if looks_like_token(name):
+            name = await self._services.tokens.run_of(name)
+        row = await self._services.store.run(check_run_id(name))
+        if row is not None:
+            return row
+        if not UUID.fullmatch(name):
+            raise await missing_run(self._services.store, name)
+        run_id = await self._services.store.run_at(name)
+        return await self.row(run_id) if run_id is not None else await self._that_went_on(name)
+
+    async def _that_went_on(self, checkpoint_id: str) -> RunRow:
+        """Say that a recent run has gone on from this checkpoint, or that no run has it."""
+        for row in await self._services.store.list(RunFilter(limit=_RECENT)):
+            sequence = None
+            with suppress(StateCorrupted):
+                sequence = await self.lineage.sequence_of(row, checkpoint_id)
+            if sequence is not None and sequence == row.checkpoints:
+                return row
+            if sequence is not None:
+                raise gone_on(row, sequence)
+        raise await missing_run(self._services.store, checkpoint_id)
 
     async def row(self, run_id: str) -> RunRow:
         """Return what the store knows of a run."""
@@ -674,6 +705,14 @@ def host_closed() -> HostClosed:
     return HostClosed(
         "the host was closed while it drove this run. What had finished is kept.",
         fix="Go on with resume, on another host.",
+    )
+
+
+def gone_on(row: RunRow, sequence: int) -> LeaseConflict:
+    """Return what is told to whoever wants a run to go on from a checkpoint that it has left behind."""
+    return LeaseConflict(
+        f"run {row.run_id!r} has gone on from checkpoint {sequence}; it is at {row.checkpoints}.",
+        fix=f"To go on from there as another run: everstep fork {row.run_id}@{sequence}",
     )
 
 

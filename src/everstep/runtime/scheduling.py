@@ -78,7 +78,13 @@ class StoreScheduler:
 class Schedulers:
     """The schedulers of a host by alias; the empty alias is the store's."""
 
-    def __init__(self, store: CheckpointStore, clock: Clock, others: Mapping[str, ResumeScheduler]) -> None:
+    def __init__(
+        self,
+        store: CheckpointStore,
+        clock: Clock,
+        others: Mapping[str, ResumeScheduler],
+        default: str = STORE,
+    ) -> None:
         for alias, scheduler in others.items():
             if not isinstance(alias, str) or not alias:
                 raise BadRequest(
@@ -90,6 +96,9 @@ class Schedulers:
                     fix="It needs schedule_at, schedule_after, cancel and status.",
                 )
         self._all: dict[str, ResumeScheduler] = {**others, STORE: StoreScheduler(store, clock)}
+        self.of(default)
+        self.default = default
+        """Who keeps the times of waits that name no scheduler."""
 
     @property
     def aliases(self) -> frozenset[str]:

@@ -83,6 +83,7 @@ class Services:
         key: str | bytes | None = None,
         base_url: str | None = None,
         schedulers: Mapping[str, ResumeScheduler] | None = None,
+        scheduler: str = "",
         notifiers: Mapping[str, Notifier] | None = None,
         max_mode: Mode = Mode.STRONG,
         provides: Iterable[str] = (),
@@ -109,10 +110,9 @@ class Services:
         self.listener = listener
         self.owns_loop = owns_loop
         """True if nobody else's code runs on the loop, so that a sync node may be called on it."""
-        self.time = time = StoreTime(store, clock)
-        """The clock by which waits are due."""
-        self.tokens = Tokens(store, time, key)
-        self.schedulers = Schedulers(store, time, schedulers or {})
+        self.time = StoreTime(store, clock)  # the clock by which waits are due
+        self.tokens = Tokens(store, self.time, key)
+        self.schedulers = Schedulers(store, self.time, schedulers or {}, scheduler)
         self.notifiers = Notifiers(notifiers or {}, clock)
         self.base_url = base_url.rstrip("/") if base_url is not None else None
         self.max_mode = max_mode

@@ -136,6 +136,10 @@ class Tokens:
             raise TokenUsed("this token was used already, or its wait was settled otherwise.")
         return row
 
+    async def run_of(self, token: str) -> str:
+        """Return the run that a token belongs to, also once it has answered."""
+        return (await self._row(token)).run_id
+
     async def resolve_token(self, token: str) -> Handle:
         """Return what a token leads to; an error that says why if to nothing.
 

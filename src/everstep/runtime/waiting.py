@@ -107,13 +107,14 @@ class Waiting:
     def _opened(self, call: Call, wait: Wait) -> WaitOpened:
         now = call.ended_at + self._services.time.ahead
         due_at = self._due_at(call, wait, now)
-        self._services.schedulers.of(wait.scheduler)
+        scheduler = wait.scheduler or self._services.schedulers.default
+        self._services.schedulers.of(scheduler)
         if wait.options is not None:
             check_options(call.path, wait.options)
         for alias in wait.notified:
             self._services.notifiers.of(alias)
         guard = wait.guard if isinstance(wait, GuardWait) else ""
-        opened = WaitOpened(self._services.ids.new_id(), wait.kind, due_at, wait.scheduler, guard)
+        opened = WaitOpened(self._services.ids.new_id(), wait.kind, due_at, scheduler, guard)
         token = None
         if wait.kind not in ("timer", SETTLE):
             token = self.tokens[opened.wait_id] = self._services.tokens.issue(opened.wait_id, 1)
@@ -131,7 +132,7 @@ class Waiting:
                     self._services.codecs, opened.wait_id, DETAILS, details_of(call.node, wait)
                 ),
                 due_at=due_at,
-                scheduler=wait.scheduler,
+                scheduler=scheduler,
                 notifies=bool(wait.notified),
                 token_hash=hash_of(token) if token is not None else None,
                 token_expires_at=now + ttl if ttl is not None else None,

@@ -93,7 +93,7 @@ async def test_a_checkpoint_that_the_run_has_left_is_a_conflict(s: Serving) -> N
     stale = await s.client.post("/resume", json={"checkpoint_id": head, "run_id": "A1"})
     assert code_of(stale) == (409, "DAG-CKPT-007")
     assert "everstep fork A1@1" in stale.json()["fix"]
-    assert code_of(await s.client.post("/resume", json={"checkpoint_id": head})) == (404, "DAG-CKPT-006")
+    assert code_of(await s.client.post("/resume", json={"checkpoint_id": head})) == (409, "DAG-CKPT-007")
 
 
 @served()
