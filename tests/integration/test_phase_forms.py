@@ -125,6 +125,20 @@ def test_cost_warnings_and_lessons_are_told(done: list[dict[str, Any]]) -> None:
     assert costs == sorted(costs) and costs[0] == 0
 
 
+def test_the_gate_history_says_who_decided_and_why(host: Host) -> None:
+    def work() -> int:
+        return 1
+
+    flow = phases("p", [Phase("work", work, gate=ScoredGate(lambda work: 1)), Phase("more", work)])
+    host.run(flow, {}, run_id="A18")
+    host.answer(host.waits("A18")[0].id, "proceed", by="ada", comment="good enough")
+    host.resume("A18", flow)
+    asked, decided = host.checkpoint_as("A18", "phases")["state_snapshot"]["gate_history"]
+    assert asked.keys() == {"gate_id", "decision", "score", "iteration"}
+    assert (decided["decision"], decided["by"], decided["comment"]) == ("proceed", "ada", "good enough")
+    assert decided["how"] == "claimed"
+
+
 def test_an_abort_and_a_failure_are_told(host: Host) -> None:
     def work() -> int:
         return 1
