@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 import psycopg
@@ -224,3 +225,36 @@ def test_a_lease_outlives_the_upgrade(at_schema_1: str, old: OldClient) -> None:
     with Host(at_schema_1):
         assert old.step("run", 2) == "new"
         assert old.rows("renew", "run", 1, "old", int(TTL.total_seconds() * 1e6), None)
+
+
+def test_a_worker_of_its_own_role_goes_on_after_the_owner_has_upgraded(
+    postgres_server: str, at_schema_1: str
+) -> None:
+    """The owner makes and upgrades the tables, the worker has rights on those that were there."""
+    schema = read_address(at_schema_1).quoted_schema
+    role = '"Hand of ' + schema.strip('"') + '"'
+    with psycopg.connect(postgres_server, autocommit=True) as admin:
+        admin.execute(f"CREATE ROLE {role} LOGIN".encode())
+        admin.execute(f"GRANT USAGE ON SCHEMA {schema} TO {role}".encode())
+        for what in ("SELECT, INSERT, UPDATE, DELETE ON ALL TABLES", "USAGE, SELECT ON ALL SEQUENCES"):
+            admin.execute(f"GRANT {what} IN SCHEMA {schema} TO {role}".encode())
+        try:
+            Host(at_schema_1).close()
+            user = quote(role.strip('"'), safe="")
+            with Host(at_schema_1.replace("postgres@", f"{user}@")) as host:
+                host.start(flow, {"a": 1}, run_id="A1")
+                assert host.work([flow], until_idle=True).completed == 1
+                host.pin("A1", "kept")
+                host.unpin("A1")
+                host.erase("A1")
+                assert [gone.run_id for gone in host.removed()] == ["A1"]
+        finally:
+            admin.execute(f"DROP OWNED BY {role}; DROP ROLE {role}".encode())
+
+
+@node(output="b")
+def double(a: int) -> int:
+    return 2 * a
+
+
+flow = Flow("doubled", [double], durability="strong")

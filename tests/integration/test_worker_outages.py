@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from everstep import Context, Durability, Flow, node
+from everstep.cli.worker import opened
 from everstep.client.host import AsyncHost
 from everstep.errors import StoreUnavailable
 from everstep.model.enums import Mode
@@ -337,3 +338,24 @@ def test_a_worker_on_a_slow_store_claims_less(tmp_path: Path, monkeypatch: pytes
     asyncio.run(work())
     assert most[True] <= 4, f"it drove {most[True]} runs on a slow store"
     assert most[False] > 4
+
+
+def test_a_worker_waits_for_a_store_that_is_not_there_when_it_begins(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tries = 0
+
+    def make() -> AsyncHost:
+        nonlocal tries
+        tries += 1
+        if tries < 3:
+            raise StoreUnavailable("the database is starting.")
+        return AsyncHost(f"sqlite:///{tmp_path}/runs.db")
+
+    asyncio.run(opened(make, None).close())
+    assert tries == 3
+    assert capsys.readouterr().err.count("is not there yet") == 1
+    tries = -100
+    with pytest.raises(StoreUnavailable):
+        opened(make, timedelta())
+    assert tries == -99

@@ -140,3 +140,7 @@ def test_a_run_that_halted_before_is_recalled_as_waiting(capsys: pytest.CaptureF
     assert "how to answer sign" in said
     assert lines.is_halted
     hosts[0].close()
+
+
+def test_clocks_that_differ_make_no_negative_time() -> None:
+    assert rough(timedelta(minutes=-30)) == "0s"

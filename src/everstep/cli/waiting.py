@@ -103,8 +103,8 @@ def short(id: str) -> str:
 
 
 def rough(span: timedelta) -> str:
-    """Write a span by its largest units: `2d 4h`, `3m`, `12s`."""
-    left = round(span.total_seconds())
+    """Write a span by its largest units: `2d 4h`, `3m`, `12s`. A negative one is none."""
+    left = max(0, round(span.total_seconds()))
     parts: list[tuple[int, str]] = []
     for unit, size in _UNITS:
         number, left = divmod(left, size)

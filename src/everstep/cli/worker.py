@@ -8,8 +8,10 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
-from datetime import datetime
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, NoReturn, TextIO
 
 import click
@@ -31,7 +33,8 @@ from everstep.cli.pipelines import pipeline_options
 from everstep.cli.plain import clock_time, count, duration, one_line
 from everstep.cli.run import stdout_kept_clean
 from everstep.cli.waiting import noun
-from everstep.errors import BadRequest
+from everstep.errors import BadRequest, StoreUnavailable
+from everstep.model.durations import span_of
 from everstep.model.enums import Status
 from everstep.runtime.events import Event
 from everstep.runtime.worker import Stats, Worker
@@ -45,6 +48,9 @@ from everstep.runtime.worker import Stats, Worker
 )
 @click.option("--per-flow", "limits", metavar="NAME=N", multiple=True, help="So many at once of this flow.")
 @click.option("--once", is_flag=True, help="Work until nothing is due, then end.")
+@click.option(
+    "--give-up-after", metavar="SPAN", help="Wait so long for a store that is not there. [default: for ever]"
+)
 @host_options
 @pipeline_options
 @store_option
@@ -55,6 +61,7 @@ def worker(
     concurrency: int,
     limits: tuple[str, ...],
     once: bool,
+    give_up_after: str | None,
     key_file: str | None,
     base_url: str | None,
     store: str | None,
@@ -81,7 +88,8 @@ def worker(
     with stdout_kept_clean(as_json):
         flows, wired = load_several(specs)
         say_if_new(store)
-        host = AsyncHost(
+        make = partial(
+            AsyncHost,
             url_of(store) if store else None,
             on_event=teller,
             key=read_key(key_file),
@@ -91,10 +99,27 @@ def worker(
             channel=channel_url(),
             queue=queue_url(),
         )
+        patience = span_of(give_up_after, "--give-up-after") if give_up_after is not None else None
+        host = opened(make, timedelta() if once and patience is None else patience)
         code = asyncio.run(_work(host, flows, teller, concurrency, _limits(limits), once=once))
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)  # a node's thread may never end, and its run was handed back
+
+
+def opened(make: Callable[[], AsyncHost], patience: timedelta | None) -> AsyncHost:
+    """Open a host, however long its store is out of reach; with `patience`, that long."""
+    waited, pause = 0.0, 0.1
+    while True:
+        try:
+            return make()
+        except StoreUnavailable as error:
+            if patience is not None and waited >= patience.total_seconds():
+                raise
+            if waited == 0:
+                click.secho(f"the store is not there yet, and is asked again: {error}", err=True, fg="yellow")
+            threading.Event().wait(pause)
+            waited, pause = waited + pause, min(2 * pause, 5.0)
 
 
 def _limits(pairs: Sequence[str]) -> dict[str, int]:

@@ -122,6 +122,7 @@ def migrate(connection: Connection, at: Address, steps: list[Migration]) -> None
                 f"CREATE TABLE {at.quoted_schema}.everstep_schema (number integer PRIMARY KEY, "
                 "clients_from integer NOT NULL, applied_at timestamptz NOT NULL DEFAULT now())"
             )
+        before = _relations(connection, at)
         for step in steps:
             if step.number > (known or 0):
                 connection.execute(step.script.replace("{schema}", at.quoted_schema))
@@ -129,3 +130,32 @@ def migrate(connection: Connection, at: Address, steps: list[Migration]) -> None
                     f"INSERT INTO {at.quoted_schema}.everstep_schema (number, clients_from) VALUES ($1, $2)",
                     (step.number, step.clients_from),
                 )
+        if known is not None:
+            _grant(connection, at, before)
+
+
+def _relations(connection: Connection, at: Address) -> dict[str, str]:
+    """Return the names of tables and sequences, quoted, with what each is."""
+    query = (
+        "SELECT quote_ident(relname), relkind::text FROM pg_class "
+        "WHERE relnamespace = to_regnamespace($1)::oid AND relkind IN ('r', 'S')"
+    )
+    return dict(rows(connection, query, (at.quoted_schema,)))
+
+
+def _grant(connection: Connection, at: Address, before: dict[str, str]) -> None:
+    """Let whoever may use the runs use what an upgrade has added: clients before it must not stop."""
+    query = (
+        "SELECT CASE WHEN grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) END, "
+        "string_agg(DISTINCT privilege_type, ', ') FROM pg_class, aclexplode(relacl) "
+        "WHERE pg_class.oid = to_regclass($1) AND grantee <> relowner "
+        "AND privilege_type IN ('SELECT', 'INSERT', 'UPDATE', 'DELETE') GROUP BY 1"
+    )
+    users = rows(connection, query, (f"{at.quoted_schema}.runs",))
+    added = {name: kind for name, kind in _relations(connection, at).items() if name not in before}
+    for user, rights in users:
+        for name, kind in added.items():
+            if kind == "r":
+                connection.execute(f"GRANT {rights} ON {at.quoted_schema}.{name} TO {user}".encode())
+            elif "INSERT" in rights:
+                connection.execute(f"GRANT USAGE, SELECT ON {at.quoted_schema}.{name} TO {user}".encode())
