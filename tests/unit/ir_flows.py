@@ -206,7 +206,7 @@ nested = Flow(
     "nested",
     [
         plain.as_node(select=["both"]).lift("both", "total").with_outputs(both="sum"),
-        Flow("small", [add], version="3", rules=[named_well])
+        Flow("plain", [add, split, merge.saying(idempotency_key="auto")], version="3")
         .as_node(name="atomic", durability="atomic")
         .with_inputs(x="sum")
         .lift("total")
