@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from everstep import Host
+from everstep import Flow, Host, Node
 from everstep.cli.copy import copy
 from everstep.cli.export import export, import_
 from everstep.cli.listing import runs
@@ -146,3 +146,50 @@ class TestCopy:
     ) -> None:
         code, text = failed("copy", *words, "--from", store, "--to", "other.db", capsys=capsys)
         assert code == 2 and "--all" in text
+
+
+STRANGE = """
+from pathlib import Path
+
+from everstep import Flow, node
+
+Path("loaded").touch()
+
+
+@node(output="y")
+def double(x: int) -> int:
+    return x + x if x != 13 else 1 // 0
+
+
+flow = Flow("strange", [double])
+"""
+
+
+class TestStrangers:
+    @pytest.mark.parametrize(
+        "words", [("resume", "R"), ("explain", "R"), ("replay", "R", "double"), ("resume", "F")]
+    )
+    def test_an_imported_run_names_no_code(
+        self,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+        words: tuple[str, ...],
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        with Host("sqlite:///theirs.db") as theirs:
+            flow = Flow("strange", [Node(lambda x: 1 // 0, name="double", output="y")])
+            flow.source = "strange_module:flow"  # as a run of `everstep run` remembers it
+            theirs.run(flow, {"x": 13}, run_id="R")
+            theirs.export("R", "R.everstep")
+        with Host("sqlite:///ours.db") as ours:
+            ours.import_("R.everstep")
+            ours.fork("R", at=1, fork_id="F")
+            ours.copy("sqlite:///copied.db", ["R", "F"])
+        (tmp_path / "strange_module.py").write_text(STRANGE)
+        for store in ("ours.db", "copied.db"):
+            code, text = failed(*words, "--store", store, capsys=capsys)
+            assert code == 2
+            assert "names no code" in text or words[1] == "F"
+            assert "FILE.py:strange" in text
+            assert not (tmp_path / "loaded").exists()

@@ -289,7 +289,10 @@ def accept(
 
 
 def remembered_place(host: Host, run_id: str) -> str | None:
-    """Return where the version of its flow that a run goes by was when it was taken up, if it is known."""
+    """Return where the version of its flow that a run goes by was when it was taken up, if it is known.
+
+    A run that was imported names no code, nor does a fork of one.
+    """
     info, last = host.info(run_id), None
     while True:
         at = info.adopted_at
@@ -302,7 +305,9 @@ def remembered_place(host: Host, run_id: str) -> str | None:
         info = host.info(info.parent_run_id)
     found = host.checkpoints(info.run_id, first=at or 1, last=at or 1)
     place = (found[0].metadata or {}).get("source") if found else None
-    return place if isinstance(place, str) else None
+    if not isinstance(place, str) or host.was_imported(info.run_id):
+        return None  # a bundle must not choose which code of this machine is loaded
+    return place
 
 
 def place_for(host: Host, run_id: str, command: Sequence[str], store: str | None) -> str:
@@ -312,6 +317,11 @@ def place_for(host: Host, run_id: str, command: Sequence[str], store: str | None
         return place
     info = host.info(run_id)
     name = info.flow
+    if host.was_imported(run_id):
+        raise BadRequest(
+            f"run {run_id!r} was imported, and an imported run names no code.",
+            fix=f"Write: {command_line(*command, f'FILE.py:{name}', store=store)}",
+        )
     raise BadRequest(
         f"the store does not know where version {info.flow_version} of flow {name!r}, by which run "
         f"{run_id!r} goes, is defined.",

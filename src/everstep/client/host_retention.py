@@ -10,12 +10,13 @@ from everstep.client.views import RemovedRun, RunInfo
 from everstep.errors import BadRequest
 from everstep.graph.flow import Flow
 from everstep.model.acts import act_of, with_act
+from everstep.model.bundles import IMPORTED
 from everstep.model.removal import Removal
 from everstep.model.retention import Retention, checked_retention
 from everstep.ports.retention import TombstoneFilter
 from everstep.runtime.afterwards import Afterwards
 from everstep.runtime.collecting import Collected, Collector
-from everstep.runtime.erasing import Erased, erase, erased_line, note_act, retaining_store
+from everstep.runtime.erasing import Erased, erase, erased_line, imported_runs, note_act, retaining_store
 from everstep.runtime.housekeeping import clean_up
 from everstep.runtime.run_ids import check_run_id, missing_run
 from everstep.runtime.runs import Runs
@@ -129,6 +130,11 @@ class HostRetention:
         runs = [erased_line(tombstone) for tombstone in gone]
         merged = heapq.merge(noted, runs, key=lambda line: line.at, reverse=True)
         return list(merged)[:limit]
+
+    async def was_imported(self, run_id: str) -> bool:
+        """True if a run came with a bundle, so that what it says of itself is the word of a stranger."""
+        row = await self._runs.row(run_id)
+        return row.needs_repair == IMPORTED or row.run_id in await imported_runs(self._services)
 
     async def clean_up(self, run_id: str, *, keep: int = 5) -> int:
         """Remove old checkpoints and return how many: what a resume from the last `keep` does not need.

@@ -82,6 +82,10 @@ class SyncRetention:
         """Return the log of what went, the newest lines first: runs, checkpoints, artifacts."""
         return self._lanes.call(lambda host: host.removals(limit=limit))
 
+    def was_imported(self, run_id: str) -> bool:
+        """True if a run came with a bundle, so that what it says of itself is the word of a stranger."""
+        return self._lanes.call(lambda host: host.was_imported(run_id))
+
     def clean_up(self, run_id: str, *, keep: int = 5) -> int:
         """Remove old checkpoints and return how many: what a resume from the last `keep` does not need.
 

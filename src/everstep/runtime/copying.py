@@ -21,7 +21,7 @@ from everstep.model.bundles import COPIED, IMPORTED, MOVED, SET_ASIDE
 from everstep.model.durability import Durability
 from everstep.model.leases import Lease
 from everstep.model.records import KEPT, ArtifactRef
-from everstep.model.removal import Erasure
+from everstep.model.removal import Erasure, Removal
 from everstep.model.waits import WaitRow, WaitStatus
 from everstep.ports.restoring import Restored, RestoringBlobs, WholeRun
 from everstep.ports.retention import RetainingStore
@@ -29,6 +29,7 @@ from everstep.ports.store import CheckpointBlobStore, CheckpointStore, RunFilter
 from everstep.runtime.answers import open_waits
 from everstep.runtime.arriving import make_room, meet, taken
 from everstep.runtime.claiming import claim
+from everstep.runtime.erasing import IMPORT, imported_runs
 from everstep.runtime.exporting import Progress
 from everstep.runtime.importing import restoring_store
 from everstep.runtime.run_ids import check_run_id
@@ -92,6 +93,7 @@ async def copy_runs(
     restoring_store(target.store)
     copying = _Copying(services, runs, target, move=move)
     copying.on_progress = on_progress
+    copying.imported = await imported_runs(services)
     done: dict[str, Copied] = {}
     for run_id in run_ids:
         done[run_id] = await copying.run(run_id, run_ids)
@@ -122,6 +124,8 @@ class _Copying:
         self._renewed = 0.0
         self._size = 0
         self.on_progress: Callable[[Progress], object] | None = None
+        self.imported: set[str] = set()
+        """The runs that came with a bundle: they stay strangers where they go."""
 
     async def run(self, run_id: str, all_ids: Sequence[str]) -> Copied:
         """Copy one run, and before it those it comes from that are not among the others."""
@@ -194,6 +198,7 @@ class _Copying:
             await self._set_aside(row)
         if judged in (None, Restored.BEHIND):
             await self._renew()
+            await self._note_origin(row)
             await make_room(self._target.store, met)
             judged = await restoring_store(self._target.store).restore(run)
         if judged in (Restored.TAKEN, Restored.BEHIND):
@@ -213,6 +218,13 @@ class _Copying:
             digest=reading.digest.hex(),
             elsewhere=_elsewhere(checked),
         )
+
+    async def _note_origin(self, row: RunRow) -> None:
+        target = self._target.store
+        if row.run_id in self.imported and target.capabilities.retains:
+            now = self._services.clock.now()
+            line = Removal(at=now, what=IMPORT, run_id=row.run_id, flow_id=row.flow_id)
+            await cast(RetainingStore, target).note(line)
 
     def _for_there(self, whole: WholeRun, row: RunRow, *, moves: bool) -> WholeRun:
         """Return the run as it is to be there; workers leave a copy of an unfinished one alone."""

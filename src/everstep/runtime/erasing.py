@@ -27,6 +27,9 @@ from everstep.runtime.services import Services
 from everstep.runtime.sweeping import sweep_some
 
 ASKED = "somebody asked for it"
+IMPORT = "import"
+"""What the log says of a run that came with a bundle."""
+_PAGE = 1000
 
 
 class Erased(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,11 +105,28 @@ def check_erasable(services: Services, row: RunRow) -> None:
         )
 
 
-async def note_act(services: Services, what: str, run_id: str, flow_id: str, act: Act) -> None:
-    """Note who did something to a run that leaves no record; where there is no log, nothing."""
+async def note_act(services: Services, what: str, run_id: str, flow_id: str, act: Act | None) -> None:
+    """Note what was done to a run that leaves no record, and who did it; where there is no log, nothing."""
     if services.store.capabilities.retains:
         line = Removal(at=services.clock.now(), what=what, run_id=run_id, flow_id=flow_id, act=act)
         await retaining_store(services).note(line)
+
+
+async def imported_runs(services: Services) -> set[str]:
+    """Return the runs that came with a bundle, also those that have gone on since or were erased.
+
+    What such a run says of itself is the word of those who made the bundle. This reads the whole log.
+    """
+    found: set[str] = set()
+    if not services.store.capabilities.retains:
+        return found
+    store, before = retaining_store(services), None
+    while True:
+        page = await store.removals(limit=_PAGE, before=before)
+        found.update(line.run_id for _, line in page if line.what == IMPORT and line.run_id is not None)
+        if not page:
+            return found
+        before = page[-1][0]
 
 
 def erased_line(left: Tombstone) -> Removal:

@@ -29,7 +29,7 @@ from everstep.ports.store import CheckpointStore
 from everstep.runtime.arriving import make_room, meet, taken
 from everstep.runtime.bundle_check import Contents, check_contents
 from everstep.runtime.coded_blobs import CodedBlobs
-from everstep.runtime.erasing import note_act
+from everstep.runtime.erasing import IMPORT, note_act
 from everstep.runtime.exporting import Progress
 from everstep.runtime.giving_back import GivenBack, give_back
 from everstep.runtime.services import Services
@@ -91,6 +91,9 @@ async def import_bundle(
                 await asyncio.to_thread(cast(CodedBlobs, services.blobs).restore, ref, stored)
             for run, there in zip(runs, met, strict=True):
                 before = contents.before[run.row.run_id]
+                if there.judged in _COMES:
+                    # First, so that no crash leaves a run that is not known to come from elsewhere.
+                    await note_act(services, IMPORT, run.row.run_id, run.row.flow_id, act)
                 await make_room(services.store, there)
                 if there.judged in _COMES and await _restore(services, restoring, run, before):
                     restored.append(run.row.run_id)
@@ -99,10 +102,6 @@ async def import_bundle(
                 run.row.run_id for run, there in zip(runs, met, strict=True) if there.judged in _COMES
             ]
     new = [run for run in runs if run.row.run_id in restored]
-    for run in new:
-        if act is None or dry_run:
-            break
-        await note_act(services, "import", run.row.run_id, run.row.flow_id, act)
     return Imported(
         runs=contents.manifest.runs,
         restored=tuple(restored),
