@@ -11,6 +11,7 @@ The blocks of a page share a folder and, if they are Python, a module:
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import importlib
 import inspect
@@ -156,9 +157,21 @@ def test_code_on_the_page_runs(
             assert file.stem not in sys.modules, f"{page}: {file} would not be imported"
         elif block.language == "python" and block.note != "no-run":
             code = "\n" * (block.line - 1) + block.text
-            exec(compile(code, str(ROOT / page), "exec"), vars(page_module))
+            parsed = ast.fix_missing_locations(_Expecting().visit(ast.parse(code)))
+            exec(compile(parsed, str(ROOT / page), "exec"), vars(page_module))
     for flow in flows_on(page, page_module):
         assert everstep.Flow.from_ir(flow.to_ir(), flow.functions()).plan.hash == flow.plan.hash
+
+
+class _Expecting(ast.NodeTransformer):
+    """Makes a `try` whose `except` says something of the error fail if there is no error."""
+
+    def visit_Try(self, node: ast.Try) -> ast.Try:
+        says = any(isinstance(part, ast.Assert) for handler in node.handlers for part in ast.walk(handler))
+        if says and not node.orelse:
+            node.orelse = ast.parse("raise AssertionError('nothing was raised')").body
+        self.generic_visit(node)
+        return node
 
 
 def flows_on(page: str, module: ModuleType) -> Iterator[everstep.Flow]:
