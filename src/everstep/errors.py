@@ -76,6 +76,7 @@ EverstepError
 ├── DurabilityOff             durability.off           a flow that keeps nothing was to drive a recorded run
 ├── FlowChanged               run.flow_changed         the flow is not the one the run began with
 └── StoreError                store.failed             the store could not do it (disk full, read-only, ...)
+    ├── StoreMissing          store.failed             there is no store at that place yet
     ├── SpoolLost             store.spool_lost         checkpoints that waited on this machine are gone
     └── StoreUnavailable      store.unavailable        the store is busy or out of reach; try again
         └── StoreNotWritable  store.not_writable       it takes nothing for now: full, or read-only
@@ -487,6 +488,10 @@ class FlowChanged(EverstepError):
 class StoreError(EverstepError):
     code = "store.failed"
     http_status = 503
+
+
+class StoreMissing(StoreError):
+    """There is no store at that place yet."""
 
 
 class SpoolLost(StoreError):

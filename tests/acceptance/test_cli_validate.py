@@ -142,3 +142,14 @@ def test_nothing_is_written_by_looking(everstep: Everstep, tmp_path: Path) -> No
     everstep("validate", "good.py")
     everstep("report", "good.py")
     assert not (tmp_path / ".everstep").exists()
+
+
+@pytest.mark.parametrize("store", ["new.db", "file:new"])
+def test_a_flow_can_be_looked_at_before_its_store_is_made(
+    everstep: Everstep, tmp_path: Path, store: str
+) -> None:
+    done = everstep("validate", "good.py", "--store", store)
+    assert "there is no store" in done.stderr
+    assert parsed(everstep("validate", "good.py", "--store", store, "--json"))["valid"]
+    assert "67% durable" in everstep("report", "good.py", "--store", store).stdout
+    assert not (tmp_path / "new.db").exists() and not (tmp_path / "new").exists()

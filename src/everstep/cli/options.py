@@ -16,7 +16,7 @@ import click
 
 from everstep import Host
 from everstep.cli.loading import UNWIRED, Spec, Wired, load_module
-from everstep.errors import BadRequest, RunNotFound, StoreError
+from everstep.errors import BadRequest, RunNotFound, StoreMissing
 from everstep.runtime.events import Listener
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -155,7 +155,7 @@ def open_host(
 ) -> Host:
     """Open the store that the options name."""
     if not store and not create and not DEFAULT_FILE.exists():
-        raise StoreError(
+        raise StoreMissing(
             f"there are no runs yet: there is no {DEFAULT_FILE} here.", fix=where_else("", store="FILE")
         )
     return Host(

@@ -12,7 +12,7 @@ from everstep.cli.loading import UNWIRED, Wired, load_all
 from everstep.cli.options import json_option, store_option, url_of
 from everstep.cli.pipelines import pipeline_options
 from everstep.cli.plain import count, one_line, write_json
-from everstep.errors import FlowError, UnknownNotifier, UnknownScheduler
+from everstep.errors import FlowError, StoreMissing, UnknownNotifier, UnknownScheduler
 from everstep.graph.diagnostics import Severity
 
 COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "blue"}
@@ -29,7 +29,7 @@ def command(context: click.Context, flow: str, strict: bool, store: str | None, 
     """Say everything that is wrong or odd about a flow, or about all flows of a file. Nothing runs.
 
     With --store the flow is also held against what that host has; without, against a host on a SQLite file
-    with the notifiers and schedulers that the file defines.
+    with the notifiers and schedulers that the file defines. The store need not be made yet.
 
     \b
     Examples:
@@ -70,10 +70,20 @@ def _examine(text: str, store: str | None) -> Iterator[Diagnostics]:
 
 @contextmanager
 def host_for(store: str | None, wired: Wired = UNWIRED) -> Iterator[Host]:
-    """Open the host that a flow is held against; nothing is created."""
-    url = url_of(store) if store else "memory:"
-    with Host(url, create=False, notifiers=wired.notifiers, schedulers=wired.schedulers) as host:
+    """Open the host that a flow is held against; nothing is created.
+
+    A store that is not made yet will have what one in memory has.
+    """
+    with _host(url_of(store) if store else "memory:", wired) as host:
         yield host
+
+
+def _host(url: str, wired: Wired) -> Host:
+    try:
+        return Host(url, create=False, notifiers=wired.notifiers, schedulers=wired.schedulers)
+    except StoreMissing as error:
+        click.secho(f"there is no store yet: {error.message}", err=True, fg="yellow")
+        return Host("memory:", notifiers=wired.notifiers, schedulers=wired.schedulers)
 
 
 def _write(diagnostics: Diagnostics) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from time import CLOCK_REALTIME, clock_gettime, monotonic
 from urllib.parse import quote
 
-from everstep.errors import StoreError, StoreUnavailable
+from everstep.errors import StoreError, StoreMissing, StoreUnavailable
 from everstep.ports.health import Health
 from everstep.stores.objects.bell import Bell
 from everstep.stores.objects.bucket import Found, Listed
@@ -74,7 +74,7 @@ class Folder:
     def _open_root(self, create: bool) -> Handles:
         with plainly(f"use the folder {self.path}"):
             if not create and not self.path.exists():
-                raise StoreError(
+                raise StoreMissing(
                     f"there is no folder at {self.path}.", fix="Check the path, or start a run to make it."
                 )
             _make_folders(self.path)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import psycopg
 
-from everstep.errors import IncompatibleVersion, StoreError
+from everstep.errors import IncompatibleVersion, StoreError, StoreMissing
 from everstep.stores.postgres.address import Address
 from everstep.stores.postgres.connections import Connection, rows
 from everstep.stores.postgres.failures import explain
@@ -71,7 +71,7 @@ def prepare(connection: Connection, at: Address, *, create: bool) -> None:
     try:
         known = _version(connection, at)
         if known is None and not create:
-            raise StoreError(
+            raise StoreMissing(
                 f"there are no runs at {at.shown}.", fix="Check the URL, or start a run to make the tables."
             )
         if known is None or known < steps[-1].number:

@@ -12,7 +12,7 @@ import msgspec
 from everstep.codec.records import digest_of
 from everstep.engine.claims import Turns
 from everstep.engine.trimming import check_trim
-from everstep.errors import IncompatibleVersion, RunNotFound, StoreError
+from everstep.errors import IncompatibleVersion, RunNotFound, StoreError, StoreMissing
 from everstep.model.enums import Status
 from everstep.model.fleet import Quota, WorkerRow
 from everstep.model.leases import Lease, Process
@@ -97,7 +97,7 @@ class RedisStore(RetentionCalls):
         if version < OLDEST_SERVER:
             raise StoreError(f"the Redis at {at.shown} is too old.", fix="Use Redis 7 or newer, or Valkey.")
         if found is None:
-            raise StoreError(
+            raise StoreMissing(
                 f"there is nothing under the prefix {at.prefix!r} at {at.shown}.",
                 fix="Check the URL, or start a run to make something.",
             )

@@ -16,6 +16,7 @@ from everstep.errors import (
     IncompatibleVersion,
     StateCorrupted,
     StoreError,
+    StoreMissing,
     StoreNotWritable,
     StoreUnavailable,
 )
@@ -51,7 +52,7 @@ def open_database(path: Path, *, synchronous: str, create: bool, vfs: str | None
     flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
     with plainly(path):
         if not create and not path.exists():
-            raise StoreError(
+            raise StoreMissing(
                 f"there is no database at {path}.", fix="Check the path, or start a run to make one."
             )
         if path.is_dir():
