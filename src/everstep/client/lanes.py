@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # no stubs
 import asyncio
-import inspect
 import logging
 import os
 import signal
@@ -28,8 +28,8 @@ PATIENCE = 30.0
 """Seconds that closing a host waits for nodes that cannot be stopped."""
 HEADROOM = 200
 """Frames that a call must have left. An error for want of one more would be lost inside the event loop."""
-_handler, _handle = inspect.unwrap(signal.getsignal), inspect.unwrap(signal.signal)
-"""Without the search for an enum around them, which costs more than many a call of a host."""
+_SIGINT = int(signal.SIGINT)
+# `_signal` is what `signal` wraps in a search for an enum; that costs more than many a call of a host.
 _PACKAGE = Path(__file__).parents[1]
 _OURS = tuple(f"{_PACKAGE / room}{os.sep}" for room in ("client", "codec", "engine", "runtime", "stores"))
 
@@ -129,9 +129,9 @@ class _CtrlC:
 
     def __enter__(self) -> None:
         is_main = threading.current_thread() is threading.main_thread()
-        if is_main and _handler(signal.SIGINT) is signal.default_int_handler:
+        if is_main and _signal.getsignal(_SIGINT) is signal.default_int_handler:
             self._stands_in = True
-            _handle(signal.SIGINT, self._on_signal)
+            _signal.signal(_SIGINT, self._on_signal)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self._came or _is_in_a_node(frame):
@@ -145,7 +145,7 @@ class _CtrlC:
     ) -> None:
         if not self._stands_in:
             return
-        _handle(signal.SIGINT, signal.default_int_handler)
+        _signal.signal(_SIGINT, signal.default_int_handler)
         if self._came and not self._is_raised and not isinstance(error, KeyboardInterrupt):
             raise KeyboardInterrupt from error
 
