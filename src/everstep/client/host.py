@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping
+from contextlib import aclosing
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -79,7 +80,7 @@ from everstep.runtime.runs import Outcome, Runs
 from everstep.runtime.services import Drivable, Services
 from everstep.runtime.spool import Spool
 from everstep.runtime.system import ProcFs, SystemClock, SystemIds
-from everstep.runtime.tailing import follow
+from everstep.runtime.tailing import Tailing
 from everstep.runtime.worker import GRACE, Stats, Worker
 
 
@@ -148,6 +149,7 @@ class AsyncHost(HostWaits, HostCarrying, HostChecks, HostGuards, HostRetention):
             codecs=codecs_of(encrypt, compress, codecs),
         )
         self._runs = Runs(self._services, LeaseKeeper(opened.store, clock))
+        self._tailing = Tailing(self._services, self._runs)
         self._answers = Answers(self._services, self._runs.keeper)
         self._keep_by(retention)
 
@@ -159,6 +161,7 @@ class AsyncHost(HostWaits, HostCarrying, HostChecks, HostGuards, HostRetention):
         twin._home = None
         twin._services = self._services.twin()
         twin._runs = Runs(twin._services, self._runs.keeper)
+        twin._tailing = Tailing(twin._services, twin._runs)
         twin._answers = Answers(twin._services, self._runs.keeper)
         twin._retention, twin._afterwards = self._retention, self._afterwards
         return twin
@@ -321,8 +324,9 @@ class AsyncHost(HostWaits, HostCarrying, HostChecks, HostGuards, HostRetention):
 
         `after` is the id of an event to go on from.
         """
-        async for event in follow(self._services, self._runs, run_id, after, live=live):
-            yield event
+        async with aclosing(self._tailing.follow(run_id, after, live=live)) as events:
+            async for event in events:
+                yield event
 
     async def compat(self, run_id: str, flow: Flow) -> Compat:
         """Say whether a run can go on with this flow, and what stands in its way. Nothing is written."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections import Counter
+from collections.abc import AsyncGenerator
 from typing import Any
 
 from everstep.errors import BadRequest
 from everstep.model.enums import Status, Trigger
 from everstep.model.records import FORK, CheckpointRecord
+from everstep.ports.store import RunRow
 from everstep.runtime.events import Event, EventKind, news_of, step_event
 from everstep.runtime.runs import Runs
 from everstep.runtime.services import Services
@@ -15,6 +17,8 @@ from everstep.runtime.system import pause
 
 LOOK = 0.1
 """Seconds between two looks at whether somebody wrote to the store."""
+PAGE = 32
+"""How many records are read at once. A client that does not read holds no more in memory."""
 
 
 def events_of(run_id: str, record: CheckpointRecord) -> list[Event]:
@@ -44,30 +48,65 @@ def events_of(run_id: str, record: CheckpointRecord) -> list[Event]:
     return [event.called(f"{record.sequence}.{n}") for n, event in enumerate(found, 1)]
 
 
-async def follow(
-    services: Services, runs: Runs, run_id: str, after: str | None, *, live: bool
-) -> AsyncIterator[Event]:
-    """Yield the events of a run that come after one of them, by its id; by default all.
+class Tailing:
+    """Follows the runs of a host. However many follow one, its row is read once after each change."""
 
-    With `live`, those still to come too, until the run has ended.
-    """
-    sequence, place = _split(after)
-    while True:
-        seen = services.store.changes()
-        row = await runs.row(run_id)
-        first = max(sequence, row.trimmed_before, 1)
-        for _, opened in await runs.lineage.open(row, first, None):
-            if opened is None:
-                continue
-            record = opened.record
-            for n, event in enumerate(events_of(row.run_id, record), 1):
-                if (record.sequence, n) > (sequence, place):
-                    sequence, place = record.sequence, n
+    def __init__(self, services: Services, runs: Runs) -> None:
+        self._services = services
+        self._runs = runs
+        self._known: dict[str, tuple[int, RunRow]] = {}
+        """Of each run that is followed: the count of changes before its row was read, and the row."""
+        self._followers: Counter[str] = Counter()
+
+    async def follow(self, run_id: str, after: str | None, *, live: bool) -> AsyncGenerator[Event, None]:
+        """Yield the events of a run that come after one of them, by its id; by default all.
+
+        With `live`, those still to come too, until the run has ended. Records are read a few at a time, as
+        they are asked for, and between two pages others have their turn.
+        """
+        seen_last = _split(after)
+        seen = self._services.store.changes()
+        row = await self._runs.row(run_id)
+        told = seen_last[0] - 1
+        self._followers[run_id] += 1
+        try:
+            while True:
+                async for event in self._between(row, told, seen_last):
                     yield event
-        if row.status.is_final or not live:
-            return
-        while services.store.changes() == seen:
-            await pause(LOOK)
+                told = max(told, row.checkpoints)
+                if row.status.is_final or not live:
+                    return
+                while (changes := self._services.store.changes()) == seen:
+                    await pause(LOOK)
+                seen = changes
+                row = await self._row(run_id, seen)
+        finally:
+            self._followers[run_id] -= 1
+            if not self._followers[run_id]:
+                del self._followers[run_id]
+                self._known.pop(run_id, None)
+
+    async def _row(self, run_id: str, seen: int) -> RunRow:
+        known = self._known.get(run_id)
+        if known is None or known[0] != seen:
+            known = self._known[run_id] = (seen, await self._runs.row(run_id))
+        return known[1]
+
+    async def _between(
+        self, row: RunRow, told: int, seen_last: tuple[int, int]
+    ) -> AsyncGenerator[Event, None]:
+        """Yield the events of the records after one, up to the newest that the row knows of."""
+        first = max(told + 1, row.trimmed_before, 1)
+        while first <= row.checkpoints:
+            last = min(first + PAGE - 1, row.checkpoints)
+            for _, opened in await self._runs.lineage.open(row, first, last):
+                if opened is None:
+                    continue
+                for n, event in enumerate(events_of(row.run_id, opened.record), 1):
+                    if (opened.record.sequence, n) > seen_last:
+                        yield event
+            first = last + 1
+            await pause(0)
 
 
 def _split(after: str | None) -> tuple[int, int]:

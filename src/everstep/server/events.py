@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import suppress
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -30,7 +30,8 @@ async def events(service: Service, request: Request) -> Response:
     if not _wants_stream(request):
         return await _page(service, run_id, after, limit)
     if after is not None and info.status.is_final:
-        first = await anext(aiter(service.host.events(run_id, after=after, live=False)), None)
+        async with aclosing(service.host.events(run_id, after=after, live=False)) as source:
+            first = await anext(source, None)
         if first is None:
             return Response(
                 status_code=204, headers=HEADERS
@@ -53,17 +54,18 @@ def _after(request: Request) -> str | None:
 
 async def _page(service: Service, run_id: str, after: str | None, limit: int) -> Response:
     found: list[Event] = []
-    async for event in service.host.events(run_id, after=after, live=False):
-        found.append(event)
-        if len(found) == limit:
-            break
+    async with aclosing(service.host.events(run_id, after=after, live=False)) as source:
+        async for event in source:
+            found.append(event)
+            if len(found) == limit:
+                break
     info = await service.host.info(run_id)
     is_last = info.status.is_final and len(found) < limit
     last = found[-1].id if found else after
     return answer({"events": [event_wire(e) for e in found], "next": last, "ended": is_last})
 
 
-async def _stream(service: Service, source: AsyncIterator[Event]) -> AsyncGenerator[bytes, None]:
+async def _stream(service: Service, source: AsyncGenerator[Event, None]) -> AsyncGenerator[bytes, None]:
     stopping = asyncio.ensure_future(service.stopping.wait())
     coming = asyncio.ensure_future(anext(source))
     try:
@@ -86,6 +88,7 @@ async def _stream(service: Service, source: AsyncIterator[Event]) -> AsyncGenera
             task.cancel()
             with suppress(asyncio.CancelledError, StopAsyncIteration):
                 await task
+        await source.aclose()
 
 
 def _frame(event: Event) -> bytes:

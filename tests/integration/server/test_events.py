@@ -8,10 +8,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+from everstep import END, Flow, node, route
+from everstep.runtime.tailing import LOOK
 from everstep.server.events import _stream
 from tests.integration.server.serving import Serving, code_of, expense, plain, served
 
 APPROVED = {"approved": True}
+JSON = {"Accept": "application/json"}
 
 
 def frames(text: str) -> list[dict[str, str]]:
@@ -120,6 +123,92 @@ async def test_a_page_of_events_is_json_and_leads_to_the_next(s: Serving) -> Non
     await s.host.cancel(waiting.run_id)
     last = (await s.client.get(f"{path}?after={rest['next']}", headers=accept)).json()
     assert (last["events"][-1]["data"]["status"], last["ended"]) == ("cancelled", True)
+
+
+class Reads:
+    """Counts what is read of a store."""
+
+    def __init__(self, s: Serving) -> None:
+        self.records = self.rows = 0
+        store: Any = s.host._services.store
+        get, run = store.get, store.run
+
+        async def counted_get(*args: Any, **named: Any) -> Any:
+            found = await get(*args, **named)
+            self.records += len(found)
+            return found
+
+        async def counted_run(*args: Any, **named: Any) -> Any:
+            self.rows += 1
+            return await run(*args, **named)
+
+        store.get, store.run = counted_get, counted_run
+
+
+async def long_run(s: Serving, rounds: int) -> None:
+    flow = Flow("long", [count_up, enough], entry=["count_up"], durability="strong")
+    assert (await s.host.run(flow, {"i": 0, "upto": rounds}, run_id="L1")).status == "completed"
+
+
+@node(output="i")
+def count_up(i: int) -> int:
+    return i + 1
+
+
+@route(["count_up", END])
+def enough(i: int, upto: int) -> Any:
+    return "count_up" if i < upto else END
+
+
+@served()
+async def test_a_page_of_a_long_run_reads_no_more_than_a_page(s: Serving) -> None:
+    await long_run(s, 100)
+    reads = Reads(s)
+    page = await s.client.get("/runs/L1/events?limit=1", headers=JSON)
+    assert len(page.json()["events"]) == 1
+    assert reads.records <= 40
+    every, after = [], ""
+    while True:
+        page = (await s.client.get(f"/runs/L1/events?limit=90{after}", headers=JSON)).json()
+        every += [event["id"] for event in page["events"]]
+        after = f"&after={page['next']}"
+        if page["ended"]:
+            break
+    streamed = [frame["id"] for frame in frames((await s.client.get("/runs/L1/events")).text)]
+    assert every == streamed
+
+
+@served()
+async def test_a_client_that_does_not_read_costs_no_more_than_a_page(s: Serving) -> None:
+    await long_run(s, 100)
+    reads = Reads(s)
+    stream = _stream(s.app.service, s.host.events("L1"))
+    for _ in range(3):
+        await anext(stream)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert reads.records <= 40
+    await stream.aclose()
+
+
+@served()
+async def test_those_who_follow_a_run_are_not_woken_for_others(s: Serving) -> None:
+    waiting = await s.halted(expense, amount=1)
+    sources = [s.host.events(waiting.run_id) for _ in range(20)]
+    for source in sources:
+        while (await anext(source)).kind != "run_halted":
+            continue
+    coming = [asyncio.ensure_future(anext(source)) for source in sources]
+    await asyncio.sleep(2 * LOOK)
+    reads = Reads(s)
+    await s.host.start(plain, {"x": 1})
+    started = reads.rows
+    await asyncio.sleep(3 * LOOK)
+    assert (reads.records, reads.rows - started <= 1) == (0, True)
+    await s.host.cancel(waiting.run_id)
+    assert {(await one).kind for one in coming} == {"checkpoint"}
+    for source in sources:
+        await source.aclose()
 
 
 @served()
