@@ -103,3 +103,22 @@ def test_a_value_that_is_equal_on_both_sides_takes_one_line(capsys: pytest.Captu
     writer.write_pair(Pair("n", 1, 1, ()))
     writer.write_value("m", [1, 2])
     assert capsys.readouterr().out.splitlines() == ["    = n = 1  (equal)", "    = m = [1, 2]"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("a" * 90 + "b" + "a" * 90, "a" * 90 + "c" + "a" * 90),
+        (b"a" * 500 + b"b" + b"a" * 90, b"a" * 500 + b"c" + b"a" * 90),
+        (10**400 + 10**200, 10**400),
+        ("a" * 300 + "\n" + "b" * 300, "a" * 299 + "c\n" + "b" * 300),
+        (("x" * 300, 1), ["x" * 300, 1]),
+    ],
+)
+def test_two_sides_that_differ_never_look_the_same(
+    capsys: pytest.CaptureFixture[str], before: Any, after: Any
+) -> None:
+    lines, has_cut = written(capsys, Change("t", "changed", before, after))
+    sides = [line for line in lines if line.startswith(("  - ", "  + "))]
+    assert has_cut and len(sides) == 2 and all(len(line) <= 200 for line in sides)
+    assert sides[0][4:] != sides[1][4:]

@@ -13,6 +13,7 @@ import pytest
 from rich.console import Console
 
 from everstep import Flow, Host, ifelse, node
+from everstep.cli.listing import SPARE
 from everstep.cli.live import LiveTree
 from everstep.cli.loading import load_flow
 from everstep.cli.lookup import Lookup
@@ -20,8 +21,8 @@ from everstep.cli.outline import outline, split_pending
 from everstep.cli.plain import Unreadable
 from everstep.cli.progress import describe
 from everstep.cli.show import fold
-from everstep.cli.step import find_steps
-from everstep.cli.table import Cell, layout
+from everstep.cli.step import find_steps, show_step
+from everstep.cli.table import Cell, layout, narrowed
 from everstep.errors import BadRequest, FlowError
 from everstep.runtime.events import Event
 
@@ -189,6 +190,44 @@ def test_table_is_aligned_and_cut_at_the_edge_of_the_screen() -> None:
     assert layout(rows, None) == ["a    long text here", "bbb  c"]
     assert layout(rows, 10) == ["a    long…", "bbb  c"]
     assert layout([], 10) == []
+
+
+@node(output="squares")
+def square(n: int) -> dict[str, int]:
+    return {"number": n, "square": n * n}
+
+
+def test_a_step_that_wrote_a_long_list_is_summed_up(capsys: pytest.CaptureFixture[str]) -> None:
+    with Host("memory:") as host:
+        numbers = list(range(2000))
+        host.run(
+            Flow("f", [square.map_over("n")]),
+            {"n": numbers},
+            run_id="r",
+        )
+        show_step(host, "r", "square", whole=False, as_json=False)
+        short = capsys.readouterr().out
+        show_step(host, "r", "square", whole=True, as_json=False)
+        whole = capsys.readouterr().out
+    assert len(short.splitlines()) < 80
+    assert "of 2,000 items; --full shows all" in short
+    assert str(1999 * 1999) in whole and "more line" not in whole
+
+
+def test_a_narrow_terminal_shows_no_row_of_ellipses() -> None:
+    def row(*texts: str) -> list[Cell]:
+        return [Cell(text) for text in texts]
+
+    head = row("run", "flow", "status", "started", "took", "checkpoints")
+    run = row(
+        "5f0c9e0a-7d0b-4a55-9f0e-2b1f6a1d3c77", "orders", "completed", "2030-01-01 10:00:00", "3 s", "4"
+    )
+    for width in (20, 40, 60, 80, 100):
+        lines = layout(narrowed([head, run], width, SPARE), width)
+        assert all(len(line) <= width and "…  …" not in line for line in lines)
+    lines = layout(narrowed([head, run], 60, SPARE), 60)
+    assert lines[1] == "5f0c9e0a-7d0b-4a55-9f0e-2b1f6a1d3c77  orders  completed"
+    assert layout([run], 60)[0].startswith("5f0c9e0a-7d0b-…  orders")
 
 
 @pytest.fixture

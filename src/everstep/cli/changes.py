@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import click
 
 from everstep import Change
-from everstep.cli.plain import count, cut, full, is_cut, preview, printable
+from everstep.cli.plain import count, cut, extent, full, is_cut, preview, printable, safe_repr
 from everstep.cli.table import screen_width
 from everstep.client.views import Pair
 
@@ -20,6 +21,8 @@ MOST = 20
 MOST_LINES = 20
 """How many lines of a changed text are shown unless all are wanted."""
 WIDE = 200
+NOTE = 20
+"""Room for the note on the size of a value."""
 
 _INSIDE = re.compile(r"[.\[{]")
 _COLOURS = {"-": "red", "+": "green", "~": "yellow"}
@@ -79,49 +82,80 @@ class ChangeWriter:
         click.secho(f"{self._indent}{deeper}{sign} {text}", fg=_COLOURS.get(sign), dim=sign == " " or None)
 
     def _sides(self, before: Any, after: Any) -> Iterator[tuple[str, str]]:
-        if type(before) is str and type(after) is str:
-            if "\n" in before and "\n" in after:
-                yield from self._lines(before, after)
-                return
-            if not self._whole and max(len(before), len(after)) > self._width:
-                yield from self._around(before, after)
-                return
+        if type(before) is str and type(after) is str and "\n" in before and "\n" in after:
+            yield from self._lines(before, after)
+            return
+        if not self._whole and any(is_cut(side, self._width - NOTE) for side in (before, after)):
+            yield from self._around(before, after)
+            return
         yield "-", self._shown(before, self._width)
         yield "+", self._shown(after, self._width)
 
     def _shown(self, value: Any, width: int) -> str:
         if self._whole:
             return full(value, self._width, len(self._indent) + 6)
-        width -= 20  # for the note on the size
+        width -= NOTE
         self.has_cut = self.has_cut or is_cut(value, width)
         return preview(value, width)
 
     def _lines(self, before: str, after: str) -> Iterator[tuple[str, str]]:
         """Show which lines of a text came and went."""
         found = list(difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=1))[2:]
-        lines = [(" " if line[0] == "@" else line[0], line if line[0] == "@" else line[1:]) for line in found]
+        lines = [
+            (" ", line) if line[0] == "@" else (line[0], printable(line[1:]))  # as it can be shown
+            for line in found
+        ]
         if not lines:  # only the way in which lines end
             lines = [("-", repr(before)), ("+", repr(after))]
         shown = lines if self._whole else lines[:MOST_LINES]
-        for sign, text in shown:
-            yield sign, printable(text) if self._whole else cut(printable(text), self._width)
+        yield from shown if self._whole else self._cut_lines(shown)
         if len(shown) < len(lines):
             self.has_cut = True
             yield " ", f"… {count(len(lines) - len(shown), 'more line')}"
 
-    def _around(self, before: str, after: str) -> Iterator[tuple[str, str]]:
-        """Show two long texts from a little before where they part."""
+    def _cut_lines(self, lines: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+        """Cut long lines; one that came in the place of another, and that one, from where they part."""
+        for is_context, run in groupby(lines, lambda line: line[0] == " "):
+            found = list(run)
+            gone = [text for sign, text in found if sign == "-"]
+            came = [text for sign, text in found if sign == "+"]
+            begins = [self._begin(a, b) for a, b in zip(gone, came, strict=False)]
+            seen: Counter[str] = Counter()
+            for sign, text in found:
+                at = 0 if is_context or seen[sign] >= len(begins) else begins[seen[sign]]
+                seen[sign] += 1
+                self.has_cut = self.has_cut or at > 0 or len(text) > self._width
+                yield sign, cut(f"…{text[at:]}" if at else text, self._width)
+
+    def _begin(self, before: str, after: str) -> int:
+        """Return from where two lines are to be shown."""
+        if max(len(before), len(after)) <= self._width:
+            return 0
+        return max(_parting(before, after) - self._width // 3, 0)
+
+    def _around(self, before: Any, after: Any) -> Iterator[tuple[str, str]]:
+        """Show two long values from a little before where they part."""
         self.has_cut = True
         room = max(self._width - 30, 20)
-        parts = next((i for i, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), None)
-        at = min(len(before), len(after)) if parts is None else parts
-        begin = max(at - room // 3, 0)
-        for sign, text in (("-", before), ("+", after)):
-            part = printable(repr(text[begin : begin + room]))
+        are_texts = type(before) is str and type(after) is str
+        old, new = (before, after) if are_texts else map(_in_one_line, (before, after))
+        begin = max(_parting(old, new) - room // 3, 0)
+        for sign, text, value in (("-", old, before), ("+", new, after)):
+            part = text[begin : begin + room]
             lead = "…" if begin else ""
             tail = "…" if len(text) > begin + room else ""
-            note = f" ({count(len(text), 'character')})" if lead or tail else ""
-            yield sign, f"{lead}{part}{tail}{note}"
+            note = f" ({told})" if (lead or tail) and (told := extent(value)) else ""
+            yield sign, f"{lead}{printable(repr(part)) if are_texts else part}{tail}{note}"
+
+
+def _parting(before: str, after: str) -> int:
+    """Return where two texts begin to differ."""
+    both = zip(before, after, strict=False)
+    return next((k for k, (a, b) in enumerate(both) if a != b), min(len(before), len(after)))
+
+
+def _in_one_line(value: Any) -> str:
+    return printable(safe_repr(value)).replace("\n", " ")
 
 
 def _after_sign(shown: str) -> str:

@@ -11,13 +11,13 @@ import click
 from everstep import RunInfo, Status
 from everstep.cli.options import DEFAULT_FILE, json_option, open_host, store_option, where_else
 from everstep.cli.plain import act_json, duration, moment, one_line, write_json
-from everstep.cli.table import Cell, screen_width, write_table
+from everstep.cli.table import Cell, write_table
 from everstep.cli.waiting import present, standing_of, wait_json, waits_of
 from everstep.client.views import WaitInfo
 from everstep.model.waits import WaitStatus
 
-NARROW = 100
-"""On a terminal narrower than this, what runs wait for takes the place of how many checkpoints they have."""
+SPARE = ("checkpoints", "took", "started", "place", "forked from")
+"""What a narrow terminal does not show of runs, the first to go first."""
 STATUS_COLOURS = {
     Status.RUNNING: "cyan",
     Status.COMPLETED: "green",
@@ -79,15 +79,11 @@ def runs(
             for row, info in zip(rows, found, strict=True):
                 row.insert(3, Cell(place(info)))
         if waits:
-            now, width = present(), screen_width()
-            if width is not None and width < NARROW:
-                head.pop()
-                for row in rows:
-                    row.pop()
+            now = present()
             head.append("waits for")
             for row, info in zip(rows, found, strict=True):
                 row.append(Cell(_waited_for(waits.get(info.run_id, []), now)))
-        write_table(head, rows)
+        write_table(head, rows, SPARE)
 
 
 def _waits_json(waits: Mapping[str, Sequence[WaitInfo]], info: RunInfo) -> dict[str, Any]:

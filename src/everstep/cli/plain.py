@@ -66,15 +66,15 @@ def preview(value: object, width: int = PREVIEW) -> str:
     short.maxstring = short.maxother = short.maxlong = max(width, 8)
     short.maxlist = short.maxtuple = short.maxset = short.maxfrozenset = short.maxdict = max(width // 8, 4)
     if isinstance(value, (str, bytes)) and len(value) > width:
-        return f"{cut(repr(value[:width]), width)} ({_extent(value)})"
+        return f"{cut(repr(value[:width]), width)} ({extent(value)})"
     try:
         text = short.repr(value)
     except Exception:  # a value's own repr may do anything; the command must go on
         text = safe_repr(value)
     text = printable(text).replace("\n", " ")
     shown = cut(text, width)
-    extent = _extent(value) if shown != text or "..." in text else ""
-    return f"{shown} ({extent})" if extent else shown
+    held = extent(value) if shown != text or "..." in text else ""
+    return f"{shown} ({held})" if held else shown
 
 
 def full(value: object, width: int, indent: int = 0) -> str:
@@ -93,12 +93,14 @@ def full(value: object, width: int, indent: int = 0) -> str:
 
 def is_cut(value: object, width: int) -> bool:
     """Say whether a preview of this width leaves something out."""
-    return not isinstance(value, UnreadableValue) and len(printable(safe_repr(value))) > len(
-        preview(value, width)
-    )
+    if isinstance(value, UnreadableValue):
+        return False
+    length = len(printable(safe_repr(value)))  # a preview may have another order, and a note on the size
+    return length > width or length != len(preview(value, width))
 
 
-def _extent(value: object) -> str:
+def extent(value: object) -> str:
+    """Say how large a value is: `3 items`; empty if it has no size."""
     match value:
         case str():
             return count(len(value), "character")

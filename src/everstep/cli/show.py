@@ -50,7 +50,7 @@ _GLYPHS = {
 @click.command()
 @click.argument("run_id", metavar="RUN")
 @click.argument("step", metavar="[STEP]", required=False)
-@click.option("--full", is_flag=True, help="List every item of a map, too.")
+@click.option("--full", is_flag=True, help="Show long values whole, and list every item of a map.")
 @load_option
 @store_option
 @json_option

@@ -17,6 +17,7 @@ from everstep.cli.plain import (
     clock_time,
     count,
     duration,
+    extent,
     full,
     moment,
     one_line,
@@ -48,6 +49,8 @@ from everstep.model.waits import WaitOpened
 
 Found = list[tuple[CheckpointRecord, StepRecord]]
 SHOWN_NAMES = 12
+MOST_LINES = 20
+"""How many lines of a value are shown unless it is wanted whole."""
 
 
 def find_steps(records: Sequence[CheckpointRecord], wanted: str) -> Found:
@@ -97,7 +100,7 @@ def show_step(host: Host, run_id: str, wanted: str, *, whole: bool, as_json: boo
         if isinstance(line, Fold):
             _write_rows(host, run_id, [line], records)
         elif line.step.path != "@":
-            _write_step(line.record, line.step, lookup, tasks.get(line.step.task or 0))
+            _write_step(line.record, line.step, lookup, tasks.get(line.step.task or 0), whole=whole)
     if checkpoint is None:
         _write_inside(host, run_id, records, found[-1][1], whole=whole)
 
@@ -166,7 +169,9 @@ def _write_record(record: CheckpointRecord) -> None:
         click.echo(f"  {click.style(name.ljust(9), dim=True)} {text}")
 
 
-def _write_step(record: CheckpointRecord, step: StepRecord, lookup: Lookup, task: QueuedTask | None) -> None:
+def _write_step(
+    record: CheckpointRecord, step: StepRecord, lookup: Lookup, task: QueuedTask | None, *, whole: bool
+) -> None:
     status = click.style(step.status.value, fg=STATUS_COLOURS[step.status])
     attempt = f", attempt {step.attempts}" if step.attempts > 1 or step.started_at is not None else ""
     click.echo(f"{click.style(name_of(step), bold=True)}  {status}{attempt}, checkpoint {record.sequence}")
@@ -175,12 +180,12 @@ def _write_step(record: CheckpointRecord, step: StepRecord, lookup: Lookup, task
     if task is not None:
         click.echo(f"  {click.style('task'.ljust(9), dim=True)} {task.number}, asked for by {task.asked_by}")
         for name, value in lookup.arguments(task).items():
-            write_value("given", name, 1, value)
+            write_value("given", name, 1, value, whole=whole)
     for name, version in step.reads.items():
-        write_value("read", name, version, lookup.read(step, name))
+        write_value("read", name, version, lookup.read(step, name), whole=whole)
     for write in step.writes:
         if not write.name.startswith(("@task/", WAIT, STREAM)):
-            _write_written(step, write, lookup)
+            _write_written(step, write, lookup, whole=whole)
     if step.error is not None:
         write_error(step.error.code, f"{step.error.type}: {step.error.message}", step.error.traceback)
 
@@ -226,7 +231,7 @@ def _waited(step: StepRecord, opened: WaitOpened, lookup: Lookup) -> dict[str, s
     return facts
 
 
-def _write_written(step: StepRecord, write: Written, lookup: Lookup) -> None:
+def _write_written(step: StepRecord, write: Written, lookup: Lookup, *, whole: bool) -> None:
     is_channel = write.name.startswith(CHANNEL)
     verb, name = ("channel" if is_channel else "wrote"), write.name.removeprefix(CHANNEL)
     if write.form is ValueForm.DELETED:
@@ -237,10 +242,11 @@ def _write_written(step: StepRecord, write: Written, lookup: Lookup) -> None:
     note += f"its {write.source}" if write.source and write.source != write.name else ""
     added = lookup.added(step, write)
     if added is None:
-        write_value(verb, name, write.version, lookup.written(step, write), note=note)
+        write_value(verb, name, write.version, lookup.written(step, write), note=note, whole=whole)
     else:
         sign = f"+ {count(len(added), 'item')}:"
-        write_value(verb, name, write.version, added[0] if len(added) == 1 else added, sign=sign, note=note)
+        value = added[0] if len(added) == 1 else added
+        write_value(verb, name, write.version, value, sign=sign, note=note, whole=whole)
 
 
 def _write_inside(
@@ -285,10 +291,15 @@ def _write_rows(
 
 
 def write_value(
-    verb: str, name: str, version: int, value: object, *, sign: str = "=", note: str = ""
+    verb: str, name: str, version: int, value: object, *, whole: bool, sign: str = "=", note: str = ""
 ) -> None:
-    """Write one value of a step, whole."""
+    """Write one value of a step; of a long one the first lines unless it is wanted whole."""
     shown = full(value, wide(), 12)
+    left = shown.count("\n") - MOST_LINES
+    if left > 0 and not whole:
+        told = f" of {held}" if (held := extent(value)) else ""
+        more = f"… {count(left, 'more line')}{told}; --full shows all"
+        shown = "\n".join(shown.split("\n")[: MOST_LINES + 1]) + f"\n{' ' * 12}{click.style(more, dim=True)}"
     extra = click.style(f"  [{note}]", dim=True) if note else ""
     mark = click.style(f" (version {version})", dim=True) if version > 1 else ""
     head = f"  {click.style(verb.ljust(9), dim=True)} {name}{mark} {sign}"
