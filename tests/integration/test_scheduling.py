@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from everstep import Flow, Host, wait
+from everstep.codec.chain import Codecs
 from everstep.errors import (
     BadRequest,
     InvalidDelay,
@@ -24,8 +25,11 @@ from everstep.ports.durability import Handle, ResumeScheduler, ScheduleState, Sc
 from everstep.ports.store import CheckpointStore
 from everstep.registry import open_store
 from everstep.runtime.scheduling import Schedulers, StoreScheduler
+from everstep.runtime.system import random_bytes
 from everstep.testing import ManualClock
 from tests.integration.open_waits import cancel_run, handle_of, open_wait
+
+PLAIN = Codecs(random_bytes)
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 Story = Callable[[CheckpointStore, ManualClock, StoreScheduler], Awaitable[None]]
@@ -37,7 +41,7 @@ def play(url: str) -> Callable[[Story], None]:
         async def whole() -> None:
             clock = ManualClock()
             store = open_store(url, clock).store
-            await story(store, clock, StoreScheduler(store, clock))
+            await story(store, clock, StoreScheduler(store, clock, PLAIN))
             await store.close()
 
         asyncio.run(whole())
@@ -154,7 +158,7 @@ class Cron:
 
 def schedulers(**others: Any) -> Schedulers:
     clock = ManualClock()
-    return Schedulers(open_store("memory:", clock).store, clock, others)
+    return Schedulers(open_store("memory:", clock).store, clock, others, PLAIN)
 
 
 def test_an_alias_names_a_scheduler_and_the_empty_one_the_stores() -> None:
@@ -181,7 +185,7 @@ def test_what_is_no_scheduler_is_refused_at_once() -> None:
         schedulers(cron=5)
     clock = ManualClock()
     with pytest.raises(BadRequest, match="is called ''"):
-        Schedulers(open_store("memory:", clock).store, clock, {"": Cron()})
+        Schedulers(open_store("memory:", clock).store, clock, {"": Cron()}, PLAIN)
 
 
 def test_a_host_may_let_another_scheduler_keep_the_times_of_all_its_flows() -> None:

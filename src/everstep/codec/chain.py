@@ -71,8 +71,10 @@ class Codecs:
         self._applied: tuple[Codec, ...] = (*self._own, self._zstd) if compress else self._own
         self.is_active = bool(self._applied) or keys is not None
         """True if anything is done to payloads that are written."""
-        self.requires_key = keys is not None and keys.required
+        self.requires_key = keys is not None and keys.required is True
         """True if payloads that are not encrypted are refused."""
+        self.believes_plain_answers = keys is None or keys.required is False
+        """True if a run goes on with an answer that is not encrypted."""
         self._headers: dict[tuple[tuple[Layer, ...], bytes], bytes] = {}
 
     @property

@@ -16,6 +16,7 @@ from everstep.errors import BadRequest, EverstepError, KeyUnavailable
 
 VARIABLE: Final = "EVERSTEP_ENCRYPT_KEYS"
 FILE_VARIABLE: Final = "EVERSTEP_ENCRYPT_KEYS_FILE"
+REQUIRED_VARIABLE: Final = "EVERSTEP_ENCRYPT_REQUIRED"
 _KEY_BYTES: Final = 32
 _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}")
 """Shorter than any key as text, so that none given in the place of an id is shown."""
@@ -63,7 +64,9 @@ class KeyRing:
 
     Give a dict, of which the first key is active unless `active` names another, or a function that returns
     the id and the key for an id, and those of the active key for none. Keys are bytes, or base64 or hex text.
-    With `required`, values that are not encrypted are not read either.
+    With `required`, values that are not encrypted are not read either. Without a word on it, what was written
+    before there was a key is read, but no answer is believed that was given without it; `required=False`
+    believes those, too.
     """
 
     def __init__(
@@ -71,7 +74,7 @@ class KeyRing:
         keys: Mapping[str, bytes | str] | Find,
         *,
         active: str | None = None,
-        required: bool = False,
+        required: bool | None = None,
     ) -> None:
         self.required = required
         self._found: dict[str, Key] = {}
@@ -93,7 +96,7 @@ class KeyRing:
         self._active = self._found[chosen]
 
     @classmethod
-    def from_text(cls, text: str) -> Self:
+    def from_text(cls, text: str, *, required: bool | None = None) -> Self:
         """Read `ID:KEY` pairs between commas, blanks or lines; the first is active, `#` begins a comment."""
         lines = (line.partition("#")[0] for line in text.splitlines())
         pairs: dict[str, bytes | str] = {}
@@ -104,25 +107,25 @@ class KeyRing:
             if _checked_id(key_id) in pairs:
                 raise BadRequest(f"the key {key_id!r} is given twice.", fix="Give each an id of its own.")
             pairs[key_id] = secret
-        return cls(pairs)
+        return cls(pairs, required=required)
 
     @classmethod
-    def from_env(cls, variable: str = VARIABLE) -> Self:
+    def from_env(cls, variable: str = VARIABLE, *, required: bool | None = None) -> Self:
         """Read the keys in an environment variable, written as for `from_text`."""
         text = os.environ.get(variable, "").strip()
         if not text:
             raise BadRequest(f"there are no keys in {variable}.", fix=f"Set it to ID:KEY. {_MAKE_ONE}")
-        return cls.from_text(text)
+        return cls.from_text(text, required=required)
 
     @classmethod
-    def from_file(cls, path: str | Path) -> Self:
+    def from_file(cls, path: str | Path, *, required: bool | None = None) -> Self:
         """Read the keys in a file, written as for `from_text`."""
         try:
             text = Path(path).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or "it is not text"
             raise BadRequest(f"the key file {path} cannot be read: {reason}.", fix="Check it.") from error
-        return cls.from_text(text)
+        return cls.from_text(text, required=required)
 
     def __repr__(self) -> str:
         return f"KeyRing({', '.join(self._found) or 'asked on use'})"
@@ -164,10 +167,21 @@ class KeyRing:
 
 def keys_around() -> KeyRing | None:
     """Return the keys that the environment names; none if it names none."""
+    said = os.environ.get(REQUIRED_VARIABLE, "").strip().lower()
+    if said not in _SAID:
+        raise BadRequest(f"{REQUIRED_VARIABLE} is {said!r}.", fix="Set it to 1 or 0, or not at all.")
+    required = _SAID[said]
     if os.environ.get(VARIABLE, "").strip():
-        return KeyRing.from_env()
+        return KeyRing.from_env(required=required)
     file = os.environ.get(FILE_VARIABLE)
-    return KeyRing.from_file(file) if file else None
+    if not file and required:
+        raise BadRequest(
+            f"{REQUIRED_VARIABLE} is set, and there are no keys.", fix=f"Set {VARIABLE} or {FILE_VARIABLE}."
+        )
+    return KeyRing.from_file(file, required=required) if file else None
+
+
+_SAID: Final = {"": None, "1": True, "true": True, "0": False, "false": False}
 
 
 def _checked_id(key_id: object) -> str:

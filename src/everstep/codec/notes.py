@@ -5,6 +5,7 @@ It is bound to the id of the wait, which stays when a run's last checkpoints bec
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -13,7 +14,7 @@ from everstep.codec.chain import Codecs
 from everstep.codec.payload import AES_GCM, FORMAT, HEADER, body_of, layers_of
 from everstep.errors import EverstepError, KeyUnavailable, StateCorrupted
 from everstep.model.acts import Act
-from everstep.model.waits import WaitRow
+from everstep.model.waits import SettledBy, WaitRow
 
 _details = msgspec.json.Decoder(dict[str, Any])
 _answers = msgspec.json.Decoder()
@@ -21,6 +22,11 @@ _acts = msgspec.json.Decoder(Act)
 DETAILS = b"details"
 ANSWER = b"answer"
 SIGNAL = b"signal"
+DUE = "due_at"
+FIRED = "fired"
+"""What encrypted details say of the time of a wait besides the column, which others can write."""
+_SKEW = timedelta(minutes=1)
+"""By how much the clocks of a store and of a host may differ."""
 
 
 def close_note(codecs: Codecs, wait_id: str, what: bytes, note: bytes) -> bytes:
@@ -36,6 +42,59 @@ def open_wait(codecs: Codecs, row: WaitRow) -> WaitRow:
     if (details, answer) == (row.details, row.answer):
         return row
     return msgspec.structs.replace(row, details=details, answer=answer)
+
+
+def open_settled(codecs: Codecs, row: WaitRow, now: datetime) -> WaitRow:
+    """Return a settled wait as `open_wait`, for its run to go on with.
+
+    Where there are keys, those who can only write to the store settle nothing: an answer counts if it is
+    encrypted, and the clock counts if the time is over that was encrypted with the question.
+    """
+    plain = open_wait(codecs, row)
+    if not codecs.encrypts:
+        return plain
+    is_sealed = _is_closed(row.details)
+    if row.answer is not None and not _is_closed(row.answer):
+        if is_sealed or not codecs.believes_plain_answers:
+            raise StateCorrupted(
+                f"the answer of wait {row.wait_id} is not encrypted, and this host has keys.",
+                fix="If it was given before there was a key: resume the run with KeyRing(required=False), or "
+                "EVERSTEP_ENCRYPT_REQUIRED=0.",
+            )
+    elif row.settled_by is SettledBy.CLOCK and is_sealed:
+        said = _details.decode(plain.details)
+        due = said.get(DUE)
+        if DUE in said and not said.get(FIRED) and (due is None or _moment(due) > now + _SKEW):
+            raise StateCorrupted(f"the time of wait {row.wait_id} was altered: it was not over yet.")
+    return plain
+
+
+def sealed_due(codecs: Codecs, details: bytes, due_at: datetime | None) -> bytes:
+    """Return what a wait asks together with its time, where that is to be encrypted with it."""
+    if not codecs.encrypts:
+        return details
+    due = due_at.isoformat() if due_at is not None else None
+    return msgspec.json.encode({**_details.decode(details), DUE: due})
+
+
+def due_anew(codecs: Codecs, row: WaitRow, due_at: datetime | None) -> bytes | None:
+    """Return what a store is to keep of a wait that gets another time; none if it stays as it is."""
+    if not codecs.encrypts or not _is_closed(row.details):
+        return None
+    noted = sealed_due(codecs, open_wait(codecs, row).details, due_at)
+    return close_note(codecs, row.wait_id, DETAILS, noted)
+
+
+def fired_note(codecs: Codecs, row: WaitRow) -> bytes | None:
+    """Return what a store is to keep of a wait whose time is declared over; none if it stays as it is."""
+    if not codecs.encrypts or not _is_closed(row.details):
+        return None
+    noted = msgspec.json.encode({**_details.decode(open_wait(codecs, row).details), FIRED: True})
+    return close_note(codecs, row.wait_id, DETAILS, noted)
+
+
+def _moment(text: Any) -> datetime:
+    return msgspec.convert(text, datetime)
 
 
 def look_at_wait(codecs: Codecs, row: WaitRow) -> WaitRow:
@@ -54,6 +113,8 @@ def wait_anew(codecs: Codecs, row: WaitRow) -> tuple[bytes, bytes | None] | None
     notes = [(DETAILS, row.details)] + ([] if row.answer is None else [(ANSWER, row.answer)])
     if all(_is_closed(note) and codecs.is_current(note, row.wait_id) for _, note in notes):
         return None
+    if row.answer is not None and _is_closed(row.details) and not _is_closed(row.answer):
+        raise StateCorrupted(f"the answer of wait {row.wait_id} is not encrypted, though its question is.")
     plain = open_wait(codecs, row)
     answer = None if plain.answer is None else close_note(codecs, row.wait_id, ANSWER, plain.answer)
     return close_note(codecs, row.wait_id, DETAILS, plain.details), answer

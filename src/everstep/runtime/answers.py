@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from everstep.codec.complaints import complaints, unasked
-from everstep.codec.notes import ANSWER, DETAILS, close_note, open_wait
+from everstep.codec.notes import ANSWER, DETAILS, close_note, fired_note, open_wait
 from everstep.errors import (
     AnswerInvalid,
     BadRequest,
@@ -151,7 +151,8 @@ class Answers:
                 f"wait {row.wait_id} of run {row.run_id!r} has no time that could be over.",
                 fix="Answer it, or cancel its run.",
             )
-        return await self._settle(row, SettledBy.CLOCK, None, None)
+        details = fired_note(self._services.codecs, row)
+        return await self._settle(row, SettledBy.CLOCK, None, None, details)
 
     async def _settle(
         self,

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
+from everstep.codec.chain import Codecs
+from everstep.codec.notes import due_anew
 from everstep.errors import BadRequest, ScheduleNotFound, UnknownScheduler, WaitNotFound
 from everstep.graph.validate import known_aliases
 from everstep.model.durations import moment_of, span_of
@@ -25,9 +27,10 @@ class StoreScheduler:
     Nothing fires by itself: whoever drives the run next, such as a worker, finds the wait due.
     """
 
-    def __init__(self, store: CheckpointStore, clock: Clock) -> None:
+    def __init__(self, store: CheckpointStore, clock: Clock, codecs: Codecs) -> None:
         self._store = store
         self._clock = clock
+        self._codecs = codecs
 
     async def schedule_at(self, handle: Handle, at: datetime) -> str:
         """Keep a due time for a wait, in place of the one it had; one in the past is due at once."""
@@ -37,7 +40,7 @@ class StoreScheduler:
             raise WaitNotFound(f"there is no wait {handle.wait_id!r}.", fix="Look with: everstep waits")
         if row.scheduler != STORE:
             raise BadRequest(f"the time of wait {row.wait_id} is kept by scheduler {row.scheduler!r}.")
-        changed = await self._store.change_wait(row.wait_id, WaitChange(due_at=moment))
+        changed = await self._store.change_wait(row.wait_id, self._change(row, moment))
         if changed is None or changed.status is not WaitStatus.OPEN:
             refuse_change(changed or row)
         return row.wait_id
@@ -51,7 +54,7 @@ class StoreScheduler:
         row = await self._row(schedule_id)
         if row.status is not WaitStatus.OPEN or row.due_at is None:
             raise ScheduleNotFound(f"wait {schedule_id!r} has no due time to come.")
-        changed = await self._store.change_wait(schedule_id, WaitChange(due_at=None))
+        changed = await self._store.change_wait(schedule_id, self._change(row, None))
         if changed is None or changed.status is not WaitStatus.OPEN:
             raise ScheduleNotFound(f"wait {schedule_id!r} was settled before its time could be cancelled.")
 
@@ -65,6 +68,10 @@ class StoreScheduler:
         if row.status is WaitStatus.OPEN:
             return ScheduleStatus(ScheduleState.PENDING, row.due_at)
         return ScheduleStatus(ScheduleState.EXPIRED, row.due_at)
+
+    def _change(self, row: WaitRow, due_at: datetime | None) -> WaitChange:
+        details = due_anew(self._codecs, row, due_at)
+        return WaitChange(due_at=due_at) if details is None else WaitChange(due_at=due_at, details=details)
 
     async def _row(self, schedule_id: str) -> WaitRow:
         row = await self._store.wait(schedule_id)
@@ -83,6 +90,7 @@ class Schedulers:
         store: CheckpointStore,
         clock: Clock,
         others: Mapping[str, ResumeScheduler],
+        codecs: Codecs,
         default: str = STORE,
     ) -> None:
         for alias, scheduler in others.items():
@@ -95,7 +103,7 @@ class Schedulers:
                     f"scheduler {alias!r} is {scheduler!r}.",
                     fix="It needs schedule_at, schedule_after, cancel and status.",
                 )
-        self._all: dict[str, ResumeScheduler] = {**others, STORE: StoreScheduler(store, clock)}
+        self._all: dict[str, ResumeScheduler] = {**others, STORE: StoreScheduler(store, clock, codecs)}
         self.of(default)
         self.default = default
         """Who keeps the times of waits that name no scheduler."""

@@ -11,7 +11,7 @@ from typing import Any, get_args, get_origin
 
 import msgspec
 
-from everstep.codec.notes import DETAILS, close_note, open_wait
+from everstep.codec.notes import DETAILS, close_note, open_settled, sealed_due
 from everstep.codec.schema import schema_of, shaped
 from everstep.engine.state import RunState
 from everstep.errors import AnswerInvalid, BadRequest, EverstepError, StateCorrupted, WaitTimeout
@@ -105,7 +105,7 @@ class Waiting:
             return ()
 
     def _opened(self, call: Call, wait: Wait) -> WaitOpened:
-        now = call.ended_at + self._services.time.ahead
+        now, codecs = call.ended_at + self._services.time.ahead, self._services.codecs
         due_at = self._due_at(call, wait, now)
         scheduler = wait.scheduler or self._services.schedulers.default
         self._services.schedulers.of(scheduler)
@@ -129,7 +129,7 @@ class Waiting:
                 kind=wait.kind,
                 opened_at=now,
                 details=close_note(
-                    self._services.codecs, opened.wait_id, DETAILS, details_of(call.node, wait)
+                    codecs, opened.wait_id, DETAILS, sealed_due(codecs, details_of(call.node, wait), due_at)
                 ),
                 due_at=due_at,
                 scheduler=scheduler,
@@ -227,7 +227,7 @@ class Waiting:
         return [self._call(row, now) for row in rows]
 
     def _call(self, row: WaitRow, now: datetime) -> Call:
-        row = open_wait(self._services.codecs, row)
+        row = open_settled(self._services.codecs, row, now + self._services.time.ahead)
         scope, i = self._state.waits[row.wait_id]
         step, node = scope.waiting[i], scope.plan.nodes[i]
         call = Call(scope, i, node, step.visit, scope.attempts[i] + 1, {}, step.reads)
