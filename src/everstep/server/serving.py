@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import resource
 import signal
 import socket
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from everstep.errors import BadRequest
 from everstep.server.app import Application
@@ -17,6 +21,90 @@ from everstep.server.guards import is_loopback
 
 GRACE = 10
 """Seconds that requests under way have to finish after a stop."""
+HEADERS_WITHIN = 10.0
+"""Seconds within which the headers of a request must have come; a connection without is closed."""
+MOST_CONNECTIONS = 1000
+"""How many connections are open at once, streams included; one more is closed at once."""
+_OWN_FILES = 128
+"""Of what a process may have open, so much is kept for the store, its logs and its nodes."""
+_AT_ONCE = 128
+"""How many connections are accepted in one go: they are open before any can be refused."""
+
+log = logging.getLogger("everstep.server")
+
+
+class SparseLog(logging.Filter):
+    """Lets one line of each kind through in a second, so that no client can fill the disk."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._now = now
+        self._said: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        now, kind = self._now(), str(record.msg)[:80]
+        if now - self._said.get(kind, float("-inf")) < 1:
+            return False
+        if len(self._said) > 100:
+            self._said.clear()
+        self._said[kind] = now
+        return True
+
+
+class _Connection(H11Protocol):
+    """A connection of uvicorn that is not kept open for those who send nothing."""
+
+    _headers_due: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > _most_connections():
+            log.warning("more than %d connections: others are closed", _most_connections())
+            transport.abort()
+            return
+        self._expect_headers()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._headers_came()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._headers_came()
+        elif self.timeout_keep_alive_task is None:
+            self._expect_headers()
+
+    def _expect_headers(self) -> None:
+        """Start the time once: a byte now and then does not win more."""
+        if self._headers_due is None and not self.transport.is_closing():
+            self._headers_due = self.loop.call_later(HEADERS_WITHIN, self.transport.abort)
+
+    def _headers_came(self) -> None:
+        if self._headers_due is not None:
+            self._headers_due.cancel()
+            self._headers_due = None
+
+
+def _most_connections() -> int:
+    allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return MOST_CONNECTIONS if allowed < 0 else max(8, min(MOST_CONNECTIONS, allowed - _OWN_FILES))
+
+
+def config_of(app: Application) -> uvicorn.Config:
+    """Return how uvicorn is to serve the application."""
+    return uvicorn.Config(
+        app,
+        http=_Connection,
+        lifespan="off",
+        access_log=False,  # ours cuts tokens out
+        log_config=None,
+        server_header=False,
+        proxy_headers=False,
+        ws="none",
+        backlog=_AT_ONCE,
+        timeout_graceful_shutdown=GRACE,
+    )
 
 
 def listen(host: str, port: int, *, has_token: bool) -> socket.socket:
@@ -75,17 +163,10 @@ async def serve(
 
     What is under way gets a little time to finish. A worker that fails takes the service down with it.
     """
-    config = uvicorn.Config(
-        app,
-        lifespan="off",
-        access_log=False,  # ours cuts tokens out
-        log_config=None,
-        server_header=False,
-        proxy_headers=False,
-        ws="none",
-        timeout_graceful_shutdown=GRACE,
-    )
-    server = _Server(config)
+    server = _Server(config_of(app))
+    sparse = SparseLog()
+    for name in ("asyncio", "uvicorn.error", log.name):
+        logging.getLogger(name).addFilter(sparse)
 
     work = asyncio.ensure_future(worker.run()) if worker is not None else None
 
@@ -114,5 +195,7 @@ async def serve(
     finally:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
+        for name in ("asyncio", "uvicorn.error", log.name):
+            logging.getLogger(name).removeFilter(sparse)
         if work is not None:
             work.cancel()

@@ -12,7 +12,7 @@ import uvicorn
 
 from everstep import AsyncHost
 from everstep.server.app import create_app
-from everstep.server.serving import address_of, listen
+from everstep.server.serving import address_of, config_of, listen
 from tests.integration.server.serving import FLOWS, KEY, TOKEN
 
 Prepare = Callable[[AsyncHost], Awaitable[None]]
@@ -32,9 +32,7 @@ def listening(folder: Path, prepare: Prepare | None = None) -> Iterator[str]:
             if prepare is not None:
                 await prepare(host)
             app = create_app(host, FLOWS, token=TOKEN, base_url=address)
-            server = uvicorn.Server(
-                uvicorn.Config(app, lifespan="off", access_log=False, log_config=None, ws="none")
-            )
+            server = uvicorn.Server(config_of(app))
             is_ready.set()
             await server.serve(sockets=[listener])
 

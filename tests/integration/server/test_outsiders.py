@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+import httpx
 import pytest
 
+from everstep.server import serving as serving_
 from everstep.server.serving import listen
+from tests.integration.server.listening import listening
 from tests.integration.server.serving import ask_text, code_of, serving
+
+HEALTH = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
 def test_a_small_answer_is_sent_at_once() -> None:
@@ -51,3 +57,59 @@ def test_a_store_that_fails_is_not_described_to_outsiders(
 
     asyncio.run(run())
     assert "secret-place" in caplog.text
+
+
+def connected(address: str) -> socket.socket:
+    host, _, port = address.removeprefix("http://").partition(":")
+    return socket.create_connection((host, int(port)), timeout=20)
+
+
+def is_closed(one: socket.socket) -> bool:
+    """Wait until the other side closes; a limit of time is an error."""
+    try:
+        while one.recv(10_000):
+            continue
+        return True
+    except ConnectionResetError:
+        return True
+
+
+@pytest.mark.parametrize("sent", [b"", HEALTH[:-2], HEALTH])
+def test_headers_that_do_not_come_are_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: bytes
+) -> None:
+    monkeypatch.setattr(serving_, "HEADERS_WITHIN", 0.3)
+    with listening(tmp_path) as address, connected(address) as one:
+        one.sendall(sent)
+        if sent == HEALTH:
+            assert b"200 OK" in one.recv(10_000)
+            one.sendall(HEALTH[:9])
+        assert is_closed(one)
+        assert httpx.get(f"{address}/healthz").status_code == 200
+
+
+def test_connections_beyond_a_limit_are_closed_and_the_service_can_be_reached_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving_, "MOST_CONNECTIONS", 8)
+    monkeypatch.setattr(serving_, "HEADERS_WITHIN", 2)
+    with listening(tmp_path) as address:
+        held = [connected(address) for _ in range(8)]
+        with connected(address) as one_more:
+            assert is_closed(one_more)
+        assert all(is_closed(one) for one in held)
+        assert httpx.get(f"{address}/healthz").status_code == 200
+        for one in held:
+            one.close()
+
+
+def test_what_is_logged_of_outsiders_is_one_line_a_second_of_each_kind() -> None:
+    now = 0.0
+    sparse = serving_.SparseLog(lambda: now)
+
+    def passes(text: str) -> bool:
+        return sparse.filter(logging.LogRecord("asyncio", logging.ERROR, "", 0, text, (), None))
+
+    assert [passes("out of files"), passes("out of files"), passes("bad request")] == [True, False, True]
+    now = 1.0
+    assert passes("out of files")
