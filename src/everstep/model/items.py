@@ -13,7 +13,7 @@ class ItemError:
     index: int
     type: str
     message: str
-    input: Any = field(default=None, compare=False)
+    input: Any = field(default=None, compare=False, repr=False)
     """What the item was called with: its element of the list, or a dict where a map goes over several.
 
     None for what could not be kept, or is larger than 64 KiB."""
