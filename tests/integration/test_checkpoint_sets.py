@@ -180,6 +180,15 @@ class TestWriting:
         assert manager.create_checkpoint("A17")[0] != manager.create_checkpoint("A17")[0]
         assert len(manager.list_checkpoints()) == 2
 
+    @pytest.mark.parametrize("pattern", ["A17*", "*.pkl", "checkpoints/*", "checkpoints/*.pkl"])
+    def test_sets_are_found_by_name_and_by_path(
+        self, host: Host, manager: CheckpointManager, monkeypatch: pytest.MonkeyPatch, pattern: str
+    ) -> None:
+        monkeypatch.chdir(manager.folder.parent)
+        host.run(FLOW, {"x": 1}, run_id="A17")
+        manager.create_checkpoint("A17", "A17-mine")
+        assert len(manager.list_checkpoints(pattern)) == 1
+
     @pytest.mark.parametrize("at", [1, 2, 3])
     def test_a_crash_between_two_files_leaves_nothing_that_counts(
         self, host: Host, manager: CheckpointManager, monkeypatch: pytest.MonkeyPatch, at: int

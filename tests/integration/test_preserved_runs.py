@@ -8,8 +8,10 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from everstep import Flow, Host, Retention, node
+from everstep.cli.gc import command
 from everstep.errors import EverstepError
 from everstep.stores.objects.readable_store import BY_HAND
 
@@ -72,10 +74,22 @@ def test_nothing_is_removed_while_the_file_cannot_be_read(host: Host, preserved:
     for text in ("", "{", "[1]", '"run-1"', "null"):
         preserved.write_text(text)
         found = host.gc(retention=NOTHING)
-        assert len(found.problems) == 3 and "preserved_runs.json" in found.problems[0]
+        assert len(found.problems) == 1 and "preserved_runs.json" in found.problems[0]
         with pytest.raises(EverstepError, match="nothing is removed"):
             host.erase("run-0")
         assert runs(host) == ["run-0", "run-1", "run-2"]
+
+
+@pytest.mark.parametrize("words", [[], ["--dry-run"]])
+def test_gc_says_that_the_file_cannot_be_read_even_if_nothing_is_due(
+    host: Host, preserved: Path, tmp_path: Path, words: list[str]
+) -> None:
+    preserved.write_text("run-1")
+    url = f"file://{tmp_path}/store"
+    done = CliRunner().invoke(command, ["--store", url, *words], standalone_mode=False)
+    assert done.return_value == 1
+    assert "is not a list of runs" in done.output
+    assert len(runs(host)) == 3
 
 
 def test_what_was_removed_can_be_read_in_a_log(host: Host, preserved: Path) -> None:

@@ -152,9 +152,13 @@ class CheckpointManager:
     def list_checkpoints(
         self, pattern: str | None = None, *, run_id: str | None = None
     ) -> list[CheckpointMetadata]:
-        """List the sets in the folder that are whole, newest first; `pattern` is one of names, as `A17*`."""
+        """List the sets in the folder that are whole, newest first; `pattern` is one of names, as `A17*`.
+
+        With a folder before it, as `checkpoints/*.pkl`, it is one of paths.
+        """
         found = []
-        for file in sorted(self.folder.glob((_stem(pattern) if pattern else "*") + META)):
+        wanted = self._base(pattern or "*")
+        for file in sorted(wanted.parent.glob(wanted.name + META)):
             base = file.with_name(file.name.removesuffix(META))
             try:
                 meta = _read_meta(base)

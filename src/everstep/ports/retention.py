@@ -71,6 +71,14 @@ class RetainingStore(Protocol):
 
 
 @runtime_checkable
+class HeedingStore(Protocol):
+    """A store where people write down by hand what is to be kept."""
+
+    async def heed(self) -> None:
+        """Keep what was written down; `StoreError` if it cannot be read, and then nothing is removed."""
+
+
+@runtime_checkable
 class RetainingBlobStore(Protocol):
     """A store of artifacts that can be listed and removed. Blocking, as its other calls; from any thread."""
 

@@ -17,7 +17,7 @@ from everstep.model.enums import Status
 from everstep.model.removal import Erasure, Removal
 from everstep.model.retention import Retention
 from everstep.model.waits import WaitStatus
-from everstep.ports.retention import TombstoneFilter
+from everstep.ports.retention import HeedingStore, TombstoneFilter
 from everstep.ports.store import RunRow, WaitFilter
 from everstep.runtime.compacting import Begun, begun_with, ends_with_keyframe, has_forks, keep_last_only
 from everstep.runtime.erasing import erase_run, retaining_store
@@ -117,6 +117,12 @@ class Collector:
     async def everything(self, only: Collection[str], *, shared: bool) -> Collected:
         """Apply the rules to every run, or to some; then remove what no run needs any more."""
         ranks: Counter[str] = Counter()
+        if isinstance(self._store, HeedingStore):
+            try:
+                await self._store.heed()
+            except StoreError as error:
+                self.found.problems.append(str(error))
+                return self.found
         async for row in every_run(self._services):
             ranks[row.flow_id] += 1
             if not only or row.run_id in only:

@@ -30,7 +30,7 @@ def _about_rights(answer: Answer) -> Iterator[Finding]:
     repository = answer.body
     if not repository.get("private", True):
         text = "the repository is public: everybody can read what runs keep in it."
-        yield Finding(Level.WARNING, text, "Make it private, or encrypt: Host(url, codecs=...).")
+        yield Finding(Level.WARNING, text, "Make it private, or encrypt: Host(url, encrypt=KeyRing(...)).")
     if repository.get("archived"):
         yield Finding(Level.PROBLEM, "it was archived, so it is read-only.", "Unarchive it.")
     elif not repository.get("permissions", {}).get("push", True):
