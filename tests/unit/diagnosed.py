@@ -64,6 +64,10 @@ def asking(x: int, ctx: Context) -> int:
     return x
 
 
+def total(a: list[int]) -> int:
+    return sum(a)
+
+
 def wants_text(a: str) -> str:
     return a
 
@@ -155,8 +159,8 @@ CASES: dict[str, Case] = {
         lambda: check(of(first.fn, output="a", persist="ref")),
     ),
     "profile.no_reason": Case(
-        lambda: check(of(first.fn, checkpointable=False)),
-        lambda: check(of(first.fn, checkpointable=False, reason="it is so")),
+        lambda: check(of(first.fn, output="a", checkpointable=False)),
+        lambda: check(of(first.fn, output="a", checkpointable=False, reason="it is so")),
     ),
     "flow.unkeyed_effect": Case(
         lambda: check(first, send),
@@ -246,7 +250,7 @@ CASES: dict[str, Case] = {
         lambda: check(first >> second),
     ),
     "flow.type_mismatch": Case(
-        lambda: check(first, of(wants_text)),
+        lambda: check(first, of(wants_text, output="text")),
         lambda: check(first, second),
     ),
     "flow.not_durable": Case(
@@ -262,6 +266,11 @@ CASES: dict[str, Case] = {
             Flow("inner", [of(first.fn, output="a", effects="pure"), send_once]).as_node(durability="atomic")
         ),
     ),
+    "flow.collected_error": Case(
+        lambda: check(first.map_over("x", on_error="collect"), of(total, output="sum")),
+        lambda: check(first.map_over("x", on_error="skip"), of(total, output="sum")),
+    ),
+    "flow.dropped_result": Case(lambda: check(of(total)), lambda: check(of(total, output="sum"))),
     "flow.idle_option": Case(
         lambda: check(of(first.fn, output="a", keep_every=3)),
         lambda: check(of(stream.fn, output="a", keep_every=3, replayable=True)),

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, NamedTuple, NewType, Protocol, Typed
 
 import pytest
 
-from everstep import Flow, Node, validate, wait
+from everstep import END, Flow, ItemError, Node, ifelse, route, validate, wait
 from everstep.errors import InputError
 from everstep.graph.hints import accepts
 
@@ -142,3 +142,38 @@ def test_a_map_goes_over_a_list_and_gives_one() -> None:
 def test_the_answer_to_a_wait_has_its_type() -> None:
     ask = wait.question("x", kind="text", answer_type=str)
     assert mismatches(ask, Node(wants_text)) == []
+
+
+def test_what_a_map_gives_is_a_list_of_what_its_node_returns() -> None:
+    def numbers(n: int) -> int:
+        return n
+
+    def texts(values: list[str]) -> int:
+        return len(values)
+
+    def either(values: list[int | ItemError]) -> int:
+        return len(values)
+
+    each = Node(numbers, output="values").map_over("n")
+    [message] = mismatches(each, Node(texts, output="count"))
+    assert "returns list[int] as 'values', but 'texts' wants list[str]" in message
+    collecting = Node(numbers, output="values").map_over("n", on_error="collect")
+    flow = Flow.draft("f", [collecting, Node(either, output="count")])
+    assert not list(validate(flow))
+
+
+def test_a_gate_whose_function_returns_no_choice_is_refused() -> None:
+    def by_name(n: int) -> str:
+        return "even"
+
+    def by_truth(n: int) -> bool:
+        return True
+
+    even = Node(lambda: None, name="even")
+    wrong = ifelse(when_true="even", when_false=END)(by_name)
+    [message] = mismatches(even, wrong)
+    assert "'by_name' returns str, but an @ifelse function returns a bool" in message
+    assert not mismatches(even, ifelse(when_true="even", when_false=END)(by_truth))
+    [message] = mismatches(even, route("even", END)(by_truth))
+    assert "returns bool, but a @route function names a target" in message
+    assert not mismatches(even, route("even", END)(by_name))

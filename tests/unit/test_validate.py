@@ -100,7 +100,12 @@ def test_every_code_that_the_rules_can_give_is_in_the_table() -> None:
 
 def test_everything_is_said_at_once_with_the_errors_first() -> None:
     found = check(
-        feed, first, send, stream, of(first.fn, name="m", checkpointable=False), durability="strong"
+        feed,
+        first,
+        send,
+        stream,
+        of(first.fn, name="m", output="m", checkpointable=False),
+        durability="strong",
     )
     assert codes(found) == [
         *("DAG-CKPT-001", "DAG-CKPT-004", "DAG-CKPT-005", "DAG-CKPT-001"),

@@ -100,6 +100,17 @@ def gone_over(hint: Any) -> Any:
     return list[hint] | tuple[hint, ...]
 
 
+def may_hold(hint: Any, item: type) -> bool:
+    """False only if a list that is what the hint says certainly holds no such item."""
+    hint = _bare(hint)
+    if get_origin(hint) in (Union, types.UnionType):
+        return any(may_hold(option, item) for option in get_args(hint))
+    cls, args = _class_of(hint), get_args(hint)
+    if cls is None or not args or not issubclass(list, cls):
+        return cls is None or not args
+    return accepts(args[0], item)
+
+
 def part_of(hint: Any, at: int, parts: Sequence[str]) -> Any:
     """Return the hint of one of several outputs, if the hint of all says as much."""
     args = get_args(hint)

@@ -7,18 +7,20 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, Final
+from types import GenericAlias
+from typing import TYPE_CHECKING, Any, Final, Union
 
 from everstep.graph.diagnostics import Diagnostic, Severity
-from everstep.graph.hints import UNKNOWN, accepts, part_of, spell
+from everstep.graph.hints import UNKNOWN, accepts, hints_of, part_of, spell
 from everstep.graph.loops import bits, mask_of
-from everstep.graph.node import END, Gate, Node
+from everstep.graph.node import END, Gate, IfElse, Node
 from everstep.graph.options import Inside, Of, Place, Refusal, refusals
 from everstep.graph.plan import DEEPEST, Plan, all_keys, deep_nodes
 from everstep.graph.reach import stuck
 from everstep.graph.subflow import Subflow
 from everstep.graph.waits import answer_hint
-from everstep.model.enums import Persist
+from everstep.model.enums import OnError, Persist
+from everstep.model.items import ItemError
 
 if TYPE_CHECKING:
     from everstep.graph.flow import Flow
@@ -156,6 +158,18 @@ def _node_problems(n: Node, names: Collection[str]) -> Iterator[Diagnostic]:
                     fix = "Write END without quotes; import it from everstep."
                 message = f"Gate {n.name!r} leads to unknown {target!r}."
                 yield _error("flow.unknown_target", n.name, message, fix, (n.name, target))
+        yield from _choice_problems(n)
+
+
+def _choice_problems(gate: Gate) -> Iterator[Diagnostic]:
+    """Refuse a gate whose function certainly returns no choice."""
+    told = f"Gate {gate.name!r} returns {spell(gate.returns)}, but"
+    if isinstance(gate, IfElse) and not accepts(bool, gate.returns):
+        fix = "Return a bool, or choose targets by name with @route."
+        yield _error("flow.type_mismatch", gate.name, f"{told} an @ifelse function returns a bool.", fix)
+    elif type(gate) is Gate and gate.returns is bool:
+        fix = "Return a name, or use @ifelse."
+        yield _error("flow.type_mismatch", gate.name, f"{told} a @route function names a target.", fix)
 
 
 def _durability_problems(plan: Plan) -> Iterator[Diagnostic]:
@@ -340,13 +354,26 @@ def _defined_at(n: Node) -> str:
 def _given(writer: Node, output: str) -> Any:
     """Return the hint of a value that a node writes."""
     if writer.over is not None:
-        return list
+        return _given_by_map(writer, output)
     if isinstance(writer.inner, Plan):
         inside = [inner for inner, outer in writer.exports.items() if outer == output]
         writers = [(w, name) for name in inside for w in writer.inner.writers.get(name, ())]
         return _given(writer.inner.nodes[writers[0][0]], writers[0][1]) if len(writers) == 1 else UNKNOWN
     hint = answer_hint(writer)
     return hint if len(writer.outputs) == 1 else part_of(hint, writer.outputs.index(output), writer.outputs)
+
+
+def _given_by_map(writer: Node, output: str) -> Any:
+    """Return the hint of a list of what a node returns for each item, if that is known."""
+    if writer.inner is not None or writer.is_built_in or writer.halts or writer.streams:
+        return list
+    item = hints_of(writer.fn).get("return", UNKNOWN)
+    if len(writer.outputs) > 1:
+        item = part_of(item, writer.outputs.index(output), writer.outputs)
+    if item is UNKNOWN:
+        return list
+    is_collecting = writer.over is not None and writer.over.on_error is OnError.COLLECT
+    return GenericAlias(list, (Union[item, ItemError] if is_collecting else item,))  # noqa: UP007  no hint need know `|`
 
 
 def _atomic_problems(nodes: Sequence[Node]) -> Iterator[Diagnostic]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Never, NoReturn, Protocol
 
 from everstep.errors import (
     BadRequest,
@@ -20,6 +20,7 @@ from everstep.errors import (
 from everstep.graph.asked import key_problem, probe_problem
 from everstep.graph.diagnostics import Diagnostic, Diagnostics, Severity
 from everstep.graph.flow import Flow
+from everstep.graph.hints import UNKNOWN, may_hold, spell
 from everstep.graph.leaves import Leaves
 from everstep.graph.loops import components
 from everstep.graph.node import END, Gate, Node
@@ -27,9 +28,11 @@ from everstep.graph.plan import Plan, deep_nodes
 from everstep.graph.profiles import objections
 from everstep.graph.structure import did_you_mean
 from everstep.graph.subflow import Subflow
-from everstep.model.enums import Determinism, Mode, Persist
+from everstep.model.enums import Determinism, Mode, OnError, Persist
+from everstep.model.items import ItemError
 
 _RANK = {Mode.OFF: 0, Mode.PARTIAL: 1, Mode.STRONG: 2}
+_NO_RESULT = (UNKNOWN, None, type(None), NoReturn, Never)
 STORE = "checkpoint_store"
 BLOBS = "checkpoint_blob_store"
 
@@ -251,6 +254,39 @@ def _shaky_effects(it: Subject) -> Iterator[Diagnostic]:
                     )
                     fix = "Declare it (determinism='strict', or effects='pure'), or use durability='nested'."
                     yield Diagnostic("flow.shaky_effect", Severity.WARNING, effect, None, message, fix)
+
+
+def _collected(it: Subject) -> Iterator[Diagnostic]:
+    """A map that collects errors gives them to its readers, among the values."""
+    for prefix, plan in it.plans:
+        for reader in plan.nodes:
+            for p in reader.params if reader.inner is None else ():
+                for w in plan.writers.get(p.source, ()) if not may_hold(p.hint, ItemError) else ():
+                    over = plan.nodes[w].over
+                    if over is None or over.on_error is not OnError.COLLECT:
+                        continue
+                    path, by = prefix + reader.name, prefix + plan.paths[w]
+                    message = (
+                        f"{by!r} collects errors, so {p.source!r} may hold an ItemError; "
+                        f"{path!r} wants {spell(p.hint)}."
+                    )
+                    fix = "Let the hint allow ItemError, or use on_error='skip' or 'finish'."
+                    yield Diagnostic("flow.collected_error", Severity.WARNING, path, (by, path), message, fix)
+
+
+def _lost_results(it: Subject) -> Iterator[Diagnostic]:
+    """A node without an output drops its result, unless nodes are wired or asked for as tasks.
+
+    One that has an effect is called for that.
+    """
+    for path, n in it.nodes:
+        is_step = not (
+            n.outputs or n.is_gate or n.halts or n.is_built_in or n.inner is not None or n.is_effectful
+        )
+        if is_step and n.returns not in _NO_RESULT and not n.streams:
+            message = f"{path!r} returns {spell(n.returns)} and has no output: what it returns is dropped."
+            fix = "Name it: @node(output=...), or let the function return None."
+            yield Diagnostic("flow.dropped_result", Severity.WARNING, path, None, message, fix)
 
 
 def _transient_effects(it: Subject) -> Iterator[Diagnostic]:
@@ -478,5 +514,5 @@ def _migrations(it: Subject) -> Iterator[Diagnostic]:
 
 CHECKS: tuple[Callable[[Subject], Iterable[Diagnostic]], ...] = (
     *(_halts, _services, _aliases, _profiles, _asked, _tasks, _exits, _choices, _unread, _migrations),
-    *(_inner_rules, _shaky_effects, _transient_effects),
+    *(_inner_rules, _shaky_effects, _transient_effects, _collected, _lost_results),
 )
