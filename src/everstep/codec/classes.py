@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property, lru_cache
 from pathlib import Path
 from types import MappingProxyType, ModuleType
-from typing import Any, Final
+from typing import Any, Final, Generic
 
 import msgspec
 
@@ -80,6 +80,8 @@ def as_stored(code: int, parts: list[Any]) -> Stored:
     name, apart = parts
     if code == Tag.ENUM and isinstance(apart, str):
         return StoredMember(name, {"text": apart})
+    if code == Tag.SECRET:
+        return Stored(name, {"secret": "**********"})
     if code == Tag.MODEL:
         fields, _, extra, private = apart
         return Stored(name, {**fields, **(extra or {}), **(private or {})})
@@ -305,11 +307,117 @@ def _model_default(cls: Any, name: str) -> object:
     return _constant(name, default, field.default_factory, dataclasses.MISSING)
 
 
+_SUBCLASSED: Final = (str, list)
+_HEAP_TYPE: Final = 1 << 9
+_STATELESS: Final = frozenset({object, *_SUBCLASSED, *Generic.__mro__})
+
+
+def _is_subclass(cls: type) -> bool:
+    """True for a class that Python code derives from str or list alone: C code may keep anything."""
+    if cls in _SUBCLASSED or not issubclass(cls, _SUBCLASSED):
+        return False
+    return all(base in _STATELESS or base.__flags__ & _HEAP_TYPE for base in cls.__mro__)
+
+
+def _subclass_apart(value: Any) -> list[object]:
+    state: Any = object.__getstate__(value)
+    if isinstance(state, tuple):
+        raise Refused(f"a `{type(value).__qualname__}` keeps something in slots", "Do without __slots__.")
+    held = dict(state or {})
+    held.pop("__orig_class__", None)  # as of a dataclass
+    return [str.__str__(value) if isinstance(value, str) else list(list.__iter__(value)), held]
+
+
+def _subclass_together(cls: Any, parts: list[Any]) -> object:
+    content, state = parts
+    base = str if issubclass(cls, str) else list
+    if type(content) is not base or type(state) is not dict:
+        raise Refused(f"what is stored of a `{spelled(cls)}` is damaged, or it has another base now")
+    value = str.__new__(cls, content) if base is str else list.__new__(cls)
+    if base is list:
+        list.extend(value, content)
+    for name, part in state.items():
+        object.__setattr__(value, name, part)
+    return value
+
+
+def _is_attrs(cls: type) -> bool:
+    return isinstance(cls.__dict__.get("__attrs_attrs__"), tuple)
+
+
+def _attrs_apart(value: Any) -> dict[str, object]:
+    names = _attrs_names(type(value))
+    _refuse_extras(value, set(getattr(value, "__dict__", ())) - {*names, "__orig_class__"})
+    return {name: _field(value, name) for name in names}
+
+
+def _attrs_together(cls: Any, parts: dict[str, Any]) -> object:
+    value = object.__new__(cls)
+    for name, part in _filled(cls, parts, _attrs_names(cls), _attrs_default).items():
+        object.__setattr__(value, name, part)
+    return value
+
+
+def _attrs_names(cls: Any) -> tuple[str, ...]:
+    return tuple(attribute.name for attribute in cls.__attrs_attrs__)
+
+
+def _attrs_default(cls: Any, name: str) -> object:
+    default = next(attribute.default for attribute in cls.__attrs_attrs__ if attribute.name == name)
+    nothing = getattr(sys.modules.get("attr"), "NOTHING", None)
+    factory = getattr(default, "factory", None) if type(default).__name__ == "Factory" else None
+    return _constant(name, nothing if factory is not None else default, factory, nothing)
+
+
+def _derives(cls: type, module: str, *names: str) -> bool:
+    bases = (getattr(sys.modules.get(module), name, None) for name in names)
+    return any(isinstance(base, type) and issubclass(cls, base) for base in bases)
+
+
+def _is_url(cls: type) -> bool:
+    return _derives(cls, "pydantic.networks", "_BaseUrl", "_BaseMultiHostUrl")
+
+
+def _url_apart(value: Any) -> str:
+    _refuse_extras(value, vars(value).keys() - {"_url"})
+    return str(value._url)
+
+
+def _url_together(cls: Any, text: str) -> object:
+    if type(text) is not str:
+        raise Refused("the text of a URL is damaged")
+    core = sys.modules["pydantic_core"]  # which pydantic, that has the class, has loaded
+    make = core.Url if _derives(cls, "pydantic.networks", "_BaseUrl") else core.MultiHostUrl
+    value = object.__new__(cls)
+    object.__setattr__(value, "_url", make(text))
+    return value
+
+
+def _is_secret(cls: type) -> bool:
+    return _derives(cls, "pydantic.types", "_SecretBase")
+
+
+def _secret_apart(value: Any) -> list[object]:
+    _refuse_extras(value, vars(value).keys() - {"_secret_value"})
+    return [value._secret_value]
+
+
+def _secret_together(cls: Any, parts: list[Any]) -> object:
+    [secret] = parts
+    value = object.__new__(cls)
+    object.__setattr__(value, "_secret_value", secret)
+    return value
+
+
 KINDS: Final = (
     Kind(Tag.ENUM, "enum", lambda cls: issubclass(cls, enum.Enum), _enum_apart, _enum_together),
     Kind(Tag.NAMEDTUPLE, "named tuple", _is_named_tuple, _named_tuple_apart, _named_tuple_together),
     Kind(Tag.STRUCT, "Struct", lambda cls: issubclass(cls, msgspec.Struct), _struct_apart, _struct_together),
     Kind(Tag.MODEL, "pydantic model", _is_model, _model_apart, _model_together),
     Kind(Tag.DATACLASS, "dataclass", dataclasses.is_dataclass, _dataclass_apart, _dataclass_together),
+    Kind(Tag.ATTRS, "class of attrs", _is_attrs, _attrs_apart, _attrs_together),
+    Kind(Tag.URL, "URL of pydantic", _is_url, _url_apart, _url_together),
+    Kind(Tag.SECRET, "secret of pydantic", _is_secret, _secret_apart, _secret_together),
+    Kind(Tag.SUBCLASS, "subclass of str or list", _is_subclass, _subclass_apart, _subclass_together),
 )
 KIND_OF_TAG: Final[Mapping[int, Kind]] = MappingProxyType({kind.tag: kind for kind in KINDS})

@@ -7,7 +7,7 @@ itself, and the order in which a dict was filled is no difference.
 from __future__ import annotations
 
 import struct
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -155,8 +155,10 @@ class _Comparison:
     def _parts(self, value: Any) -> _Parts | None:
         """Take a value apart; none if it is shown whole."""
         match value:
-            case OrderedDict() | dict() if type(value) in (dict, OrderedDict):
+            case dict() if type(value) in (dict, OrderedDict, Counter):
                 return self._mapping(value)
+            case defaultdict() if type(value) is defaultdict:
+                return self._mapping(value)._replace(frame=value.default_factory)
             case list() | tuple() if type(value) in (list, tuple):
                 return _Parts(dict(enumerate(value)), _item)
             case deque() if type(value) is deque:
@@ -197,7 +199,7 @@ class _Comparison:
         except Refused:
             return None
         if group.tag is not Tag.MODEL:
-            return _Parts(apart, _field)
+            return _Parts(apart, _field) if isinstance(apart, dict) else None
         fields, fields_set, extra, private = apart
         return _Parts({**fields, **(extra or {}), **(private or {})}, _field, frozenset(fields_set))
 

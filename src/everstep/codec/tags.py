@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import ipaddress
 import pathlib
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
@@ -51,11 +51,17 @@ class Tag(enum.IntEnum):
     SINGLETON = 18
     ORDERED_MAP = 19
     DEQUE = 20
+    COUNTER = 21
+    DEFAULT_MAP = 22
     ENUM = 30
     NAMEDTUPLE = 31
     DATACLASS = 32
     STRUCT = 33
     MODEL = 34
+    SUBCLASS = 35
+    ATTRS = 36
+    URL = 37
+    SECRET = 38
     ARRAY = 40
     ARRAY_SCALAR = 41
     REGISTERED = 50
@@ -82,6 +88,15 @@ class Form:
 
 
 _SINGLETONS: Final[Mapping[str, object]] = MappingProxyType({"Ellipsis": ..., "UNSET": msgspec.UNSET})
+
+# What a defaultdict may make of nothing, by the name that is stored.
+_FACTORIES: Final[Mapping[str, Callable[[], Any] | None]] = MappingProxyType(
+    {"": None}
+    | {
+        cls.__name__: cls
+        for cls in (bool, int, float, complex, str, bytes, list, tuple, dict, set, frozenset, Counter, deque)
+    }
+)
 
 # Types whose text says everything: cls(str(value)) is the value.
 _TEXTS: Final[Mapping[str, Callable[[str], object]]] = MappingProxyType(
@@ -114,6 +129,30 @@ def _pairs_together(parts: list[Any]) -> dict[Hashable, object]:
     if len(pairs) != len(keys):
         raise Refused("two keys of a dict have become equal")
     return pairs
+
+
+def _counter_together(parts: list[Any]) -> Counter[Hashable]:
+    found: Any = Counter()
+    dict.update(found, _pairs_together(parts))  # Counter's own adds to what is there
+    return found  # type: ignore[no-any-return]
+
+
+def _default_apart(value: defaultdict[Hashable, object]) -> list[object]:
+    factory = value.default_factory
+    name = next((name for name, known in _FACTORIES.items() if known is factory), None)
+    if name is None:
+        raise Refused(
+            f"its default_factory {factory!r:.60} has no data-only form",
+            f"Use one of {', '.join(filter(None, _FACTORIES))}, or return dict(...).",
+        )
+    return [name, _pairs_apart(value)]
+
+
+def _default_together(parts: list[Any]) -> defaultdict[Hashable, object]:
+    name, pairs = parts
+    if type(pairs) is not list:
+        raise Refused("the items of a defaultdict are damaged")
+    return defaultdict(_FACTORIES[name], _pairs_together(pairs))
 
 
 def _int_apart(value: int) -> bytes:
@@ -199,6 +238,8 @@ FORMS: Final[Mapping[type, Form]] = MappingProxyType(
         OrderedDict: Form(
             Tag.ORDERED_MAP, list, _pairs_apart, lambda parts: OrderedDict(_pairs_together(parts))
         ),
+        Counter: Form(Tag.COUNTER, list, _pairs_apart, _counter_together),
+        defaultdict: Form(Tag.DEFAULT_MAP, list, _default_apart, _default_together),
         tuple: Form(Tag.TUPLE, list, list, tuple),
         set: Form(Tag.SET, list, list, set),
         frozenset: Form(Tag.FROZENSET, list, list, frozenset),
@@ -237,7 +278,7 @@ FORMS: Final[Mapping[type, Form]] = MappingProxyType(
 )
 FORM_OF_TAG: Final[Mapping[int, Form]] = MappingProxyType({form.tag: form for form in FORMS.values()})
 
-_CHANGEABLE: Final = frozenset({dict, OrderedDict, set, deque, bytearray})
+_CHANGEABLE: Final = frozenset({dict, OrderedDict, Counter, defaultdict, set, deque, bytearray})
 _HOLDERS: Final = frozenset({tuple, frozenset, datetime, time})
 ATOMS: Final = frozenset({NoneType, bool, float, str, bytes, *FORMS}) - _CHANGEABLE - _HOLDERS
 """The types whose values never change and hold nothing that could."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import gc
 import sys
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, time
 from enum import Enum
@@ -39,6 +39,9 @@ _SAFE_SCALARS: Final = frozenset({NoneType, bool, float, str, bytes})
 _SCALARS: Final = _SAFE_SCALARS | {int}
 _PLAIN: Final = _SCALARS | {list, dict}
 _DICT: Final = frozenset({dict})
+_MAPPINGS: Final = frozenset({dict, OrderedDict, Counter, defaultdict})
+_MAY_BE_REGISTERED: Final = frozenset({Counter, defaultdict})
+"""Types that 0.1.0 did not store itself, so that users may have serializers for them."""
 _SEQUENCES: Final = frozenset({list, tuple, deque})
 _UNORDERED: Final = frozenset({set, frozenset})
 _ENCODER: Final = Encoder()
@@ -71,7 +74,7 @@ class Values:
 
         A class registered anew under another name is written under the new one and read under both.
         """
-        if cls in _PLAIN or cls in FORMS:
+        if cls in _PLAIN or (cls in FORMS and cls not in _MAY_BE_REGISTERED):
             raise BadRequest(f"`{_type_name(cls)}` cannot be registered: everstep stores it itself.")
         taken = self._by_name.get(name)
         if taken is not None and spelled(taken.cls) != spelled(cls):
@@ -324,12 +327,18 @@ _FROZEN_PARTS: Final[Mapping[type, Callable[[Any], Iterable[object]]]] = Mapping
 )
 
 
+def _in_order(parts: list[Any]) -> list[Any]:
+    pairs = zip(parts[::2], parts[1::2], strict=True)
+    return list(chain.from_iterable(sorted(pairs, key=_SORTED.encode)))
+
+
 def _sorted_ext(code: int, payload: memoryview) -> Ext:
     """Return a tagged value with every dict in it, and itself if it is one, in the order of the keys."""
     parts = _UNBUILT.decode(payload)
-    if code == Tag.MAP:
-        pairs = zip(parts[::2], parts[1::2], strict=True)
-        parts = list(chain.from_iterable(sorted(pairs, key=_SORTED.encode)))
+    if code == Tag.DEFAULT_MAP:
+        parts = [parts[0], _in_order(parts[1])]
+    elif code in (Tag.MAP, Tag.COUNTER):
+        parts = _in_order(parts)
     elif code in (Tag.SET, Tag.FROZENSET):
         parts.sort(key=_SORTED.encode)
     return Ext(code, _SORTED.encode(parts))
@@ -409,7 +418,7 @@ def _flat_bytes(value: object, members: Iterable[object]) -> msgspec.Raw | None:
 def _parts(value: Any) -> Iterator[tuple[str, object]]:
     """Yield the parts of a value, each with the way to it as one would write it in Python."""
     kind = type(value)
-    if kind is dict or kind is OrderedDict:
+    if kind in _MAPPINGS:
         for position, (key, part) in enumerate(value.items()):
             yield f".keys()[{position}]", key
             yield _subscript(key, position), part
