@@ -13,6 +13,7 @@ from everstep.graph.flow import Flow
 from everstep.model.retention import Retention
 from everstep.ports.store import RunFilter
 from everstep.runtime.collecting import Collector, flow_policy
+from everstep.runtime.outbox import is_short
 from everstep.runtime.runs import Runs
 from everstep.runtime.services import Services
 
@@ -23,6 +24,8 @@ PIECE = 64
 """How many of the others are looked at each time; one piece after the other, then from the beginning."""
 PATIENCE = 30.0
 """Seconds that whoever closes a host waits for what is under way."""
+AT_LAST = 30.0
+"""Seconds more for the one run that is looked at then."""
 
 
 class _Place(NamedTuple):
@@ -41,6 +44,8 @@ class Afterwards:
         self._places: dict[str, _Place] = {}
         self._thread: threading.Thread | None = None
         self._is_closed = False
+        self._is_stopped = False
+        """True once a host that closes waits no longer: the store is about to go."""
 
     def note(self, flow: Flow) -> None:
         """Say that a run of a flow has ended. Returns at once."""
@@ -60,7 +65,7 @@ class Afterwards:
         with asyncio.Runner() as runner:
             while True:
                 with self._lock:
-                    if not self._waiting:
+                    if not self._waiting or self._is_stopped:
                         self._thread = None
                         return
                     flow = self._waiting.pop(next(iter(self._waiting)))
@@ -92,6 +97,8 @@ class Afterwards:
         rows = await services.store.list(wanted)
         # A run that began since is not counted: the ranks are then too small, and more is kept.
         for rank, row in enumerate(rows, place.rank + 1):
+            if self._is_stopped or is_short(services.store):
+                return place
             await collector.one(row, rank)
         if len(rows) < limit:
             return _Place(None, 0)
@@ -104,3 +111,5 @@ class Afterwards:
             thread = self._thread
         if thread is not None:
             await asyncio.to_thread(thread.join, PATIENCE)
+            self._is_stopped = True  # what is left is done after another run
+            await asyncio.to_thread(thread.join, AT_LAST)

@@ -18,7 +18,7 @@ from everstep.model.durability import Durability
 from everstep.model.enums import Status, Trigger
 from everstep.model.records import FORK, CheckpointRecord, StepRecord
 from everstep.model.waits import WaitRow
-from everstep.ports.store import Admission, Commit, RationedStore, RunRow, Verdict
+from everstep.ports.store import Admission, CheckpointStore, Commit, RationedStore, RunRow, Verdict
 from everstep.runtime.committer import PUT_BYTES, fitting
 from everstep.runtime.lineage import Lineage
 from everstep.runtime.patience import HURRY, patiently
@@ -55,7 +55,7 @@ class Outbox:
         if self.kept and commit.admission is not None:
             await drain(self._services, self._run_id)  # a run that begins has nothing here
             self.kept = 0
-        elif self._is_short() and _can_share(commit):
+        elif is_short(self._services.store) and _can_share(commit):
             return await self._share(commit)
         elif self.kept and not await self._drained(commit):
             return await self._keep(commit)
@@ -68,10 +68,6 @@ class Outbox:
             log.warning("run %r goes on, its checkpoints are kept here for now: %s", self._run_id, error)
             self._rest(asked)
             return await self._keep(commit)
-
-    def _is_short(self) -> bool:
-        store = self._services.store
-        return store.capabilities.rationed and isinstance(store, RationedStore) and store.is_short()
 
     async def _share(self, commit: Commit) -> Verdict:
         """Let a commit wait for others, so that they are put together; the store is asked once for all."""
@@ -327,3 +323,8 @@ def _admission(
         status=Status.RUNNING,
         admission=admission,
     )
+
+
+def is_short(store: CheckpointStore) -> bool:
+    """True while a store has so few calls left that they should be saved."""
+    return store.capabilities.rationed and isinstance(store, RationedStore) and store.is_short()
