@@ -20,6 +20,7 @@ from typing import Any, Final, Generic
 import msgspec
 
 from everstep.codec.tags import Refused, Tag
+from everstep.model.items import OMITTED
 
 _TOP_LEVEL: Final = "Define it at the top level of a module, under its own name."
 _SCRIPT_MODULES: Final = frozenset({"__main__", "__mp_main__"})
@@ -215,12 +216,17 @@ def _named_tuple_default(cls: Any, name: str) -> object:
 
 
 def _dataclass_apart(value: Any) -> dict[str, object]:
-    names = _dataclass_names(type(value))
+    fields = dataclasses.fields(value)
+    names = {field.name for field in fields}
     state = object.__getstate__(value)  # attributes, and set slots, of every base
     held = set[str]().union(*(part for part in (state if isinstance(state, tuple) else (state,)) if part))
     # typing leaves __orig_class__ on what Box[int](...) returns; it takes no part in equality.
     _refuse_extras(value, held - {*names, "__orig_class__"})
-    return {name: _field(value, name) for name in names}
+    parts = {field.name: _field(value, field.name) for field in fields}
+    for field in fields:
+        if field.metadata and OMITTED in field.metadata and parts[field.name] is field.default:
+            del parts[field.name]
+    return parts
 
 
 def _dataclass_together(cls: Any, parts: dict[str, Any]) -> object:

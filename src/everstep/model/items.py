@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+OMITTED = "everstep.omitted"
+"""In the metadata of a dataclass field: stored only if it is not the default. Older values stay equal so."""
+
 
 @dataclass(frozen=True)
 class ItemError:
@@ -13,7 +16,7 @@ class ItemError:
     index: int
     type: str
     message: str
-    input: Any = field(default=None, compare=False, repr=False)
+    input: Any = field(default=None, compare=False, repr=False, metadata={OMITTED: True})
     """What the item was called with: its element of the list, or a dict where a map goes over several.
 
     None for what could not be kept, or is larger than 64 KiB."""

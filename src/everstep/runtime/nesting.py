@@ -418,7 +418,11 @@ def _leave(space: ValueSpace, scope: Scope, i: int, visit: Opened) -> None:
     """A visit has ended: keep of it what a result shows, and nothing of the visit before it."""
     child, base = scope.plan.children[i], f"{visit.base}/"
     if scope.statuses[i] is Status.COMPLETED and not child.is_atomic and not scope.is_hidden:
-        shown = {inner: _shown(space, child, visit, inner) for inner in sorted(child.selected)}
+        around = space.area(scope.prefix)
+        shown = {
+            inner: _shown(space, child, visit, inner, around.get(child.exports.get(inner, "")))
+            for inner in sorted(child.selected)
+        }
     else:
         around = space.area(scope.prefix)
         shown = {
@@ -453,10 +457,12 @@ def _named(slot: Slot, name: str) -> Slot:
     return slot.alias(Written(name, written.version, written.digest, written.size, form), moves_live=False)
 
 
-def _shown(space: ValueSpace, child: Child, visit: Opened, inner: str) -> Slot | None:
+def _shown(space: ValueSpace, child: Child, visit: Opened, inner: str, lifted: Slot | None) -> Slot | None:
+    """Return what a result shows of an inner value; the list of a map as it was lifted, if it was."""
     if _absent(space, visit, inner):
         return None
-    written = Written(inner, 1, b"", 0, ValueForm.LIFTED)
+    digest, size = (lifted.written.digest, lifted.written.size) if lifted is not None else (b"", 0)
+    written = Written(inner, 1, digest if visit.is_map else b"", size, ValueForm.LIFTED)
     if visit.is_map:
         return _gathered(space, child, visit, inner, written)
     return space.areas[visit.prefix_of(0)].get(inner)
