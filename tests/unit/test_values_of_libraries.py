@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import Any
 
+import attrs
 import pydantic
 import pytest
 
@@ -107,7 +108,6 @@ def test_a_secret_whose_class_is_not_at_hand_is_not_shown() -> None:
 
 
 def test_classes_of_attrs_come_back() -> None:
-    attrs = pytest.importorskip("attrs")
     for slots in (True, False):
         made = attrs.make_class("Attrs", {"a": attrs.field(), "b": attrs.field(factory=list)}, slots=slots)
         made.__module__, made.__qualname__ = __name__, "Attrs"
