@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -76,6 +76,16 @@ class Breakers:
         if self.at(name).state is not BreakerState.HALF_OPEN:
             return False
         return any(self.guards(name, call.scope, call.index) for call in self.calls.values())
+
+    def is_tried_by(self, calls: Sequence[Call], scope: Scope, i: int) -> bool:
+        """True if one of these calls, which are about to be made, is the try that a node would be, too."""
+        tries = [call for call in calls if call.error is None and call.asks is None]
+        return bool(tries) and any(
+            self.at(name).state is BreakerState.HALF_OPEN
+            and self.guards(name, scope, i)
+            and any(self.guards(name, call.scope, call.index) for call in tries)
+            for name in self.rules
+        )
 
     def _is_shut(self, name: str) -> bool:
         state = self.at(name).state

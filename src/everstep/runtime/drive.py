@@ -352,9 +352,9 @@ class Drive:
 
     async def _start_together(self, ready: list[Place]) -> None:
         """Start what is ready, beside each other."""
-        calls = []
+        calls: list[Call] = []
         for scope, i in ready:
-            if self._guards is None or not self._guards.holds(scope, i):
+            if self._guards is None or not self._guards.holds(scope, i, calls):
                 calls.append(await self._prepare(scope, i))
         if self._may_act:
             await self._secure(calls)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from decimal import ROUND_DOWN, Decimal
 from typing import Any
@@ -94,10 +94,15 @@ class Guards:
                 found.append(place)
         return found
 
-    def holds(self, scope: Scope, i: int) -> bool:
-        """True if a node is to wait for what somebody else is asked, or tries."""
+    def holds(self, scope: Scope, i: int, starting: Sequence[Call]) -> bool:
+        """True if a node is to wait for a question that is open, or for a try.
+
+        `starting` are the calls that start together with it: one of them may be that try, or ask.
+        """
         guard = self._stops(scope, i)
-        return guard is not None and self._is_asked(guard)
+        if guard is not None:
+            return self._is_asked(guard) or _ask(starting, guard)
+        return not scope.is_hidden and self._breakers.is_tried_by(starting, scope, i)
 
     def ask(self, scope: Scope, i: int) -> GuardWait | EverstepError | None:
         """Return what a person is asked before a node may start, or why it cannot if nobody can be asked."""
@@ -140,7 +145,7 @@ class Guards:
             step = scope.waiting.get(i)
             if step is not None and step.wait is not None and step.wait.guard == guard:
                 return True
-        return any(isinstance(call.asks, GuardWait) and call.asks.guard == guard for call in self._finished)
+        return _ask(self._finished, guard)
 
     # -- what happens -------------------------------------------------------------------------------------
 
@@ -232,6 +237,10 @@ class Guards:
             if line is not None and limit is not None and before < line <= add(before, amount):
                 crossed[name] = {"spent": plain(add(before, amount)), "limit": plain(limit)}
         return crossed
+
+
+def _ask(calls: Iterable[Call], guard: str) -> bool:
+    return any(isinstance(call.asks, GuardWait) and call.asks.guard == guard for call in calls)
 
 
 def exceeded(books: Books, name: str) -> BudgetExceeded:
