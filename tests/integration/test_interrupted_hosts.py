@@ -154,24 +154,30 @@ def test_ctrl_c_ends_an_async_node_that_waits(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_in_a_notebook_stops_the_run_too(tmp_path: Path) -> None:
-    begun = threading.Event()
+    begun, ended = threading.Event(), []
 
     @node(output="b")
     async def patient(a: int) -> int:
         begun.set()
-        await asyncio.sleep(60)
+        try:
+            await asyncio.sleep(600)
+        finally:
+            for _ in range(2000):  # tidies up for longer than a caller needs that does not wait for it
+                await asyncio.sleep(0)
+            ended.append(a)
         return a
 
     def interrupt() -> None:
-        begun.wait(20)
+        begun.wait()
         os.kill(os.getpid(), signal.SIGINT)
 
     async def cell(host: Host) -> None:
         with pytest.raises(KeyboardInterrupt):
             host.run(Flow("f", [patient], durability="strong"), {"a": 1}, run_id="r")
+        assert ended == [1]
         assert not host.info("r").is_driven
 
-    threading.Thread(target=interrupt).start()
+    threading.Thread(target=interrupt, daemon=True).start()
     loop = asyncio.new_event_loop()
     with Host(f"sqlite:///{tmp_path}/runs.db") as host:
         loop.run_until_complete(cell(host))

@@ -225,10 +225,10 @@ class Lanes:
         thread = threading.Thread(target=target, name="everstep-host", daemon=True)
         thread.start()
         try:
-            _join(thread)
+            _join(outcome)
         except KeyboardInterrupt as reason:
             underway.interrupt(reason)
-            _join(thread)  # a node that does not await ends first; a second Ctrl-C does not wait for it
+            _join(outcome)  # a node that does not await ends first; a second Ctrl-C does not wait for it
             raise
         return outcome.result()
 
@@ -267,5 +267,6 @@ class Lanes:
                 free.close()
 
 
-def _join(thread: threading.Thread) -> None:
-    thread.join()
+def _join(outcome: Future[Any]) -> None:
+    # Not `Thread.join`: up to Python 3.12 one that Ctrl-C interrupts takes the thread for ended ever after.
+    outcome.exception()
