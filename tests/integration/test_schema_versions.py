@@ -173,10 +173,12 @@ def test_what_a_later_release_adds_to_a_record_outlasts_a_change_of_keys(tmp_pat
     wider = msgspec.msgpack.encode({**msgspec.msgpack.decode(header), "colour": {"of": "it"}})
     before = glance(place.vandal.body("A", 2), "it").digest
     digest = hashlib.sha256(before + wider).digest()
-    place.vandal.write("A", 3, msgspec.msgpack.encode([version, digest, kept, wider, payloads, "and more"]))
+    notes: list[bytes] = []
+    envelope = [version, digest, kept, wider, payloads, notes, "and more"]
+    place.vandal.write("A", 3, msgspec.msgpack.encode(envelope))
     with Host(f"sqlite:///{tmp_path}/runs.db", encrypt=KeyRing({"k": b"1" * 32})) as host:
         assert host.rekey("A")[0].checkpoints == 3
         assert host.verify("A")[0].is_sound and host.state("A")["c"] == 3
-    *_, header, payloads, more = msgspec.msgpack.decode(place.vandal.body("A", 3))
+    *_, header, payloads, notes, more = msgspec.msgpack.decode(place.vandal.body("A", 3))
     assert msgspec.msgpack.decode(header)["colour"] == {"of": "it"} and more == "and more"
     assert all(payload[2] == 1 for payload in payloads)
