@@ -21,6 +21,7 @@ from everstep.errors import (
     EverstepError,
     IncompatibleVersion,
     StoreError,
+    StoreMissing,
     StoreNotWritable,
     StoreUnavailable,
 )
@@ -164,7 +165,7 @@ def test_without_the_driver_the_extra_is_named() -> None:
 def test_a_store_that_is_to_be_there_and_is_not_is_an_error(
     new_postgres_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with refusal(StoreError, caplog) as caught, Host(new_postgres_url, create=False):
+    with refusal(StoreMissing, caplog) as caught, Host(new_postgres_url, create=False):
         pass
     assert "no runs at" in str(caught[0])
 
