@@ -130,11 +130,11 @@ def test_runs_say_what_they_were_forked_from(looped: Everstep) -> None:
 
 
 def test_the_log_of_a_fork_marks_what_is_shared(looped: Everstep) -> None:
-    looped("fork", "A17@2", "--set", "n=5", "--as", "B")
+    looped("fork", "A17@2", "--set", "n=5", "--as", "B", "--by", "ann")
     lines = looped("log", "B").stdout.splitlines()
     assert [line.split()[0] for line in lines] == ["#", "1", "2", "↑", "3"]
     assert lines[3].endswith("↑ shared with A17")
-    assert lines[4].endswith("n = 5")
+    assert lines[4].endswith("n = 5; by ann")
     found = json.loads(looped("log", "B", "--json").stdout)["checkpoints"]
     assert [c["run_id"] for c in found] == ["A17", "A17", "B"]
     assert "from A17@2" in looped("show", "B").stdout
