@@ -175,7 +175,7 @@ def disk() -> Iterator[MoodyVfs]:
 
 class TestDisk:
     def test_a_full_disk_stops_a_run_and_loses_nothing(self, path: Path, disk: MoodyVfs) -> None:
-        clock = ManualClock()
+        clock = ManualClock(auto=True)  # a step that is done is held for a while
         with Host(Opened(SqliteStore(path, clock, vfs=disk.name), None), clock=clock) as host:
             for space in itertools.count():
                 run_id = f"run-{space}"

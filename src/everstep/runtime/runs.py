@@ -576,26 +576,32 @@ class Runs:
         """Drive a run to its end, or until it waits for something that has not come yet.
 
         What a run halts for may be there already, and again after that: each time it is taken up anew,
-        however often, and the stack does not grow.
+        however often, and the stack does not grow. A wait that could be taken in and was not, because its
+        row says something else than the record of the run, is no reason to try once more.
         """
         tokens: dict[str, str] = {}
+        tried: set[str] = set()
         while True:
             outcome = await self._drive_once(flow, ready)
             if outcome.status is not Status.HALTED or outcome.spooled:
                 return outcome
             tokens |= outcome.tokens
             tokens = {row.wait_id: tokens[row.wait_id] for row in outcome.waits if row.wait_id in tokens}
-            taken = await self._taken_up_again(flow, outcome, endures=ready.journal.endures)
+            taken = await self._taken_up_again(flow, outcome, tried, endures=ready.journal.endures)
             if not isinstance(taken, Ready):
                 halted = taken or await self._halted(outcome, tokens)
                 return halted._replace(tokens=tokens)
             ready = taken
 
-    async def _taken_up_again(self, flow: Flow, halted: Outcome, *, endures: bool) -> Ready | Outcome | None:
+    async def _taken_up_again(
+        self, flow: Flow, halted: Outcome, tried: set[str], *, endures: bool
+    ) -> Ready | Outcome | None:
         """Take up a run that halted, if an answer came while it did or it was cancelled; none if not."""
         run, now = await self.row(halted.run_id), self._services.time.now()
-        if run.signal is None and not any(row.is_ripe(now) for row in halted.waits):
+        ripe = {row.wait_id for row in halted.waits if row.is_ripe(now)}
+        if run.signal is None and ripe <= tried:
             return None
+        tried |= ripe
         try:
             claimed = await self._claimed(run, flow, reopens=False)
         except LeaseConflict:

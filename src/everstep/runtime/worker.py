@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from datetime import datetime, timedelta
 
 import msgspec
@@ -404,7 +405,7 @@ class Worker:
             stats.handed_back += 1
             self._leave_alone(row.run_id, error)
         else:
-            self._unfit.pop(row.run_id, None)
+            await self._note_progress(row, status)
             stats.completed += status is Status.COMPLETED
             stats.halted += status is Status.HALTED
             stats.failed += status is Status.FAILED
@@ -414,6 +415,15 @@ class Worker:
             self._suspects.ended(row.run_id)
             self._presence.changed()
             self._ended.set()
+
+    async def _note_progress(self, row: RunRow, status: Status) -> None:
+        """Let a run rest that halts where it was though its wait was due, or it is claimed again at once."""
+        if row.status is Status.HALTED and status is Status.HALTED:
+            with suppress(StoreError):
+                if (await self._runs.row(row.run_id)).checkpoints == row.checkpoints:
+                    self._let_rest(row.run_id)
+                    return
+        self._unfit.pop(row.run_id, None)
 
     def _refuse(self, run_id: str, error: EverstepError) -> None:
         """Leave a run alone whose flow has changed too much; only other code can change that."""
@@ -430,11 +440,16 @@ class Worker:
         except StoreError:
             self._leave_alone(run_id, error)
 
-    def _leave_alone(self, run_id: str, error: Exception) -> None:
-        """Try a run that cannot be driven again later, less and less often."""
+    def _let_rest(self, run_id: str) -> float:
+        """Claim a run no sooner than in a while, and say in how many seconds; each time in twice as many."""
         _, last = self._unfit.get(run_id, (0.0, 0.0))
         pause = min(max(REST[0], 2 * last), REST[1])
         self._unfit[run_id] = (self._services.clock.monotonic() + pause, pause)
+        return pause
+
+    def _leave_alone(self, run_id: str, error: Exception) -> None:
+        """Try a run that cannot be driven again later, less and less often."""
+        pause = self._let_rest(run_id)
         known = isinstance(error, EverstepError)
         log.error("run %r cannot be driven; next try in %.0f s: %s", run_id, pause, error, exc_info=not known)
 
