@@ -301,10 +301,14 @@ def points_of(life: Facts) -> list[str]:
 def warm_up() -> None:
     """Do once what every life would do anew: what is read, compiled and cached is shared by all forks.
 
-    Every thread of it ends with its host, so this process can be forked as before.
+    Every thread of it ends with its host, so this process can be forked as before. It uses no server: some
+    clients do not outlast a fork.
     """
+    server = os.environ.pop("EVERSTEP_CRASH_STORE", None)
     with TemporaryDirectory() as place:
         main("run", "small", place)
+    if server is not None:
+        os.environ["EVERSTEP_CRASH_STORE"] = server
     assert threading.active_count() == 1, threading.enumerate()
     gc.collect()
     gc.freeze()
