@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import date, timedelta
+from decimal import Decimal
+from enum import Enum
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
+from pydantic import BaseModel
 
 from everstep import Flow, node
 from everstep.cli.inputs import gather_inputs, read_value
+from everstep.client.shaping import shaped
+from everstep.codec.schema import shaped as answer_shaped
 from everstep.errors import BadRequest, InputError
 
 
@@ -49,10 +56,10 @@ def test_object_becomes_the_dataclass_that_the_flow_wants() -> None:
 @pytest.mark.parametrize(
     ("order", "message"),
     [
-        ('{"id": "A"}', "missing 1 required positional argument: 'items'.* items: list"),
-        ('{"id": "A", "items": [], "qty": 2}', "'qty'"),
-        ('{"id": 7, "items": []}', "order.id is 7. It takes str"),
-        ('{"id": "A", "items": [{"price": 1}]}', r"order.items\[0\] does not make Item: missing 1"),
+        ('{"id": "A"}', "'order' cannot be Order: order.items: missing.* items: list"),
+        ('{"id": "A", "items": [], "qty": 2}', "order.qty: not expected"),
+        ('{"id": 7, "items": []}', "order.id: expected text, got a whole number. It takes Order.* id: str"),
+        ('{"id": "A", "items": [{"price": 1}]}', r"order.items\[0\].name: missing"),
     ],
 )
 def test_object_that_does_not_make_the_dataclass_is_refused(order: str, message: str) -> None:
@@ -97,6 +104,97 @@ def test_value_that_cannot_be_what_is_wanted_is_refused(text: str, hint: type) -
 def test_value_that_can_be_read_in_two_ways_is_refused(text: str, hint: Any) -> None:
     with pytest.raises(InputError, match="--inputs-file"):
         read_value("x", text, [hint])
+
+
+class Colour(Enum):
+    RED = "red"
+    TEN = "10"
+
+
+class Parcel(BaseModel):
+    weight: Decimal
+    sent: date
+
+
+@node(output="out")
+def ship(
+    day: date,
+    amount: Decimal,
+    colour: Colour | None = None,
+    folder: Path | None = None,
+    parcel: Parcel | None = None,
+    days: list[date] | None = None,
+    span: timedelta | None = None,
+) -> int:
+    return 1
+
+
+@node(output="other")
+def look(day: date | None, amount: Any = None) -> int:
+    return 1
+
+
+SHIPPING = Flow("shipping", [ship, look])
+
+
+def test_dates_decimals_enums_paths_and_models_are_read_as_the_flow_declares_them() -> None:
+    pairs = ["day=2026-01-01", "amount=1.10", "colour=10", "folder=a/b.txt", "span=PT2H"]
+    pairs += ['parcel={"weight": "2.50", "sent": "2026-01-02"}', 'days=["2026-01-03"]']
+    found = gather_inputs(SHIPPING, pairs, None)
+    assert found == {
+        "day": date(2026, 1, 1),
+        "amount": Decimal("1.10"),
+        "colour": Colour.TEN,
+        "folder": Path("a/b.txt"),
+        "span": timedelta(hours=2),
+        "parcel": Parcel(weight=Decimal("2.50"), sent=date(2026, 1, 2)),
+        "days": [date(2026, 1, 3)],
+    }
+    assert str(found["amount"]) == "1.10"  # not by way of a float
+    SHIPPING.check_inputs(found)
+
+
+def test_what_is_no_null_of_its_own_is_read_as_none() -> None:
+    assert gather_inputs(SHIPPING, ["colour=null"], None) == {"colour": None}
+
+
+@pytest.mark.parametrize(
+    ("pair", "message"),
+    [
+        ("day=tomorrow", "'day' cannot be date: day: expected a date such as 2030-01-31. It takes date"),
+        ("amount=much", "'amount' cannot be Decimal: amount: expected a decimal number"),
+        ("colour=green", "'colour' cannot be .*Colour.*: colour: expected one of '10', 'red', got 'green'"),
+        ('parcel={"weight": "1"}', "'parcel' cannot be .*Parcel.*: parcel.sent: missing"),
+        ('days=["2026-01-03", "x"]', r"days\[1\]: expected a date"),
+    ],
+)
+def test_an_input_that_cannot_be_what_the_flow_declares_is_refused_by_name(pair: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        gather_inputs(SHIPPING, [pair], None)
+
+
+@pytest.mark.parametrize(
+    ("value", "hint", "found"),
+    [
+        (5, float, 5),
+        ({"id": "A", "items": []}, Order | Item, Order("A", [])),
+        ({"name": "tea"}, Order | Item, Item("tea")),
+        ("2026-01-01", date | str, date(2026, 1, 1)),
+        ("2026-01-01", str | date, "2026-01-01"),
+        ({"a": 1}, dict[str, Any], {"a": 1}),
+        ("x", Any, "x"),
+        ("10.0.0.1", IPv4Address, IPv4Address("10.0.0.1")),
+        (["2026-01-01"], list[date] | tuple[date, ...], [date(2026, 1, 1)]),
+    ],
+)
+def test_json_becomes_what_the_readers_of_an_input_declare(value: Any, hint: Any, found: Any) -> None:
+    made = shaped("x", value, [hint])
+    assert (made, type(made)) == (found, type(found))
+
+
+def test_answers_and_inputs_are_converted_alike() -> None:
+    for value, kind in [("2026-01-01", date), ("1.10", Decimal), ("red", Colour), ("a/b", Path)]:
+        assert shaped("x", value, [kind]) == answer_shaped(value, kind)
 
 
 def test_nothing_given_is_not_the_same_as_no_inputs(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from everstep import Flow
-from everstep.client.shaping import options_of, plain_hint, shaped
+from everstep.client.shaping import options_of, plain_hint, shaped, takes_text
 from everstep.errors import BadRequest, InputError
 from everstep.graph.hints import fits, spell
 
@@ -70,7 +70,7 @@ def _read_file(file: str) -> dict[str, Any]:
 
 
 def read_value(name: str, text: str, hints: list[Any], *, option: str = "--input") -> Any:
-    """Read what stands after `name=`: text for a str, else JSON if it parses, else text."""
+    """Read what stands after `name=`: text for a str and whatever a text makes, else JSON if it parses."""
     options = [option for hint in hints for option in options_of(hint)]
     if str in map(plain_hint, hints):
         return text
@@ -78,8 +78,8 @@ def read_value(name: str, text: str, hints: list[Any], *, option: str = "--input
         if hints and all(plain_hint(hint) is kind for hint in hints):
             return _convert(name, text, kind, option)
     parsed = _parse(text)
-    if parsed is _NOT_JSON:
-        return text
+    if parsed is _NOT_JSON or (str not in options and takes_text(text, hints)):
+        return text  # a date, a decimal, a member of an enum: as JSON it would be something else
     is_unclear = option == "--input" and str in options and not isinstance(parsed, str)
     if is_unclear and any(fits(parsed, o) for o in options):
         expected = " | ".join(dict.fromkeys(spell(o) for o in options))

@@ -1,4 +1,4 @@
-"""From JSON to the dataclasses that a flow's inputs are declared as."""
+"""From JSON to the types that a flow's inputs are declared as, the way answers become what waits ask for."""
 
 from __future__ import annotations
 
@@ -6,47 +6,65 @@ import dataclasses
 import types
 from typing import Annotated, Any, Union, get_args, get_origin
 
+from everstep.codec.schema import closed, complaints, converted, schema_of
 from everstep.errors import InputError
 from everstep.graph.hints import UNKNOWN, fits, hints_of, spell
 
 
 def shaped(name: str, value: Any, hints: list[Any]) -> Any:
-    """Build the dataclass that all readers of an input want from the object that was given."""
-    return build(name, value, hints[0]) if hints and all(hint == hints[0] for hint in hints) else value
+    """Return what was given for an input as what its readers want, or raise `InputError`.
 
-
-def build(where: str, value: Any, hint: Any) -> Any:
-    """Return the value with JSON objects turned into the dataclasses that the hint names."""
-    for option in options_of(hint):
-        if isinstance(option, type) and dataclasses.is_dataclass(option) and isinstance(value, dict):
-            return _instance(where, value, option)
-        arguments = get_args(option)
-        if get_origin(option) is list and isinstance(value, list):
-            return [build(f"{where}[{k}]", item, arguments[0]) for k, item in enumerate(value)]
-        if get_origin(option) is dict and isinstance(value, dict):
-            return {key: build(f"{where}.{key}", item, arguments[1]) for key, item in value.items()}
+    If they want different things, what all of them can take; if there is no such thing, the value stays and
+    whoever checks the inputs names the reader.
+    """
+    wanted = [hint for k, hint in enumerate(hints) if hint is not UNKNOWN and hint not in hints[:k]]
+    errors: list[InputError] = []
+    for hint in wanted:
+        try:
+            found = _as(name, value, hint)
+        except InputError as error:
+            errors.append(error)
+            continue
+        if all(fits(found, other) for other in wanted):
+            return found
+    if errors and len(errors) == len(wanted):
+        raise errors[0]
     return value
 
 
-def _instance(where: str, value: dict[str, Any], cls: type) -> Any:
-    found = hints_of(cls)
-    hints = {field.name: found.get(field.name, UNKNOWN) for field in dataclasses.fields(cls)}
+def _as(name: str, value: Any, hint: Any) -> Any:
+    schema = schema_of(hint)
+    wrong = complaints(value, closed(schema), where=name) if schema is not None else []
     try:
-        instance = cls(
-            **{name: build(f"{where}.{name}", part, hints.get(name)) for name, part in value.items()}
-        )
-    except (TypeError, ValueError) as error:
-        takes = ", ".join(f"{f.name}: {spell(hints[f.name])}" for f in dataclasses.fields(cls) if f.init)
-        reason = str(error).rpartition("__init__() ")[2]
+        found = value if wrong else converted(value, hint)
+    except ValueError as error:
+        wrong = [str(error).rstrip(".")]
+    if wrong:
         raise InputError(
-            f"input {where} does not make {cls.__name__}: {reason}.", fix=f"Its fields are {takes}."
-        ) from error
-    for field in dataclasses.fields(cls):
-        part = getattr(instance, field.name, None)
-        if field.name in value and not fits(part, hints[field.name]):
-            wanted = spell(hints[field.name])
-            raise InputError(f"input {where}.{field.name} is {part!r:.40}.", fix=f"It takes {wanted}.")
-    return instance
+            f"input {name!r} cannot be {spell(hint)}: {'; '.join(wrong[:5])}.",
+            fix=f"It takes {_takes(hint)}.",
+        )
+    # A whole number does for a float as it is.
+    return value if type(value) is int and found == value else found
+
+
+def _takes(hint: Any) -> str:
+    """Spell a hint, and the fields of the dataclasses in it."""
+    told = [spell(hint)]
+    for option in options_of(hint):
+        if isinstance(option, type) and dataclasses.is_dataclass(option):
+            known = hints_of(option)
+            fields = ", ".join(
+                f"{f.name}: {spell(known.get(f.name, UNKNOWN))}" for f in dataclasses.fields(option)
+            )
+            told.append(f"{option.__name__} has {fields}")
+    return "; ".join(told)
+
+
+def takes_text(text: str, hints: list[Any]) -> bool:
+    """True if some reader of an input declares a type that this text stands for, as it is."""
+    schemas = [schema for hint in hints if (schema := schema_of(hint)) is not None]
+    return any(not complaints(text, schema) for schema in schemas)
 
 
 def plain_hint(hint: Any) -> Any:

@@ -1,9 +1,13 @@
-"""The shape that an answer must have: as JSON Schema, as complaints about a value, as a Python object."""
+"""The shape that an answer or an input must have: as JSON Schema, as complaints, as a Python object."""
 
 from __future__ import annotations
 
+import ipaddress
+import types
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from fractions import Fraction
+from pathlib import PurePath
+from typing import Any, Final, Union, get_args, get_origin
 
 import msgspec
 
@@ -11,9 +15,16 @@ from everstep.codec.complaints import Json, complaints
 from everstep.codec.refine import refine
 from everstep.errors import AnswerInvalid
 
-__all__ = ["complaints", "schema_of", "shaped"]
+__all__ = ["closed", "complaints", "converted", "schema_of", "shaped"]
 
 _NO_SCHEMA: Final[tuple[Any, ...]] = (None, Any, object)
+_TEXTUAL: Final[dict[type, dict[str, Json]]] = {
+    PurePath: {"type": "string"},
+    Fraction: {"type": "string", "pattern": r"^\s*[-+]?\d+(\s*/\s*\d+|\.\d+)?\s*(?![\s\S])"},
+    ipaddress.IPv4Address: {"type": "string", "format": "ipv4"},
+    ipaddress.IPv6Address: {"type": "string", "format": "ipv6"},
+}
+"""Types that a text makes, and that msgspec does not know, each with what is said of the text."""
 
 
 def schema_of(kind: Any) -> dict[str, Json] | None:
@@ -38,6 +49,17 @@ def schema_of(kind: Any) -> dict[str, Json] | None:
     return kept or None
 
 
+def closed(schema: dict[str, Json]) -> dict[str, Json]:
+    """Return a schema that also refuses fields which a dataclass does not have; models say so themselves."""
+    parts = {
+        name: {**part, "additionalProperties": part.get("additionalProperties", False)}
+        if "properties" in part and ":" not in name
+        else part
+        for name, part in schema.get("$defs", {}).items()
+    }
+    return {**schema, "$defs": parts} if parts else schema
+
+
 def shaped(value: Json, kind: Any) -> Any:
     """Return a JSON value as an instance of a type, or raise `AnswerInvalid`.
 
@@ -46,12 +68,34 @@ def shaped(value: Json, kind: Any) -> Any:
     if isinstance(kind, dict) or (not _is_model(kind) and schema_of(kind) is None):
         return value
     try:
-        return msgspec.convert(value, kind, str_keys=True, dec_hook=_model_from)
-    except (ValueError, TypeError) as error:  # a msgspec.ValidationError is a ValueError
+        return converted(value, kind)
+    except ValueError as error:
         raise AnswerInvalid(
             f"the answer is no {_name(kind)}: {error}.",
             fix="Answer again, in the shape that the wait asks for.",
         ) from None
+
+
+def converted(value: Json, kind: Any) -> Any:
+    """Return a JSON value as an instance of a type, or raise a `ValueError` that says what does not fit.
+
+    Answers and inputs both become what was declared here. Of a union that could be read in two ways the first
+    member that fits counts; what is no type that JSON could stand for takes every value as it is.
+    """
+    try:
+        return msgspec.convert(value, kind, str_keys=True, dec_hook=_made)
+    except msgspec.ValidationError:
+        raise
+    except TypeError:  # how msgspec says that it does not know a type, or cannot tell its members apart
+        if get_origin(kind) not in (Union, types.UnionType):
+            return value
+    errors: list[ValueError] = []
+    for member in get_args(kind):
+        try:
+            return converted(value, member)
+        except ValueError as error:
+            errors.append(error)
+    raise errors[0]
 
 
 class _Models:
@@ -61,7 +105,10 @@ class _Models:
         self.parts: dict[str, Json] = {}
 
     def schema(self, cls: type) -> dict[str, Json]:
-        """Return the schema of a pydantic model; its parts go to `parts`."""
+        """Return the schema of a pydantic model, its parts go to `parts`, or of a type that a text makes."""
+        said = _text_for(cls)
+        if said is not None:
+            return said
         if not _is_model(cls):
             raise NotImplementedError
         prefix = f"{cls.__module__}.{cls.__qualname__}".replace("/", ".").replace("~", ".")
@@ -76,9 +123,24 @@ def _is_model(cls: object) -> bool:
     return all(callable(getattr(cls, name, None)) for name in ("model_json_schema", "model_validate"))
 
 
-def _model_from(cls: type, value: object) -> object:
+def _text_for(cls: type) -> dict[str, Json] | None:
+    """Return what is said of the text that makes a type; none if no text does."""
+    if not isinstance(cls, type):
+        return None
+    return next((dict(said) for known, said in _TEXTUAL.items() if issubclass(cls, known)), None)
+
+
+def _made(cls: type, value: object) -> object:
+    """Return a value as a type that msgspec does not know."""
+    if isinstance(cls, type) and isinstance(value, cls):
+        return value
+    if _text_for(cls) is not None and isinstance(value, str):
+        try:
+            return cls(value)
+        except ArithmeticError as error:
+            raise ValueError(str(error)) from None
     if not _is_model(cls):
-        raise NotImplementedError
+        raise ValueError(f"expected {_name(cls)}, got {type(value).__name__}")
     validate: Callable[[object], object] = getattr(cls, "model_validate")  # noqa: B009
     try:
         return validate(value)
