@@ -8,7 +8,7 @@ import click
 
 from everstep import CheckpointInfo
 from everstep.cli.listing import STATUS_COLOURS
-from everstep.cli.options import find_run, json_option, open_host, store_option
+from everstep.cli.options import find_run, json_option, open_host, split_run, store_option
 from everstep.cli.outline import gathered
 from everstep.cli.plain import clock_time, count, preview, size, write_json
 from everstep.cli.table import Cell, write_table
@@ -17,21 +17,26 @@ SHOWN_NODES = 4
 
 
 @click.command()
-@click.argument("run_id", metavar="RUN")
+@click.argument("run", metavar="RUN[/PATH]")
 @store_option
 @json_option
-def checkpoints(run_id: str, store: str | None, as_json: bool) -> None:
+def checkpoints(run: str, store: str | None, as_json: bool) -> None:
     """List the checkpoints of a run, without the values they hold.
 
+    With PATH, those that hold steps inside that flow or item.
+
     \b
-    Example:
+    Examples:
       everstep checkpoints A17
+      everstep checkpoints A17/rag
     """
     with open_host(store, create=False) as host:
-        run_id = find_run(host, run_id)
-        found = host.checkpoints(run_id)
+        address = find_run(host, run)
+        run_id, path = split_run(address)
+        found = host.checkpoints(address)
     if as_json:
-        write_json({"run_id": run_id, "checkpoints": [checkpoint_json(info) for info in found]})
+        told = {"run_id": run_id, **({"path": path} if path else {})}
+        write_json({**told, "checkpoints": [checkpoint_json(info) for info in found]})
         return
     write_table(["#", "time", "trigger", "steps", "size", ""], [_row(info, run_id) for info in found])
 

@@ -29,8 +29,8 @@ _INSIDE = re.compile(r"[.\[{]")
 
 
 @click.command()
-@click.argument("run_id", metavar="RUN[@N]")
-@click.argument("other", metavar="[OTHER[@M]]", required=False)
+@click.argument("run_id", metavar="RUN[@N][/PATH]")
+@click.argument("other", metavar="[OTHER[@M][/PATH]]", required=False)
 @click.option("--from", "start", metavar="N", help="The checkpoint of RUN, by sequence or id.")
 @click.option("--to", "end", metavar="M", help="The checkpoint of OTHER, or of RUN if there is no other.")
 @click.option("--full", is_flag=True, help="Show every change, and long values whole.")
@@ -49,14 +49,16 @@ def diff(
 ) -> int:
     """Compare two runs, or two checkpoints of one: values, nodes and status.
 
-    Without checkpoints, two runs are compared as they are now, and one run with its beginning. Exits with 0
-    if nothing differs, with 1 if something does.
+    Without checkpoints, two runs are compared as they are now, and one run with its beginning. With PATH,
+    what lies inside that flow or item, named from there. Exits with 0 if nothing differs, with 1 if something
+    does.
 
     \b
     Examples:
       everstep diff A17 B20
       everstep diff A17 --from 3 --to 5
       everstep diff A17@3 B20@5 --json | jq '.values[].path'
+      everstep diff A17/check#7 A17/check#8
     """
     with looking_at(store, modules, as_json=as_json) as host:
         run_id, first = find_place(host, run_id, start)
@@ -127,7 +129,8 @@ def _in_items(path: str) -> str:
 
 
 def _named(moment: Moment) -> str:
-    return f"run {moment.run_id} at checkpoint {moment.sequence}"
+    where = f"/{moment.part.base}" if moment.part is not None else ""
+    return f"run {moment.run_id}{where} at checkpoint {moment.sequence}"
 
 
 def _went(visits: tuple[int, int], status: tuple[Status | None, Status | None]) -> str:
@@ -155,6 +158,7 @@ def diff_json(found: Diff) -> dict[str, Any]:
 def _moment_json(moment: Moment) -> dict[str, Any]:
     return {
         "run_id": moment.run_id,
+        **({"path": moment.part.base} if moment.part is not None else {}),
         "checkpoint": moment.sequence,
         "status": moment.status.value,
         "error": error_json(moment.error),

@@ -9,7 +9,7 @@ import click
 from everstep import Explanation
 from everstep.cli.compat import COLOURS, OF_ONE, compat_json, warned
 from everstep.cli.loading import load
-from everstep.cli.options import find_run, json_option, open_host, store_option
+from everstep.cli.options import find_run, json_option, open_host, split_run, store_option
 from everstep.cli.pipelines import pipeline_options
 from everstep.cli.plain import count, moment, one_line, write_json
 from everstep.cli.run import place_for, stdout_kept_clean
@@ -19,15 +19,16 @@ from everstep.model.enums import Effects, Status
 
 
 @click.command()
-@click.argument("run_id", metavar="RUN")
+@click.argument("run", metavar="RUN[/PATH]")
 @click.argument("flow", metavar="[FILE.py[:FLOW]]", required=False)
 @pipeline_options
 @store_option
 @json_option
-def explain(run_id: str, flow: str | None, store: str | None, as_json: bool) -> int:
+def explain(run: str, flow: str | None, store: str | None, as_json: bool) -> int:
     """Say what a resume of a run would do: skip, start, try again, wait for, and miss. Nothing is run.
 
-    The file may be left out for a run that `everstep run` began. Exits with 1 if a resume would be refused.
+    The file may be left out for a run that `everstep run` began. With PATH, what it would do inside that flow
+    or item. Exits with 1 if a resume would be refused.
 
     \b
     Examples:
@@ -35,22 +36,25 @@ def explain(run_id: str, flow: str | None, store: str | None, as_json: bool) -> 
       everstep explain A17 orders.py:next_version --json
     """
     with open_host(store, create=False) as host:
-        run_id = find_run(host, run_id)
+        address = find_run(host, run)
+        run_id, path = split_run(address)
+        host.info(address)  # says whether the run has that part, before code is loaded
         place = flow or place_for(host, run_id, ["explain", run_id], store)
     with stdout_kept_clean(as_json):
         definition, wired = load(place, runs=False)
         with open_host(store, create=False, wired=wired) as host:
-            told = host.explain(run_id, definition)
+            told = host.explain(address, definition)
     if as_json:
-        write_json(explanation_json(told))
+        write_json({**explanation_json(told), **({"path": path} if path else {})})
     else:
-        write(told)
+        write(told, path)
     return 1 if told.missing or told.compat.verdict is not Compatibility.CONTINUES else 0
 
 
-def write(told: Explanation) -> None:
-    """Write an explanation."""
-    click.echo(f"run {click.style(told.run_id, bold=True)} of flow {told.flow}: {told.status.value}")
+def write(told: Explanation, path: str = "") -> None:
+    """Write an explanation, perhaps of what lies at a path alone."""
+    name = f"{told.run_id}/{path}" if path else told.run_id
+    click.echo(f"run {click.style(name, bold=True)} of flow {told.flow}: {told.status.value}")
     verdict = told.compat.verdict.value
     if told.compat.verdict is not Compatibility.CONTINUES:
         click.secho(f"  {OF_ONE[verdict]}: {one_line(told.compat.reason)}", fg=COLOURS[verdict])

@@ -16,13 +16,13 @@ from everstep.cli.loading import load_flow
 from everstep.cli.options import (
     command_line,
     find_place,
-    find_run,
     json_option,
     open_host,
     say_if_new,
     store_option,
     who,
     who_option_by,
+    whole_run,
 )
 from everstep.cli.plain import count, size, write_json
 from everstep.cli.run_folder import text_of
@@ -95,12 +95,12 @@ def export(
     with open_host(store, create=False) as host:
         if form in ("phases", "pipeline"):
             return _one(host, run, out, form, force)
-        if "@" in run:
+        if "@" in run.partition("/")[0]:
             raise BadRequest(
                 "a whole run is exported, not one of its checkpoints.",
                 fix=f"Make that the end of a run first: everstep fork {run}",
             )
-        run_id = find_run(host, run)
+        run_id = whole_run(host, run)
         if form == "session":
             return _session(host, run_id, out, as_json)
         if form == "folder":

@@ -15,6 +15,7 @@ from everstep.cli.options import (
     find_place,
     json_option,
     looking_at,
+    split_run,
     store_option,
     who,
     who_option_by,
@@ -30,7 +31,7 @@ Pairs = tuple[str, ...]
 
 
 @click.command()
-@click.argument("run", metavar="RUN[@N]")
+@click.argument("run", metavar="RUN[@N][/PATH]")
 @click.option("--at", metavar="N", help="The checkpoint, by sequence or id. [default: the newest]")
 @click.option("--set", "values", metavar="NAME=VALUE", multiple=True, help="Edit a value; repeat for more.")
 @click.option("--input", "-i", "inputs", metavar="NAME=VALUE", multiple=True, help="Edit an input.")
@@ -57,12 +58,14 @@ def fork(
 
     Nothing is copied and nothing is run: `everstep resume` drives the fork. What read an edited value runs
     again. A value is text where it is text now, otherwise JSON if it parses. One inside a flow that was under
-    way is named by the flow: rag/embedding, or check#7/cleaned for one item of a map.
+    way is named by the flow: rag/embedding, or check#7/cleaned for one item of a map. With PATH the whole run
+    is forked, too, and --set names values inside that flow or item.
 
     \b
     Examples:
       everstep fork A17@3 --set 'score=0.9' --as A17-b
       everstep fork A17@3 --set 'rag/embedding=[0.1, 0.2]'
+      everstep fork A17@3/rag --set 'embedding=[0.1, 0.2]'
       everstep fork A17 --input model=large
     """
     with looking_at(store, as_json=as_json) as host:
@@ -92,7 +95,9 @@ class Edits:
     """Reads NAME=VALUE with a view to what the run holds now."""
 
     def __init__(self, host: Host, run_id: str, at: int | str | None) -> None:
-        self._host, self._run_id, self._at = host, run_id, at
+        self._host, self._at = host, at
+        self._run_id, path = split_run(run_id)
+        self._inside = f"{path}/" if path else ""
         self._present: RunState | None = None
 
     def read(self, option: str, pairs: Iterable[str]) -> dict[str, Any]:
@@ -104,7 +109,8 @@ class Edits:
                 raise BadRequest(f"{option} {pair!r} is not NAME=VALUE.", fix=f"Write {option} count=3.")
             if name in edits:
                 raise BadRequest(f"{option} {name} is given twice.", fix="Give it once.")
-            known = CHANNEL + name if option == "--channel" else name
+            known = self._inside + name if option == "--set" else name
+            known = CHANNEL + name if option == "--channel" else known
             edits[name] = read_value(name, text, [str] if self._is_text(known) else [], option=option)
         return edits
 

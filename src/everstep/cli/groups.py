@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from everstep.cli.outline import node_at
 from everstep.graph.joins import JoinNode
 from everstep.graph.plan import Plan
 from everstep.graph.wiring import MemberSpec
 from everstep.model.address import plain_of
 from everstep.model.enums import Status
-from everstep.model.records import StepRecord
+from everstep.model.records import NodeState, StepRecord
 
 
 class Groups:
@@ -21,6 +23,10 @@ class Groups:
     def take(self, step: StepRecord) -> None:
         """Note how a node stands now."""
         self._statuses[step.path] = step.status
+
+    def begin(self, nodes: Mapping[str, NodeState]) -> None:
+        """Note how every node stood before the first step."""
+        self._statuses |= {path: node.status for path, node in nodes.items() if node.status is not None}
 
     def outcome(self, step: StepRecord) -> str:
         """Say what a join found: `join of fast (completed), slow (not done)`; empty for any other step."""

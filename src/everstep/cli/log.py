@@ -8,12 +8,12 @@ from typing import Any
 
 import click
 
-from everstep import Host
+from everstep import Host, RunState
 from everstep.cli.family import draw, family_json, family_of, write_family
 from everstep.cli.groups import Groups
 from everstep.cli.listing import STATUS_COLOURS
 from everstep.cli.lookup import Lookup
-from everstep.cli.options import find_run, json_option, load_option, looking_at, store_option
+from everstep.cli.options import find_run, json_option, load_option, looking_at, split_run, store_option
 from everstep.cli.plain import (
     act_json,
     act_said,
@@ -29,8 +29,9 @@ from everstep.cli.spooled import say_waiting, waiting_json, waiting_rows
 from everstep.cli.table import Cell, screen_width, write_table
 from everstep.cli.tree import Fold, Line, Tally, lines, name_of
 from everstep.client.guards import guarded_json
-from everstep.errors import BadRequest, EverstepError
+from everstep.errors import BadRequest, EverstepError, RunNotFound
 from everstep.graph.plan import Plan
+from everstep.model.address import item_of
 from everstep.model.amounts import spelled
 from everstep.model.enums import Status, Trigger, ValueForm
 from everstep.model.records import CheckpointRecord, StepRecord
@@ -42,7 +43,7 @@ NAMED = 10
 
 
 @click.command()
-@click.argument("run_id", metavar="RUN")
+@click.argument("run", metavar="RUN[/PATH]")
 @click.option("--last", metavar="N", type=click.IntRange(min=1), help="Only the last N checkpoints.")
 @click.option("--full", is_flag=True, help="List every item of a map, too.")
 @click.option("--graph", is_flag=True, help="Draw the run among its forks and those it comes from.")
@@ -50,7 +51,7 @@ NAMED = 10
 @store_option
 @json_option
 def log(
-    run_id: str,
+    run: str,
     last: int | None,
     full: bool,
     graph: bool,
@@ -61,29 +62,34 @@ def log(
     """Show the checkpoints of a run in order: why each was taken, its steps, and what they did.
 
     The steps of an inner flow stand below it. Those of a map's items are counted in one line, and those that
-    failed are named.
+    failed are named. With PATH, only the steps inside that flow or item.
 
     \b
     Example:
       everstep log A17
       everstep log A17 --json | jq '.checkpoints[].trigger'
       everstep log A17 --graph
+      everstep log A17/rag --last 5
     """
-    if graph and last is not None:
-        raise BadRequest("--graph draws whole runs.", fix="Leave out --last.")
+    if graph and (last is not None or "/" in run):
+        raise BadRequest(
+            "--graph draws whole runs.",
+            fix="Leave out --last." if last is not None else "Leave out the path.",
+        )
     with looking_at(store, modules, as_json=as_json) as host:
-        run_id = find_run(host, run_id)
+        address = find_run(host, run)
+        run_id, path = split_run(address)
         if graph:
             _draw(host, run_id, as_json=as_json)
             return
-        records = host.history(run_id)
-        chosen: Sequence[CheckpointRecord] = records[-last:] if last is not None else records
+        records = host.history(address, count=last)
         if as_json:
-            lookup = Lookup(host, run_id, (step for record in chosen for step in record.steps))
-            told = {"run_id": run_id, "checkpoints": [record_json(r, lookup) for r in chosen]}
+            lookup = Lookup(host, run_id, (step for record in records for step in record.steps))
+            told: dict[str, Any] = {"run_id": run_id, **({"path": path} if path else {})}
+            told["checkpoints"] = [record_json(r, lookup) for r in records]
             write_json({**told, **waiting_json(host, run_id)})
             return
-        _write(host, run_id, records, chosen, full=full)
+        _write(host, run_id, records, full=full or item_of(path) is not None, is_whole=not path)
         with contextlib.suppress(EverstepError):  # said above
             say_waiting(host, run_id, store)
 
@@ -92,16 +98,16 @@ def _write(
     host: Host,
     run_id: str,
     records: Sequence[CheckpointRecord],
-    chosen: Sequence[CheckpointRecord],
     *,
     full: bool,
+    is_whole: bool,
 ) -> None:
-    found = list(lines(chosen, full=full))
+    found = list(lines(records, full=full))
     shown = [step for line in found for step in _steps_of(line)]
     teller = Teller(host.state(run_id).plan, Lookup(host, run_id, shown), records, run_id)
-    for record in records[: len(records) - len(chosen)]:
-        for step in record.steps:
-            teller.pass_by(step)
+    if records and records[0].sequence > 1:
+        with contextlib.suppress(RunNotFound):  # it was removed
+            teller.begin(host.state(run_id, records[0].sequence - 1))
     rows: list[list[Cell]] = []
     before: CheckpointRecord | None = None
     for line in found:
@@ -112,7 +118,7 @@ def _write(
         rows += teller.rows(line, is_new=record is not before)
         before = line.last if isinstance(line, Fold) else record
     try:
-        rows += waiting_rows(host, run_id)
+        rows += waiting_rows(host, run_id) if is_whole else []
     except EverstepError as error:
         click.secho(f"what waits on this machine cannot be read: {one_line(str(error))}", err=True, fg="red")
     width = screen_width()
@@ -136,6 +142,11 @@ class Teller:
         self._tally = Tally(records)
         self._groups = Groups(plan)
         self._run_id = run_id
+
+    def begin(self, state: RunState) -> None:
+        """Know how a run stood before the first step that is told of."""
+        self._tally.begin(state.opened)
+        self._groups.begin(state.nodes)
 
     def pass_by(self, step: StepRecord) -> None:
         """Note a step that is not shown."""

@@ -243,7 +243,32 @@ def looking_at(store: str | None, modules: Sequence[str] = (), *, as_json: bool)
 
 
 def find_run(host: Host, text: str) -> str:
-    """Return the id of the run of that name, or of the only one whose id begins so."""
+    """Return the id of the run of that name, or of the only one whose id begins so.
+
+    What lies behind it, in RUN/PATH, stays: the host says whether the run has that, and what it means.
+    """
+    text, slash, path = text.partition("/")
+    return _find_id(host, text) + slash + path
+
+
+def whole_run(host: Host, text: str) -> str:
+    """Return the id of a run of which no part can be taken, and say so if a part is named."""
+    address = find_run(host, text)
+    run_id = host.info(address).run_id
+    if run_id != address:
+        click.secho(
+            f"{address} shares the checkpoints of run {run_id}: the whole run is meant", err=True, dim=True
+        )
+    return run_id
+
+
+def split_run(address: str) -> tuple[str, str]:
+    """Return the run and the path in it that an address names; the path is empty for the whole run."""
+    run_id, _, path = address.partition("/")
+    return run_id, path
+
+
+def _find_id(host: Host, text: str) -> str:
     try:
         return host.info(text).run_id
     except RunNotFound:
@@ -257,14 +282,18 @@ def find_run(host: Host, text: str) -> str:
 
 
 def find_place(host: Host, text: str, at: str | None) -> tuple[str, int | str | None]:
-    """Return a run and one of its checkpoints, given as RUN@N or apart; none is the newest."""
+    """Return a run and one of its checkpoints, given as RUN@N or apart; none is the newest.
+
+    The path of RUN/PATH or RUN@N/PATH stays with the run.
+    """
+    text, slash, path = text.partition("/")
     name, sign, sequence = text.partition("@")
     if sign and at is not None:
         raise BadRequest("the checkpoint is given twice.", fix=f"Write {text}, or {name} with --at {at}.")
     if sign and not sequence.isdecimal():
         raise BadRequest(f"{text!r} is not a checkpoint of a run.", fix=f"Write a number: {name}@3.")
     at = sequence if sign else at
-    return find_run(host, name), int(at) if at is not None and at.isdecimal() else at
+    return _find_id(host, name) + slash + path, int(at) if at is not None and at.isdecimal() else at
 
 
 def _all_ids(host: Host) -> Iterator[str]:

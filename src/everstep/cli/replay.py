@@ -9,7 +9,7 @@ import click
 from everstep import Replay
 from everstep.cli.changes import ChangeWriter, change_json
 from everstep.cli.loading import load_flow
-from everstep.cli.options import find_run, json_option, open_host, store_option
+from everstep.cli.options import find_run, json_option, open_host, split_run, store_option
 from everstep.cli.pipelines import pipeline_options
 from everstep.cli.plain import error_json, one_line, write_json
 from everstep.cli.progress import chosen_of
@@ -44,7 +44,8 @@ def replay(
       everstep replay A17 draft@2 essay.py
     """
     with open_host(store, create=False) as host:
-        run_id = find_run(host, run_id)
+        run_id, path = split_run(find_run(host, run_id))
+        step = f"{path}/{step}" if path else step
         with stdout_kept_clean(as_json):
             definition = load_flow(flow or place_for(host, run_id, ["replay", run_id, step], store))
             done = host.replay(run_id, step, definition, allow_effects=effects)

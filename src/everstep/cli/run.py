@@ -22,7 +22,6 @@ from everstep.cli.listing import info_json
 from everstep.cli.loading import UNWIRED, Wired, load
 from everstep.cli.options import (
     command_line,
-    find_run,
     host_options,
     json_option,
     open_host,
@@ -30,6 +29,7 @@ from everstep.cli.options import (
     tokens_option,
     who,
     who_options,
+    whole_run,
 )
 from everstep.cli.pipelines import pipeline_options, said_again
 from everstep.cli.plain import Unreadable, count, duration, ended_before, error_json, preview, write_json
@@ -141,7 +141,7 @@ def run(
 
 
 @click.command()
-@click.argument("run_id", metavar="RUN")
+@click.argument("run_id", metavar="RUN|CHECKPOINT|TOKEN")
 @click.argument("flow", metavar="FILE.py[:FLOW]|FILE.dot", required=False)
 @click.option("--start", metavar="NODE", help="Begin at this node, whatever was due.")
 @click.option("--fallback", is_flag=True, help="If it is damaged, go on from its newest valid checkpoint.")
@@ -179,6 +179,9 @@ def resume(
     that it went over to. What a halted run waits for and was answered is taken in; what was not goes on
     waiting.
 
+    A run can also be named by the id of its newest checkpoint, or by a token of one of its waits, which is
+    not shown again. From a checkpoint that it has left behind only a fork goes on.
+
     A run whose newest checkpoints are damaged is refused. With --fallback it goes on from the newest valid
     one, as a fork of its own, and steps are listed whose effects may happen a second time.
 
@@ -199,21 +202,33 @@ def resume(
         again = command_line("resume", flow or "RUN", run_id, store=store)
         raise BadRequest(f"{run_id!r} is not a run: the run id comes first.", fix=f"Write: {again}")
     with open_host(store, create=False) as host:
-        run_id = find_run(host, run_id)
+        run_id = _to_go_on(host, run_id)
         flow = flow or place_for(host, run_id, ["resume", run_id], store)
     with stdout_kept_clean(as_json):
         definition, wired = load(flow)
         opening = Opening(store, key_file, base_url, wired, create=False)
         signed = who()
-        if for_workers:
-            with opening.host() as host:
-                info = host.reopen(run_id, definition, start=start, **signed)
-            return _left(info, as_json=as_json, quiet=quiet)
         work: Work = lambda host: host.resume(  # noqa: E731  a name for its type
             run_id, definition, start=start, wait=stays, fallback=fallback, **signed
         )
-        outcome = execute(definition, flow, opening, work, run_id=run_id, quiet=quiet, stays=stays)
+        if for_workers:
+            with opening.host() as host:
+                left = host.reopen(run_id, definition, start=start, **signed)
+        else:
+            outcome = execute(definition, flow, opening, work, run_id=run_id, quiet=quiet, stays=stays)
+    if for_workers:
+        return _left(left, as_json=as_json, quiet=quiet)
     return show_result(outcome, flow, store, as_json=as_json, show_all=show_all, quiet=quiet, tokens=tokens)
+
+
+def _to_go_on(host: Host, name: str) -> str:
+    """Return the run that is to go on, by its id, its newest checkpoint, or a token of one of its waits."""
+    try:
+        return whole_run(host, name)
+    except RunNotFound:
+        if "/" in name:
+            raise
+        return host.find(name).run_id
 
 
 def _left(info: RunInfo, *, as_json: bool, quiet: bool) -> int:

@@ -11,6 +11,7 @@ from everstep.cli.options import (
     find_run,
     json_option,
     open_host,
+    split_run,
     store_option,
     who,
     who_options,
@@ -43,7 +44,8 @@ def settle(run_id: str, step: str, done: str | None, rerun: bool, store: str | N
     if (done is None) is not rerun:
         raise BadRequest("an effect has happened, or it is made again.", fix="Give --done VALUE or --rerun.")
     with open_host(store, create=False) as host:
-        run_id = find_run(host, run_id)
+        run_id, path = split_run(find_run(host, run_id))
+        step = f"{path}/{step}" if path else step
         if done is None:
             found = host.settle(run_id, step, rerun=True, **who())
         else:

@@ -16,7 +16,7 @@ from everstep.cli.guarding import guard_lines
 from everstep.cli.listing import STATUS_COLOURS, info_json, origin, standing
 from everstep.cli.log import NAMED
 from everstep.cli.lookup import Lookup
-from everstep.cli.options import find_run, json_option, load_option, looking_at, store_option
+from everstep.cli.options import find_run, json_option, load_option, looking_at, split_run, store_option
 from everstep.cli.outline import is_beside_a_phase, node_at, outline
 from everstep.cli.plain import act_json, act_said, count, duration, error_json, moment, one_line, write_json
 from everstep.cli.progress import chosen_of
@@ -48,7 +48,7 @@ _GLYPHS = {
 
 
 @click.command()
-@click.argument("run_id", metavar="RUN")
+@click.argument("run_id", metavar="RUN[/PATH]")
 @click.argument("step", metavar="[STEP]", required=False)
 @click.option("--full", is_flag=True, help="Show long values whole, and list every item of a map.")
 @load_option
@@ -67,9 +67,11 @@ def show(
       everstep show A17
       everstep show A17 charge
       everstep show A17 rag@2/embed
+      everstep show A17/rag@2/embed
     """
     with looking_at(store, modules, as_json=as_json) as host:
-        run_id = find_run(host, run_id)
+        run_id, path = split_run(find_run(host, run_id))
+        step = "/".join(filter(None, (path, step))) or None
         if step is None:
             _show_run(host, run_id, store, whole=full, as_json=as_json)
             if not as_json:

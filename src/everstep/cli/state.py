@@ -31,7 +31,7 @@ ERROR = "@error"
 
 
 @click.command()
-@click.argument("run_id", metavar="RUN[@N]")
+@click.argument("run_id", metavar="RUN[@N][/PATH]")
 @click.argument("words", metavar="[N] [NAME]", nargs=-1)
 @click.option("--at", metavar="N", help="The checkpoint, by sequence or id. [default: the newest]")
 @click.option("--full", is_flag=True, help="Show long values whole, and every item of a map.")
@@ -50,7 +50,8 @@ def state(
     """Show the values of a run as they were at one checkpoint, inputs included.
 
     Values inside a flow stand below it, then the channel, and the tasks still to come. NAME shows one value,
-    those inside one flow or item, or the channel.
+    those inside one flow or item, or the channel. With PATH, only what lies inside that flow or item; NAME is
+    then looked for there.
 
     \b
     Example:
@@ -58,6 +59,7 @@ def state(
       everstep state A17@3
       everstep state A17 rag
       everstep state A17 check#7
+      everstep state A17@3/check#7
       everstep state A17 channel
     """
     with looking_at(store, modules, as_json=as_json) as host:
@@ -84,7 +86,9 @@ def _find(host: Host, run: str, words: list[str], at: str | None) -> tuple[RunSt
         raise BadRequest(f"{names[1]!r} is one name too many.", fix=f"Write: everstep state {run} {names[0]}")
     run_id, place = find_place(host, run, at or next(iter(numbers), None))
     found = host.state(run_id, at=place)
-    name = next(iter(names), None)
+    name, part = next(iter(names), None), found.part
+    if part is not None and any(part.has_inside(known) for known in found):
+        name = part.within(name or "")
     if name is not None and place is None and not any(is_within(n, name) for n in found):
         try:
             return host.state(run_id, at=name), None
@@ -126,6 +130,7 @@ def state_json(found: RunState, values: Mapping[str, Any]) -> dict[str, Any]:
     coming, _ = next_of(found)
     return {
         "run_id": found.run_id,
+        **({"path": found.part.base} if found.part is not None else {}),
         "checkpoint": found.sequence,
         "status": found.status.value,
         "values": {name: value for name, value in values.items() if name[0] != "@"},
@@ -241,7 +246,10 @@ def _place_of(value: str) -> _Place:
 def _write(found: RunState, values: dict[str, Any], *, full: bool, name: str | None) -> None:
     """Write what a run knew, and what came next."""
     steps = count(found.counters.steps, "step")
-    click.secho(f"run {found.run_id} at checkpoint {found.sequence}: {found.status.value}, {steps}", dim=True)
+    where = f"/{found.part.base}" if found.part is not None else ""
+    click.secho(
+        f"run {found.run_id}{where} at checkpoint {found.sequence}: {found.status.value}, {steps}", dim=True
+    )
     headings = _headings(found)
     known = _known_outside(found, values) if name is None and not full else set()
     above: Sequence[str] = ()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 
 from everstep.model.address import Address, item_of, map_of
 from everstep.model.enums import Status
-from everstep.model.records import CheckpointRecord, StepRecord
+from everstep.model.records import CheckpointRecord, OpenedState, StepRecord
 
 
 class Line:
@@ -70,6 +70,14 @@ class Tally:
             base_of(step): step.items for record in records for step in record.steps if step.items is not None
         }
         self._failed: dict[str, set[str]] = {}
+
+    def begin(self, opened: Mapping[str, OpenedState]) -> None:
+        """Note the maps that were under way before the first of the records."""
+        for path, visit in opened.items():
+            if visit.items is not None:
+                base = path + (f"@{visit.visit}" if visit.visit > 1 else "")
+                self._sizes.setdefault(base, visit.items)
+                self.count(base, {f"{base}#{item}" for item in visit.failed}, set())
 
     def size(self, base: str) -> int | None:
         """Return over how many items a visit goes; none if it is no map."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from everstep.cli.options import command_line, find_run, json_option, open_host, store_option
+from everstep.cli.options import command_line, json_option, open_host, store_option, whole_run
 from everstep.cli.plain import count, one_line, write_json
 from everstep.client.views import Flaw, FlawKind, Verified
 
@@ -39,7 +39,7 @@ def verify(run_ids: tuple[str, ...], blobs: bool, store: str | None, as_json: bo
     """
     teller = _Teller(store, is_quiet=as_json)
     with open_host(store, create=False) as host:
-        names = [find_run(host, run_id) for run_id in run_ids] or None
+        names = [whole_run(host, run_id) for run_id in run_ids] or None
         found = host.verify(names, blobs=blobs, on_run=teller.tell, on_progress=teller.follow)
     if as_json:
         write_json({"is_sound": all(one.is_sound for one in found), "runs": [_json(one) for one in found]})

@@ -41,7 +41,7 @@ _COLOURS = {WaitStatus.OPEN: "yellow", WaitStatus.SETTLED: "cyan", WaitStatus.CL
 
 
 @click.command()
-@click.argument("run", metavar="[RUN]", required=False)
+@click.argument("run", metavar="[RUN[/PATH]]", required=False)
 @click.option("--flow", metavar="NAME", help="Only waits of runs of this flow.")
 @click.option("--kind", metavar="KIND", help="Only timer, approval, callback, choice, yes_no, text, ...")
 @click.option(
@@ -68,7 +68,7 @@ def waits(
     store: str | None,
     as_json: bool,
 ) -> None:
-    """List what runs wait for, the oldest first.
+    """List what runs wait for, the oldest first; with PATH, inside that flow or item.
 
     WAIT is the id of a wait, six or more characters that it begins with, its token, a run that waits for one
     thing only, or RUN/NODE. Tokens are secrets: --tokens shows them, as far as the key in EVERSTEP_KEY or

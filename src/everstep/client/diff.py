@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from everstep.client.views import RunState
 from everstep.codec.compare import Change, Unreadable, compare
 from everstep.codec.values import Values
-from everstep.model.address import unvisited
+from everstep.model.address import Part, unvisited
 from everstep.model.enums import Status
 from everstep.model.records import STREAM, WAIT, ErrorInfo, NodeState
 
@@ -32,6 +32,8 @@ class Moment:
     sequence: int
     status: Status
     error: ErrorInfo | None
+    part: Part | None = None
+    """What is compared of it; none for all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,7 @@ def compare_states(before: RunState, after: RunState, values: Values) -> Diff:
 
 
 def _moment(state: RunState) -> Moment:
-    return Moment(state.run_id, state.sequence, state.status, state.error)
+    return Moment(state.run_id, state.sequence, state.status, state.error, state.part)
 
 
 def _spelled(error: ErrorInfo | None) -> tuple[str, str, str] | None:
@@ -86,18 +88,30 @@ def _names(state: RunState) -> dict[str, str]:
     """Return what there is, and what there was and was not kept, by the name it is compared under."""
     names = [*state, *(name for name in state.versions if name not in state)]
     # What a wait asked for, and a stream under way, are kept under ids of their own: never equal.
-    return _by_last_visit(name for name in names if not name.startswith((WAIT, STREAM)))
+    return _by_last_visit((name for name in names if not name.startswith((WAIT, STREAM))), state.part)
 
 
-def _by_last_visit(names: Iterable[str]) -> dict[str, str]:
-    """Name what is inside a flow without the visit: two runs may have come there by another round."""
+def _by_last_visit(names: Iterable[str], part: Part | None, itself: str = "") -> dict[str, str]:
+    """Name what is inside a flow without the visit: two runs may have come there by another round.
+
+    What is inside a part is named from there, so that it can be compared with another.
+    """
     found: dict[str, str] = {}
     for name in names:
-        short = name if name[0] == "@" else unvisited(name)
+        short = name if name[0] == "@" else unvisited(_from(part, name))
+        if itself and part is not None and name == part.path:
+            short = itself
         if short in found:  # the visit before is still there while the next is under way
             found[found[short]] = found[short]
         found[short] = name
     return found
+
+
+def _from(part: Part | None, name: str) -> str:
+    """Name something as it is called inside a part; what it is itself keeps its last name."""
+    if part is None:
+        return name
+    return name[len(part.base) :].removeprefix("/") if part.has_inside(name) else name.rpartition("/")[2]
 
 
 def _read(state: RunState, name: str) -> object:
@@ -111,7 +125,7 @@ def _read(state: RunState, name: str) -> object:
 
 def _nodes(before: RunState, after: RunState) -> Iterator[NodeChange]:
     old, new = before.nodes, after.nodes
-    there, here = _by_last_visit(old), _by_last_visit(new)
+    there, here = _by_last_visit(old, before.part, "."), _by_last_visit(new, after.part, ".")
     for path in dict.fromkeys([*there, *here]):
         was = old.get(there.get(path, ""), _UNTOUCHED)
         became = new.get(here.get(path, ""), _UNTOUCHED)

@@ -57,6 +57,7 @@ from everstep.registry import (
     open_store,
     with_blobs,
 )
+from everstep.runtime.addresses import addressed, in_run
 from everstep.runtime.ahead import ahead, read_waiting
 from everstep.runtime.answers import Answers
 from everstep.runtime.bisect import bisect
@@ -76,7 +77,7 @@ from everstep.runtime.recall import recall
 from everstep.runtime.rekeying import Rekeyed, rekey
 from everstep.runtime.replay import replay
 from everstep.runtime.run_ids import check_run_id
-from everstep.runtime.runs import Outcome, Runs
+from everstep.runtime.runs import Outcome, Runs, gone_on
 from everstep.runtime.services import Drivable, Services
 from everstep.runtime.spool import Spool
 from everstep.runtime.system import ProcFs, SystemClock, SystemIds
@@ -260,11 +261,17 @@ class AsyncHost(HostWaits, HostCarrying, HostChecks, HostGuards, HostRetention):
     ) -> RunResult:
         """Continue a run. One that failed is reopened at the node that failed, with a fresh retry budget.
 
+        It may be named by its id, by an address inside it, by its newest checkpoint, or by a token of a wait.
         With `start` it begins at that node instead, whatever was due. `wait` stays through its waits.
         With `at_once`, a run that another process has is a `LeaseConflict` now, not when its lease runs out.
         With `fallback`, a run whose newest checkpoints are damaged goes on from its newest valid one, as a
         fork; the result's `fallback` says which, and what may be done twice.
         """
+        run_id, at, _ = await addressed(self._runs, run_id)
+        if at is not None:
+            row, sequence = await self._runs.find(run_id, at)
+            if sequence != row.checkpoints:
+                raise gone_on(row, sequence)
         go_on = partial(resume_with_fallback, self._services, self._runs) if fallback else self._runs.resume
         how: dict[str, Any] = {"wait": wait, "is_patient": not at_once, "act": act_of(by, comment)}
         return self._result(await go_on(run_id, flow, start, **how))
@@ -322,20 +329,28 @@ class AsyncHost(HostWaits, HostCarrying, HostChecks, HostGuards, HostRetention):
     ) -> AsyncGenerator[Event, None]:
         """Yield the events of a run as its records tell them, those still to come too until it has ended.
 
-        `after` is the id of an event to go on from.
+        `after` is the id of an event to go on from. Of a part such as A17/rag, the events of steps in it.
         """
+        run_id, part = await in_run(self._runs, run_id)
         async with aclosing(self._tailing.follow(run_id, after, live=live)) as events:
             async for event in events:
-                yield event
+                if part is None or (event.node is not None and part.holds(event.node, event.visit)):
+                    yield event
 
     async def compat(self, run_id: str, flow: Flow) -> Compat:
         """Say whether a run can go on with this flow, and what stands in its way. Nothing is written."""
+        run_id, _ = await in_run(self._runs, run_id)
         services, runs = await ahead(self._services, self._runs, check_run_id(run_id))
         return (await rehearse(services, runs, await runs.row(run_id), flow)).compat
 
     async def explain(self, run_id: str, flow: Flow) -> Explanation:
-        """Say what a resume would skip, start, repeat and miss. Nothing is called or written."""
-        return await explain(self._services, self._runs, run_id, flow)
+        """Say what a resume would skip, start, repeat and miss. Nothing is called or written.
+
+        Of a part such as A17/rag, only which of its steps.
+        """
+        run_id, part = await in_run(self._runs, run_id)
+        told = await explain(self._services, self._runs, run_id, flow)
+        return told if part is None else told.within(part)
 
     async def migrate(self, run_id: str, flow: Flow, *, dry_run: bool = False) -> Compat:
         """Take a run over to this version of its flow without driving it, and say what changed.
@@ -352,6 +367,7 @@ class AsyncHost(HostWaits, HostCarrying, HostChecks, HostGuards, HostRetention):
         message: Mapping[str, Any],
         flows: Iterable[Flow],
         *,
+        drive: bool = True,
         by: str | None = None,
         comment: str | None = None,
     ) -> Delivery:
@@ -359,10 +375,13 @@ class AsyncHost(HostWaits, HostCarrying, HostChecks, HostGuards, HostRetention):
 
         It is `{"token": ..., "answer": ...}`, `{"wait_id": ...}` if its time is over, `{"wait_id": ...,
         "answer": ...}`, or `{"checkpoint_id": ...}`. The answer is checked and settles the wait; then the run
-        is driven here if its flow is among `flows` and no other process has it.
+        is driven here if its flow is among `flows` and no other process has it; without `drive` workers go on
+        with it.
         """
         act = act_of(by, comment)
-        delivered = await Deliveries(self._services, self._runs, self._answers).deliver(message, flows, act)
+        delivered = await Deliveries(self._services, self._runs, self._answers).deliver(
+            message, flows, act, drive=drive
+        )
         outcome = delivered.outcome
         if outcome is None:
             return Delivery(delivered.run_id, None, [self._wait(row) for row in delivered.waits], None)
@@ -415,16 +434,29 @@ class AsyncHost(HostWaits, HostCarrying, HostChecks, HostGuards, HostRetention):
         """Cancel a run; `running` means that its owner was told and will stop at its next write."""
         return await self._runs.cancel(run_id, act_of(by, comment))
 
-    async def history(self, run_id: str, *, last: int | None = None) -> list[CheckpointRecord]:
-        """Return the checkpoints of a run up to `last`, oldest first, each with the digest that covers it."""
-        return await self._runs.history(run_id, last)
+    async def history(
+        self, run_id: str, *, last: int | None = None, count: int | None = None
+    ) -> list[CheckpointRecord]:
+        """Return the checkpoints of a run up to `last`, oldest first, each with the digest that covers it.
+
+        With `count`, only so many of the newest; no others are read. Of a part such as A17/rag, the
+        checkpoints that hold steps of it, with those steps.
+        """
+        if count is not None:
+            check_limit(count)
+        run_id, at, part = await addressed(self._runs, run_id)
+        if at is not None:
+            last = (await self._runs.find(run_id, at))[1] if last is None else last
+        return await self._runs.history(run_id, last, count=count, part=part)
 
     async def state(self, run_id: str, at: int | str | None = None) -> RunState:
         """Return the values of a run at a checkpoint, given by sequence or id; by default the newest.
 
-        An address such as A17@3 names both the run and the sequence.
+        An address such as A17@3 names both the run and the sequence. Of a part such as A17/rag, or A17@3/rag,
+        the values inside it, under their whole names; of a node that is no flow, what it writes.
         """
-        return RunState(run_id.partition("@")[0], await self._runs.look_back(run_id, at))
+        run_id, at, part = await addressed(self._runs, run_id, at)
+        return RunState(run_id, await self._runs.look_back(run_id, at), part)
 
     async def channel(self, run_id: str) -> dict[str, Any]:
         """Return the channel of a run as it is now, wherever it is kept."""
@@ -456,9 +488,13 @@ class AsyncHost(HostWaits, HostCarrying, HostChecks, HostGuards, HostRetention):
         `at` is a sequence or a checkpoint id, by default the newest; RUN@N says the same. Nothing is copied.
         What read an edited value runs again. Idempotency keys differ from the original's unless `keep_keys`.
         With `choose_again`, gates whose choice nothing has acted on yet choose once more, as an edit of the
-        channel may want.
+        channel may want. A part such as A17@3/rag is forked with its run; `state` then names what is inside.
         """
-        edits = Edits(inputs or {}, state or {}, channel or {})
+        run_id, at, part = await addressed(self._runs, run_id, at)
+        state = state or {}
+        if part is not None:
+            state = {part.within(name): value for name, value in state.items()}
+        edits = Edits(inputs or {}, state, channel or {})
         how: dict[str, Any] = {"fork_id": fork_id, "keep_keys": keep_keys, "act": act_of(by, comment)}
         how["choose_again"] = choose_again
         return self._info(await fork(self._services, self._runs, run_id, at, edits, **how))
@@ -466,13 +502,18 @@ class AsyncHost(HostWaits, HostCarrying, HostChecks, HostGuards, HostRetention):
     async def checkpoints(
         self, run_id: str, *, first: int = 1, last: int | None = None
     ) -> list[CheckpointInfo]:
-        """List the checkpoints of a run between two sequences, oldest first, those a fork shares included."""
-        row = await self._runs.row(run_id)
-        return [CheckpointInfo.of(*found) for found in await self._runs.lineage.open(row, first, last)]
+        """List the checkpoints of a run between two sequences, oldest first, those a fork shares included.
+
+        Of a part such as A17/rag, those that hold steps of it.
+        """
+        run_id, part = await in_run(self._runs, run_id)
+        found = await self._runs.lineage.open(await self._runs.row(run_id), first, last)
+        infos = [CheckpointInfo.of(link, opened, part) for link, opened in found]
+        return infos if part is None else [info for info in infos if info.steps]
 
     async def latest(self, run_id: str) -> CheckpointInfo:
-        """Return the newest checkpoint of a run."""
-        row = await self._runs.row(run_id)
+        """Return the newest checkpoint of a run, whichever part of it is named."""
+        row = await self._runs.row((await in_run(self._runs, run_id))[0])
         return CheckpointInfo.of(*await self._runs.lineage.read(row, row.checkpoints, needs_values=False))
 
     async def diff(
@@ -486,12 +527,22 @@ class AsyncHost(HostWaits, HostCarrying, HostChecks, HostGuards, HostRetention):
         """Compare a run at `start` with `other`, or with itself, at `end`: values, nodes and status.
 
         Both are sequences or checkpoint ids. `end` is the newest by default; so is `start` if there is
-        another run, and otherwise the oldest that was not removed.
+        another run, and otherwise the oldest that was not removed. Of parts such as A17/rag or A17/check#7
+        what lies inside is compared, whatever they are called.
         """
-        if start is None and other is None:
-            start = max(1, (await self.info(run_id)).trimmed_before)
-        before = await self.state(run_id, start)
-        return compare_states(before, await self.state(other or run_id, end), self.values)
+        if other is not None:
+            before = await self.state(run_id, start)
+            return compare_states(before, await self.state(other, end), self.values)
+        name, at, part = await addressed(self._runs, run_id)
+        if at is not None and start is not None:
+            raise BadRequest("the checkpoint is given twice.", fix=f"Leave out `start`, or write {name}.")
+        if at is None:
+            at = max(1, (await self.info(name)).trimmed_before) if start is None else start
+        # A part may have begun after the first of the two.
+        before = RunState(name, await self._runs.look_back(name, at), part)
+        return compare_states(
+            before, RunState(name, await self._runs.look_back(name, end), part), self.values
+        )
 
     async def bisect(self, good: str, bad: str) -> Divergence | None:
         """Return the first step of a bad run that a good one lacks, or that came out differently there.
@@ -504,8 +555,10 @@ class AsyncHost(HostWaits, HostCarrying, HostChecks, HostGuards, HostRetention):
         """Run one recorded step again, alone, on the values it read, and compare. Nothing is written.
 
         `step` is an address: a node (its last finished visit), `"draft@2"`, `"rag/embed"`, `"check#7"`. An
-        effectful node is refused unless `allow_effects` is true.
+        effectful node is refused unless `allow_effects` is true. After A17/rag, `step` lies inside it.
         """
+        run_id, part = await in_run(self._runs, run_id)
+        step = step if part is None else part.within(step)
         return await replay(self._runs, self._services, run_id, step, flow, allow_effects=allow_effects)
 
     async def runs(
@@ -542,8 +595,12 @@ class AsyncHost(HostWaits, HostCarrying, HostChecks, HostGuards, HostRetention):
         return [self._info(row) for row in await self._services.store.list(narrowed)]
 
     async def info(self, run_id: str) -> RunInfo:
-        """Return one run's line."""
-        return self._info(await self._runs.row(run_id))
+        """Return one run's line; of a part such as A17/rag, that of its run."""
+        return self._info(await self._runs.row((await in_run(self._runs, run_id))[0]))
+
+    async def find(self, name: str) -> RunInfo:
+        """Return the run that its id, its newest checkpoint's id, or a token of one of its waits names."""
+        return self._info(await self._runs.named(name))
 
     def _info(self, row: RunRow) -> RunInfo:
         lease = row.lease

@@ -18,6 +18,7 @@ from everstep.model.bundles import LeaveOut
 from everstep.model.enums import Status
 from everstep.ports.store import RunFilter
 from everstep.registry import Opened, open_store, place_of, with_blobs, without_secrets
+from everstep.runtime.addresses import in_run
 from everstep.runtime.copying import Target, chosen, copy_runs
 from everstep.runtime.exporting import export
 from everstep.runtime.history import views
@@ -49,12 +50,12 @@ class HostCarrying:
         A fork brings the runs along that it comes from. Tokens are left out, and with
         `leave_out=LeaveOut.secrets()` values whose names say that they are secrets. What is encrypted stays
         so unless `decrypt`. The Flow IR is added if the flow is given. A file that is there is replaced only
-        with `force`.
+        with `force`. Of a part such as A17/rag, the whole run.
         """
         return await export(
             self._services,
             self._runs,
-            run_id,
+            (await in_run(self._runs, run_id))[0],
             Path(path),
             leave_out=leave_out or LeaveOut(),
             decrypt=decrypt,

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+import msgspec
+
 from everstep.client.views import WaitInfo
 from everstep.codec.notes import look_at_wait
 from everstep.errors import BadRequest, StoreUnavailable
 from everstep.model.acts import act_of
+from everstep.model.address import Part
 from everstep.model.durations import Span, span_of
 from everstep.model.waits import WaitRow, WaitStatus
 from everstep.ports.store import WaitFilter
+from everstep.runtime.addresses import in_run
 from everstep.runtime.answers import UNSAID, Answers
 from everstep.runtime.outbox import waits_here
+from everstep.runtime.runs import Runs
 from everstep.runtime.services import Services
 
 
@@ -20,6 +25,7 @@ class HostWaits:
     """What anybody may do with the waits of a store, whoever drives their runs."""
 
     _services: Services
+    _runs: Runs
     _answers: Answers
 
     def _wait(self, row: WaitRow, token: str | None = None) -> WaitInfo:
@@ -38,9 +44,13 @@ class HostWaits:
     ) -> list[WaitInfo]:
         """List waits, the oldest first; open ones unless told otherwise. `after` continues a listing.
 
-        Those that wait on this machine for a store that cannot be reached come last.
+        Those that wait on this machine for a store that cannot be reached come last. Of a part such as
+        A17/rag, the waits of steps in it.
         """
         check_limit(limit)
+        part = None
+        if run_id is not None:
+            run_id, part = await in_run(self._runs, run_id)
         try:
             wanted = WaitStatus(status) if status is not None else None
         except ValueError:
@@ -50,13 +60,15 @@ class HostWaits:
             row
             for row in waits_here(self._services)
             if run_id in (None, row.run_id) and flow in (None, row.flow_id) and kind in (None, row.kind)
+            if part is None or part.holds(row.path, row.visit)
         ]
         if after in [row.wait_id for row in here]:
             return []  # they were all on the last page
         try:
-            rows = await self._services.store.waits(
-                WaitFilter(run_id=run_id, flow_id=flow, kind=kind, status=wanted, limit=limit, after=after)
+            asked = WaitFilter(
+                run_id=run_id, flow_id=flow, kind=kind, status=wanted, limit=limit, after=after
             )
+            rows = await self._rows(asked, part)
         except StoreUnavailable:
             if not here:
                 raise
@@ -65,6 +77,18 @@ class HostWaits:
             there = {row.wait_id for row in rows}
             rows += [row for row in here if row.wait_id not in there]
         return [self._wait(row) for row in rows]
+
+    async def _rows(self, asked: WaitFilter, part: Part | None) -> list[WaitRow]:
+        """Return waits as the store has them; of a part, page by page until there are enough."""
+        rows = await self._services.store.waits(asked)
+        if part is None:
+            return rows
+        found = [row for row in rows if part.holds(row.path, row.visit)]
+        while len(rows) == asked.limit and len(found) < asked.limit:
+            asked = msgspec.structs.replace(asked, after=rows[-1].wait_id)
+            rows = await self._services.store.waits(asked)
+            found += [row for row in rows if part.holds(row.path, row.visit)]
+        return found[: asked.limit]
 
     async def wait(self, token_or_id: str | None) -> WaitInfo:
         """Return one wait, by its id or its token. Looking uses nothing up."""
@@ -105,7 +129,10 @@ class HostWaits:
         """Say what became of an effect that was begun and never reported, for a run that stopped for it.
 
         `done` is the value that the node would have returned; with `rerun` it is called again, with its key.
+        After A17/rag, `step` lies inside it.
         """
+        run_id, part = await in_run(self._runs, run_id)
+        step = step if part is None else part.within(step)
         act = act_of(by, comment)
         return self._wait(await self._answers.settle(run_id, step, done=done, rerun=rerun, act=act))
 

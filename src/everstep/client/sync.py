@@ -217,6 +217,7 @@ class Host(SyncCarrying, SyncRetention):
     ) -> RunResult:
         """Continue a run. One that failed is reopened at the node that failed, with a fresh retry budget.
 
+        It may be named by its id, by an address inside it, by its newest checkpoint, or by a token of a wait.
         With `start` it begins at that node instead, whatever was due. `wait` stays through its waits.
         With `at_once`, a run that another process has is a `LeaseConflict` now, not when its lease runs out.
         With `fallback`, a run whose newest checkpoints are damaged goes on from its newest valid one, as a
@@ -253,7 +254,8 @@ class Host(SyncCarrying, SyncRetention):
     ) -> list[WaitInfo]:
         """List waits, the oldest first; open ones unless told otherwise. `after` continues a listing.
 
-        Those that wait on this machine for a store that cannot be reached come last.
+        Those that wait on this machine for a store that cannot be reached come last. Of a part such as
+        A17/rag, the waits of steps in it.
         """
         return self._lanes.call(
             lambda host: host.waits(run_id, flow=flow, kind=kind, status=status, limit=limit, after=after)
@@ -298,6 +300,7 @@ class Host(SyncCarrying, SyncRetention):
         """Say what became of an effect that was begun and never reported, for a run that stopped for it.
 
         `done` is the value that the node would have returned; with `rerun` it is called again, with its key.
+        After A17/rag, `step` lies inside it.
         """
         who = {"by": by, "comment": comment}
         return self._lanes.call(lambda host: host.settle(run_id, step, done=done, rerun=rerun, **who))
@@ -330,7 +333,7 @@ class Host(SyncCarrying, SyncRetention):
     def events(self, run_id: str, *, after: str | None = None, live: bool = True) -> Iterator[Event]:
         """Yield the events of a run as its records tell them, those still to come too until it has ended.
 
-        `after` is the id of an event to go on from.
+        `after` is the id of an event to go on from. Of a part such as A17/rag, the events of steps in it.
         """
         events = self._host.twin().events(run_id, after=after, live=live)
         try:
@@ -345,7 +348,10 @@ class Host(SyncCarrying, SyncRetention):
         return self._lanes.call(lambda host: host.compat(run_id, flow))
 
     def explain(self, run_id: str, flow: Flow) -> Explanation:
-        """Say what a resume would skip, start, repeat and miss. Nothing is called or written."""
+        """Say what a resume would skip, start, repeat and miss. Nothing is called or written.
+
+        Of a part such as A17/rag, only which of its steps.
+        """
         return self._lanes.call(lambda host: host.explain(run_id, flow))
 
     def migrate(self, run_id: str, flow: Flow, *, dry_run: bool = False) -> Compat:
@@ -360,6 +366,7 @@ class Host(SyncCarrying, SyncRetention):
         message: Mapping[str, Any],
         flows: Iterable[Flow],
         *,
+        drive: bool = True,
         by: str | None = None,
         comment: str | None = None,
     ) -> Delivery:
@@ -367,9 +374,12 @@ class Host(SyncCarrying, SyncRetention):
 
         It is `{"token": ..., "answer": ...}`, `{"wait_id": ...}` if its time is over, `{"wait_id": ...,
         "answer": ...}`, or `{"checkpoint_id": ...}`. The answer is checked and settles the wait; then the run
-        is driven here if its flow is among `flows` and no other process has it.
+        is driven here if its flow is among `flows` and no other process has it; without `drive` workers go on
+        with it.
         """
-        return self._lanes.call(lambda host: host.deliver(message, flows, by=by, comment=comment))
+        return self._lanes.call(
+            lambda host: host.deliver(message, flows, drive=drive, by=by, comment=comment)
+        )
 
     def workers(self) -> list[WorkerInfo]:
         """List the workers that are alive, the longest serving first, with what they drive."""
@@ -404,8 +414,9 @@ class Host(SyncCarrying, SyncRetention):
     ) -> list[Verified]:
         """Check that what is kept of some runs, or of every run, is as it was written; nothing is changed.
 
-        Without `blobs`, artifacts are not read. `on_run` is told of each run when it is done, `on_progress`
-        of a run, how many of its checkpoints were checked, and how many there are.
+        Of a part such as A17/rag, all of its run. Without `blobs`, artifacts are not read. `on_run` is told
+        of each run when it is done, `on_progress` of a run, how many of its checkpoints were checked, and how
+        many there are.
         """
         told: dict[str, Any] = {"on_run": on_run, "on_progress": on_progress}
         return self._lanes.call(lambda host: host.verify(run_ids, blobs=blobs, **told))
@@ -436,14 +447,21 @@ class Host(SyncCarrying, SyncRetention):
         """Close a shared breaker; what it has counted is forgotten. Runs that wait for review still do."""
         return self._lanes.call(lambda host: host.reset_breaker(name, by=by, comment=comment))
 
-    def history(self, run_id: str, *, last: int | None = None) -> list[CheckpointRecord]:
-        """Return the checkpoints of a run up to `last`, oldest first, each with the digest that covers it."""
-        return self._lanes.call(lambda host: host.history(run_id, last=last))
+    def history(
+        self, run_id: str, *, last: int | None = None, count: int | None = None
+    ) -> list[CheckpointRecord]:
+        """Return the checkpoints of a run up to `last`, oldest first, each with the digest that covers it.
+
+        With `count`, only so many of the newest; no others are read. Of a part such as A17/rag, the
+        checkpoints that hold steps of it, with those steps.
+        """
+        return self._lanes.call(lambda host: host.history(run_id, last=last, count=count))
 
     def state(self, run_id: str, at: int | str | None = None) -> RunState:
         """Return the values of a run at a checkpoint, given by sequence or id; by default the newest.
 
-        An address such as A17@3 names both the run and the sequence.
+        An address such as A17@3 names both the run and the sequence. Of a part such as A17/rag, or A17@3/rag,
+        the values inside it, under their whole names; of a node that is no flow, what it writes.
         """
         return self._lanes.call(lambda host: host.state(run_id, at))
 
@@ -469,7 +487,8 @@ class Host(SyncCarrying, SyncRetention):
         """Compare a run at `start` with `other`, or with itself, at `end`: values, nodes and status.
 
         Both are sequences or checkpoint ids. `end` is the newest by default; so is `start` if there is
-        another run, and otherwise the oldest that was not removed.
+        another run, and otherwise the oldest that was not removed. Of parts such as A17/rag or A17/check#7
+        what lies inside is compared, whatever they are called.
         """
         return self._lanes.call(lambda host: host.diff(run_id, other, start=start, end=end))
 
@@ -484,7 +503,7 @@ class Host(SyncCarrying, SyncRetention):
         """Run one recorded step again, alone, on the values it read, and compare. Nothing is written.
 
         `step` is an address: a node (its last finished visit), `"draft@2"`, `"rag/embed"`, `"check#7"`. An
-        effectful node is refused unless `allow_effects` is true.
+        effectful node is refused unless `allow_effects` is true. After A17/rag, `step` lies inside it.
         """
         return self._lanes.call(lambda host: host.replay(run_id, step, flow, allow_effects=allow_effects))
 
@@ -507,7 +526,7 @@ class Host(SyncCarrying, SyncRetention):
         `at` is a sequence or a checkpoint id, by default the newest; RUN@N says the same. Nothing is copied.
         What read an edited value runs again. Idempotency keys differ from the original's unless `keep_keys`.
         With `choose_again`, gates whose choice nothing has acted on yet choose once more, as an edit of the
-        channel may want.
+        channel may want. A part such as A17@3/rag is forked with its run; `state` then names what is inside.
         """
         return self._lanes.call(
             lambda host: host.fork(
@@ -525,11 +544,14 @@ class Host(SyncCarrying, SyncRetention):
         )
 
     def checkpoints(self, run_id: str, *, first: int = 1, last: int | None = None) -> list[CheckpointInfo]:
-        """List the checkpoints of a run between two sequences, oldest first, those a fork shares included."""
+        """List the checkpoints of a run between two sequences, oldest first, those a fork shares included.
+
+        Of a part such as A17/rag, those that hold steps of it.
+        """
         return self._lanes.call(lambda host: host.checkpoints(run_id, first=first, last=last))
 
     def latest(self, run_id: str) -> CheckpointInfo:
-        """Return the newest checkpoint of a run."""
+        """Return the newest checkpoint of a run, whichever part of it is named."""
         return self._lanes.call(lambda host: host.latest(run_id))
 
     def runs(
@@ -553,8 +575,12 @@ class Host(SyncCarrying, SyncRetention):
         return self._lanes.call(lambda host: host.runs(flow=flow, limit=limit, before=before, **wanted))
 
     def info(self, run_id: str) -> RunInfo:
-        """Return one run's line."""
+        """Return one run's line; of a part such as A17/rag, that of its run."""
         return self._lanes.call(lambda host: host.info(run_id))
+
+    def find(self, name: str) -> RunInfo:
+        """Return the run that its id, its newest checkpoint's id, or a token of one of its waits names."""
+        return self._lanes.call(lambda host: host.find(name))
 
     def close(self) -> None:
         """Release threads and connections. Runs under way stop with `HostClosed`, wherever they are driven.

@@ -35,7 +35,7 @@ class SyncCarrying:
         A fork brings the runs along that it comes from. Tokens are left out, and with
         `leave_out=LeaveOut.secrets()` values whose names say that they are secrets. What is encrypted stays
         so unless `decrypt`. The Flow IR is added if the flow is given. A file that is there is replaced only
-        with `force`.
+        with `force`. Of a part such as A17/rag, the whole run.
         """
         how: dict[str, Any] = {"decrypt": decrypt, "force": force, "flow": flow, "on_progress": on_progress}
         return self._lanes.call(lambda host: host.export(run_id, path, leave_out=leave_out, **how))

@@ -20,6 +20,7 @@ from everstep.engine.keyframe import snapshot
 from everstep.errors import NodeFailed, RunCancelled, RunHalted
 from everstep.graph.plan import Plan
 from everstep.model.acts import Act, split_act
+from everstep.model.address import Part, plain_of
 from everstep.model.bundles import SET_ASIDE
 from everstep.model.compat import Compat as Compat
 from everstep.model.compat import Compatibility as Compatibility
@@ -280,12 +281,14 @@ class RunState(Mapping[str, Any]):
     What a run keeps for itself, such as what a wait asks for, is there by name and in no listing.
     """
 
-    def __init__(self, run_id: str, folded: Rehydrated) -> None:
+    def __init__(self, run_id: str, folded: Rehydrated, part: Part | None = None) -> None:
         self.run_id = run_id
+        self.part = part
+        """The part of the run whose values, nodes and tasks these are; none for all of it."""
         self.sequence = folded.head.sequence
         self.status = folded.status
         self.error = folded.error
-        self.frontier: FlowFrontier = folded.state.frontier()
+        self.frontier: FlowFrontier = _frontier_of(folded.state.frontier(), part)
         self.idempotency: IdempotencyState = folded.state.idempotency()
         self.counters: Counters = folded.state.counters()
         self.guards = RunGuards.of(folded.state.books)
@@ -298,13 +301,24 @@ class RunState(Mapping[str, Any]):
             prefix + name: (name, prefix)
             for prefix, area in folded.space.areas.items()
             for name in area
-            if not folded.space.is_missed(name, prefix)
+            if (self._is_shown(prefix + name) or prefix.startswith(OWN))
+            and not folded.space.is_missed(name, prefix)
         }
         self.versions: dict[str, int] = {
             prefix + name: slot.written.version
             for prefix, area in folded.space.areas.items()
             for name, slot in area.items()
+            if self._is_shown(prefix + name)
         }
+
+    def _is_shown(self, name: str) -> bool:
+        """True for the name of a value that lies in the part; of a node that is no flow, what it writes."""
+        part = self.part
+        if part is None or part.has_inside(name):
+            return True
+        head, _, local = name.rpartition("/")
+        above, _, node = part.path.rpartition("/")
+        return head == above and name[0] != "@" and local in _outputs_of(self.plan, plain_of(above), node)
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._where:
@@ -329,25 +343,46 @@ class RunState(Mapping[str, Any]):
     @property
     def digests(self) -> dict[str, bytes]:
         """For each kept value something that is equal only for equal values; none is read for it."""
-        return self._folded.digests()
+        return {name: digest for name, digest in self._folded.digests().items() if self._is_shown(name)}
 
     @property
     def nodes(self) -> dict[str, NodeState]:
         """Where the run stood with each node that had run or was to run."""
-        return snapshot(self._folded.state, ()).nodes
+        nodes = snapshot(self._folded.state, ()).nodes
+        return {path: node for path, node in nodes.items() if self.part is None or self.part.holds(path)}
 
     @property
     def opened(self) -> dict[str, OpenedState]:
         """The visits to inner flows under way, by the path of the node; of a map, which items are done."""
-        return snapshot(self._folded.state, ()).opened
+        opened = snapshot(self._folded.state, ()).opened
+        return {path: visit for path, visit in opened.items() if self.part is None or self.part.holds(path)}
 
     @property
     def queued(self) -> tuple[QueuedTask, ...]:
         """The tasks still to come, each node's most urgent first; `node` is its whole path."""
-        return snapshot(self._folded.state, ()).tasks
+        tasks = snapshot(self._folded.state, ()).tasks
+        return tuple(task for task in tasks if self.part is None or self.part.holds(task.node))
 
     def __repr__(self) -> str:
         return f"<state of {self.run_id} at {self.sequence}: {', '.join(self.versions)}>"
+
+
+def _frontier_of(frontier: FlowFrontier, part: Part | None) -> FlowFrontier:
+    if part is None:
+        return frontier
+    return msgspec.structs.replace(
+        frontier,
+        completed=tuple(entry for entry in frontier.completed if part.holds(entry.node_alias)),
+        pending=tuple(path for path in frontier.pending if part.holds(path)),
+    )
+
+
+def _outputs_of(plan: Plan, around: str, name: str) -> tuple[str, ...]:
+    """Return what a node writes into the flow around it; nothing of one that is a flow or a map itself."""
+    for outer in around.split("/") if around else ():
+        plan = plan.children[plan.index[outer]].plan
+    i = plan.index.get(name)
+    return plan.nodes[i].outputs if i is not None and i not in plan.children else ()
 
 
 class RunInfo:
@@ -466,20 +501,21 @@ class CheckpointInfo:
     is_trimmed: bool = False
 
     @classmethod
-    def of(cls, link: Link, opened: OpenRecord | None) -> CheckpointInfo:
-        """Describe a record that was read, or the stub that is left of it."""
+    def of(cls, link: Link, opened: OpenRecord | None, part: Part | None = None) -> CheckpointInfo:
+        """Describe a record that was read, or the stub that is left of it; its steps only in a part."""
         stored, run_id = link.stored, link.row.run_id
         if opened is None:
             return cls(stored.sequence, stored.checkpoint_id, run_id, is_trimmed=True)
         record = opened.record
+        steps = [step for step in record.steps if part is None or part.holds(step.path, step.visit)]
         return cls(
             sequence=stored.sequence,
             checkpoint_id=stored.checkpoint_id,
             run_id=run_id,
             trigger=record.trigger,
             created_at=record.created_at,
-            steps=len(record.steps),
-            nodes=tuple(step.path for step in record.steps),
+            steps=len(steps),
+            nodes=tuple(step.path for step in steps),
             status=record.status,
             keyframe=record.keyframe,
             metadata=record.metadata,

@@ -82,6 +82,62 @@ class Address(NamedTuple):
         return "/".join(map(str, self.segments)) + turn
 
 
+class Part(NamedTuple):
+    """One visit to a node of a run, or one item of a map, with everything inside it."""
+
+    path: str
+    """As records have it."""
+    visit: int
+    """Which visit; 0 for all of an item's."""
+
+    @property
+    def base(self) -> str:
+        """What the paths and names inside begin with."""
+        return self.path + (f"@{self.visit}" if self.visit > 1 else "")
+
+    def holds(self, path: str, visit: int | None = None) -> bool:
+        """True for a step of this visit, and for one inside it; without a visit, for any of the node's."""
+        return self.has_inside(path) or (
+            path == self.path and (not self.visit or visit in (None, self.visit))
+        )
+
+    def has_inside(self, name: str) -> bool:
+        """True for the path of a step, or the whole name of a value, that lies inside."""
+        return name.startswith((f"{self.base}/", f"{self.base}#"))
+
+    def within(self, name: str) -> str:
+        """Return the whole name of something inside, or of the part itself if no name is given."""
+        return f"{self.base}/{name}" if name else self.base
+
+
+def part_of(address: Address, path: str, visit: int) -> Part | None:
+    """Return the part that an address means if a recorded step is it or lies in it; none if it does not."""
+    whole, depth = Address.of(path, visit), len(address.segments)
+    if depth > len(whole.segments) or any(
+        mine.name != its.name
+        or (mine.visit or its.visit) != its.visit
+        or (mine.item != its.item and (k < depth - 1 or mine.item is not None))
+        for k, (mine, its) in enumerate(zip(address.segments, whole.segments[:depth], strict=True))
+    ):
+        return None
+    last = address.segments[-1]
+    if last.item is not None and address.visit not in (
+        None,
+        whole.visit if depth == len(whole.segments) else 0,
+    ):
+        return None
+    above = [_recorded(segment) for segment in whole.segments[: depth - 1]]
+    found = whole.segments[depth - 1]
+    if last.item is not None:
+        return Part("/".join([*above, _recorded(found)]), address.visit or 0)
+    return Part("/".join([*above, found.name]), found.visit or 1)
+
+
+def _recorded(segment: Segment) -> str:
+    """Write a segment as records do: a first visit is left out."""
+    return str(segment._replace(visit=segment.visit if (segment.visit or 1) > 1 else None))
+
+
 def _number(digits: str | None) -> int | None:
     return None if digits is None else int(digits)
 

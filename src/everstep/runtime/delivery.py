@@ -77,12 +77,14 @@ class Deliveries:
         self._runs = runs
         self._answers = answers
 
-    async def deliver(self, message: object, flows: Iterable[Flow], act: Act | None = None) -> Delivered:
+    async def deliver(
+        self, message: object, flows: Iterable[Flow], act: Act | None = None, *, drive: bool = True
+    ) -> Delivered:
         """Check a message, settle its wait, and drive the run here if its flow is among these.
 
-        Settling needs no lease. If another process has the run, or the flow is not known here, the answer is
-        kept all the same, and whoever drives the run takes it in. A checkpoint alone settles nothing: then
-        those two are errors.
+        Without `drive` the run is left to workers. Settling needs no lease. If another process has the run,
+        or the flow is not known here, the answer is kept all the same, and whoever drives the run takes it
+        in. A checkpoint alone settles nothing: then those two are errors.
         """
         read = read_message(message)
         act = act or read.act
@@ -94,6 +96,8 @@ class Deliveries:
                     f"run {row.run_id!r} belongs to flow {row.flow_id!r}, which is not loaded here.",
                     fix="Deliver it where that flow is loaded.",
                 )
+            if not drive:
+                return await self._left(await self._runs.reopen(row.run_id, flow, act=act))
             return self._done(row, await self._runs.resume(row.run_id, flow, is_patient=False, act=act))
         wait = await self._settle(read, act)
         row = await self._runs.row(wait.run_id)
@@ -103,14 +107,20 @@ class Deliveries:
             )  # an answer reopens no run; an operator may
         flow = flow_of(row, flows)
         outcome: Outcome | None = None
-        if flow is not None:
+        if flow is not None and drive:
             try:
                 outcome = await self._runs.resume(row.run_id, flow, is_patient=False, reopens=False)
             except (LeaseConflict, FlowChanged):
                 outcome = None  # its owner, or whoever has the flow it began with, takes the answer in
         if outcome is None:
-            return Delivered(row.run_id, None, tuple(await open_waits(self._services.store, row.run_id)))
+            return await self._left(row)
         return self._done(row, outcome)
+
+    async def _left(self, row: RunRow) -> Delivered:
+        """Say of a run that is left to others what it waits for, or what it came to."""
+        if row.status.is_final:
+            return self._done(row, await self._runs.recorded(row))
+        return Delivered(row.run_id, None, tuple(await open_waits(self._services.store, row.run_id)))
 
     def _done(self, row: RunRow, outcome: Outcome) -> Delivered:
         return Delivered(row.run_id, outcome, outcome.waits)

@@ -18,6 +18,7 @@ from everstep.graph.flow import Flow
 from everstep.graph.loops import reachable
 from everstep.graph.node import Node
 from everstep.graph.unknown import SETTLE
+from everstep.model.address import Part
 from everstep.model.compat import Compat, Compatibility
 from everstep.model.durability import Durability
 from everstep.model.enums import Effects, Flush, Mode, Status
@@ -120,6 +121,17 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     def may_repeat(self) -> tuple[Planned, ...]:
         """The planned steps whose effects may happen a second time."""
         return tuple(step for step in (*self.starts, *self.pending) if step.may_repeat)
+
+    def within(self, part: Part) -> Explanation:
+        """Return it with the steps and waits of a part alone; what is said of the run stays."""
+        return msgspec.structs.replace(
+            self,
+            recorded=tuple(step for step in self.recorded if part.holds(step.path)),
+            starts=tuple(step for step in self.starts if part.holds(step.path, step.visit)),
+            pending=tuple(step for step in self.pending if part.holds(step.path, step.visit)),
+            remade=tuple(path for path in self.remade if part.holds(path)),
+            waits=tuple(wait for wait in self.waits if part.holds(wait.path)),
+        )
 
 
 class _Due(NamedTuple):

@@ -2,21 +2,86 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from everstep.errors import RunNotFound
+from everstep.model.address import Part
 from everstep.model.records import FORK, CheckpointRecord, StepRecord
-from everstep.runtime.lineage import Link, verified
+from everstep.ports.store import RunRow
+from everstep.runtime.lineage import Link, claimed_digest, verified
+
+if TYPE_CHECKING:
+    from everstep.runtime.runs import Runs
+
+_PAGE = 256
 
 
-def views(links: Iterable[Link]) -> list[CheckpointRecord]:
+class Before(NamedTuple):
+    """What the record before some others says of them."""
+
+    base: str | None = None
+    digest: bytes | None = b""
+    flow: tuple[str, str] = ("", "")
+    versions: Mapping[str, int] = {}
+    """By whole name; only a fork's edits need them."""
+
+
+async def newest(
+    runs: Runs, row: RunRow, count: int, *, last: int | None = None, part: Part | None = None
+) -> list[CheckpointRecord]:
+    """Return the last so many checkpoints up to one, oldest first, reading the chain from its end.
+
+    With a part, the last ones that hold steps of it, and those steps alone.
+    """
+    found: list[CheckpointRecord] = []
+    upper = row.checkpoints if last is None else min(last, row.checkpoints)
+    while upper >= 1 and len(found) < count:
+        first = max(1, upper - (_PAGE if part is not None else count - len(found)) + 1)
+        page = await stretch(runs, row, first, upper)
+        found = [*narrowed(page, part), *found]
+        upper = first - 1 if page else 0
+    return found[-count:]
+
+
+async def stretch(runs: Runs, row: RunRow, first: int, last: int) -> list[CheckpointRecord]:
+    """Return the checkpoints between two sequences; of those before them only one is read."""
+    links = await runs.lineage.get(row, max(1, first - 1), last)
+    if first <= 1 or not links:
+        return views(links)
+    before, rest = links[0], links[1:]
+    flow, versions = await runs.lineage.flow_at(row, first - 1), dict[str, int]()
+    if any(link.row.forked_at is not None and link.sequence == link.row.first for link in rest):
+        with suppress(RunNotFound):  # they were removed, and a keyframe follows
+            areas = (await runs.look_back(row.run_id, first - 1)).space.areas.items()
+            versions = {
+                prefix + name: slot.written.version for prefix, area in areas for name, slot in area.items()
+            }
+    return views(
+        rest,
+        Before(
+            before.stored.checkpoint_id, claimed_digest(before), (flow.flow_version, flow.flow_hash), versions
+        ),
+    )
+
+
+def narrowed(records: Iterable[CheckpointRecord], part: Part | None) -> list[CheckpointRecord]:
+    """Return the records that hold steps of a part, with those alone; without a part, all as they are."""
+    if part is None:
+        return list(records)
+    found = [(record, tuple(s for s in record.steps if part.holds(s.path, s.visit))) for record in records]
+    return [msgspec.structs.replace(record, steps=steps) for record, steps in found if steps]
+
+
+def views(links: Iterable[Link], before: Before | None = None) -> list[CheckpointRecord]:
     """Return the records that were not trimmed, each verified, with the run it lies in and its digest."""
     found: list[CheckpointRecord] = []
-    versions: dict[str, int] = {}
-    base: str | None = None
-    flow = ("", "")
-    for link, opened in verified(links, needs_values=False):
+    before = before or Before()
+    base, flow, versions = before.base, before.flow, dict(before.versions)
+    for link, opened in verified(links, before.digest, needs_values=False):
         if opened is not None:
             record, row = opened.record, link.row
             if record.flow_hash:

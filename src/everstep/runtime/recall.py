@@ -6,13 +6,17 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from everstep.codec.compare import Unreadable
+from everstep.errors import RunNotFound
 from everstep.model.enums import ValueForm
 from everstep.model.records import FORK, CheckpointRecord, StepRecord, Written
+from everstep.runtime.history import stretch
 from everstep.runtime.nesting import TASK
-from everstep.runtime.rehydrate import Version
+from everstep.runtime.rehydrate import Rehydrated, Version
 from everstep.runtime.runs import Runs
 from everstep.runtime.values import split_name
 
+_FEW = 64
+"""How many records are read first to find values in; then twice as many, and so on."""
 TASKS = "@tasks"
 """What the tasks that a step asked for are compared under."""
 
@@ -99,26 +103,52 @@ class Chain:
 
 
 async def recall(runs: Runs, run_id: str, wanted: Collection[Version]) -> dict[Version, Any]:
-    """Return recorded versions of values; where one cannot be read, an `Unreadable`."""
-    chain = await chain_of(runs, run_id)
-    places = {version: chain.written_in(version) for version in wanted}
+    """Return recorded versions of values; where one cannot be read, an `Unreadable`.
+
+    The chain is read back from its end, and only as far as the oldest of them.
+    """
+    row = await runs.row(run_id)
     found: dict[Version, Any] = {}
-    for begin, end in zip(chain.beginnings, [*chain.beginnings[1:], None], strict=True):
-        known = [p for p in places.values() if p is not None and p >= begin and (end is None or p < end)]
-        if not known:
-            continue
-        folded = await runs.look_back(run_id, max(min(known) - 1, begin))
-        folded.watch(wanted)
-        first = folded.head.sequence + 1
-        if first <= max(known):
-            await runs.go_on(folded, run_id, first, max(known))
-        found.update(folded.seen)
+    last, size = row.checkpoints, _FEW
+    while last >= 1 and not found.keys() >= set(wanted):
+        first = max(1, last - size + 1)
+        records = await stretch(runs, row, first, last)
+        left = [version for version in wanted if version not in found]
+        found |= await _among(runs, Chain(runs, run_id, records), left)
+        last, size = first - 1 if records else 0, size * 2
     return {
         version: found.get(version, Unreadable(f"no checkpoint wrote version {version[1]} of {version[0]!r}"))
         for version in wanted
     }
 
 
+async def _among(runs: Runs, chain: Chain, wanted: Collection[Version]) -> dict[Version, Any]:
+    """Return the versions that some records wrote, and what was there before the first of those."""
+    places = {version: chain.written_in(version) for version in wanted}
+    found: dict[Version, Any] = {}
+    for begin, end in zip(chain.beginnings, [*chain.beginnings[1:], None], strict=True):
+        known = [p for p in places.values() if p is not None and p >= begin and (end is None or p < end)]
+        if not known:
+            continue
+        folded = await _before(runs, chain.run_id, min(known), begin)
+        folded.watch(wanted)
+        first = folded.head.sequence + 1
+        if first <= max(known):
+            await runs.go_on(folded, chain.run_id, first, max(known))
+        found.update(folded.seen)
+    return found
+
+
+async def _before(runs: Runs, run_id: str, sequence: int, begin: int) -> Rehydrated:
+    """Fold a run up to the checkpoint before one; if that was removed, or never was, up to it."""
+    if sequence > 1:
+        try:
+            return await runs.look_back(run_id, sequence - 1)
+        except RunNotFound:
+            pass
+    return await runs.look_back(run_id, max(sequence - 1, begin))
+
+
 async def chain_of(runs: Runs, run_id: str) -> Chain:
     """Read the headers of a run."""
-    return Chain(runs, run_id, await runs.history(run_id, None))
+    return Chain(runs, run_id, await runs.history(run_id))

@@ -18,6 +18,11 @@ RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 def check_run_id(run_id: str) -> str:
     """Return the id, or raise if no run can be called that."""
     if not isinstance(run_id, str) or not RUN_ID.fullmatch(run_id):
+        if isinstance(run_id, str) and RUN_ID.fullmatch(head := run_id.partition("/")[0]) and head != run_id:
+            raise BadRequest(
+                f"{without_tokens(repr(run_id))} is a part of a run, and this takes whole runs.",
+                fix=f"Write {head}. Ids of runs have letters, digits, '.', '_' and '-', at most 128 of them.",
+            )
         raise BadRequest(
             f"{without_tokens(repr(run_id))} is not a run id.",
             fix="Use letters, digits, '.', '_' and '-', at most 128 of them.",

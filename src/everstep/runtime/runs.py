@@ -27,6 +27,7 @@ from everstep.graph.blueprint import read_plan
 from everstep.graph.flow import Flow
 from everstep.graph.plan import Plan, hash_of
 from everstep.model.acts import Act
+from everstep.model.address import Part
 from everstep.model.durability import Durability
 from everstep.model.enums import Mode, Status, Trigger
 from everstep.model.leases import Lease
@@ -43,7 +44,7 @@ from everstep.runtime.drive import Drive
 from everstep.runtime.elsewhere import attach
 from everstep.runtime.events import Event, EventKind, tell
 from everstep.runtime.given import Given, draft_run
-from everstep.runtime.history import views
+from everstep.runtime.history import narrowed, newest, views
 from everstep.runtime.journal import Identity, Journal
 from everstep.runtime.keeper import LeaseKeeper
 from everstep.runtime.lineage import Lineage, flows_met
@@ -256,6 +257,11 @@ class Runs:
 
     async def cancel(self, run_id: str, act: Act | None = None) -> Status:
         """Cancel a run. Its owner, if it has a live one, stops at its next write; else it ends at once."""
+        if isinstance(run_id, str) and "/" in run_id:
+            raise BadRequest(
+                f"{run_id!r:.80} is a part of a run and shares its lease: it is not cancelled by itself.",
+                fix=f"To cancel the whole run: everstep cancel {run_id.partition('/')[0]}",
+            )
         row = check_still_here(await self.row(run_id))
         note = close_act(self._services.codecs, run_id, act) if act is not None else None
         if row.status.is_final or not await self._services.store.signal(run_id, Signal.CANCEL, note):
@@ -377,11 +383,18 @@ class Runs:
             )
         return Outcome(row.run_id, folded.status, folded.state, folded.space, folded.error)
 
-    async def history(self, run_id: str, last: int | None) -> list[CheckpointRecord]:
-        """Return the checkpoints of a run that were not removed, with what deltas leave out filled in."""
+    async def history(
+        self, run_id: str, last: int | None = None, *, count: int | None = None, part: Part | None = None
+    ) -> list[CheckpointRecord]:
+        """Return the checkpoints of a run that were not removed, with what deltas leave out filled in.
+
+        With `count`, only the last so many, and no more is read. With a part, those that hold steps of it.
+        """
         row = await self.row(run_id)
         try:
-            return views(await self.lineage.get(row, last=last))
+            if count is not None:
+                return await newest(self, row, count, last=last, part=part)
+            return narrowed(views(await self.lineage.get(row, last=last)), part)
         except StateCorrupted as error:
             raise await self._with_way_back(row, error) from error
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Iterable, Mapping
 from itertools import groupby
+from urllib.parse import unquote
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -15,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from everstep.client.host import AsyncHost
 from everstep.errors import EverstepError, MethodNotAllowed, NoSuchPath
 from everstep.graph.flow import Flow
-from everstep.server.checks import check_query
+from everstep.server.checks import SLASH, check_query
 from everstep.server.endpoint import MAX_BODY, Endpoint, Guard, Service
 from everstep.server.guards import check_bearer
 from everstep.server.openapi import document
@@ -77,6 +79,8 @@ class Application:
             return
         began = time.monotonic()
         status = GONE
+        if b"%2f" in scope.get("raw_path", b"").lower():
+            scope = {**scope, "path": _path_of(scope["raw_path"])}
 
         async def watched(message: Message) -> None:
             nonlocal status
@@ -91,6 +95,12 @@ class Application:
             method = _known_method(scope["method"])
             self.service.metrics.observe(method, scope.get(ROUTE, "none"), status, seconds)
             access.info("%s %s %d %.1f ms", method, redacted(scope["path"]), status, seconds * 1000)
+
+
+def _path_of(raw: bytes) -> str:
+    """Return the path of a request decoded, but for slashes that stand for no end of a segment."""
+    parts = re.split(b"%2[fF]", raw.partition(b"?")[0])
+    return SLASH.join(unquote(part.decode("ascii", "replace")) for part in parts)
 
 
 def _known_method(method: str) -> str:

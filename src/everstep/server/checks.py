@@ -14,10 +14,15 @@ from everstep.model.waits import WaitStatus
 from everstep.server.bodies import cut
 
 RUN_ID = r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}"
+ADDRESS = RUN_ID + r"(/[^/\x00-\x1f]{1,200}){0,20}"
+"""A run, or a part of one; in a path each slash of it is written %2F."""
 WAIT_ID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 TOKEN = r"et_[A-Za-z0-9_-]{43}"
 EVENT_ID = r"[0-9]{1,10}\.[0-9]{1,9}"
 CHECKPOINT = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|[0-9]{1,10}"
+
+SLASH = "%2F"
+"""How the application leaves a slash that a client encoded: it is no end of a segment."""
 
 MOST = 1000
 """How many lines a listing gives at most."""
@@ -27,9 +32,9 @@ WAIT_STATUSES = [status.value for status in WaitStatus]
 
 
 def run_id_of(request: Request) -> str:
-    """Return the run id in the path."""
-    run_id: str = request.path_params["run_id"]
-    if not re.fullmatch(RUN_ID, run_id):
+    """Return the run in the path, or the part of one."""
+    run_id: str = request.path_params["run_id"].replace(SLASH, "/")
+    if not re.fullmatch(ADDRESS, run_id):
         raise RunNotFound(f"{cut(run_id)} is not a run id.", fix="List the runs: GET /runs")
     return run_id
 

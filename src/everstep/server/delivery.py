@@ -11,13 +11,13 @@ from everstep.server.wire import answer, result_wire, wait_wire
 
 
 async def deliver(service: Service, request: Request) -> Response:
-    """Settle what the message settles, then drive the run on in this process."""
+    """Settle what the message settles, then drive the run on in this process, or leave it to workers."""
     message = expect_object(
         await read_json(request, service.max_body),
         optional=["checkpoint_id", "run_id", "token", "wait_id", "answer", *WHO],
     )
-    flows = service.flows.values() if service.works else ()
-    delivery = await service.host.deliver(message, flows, **who_of(request, message))
+    how = {"drive": service.works, **who_of(request, message)}
+    delivery = await service.host.deliver(message, service.flows.values(), **how)
     resumed = delivery.resumed
     metadata = {"labels": None, "resume": None} if resumed is None else resumed.to_wire()
     if delivery.result is None or delivery.result.status == "halted":

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from everstep.server.checks import RUN_ID, TOKEN, WAIT_ID
+from everstep.server.checks import ADDRESS, TOKEN, WAIT_ID
 from everstep.server.endpoint import Answer, Endpoint, Guard
 from everstep.server.schemas import BREAKER_NAME, SCHEMAS, TEXT, pattern, ref
 
@@ -25,7 +25,7 @@ MEANINGS = {
 }
 
 PATH_PARAMETERS = {
-    "run_id": pattern(RUN_ID),
+    "run_id": pattern(ADDRESS),
     "wait_id": pattern(WAIT_ID),
     "token": pattern(TOKEN),
     "breaker": pattern(BREAKER_NAME),
@@ -98,7 +98,7 @@ def statuses_of(endpoint: Endpoint) -> list[int]:
         found |= {401}
     if endpoint.body is not None:
         found |= {400, 408, 413}
-    if endpoint.query or endpoint.is_signed:
+    if endpoint.query or endpoint.is_signed or "{run_id}" in endpoint.path:
         found |= {400}
     if endpoint.guard is not Guard.NOBODY:
         found |= {503}

@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from everstep.server import breakers, delivery, events, keeping, monitoring, pages, runs, waits
-from everstep.server.checks import CHECKPOINT, EVENT_ID, MOST, RUN_ID, RUN_STATUSES, WAIT_ID, WAIT_STATUSES
+from everstep.server.checks import (
+    ADDRESS,
+    CHECKPOINT,
+    EVENT_ID,
+    MOST,
+    RUN_ID,
+    RUN_STATUSES,
+    WAIT_ID,
+    WAIT_STATUSES,
+)
 from everstep.server.endpoint import Answer, Body, Endpoint, Guard, Query
 from everstep.server.schemas import ANY, FLAG, OBJECT, TEXT, pattern, ref
 
@@ -171,7 +180,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         summary="List waits, the oldest first; by default those that are open.",
         handler=waits.listing,
         query=(
-            Query("run_id", pattern(RUN_ID), "Only of this run."),
+            Query("run_id", pattern(ADDRESS), "Only of this run, or of this part of one."),
             _FLOW,
             Query("kind", pattern(waits.KIND), "Only of this kind."),
             Query("status", {"type": "string", "enum": WAIT_STATUSES}, "Only with this status."),
@@ -179,6 +188,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
             Query("after", pattern(WAIT_ID), "Go on after this wait of the list."),
         ),
         answers={200: _json("Waits.", "Waits")},
+        errors=(404,),
     ),
     Endpoint(
         method="GET",

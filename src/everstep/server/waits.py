@@ -13,7 +13,7 @@ from everstep.errors import BadRequest
 from everstep.model.waits import WaitStatus
 from everstep.server.bodies import expect_object, read_json, who_of
 from everstep.server.checks import (
-    RUN_ID,
+    ADDRESS,
     WAIT_ID,
     WAIT_STATUSES,
     limit_of,
@@ -33,7 +33,7 @@ async def listing(service: Service, request: Request) -> Response:
     """List waits, the oldest first."""
     limit = limit_of(request)
     found = await service.host.waits(
-        matching(request, "run_id", RUN_ID),
+        matching(request, "run_id", ADDRESS),
         flow=request.query_params.get("flow"),
         kind=matching(request, "kind", KIND),
         status=WaitStatus(one_of(request, "status", WAIT_STATUSES) or WaitStatus.OPEN),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from datetime import date
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 import httpx
@@ -62,7 +64,16 @@ def explode(x: int) -> int:
 
 failing = Flow("failing", [explode])
 
-FLOWS = [expense, plain, paid, ask_yes, ask_choice, ask_text, ask_number, cool_down, failing]
+
+@node(output="sent")
+def ship(day: date, amount: Decimal) -> str:
+    return f"{day} for {amount}"
+
+
+asking = Flow("asking", [wait.question("name", kind="text")])
+shipping = Flow("shipping", [ship, asking.as_node()])
+
+FLOWS = [expense, plain, paid, ask_yes, ask_choice, ask_text, ask_number, cool_down, failing, shipping]
 
 
 class Serving(NamedTuple):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
+from datetime import date, timedelta
+from decimal import Decimal
 from typing import Any
 
 from everstep.model.leases import Process
@@ -19,6 +20,7 @@ from tests.integration.server.serving import (
     paid,
     plain,
     served,
+    shipping,
 )
 from tests.integration.vandals import InMemory
 
@@ -396,3 +398,54 @@ async def test_a_service_that_drives_nothing_leaves_a_resumed_run_to_workers(s: 
         "request.invalid",
     )
     assert (await s.host.work([failing], until_idle=True)).failed == 1
+
+
+@served(works=False)
+async def test_a_service_that_drives_nothing_leaves_a_delivered_checkpoint_to_workers(s: Serving) -> None:
+    await s.client.post("/runs", json={"flow": "failing", "inputs": {"x": 1}, "run_id": "A1"})
+    await s.host.work([failing], until_idle=True)
+    head = (await s.host.latest("A1")).checkpoint_id
+    response = await s.client.post("/resume", json={"checkpoint_id": head})
+    assert (response.status_code, response.json()["run_id"]) == (202, "A1")
+    shown = (await s.client.get("/runs/A1")).json()
+    assert (shown["status"], shown["is_driven"]) == ("running", False)
+    assert (await s.host.work([failing], until_idle=True)).failed == 1
+    halted = await s.halted(ask_choice)
+    head = (await s.host.latest(halted.run_id)).checkpoint_id
+    response = await s.client.post("/resume", json={"checkpoint_id": head})
+    assert (response.status_code, [w["id"] for w in response.json()["waits"]]) == (202, [halted.id])
+
+
+@served()
+async def test_a_part_of_a_run_is_named_by_an_encoded_slash(s: Serving) -> None:
+    result = await s.host.run(shipping, {"day": date(2026, 1, 1), "amount": Decimal(1)}, run_id="A1")
+    assert result.status == "halted"
+    state = (await s.client.get("/runs/A1%2Fasking/state")).json()
+    assert (state["run_id"], state["values"], state["pending"]) == ("A1", {}, ["asking", "asking/name"])
+    assert (await s.client.get("/runs/A1%2fship/state")).json()["values"] == {"sent": "2026-01-01 for 1"}
+    waits = (await s.client.get("/waits", params={"run_id": "A1/asking"})).json()["waits"]
+    assert [w["node"] for w in waits] == ["asking/name"]
+    assert (await s.client.get("/waits?run_id=A1/ship")).json()["waits"] == []
+    page = await s.client.get("/runs/A1%2Fasking/events", headers={"Accept": "application/json"})
+    assert {event["node"] for event in page.json()["events"]} == {"asking", "asking/name"}
+    assert (await s.client.get("/runs/A1%2Fasking")).json()["run_id"] == "A1"
+    for path, expected in [
+        ("/runs/A1%2Fasknig/state", (404, "DAG-CKPT-006")),
+        ("/runs/A1/asking/state", (404, "request.no_such_path")),
+        ("/runs/A1%2F%2F/state", (404, "DAG-CKPT-006")),
+    ]:
+        assert code_of(await s.client.get(path)) == expected, path
+    refused = await s.client.post("/runs/A1%2Fasking/cancel")
+    assert code_of(refused) == (400, "request.invalid")
+    assert "everstep cancel A1" in refused.json()["fix"]
+
+
+@served()
+async def test_inputs_over_http_become_what_the_flow_declares(s: Serving) -> None:
+    body = {"flow": "shipping", "inputs": {"day": "2026-01-01", "amount": "1.10"}, "run_id": "A1"}
+    assert (await s.client.post("/runs", json=body)).status_code == 202
+    state = await s.host.state("A1")
+    assert dict(state) == {"day": date(2026, 1, 1), "amount": Decimal("1.10")}
+    refused = await s.client.post("/runs", json={**body, "inputs": {"day": "soon", "amount": "1"}})
+    assert code_of(refused) == (422, "run.bad_input")
+    assert "'day' cannot be date" in refused.json()["message"]

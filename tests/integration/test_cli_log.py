@@ -1,0 +1,103 @@
+"""`everstep log` reads no more of a run than it shows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from everstep import END, Flow, Host, node, route, wait
+from everstep.cli.log import log
+from everstep.stores.sqlite.store import SqliteStore
+
+ROUNDS = 600
+
+
+@node(output="n")
+def count_up(n: int) -> int:
+    return n + 1
+
+
+@route("count_up", END)
+def again(n: int) -> str:
+    return END if n >= ROUNDS else "count_up"
+
+
+long = Flow("long", [count_up, again], entry="count_up", durability="strong")
+
+
+class Reads:
+    """Counts the records that are read from SQLite."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.records = 0
+        for name in ("get", "tail"):
+            patch.setattr(SqliteStore, name, self._counted(getattr(SqliteStore, name)))
+
+    def _counted(self, read: Any) -> Any:
+        async def counted(store: SqliteStore, *args: Any, **named: Any) -> Any:
+            found = await read(store, *args, **named)
+            self.records += len(found)
+            return found
+
+        return counted
+
+
+def told(url: str, *words: str) -> Any:
+    done = CliRunner().invoke(log, [*words, "--store", url], standalone_mode=False)
+    assert done.exception is None, done.output
+    if "--json" in words:
+        return json.loads(done.stdout)
+    return [line.split() for line in done.stdout.splitlines()]  # columns are as wide as what stands in them
+
+
+def test_the_last_checkpoints_of_a_long_run_are_read_from_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"sqlite:///{tmp_path}/runs.db"
+    with Host(url) as host:
+        host.run(long, {"n": 0}, run_id="A")
+        host.fork("A", fork_id="B", state={"n": 5})
+        whole = host.info("A").checkpoints
+        assert whole > ROUNDS
+    everything = told(url, "A", "--json")["checkpoints"]
+    text = told(url, "A")
+    reads = Reads(monkeypatch)
+    assert told(url, "A", "--last", "5", "--json")["checkpoints"] == everything[-5:]
+    in_json, reads.records = reads.records, 0
+    assert told(url, "A", "--last", "5")[-5:] == text[-5:]
+    in_text, reads.records = reads.records, 0
+    forked = told(url, "B", "--last", "1", "--json")["checkpoints"][0]["steps"][0]
+    assert [(w["name"], w["version"], w["value"]) for w in forked["writes"]] == [("n", ROUNDS + 2, 5)]
+    assert max(in_json, in_text, reads.records) < whole
+
+
+def test_a_host_gives_the_newest_checkpoints_as_they_are_in_the_whole_history(tmp_path: Path) -> None:
+    with Host(f"sqlite:///{tmp_path}/runs.db") as host:
+        host.run(long, {"n": ROUNDS - 5}, run_id="A")
+        host.fork("A", fork_id="B", at=4)
+        for run_id in ("A", "B"):
+            whole = host.history(run_id)
+            for count in (1, 3, len(whole), len(whole) + 5):
+                assert host.history(run_id, count=count) == whole[-count:]
+            assert host.history(run_id, last=3, count=2) == whole[1:3]
+
+
+def test_the_end_of_a_map_and_a_join_is_told_as_in_the_whole_log(tmp_path: Path) -> None:
+    @node(output="out")
+    def each(item: int) -> int:
+        if item == 2:
+            raise ValueError("two")
+        return item
+
+    mapped = each.map_over("item", on_error="collect").with_inputs(item="items").with_outputs("outs")
+    flow = Flow("f", [mapped, wait.question("ok", kind="text")], durability="strong")
+    url = f"sqlite:///{tmp_path}/runs.db"
+    with Host(url) as host:
+        host.run(flow, {"items": [1, 2, 3]}, run_id="A")
+    text = told(url, "A")
+    for last in range(1, len(text)):
+        assert text[-1] == told(url, "A", "--last", str(last))[-1]
