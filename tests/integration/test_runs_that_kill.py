@@ -6,6 +6,8 @@ import asyncio
 import os
 import time
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 
@@ -88,8 +90,9 @@ async def die(host: AsyncHost, clock: ManualClock, times: int, *, shared: bool) 
         clock.advance(2)
 
 
-@pytest.mark.parametrize(("shared", "status"), [(True, "completed"), (False, "abandoned")])
-def test_only_owners_that_drove_nothing_else_speak_against_a_run(shared: bool, status: str) -> None:
+@asynccontextmanager
+async def worked_after_deaths(*, shared: bool) -> AsyncIterator[tuple[AsyncHost, Flow]]:
+    """Open a host whose worker has come to run r after nine owners of it died."""
     clock = ManualClock()
 
     @node(output="b")
@@ -97,12 +100,17 @@ def test_only_owners_that_drove_nothing_else_speak_against_a_run(shared: bool, s
         return 2 * a
 
     flow = Flow("f", [double], durability=Durability("strong", max_resume_attempts=3))
+    async with AsyncHost("memory:", clock=clock) as host:
+        await host.start(flow, {"a": 1}, run_id="r")
+        await die(host, clock, 9, shared=shared)
+        await host.work([flow], until_idle=True)
+        yield host, flow
 
+
+@pytest.mark.parametrize(("shared", "status"), [(True, "completed"), (False, "abandoned")])
+def test_only_owners_that_drove_nothing_else_speak_against_a_run(shared: bool, status: str) -> None:
     async def work() -> None:
-        async with AsyncHost("memory:", clock=clock) as host:
-            await host.start(flow, {"a": 1}, run_id="r")
-            await die(host, clock, 9, shared=shared)
-            await host.work([flow], until_idle=True)
+        async with worked_after_deaths(shared=shared) as (host, _):
             assert (await host.info("r")).status == status
 
     asyncio.run(work())
@@ -171,19 +179,8 @@ def test_a_suspect_that_cannot_be_alone_is_driven_beside_the_others_after_a_whil
 
 
 def test_an_abandoned_run_can_be_left_to_the_workers_again() -> None:
-    clock = ManualClock()
-
-    @node(output="b")
-    async def double(a: int) -> int:
-        return 2 * a
-
-    flow = Flow("f", [double], durability=Durability("strong", max_resume_attempts=3))
-
     async def work() -> None:
-        async with AsyncHost("memory:", clock=clock) as host:
-            await host.start(flow, {"a": 1}, run_id="r")
-            await die(host, clock, 9, shared=False)
-            await host.work([flow], until_idle=True)
+        async with worked_after_deaths(shared=False) as (host, flow):
             assert (await host.info("r")).status == "abandoned"
             info = await host.reopen("r", flow)
             assert (info.status, info.is_driven) == ("running", False)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -22,11 +23,10 @@ from everstep.model.records import CheckpointRecord, ErrorInfo, Written
 
 STATE = "@state"
 """Stands for the step among the values of a keyframe."""
-_ERROR = "@error"
-_ACT = "@act"
 
 _encode = msgspec.msgpack.Encoder().encode
 _texts = msgspec.msgpack.Decoder(tuple[str, str])
+T = TypeVar("T", ErrorInfo, Act)
 
 
 class Kept(NamedTuple):
@@ -44,13 +44,12 @@ def seal_closed(
         return seal(record, base_digest, payloads)
     places = _places(record)
     closed = [codecs.close(p, run_id, place) for p, (_, place) in zip(payloads, places, strict=True)]
-    if codecs.encrypts and next(_errors(record), None) is not None:
-        record, texts = _without_texts(record)
-        closed += [codecs.close(text, run_id, _error_place(record, k)) for k, text in enumerate(texts)]
     notes: list[bytes] = []
-    if codecs.encrypts and any(True for _ in _acts(record)):
-        record, said = _without_acts(record)
-        notes = [codecs.close(text, run_id, _act_place(record, k)) for k, text in enumerate(said)]
+    if codecs.encrypts:
+        record, texts = _ERRORS.taken_out(record)
+        closed += _ERRORS.closed(codecs, run_id, record, texts)
+        record, said = _ACTS.taken_out(record)
+        notes = _ACTS.closed(codecs, run_id, record, said)
     return seal(record, base_digest, closed, notes)
 
 
@@ -63,20 +62,18 @@ def open_record(opened: OpenRecord, run_id: str, where: str, codecs: Codecs) -> 
         if not codecs.requires_key and not opened.notes and not _has_sealed(opened.record):
             check_values(opened, where)
             return opened
-    sealed = _sealed(opened.record)
     places = _places(opened.record)
     count = len(places)
-    if len(opened.payloads) != count + len(sealed):
+    if len(opened.payloads) != count + _ERRORS.sealed(opened.record):
         raise StateCorrupted(f"{where} does not hold the values it names.")
     payloads = [
         codecs.open(payload, run_id, place, write.name, write.size)
         for payload, (write, place) in zip(opened.payloads, places, strict=False)
     ]
-    texts = [
-        codecs.open(payload, run_id, _error_place(opened.record, k), "error", None)
-        for k, payload in enumerate(opened.payloads[count:])
-    ]
-    record = _with_acts(_with_texts(opened.record, texts, where), opened, run_id, where, codecs)
+    if len(opened.notes) != _ACTS.sealed(opened.record):
+        raise StateCorrupted(f"{where} does not hold who did what it tells of.")
+    record = _ERRORS.put_back(codecs, run_id, opened.record, opened.payloads[count:], where)
+    record = _ACTS.put_back(codecs, run_id, record, opened.notes, where)
     plain = OpenRecord(record, opened.digest, payloads)
     check_values(plain, where)
     return plain
@@ -107,7 +104,7 @@ def look_at(opened: OpenRecord, run_id: str, where: str, codecs: Codecs) -> Open
         _seen(payload, run_id, write, place, where, codecs)
         for payload, (write, place) in zip(stored, places, strict=True)
     ]
-    record = _acts_changed(_changed(opened.record, locked), unknown)
+    record = _acts_changed(_errors_changed(opened.record, locked), unknown)
     return OpenRecord(record, opened.digest, payloads)
 
 
@@ -138,22 +135,21 @@ def closed_anew(opened: OpenRecord, run_id: str, where: str, codecs: Codecs) -> 
         return None
     plain = open_record(opened, run_id, where, codecs)
     places = [place for _, place in _places(opened.record)]
-    _, texts = _without_texts(plain.record)
-    places += [_error_place(opened.record, k) for k in range(len(stored) - len(places))]
+    _, texts = _ERRORS.taken_out(plain.record)
+    places += [_ERRORS.place(opened.record, k) for k in range(len(stored) - len(places))]
     both = zip([*plain.payloads, *texts], places, strict=False)
     closed = [
         payload if payload == LEFT_OUT else codecs.close(payload, run_id, place) for payload, place in both
     ]
-    said = _without_acts(plain.record)[1] if opened.notes else []
-    notes = [codecs.close(text, run_id, _act_place(opened.record, k)) for k, text in enumerate(said)]
-    return Kept(closed, notes)
+    said = _ACTS.taken_out(plain.record)[1] if opened.notes else []
+    return Kept(closed, _ACTS.closed(codecs, run_id, opened.record, said))
 
 
 def without_codecs(opened: OpenRecord, run_id: str, where: str, codecs: Codecs) -> Kept:
     """Return the payloads of a record as they were before codecs, texts of errors too, and its notes."""
     plain = open_record(opened, run_id, where, codecs)
-    payloads = [*plain.payloads, *_without_texts(plain.record)[1]][: len(opened.payloads)]
-    return Kept(payloads, _without_acts(plain.record)[1] if opened.notes else [])
+    payloads = [*plain.payloads, *_ERRORS.taken_out(plain.record)[1]][: len(opened.payloads)]
+    return Kept(payloads, _ACTS.taken_out(plain.record)[1] if opened.notes else [])
 
 
 def close_values(
@@ -198,23 +194,76 @@ def inline_writes(record: CheckpointRecord) -> list[Written]:
     return [write for write, _ in _places(record)]
 
 
-def _error_place(record: CheckpointRecord, number: int) -> bytes:
-    return _encode((_ERROR, record.sequence, number))
-
-
 def _has_sealed(record: CheckpointRecord) -> bool:
     for step in record.steps:
         if step.error is not None and step.error.sealed:
             return True
-    return (record.error is not None or record.state is not None) and bool(_sealed(record))
+    return (record.error is not None or record.state is not None) and bool(_ERRORS.sealed(record))
 
 
-def _sealed(record: CheckpointRecord) -> list[ErrorInfo]:
-    return [info for info in _errors(record) if info.sealed]
+@dataclass(frozen=True)
+class _Aside(Generic[T]):
+    """Texts that an encrypted record holds apart: in their places it names the digest of each."""
+
+    name: str
+    found: Callable[[CheckpointRecord], Iterator[T]]
+    changed: Callable[[CheckpointRecord, Callable[[T], T]], CheckpointRecord]
+    """Goes over them in the order of `found`."""
+    texts: Callable[[T], tuple[str, str]]
+    without: Callable[[T, bytes], T]
+    """Puts a digest in the place of the texts."""
+    whole: Callable[[T, str, str], T]
+    was_altered: str
+
+    def place(self, record: CheckpointRecord, number: int) -> bytes:
+        """Return what binds one of them to its record."""
+        return _encode((f"@{self.name}", record.sequence, number))
+
+    def sealed(self, record: CheckpointRecord) -> int:
+        """Count those that are held apart."""
+        return sum(1 for part in self.found(record) if part.sealed)
+
+    def taken_out(self, record: CheckpointRecord) -> tuple[CheckpointRecord, list[bytes]]:
+        """Return a record that names the texts by their digests, and the texts as payloads."""
+        if next(self.found(record), None) is None:
+            return record, []
+        taken: list[bytes] = []
+
+        def take_out(part: T) -> T:
+            text = _encode(self.texts(part))
+            taken.append(HEADER + text)
+            return self.without(part, hashlib.sha256(text).digest())
+
+        return self.changed(record, take_out), taken
+
+    def closed(
+        self, codecs: Codecs, run_id: str, record: CheckpointRecord, texts: Sequence[bytes]
+    ) -> list[bytes]:
+        """Return texts that were taken out as a store keeps them."""
+        return [codecs.close(text, run_id, self.place(record, k)) for k, text in enumerate(texts)]
+
+    def put_back(
+        self, codecs: Codecs, run_id: str, record: CheckpointRecord, stored: Sequence[bytes], where: str
+    ) -> CheckpointRecord:
+        """Return a record with its texts, each with the digest it must have."""
+        if not stored:
+            return record
+        left = iter(
+            [codecs.open(s, run_id, self.place(record, k), self.name, None) for k, s in enumerate(stored)]
+        )
+
+        def put_back(part: T) -> T:
+            if not part.sealed:
+                return part
+            text = body_of(next(left), self.name)
+            if hashlib.sha256(text).digest() != part.sealed:
+                raise StateCorrupted(f"{where}: {self.was_altered} was altered.")
+            return self.whole(part, *_texts.decode(text))
+
+        return self.changed(record, put_back)
 
 
 def _errors(record: CheckpointRecord) -> Iterator[ErrorInfo]:
-    """Yield every error that a record holds, in the order in which `_changed` meets them."""
     for step in record.steps:
         if step.error is not None:
             yield step.error
@@ -228,8 +277,7 @@ def _errors(record: CheckpointRecord) -> Iterator[ErrorInfo]:
                 yield scope.error
 
 
-def _changed(record: CheckpointRecord, change: Callable[[ErrorInfo], ErrorInfo]) -> CheckpointRecord:
-    """Return a record with every error of it replaced."""
+def _errors_changed(record: CheckpointRecord, change: Callable[[ErrorInfo], ErrorInfo]) -> CheckpointRecord:
     replace = msgspec.structs.replace
     steps = tuple(
         replace(step, error=change(step.error)) if step.error is not None else step for step in record.steps
@@ -246,41 +294,7 @@ def _changed(record: CheckpointRecord, change: Callable[[ErrorInfo], ErrorInfo])
     return replace(record, steps=steps, error=error, state=state)
 
 
-def _without_texts(record: CheckpointRecord) -> tuple[CheckpointRecord, list[bytes]]:
-    """Return a record whose errors name what they said by its digest, and what they said as payloads."""
-    texts: list[bytes] = []
-
-    def take_out(info: ErrorInfo) -> ErrorInfo:
-        text = _encode((info.message, info.traceback))
-        texts.append(HEADER + text)
-        return ErrorInfo(info.type, "", info.code, sealed=hashlib.sha256(text).digest())
-
-    return _changed(record, take_out), texts
-
-
-def _with_texts(record: CheckpointRecord, payloads: list[bytes], where: str) -> CheckpointRecord:
-    if not payloads:
-        return record
-    left = iter(payloads)
-
-    def put_back(info: ErrorInfo) -> ErrorInfo:
-        if not info.sealed:
-            return info
-        text = body_of(next(left), "error")
-        if hashlib.sha256(text).digest() != info.sealed:
-            raise StateCorrupted(f"{where}: what an error said was altered.")
-        message, traceback = _texts.decode(text)
-        return ErrorInfo(info.type, message, info.code, traceback)
-
-    return _changed(record, put_back)
-
-
-def _act_place(record: CheckpointRecord, number: int) -> bytes:
-    return _encode((_ACT, record.sequence, number))
-
-
 def _acts(record: CheckpointRecord) -> Iterator[Act]:
-    """Yield who did what a record tells of, in the order in which `_acts_changed` meets them."""
     for step in record.steps:
         if step.act is not None:
             yield step.act
@@ -296,36 +310,21 @@ def _acts_changed(record: CheckpointRecord, change: Callable[[Act], Act]) -> Che
     return replace(record, steps=steps, act=change(record.act) if record.act is not None else None)
 
 
-def _without_acts(record: CheckpointRecord) -> tuple[CheckpointRecord, list[bytes]]:
-    """Return a record that names who did what by a digest, and names and comments as notes."""
-    notes: list[bytes] = []
-
-    def take_out(act: Act) -> Act:
-        text = _encode((act.by, act.comment))
-        notes.append(HEADER + text)
-        return Act(how=act.how, sealed=hashlib.sha256(text).digest())
-
-    return _acts_changed(record, take_out), notes
-
-
-def _with_acts(
-    record: CheckpointRecord, opened: OpenRecord, run_id: str, where: str, codecs: Codecs
-) -> CheckpointRecord:
-    count = sum(1 for act in _acts(record) if act.sealed)
-    if count != len(opened.notes):
-        raise StateCorrupted(f"{where} does not hold who did what it tells of.")
-    if not count:
-        return record
-    left = iter(
-        [codecs.open(note, run_id, _act_place(record, k), "act", None) for k, note in enumerate(opened.notes)]
-    )
-
-    def put_back(act: Act) -> Act:
-        if not act.sealed:
-            return act
-        text = body_of(next(left), "act")
-        if hashlib.sha256(text).digest() != act.sealed:
-            raise StateCorrupted(f"{where}: who did it was altered.")
-        return Act(*_texts.decode(text), act.how)
-
-    return _acts_changed(record, put_back)
+_ERRORS = _Aside(
+    "error",
+    _errors,
+    _errors_changed,
+    texts=lambda info: (info.message, info.traceback),
+    without=lambda info, digest: ErrorInfo(info.type, "", info.code, sealed=digest),
+    whole=lambda info, message, traceback: ErrorInfo(info.type, message, info.code, traceback),
+    was_altered="what an error said",
+)
+_ACTS = _Aside(
+    "act",
+    _acts,
+    _acts_changed,
+    texts=lambda act: (act.by, act.comment),
+    without=lambda act, digest: Act(how=act.how, sealed=digest),
+    whole=lambda act, by, comment: Act(by, comment, act.how),
+    was_altered="who did it",
+)
