@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from everstep.cli.main import cli
-from everstep.errors import KeyUnavailable
+from everstep.errors import BadRequest, KeyUnavailable
 
 FILE = """
 from pathlib import Path
@@ -41,15 +41,16 @@ class Shell:
         self.folder = folder
         self.file = str(folder / f"gossip_{uuid4().hex}.py")  # a module is loaded once
         self._patch = patch
+        self.patch = patch.setenv
 
     def __call__(self, keys: str, *words: str) -> Any:
         self._patch.setenv("EVERSTEP_ENCRYPT_KEYS", keys)
         given = [*words, "--store", f"sqlite:///{self.folder}/runs.db"]
         return CliRunner().invoke(cli, given, standalone_mode=False)
 
-    def work(self, keys: str) -> None:
+    def work(self, keys: str, *more: str) -> None:
         """Let a worker do what is due, in a process of its own, which it ends."""
-        command = [sys.executable, "-m", "everstep", "worker", self.file, "--once"]
+        command = [sys.executable, "-m", "everstep", "worker", self.file, "--once", *more]
         given = {
             **os.environ,
             "EVERSTEP_ENCRYPT_KEYS": keys,
@@ -117,3 +118,26 @@ def test_a_rotated_key_is_used_for_what_is_new_and_rekey_brings_the_rest(shell: 
     assert "for want of the key" not in shell(NEW, "verify").output
     shell.work(NEW)
     assert json.loads(shell(NEW, "show", "B", "--json").output)["status"] == "completed"
+
+
+@pytest.mark.parametrize("command", ["worker", "serve"])
+def test_who_requires_encryption_and_has_no_keys_is_told_so(
+    shell: Shell, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("EVERSTEP_ENCRYPT_KEYS_FILE", raising=False)
+    arguments = ["worker", shell.file] if command == "worker" else ["serve", "--no-auth", "--port", "0"]
+    error = shell("", *arguments, "--encrypt-required").exception
+    assert isinstance(error, BadRequest) and "encryption is required, and there are no keys" in str(error)
+
+
+def test_a_worker_that_requires_encryption_drives_nothing_that_is_in_the_clear(shell: Shell) -> None:
+    """What the option says counts, whatever the environment says."""
+    assert shell("", "run", shell.file, "-i", "word=open", "--run-id", "C", "--start").return_value == 0
+    shell.work(OLD, "--encrypt-required")
+    found = {run: json.loads(shell(OLD, "show", run, "--json").output)["status"] for run in ("B", "C")}
+    assert found == {"B": "completed", "C": "running"}
+    assert shell("", "run", shell.file, "-i", "word=open", "--run-id", "D", "--start").return_value == 0
+    shell.patch("EVERSTEP_ENCRYPT_REQUIRED", "1")
+    shell.work(OLD, "--no-encrypt-required")
+    shell.patch("EVERSTEP_ENCRYPT_REQUIRED", "0")
+    assert json.loads(shell(OLD, "show", "D", "--json").output)["status"] == "completed"

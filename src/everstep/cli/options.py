@@ -144,6 +144,16 @@ def host_options(command: F) -> F:
     return key_option(base(command))
 
 
+def encryption_option(command: F) -> F:
+    """Add `--encrypt-required` and its opposite, for `keys_here`."""
+    return click.option(
+        "--encrypt-required/--no-encrypt-required",
+        default=None,
+        help="Read nothing in the clear, or also believe answers from before there was a key. "
+        "[default: EVERSTEP_ENCRYPT_REQUIRED]",
+    )(command)
+
+
 def open_host(
     store: str | None,
     *,

@@ -14,6 +14,7 @@ from everstep import AsyncHost, Flow
 from everstep.cli.loading import load_several
 from everstep.cli.options import (
     channel_url,
+    encryption_option,
     host_options,
     is_new,
     queue_url,
@@ -22,6 +23,7 @@ from everstep.cli.options import (
     url_of,
 )
 from everstep.cli.pipelines import pipeline_options
+from everstep.client.surroundings import keys_here
 from everstep.errors import BadRequest
 
 TOKEN_VARIABLE = "EVERSTEP_HTTP_TOKEN"
@@ -31,6 +33,7 @@ TOKEN_VARIABLE = "EVERSTEP_HTTP_TOKEN"
 @pipeline_options
 @store_option
 @host_options
+@encryption_option
 @click.option(
     "--flow",
     "flows",
@@ -62,6 +65,7 @@ def serve(
     store: str | None,
     key_file: str | None,
     base_url: str | None,
+    encrypt_required: bool | None,
     flows: tuple[str, ...],
     host: str,
     port: int,
@@ -96,7 +100,7 @@ def serve(
     token = None if token is None else guards.check_token(token, token_file or TOKEN_VARIABLE)
     loaded, wired = load_several(flows)
     _check_names(loaded)
-    key = read_key(key_file)
+    key, keys = read_key(key_file), keys_here(encrypt_required)
     _check_base_url(base_url)
     makes_store = is_new(store)
     listener = serving.listen(host, port, has_token=token is not None)
@@ -119,6 +123,7 @@ def serve(
             schedulers=wired.schedulers,
             channel=channel_url(),
             queue=queue_url(),
+            encrypt=keys,
         ) as async_host:
             app = service.create_app(async_host, loaded, **about)
             worker = async_host.worker(loaded, grace=serving.GRACE) if work and loaded else None

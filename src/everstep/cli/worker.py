@@ -21,6 +21,7 @@ from everstep.cli.listing import STATUS_COLOURS
 from everstep.cli.loading import load_several
 from everstep.cli.options import (
     channel_url,
+    encryption_option,
     host_options,
     json_option,
     queue_url,
@@ -33,6 +34,7 @@ from everstep.cli.pipelines import pipeline_options
 from everstep.cli.plain import clock_time, count, duration, one_line
 from everstep.cli.run import stdout_kept_clean
 from everstep.cli.waiting import noun
+from everstep.client.surroundings import keys_here
 from everstep.errors import BadRequest, StoreUnavailable
 from everstep.model.durations import span_of
 from everstep.model.enums import Status
@@ -52,6 +54,7 @@ from everstep.runtime.worker import Stats, Worker
     "--give-up-after", metavar="SPAN", help="Wait so long for a store that is not there. [default: for ever]"
 )
 @host_options
+@encryption_option
 @pipeline_options
 @store_option
 @json_option
@@ -64,6 +67,7 @@ def worker(
     give_up_after: str | None,
     key_file: str | None,
     base_url: str | None,
+    encrypt_required: bool | None,
     store: str | None,
     as_json: bool,
 ) -> NoReturn:
@@ -98,6 +102,7 @@ def worker(
             schedulers=wired.schedulers,
             channel=channel_url(),
             queue=queue_url(),
+            encrypt=keys_here(encrypt_required),
         )
         patience = span_of(give_up_after, "--give-up-after") if give_up_after is not None else None
         host = opened(make, timedelta() if once and patience is None else patience)

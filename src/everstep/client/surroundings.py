@@ -45,6 +45,11 @@ def make_own_folder() -> None:
         (folder / ".gitignore").write_text("*\n")
 
 
+def keys_here(required: bool | None) -> KeyRing | Literal[False]:
+    """Return the keys that the environment names, required or not as is said here, else there."""
+    return keys_around(required) or False
+
+
 def codecs_of(
     encrypt: KeyRing | Literal[False] | None, compress: bool | None, codecs: Iterable[Codec]
 ) -> Codecs:

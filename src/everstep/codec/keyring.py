@@ -165,18 +165,21 @@ class KeyRing:
         return self._found[name]
 
 
-def keys_around() -> KeyRing | None:
-    """Return the keys that the environment names; none if it names none."""
+def keys_around(required: bool | None = None) -> KeyRing | None:
+    """Return the keys that the environment names; none if it names none.
+
+    `required` counts in place of what the environment says of it.
+    """
     said = os.environ.get(REQUIRED_VARIABLE, "").strip().lower()
     if said not in _SAID:
         raise BadRequest(f"{REQUIRED_VARIABLE} is {said!r}.", fix="Set it to 1 or 0, or not at all.")
-    required = _SAID[said]
+    required = _SAID[said] if required is None else required
     if os.environ.get(VARIABLE, "").strip():
         return KeyRing.from_env(required=required)
     file = os.environ.get(FILE_VARIABLE)
     if not file and required:
         raise BadRequest(
-            f"{REQUIRED_VARIABLE} is set, and there are no keys.", fix=f"Set {VARIABLE} or {FILE_VARIABLE}."
+            "encryption is required, and there are no keys.", fix=f"Set {VARIABLE} or {FILE_VARIABLE}."
         )
     return KeyRing.from_file(file, required=required) if file else None
 
