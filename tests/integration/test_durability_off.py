@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from everstep import Flow, Host, Status, node
+from everstep import Context, Flow, Host, Status, node
 from everstep.errors import DurabilityOff
 from everstep.model.compat import Compatibility
 from everstep.model.enums import ValueForm
@@ -143,6 +143,35 @@ def test_values_that_nothing_is_kept_of_need_not_be_storable(url: str) -> None:
         result = host.run(flow, {"port": [1, 2]})
     assert result["seen"] == [1, 2]
     assert [type(s) for s in result["socket"]] == [Socket, Socket]
+
+
+def test_what_is_in_a_channel_that_nothing_is_kept_of_need_not_be_storable() -> None:
+    @node(output="a")
+    def put(ctx: Context) -> int:
+        ctx.channel.set("socket", Socket(7))
+        ctx.channel.check("socket", Socket(8))
+        ctx.channel.append("words", ["good"])
+        ctx.channel.prepend("words", ["first"])
+        ctx.channel.atomic_add("count", 2)
+        return 1
+
+    @node(output="b")
+    def spoil(a: int, ctx: Context) -> int:
+        ctx.channel["words"][0].append("spoiled")
+        ctx.channel.append("words", [])
+        ctx.channel.prepend("words", ["zeroth"])
+        ctx.channel.atomic_add("count", 3)
+        return a
+
+    @node(output="port")
+    def take(b: int, ctx: Context) -> int:
+        return int(ctx.channel["socket"].port)
+
+    with Host("none:") as host:
+        result = host.run(Flow("f", [put, spoil, take]))
+    assert result["port"] == 7
+    assert result.channel["words"] == [["zeroth"], ["first"], ["good"], []]
+    assert result.channel["count"] == 5
 
 
 def test_nodes_that_nothing_is_kept_of_do_not_share_lists() -> None:

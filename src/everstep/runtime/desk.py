@@ -13,7 +13,7 @@ import msgspec
 from everstep.engine.scope import Scope
 from everstep.engine.state import RunState
 from everstep.errors import BadRequest, NodeTimeout, ValueNotStorable
-from everstep.graph.channel import MISSING, RESULT_SUFFIX, Channel, ChannelOp
+from everstep.graph.channel import MISSING, RESULT_SUFFIX, Channel, ChannelOp, snapshot
 from everstep.graph.channel import apply as apply_op
 from everstep.model.enums import ValueForm
 from everstep.model.records import CHANNEL
@@ -49,7 +49,8 @@ class ChannelDesk:
             return self._result(scope, key.removesuffix(RESULT_SUFFIX))
         if self.find(key, self._clock.now()) is None:
             raise KeyError(key)
-        return self._space.peek(key, CHANNEL)
+        value = self._space.peek(key, CHANNEL)
+        return value if self._space.keeps else snapshot(key, value)
 
     def _result(self, scope: Scope | None, name: str) -> Any:
         while scope is not None:
@@ -69,8 +70,9 @@ class ChannelDesk:
         return [key for key in tuple(self._space.areas.get(CHANNEL, {})) if self.find(key, now) is not None]
 
     def check(self, key: str, value: Any) -> None:
-        """Raise ValueNotStorable if the value cannot be kept."""
-        self._space.encoded(key, value)
+        """Raise ValueNotStorable if the value cannot be kept, and is to be."""
+        if self._space.keeps:
+            self._space.encoded(key, value)
 
     @property
     def locks(self) -> Locks:
@@ -107,6 +109,8 @@ class ChannelDesk:
         for each in ops:
             old = apply_op(each, old)  # refuses what no longer fits, before anything is recorded
         expires_at = found.written.expires_at if found is not None else None
+        if not space.keeps:
+            return [_until(space.change(name, version, old, ValueForm.WHOLE), expires_at)]
         front = [each.value for each in reversed(ops) if each.kind == "prepend"]
         back = [each.value for each in ops if each.kind == "append"]
         slots = []
