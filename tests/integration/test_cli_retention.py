@@ -101,3 +101,12 @@ def test_erase_wants_a_yes(url: str) -> None:
     assert (told["run_id"], told["checkpoints"], told["dry_run"]) == ("run-2", 2, False)
     with Host(url) as host:
         assert {run.run_id for run in host.removed()} == {"run-1", "run-2"}
+
+
+def test_the_result_of_a_run_is_acknowledged(url: str) -> None:
+    assert said(url, "ack", "run-1").startswith("the result of run run-1 was acknowledged ")
+    acked = json.loads(said(url, "ack", "run-1", "--json"))
+    assert acked["run_id"] == "run-1"
+    runs = {run["run_id"]: run["acked_at"] for run in json.loads(said(url, "runs", "--json"))["runs"]}
+    assert (runs["run-1"], runs["run-2"]) == (acked["acked_at"], None)
+    assert "result taken" in said(url, "show", "run-1")

@@ -878,6 +878,35 @@ def test_events_tell_the_story_in_order(url: str) -> None:
     ]
 
 
+def test_a_resume_tells_what_it_takes_from_the_records_and_what_it_runs(url: str) -> None:
+    told: list[tuple[str, str, int]] = []
+    failing = [True]
+
+    @node(output="c")
+    def shaky(b: int) -> int:
+        if failing.pop():
+            raise ConnectionError("not yet")
+        failing.append(False)
+        return b
+
+    one, two = (node(name=name, output=out)(lambda a: a) for name, out in (("one", "b"), ("other", "o")))
+    inner = Flow("inner", [one, shaky]).as_node()
+    flow = Flow("f", [two, inner], durability="strong")
+    with Host(url, on_event=lambda e: told.append((e.kind, e.node, e.visit))) as host:
+        host.run(flow, {"a": 1}, run_id="r")
+        assert not any(kind == "step_replayed" for kind, _, _ in told)
+        told.clear()
+        failing.append(False)
+        assert host.resume("r", flow).status == "completed"
+    steps = [(kind, node) for kind, node, _ in told if kind in ("step_replayed", "step_completed")]
+    assert steps == [
+        ("step_replayed", "other"),
+        ("step_replayed", "inner/one"),
+        ("step_completed", "inner/shaky"),
+        ("step_completed", "inner"),
+    ]
+
+
 # -- cancelling, listing, looking back ---------------------------------------------------------------------
 
 

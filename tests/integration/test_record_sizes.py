@@ -150,3 +150,21 @@ def test_runs_that_commit_together_do_not_outgrow_a_put(
 async def _run_together(flow: Flow, url: str) -> None:
     async with AsyncHost(url) as host:
         await asyncio.gather(*(host.run(flow, {"i": k}) for k in range(30)))
+
+
+def test_a_large_value_that_stays_in_the_records_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    @node(output="p")
+    def again(p: bytes) -> bytes:
+        return page(len(p))
+
+    @ifelse(when_true="again", when_false=END)
+    def more(p: bytes, ctx: Context) -> bool:
+        return ctx.visit < 3
+
+    flow = Flow("f", [again, more], entry="again", durability=Durability(blob_threshold=PAGE // 2))
+    store = open_store("memory:", ManualClock())
+    with Host(Opened(store.store, None, "memory:")) as bare, caplog.at_level("WARNING", "everstep"):
+        assert bare.run(flow, {"p": b""}, run_id="r").status == "completed"
+        assert len(bare.state("r")["p"]) == PAGE
+    [told] = caplog.messages
+    assert told.startswith("'p' has ") and "no place for artifacts" in told

@@ -461,3 +461,34 @@ def test_a_policy_is_a_value(open_host: Callable[..., Host]) -> None:
     assert Retention.of_wire(Retention.tiers().changed(keep_for="2d").to_wire()).keep_for == 2 * DAY
     with pytest.raises(BadRequest, match="Retention"):
         Flow("f", [double], retention="30d")  # type: ignore[arg-type]  # on purpose
+
+
+def test_the_days_of_a_run_whose_result_was_taken_are_counted_from_then(
+    open_host: Callable[..., Host], clock: ManualClock
+) -> None:
+    host = open_host(Retention(keep_for="3d"))
+    for run_id in ("taken", "left"):
+        host.run(STEPS, {"count": 1}, run_id=run_id)
+    clock.advance(2 * DAY)
+    acked = host.ack("taken", by="ann", comment="booked").acked_at
+    assert acked is not None
+    clock.advance(2 * DAY)
+    assert host.ack("taken", by="bob").acked_at == acked, "only the first time counts"
+    host.gc()
+    assert [info.run_id for info in host.runs()] == ["taken"]
+    [line] = [line for line in host.removals() if line.what == "ack"]
+    assert line.act is not None
+    assert (line.run_id, line.act.by, line.act.comment) == ("taken", "ann", "booked")
+    clock.advance(DAY)
+    host.gc()
+    assert host.runs() == []
+
+
+def test_a_run_that_has_not_ended_has_no_result_to_take(open_host: Callable[..., Host]) -> None:
+    host = open_host()
+    host.start(STEPS, {"count": 1}, run_id="r")
+    with pytest.raises(BadRequest, match="it has no result yet"):
+        host.ack("r")
+    assert host.info("r").acked_at is None
+    with pytest.raises(RunNotFound):
+        host.ack("unknown")

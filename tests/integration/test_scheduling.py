@@ -190,10 +190,12 @@ def test_what_is_no_scheduler_is_refused_at_once() -> None:
 
 def test_a_host_may_let_another_scheduler_keep_the_times_of_all_its_flows() -> None:
     kept: dict[str, datetime] = {}
+    halted_at: set[str] = set()
 
     class Cloud:
         async def schedule_at(self, handle: Handle, at: datetime) -> str:
             kept[handle.wait_id] = at
+            halted_at.add(handle.checkpoint_id)
             return handle.wait_id
 
         async def schedule_after(self, handle: Handle, delay: timedelta) -> str:
@@ -213,6 +215,7 @@ def test_a_host_may_let_another_scheduler_keep_the_times_of_all_its_flows() -> N
             waits["nap"]: clock.now() + timedelta(hours=1),
             waits["ok"]: clock.now() + timedelta(hours=2),
         }
+        assert halted_at == {host.history("r")[-1].checkpoint_id}
         clock.advance(3600)
         host.work([flow], until_idle=True)
         assert host.wait(waits["nap"]).status == "open", "its scheduler says when its time is over"

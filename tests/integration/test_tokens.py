@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from everstep import Flow, Host, KeyRing, wait
 from everstep.errors import (
     BadRequest,
     EverstepError,
@@ -81,7 +82,11 @@ def test_a_token_leads_to_its_wait_and_only_its_hash_is_kept(play: Callable[[Sto
         assert row == await world.now()
         assert row.token_hash == hash_of(world.token)
         assert (row.generation, row.single_use, row.token_expires_at) == (2, True, None)
-        assert await world.tokens.resolve_token(world.token) == handle_of(world.row)
+        run = await world.store.run(world.row.run_id)
+        assert run is not None
+        [newest] = await world.store.get(run.run_id, first=run.checkpoints)
+        whole = msgspec.structs.replace(handle_of(world.row), checkpoint_id=newest.checkpoint_id)
+        assert await world.tokens.resolve_token(world.token) == whole
         assert world.token.encode() not in msgspec.msgpack.encode(row)
 
     play(story)
@@ -305,3 +310,18 @@ def test_ids_of_waits_do_not_look_like_tokens() -> None:
 def test_tokens_are_taken_out_of_a_text() -> None:
     assert without_tokens("POST https://x/w/et_" + "A" * 43 + " failed") == "POST https://x/w/et_… failed"
     assert without_tokens("the net_amount is 3") == "the net_amount is 3"
+
+
+@pytest.mark.parametrize("keys", [None, KeyRing({"k": b"k" * 32})], ids=["plain", "encrypted"])
+def test_what_is_noted_of_a_token_is_shown_with_its_wait_until_there_is_another(keys: KeyRing | None) -> None:
+    with Host("memory:", encrypt=keys or False) as host:
+        [asked] = host.run(Flow("f", [wait.approval("ok", context="who pays?")]), run_id="r").waits
+        assert asked.token_metadata is None
+        made = host.reissue(asked.id, metadata={"for": "ann"})
+        assert made.token is not None
+        assert host.wait(made.token).token_metadata == host.waits()[0].token_metadata == {"for": "ann"}
+        assert host.wait(asked.id).context == "who pays?"
+        assert host.reissue(asked.id).token_metadata is None
+        for wrong in ([1], {"x": object()}, {"x": float("nan")}, {"x": "y" * 5000}):
+            with pytest.raises(BadRequest, match="what is said of a token"):
+                host.reissue(asked.id, metadata=wrong)  # type: ignore[arg-type]

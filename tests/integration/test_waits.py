@@ -383,3 +383,16 @@ def test_the_state_of_a_run_lists_only_values_of_its_flow() -> None:
         assert dict(state) == {} and len(state) == 0
         [name] = [name for name in state.versions if name.startswith("@wait/")]
         assert name in state and "single_use" in state[name]  # by name it is there
+
+
+def test_the_checkpoint_a_run_halts_with_says_when_the_first_of_its_waits_is_due(host: Host) -> None:
+    pair = Flow("pair", [wait.timer("long", duration="2d"), wait.timer("short", duration="1h")])
+    host.run(pair, run_id="pair")
+    host.run(Flow("ask", [wait.question("reply", kind="text")]), run_id="ask")
+    last = host.history("pair")[-1]
+    assert (last.status, last.resume_after) == ("halted", START + timedelta(hours=1))
+    assert host.history("ask")[-1].resume_after is None
+    assert [event.data for event in host.events("pair", live=False) if event.kind == "run_halted"] == [
+        {"resume_after": (START + timedelta(hours=1)).isoformat()}
+    ]
+    assert all(record.resume_after is None for record in host.history("pair")[:-1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from typing import Any
 
@@ -41,6 +42,11 @@ from everstep.model.waits import WaitStatus
 @click.option("--reissue", is_flag=True, help="Print a new token; the old one dies.")
 @click.option("--ttl", metavar="SPAN", help="With --reissue: the token lives so long, such as 2d or 90m.")
 @click.option("--multi-use", is_flag=True, help="With --reissue: a repeated answer is told the first one.")
+@click.option(
+    "--metadata",
+    metavar="JSON",
+    help="With --reissue: an object to note of the token, such as for whom it is.",
+)
 @click.option("--revoke", is_flag=True, help="Make its token worthless; the wait stays open.")
 @who_options
 @host_options
@@ -58,6 +64,7 @@ def answer(
     reissue: bool,
     ttl: str | None,
     multi_use: bool,
+    metadata: str | None,
     revoke: bool,
     key_file: str | None,
     base_url: str | None,
@@ -81,7 +88,9 @@ def answer(
     one, other = _either(approves, "--approve", "--reject"), _either(says_yes, "--yes", "--no")
     given = Given(words, one, other, chosen, text, file)
     given.check()
-    _check_acts(given, fire=fire, reissue=reissue, revoke=revoke, ttl=ttl, multi_use=multi_use)
+    _check_acts(given, fire=fire, reissue=reissue, revoke=revoke)
+    if (ttl is not None or multi_use or metadata is not None) and not reissue:
+        raise BadRequest("--ttl, --multi-use and --metadata go with --reissue.", fix="Add --reissue.")
     if wait == "-":
         wait = _read_token(file)
     with open_host(store, create=False, key_file=key_file, base_url=base_url) as host:
@@ -89,7 +98,8 @@ def answer(
         # A token must be used as such: it may be worth less than the id.
         name = wait if wait.startswith("et_") else found.id
         if reissue:
-            _reissue(host, found, ttl, multi_use=multi_use, as_json=as_json)
+            about = {"ttl": ttl, "single_use": not multi_use, "metadata": _object(metadata)}
+            _reissue(host, found, about, as_json=as_json)
         elif revoke:
             host.revoke(name)
             _say_revoked(found, as_json=as_json)
@@ -113,14 +123,22 @@ def _either(said: tuple[bool, ...], yes: str, no: str) -> bool | None:
     return said[0] if said else None
 
 
-def _check_acts(
-    given: Given, *, fire: bool, reissue: bool, revoke: bool, ttl: str | None, multi_use: bool
-) -> None:
+def _check_acts(given: Given, *, fire: bool, reissue: bool, revoke: bool) -> None:
     acts = [n for n, on in (("--fire", fire), ("--reissue", reissue), ("--revoke", revoke)) if on]
     if len(acts) + len(given.ways) > 1:
         raise BadRequest(f"{' and '.join([*acts, *given.ways])} do not go together.", fix="Give one.")
-    if (ttl is not None or multi_use) and not reissue:
-        raise BadRequest("--ttl and --multi-use go with --reissue.", fix="Add --reissue.")
+
+
+def _object(text: str | None) -> dict[str, Any] | None:
+    try:
+        found = None if text is None else json.loads(text)
+    except ValueError:
+        found = text
+    if found is not None and not isinstance(found, dict):
+        raise BadRequest(
+            f"--metadata {text!r:.60} is no JSON object.", fix="""Write: --metadata '{"for": "ann"}'"""
+        )
+    return found
 
 
 def _read_token(file: str | None) -> str:
@@ -190,15 +208,15 @@ def _say_settled(host: Host, wait: WaitInfo, store: str | None, *, as_json: bool
         click.echo(f"a worker goes on with run {wait.run_id}, or: {resume}", err=True)
 
 
-def _reissue(host: Host, wait: WaitInfo, ttl: str | None, *, multi_use: bool, as_json: bool) -> None:
+def _reissue(host: Host, wait: WaitInfo, about: dict[str, Any], *, as_json: bool) -> None:
     if wait.kind == "timer":
         raise BadRequest(f"{wait.node!r} is a timer, and a timer has no token.", fix="To end it: --fire")
-    wait = host.reissue(wait.id, ttl=ttl, single_use=not multi_use)
+    wait = host.reissue(wait.id, **about)
     if as_json:
         write_json(wait_json(wait, with_token=True))
         return
     click.echo(wait.token)
-    lives = f" for {rough(span_of(ttl))}" if ttl is not None else ""
+    lives = f" for {rough(span_of(about['ttl']))}" if about["ttl"] is not None else ""
     click.echo(f"answers wait {short(wait.id)} ({wait.node} of run {wait.run_id}){lives}", err=True)
     if wait.link is not None:
         click.echo(f"page: {wait.link}", err=True)

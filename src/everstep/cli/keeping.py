@@ -1,4 +1,4 @@
-"""`everstep pin`, `everstep unpin` and `everstep erase`."""
+"""`everstep pin`, `everstep unpin`, `everstep ack` and `everstep erase`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 import click
 
 from everstep.cli.options import find_run, json_option, open_host, store_option, who, who_options
-from everstep.cli.plain import act_json, count, write_json
+from everstep.cli.plain import act_json, count, moment, write_json
 from everstep.errors import BadRequest
 
 
@@ -50,6 +50,27 @@ def unpin(run_id: str, store: str | None, as_json: bool) -> None:
         write_json({"run_id": info.run_id, "pinned": info.pinned})
     else:
         click.echo(f"run {info.run_id} is not pinned any more")
+
+
+@click.command()
+@click.argument("run_id", metavar="RUN")
+@who_options
+@store_option
+@json_option
+def ack(run_id: str, store: str | None, as_json: bool) -> None:
+    """Note that the result of a run that has ended was taken: retention counts its days from then on.
+
+    \b
+    Example:
+      everstep ack A17
+    """
+    with open_host(store, create=False) as host:
+        info = host.ack(find_run(host, run_id), **who())
+    assert info.acked_at is not None
+    if as_json:
+        write_json({"run_id": info.run_id, "acked_at": info.acked_at.isoformat()})
+    else:
+        click.echo(f"the result of run {info.run_id} was acknowledged {moment(info.acked_at)}")
 
 
 @click.command()

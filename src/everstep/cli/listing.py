@@ -151,6 +151,7 @@ def info_json(info: RunInfo) -> dict[str, Any]:
         "priority": info.priority,
         "group": info.group,
         "needs_repair": info.needs_repair,
+        "acked_at": info.acked_at.isoformat() if info.acked_at is not None else None,
         "pinned": info.pinned,
         "pinned_by": act_json(info.pinned_by),
     }

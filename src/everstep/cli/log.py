@@ -237,6 +237,7 @@ def record_json(record: CheckpointRecord, lookup: Lookup) -> dict[str, Any]:
         "status": record.status.value,
         "keyframe": record.keyframe,
         "metadata": record.metadata,
+        "resume_after": record.resume_after.isoformat() if record.resume_after is not None else None,
         "act": act_json(record.act),
         "error": error_json(record.error),
         "digest": record.digest,

@@ -281,6 +281,8 @@ def _write_head(
         name = _DONE.get(record.trigger)
         if record.act is not None and name is not None:
             lines[name] = " ".join(filter(None, (lines.get(name, ""), act_said(record.act))))
+    if info.acked_at is not None:
+        lines["result taken"] = moment(info.acked_at)
     if info.pinned is not None:
         lines["pinned"] = ", ".join(filter(None, (one_line(info.pinned), act_said(info.pinned_by))))
     if info.priority or info.group:

@@ -163,6 +163,7 @@ def state_json(found: RunState, values: Mapping[str, Any]) -> dict[str, Any]:
             if node.stream is not None
         },
         "pending": list(found.frontier.pending),
+        "idempotency": {"consumed": found.idempotency.consumed, "pending": found.idempotency.pending},
         "next": coming,
         "steps": found.counters.steps,
     }

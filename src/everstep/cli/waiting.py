@@ -268,6 +268,7 @@ def wait_json(wait: WaitInfo, *, with_token: bool = False) -> dict[str, Any]:
         "context": wait.context,
         "options": wait.options,
         "schema": wait.schema,
+        "token_metadata": wait.token_metadata,
         "notified_at": _iso(wait.notified_at),
         "settled_at": _iso(wait.settled_at),
         "settled_by": wait.settled_by.value if wait.settled_by is not None else None,

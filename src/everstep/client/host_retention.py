@@ -97,6 +97,23 @@ class HostRetention:
             raise await missing_run(self._services.store, run_id)
         return self._info(await self._runs.row(run_id))
 
+    async def ack(self, run_id: str, *, by: str | None = None, comment: str | None = None) -> RunInfo:
+        """Note that the result of a run that has ended was taken: rules about time count from then on.
+
+        Only the first time counts. Who took it stands in the log of what went.
+        """
+        row = await self._runs.row(check_run_id(run_id))
+        if not row.status.is_final:
+            raise BadRequest(
+                f"run {run_id!r} is {row.status.value}: it has no result yet.",
+                fix="Acknowledge it when it has ended.",
+            )
+        act = act_of(by, comment)
+        await self._services.store.ack(row.run_id)
+        if act is not None and row.acked_at is None:
+            await note_act(self._services, "ack", row.run_id, row.flow_id, act)
+        return self._info(await self._runs.row(row.run_id))
+
     async def erase(
         self,
         run_id: str,

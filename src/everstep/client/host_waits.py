@@ -12,7 +12,7 @@ from everstep.errors import BadRequest, StoreUnavailable
 from everstep.model.acts import act_of
 from everstep.model.address import Part
 from everstep.model.durations import Span, span_of
-from everstep.model.waits import WaitRow, WaitStatus
+from everstep.model.waits import TokenConfig, WaitRow, WaitStatus
 from everstep.ports.store import WaitFilter
 from everstep.runtime.addresses import in_run
 from everstep.runtime.answers import UNSAID, Answers
@@ -136,10 +136,21 @@ class HostWaits:
         act = act_of(by, comment)
         return self._wait(await self._answers.settle(run_id, step, done=done, rerun=rerun, act=act))
 
-    async def reissue(self, wait_id: str, *, ttl: Span | None = None, single_use: bool = True) -> WaitInfo:
-        """Make a new token for an open wait and return it with the wait; the old one dies."""
+    async def reissue(
+        self,
+        wait_id: str,
+        *,
+        ttl: Span | None = None,
+        single_use: bool = True,
+        metadata: dict[str, Any] | None = None,
+    ) -> WaitInfo:
+        """Make a new token for an open wait and return it with the wait; the old one dies.
+
+        `metadata` is JSON to note of the token, such as for whom it is; `token_metadata` shows it.
+        """
         span = None if ttl is None else span_of(ttl, "ttl")
-        row, token = await self._answers.reissue(wait_id, span, single_use)
+        config = TokenConfig(ttl=span, single_use=single_use, metadata=metadata)
+        row, token = await self._answers.reissue(wait_id, config)
         return self._wait(row, token)
 
     async def revoke(self, token_or_id: str | None) -> None:

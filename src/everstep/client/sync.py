@@ -305,9 +305,21 @@ class Host(SyncCarrying, SyncRetention):
         who = {"by": by, "comment": comment}
         return self._lanes.call(lambda host: host.settle(run_id, step, done=done, rerun=rerun, **who))
 
-    def reissue(self, wait_id: str, *, ttl: Span | None = None, single_use: bool = True) -> WaitInfo:
-        """Make a new token for an open wait and return it with the wait; the old one dies."""
-        return self._lanes.call(lambda host: host.reissue(wait_id, ttl=ttl, single_use=single_use))
+    def reissue(
+        self,
+        wait_id: str,
+        *,
+        ttl: Span | None = None,
+        single_use: bool = True,
+        metadata: dict[str, Any] | None = None,
+    ) -> WaitInfo:
+        """Make a new token for an open wait and return it with the wait; the old one dies.
+
+        `metadata` is JSON to note of the token, such as for whom it is; `token_metadata` shows it.
+        """
+        return self._lanes.call(
+            lambda host: host.reissue(wait_id, ttl=ttl, single_use=single_use, metadata=metadata)
+        )
 
     def revoke(self, token_or_id: str | None) -> None:
         """Make the token of a wait worthless; the wait stays open for whoever has access to the store."""

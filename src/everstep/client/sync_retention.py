@@ -57,6 +57,13 @@ class SyncRetention:
         """Let retention apply to a run again; who wants that stands in the log of what went."""
         return self._lanes.call(lambda host: host.unpin(run_id, by=by, comment=comment))
 
+    def ack(self, run_id: str, *, by: str | None = None, comment: str | None = None) -> RunInfo:
+        """Note that the result of a run that has ended was taken: rules about time count from then on.
+
+        Only the first time counts. Who took it stands in the log of what went.
+        """
+        return self._lanes.call(lambda host: host.ack(run_id, by=by, comment=comment))
+
     def erase(
         self,
         run_id: str,

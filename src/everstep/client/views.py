@@ -15,6 +15,7 @@ from everstep.codec.classes import Stored as Stored  # what values are shown as 
 from everstep.codec.compare import Change as Change
 from everstep.codec.compare import Pair as Pair
 from everstep.codec.compare import Unreadable as Unreadable
+from everstep.codec.notes import TOKEN
 from everstep.codec.records import OpenRecord
 from everstep.engine.keyframe import snapshot
 from everstep.errors import NodeFailed, RunCancelled, RunHalted
@@ -235,6 +236,8 @@ class WaitInfo:
         """The secret to answer with, if this host made it just now or has the key that it was made with."""
         self.link = link
         """The page to answer at, if the host knows its own address and the token."""
+        self.token_metadata: dict[str, Any] | None = details.get(TOKEN)
+        """What was noted of its token when that was made."""
         self.due_at: datetime | None = row.due_at
         self.context: Any = details.get("context")
         self.prompt: str = details.get("prompt", "")
@@ -414,6 +417,8 @@ class RunInfo:
         """With whom it takes turns."""
         self.needs_repair: str | None = row.needs_repair
         """Why workers leave it alone: it was found damaged, or brought here unfinished."""
+        self.acked_at: datetime | None = row.acked_at
+        """When its result was acknowledged."""
         reason, act = split_act(row.pinned) if row.pinned is not None else (None, None)
         self.pinned: str | None = reason
         """Why it is kept, whatever retention says."""

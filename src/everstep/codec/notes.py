@@ -25,6 +25,8 @@ SIGNAL = b"signal"
 DUE = "due_at"
 FIRED = "fired"
 """What encrypted details say of the time of a wait besides the column, which others can write."""
+TOKEN = "token"
+"""What the details of a wait call the notes of its token."""
 _SKEW = timedelta(minutes=1)
 """By how much the clocks of a store and of a host may differ."""
 
@@ -91,6 +93,22 @@ def fired_note(codecs: Codecs, row: WaitRow) -> bytes | None:
         return None
     noted = msgspec.json.encode({**_details.decode(open_wait(codecs, row).details), FIRED: True})
     return close_note(codecs, row.wait_id, DETAILS, noted)
+
+
+def token_note(codecs: Codecs, row: WaitRow, metadata: dict[str, Any] | None) -> bytes | msgspec.UnsetType:
+    """Return what a store is to keep of a wait whose new token has these notes; unset if it stays."""
+    try:
+        plain = _details.decode(open_wait(codecs, row).details)
+    except KeyUnavailable:
+        if metadata is not None:
+            raise
+        return msgspec.UNSET  # who lacks the key may still make a token
+    if plain.get(TOKEN) == metadata:
+        return msgspec.UNSET
+    noted = {name: said for name, said in plain.items() if name != TOKEN}
+    if metadata is not None:
+        noted[TOKEN] = metadata
+    return close_note(codecs, row.wait_id, DETAILS, msgspec.json.encode(noted))
 
 
 def _moment(text: Any) -> datetime:

@@ -237,6 +237,18 @@ class RunState(Scope):
         pauses = [min(s.retry_at.values()) for s in self.restless if s.retry_at and s.error is None]
         return min(pauses, default=None)
 
+    def done(self) -> Iterator[tuple[str, int]]:
+        """Yield the path and the last visit of each node whose outcome a resume takes from the records."""
+        for scope in self.scopes():
+            for i, status in enumerate(scope.statuses) if not scope.is_hidden else ():
+                if status is Status.COMPLETED:
+                    yield scope.path_of(i), scope.visits[i]
+
+    def next_due(self) -> datetime | None:
+        """Return when the first of the waits that the run halts for is due."""
+        halted = (step for scope in self.scopes() for step in scope.waiting.values())
+        return min((s.wait.due_at for s in halted if s.wait and s.wait.due_at is not None), default=None)
+
     def forget(self, scope: Scope) -> None:
         """Stop looking at a scope and at those inside it."""
         if scope is not self:

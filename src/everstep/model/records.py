@@ -343,6 +343,7 @@ class CheckpointRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=
     error: ErrorInfo | None = None
     metadata: dict[str, Any] | None = None
     resume_after: datetime | None = None
+    """If the run halts with it: when the first of its waits is due."""
     ttl: timedelta | None = None
     act: Act | None = None
     """Who started, resumed, cancelled or forked the run with it, and why."""

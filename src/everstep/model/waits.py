@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Any
 
 import msgspec
 
@@ -126,7 +127,9 @@ class WaitChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TokenConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """How long a token lives, and whether it answers only once."""
+    """How long a token lives, whether it answers only once, and what is noted of it."""
 
     ttl: timedelta | None = None
     single_use: bool = True
+    metadata: dict[str, Any] | None = None
+    """JSON, such as for whom it was made; kept and shown with the wait until it has another token."""

@@ -21,6 +21,7 @@ class Handle(msgspec.Struct, frozen=True, kw_only=True):
     flow_id: str
     wait_id: str
     checkpoint_id: str = ""
+    """The newest checkpoint of the run when this was made: the one that it halted with, if it has halted."""
 
 
 class ScheduleState(StrEnum):

@@ -12,9 +12,10 @@ import msgspec
 from everstep.codec.notes import DETAILS, close_note, open_wait
 from everstep.errors import ScheduleNotFound, StoreError
 from everstep.model.waits import TIME_TO_TELL, SettledBy, TokenConfig, WaitChange, WaitRow, WaitStatus
-from everstep.ports.durability import Handle, Notice
+from everstep.ports.durability import Notice
 from everstep.ports.store import WaitFilter
 from everstep.runtime.services import Services
+from everstep.runtime.tokens import handle_of
 
 log = logging.getLogger("everstep")
 _PAGE = 1000
@@ -40,7 +41,7 @@ async def _schedule(services: Services, row: WaitRow) -> None:
     if not row.scheduler or row.due_at is None or row.schedule_id is not None:
         return
     scheduler = services.schedulers.of(row.scheduler)
-    schedule_id = await scheduler.schedule_at(handle_of(row), row.due_at)
+    schedule_id = await scheduler.schedule_at(await handle_of(services.store, row), row.due_at)
     await services.store.change_wait(row.wait_id, WaitChange(schedule_id=schedule_id))
 
 
@@ -119,7 +120,8 @@ async def _another_token(services: Services, row: WaitRow, *, is_known: bool) ->
     if is_known or row.token_hash is None:
         return None
     ttl = None if row.token_expires_at is None else row.token_expires_at - row.opened_at
-    return await services.tokens.create_token(handle_of(row), TokenConfig(ttl=ttl, single_use=row.single_use))
+    handle = await handle_of(services.store, row)
+    return await services.tokens.create_token(handle, TokenConfig(ttl=ttl, single_use=row.single_use))
 
 
 def notice_of(services: Services, row: WaitRow, details: dict[str, Any], token: str | None) -> Notice:
@@ -136,8 +138,3 @@ def notice_of(services: Services, row: WaitRow, details: dict[str, Any], token: 
         token=token,
         link=services.link(token),
     )
-
-
-def handle_of(row: WaitRow) -> Handle:
-    """Return what leads back to a wait."""
-    return Handle(run_id=row.run_id, flow_id=row.flow_id, wait_id=row.wait_id)

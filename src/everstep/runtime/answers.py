@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -29,13 +28,13 @@ from everstep.model.bundles import moved_to
 from everstep.model.enums import Status
 from everstep.model.waits import SettledBy, TokenConfig, WaitChange, WaitRow, WaitStatus
 from everstep.ports.store import CheckpointStore, WaitFilter
-from everstep.runtime.announce import forget, handle_of
+from everstep.runtime.announce import forget
 from everstep.runtime.keeper import LeaseKeeper
 from everstep.runtime.outbox import drain, waits_here
 from everstep.runtime.patience import patiently
 from everstep.runtime.run_ids import check_run_id
 from everstep.runtime.services import Services
-from everstep.runtime.tokens import hash_of, looks_like_token, too_late
+from everstep.runtime.tokens import handle_of, hash_of, looks_like_token, too_late
 
 MAX_ANSWER = 1024 * 1024
 """Bytes of an answer as JSON."""
@@ -213,14 +212,13 @@ class Answers:
             f"at {row.settled_at:%Y-%m-%d %H:%M:%S} UTC."
         )
 
-    async def reissue(self, token_or_id: str, ttl: timedelta | None, single_use: bool) -> tuple[WaitRow, str]:
+    async def reissue(self, token_or_id: str, config: TokenConfig) -> tuple[WaitRow, str]:
         """Make a new token for an open wait; the old one dies."""
         row, _ = await self.find(token_or_id)
         if row.status is not WaitStatus.OPEN:
             self._refuse(row, None)
-        token = await self._services.tokens.create_token(
-            handle_of(row), TokenConfig(ttl=ttl, single_use=single_use)
-        )
+        handle = await handle_of(self._services.store, row)
+        token = await self._services.tokens.create_token(handle, config)
         return (await self.find(row.wait_id)).row, token
 
     async def revoke(self, token_or_id: str | None) -> None:

@@ -20,6 +20,7 @@ EventKind = Literal[
     "run_resumed",
     "run_halted",
     "run_ended",
+    "step_replayed",
     "step_started",
     "step_completed",
     "step_failed",

@@ -387,6 +387,7 @@ class Journal:
             steps=tuple(self.steps),
             error=error,
             metadata=with_priority(trigger, metadata),
+            resume_after=self._state.next_due() if status is Status.HALTED else None,
             act=self.act,
         )
         nodes = min(self._state.total, len(self._state.visits)) + len(self._space.areas)

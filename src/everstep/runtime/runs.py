@@ -546,6 +546,11 @@ class Runs:
             raise
         data = {"flow": flow.name, "sequence": journal.head.sequence, "steps": state.total}
         self._emit("run_resumed", row.run_id, data | resumed.to_wire())
+        if services.listener is not None:
+            for path, visit in state.done():
+                at = resumed.resumed_at
+                event = Event(kind="step_replayed", run_id=row.run_id, at=at, node=path, visit=visit)
+                tell(services.listener, event)
         return Ready(journal, state, space, resumed)
 
     async def _call_off(self, journal: Journal, state: RunState, space: ValueSpace) -> Outcome:

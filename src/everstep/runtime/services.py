@@ -111,7 +111,7 @@ class Services:
         self.owns_loop = owns_loop
         """True if nobody else's code runs on the loop, so that a sync node may be called on it."""
         self.time = StoreTime(store, clock)  # the clock by which waits are due
-        self.tokens = Tokens(store, self.time, key)
+        self.tokens = Tokens(store, self.time, key, codecs=codecs)
         self.schedulers = Schedulers(store, self.time, schedulers or {}, codecs, scheduler)
         self.notifiers = Notifiers(notifiers or {}, clock)
         self.base_url = base_url.rstrip("/") if base_url is not None else None

@@ -41,7 +41,7 @@ def events_of(run_id: str, record: CheckpointRecord) -> list[Event]:
         add(kind, data)
     add("checkpoint", {"sequence": record.sequence, "trigger": record.trigger.value})
     if record.status is Status.HALTED:
-        add("run_halted", {})
+        add("run_halted", {"resume_after": record.resume_after.isoformat()} if record.resume_after else {})
     elif record.status.is_final:
         error = record.error.message if record.error is not None else None
         add("run_ended", {"status": record.status.value, "error": error})

@@ -5,11 +5,14 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import json
 import re
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
+from everstep.codec.chain import Codecs
+from everstep.codec.notes import token_note
 from everstep.errors import (
     AnswerTooLate,
     BadRequest,
@@ -30,6 +33,7 @@ from everstep.runtime.system import random_bytes
 
 PREFIX: Final = "et_"
 _SHORTEST_KEY: Final = 16
+_LONGEST_METADATA: Final = 4096
 _TOKEN: Final = re.compile(rf"{PREFIX}[A-Za-z0-9_-]{{43}}")
 _TRACE: Final = re.compile(rf"{PREFIX}[A-Za-z0-9_-]{{16,}}")
 
@@ -72,8 +76,10 @@ class Tokens:
         key: str | bytes | None = None,
         *,
         chance: Callable[[int], bytes] = random_bytes,
+        codecs: Codecs | None = None,
     ) -> None:
         self._store = store
+        self._codecs = codecs or Codecs(chance)
         self._clock = clock
         self._key = key_of(key) if key is not None else None
         self._chance = chance
@@ -104,15 +110,14 @@ class Tokens:
             raise WaitNotFound(f"there is no wait {handle.wait_id!r}.", fix="Look with: everstep waits")
         generation = row.generation + 1
         token = self.issue(row.wait_id, generation)
-        changed = await self._store.change_wait(
-            row.wait_id,
-            WaitChange(
-                token_hash=hash_of(token),
-                token_expires_at=None if ttl is None else self._clock.now() + ttl,
-                generation=generation,
-                single_use=config.single_use,
-            ),
+        change = WaitChange(
+            token_hash=hash_of(token),
+            token_expires_at=None if ttl is None else self._clock.now() + ttl,
+            generation=generation,
+            single_use=config.single_use,
+            details=token_note(self._codecs, row, _checked_metadata(config.metadata)),
         )
+        changed = await self._store.change_wait(row.wait_id, change)
         if changed is None or changed.status is not WaitStatus.OPEN:
             refuse_change(changed or row)
         return token
@@ -145,8 +150,7 @@ class Tokens:
 
         It is one of `TokenInvalid`, `TokenExpired`, `TokenUsed`, `AnswerTooLate` and `WaitClosed`.
         """
-        row = await self.find(token)
-        return Handle(run_id=row.run_id, flow_id=row.flow_id, wait_id=row.wait_id)
+        return await handle_of(self._store, await self.find(token))
 
     async def revoke_token(self, token: str) -> None:
         """Make a token worthless; its wait stays open.
@@ -168,6 +172,31 @@ class Tokens:
             "this token belongs to no wait: it is mistyped, was revoked, or was replaced by a newer one.",
             fix="Ask whoever runs the flow for a new one.",
         )
+
+
+async def handle_of(store: CheckpointStore, row: WaitRow) -> Handle:
+    """Return what leads back to a wait, with the newest checkpoint of its run."""
+    run = await store.run(row.run_id)
+    newest = [] if run is None else await store.get(row.run_id, first=run.checkpoints)
+    checkpoint_id = newest[-1].checkpoint_id if newest else ""
+    return Handle(run_id=row.run_id, flow_id=row.flow_id, wait_id=row.wait_id, checkpoint_id=checkpoint_id)
+
+
+def _checked_metadata(metadata: object) -> dict[str, Any] | None:
+    if metadata is None:
+        return None
+    try:
+        text = json.dumps(metadata, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise BadRequest(
+            f"what is said of a token is no JSON: {error}.", fix="Give a dict of plain data."
+        ) from None
+    if not isinstance(metadata, dict) or len(text) > _LONGEST_METADATA:
+        raise BadRequest(
+            "what is said of a token is no object, or too long.",
+            fix=f"Give a dict of up to {_LONGEST_METADATA:,} characters as JSON.",
+        )
+    return metadata
 
 
 def too_late(row: WaitRow) -> AnswerTooLate:

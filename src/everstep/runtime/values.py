@@ -7,6 +7,7 @@ value is large may its only reader take the live object, once.
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -22,6 +23,7 @@ from everstep.model.enums import Persist, ValueForm
 from everstep.model.records import CHANNEL, STREAM, ArtifactRef, Written
 from everstep.ports.store import CheckpointBlobStore
 
+log = logging.getLogger("everstep")
 _GONE = object()
 _CHANGES = frozenset({ValueForm.APPEND, ValueForm.PREPEND, ValueForm.ADD})
 _MUTABLE = (dict, list)
@@ -124,7 +126,9 @@ class ValueSpace:
         self.keeps = keeps
         """False if nothing of the run is recorded: then there are only objects, and nothing is encoded."""
         self._blobs = blobs
-        self._threshold = blob_threshold if blobs is not None else None
+        self._threshold = blob_threshold
+        self._told: set[str] = set()
+        """Large values that stay in the records, of which was told."""
         self.slots: Area = {}
         """The values of the run's own flow."""
         self.areas: dict[str, Area] = {"": self.slots}
@@ -203,12 +207,8 @@ class ValueSpace:
 
     def _draft_whole(self, name: str, value: Any, version: int, threshold: int | None) -> Slot:
         data = self._values.encode(value, name)
-        if len(data) > (VALUE_BYTES if threshold is None else threshold):
-            if self._blobs is None:
-                raise ValueNotStorable(
-                    f"{name!r} has {len(data):,} bytes, more than a record takes.",
-                    fix="Use a store that keeps artifacts, or keep it in a place of your own.",
-                )
+        size = len(data)
+        if size > (VALUE_BYTES if threshold is None else threshold) and self._goes_aside(name, size):
             draft = Slot(Written(name, version, b"", len(data)), None, value)
             draft.spill = data
         else:
@@ -216,6 +216,25 @@ class ValueSpace:
             draft = Slot(written, HEADER + data, value)
         draft.is_frozen = type(value) not in _MUTABLE and self._values.is_frozen(value)
         return draft
+
+    def _goes_aside(self, name: str, size: int) -> bool:
+        """Say whether a large value becomes an artifact; where there is no place for them, warn once."""
+        if self._blobs is not None:
+            return True
+        if size > VALUE_BYTES:
+            raise ValueNotStorable(
+                f"{name!r} has {size:,} bytes, more than a record takes.",
+                fix="Use a store that keeps artifacts, or keep it in a place of your own.",
+            )
+        if name not in self._told:
+            self._told.add(name)
+            log.warning(
+                "%r has %s bytes and stays in the records: this host has no place for artifacts. Give it one "
+                "with Host(blobs=...) or EVERSTEP_BLOBS.",
+                name,
+                f"{size:,}",
+            )
+        return False
 
     def _draft_list(self, name: str, value: list[Any], version: int, previous: Slot | None) -> Slot:
         """A list that a loop writes again and again is compared with what it was."""
@@ -233,7 +252,7 @@ class ValueSpace:
         if added is None or not is_plain(added):
             return None
         data = self._values.encode(added, name)
-        if self._threshold is not None and len(data) > self._threshold:
+        if self._blobs is not None and len(data) > self._threshold:
             return None
         written = Written(name, version, hashlib.sha256(data).digest(), len(data), ValueForm.APPEND)
         draft = Slot(written, HEADER + data, value)
@@ -244,7 +263,7 @@ class ValueSpace:
         """Encode a value of the channel or of a task, or what is to be done to it."""
         if form is ValueForm.DELETED:
             return Slot(Written(name, version, b"", 0, form), None)
-        if not self.keeps and not name.startswith(CHANNEL):
+        if not self.keeps:
             return self.unkept(name, version, value)
         slot = self._draft_whole(name, value, version, self._threshold if form is ValueForm.WHOLE else None)
         if form is not ValueForm.WHOLE:

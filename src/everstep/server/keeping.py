@@ -1,4 +1,4 @@
-"""What is kept of runs: pin, unpin, erase."""
+"""What is kept of runs: pin, unpin, ack, erase."""
 
 from __future__ import annotations
 
@@ -29,6 +29,11 @@ async def pin(service: Service, request: Request) -> Response:
 async def unpin(service: Service, request: Request) -> Response:
     """Let retention apply to a run again."""
     return answer(run_wire(await service.host.unpin(run_id_of(request), **who_of(request))))
+
+
+async def ack(service: Service, request: Request) -> Response:
+    """Note that the result of a run was taken."""
+    return answer(run_wire(await service.host.ack(run_id_of(request), **who_of(request))))
 
 
 async def erase(service: Service, request: Request) -> Response:

@@ -126,6 +126,16 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         errors=(404,),
     ),
     Endpoint(
+        method="POST",
+        path="/runs/{run_id}/ack",
+        name="acknowledge_run",
+        is_signed=True,
+        summary="Note that the result of a run that has ended was taken.",
+        handler=keeping.ack,
+        answers={200: _json("The run.", "Run")},
+        errors=(404,),
+    ),
+    Endpoint(
         method="GET",
         path="/runs/{run_id}/state",
         name="show_state",

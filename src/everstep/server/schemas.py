@@ -94,6 +94,7 @@ SCHEMAS: dict[str, Schema] = {
             "priority": {"type": "integer"},
             "group": or_null(TEXT),
             "needs_repair": or_null(TEXT),
+            "acked_at": or_null(MOMENT),
             "pinned": or_null(TEXT),
             "pinned_by": or_null(ref("Act")),
             "guards": ref("Guards"),
@@ -159,6 +160,12 @@ SCHEMAS: dict[str, Schema] = {
             "status": RUN_STATUS,
             "values": OBJECT,
             "pending": list_of(TEXT),
+            "idempotency": exactly(
+                {
+                    "consumed": {"type": "object", "additionalProperties": list_of(TEXT)},
+                    "pending": {"type": "object", "additionalProperties": TEXT},
+                }
+            ),
             "guards": ref("Guards"),
             "error": or_null(ref("RunError")),
         }
@@ -223,6 +230,7 @@ SCHEMAS: dict[str, Schema] = {
             "answer": ANY,
             "act": or_null(ref("Act")),
             "token": or_null(pattern(TOKEN)),
+            "token_metadata": or_null(OBJECT),
             "link": or_null(TEXT),
         }
     ),
@@ -231,8 +239,9 @@ SCHEMAS: dict[str, Schema] = {
         {
             "ttl_seconds": or_null({"type": "number", "minimum": 1, "maximum": LONGEST_TTL}),
             "single_use": FLAG,
+            "metadata": or_null(OBJECT),
         },
-        optional=("ttl_seconds", "single_use"),
+        optional=("ttl_seconds", "single_use", "metadata"),
     ),
     "Settled": exactly({"status": {"const": "settled"}, "settled_at": or_null(MOMENT)}),
     "Event": exactly(

@@ -65,12 +65,14 @@ async def reissue(service: Service, request: Request) -> Response:
     """Give a wait another token; the one it had dies."""
     wait_id = wait_id_of(request)
     body = expect_object(
-        await read_json(request, service.max_body, default={}), optional=["ttl_seconds", "single_use"]
+        await read_json(request, service.max_body, default={}),
+        optional=["ttl_seconds", "single_use", "metadata"],
     )
     single_use = body.get("single_use", True)
     if not isinstance(single_use, bool):
         raise BadRequest("single_use is neither true nor false.", fix='Send {"single_use": true}.')
-    wait = await service.host.reissue(wait_id, ttl=_ttl(body.get("ttl_seconds")), single_use=single_use)
+    ttl, metadata = _ttl(body.get("ttl_seconds")), body.get("metadata")
+    wait = await service.host.reissue(wait_id, ttl=ttl, single_use=single_use, metadata=metadata)
     return answer(wait_wire(wait))
 
 

@@ -75,6 +75,7 @@ def run_wire(info: RunInfo) -> dict[str, Any]:
         "priority": info.priority,
         "group": info.group,
         "needs_repair": info.needs_repair,
+        "acked_at": moment(info.acked_at),
         "pinned": info.pinned,
         "pinned_by": act_wire(info.pinned_by),
     }
@@ -122,6 +123,7 @@ def state_wire(state: RunState) -> dict[str, Any]:
         "status": state.status.value,
         "values": readable(state),
         "pending": list(state.frontier.pending),
+        "idempotency": {"consumed": state.idempotency.consumed, "pending": state.idempotency.pending},
         "guards": state.guards.to_json(),
         "error": error_wire(state.error),
     }
@@ -148,6 +150,7 @@ def wait_wire(wait: WaitInfo) -> dict[str, Any]:
         "answer": wait.answer,
         "act": act_wire(wait.act),
         "token": wait.token,
+        "token_metadata": wait.token_metadata,
         "link": wait.link,
     }
 

@@ -314,6 +314,15 @@ async def test_workers_and_what_they_go_by_are_shown(s: Serving) -> None:
 
 
 @served()
+async def test_the_result_of_a_run_is_acknowledged(s: Serving) -> None:
+    await s.host.run(plain, {"x": 1}, run_id="A1")
+    assert (await s.client.get("/runs/A1")).json()["acked_at"] is None
+    acked = (await s.client.post("/runs/A1/ack")).json()["acked_at"]
+    assert acked is not None and (await s.client.post("/runs/A1/ack")).json()["acked_at"] == acked
+    assert code_of(await s.client.post("/runs/A2/ack")) == (404, "DAG-CKPT-006")
+
+
+@served()
 async def test_a_run_is_pinned_unpinned_and_erased(s: Serving) -> None:
     await s.host.run(plain, {"x": 1}, run_id="A1")
     pinned = (await s.client.post("/runs/A1/pin", json={"reason": "case 7"})).json()
