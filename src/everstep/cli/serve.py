@@ -85,17 +85,7 @@ def serve(
       everstep serve --flow expenses.py --no-auth
       everstep serve --flow expenses.py --host 0.0.0.0 --token-file token --base-url https://flows.example.com
     """
-    try:
-        from everstep.server import app as service
-        from everstep.server import guards, serving
-    except ModuleNotFoundError as error:
-        package = (error.name or "").partition(".")[0]
-        if package not in ("starlette", "uvicorn"):
-            raise
-        raise BadRequest(
-            f"serve needs the package {package}, which is not installed.",
-            fix="Install it with: pip install 'everstep[web]'",
-        ) from error
+    service, guards, serving = _server()
     token = _read_token(token_file, no_auth=no_auth)
     token = None if token is None else guards.check_token(token, token_file or TOKEN_VARIABLE)
     loaded, wired = load_several(flows)
@@ -133,6 +123,21 @@ def serve(
         asyncio.run(main())
     click.echo("stopped", err=True)
     os._exit(0)  # a node's thread may never end, and its run was handed back
+
+
+def _server() -> tuple[Any, Any, Any]:
+    """Return the modules of the service, which needs what is not installed everywhere."""
+    try:
+        from everstep.server import app, guards, serving
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in ("starlette", "uvicorn"):
+            raise
+        raise BadRequest(
+            f"serve needs the package {package}, which is not installed.",
+            fix="Install it with: pip install 'everstep[web]'",
+        ) from error
+    return app, guards, serving
 
 
 def _say_ready(address: str, loaded: list[Flow], *, has_key: bool) -> None:
