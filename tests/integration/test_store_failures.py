@@ -11,6 +11,7 @@ import apsw
 import pytest
 
 from everstep import END, Context, Durability, Flow, Host, node, route, wait
+from everstep.engine.leases import conflict
 from everstep.errors import BadRequest, LeaseLost, StoreError, StoreUnavailable
 from everstep.model.leases import Lease
 from everstep.ports.store import Commit, Verdict
@@ -23,6 +24,10 @@ class Flaky(BlockingKillingStore):
     """A real store that can be out of reach."""
 
     fails_with: StoreError | None = None
+    keeps_leases = False
+    """True if no lease can be given back."""
+    loses_replies = False
+    """True if a lease is granted, and whoever asked for it gets an error."""
     on_put: Callable[[Sequence[Commit]], None] | None = None
 
     def _reach(self) -> None:
@@ -46,8 +51,21 @@ class Flaky(BlockingKillingStore):
         return super().renew_blocking(leases, ttl)
 
     async def release_lease(self, lease: Lease) -> None:
+        if self.keeps_leases:
+            raise FULL
         self._reach()
         await super().release_lease(lease)
+
+    async def lease(self, run_id: str, *, void_epoch: int | None = None, **wanted: Any) -> Lease:
+        row = await self.run(run_id)
+        if self.fails_with is not None and row is not None:
+            if row.lease is not None and row.lease.epoch != void_epoch:
+                raise conflict(row.lease, 30.0)  # a store that may be read judges before it writes
+            raise self.fails_with
+        granted = await super().lease(run_id, void_epoch=void_epoch, **wanted)
+        if self.loses_replies:
+            raise StoreError("the reply was lost.")
+        return granted
 
     async def fire(self, run_id: str) -> list[Any]:
         self._reach()
@@ -120,6 +138,44 @@ def test_by_default_the_run_stops_and_nothing_unrecorded_is_skipped(
         assert result.status == "completed"
         assert result.spooled == 0
     assert place.ran == ["first", "second", "second", "third"]
+
+
+def test_a_store_that_refuses_is_named_each_time_and_not_another_driver(place: Place) -> None:
+    place.breaks = FULL
+    flow = place.flow("required")
+    with place.host() as host:
+        for _ in range(3):
+            with pytest.raises(StoreError, match="the disk is full"):
+                host.run(flow, {"x": 1}, run_id="A")
+        for _ in range(2):
+            with pytest.raises(StoreError, match="the disk is full"):
+                host.resume("A", flow)
+        place.store.fails_with = None
+        before = place.clock.now()
+        assert host.resume("A", flow).status == "completed"
+        assert place.clock.now() - before < flow.durability.lease_ttl / 2
+
+
+def test_a_claim_without_a_reply_keeps_nobody_here_from_the_run(place: Place) -> None:
+    flow = place.flow("required")
+    with place.host() as host:
+        host.start(flow, {"x": 1}, run_id="A")
+        place.store.loses_replies = True
+        for _ in range(3):
+            with pytest.raises(StoreError, match="the reply was lost"):
+                host.resume("A", flow)
+        place.store.loses_replies = False
+        assert host.resume("A", flow).status == "completed"
+
+
+def test_a_run_whose_copy_could_not_let_it_go_can_go_on_where_it_is(place: Place, tmp_path: Path) -> None:
+    flow = place.flow("required")
+    with place.host() as host:
+        host.start(flow, {"x": 1}, run_id="A")
+        place.store.keeps_leases = True
+        assert "the disk is full" in host.copy(f"sqlite:///{tmp_path}/other.db", ["A"])[0].problem
+        place.store.keeps_leases = False
+        assert host.resume("A", flow).status == "completed"
 
 
 @pytest.mark.parametrize("trouble", [DOWN, FULL])

@@ -32,13 +32,40 @@ async def claim(
 ) -> Lease:
     """Claim a run: at once if its owner is dead or gone, after its time-out if it lives elsewhere."""
     owner = services.ids.new_id()
-    ask = partial(
-        services.store.lease,
-        run_id,
-        owner=beside(owner) if keeper.is_busy else owner,
-        ttl=durability.lease_ttl,
-    )
-    void = keeper.abandoned(run_id)
+    owner = beside(owner) if keeper.is_busy else owner
+    try:
+        lease = await _claim(services, keeper, run_id, owner, durability, waits=waits, on_wait=on_wait)
+    except LeaseConflict:
+        raise
+    except BaseException:
+        # It may have been granted all the same, and must not keep this process from asking again.
+        keeper.leave_behind(run_id, owner)
+        raise
+    keeper.forget_left_behind(run_id)
+    return lease
+
+
+async def give_back(services: Services, keeper: LeaseKeeper, lease: Lease) -> None:
+    """Give a lease back. Where the store is in trouble it expires, and is void for this host until then."""
+    try:
+        await services.store.release_lease(lease)
+    except Exception as error:
+        log.warning("the lease of run %r was not given back: %s", lease.run_id, error)
+        keeper.leave_behind(lease.run_id, lease.owner)
+
+
+async def _claim(
+    services: Services,
+    keeper: LeaseKeeper,
+    run_id: str,
+    owner: str,
+    durability: Durability,
+    *,
+    waits: bool,
+    on_wait: Callable[[datetime], None],
+) -> Lease:
+    ask = partial(services.store.lease, run_id, owner=owner, ttl=durability.lease_ttl)
+    void: int | None = None
     seen: Lease | None = None
     tries = durability.retry_on_lease_conflict
     while True:
@@ -49,7 +76,8 @@ async def claim(
         except LeaseConflict as conflict:
             held = conflict.details["lease"]
             assert isinstance(held, Lease)
-            if held.process is not None and services.processes.is_gone(held.process):
+            is_gone = held.process is not None and services.processes.is_gone(held.process)
+            if is_gone or keeper.is_left_behind(held):
                 if void == held.epoch:
                     raise
                 void = held.epoch

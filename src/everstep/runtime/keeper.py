@@ -102,8 +102,9 @@ class LeaseKeeper:
         self._held: dict[str, _Held] = {}
         """By owner, which is another one for each drive: a run may be driven here a second time while the
         first drive, which has lost it, still ends."""
-        self.left_behind: dict[str, int] = {}
-        """Epochs of leases that could not be given back: nobody drives those runs any more."""
+        self._left_behind: dict[str, set[str]] = {}
+        """By run: owners of leases that could not be given back, or that were asked for and may have been
+        granted although the store raised. No drive here has them."""
         self._beats: list[Beat] = []
         self._is_troubled = False
         self._changed = threading.Condition()
@@ -210,9 +211,20 @@ class LeaseKeeper:
         with self._changed:
             self._changed.notify()
 
-    def abandoned(self, run_id: str) -> int | None:
-        """Return the epoch of a lease that could not be given back, once."""
-        return self.left_behind.pop(run_id, None)
+    def leave_behind(self, run_id: str, owner: str) -> None:
+        """Note an owner who may still have the lease of a run, and does not drive it."""
+        with self._changed:
+            self._left_behind.setdefault(run_id, set()).add(owner)
+
+    def is_left_behind(self, lease: Lease) -> bool:
+        """True for a lease of ours that no drive here has any more."""
+        with self._changed:
+            return lease.owner in self._left_behind.get(lease.run_id, ())
+
+    def forget_left_behind(self, run_id: str) -> None:
+        """Forget who was left behind with a run, which was claimed anew."""
+        with self._changed:
+            self._left_behind.pop(run_id, None)
 
     @property
     def is_busy(self) -> bool:
@@ -267,7 +279,7 @@ class LeaseKeeper:
                 self._on_loop(self._store.release_lease(held.lease))
         except Exception as error:
             log.warning("the lease of run %r was not given back: %s", held.lease.run_id, error)
-            self.left_behind[held.lease.run_id] = held.lease.epoch
+            self.leave_behind(held.lease.run_id, held.lease.owner)
 
     def _renew(self, held: _Held) -> None:
         started = self._clock.monotonic()

@@ -38,7 +38,7 @@ from everstep.runtime.announce import announce, call_off
 from everstep.runtime.answers import open_waits
 from everstep.runtime.arriving import check_still_here
 from everstep.runtime.checking import Checking
-from everstep.runtime.claiming import claim
+from everstep.runtime.claiming import claim, give_back
 from everstep.runtime.desk import first_values
 from everstep.runtime.drive import Drive
 from everstep.runtime.elsewhere import attach
@@ -211,7 +211,7 @@ class Runs:
             if row.status.is_final:
                 # Only somebody who names it reopens a run; a store that was raced gave it all the same.
                 self.keeper.drop(lease)
-                await self._services.store.release_lease(lease)
+                await give_back(self._services, self.keeper, lease)
                 return await self.recorded(row)
             return await self._take_up(row, lease, flow, endures=True)
 
@@ -542,7 +542,7 @@ class Runs:
                 await self._abandon(journal, lease)
         except BaseException:
             self.keeper.drop(lease)
-            await self._services.store.release_lease(lease)
+            await give_back(self._services, self.keeper, lease)
             raise
         data = {"flow": flow.name, "sequence": journal.head.sequence, "steps": state.total}
         self._emit("run_resumed", row.run_id, data | resumed.to_wire())
@@ -692,12 +692,8 @@ class Runs:
 
     async def release(self, lease: Lease) -> None:
         """Give the lease of an interrupted run back; if the store is in trouble it will expire by itself."""
-        try:
-            await self._services.store.release_lease(lease)
-            await self._services.ring(lease.run_id)
-        except Exception as error:
-            log.warning("the lease of run %r was not given back: %s", lease.run_id, error)
-            self.keeper.left_behind[lease.run_id] = lease.epoch
+        await give_back(self._services, self.keeper, lease)
+        await self._services.ring(lease.run_id)
 
     async def claim(self, run_id: str, durability: Durability, *, waits: bool) -> Lease:
         """Get the right to drive a run, after what waits for it on this machine was written."""

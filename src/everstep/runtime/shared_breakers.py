@@ -24,6 +24,7 @@ from everstep.model.leases import Lease
 from everstep.model.ledger import BreakerAt, BreakerState, Guarded
 from everstep.model.records import GUARDS, StepRecord
 from everstep.ports.store import RunFilter, RunRow, Verdict
+from everstep.runtime.claiming import give_back
 from everstep.runtime.given import Given, draft_run
 from everstep.runtime.services import Services
 from everstep.runtime.system import pause
@@ -144,7 +145,7 @@ class SharedBreakers:
                 # That is about the breaker's run, not about the one that is driven; it begins again.
                 await self._runs.end_cancelled(await self._runs.row(run_id), lease)
             except BaseException:
-                await self._services.store.release_lease(lease)
+                await give_back(self._services, self._runs.keeper, lease)
                 raise
 
     async def _claim(self, run_id: str) -> Lease:
@@ -162,7 +163,7 @@ class SharedBreakers:
         before = await self._folded(name, row)
         after = change(before)
         if after == before:
-            await self._services.store.release_lease(lease)
+            await give_back(self._services, self._runs.keeper, lease)
             self._note(name, row.checkpoints, before)
             return before, before
         journal, _ = await self._runs.journal_at_rest(row, lease)

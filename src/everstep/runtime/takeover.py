@@ -10,6 +10,7 @@ from everstep.errors import LeaseConflict
 from everstep.model.enums import Status
 from everstep.model.leases import Lease
 from everstep.ports.store import RunRow
+from everstep.runtime.claiming import give_back
 from everstep.runtime.keeper import LeaseKeeper
 from everstep.runtime.patience import patiently
 from everstep.runtime.services import Services
@@ -52,7 +53,7 @@ class Takeover:
         held = row.lease
         if held is None or self._keeper.drive_of(row.run_id) is not None:
             return False
-        if self._keeper.left_behind.get(row.run_id) == held.epoch:
+        if self._keeper.is_left_behind(held):
             return True
         return held.process is not None and self._services.processes.is_gone(held.process)
 
@@ -72,9 +73,9 @@ class Takeover:
             lease = await patiently(services.clock, claim)
         except LeaseConflict:
             return None
-        self._keeper.left_behind.pop(row.run_id, None)
+        self._keeper.forget_left_behind(row.run_id)
         now = await services.store.run(row.run_id)
         if now is None or now.status.is_final:
-            await services.store.release_lease(lease)
+            await give_back(services, self._keeper, lease)
             return None
         return now, lease
