@@ -14,7 +14,7 @@ import pytest
 
 from everstep import Flow, Host, KeyRing, Status, node, wait
 from everstep.client.views import Copied
-from everstep.errors import BadRequest, WaitClosed
+from everstep.errors import BadRequest, ValueNotStorable, WaitClosed
 from everstep.registry import Opened, open_store
 from everstep.testing import ManualClock
 from everstep.testing.killing import Crashed, Killer, crash, killing, lose_reply
@@ -39,7 +39,13 @@ def give_up(user: str) -> str:
     raise ValueError(user)
 
 
+@node(output="page", persist="inline")
+def fetch_inline(user: str) -> str:
+    return "a long page " * 1000
+
+
 ORDER = Flow("order", [fetch, wait.approval("agree", prompt="May we?", output="agreed"), send])
+INLINE = Flow("inline", [fetch_inline, wait.approval("agree", prompt="May we?", output="agreed"), send])
 
 
 @pytest.fixture
@@ -501,3 +507,29 @@ def test_a_target_that_keeps_nothing_is_refused(here: Host, to: str) -> None:
     with pytest.raises(BadRequest, match="keeps nothing"):
         here.copy(to, move=True)
     assert [info.run_id for info in here.runs()] == ["A17"]
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres", "redis"])
+@pytest.mark.parametrize("move", [False, True])
+def test_a_record_larger_than_the_other_store_takes_is_refused_by_name_and_stays(
+    here: Host,
+    kind: str,
+    move: bool,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is sent all the same makes a server hang up, as if it were out of reach."""
+    to = f"sqlite:///{tmp_path}/there.db" if kind == "sqlite" else request.getfixturevalue(f"{kind}_url")
+    monkeypatch.setattr(f"everstep.stores.{kind}.restoring.MOST", 1000)
+    here.run(INLINE, {"user": "ann"}, run_id="H")
+    here.export("H", tmp_path / "H.everstep")
+    [found] = here.copy(to, move=move)
+    assert found.outcome == "failed"
+    assert "a record of" in found.problem and "too large" in found.problem
+    with Host(to) as there:
+        with pytest.raises(ValueNotStorable, match="too large"):
+            there.import_(tmp_path / "H.everstep")
+        assert there.runs() == []
+    here.answer(here.waits("H")[0].id, {"approved": True})
+    assert here.resume("H", INLINE).status is Status.COMPLETED

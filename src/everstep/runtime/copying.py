@@ -16,7 +16,7 @@ from typing import cast
 import msgspec
 
 from everstep.codec.records import digest_of
-from everstep.errors import EverstepError, LeaseConflict, LeaseLost, StateCorrupted
+from everstep.errors import EverstepError, LeaseConflict, LeaseLost, StateCorrupted, ValueNotStorable
 from everstep.model.bundles import COPIED, IMPORTED, MOVED, SET_ASIDE
 from everstep.model.durability import Durability
 from everstep.model.leases import Lease
@@ -169,10 +169,15 @@ class _Copying:
         lease, self._lease = self._lease, None
         if lease is None:
             return
-        if row.needs_repair is not None and not row.status.is_final:
-            await self._services.store.set_aside(row.run_id, epoch=lease.epoch, reason=row.needs_repair)
-        else:
-            await self._services.store.release_lease(lease)
+        store = self._services.store
+        try:
+            if row.needs_repair is not None and not row.status.is_final:
+                await store.set_aside(row.run_id, epoch=lease.epoch, reason=row.needs_repair)
+            else:
+                await store.release_lease(lease)
+        except EverstepError:
+            self._runs.keeper.leave_behind(row.run_id, lease.owner)
+            raise
 
     async def _renew(self) -> None:
         now = self._services.clock.monotonic()
@@ -200,7 +205,7 @@ class _Copying:
             await self._renew()
             await self._note_origin(row)
             await make_room(self._target.store, met)
-            judged = await restoring_store(self._target.store).restore(run)
+            judged = await self._restore(row, run)
         if judged in (Restored.TAKEN, Restored.BEHIND):
             raise taken(row.run_id, judged)
         if judged is Restored.NO_BASE:
@@ -218,6 +223,14 @@ class _Copying:
             digest=reading.digest.hex(),
             elsewhere=_elsewhere(checked),
         )
+
+    async def _restore(self, row: RunRow, run: WholeRun) -> Restored:
+        try:
+            return await restoring_store(self._target.store).restore(run)
+        except ValueNotStorable:
+            if self._lease is None and not row.status.is_final:
+                await self._claim(row)  # it never goes there, so it is not set aside any more
+            raise
 
     async def _note_origin(self, row: RunRow) -> None:
         target = self._target.store

@@ -8,9 +8,12 @@ import msgspec
 
 from everstep.errors import ValueNotStorable
 from everstep.model.leases import Process
+from everstep.ports.restoring import WholeRun
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+_BLOBS = "Keep large values elsewhere, with Host(blobs=...), or return where it is instead."
+_ELSEWHERE = "Bring the run to a store that keeps it as files: file:// or s3://"
 
 
 def to_int(at: datetime | None) -> int | None:
@@ -29,10 +32,23 @@ def process_text(process: Process | None) -> str | None:
     return None if process is None else msgspec.json.encode(process).decode()
 
 
-def check_size(size: int, most: int, place: str) -> None:
+def check_run(run: WholeRun, most: int, place: str, at_once: int | None = None) -> None:
+    """Refuse a run from another store of which something is larger than this one keeps under one key.
+
+    Where the records come in one call, all of them may be `at_once` at most.
+    """
+    if at_once is not None:
+        check_size(sum(len(r.body) for r in run.records), at_once, place, "a run", _ELSEWHERE)
+    for record in run.records:
+        check_size(len(record.body), most, place, "a record", _ELSEWHERE)
+    for wait in run.waits:
+        check_size(len(wait.details or b"") + len(wait.answer or b""), most, place)
+
+
+def check_size(size: int, most: int, place: str, what: str = "a value", fix: str = _BLOBS) -> None:
     """Refuse a value before it is sent: a server hangs up on one that is too large, as if it were gone."""
     if size > most:
         raise ValueNotStorable(
-            f"a value of {size / 2**20:,.0f} MiB is too large for {place}: at most {most / 2**20:,.0f} MiB.",
-            fix="Keep large values elsewhere, with Host(blobs=...), or return where it is instead.",
+            f"{what} of {size / 2**20:,.0f} MiB is too large for {place}: at most {most / 2**20:,.0f} MiB.",
+            fix=fix,
         )

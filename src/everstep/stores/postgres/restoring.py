@@ -11,6 +11,8 @@ from everstep.ports.restoring import (
     wait_is_taken,
 )
 from everstep.ports.store import StoredRecord
+from everstep.stores.columns import check_run
+from everstep.stores.postgres.artifacts import MOST
 from everstep.stores.postgres.columns import read_text, restored_values, run_row, text, waits_text
 from everstep.stores.postgres.connections import Connection, rows
 
@@ -19,6 +21,7 @@ _BATCH_BYTES = 8 << 20
 
 def restore(db: Connection, sql: dict[str, str], run: WholeRun, channel: str) -> Restored:
     """Keep a run with its records and waits in one transaction."""
+    check_run(run, MOST, "PostgreSQL")
     with db.transaction():
         if run.row.forked_at is not None and not _has_base(db, sql, run):
             return _judged(db, sql, run) or Restored.NO_BASE

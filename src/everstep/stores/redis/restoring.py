@@ -9,14 +9,19 @@ import msgspec
 
 from everstep.ports.restoring import EPOCHS_OF_A_LIFE, Restored, WholeRun, judge_there
 from everstep.ports.store import RunRow, StoredRecord
+from everstep.stores.columns import check_run
+from everstep.stores.redis.blobs import MOST
 from everstep.stores.redis.fields import KEYFRAME, STUB, WHOLE, as_text, flat, packed, wait_fields
 from everstep.stores.redis.wire import Argument
 
 _encode = msgspec.msgpack.Encoder().encode
+ALL = 2**30 - 2**20
+"""Bytes of all records of a run: one call brings them, and a server takes 1 GiB at once."""
 
 
 def restore(call: Callable[..., Any], run: WholeRun) -> Restored:
     """Call the script and judge what it found."""
+    check_run(run, MOST, "Redis", at_once=ALL)
     head = run.head
     verdict, *there = call("restore", *_arguments(run))
     if verdict != b"there":

@@ -12,12 +12,17 @@ from everstep.ports.restoring import (
     token_is_taken,
     wait_is_taken,
 )
+from everstep.stores.columns import check_run
 from everstep.stores.sqlite.columns import SPAN, restored_values, run_row, wait_values
 from everstep.stores.sqlite.database import rows
+
+MOST = 10**9 - 2**16
+"""Bytes of a record: a row holds no more than 1,000,000,000."""
 
 
 def restore(db: apsw.Connection, sql: dict[str, str], run: WholeRun) -> Restored:
     """Keep a run with its records and waits; whoever calls has begun a transaction."""
+    check_run(run, MOST, "SQLite")
     found = rows(db, sql["run"], (run.row.run_id,))
     if found:
         start = found[0][0] * SPAN
