@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
@@ -423,6 +424,18 @@ class RationedStore(Protocol):
 
     def is_short(self) -> bool:
         """True while so few are left that several checkpoints should share one put. It costs nothing."""
+
+
+@runtime_checkable
+class BelievingStore(Protocol):
+    """A store that can be read without a look at what others write meanwhile, to save calls."""
+
+    def believing(self, run_id: str) -> AbstractContextManager[None]:
+        """Until this ends, read what a run says only once, and look no more for what others write to it.
+
+        For clean-up, which reads a run several times before it writes. What it writes is judged by how the
+        run stands then, as ever.
+        """
 
 
 class Recoded(msgspec.Struct, frozen=True):

@@ -82,8 +82,9 @@ class Afterwards:
             if policy.counts:
                 first = (policy.keep_last or policy.whole or 0) + SPARE
                 place = await self._piece(services, collector, flow, place, first)
-            place = self._places.get(flow.name, place)
-            self._places[flow.name] = await self._piece(services, collector, flow, place, PIECE)
+            if place.before is not None or not policy.counts:  # else those were all
+                place = self._places.get(flow.name, place)
+                self._places[flow.name] = await self._piece(services, collector, flow, place, PIECE)
         except EverstepError as error:
             log.warning("retention of flow %r stopped: %s", flow.name, error)
         for problem in collector.found.problems:

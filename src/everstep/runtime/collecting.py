@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
+from contextlib import nullcontext
 from datetime import datetime
 from typing import Any
 
@@ -16,9 +17,8 @@ from everstep.model.durations import span_of
 from everstep.model.enums import Status
 from everstep.model.removal import Erasure, Removal
 from everstep.model.retention import Retention
-from everstep.model.waits import WaitStatus
 from everstep.ports.retention import HeedingStore, TombstoneFilter
-from everstep.ports.store import RunRow, WaitFilter
+from everstep.ports.store import BelievingStore, RunRow, WaitFilter
 from everstep.runtime.compacting import Begun, begun_with, ends_with_keyframe, has_forks, keep_last_only
 from everstep.runtime.erasing import erase_run, retaining_store
 from everstep.runtime.references import every_run, lives_here
@@ -139,8 +139,10 @@ class Collector:
 
     async def one(self, row: RunRow, rank: int) -> None:
         """Apply the rules to one run. What cannot be read is left alone, and said."""
+        store = self._store
         try:
-            await self._one(row, rank)
+            with store.believing(row.run_id) if isinstance(store, BelievingStore) else nullcontext():
+                await self._one(row, rank)
         except RunNotFound:
             self._spare(row, "somebody else is at it")
         except EverstepError as error:
@@ -187,10 +189,9 @@ class Collector:
         return decide(recorded, facts._replace(ttl=begun.ttl), now)
 
     async def _has_open_waits(self, row: RunRow) -> bool:
-        for status in (WaitStatus.OPEN, WaitStatus.SETTLED):
-            if await self._services.store.waits(WaitFilter(run_id=row.run_id, status=status, limit=1)):
-                return True
-        return False
+        return bool(
+            await self._services.store.waits(WaitFilter(run_id=row.run_id, is_unclosed=True, limit=1))
+        )
 
     async def _act(self, row: RunRow, fate: Fate, now: datetime) -> None:
         own = row.checkpoints - max(row.first, row.trimmed_before) + 1

@@ -61,7 +61,7 @@ async def keep_last_only(services: Services, runs: Runs, row: RunRow) -> int:
     Where the last one is no keyframe, one is written behind it that says the same. 0 if somebody needs more
     of the run: a fork, whoever drives it now, whoever pinned it; or if somebody else is at it.
     """
-    if await has_forks(services, row) or services.spool.has(row.run_id):
+    if services.spool.has(row.run_id):
         return 0
     try:
         row = await _with_keyframe(services, runs, row)

@@ -24,12 +24,12 @@ from tests.integration.github.meddling import Meddler, Rule, address_of, quota, 
 
 @contextmanager
 def hosted(
-    url: str, token: str, spool: Path, *rules: Rule, clock: Clock | None = None
+    url: str, token: str, spool: Path, *rules: Rule, clock: Clock | None = None, **options: Any
 ) -> Iterator[tuple[Host, Meddler]]:
     """Open a host whose calls go through rules."""
     meddler, clock = Meddler(*rules), clock or SystemClock()
     store = GithubStore(ReadableRepository(address_of(url, token), clock, transport=meddler), clock)
-    with Host(Opened(store, store.artifacts, url), spool=spool, clock=clock) as host:
+    with Host(Opened(store, store.artifacts, url), spool=spool, clock=clock, **options) as host:
         yield host, meddler
     meddler.close()
 

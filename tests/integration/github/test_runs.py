@@ -9,14 +9,16 @@ from collections.abc import Callable, Iterator
 import httpx2
 import pytest
 
-from everstep import Host
+from everstep import Flow, Host, Retention, node
 from everstep.errors import BadRequest, StoreError
 from everstep.model.enums import Status
 from everstep.ports.health import Level
 from everstep.stores.objects import readable
+from everstep.stores.objects.github.scribe import GithubScribe
 from everstep.testing import ManualClock
 from tests.integration.github.hosting import Repository, chain, hosted
 from tests.integration.github.meddling import Rule, pair_at, quota, says
+from tests.servers.github import new_token
 
 
 @pytest.fixture
@@ -26,7 +28,7 @@ def repository(github_url: str, github_token: str) -> Iterator[Repository]:
     found.close()
 
 
-def switched(answer: Callable[[httpx2.Request], httpx2.Response]) -> tuple[list[bool], Rule]:
+def switched(answer: Callable[[httpx2.Request], httpx2.Response | None]) -> tuple[list[bool], Rule]:
     """Return a switch, and a rule that answers while it is on."""
     is_on = [False]
     return is_on, lambda request: answer(request) if is_on[0] else None
@@ -79,6 +81,21 @@ def test_a_refusal_that_is_not_about_calls_stops_the_run_and_loses_nothing(
     with hosted(github_url, github_token, tmp_path, clock=clock) as (host, _):
         assert host.resume("F", chain(5))["v5"] == 5
     assert github_token not in f"{refused.value!r}{refused.value.to_wire()}{caplog.text}"
+
+
+def test_who_lost_the_right_to_write_is_told_so_each_time_and_goes_on_once_it_is_back(
+    github_url, github_token, tmp_path
+):
+    refuses, rule = switched(lambda request: None if request.method == "GET" else says(403, "No, sorry"))
+    flow = chain(3, {1: lambda: refuses.__setitem__(0, True)})
+    with hosted(github_url, github_token, tmp_path, rule, clock=ManualClock()) as (host, _):
+        for _ in range(3):
+            with pytest.raises(StoreError, match="does not allow this"):
+                host.run(flow, {"v0": 0}, run_id="F")
+        with pytest.raises(StoreError, match="does not allow this"):
+            host.resume("F", flow)
+        refuses[0] = False
+        assert host.resume("F", chain(3))["v3"] == 3
 
 
 def test_nobody_is_accepted_while_the_quota_is_used_up(github_url, github_token, tmp_path):
@@ -159,6 +176,72 @@ def test_files_for_people_cost_few_calls_and_come_when_a_run_ends(
     assert len(meddler.calls) - runs <= 7
     assert len(repository.paths("checkpoints/P/cp_")) == 11
     assert sum(message.startswith("Tell of P") for message in repository.messages()) == 1
+
+
+def test_clean_up_costs_calls_by_what_it_removes_and_not_by_what_is_kept(github_url, tmp_path):
+    flow, costs = chain(1), []
+    for number in range(8):
+        tiers = Retention.tiers(whole=3, last_checkpoint=6) if number else None
+        with hosted(github_url, new_token(), tmp_path, retention=tiers) as (host, meddler):
+            host.run(flow, {"v0": number}, run_id=f"run-{number}")
+        costs.append(len(meddler.calls))
+    alone = costs[0]
+    assert max(costs[1:3]) <= alone + 10, "nothing is removed yet"
+    assert max(costs[3:6]) <= alone + 40, "one run becomes its last checkpoint"
+    assert max(costs[6:]) <= alone + 65, "and another one goes"
+
+
+def test_a_file_for_people_is_no_larger_than_the_repository_takes(
+    github_url, github_token, tmp_path, repository, monkeypatch
+):
+    monkeypatch.setattr(GithubScribe, "largest", 4000)
+
+    @node(output="page", persist="inline")
+    def fetch(v0: int) -> str:
+        return "a long page " * 1000
+
+    @node(output="title")
+    def name(page: str) -> str:
+        return page[:11]
+
+    with hosted(github_url, github_token, tmp_path) as (host, _):
+        host.run(Flow("pages", [fetch, name], durability="strong"), {"v0": 1}, run_id="L")
+    files = {path: repository.data(path) for path in repository.paths("checkpoints/L/")}
+    assert len(files) == 5 and max(map(len, files.values())) <= 4000
+    [second] = [path for path in files if "/cp_002_" in path]
+    written = repository.json(second)["steps"][0]["writes"]
+    assert [(one["value"]["$type"], one["value"]["size"]) for one in written] == [("left_out", 12_003)]
+    assert "everstep state L@2" in written[0]["value"]["text"]
+    assert repository.json("checkpoints/L/latest.json")["steps"][0]["writes"][0]["value"] == "a long page"
+
+
+def test_a_checkpoint_with_more_steps_than_fit_into_a_file_says_how_many(
+    github_url, github_token, tmp_path, repository, monkeypatch
+):
+    monkeypatch.setattr(GithubScribe, "largest", 1500)
+    flow = Flow("many", [*chain(20).nodes], durability="partial")
+    with hosted(github_url, github_token, tmp_path) as (host, _):
+        host.run(flow, {"v0": 1}, run_id="M")
+    latest = repository.json("checkpoints/M/latest.json")
+    assert (latest["steps"], latest["steps_left_out"]) == ([], 20)
+
+
+def test_files_that_a_killed_process_did_not_write_are_written_by_clean_up(
+    github_url, github_token, tmp_path, repository, monkeypatch
+):
+    with monkeypatch.context() as dying:
+        dying.setattr(GithubScribe, "note", lambda scribe, name, data: None)
+        with hosted(github_url, github_token, tmp_path) as (host, _):
+            host.run(chain(2), {"v0": 0}, run_id="K")
+            host.start(chain(2), {"v0": 0}, run_id="S")
+    assert repository.paths("checkpoints/") == []
+    with hosted(github_url, new_token(), tmp_path) as (host, _):
+        assert host.gc(dry_run=True).leftovers == 0
+        assert host.gc().leftovers == 2
+    assert len(repository.paths("checkpoints/K/cp_")) == 3
+    assert len(repository.paths("checkpoints/S/cp_")) == 1
+    with hosted(github_url, new_token(), tmp_path) as (host, _):
+        assert host.gc().leftovers == 0
 
 
 def test_the_newest_checkpoint_is_found_without_everstep_in_a_batch_too(github_url, github_token, tmp_path):

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import NamedTuple, TypeVar
 
@@ -23,7 +23,7 @@ from everstep.ports.store import RunRow
 from everstep.ports.system import Clock, time_for_store
 from everstep.stores.columns import to_int
 from everstep.stores.objects import names
-from everstep.stores.objects.bucket import Bucket
+from everstep.stores.objects.bucket import Bucket, Found
 from everstep.stores.objects.drafts import Draft, Reader, taken
 from everstep.stores.objects.entries import Entry, Standing, WaitMark, decode, encode, read, sealed
 
@@ -54,6 +54,8 @@ class Line:
         """The newest checkpoint at places that were looked for."""
         self.beat: Lease | None = None
         """The lease as it was last seen prolonged."""
+        self.read: dict[int, Found] | None = None
+        """What was read at its places while it is believed; none while every call looks anew."""
 
     def move(self, place: int, standing: Standing) -> None:
         if self.head is None or place > self.head.place:
@@ -126,10 +128,35 @@ class Lines:
             return line
 
     def fresh(self, run_id: str) -> Line:
-        """Return what is known of a run after a look."""
+        """Return what is known of a run after a look; while it is believed, without one."""
         line = self.known(run_id)
-        self.look(line)
+        if line.read is None or line.head is None:
+            self.look(line)
         return line
+
+    @contextmanager
+    def believing(self, run_id: str) -> Iterator[None]:
+        """Read each place of a run once, and look for its end no more, until this ends.
+
+        For whoever reads a run several times to judge what to write: a write is still judged by what stands
+        there, because its place is taken once.
+        """
+        line = self.known(run_id)
+        line.read = {}
+        try:
+            yield
+        finally:
+            line.read = None
+
+    def found(self, run_id: str, place: int) -> Found | None:
+        """Return what stands at a place, as it was read before if the run is believed."""
+        read = self.known(run_id).read
+        if read is not None and place in read:
+            return read[place]
+        there = self.bucket.get(names.place_name(run_id, place))
+        if read is not None and there is not None:
+            read[place] = there
+        return there
 
     def look(self, line: Line) -> None:
         """Find the end of a log."""
@@ -181,7 +208,7 @@ class Lines:
     def entry(self, run_id: str, place: int) -> Entry:
         """Return what stands at a place that was taken."""
         name = names.place_name(run_id, place)
-        found = self.bucket.get(name)
+        found = self.found(run_id, place)
         if found is None:
             raise StateCorrupted(f"{self._where(name)} is missing.")
         return decode(found.data, self._where(name))
@@ -289,9 +316,12 @@ class Lines:
         if draft.marks:
             self.bucket.mark(list(dict.fromkeys(draft.marks)))
         name = names.place_name(line.run_id, draft.place)
-        if not self.bucket.create(name, encode(entry)) and not self._is_ours(name, entry):
+        data = encode(entry)
+        if not self.bucket.create(name, data) and not self._is_ours(name, entry):
             return False
         self._take(line, draft.place, entry)
+        if line.read is not None:
+            line.read[draft.place] = Found(data, "")  # no tag: it is read before it is replaced
         stale = [*draft.stale_marks(), *self._stale_beat(line, draft.before, entry.standing)]
         if stale:
             self.bucket.delete(stale)

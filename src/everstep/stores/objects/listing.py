@@ -63,10 +63,9 @@ class Listing:
             yield from self._by_index(after, mark)
 
     def _by_index(self, after: str, mark: str | None) -> Iterator[list[Line]]:
-        if not after:
-            self._mend_names()
-        while page := self._lines.bucket.names(names.INDEX, after=after, limit=_PAGE):
-            after = page[-1]
+        is_first = not after
+        while page := self._index_page(after, is_first=is_first):
+            after, is_first = page[-1], False
             read = [(name, *names.read_index(name)) for name in page]
             wanted = [(name, run_id) for name, flow, run_id in read if mark in (None, flow)]
             for k in range(0, len(wanted), _CHUNK):
@@ -74,12 +73,18 @@ class Listing:
                 lines = self._lines.each(partial(self._listed, self._looking(len(chunk))), chunk)
                 yield [line for line in lines if line is not None]
 
+    def _index_page(self, after: str, *, is_first: bool) -> list[str]:
+        bucket = self._lines.bucket
+        page = bucket.names(names.INDEX, after=after, limit=_PAGE)
+        if is_first and not page and not self._has_names:
+            self._mend_names()
+            page = bucket.names(names.INDEX, limit=_PAGE)
+        self._has_names = self._has_names or bool(page)
+        return page
+
     def _mend_names(self) -> None:
         """Make the names anew that lead to runs, if somebody removed them all and the logs are there."""
         bucket = self._lines.bucket
-        if self._has_names or bucket.names(names.INDEX, limit=1):
-            self._has_names = True
-            return
         after = ""
         while found := bucket.names(names.RUNS, after=after, limit=1):
             run = found[0].split("/")[1]

@@ -12,14 +12,14 @@ All but the last two follow from the logs of the runs and can be made again; not
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
 from everstep.codec.plain_json import jsonable
-from everstep.codec.records import look_into
+from everstep.codec.records import OpenRecord, look_into
 from everstep.codec.shown import shown
 from everstep.errors import EverstepError, StateCorrupted
 from everstep.model.acts import Act
@@ -38,6 +38,8 @@ BATCH = "batch_"
 LATEST = "latest.json"
 INDEX = "index.json"
 _UNREADABLE = "unreadable"
+_SHOWN = (64 * 1024, 1024, 0)
+"""Bytes of the largest value that is shown where a file would be too large: the first of these that helps."""
 _REQUIRED = {
     "checkpoint_id": str,
     "run_id": str,
@@ -68,6 +70,7 @@ class Index(msgspec.Struct, frozen=True):
 
 
 _indexes = msgspec.json.Decoder(Index)
+Tell = Callable[[Written], Any]
 
 
 def folder_of(run_id: str) -> str:
@@ -99,21 +102,38 @@ def batch(run_id: str, found: list[tuple[IndexRow, bytes]]) -> tuple[list[IndexR
     return [msgspec.structs.replace(row, file_path=path) for row, _ in found], as_json(told)
 
 
-def checkpoint(entry: Entry, record: Record) -> tuple[IndexRow, bytes]:
-    """Return a checkpoint as JSON, and its row in the index."""
+def checkpoint(entry: Entry, record: Record, largest: int | None = None) -> tuple[IndexRow, bytes]:
+    """Return a checkpoint as JSON, and its row in the index.
+
+    Where that is larger than a file may be, values are left out of it, the largest ones first, and say so.
+    """
     row = entry.standing.row
     try:
         opened = look_into(record.body, f"checkpoint {record.sequence} of run {row.run_id!r}")
     except EverstepError as error:
         return _unreadable(row, record, error)
     held = opened.record
-    inline = iter(opened.payloads)
-    steps = [_step(step, inline) for step in held.steps]
-    timestamp = held.created_at.isoformat()
+    path = file_of(row.run_id, record.sequence, held.trigger.value)
+    index_row = IndexRow(
+        record.sequence, record.checkpoint_id, held.trigger.value, held.created_at.isoformat(), path
+    )
+    for most in (None, *_SHOWN):
+        told = as_json(_checkpoint(row, record, opened, most))
+        if largest is None or len(told) <= largest:
+            return index_row, told
+    return index_row, as_json(_checkpoint(row, record, opened, 0, with_steps=False))
+
+
+def _checkpoint(
+    row: RunRow, record: Record, opened: OpenRecord, most: int | None, *, with_steps: bool = True
+) -> dict[str, Any]:
+    """Return a checkpoint, with values up to so many bytes; without its steps only how many there are."""
+    held = opened.record
+    tell = _Values(opened.payloads, f"{row.run_id}@{record.sequence}", most).tell
     told: dict[str, Any] = {
         "checkpoint_id": record.checkpoint_id,
         "run_id": row.run_id,
-        "timestamp": timestamp,
+        "timestamp": held.created_at.isoformat(),
         "trigger": held.trigger.value,
         "phase": _phase(held) or row.flow_id,
         "sequence_number": record.sequence,
@@ -121,7 +141,7 @@ def checkpoint(entry: Entry, record: Record) -> tuple[IndexRow, bytes]:
         "flow": {"name": row.flow_id, "version": row.flow_version, "hash": row.flow_hash},
         "digest": opened.digest.hex(),
         "keyframe": record.keyframe,
-        "steps": steps,
+        "steps": [_step(step, tell) for step in held.steps],
     }
     if row.parent_run_id is not None:
         told["parent_run_id"] = row.parent_run_id
@@ -132,10 +152,31 @@ def checkpoint(entry: Entry, record: Record) -> tuple[IndexRow, bytes]:
     if held.metadata is not None:
         told["metadata"] = jsonable(held.metadata)
     if held.state is not None:
-        told["state_snapshot"] = {"values": [_write(written, inline) for written in held.state.values]}
-    path = file_of(row.run_id, record.sequence, held.trigger.value)
-    index_row = IndexRow(record.sequence, record.checkpoint_id, held.trigger.value, timestamp, path)
-    return index_row, as_json(told)
+        told["state_snapshot"] = {"values": [_write(written, tell) for written in held.state.values]}
+    if not with_steps:
+        told |= {"steps": [], "steps_left_out": len(held.steps)}
+        told.pop("state_snapshot", None)
+        told.pop("metadata", None)
+    return told
+
+
+class _Values:
+    """The values of a checkpoint, in the order in which it names them."""
+
+    def __init__(self, payloads: Sequence[bytes], where: str, most: int | None) -> None:
+        self._payloads = iter(payloads)
+        self._where = where
+        self._most = most
+
+    def tell(self, written: Written) -> Any:
+        payload = next(self._payloads, None)
+        if payload is None:
+            return {"$type": "unreadable", "text": "its bytes are missing"}
+        value = shown(payload, written.name, written.size)
+        if self._most is None or len(msgspec.json.encode(value)) <= self._most:
+            return value
+        text = f"the file would be too large; everstep state {self._where}"
+        return {"$type": "left_out", "size": written.size, "text": text}
 
 
 def _unreadable(row: RunRow, record: Record, error: EverstepError) -> tuple[IndexRow, bytes]:
@@ -158,7 +199,7 @@ def _phase(record: CheckpointRecord) -> str:
     return paths[-1] if paths else ""
 
 
-def _step(step: StepRecord, inline: Iterator[bytes]) -> dict[str, Any]:
+def _step(step: StepRecord, tell: Tell) -> dict[str, Any]:
     told: dict[str, Any] = {"path": step.path, "visit": step.visit, "status": step.status.value}
     if step.attempts != 1:
         told["attempts"] = step.attempts
@@ -174,7 +215,7 @@ def _step(step: StepRecord, inline: Iterator[bytes]) -> dict[str, Any]:
         told["wait"] = {"wait_id": step.wait.wait_id, "kind": step.wait.kind}
     if step.act is not None:
         told["act"] = _act(step.act)
-    told["writes"] = [_write(written, inline) for written in step.writes]
+    told["writes"] = [_write(written, tell) for written in step.writes]
     return told
 
 
@@ -182,17 +223,12 @@ def _act(act: Act) -> dict[str, Any]:
     return {"encrypted": True, "how": act.how.value} if act.sealed else act.to_wire()
 
 
-def _write(written: Written, inline: Iterator[bytes]) -> dict[str, Any]:
+def _write(written: Written, tell: Tell) -> dict[str, Any]:
     told: dict[str, Any] = {"name": written.name, "version": written.version, "form": written.form.value}
     if written.artifact is not None:
         told["artifact"] = msgspec.to_builtins(written.artifact)
     elif written.is_inline:
-        payload = next(inline, None)
-        told["value"] = (
-            {"$type": "unreadable", "text": "its bytes are missing"}
-            if payload is None
-            else shown(payload, written.name, written.size)
-        )
+        told["value"] = tell(written)
     return told
 
 
@@ -207,19 +243,25 @@ def as_json(value: object) -> bytes:
     return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
 
 
-def last_entry(bucket: Bucket, run_id: str) -> Entry | None:
-    """Return how a run stands; none if there is no such run."""
-    there = bucket.names(names.log_prefix(run_id))
+def last_entry(bucket: Bucket, there: Sequence[str]) -> Entry | None:
+    """Return how a run stands, by the names in its log; none if there are none."""
     found = bucket.get(there[-1]) if there else None
     return None if found is None else decode(found.data, there[-1])
 
 
-def entries(bucket: Bucket, run_id: str, last: Entry) -> Iterator[Entry]:
-    """Yield what happened to a run; what a run of the same id that was removed left is passed over."""
-    for name in bucket.names(names.log_prefix(run_id)):
-        found = bucket.get(name) if names.place_of(name) >= last.standing.begins else None
+def entries(bucket: Bucket, there: Sequence[str], last: Entry) -> Iterator[Entry]:
+    """Yield what happened to a run, by the names in its log, as far as records of it are left.
+
+    What a run of the same id that was removed left is passed over.
+    """
+    standing = last.standing
+    is_last_only = standing.row.trimmed_before == standing.row.checkpoints
+    first = standing.keyframe if is_last_only and standing.keyframe else standing.begins
+    for name in there[:-1]:
+        found = bucket.get(name) if names.place_of(name) >= first else None
         if found is not None:
             yield decode(found.data, f"{name} in {bucket.place}")
+    yield last
 
 
 def kept_records(entry: Entry, trimmed_before: int) -> list[Record]:
@@ -262,10 +304,11 @@ def _candidates(bucket: Bucket, run_id: str) -> Iterator[str]:
     scanned = [
         name for head in (CHECKPOINT, BATCH) for name in bucket.names(f"{folder}{head}") if name not in tried
     ]
-    yield from sorted(scanned, key=_sequence_in, reverse=True)
+    yield from sorted(scanned, key=sequence_in, reverse=True)
 
 
-def _sequence_in(name: str) -> int:
+def sequence_in(name: str) -> int:
+    """Return the newest checkpoint that a file tells of; -1 if its name does not say."""
     file = name.rpartition("/")[2].removesuffix(".json")
     is_batch = file.startswith(BATCH)
     digits = file.rpartition("_")[2] if is_batch else file.removeprefix(CHECKPOINT).partition("_")[0]

@@ -210,16 +210,17 @@ class Records:
     def _rewrite(self, run_id: str, place: int, change: Callable[[Entry], Entry]) -> int:
         """Replace an entry by one that says the same; 1 if it was replaced."""
         name = names.place_name(run_id, place)
+        found = self._lines.found(run_id, place)
         while True:
-            found = self._lines.bucket.get(name)
             if found is None:
                 return 0
             entry = decode(found.data, name)
             changed = change(entry)
             if changed == entry:
                 return 0
-            if self._lines.bucket.swap(name, encode(changed), found.tag):
+            if found.tag and self._lines.bucket.swap(name, encode(changed), found.tag):
                 return 1
+            found = self._lines.bucket.get(name)
 
     # -- other bytes that mean the same --------------------------------------------------
 

@@ -50,6 +50,9 @@ class Scribe:
     Whatever fails here is logged once and fails nothing else: the files can be made again.
     """
 
+    largest: int | None = None
+    """Bytes of the largest file, where there is a limit."""
+
     def __init__(self, bucket: Bucket, write: Write, unwritten: Unkept) -> None:
         self._bucket = bucket
         self._write = write
@@ -217,10 +220,12 @@ class Scribe:
     def _from_log(self, run_id: str) -> Shelf:
         """Make everything anew from what counts."""
         there = self._sizes(readable.folder_of(run_id))
-        last = readable.last_entry(self._bucket, run_id)
+        log_names = self._bucket.names(names.log_prefix(run_id))
+        last = readable.last_entry(self._bucket, log_names)
         if last is None or last.standing.gone:
-            return self._remove(run_id)
-        shelf = self._add(Shelf(run_id), readable.entries(self._bucket, run_id, last), last.standing, there)
+            return self._remove(run_id, list(there))
+        added = readable.entries(self._bucket, log_names, last)
+        shelf = self._add(Shelf(run_id), added, last.standing, there)
         kept = {row.file_path for row in shelf.rows.values()}
         if stale := [name for name in there if readable.is_checkpoint(name) and name not in kept]:
             self._discard(stale)
@@ -251,7 +256,15 @@ class Scribe:
         self, entry: Entry, trimmed_before: int, there: dict[str, int] | None
     ) -> list[tuple[readable.IndexRow, bytes]]:
         """Write the checkpoints of one entry, unless they are there; return them with their rows."""
-        found = [readable.checkpoint(entry, r) for r in readable.kept_records(entry, trimmed_before)]
+        return self._write_each(self._told(entry, trimmed_before), there)
+
+    def _told(self, entry: Entry, trimmed_before: int) -> list[tuple[readable.IndexRow, bytes]]:
+        kept = readable.kept_records(entry, trimmed_before)
+        return [readable.checkpoint(entry, record, self.largest) for record in kept]
+
+    def _write_each(
+        self, found: list[tuple[readable.IndexRow, bytes]], there: dict[str, int] | None
+    ) -> list[tuple[readable.IndexRow, bytes]]:
         for row, told in found:
             if there is None or there.get(row.file_path) != len(told):
                 self._write(row.file_path, told)
@@ -266,8 +279,8 @@ class Scribe:
             return
         self._write(f"{readable.folder_of(shelf.run_id)}{readable.LATEST}", shelf.newest[1])
 
-    def _remove(self, run_id: str) -> Shelf:
-        self._discard(self._bucket.names(readable.folder_of(run_id)))
+    def _remove(self, run_id: str, there: list[str] | None = None) -> Shelf:
+        self._discard(self._bucket.names(readable.folder_of(run_id)) if there is None else there)
         self._unwritten.done(names.quoted(run_id))
         return Shelf(run_id)
 

@@ -12,6 +12,8 @@ from everstep.stores.objects.github.tree import NOTHING
 
 AT_ONCE = 500
 """How many files one commit changes."""
+BYTES = 16 * 1024 * 1024
+"""How much of them one commit takes: it is one call, which must end within its time."""
 TRIES = 6
 """How often a commit is made anew because the branch has moved; each time costs five calls."""
 PAGE = 100
@@ -39,11 +41,18 @@ class Commits:
     def change(self, files: Mapping[str, str | None], message: str) -> None:
         """Write texts, and remove files that are there; whatever others commit meanwhile stays.
 
-        It costs five calls, however many files there are.
+        It costs five calls, however many files there are, unless they are large.
         """
-        items = list(files.items())
-        for first in range(0, len(items), AT_ONCE):
-            self._change(dict(items[first : first + AT_ONCE]), message)
+        part: dict[str, str | None] = {}
+        size = 0
+        for path, text in files.items():
+            if part and (len(part) == AT_ONCE or size + len(text or "") > BYTES):
+                self._change(part, message)
+                part, size = {}, 0
+            part[path] = text
+            size += len(text or "")
+        if part:
+            self._change(part, message)
 
     def _change(self, files: Mapping[str, str | None], message: str) -> None:
         for failures in range(1, TRIES + 1):

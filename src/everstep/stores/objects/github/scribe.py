@@ -12,6 +12,7 @@ from everstep.stores.objects import readable
 from everstep.stores.objects.bucket import Bucket
 from everstep.stores.objects.entries import Entry, decode
 from everstep.stores.objects.github.api import hurries
+from everstep.stores.objects.github.parts import LARGEST
 from everstep.stores.objects.scribe import Scribe
 from everstep.stores.objects.unwritten import Unkept
 
@@ -35,6 +36,8 @@ class Repository(Bucket, Protocol):
 
 class GithubScribe(Scribe):
     """Gathers what is to be written, and writes it in one commit."""
+
+    largest: int = LARGEST
 
     def __init__(self, bucket: Repository) -> None:
         self._files: dict[str, bytes | None] = {}
@@ -104,10 +107,10 @@ class GithubScribe(Scribe):
     def _write_entry(
         self, entry: Entry, trimmed_before: int, there: dict[str, int] | None
     ) -> list[tuple[readable.IndexRow, bytes]]:
-        found = [readable.checkpoint(entry, r) for r in readable.kept_records(entry, trimmed_before)]
-        if len(found) < 2:
-            return super()._write_entry(entry, trimmed_before, there)
-        rows, told = readable.batch(entry.standing.row.run_id, found)
+        found = self._told(entry, trimmed_before)
+        rows, told = readable.batch(entry.standing.row.run_id, found) if len(found) > 1 else ([], b"")
+        if not rows or len(told) > self.largest:
+            return self._write_each(found, there)
         if there is None or there.get(rows[0].file_path) != len(told):
             self._write(rows[0].file_path, told)
         return list(zip(rows, (one for _, one in found), strict=True))

@@ -42,6 +42,11 @@ class GithubStore(ObjectStore):
     def is_short(self) -> bool:
         return self._repository.is_rationed
 
+    @contextmanager
+    def believing(self, run_id: str) -> Iterator[None]:
+        with self.lines.believing(run_id):
+            yield
+
     def _put_run(self, item: tuple[str, list[Commit], range]) -> list[Verdict]:
         with _hurry(all(commit.hurries for commit in item[1])):
             return super()._put_run(item)
@@ -49,6 +54,19 @@ class GithubStore(ObjectStore):
     def _renew_one(self, lease: Lease, ttl: timedelta) -> Lease | Verdict:
         with _hurry():
             return super()._renew_one(lease, ttl)
+
+    async def tidy(self, *, limit: int = 1000) -> int:
+        return await super().tidy(limit=limit) + await self._aside(self._tell_of_left)
+
+    def _tell_of_left(self) -> int:
+        """Write the files for people that owners did not come to write, because they were killed."""
+        now = self.lines.now()
+        heads: dict[str, int] = {}
+        for line in self._listing.all():
+            row = self.lines.row(line)
+            if row is not None and (row.lease is None or row.lease.expires_at <= now):
+                heads[row.run_id] = row.checkpoints
+        return self._repository.tell_of(heads)
 
     def report_blocking(self, worker: WorkerRow, ttl: timedelta) -> None:
         with _hurry():

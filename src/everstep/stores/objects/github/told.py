@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import httpx2
 
 from everstep.ports.system import Clock
-from everstep.stores.objects import names
+from everstep.stores.objects import names, readable
 from everstep.stores.objects.github.address import Address
-from everstep.stores.objects.github.bucket import GithubBucket
+from everstep.stores.objects.github.bucket import LOGS, GithubBucket
 from everstep.stores.objects.github.scribe import GithubScribe
-
-_LOGS = "runs/"
 
 
 class ReadableRepository(GithubBucket):
@@ -26,14 +24,14 @@ class ReadableRepository(GithubBucket):
 
     def create(self, name: str, data: bytes) -> bool:
         is_new = super().create(name, data)
-        if is_new and name.startswith(_LOGS):
+        if is_new and name.startswith(LOGS):
             self.scribe.note(name, data)
         return is_new
 
     def swap(self, name: str, data: bytes, tag: str) -> bool:
         """Replace an object, and what the files tell of it: values that were removed must not stay there."""
         is_new = super().swap(name, data, tag)
-        if is_new and name.startswith(_LOGS):
+        if is_new and name.startswith(LOGS):
             self.scribe.note_change(name)
         return is_new
 
@@ -44,8 +42,20 @@ class ReadableRepository(GithubBucket):
         if any(name.startswith(names.LIVE) for name in gone):
             self.scribe.hasten()
         for name in gone:
-            if name.startswith(_LOGS):
+            if name.startswith(LOGS):
                 self.scribe.note_change(name)
+
+    def tell_of(self, heads: Mapping[str, int]) -> int:
+        """Write the files, soon, of those of these runs whose newest checkpoint no file tells of."""
+        told: dict[str, int] = {}
+        for name in self.names(readable.FOLDER):
+            if readable.is_checkpoint(name):
+                folder = name.rpartition("/")[0]
+                told[folder] = max(told.get(folder, 0), readable.sequence_in(name))
+        behind = [r for r, head in heads.items() if told.get(readable.folder_of(r)[:-1], 0) < head]
+        for run_id in behind:
+            self.scribe.note_change(names.log_prefix(run_id))
+        return len(behind)
 
     def close(self) -> None:
         self.scribe.flush()
