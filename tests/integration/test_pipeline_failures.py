@@ -108,13 +108,13 @@ def test_what_each_attempt_came_to_is_kept_and_nothing_of_it_counts(host: Host) 
             FORK.replace("shape=component", "shape=component, join_policy=quorum"),
             {"a": 1},
             ["a", "b"],
-            ["a", "b"],
+            ["a"],
         ),
         (
             'start -> mgr -> exit; mgr [shape=house, "stack.child_dotfile"=child]',
             {"two": 1},
             ["one", "two"],
-            ["one", "two"],
+            ["two"],
         ),
         (
             'start -> a -> check; check [shape=diamond]; check -> exit [condition="outcome=success"]',
@@ -150,6 +150,108 @@ def test_a_failed_pipeline_goes_on_where_something_can_change(
     assert planned in (["work"], ["a"], ["fork@2/a/a", "fork@2/b/b"], ["mgr@2/start"]), "explain knows it too"
     assert host.resume("r", flow()).status == "completed"
     assert sorted(worker.calls) == after
+
+
+RACE = FORK.replace("shape=component", "shape=component, join_policy=quorum")
+INNER = 'start -> mgr -> exit; mgr [shape=house, "stack.child_dotfile"=child]'
+
+
+class Telling(Worker):
+    """A worker whose stages also tell the context something."""
+
+    def __call__(self, stage: Stage) -> Outcome:
+        outcome = super().__call__(stage)
+        return outcome.but(
+            context_updates={**outcome.context_updates, f"{stage.node}.said": self.calls.count(stage.node)}
+        )
+
+
+def test_what_a_branch_that_succeeded_told_the_context_is_there_after_a_resume(host: Host) -> None:
+    def end(worker: Telling, run_id: str) -> dict[str, Any]:
+        flow = square(RACE, backend=worker)
+        if host.run(flow, run_id=run_id).status == "failed":
+            assert host.resume(run_id, flow).status == "completed"
+        return context(host, host.run(flow, run_id=run_id))
+
+    worker = Telling(a=1)
+    resumed, whole = end(worker, "r"), end(Telling(), "w")
+    assert sorted(worker.calls) == ["a", "a", "b"]
+    assert resumed["b.said"] == whole["b.said"] == 1
+    found, expected = (one["parallel.results"][1] for one in (resumed, whole))
+    assert found == expected
+
+
+def test_a_fork_that_fails_again_and_again_calls_only_what_fails(host: Host) -> None:
+    worker = Worker(a=3)
+    flow = square(RACE, backend=worker)
+    result = host.run(flow, run_id="r")
+    for _ in range(3):
+        assert result.status == "failed"
+        assert [step.path for step in host.explain("r", flow).may_repeat] == [
+            f"fork@{worker.calls.count('a') + 1}/a/a"
+        ]
+        result = host.resume("r", flow)
+    assert result.status == "completed"
+    assert sorted(worker.calls) == ["a"] * 4 + ["b"]
+    names = [name for name, _ in host.checkpoint_as("r", "pipeline")["node_history"]]
+    assert names.count("fork/b/b") == 1, "a stage that is passed is not told of twice"
+
+
+@pytest.mark.parametrize(
+    ("body", "calls"), [(RACE, ["a", "a", "b", "b"]), (INNER, ["one", "one", "two", "two"])]
+)
+def test_whoever_resumes_at_a_fork_or_an_inner_pipeline_has_all_of_it_done_again(
+    host: Host, body: str, calls: list[str]
+) -> None:
+    worker = Worker(a=1, two=1)
+    flow = square(body, backend=worker, children={"child": CHILD})
+    assert host.run(flow, run_id="r").status == "failed"
+    start = "fork" if "fork" in body else "mgr"
+    assert host.resume("r", flow, start=start).status == "completed"
+    assert sorted(worker.calls) == calls
+
+
+def test_a_loop_inside_calls_a_stage_again_that_was_passed(host: Host) -> None:
+    child = """digraph child { start -> one -> check; check [shape=diamond];
+      check -> one [condition="context.one.said!=3"]; check -> two [condition="context.one.said=3"];
+      two -> exit }"""
+    worker = Telling(two=1)
+    flow = square(INNER, backend=worker, children={"child": child})
+    assert host.run(flow, run_id="r").status == "failed"
+    assert worker.calls == ["one", "one", "one", "two"]
+    assert host.resume("r", flow).status == "completed"
+    assert worker.calls == ["one", "one", "one", "two", "two"]
+
+
+def test_an_inner_pipeline_that_fails_again_after_a_resume_is_no_success(host: Host) -> None:
+    worker = Telling(two=2)
+    flow = square(INNER, backend=worker, children={"child": CHILD})
+    assert host.run(flow, run_id="r").status == "failed"
+    again = host.resume("r", flow)
+    assert again.status == "failed" and again.error is not None and "two broke" in again.error.message
+    done = host.resume("r", flow)
+    assert done.status == "completed" and worker.calls == ["one", "two", "two", "two"]
+    assert context(host, done)["two.said"] == 3, "what it left is there"
+
+
+def test_a_fork_that_fails_again_after_a_resume_says_why(host: Host) -> None:
+    body = "start -> fork; fork [shape=component]; fork -> {a b} -> exit"
+    flow = square(body, backend=Worker(a=2, b=2))
+    for result in (host.run(flow, run_id="r"), host.resume("r", flow)):
+        assert result.error is not None and "a broke; b: b broke" in result.error.message
+    assert host.resume("r", flow).status == "completed"
+
+
+def test_rounds_that_were_not_enough_are_gone_through_as_a_whole(host: Host) -> None:
+    body = INNER.replace(
+        "child]", 'child, "manager.stop_condition"="context.two.said=4", "manager.max_cycles"=2]'
+    )
+    worker = Telling()
+    flow = square(body, backend=worker, children={"child": CHILD})
+    assert host.run(flow, run_id="r").status == "failed"
+    assert worker.calls == ["one", "two"] * 2
+    assert host.resume("r", flow).status == "completed"
+    assert worker.calls == ["one", "two"] * 4
 
 
 def test_a_missed_goal_is_kept_and_gone_for_again_as_often_as_before(host: Host) -> None:
@@ -321,6 +423,21 @@ def test_a_stage_that_succeeded_is_not_called_again_because_no_edge_held(host: H
     assert [name for name, _ in host.checkpoint_as("r", "pipeline")["node_history"]] == [
         *("start", "work", "exit")
     ]
+
+
+def test_explain_does_not_say_of_a_stage_that_only_lacks_an_edge_that_it_may_repeat(host: Host) -> None:
+    calls: list[str] = []
+    host.run(no_edge(calls), run_id="r")
+    told = host.explain("r", no_edge(calls))
+    assert [(step.path, step.only_chooses) for step in told.starts] == [("work", True)]
+    assert told.may_repeat == ()
+    host.resume("r", no_edge(calls))
+    assert calls == ["work"]
+    fails = square("start -> work -> exit", backend=Worker(work=1))
+    host.run(fails, run_id="f")
+    assert [step.path for step in host.explain("f", fails).may_repeat] == ["work"], (
+        "a stage that failed is called"
+    )
 
 
 def test_its_edge_is_chosen_again_in_a_fork_with_another_context(host: Host) -> None:

@@ -118,6 +118,8 @@ def _planned(step: Planned) -> str:
     if step.chunks:
         at = f", from cursor {step.cursor}" if step.cursor is not None else ""
         parts.append(f"goes on behind {count(step.chunks, 'chunk')}{at}")
+    if step.only_chooses:
+        parts.append("is not called again: its edge is chosen")
     if step.may_repeat:
         parts.append(click.style(f"may repeat ({step.effects.value})", fg="yellow"))
     if step.asks == "probe":
@@ -180,4 +182,5 @@ def _planned_json(step: Planned) -> dict[str, Any]:
         "chunks": step.chunks,
         "cursor": step.cursor,
         "asks": step.asks,
+        "only_chooses": step.only_chooses,
     }

@@ -8,6 +8,8 @@ from typing import Any, Final
 from everstep.graph.pipelines.layers import (
     GATES,
     HIDDEN,
+    INSIDE,
+    PASSED,
     RESTARTS,
     STAGES,
     STRICT,
@@ -22,7 +24,8 @@ from everstep.model.records import CHANNEL, StepRecord
 RESTARTED: Final = CHANNEL + RESTARTS
 """The value that counts how often a pipeline began anew."""
 _NOT_OUTCOME: Final = (
-    *("node", "kind", "n", "visit", "prompt", "preamble", "fidelity", "degraded_from", UNROUTED),
+    *("node", "kind", "n", "visit", "prompt", "preamble", "fidelity", "degraded_from", "context_updates"),
+    *(UNROUTED, INSIDE, PASSED),
 )
 _TELLING: Final = (Status.FAILED, Status.HALTED, Status.CANCELLED, Status.RETRYING)
 

@@ -32,7 +32,7 @@ from everstep.runtime.journal import Identity, Journal
 from everstep.runtime.migrating import rehearse
 from everstep.runtime.nesting import apply
 from everstep.runtime.preflight import preflight
-from everstep.runtime.resume_points import begins_again_at
+from everstep.runtime.resume_points import begins_again_at, only_chooses
 from everstep.runtime.runs import Runs
 from everstep.runtime.services import Services
 from everstep.runtime.values import ValueSpace
@@ -67,12 +67,14 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
     """The newest cursor of its stream."""
     asks: Literal["probe", "operator"] | None = None
     """Who is asked first what became of the call that was begun and never reported."""
+    only_chooses: bool = False
+    """True if its work is done and recorded: it is not called again, and only its edge is chosen."""
 
     @property
     def may_repeat(self) -> bool:
         """True if what it does to the world may be done twice."""
         is_harmless = self.effects in (Effects.PURE, Effects.READ_ONLY) or self.asks is not None
-        return self.may_have_started and not is_harmless
+        return self.may_have_started and not is_harmless and not self.only_chooses
 
 
 class Awaited(msgspec.Struct, frozen=True, kw_only=True):
@@ -281,7 +283,10 @@ async def _planned(
         started = (due.scope.prefix, due.i) in tried
         if not is_announced:
             started = started or is_taken_over or row.status.is_final
-        return _plan(due, key_run, may_have_started=started)
+        planned = _plan(due, key_run, may_have_started=started)
+        if only_chooses(flow, *due, planned.visit, space, start):
+            return msgspec.structs.replace(planned, only_chooses=True)
+        return planned
 
     return tuple(map(plan, first)), tuple(map(plan, later))
 

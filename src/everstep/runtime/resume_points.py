@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from everstep.engine.scope import Scope
 from everstep.engine.state import RunState
 from everstep.graph.flow import Flow
 from everstep.graph.pipelines.layers import LAYER
@@ -35,6 +36,23 @@ def begins_again_at(row: RunRow, flow: Flow, state: RunState, space: ValueSpace)
     failed = [flow.nodes[i].name for i in state.due if state.statuses[i] is Status.FAILED]
     found = flow.resumes_at(failed[0], _reader(space)) if failed else None
     return found if found is not None and found in flow.plan.index and found != failed[0] else None
+
+
+def start_marks(flow: Flow, start: str, *, is_told: bool) -> dict[str, Any]:
+    """Return what the channel is told when a run begins again at a node, which a person named or its rule."""
+    marks = dict(flow.start_marks)
+    return marks | {flow.start_key: "" if is_told else start} if flow.start_key else marks
+
+
+def only_chooses(
+    flow: Flow, scope: Scope, i: int, visit: int, space: ValueSpace, start: str | None = None
+) -> bool:
+    """True if a resume does not call what this visit works with, as it is done, and only lets it choose."""
+    read = _reader(space)
+    if flow.only_chooses is None or not scope.plan.nodes[i].is_gate:
+        return False
+    begins = {flow.start_key: start}
+    return flow.only_chooses(scope.path_of(i), visit, lambda key: begins[key] if key in begins else read(key))
 
 
 def _reader(space: ValueSpace) -> Callable[[str], Any]:

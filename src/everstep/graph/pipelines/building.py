@@ -21,8 +21,9 @@ from everstep.graph.pipelines.outcome import Outcome
 from everstep.graph.pipelines.reading import Pipeline, StageSpec, name_of, read_pipeline
 from everstep.graph.pipelines.simulation import Simulation
 from everstep.graph.pipelines.stage import Handler, Stage
-from everstep.graph.pipelines.stages import JUDGES, SIMULATION
+from everstep.graph.pipelines.stages import JUDGES, SIMULATION, is_done_inside, only_lacks_an_edge
 from everstep.graph.pipelines.vocabulary import BUDGET, CHILD
+from everstep.model.address import unvisited
 
 F = TypeVar("F")
 _DEEPEST: Final = 8
@@ -145,7 +146,9 @@ def build(
     flow.asks_durability = "durability" in options
     flow.pipeline = pipeline
     flow.resumes_at = _resume_rule(pipeline, parts, workshop)
+    flow.only_chooses = _choice_rule(parts)
     flow.start_marks = {layers.RESUMED: True}
+    flow.start_key = layers.AGAIN
     flow.accepts = _acceptance(workers.signature)
     made: F = flow
     return made
@@ -231,6 +234,19 @@ def _acceptance(now: Mapping[str, Any]) -> Callable[[Callable[[str], Any]], None
             )
 
     return accepts
+
+
+def _choice_rule(parts: Lowered) -> Callable[[str, int, Callable[[str], Any]], bool]:
+    """Say whether a visit to a node has done its work, so that a resume only chooses its edge."""
+
+    def only_chooses(path: str, visit: int, read_key: Callable[[str], Any]) -> bool:
+        head, slash, _ = path.rpartition("/")
+        record = read_key(layers.STAGES + unvisited(parts.behind.get(path, path))) or {}
+        if slash:
+            return is_done_inside(record, head + slash, read_key)
+        return only_lacks_an_edge(record, visit, read_key(layers.COUNT))
+
+    return only_chooses
 
 
 def _resume_rule(

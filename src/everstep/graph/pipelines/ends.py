@@ -194,6 +194,26 @@ class _BehindRunner(StageRunner):
     def _way_on(self, context: Layered, outcome: Outcome) -> tuple[Way | None, str]:
         return super()._way(context, outcome)
 
+    def _keep(
+        self, ctx: Context, context: Layered, stage: Stage, outcome: Outcome, edge: Mapping[str, Any] | None
+    ) -> None:
+        key = self._record_key(context)
+        before = context.channel.get(key) or {}
+        super()._keep(ctx, context, stage, outcome, edge)
+        if not self.place.is_top:
+            return
+        is_again = context.here(layers.AGAIN) == self.spec.name
+        if outcome.status is StageStatus.FAIL and self._failed_inside(context):
+            record = context.channel.get(key)
+            since = before[layers.INSIDE][0] if is_again and layers.INSIDE in before else before.get("n", 0)
+            context.channel.set(key, {**record, layers.INSIDE: [since, record["n"]]})
+        if is_again:
+            context.drop(layers.AGAIN)
+
+    def _failed_inside(self, context: Layered) -> bool:
+        """True if a stage inside is why it failed."""
+        return True
+
 
 class JoinRunner(_BehindRunner):
     """Behind a parallel node: gathers what its branches left, and goes on to where they meet."""
@@ -277,6 +297,7 @@ class ReturnRunner(_BehindRunner):
     def _settled(self, ctx: Context, outcome: Outcome) -> Outcome:
         """Count the round; one that was the last and did not meet the stop condition has failed."""
         context = Layered(ctx)
+        context.drop(self._unmet)
         if self._stop is not None and outcome.status is not StageStatus.FAIL:
             seen = ChainMap(dict(outcome.context_updates), context)  # type: ignore[arg-type]  # it is only read
             count = (context.here(self._rounds) or 0) + 1
@@ -284,9 +305,17 @@ class ReturnRunner(_BehindRunner):
             is_last = count >= self._cycles
             context.set(self._rounds, 0 if is_over or is_last else count)
             if is_last and not is_over:
+                context.set(self._unmet, True)
                 reason = f"its stop_condition was not met in {count} rounds: {self._stop.text}"
                 outcome = outcome.but(status=StageStatus.FAIL, failure_reason=reason)
         return super()._settled(ctx, outcome)
+
+    def _failed_inside(self, context: Layered) -> bool:
+        return not context.here(self._unmet)  # then nothing failed: the next round is a whole one
+
+    @property
+    def _unmet(self) -> str:
+        return f"{layers.INTERNAL}unmet.{self.spec.id}"
 
     @property
     def _rounds(self) -> str:

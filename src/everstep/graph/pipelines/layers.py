@@ -6,6 +6,7 @@ context though nothing is copied. While branches are under way, nobody writes be
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -20,6 +21,11 @@ STAGES: Final = "stages."
 """The record of the newest visit to each stage, by path."""
 UNROUTED: Final = "unrouted"
 """In the record of a stage: the visit after which no edge led on."""
+INSIDE: Final = "inside"
+"""In the record of a fork or an inner pipeline that failed: between which two numbers of stages those lie
+that ended in it."""
+PASSED: Final = "passed"
+"""In the record of a stage: the flows around it when it was passed last, without being called again."""
 GATES: Final = "gates."
 """How each goal gate stands, by id."""
 STRICT: Final = "internal.strict"
@@ -50,6 +56,10 @@ RESTARTS: Final = "internal.restarts"
 RESUMED: Final = "internal.resumed"
 """There from a resume to the next stage that does work."""
 
+AGAIN: Final = "internal.again"
+"""The fork or inner pipeline, by name, that a resume goes through again because the run failed there; nothing
+if a person said where the run begins."""
+
 OWN: Final = ("outcome", "preferred_label", "current_node", "last_stage", "last_response")
 """What every stage writes."""
 _KEPT: Final = (BACKEND, COUNT, GIVEN, RESTARTS, STRICT)
@@ -58,6 +68,7 @@ _IN_A_ROW: Final = (REDIRECTS, MISSED)
 HIDDEN: Final = (LAYER, STAGES, GATES, INTERNAL)
 """What keys begin with that are no part of the context."""
 _MISSING: Final = object()
+_VISIT: Final = re.compile(r"(?:@(\d+))?/")
 _NAMES: Final = {
     "_pipeline_name": "graph.name",
     "_goal": "graph.goal",
@@ -167,6 +178,13 @@ class Layered(Mapping[str, Any]):
 
     def add(self, key: str, item: Any) -> None:
         self.channel.append(_key(self.prefix, key), item)
+
+    def newest(self, path: str, visit: int) -> str:
+        """Return the prefix of the newest visit to a flow that left something; else of this one."""
+        layers = self.channel.keys(LAYER + path)
+        seen = [_VISIT.match(key, len(LAYER + path)) for key in layers]
+        found = max((int(match[1] or 1) for match in seen if match is not None), default=visit)
+        return f"{path}/" if found == 1 else f"{path}@{found}/"
 
     def forget(self, prefix: str) -> None:
         """Remove a layer, and those on top of it."""

@@ -169,6 +169,8 @@ class StageRunner:
             context.channel.set(
                 key, {k: v for k, v in context.channel.get(key).items() if k != layers.UNROUTED}
             )
+        elif known is None:
+            known = self._done_inside(context)
         is_resumed = self._is_resumed(ctx, context)
         edge = context.here(layers.EDGE) or {}
         came_by = edge if edge.get("to") == spec.id else {}
@@ -220,10 +222,18 @@ class StageRunner:
         if not self.place.is_top:
             return None
         record = context.channel.get(self._record_key(context)) or {}
-        is_it = record.get(layers.UNROUTED) == context.visit and record.get("n") == context.channel.get(
-            layers.COUNT
-        )
+        is_it = only_lacks_an_edge(record, context.visit, context.channel.get(layers.COUNT))
         return Outcome.kept(record) if is_it else None
+
+    def _done_inside(self, context: Layered) -> Outcome | None:
+        """Return how it ended in a fork or an inner pipeline that failed its run and is gone through again.
+
+        What succeeded there is passed once, with what it answered then.
+        """
+        if self.place.is_top or self.handler is None:
+            return None
+        record = context.channel.get(self._record_key(context)) or {}
+        return Outcome.kept(record) if is_done_inside(record, context.prefix, context.channel.get) else None
 
     def _visit_number(self, context: Layered) -> int:
         """Return which visit of the run to this node it is, over all visits to the flow around it."""
@@ -449,6 +459,9 @@ class StageRunner:
         if self._unrouted(context) is not None:
             # It was told when it ended that it did, and what it was asked: only the edge is new.
             record = {k: v for k, v in context.channel.get(key).items() if k != layers.UNROUTED}
+        elif self._done_inside(context) is not None:
+            record = {**context.channel.get(key), layers.PASSED: context.prefix}
+            record.pop("edge", None)
         else:
             ctx.outcome = outcome.status.value
             record = {**self._record(context, outcome), **self._asked(context, stage)}
@@ -481,9 +494,11 @@ class StageRunner:
         return {key: value for key, value in told.items() if value}
 
     def _inside(self, context: Layered) -> str:
-        """Return the prefix of the flow of the same name that this visit follows."""
-        visit = context.visit
-        return f"{context.prefix}{self.spec.name}{'' if visit == 1 else f'@{visit}'}/"
+        """Return the prefix of the newest visit to the flow of the same name, which is the one it follows.
+
+        That is not its own visit: a resume goes through the flow once more, for the visit that failed here.
+        """
+        return context.newest(f"{context.prefix}{self.spec.name}", context.visit)
 
     def _record_key(self, context: Layered) -> str:
         return layers.STAGES + unvisited(context.prefix + self.spec.name)
@@ -497,10 +512,32 @@ class StageRunner:
             "n": number,
             **outcome.plain(),
         }
-        record.pop("context_updates", None)
+        if self.place.is_top or self.handler is None:
+            record.pop("context_updates", None)  # they are in the context, and it is not passed again
         if context.prefix:
             record["visit"] = self._visit_number(context)
         return record
+
+
+def only_lacks_an_edge(record: Mapping[str, Any], visit: int, count: Any) -> bool:
+    """True if this visit to a stage did its work, no edge led on, and no stage has ended since."""
+    return record.get(layers.UNROUTED) == visit and record.get("n") == count
+
+
+def is_done_inside(record: Mapping[str, Any], prefix: str, read_key: Callable[[str], Any]) -> bool:
+    """True if a stage succeeded inside a fork or an inner pipeline that a resume goes through again.
+
+    A visit to the same stage in the same round after it was passed is another one.
+    """
+    again = read_key(layers.AGAIN)
+    around = unvisited(prefix)
+    if not again or not around.startswith(f"{again}/"):
+        return False
+    status = StageStatus.read(str(record.get("status", "")))
+    if status is None or not status.is_good or record.get(layers.PASSED) == prefix:
+        return False
+    since, until = (read_key(layers.STAGES + again) or {}).get(layers.INSIDE, (0, 0))
+    return bool(since < record["n"] < until)
 
 
 class Variables(Mapping[str, Any]):
