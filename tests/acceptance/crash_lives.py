@@ -6,7 +6,6 @@ forked child, resumes it in another, and prints what it saw as JSON; `crash_judg
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import hashlib
 import json
@@ -17,7 +16,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -29,7 +28,6 @@ from everstep.errors import RunNotFound
 from everstep.ports.system import Clock
 from everstep.registry import Opened, open_store
 from everstep.runtime import outbox, waiting
-from everstep.runtime.system import SystemClock
 from everstep.stores.objects.readable_folder import ReadableFolder
 from everstep.stores.objects.store import ObjectStore
 from everstep.testing.killing import Killer, KillingSpool, die, killing, lose_reply, read_trace
@@ -45,7 +43,7 @@ from tests.acceptance.crash_map_flows import MAPPED
 from tests.acceptance.crash_nested_flows import NESTED
 from tests.acceptance.crash_outage_flows import CUT_OFF, MORE_CUT_OFF, Line
 from tests.acceptance.crash_phase_flows import EXAMPLES, MORE_PHASED, PHASED
-from tests.acceptance.crash_scenarios import RUN, Bodies, Facts
+from tests.acceptance.crash_scenarios import RUN, Bodies, Facts, Hurry
 from tests.acceptance.crash_stream_flows import STREAMING, chunk_path
 from tests.acceptance.crash_unknown_flows import MORE_UNKNOWN, UNKNOWN
 from tests.acceptance.crash_wait_flows import MORE_WAITING, WAITING
@@ -60,13 +58,6 @@ FILES = "file:"
 """In place of a server: a folder in each place."""
 CHANCE = re.compile(r"datetime\.datetime\([^()]*\)|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 """Times and fresh ids, which are others in every life."""
-
-
-class Hurry(SystemClock):
-    """The real time, without waiting for it."""
-
-    async def sleep_until(self, at: datetime) -> None:
-        await asyncio.sleep(0)
 
 
 def store_in(folder: Path) -> str:
@@ -101,7 +92,7 @@ def live(name: str, folder: Path, killer: Killer, *, is_first_life: bool) -> Fac
     flush.MAX_LAG = timedelta(hours=1)  # a machine that is slow for a second writes no more than another
     scenario = SCENARIOS.get(name) or EXAMPLES[name]
     flow = scenario.flow(name, Bodies(killer, is_first_life=is_first_life, folder=folder))
-    clock = Hurry()
+    clock = Hurry(folder)
     line = Line(folder)
     line.mend()
     store = opened_in(folder, clock, killer, line)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from everstep import Context, Flow, ItemError, node
+from everstep import Context, Flow, Host, ItemError, RunResult, node
 from everstep.graph.subflow import Subflow
 from tests.acceptance.crash_nested_flows import Session
-from tests.acceptance.crash_scenarios import AT_ONCE, ONCE_MORE, Bodies, Parts, Scenario
+from tests.acceptance.crash_scenarios import AT_ONCE, ONCE_MORE, RUN, Bodies, Facts, Parts, Scenario, clock_of
 
 
 def overlapping_parts(body: Bodies) -> Parts:
@@ -134,6 +134,39 @@ def atomic_items_parts(body: Bodies) -> Parts:
     return [exchange.map_over("name", on_error="collect", max_concurrency=1), describe]
 
 
+def finished_items_parts(body: Bodies) -> Parts:
+    """Items that are flows, all done before the run fails; one fails in its middle until it is mended."""
+
+    @node(output="chunks")
+    def cut(text: str, ctx: Context):
+        with body("cut", ctx):
+            return text.split()
+
+    @node(output="size", effects="effectful", idempotency_key="auto")
+    def measure(chunks: list[str], ctx: Context):
+        with body("measure", ctx):
+            if "bad" in chunks and not (body.folder / "mended").exists():
+                raise ValueError("bad")
+            return len(chunks)
+
+    @node(output="total")
+    def add(size: list[int]):
+        with body("add"):
+            return sum(size)
+
+    item = Flow("item", [cut, measure]).as_node().lift("size")
+    return [item.map_over("text", on_error="finish", max_concurrency=1), add]
+
+
+def mend_and_resume(host: Host, flow: Flow, inputs: Facts) -> RunResult:
+    """Run until all items are done, mend what failed, and resume."""
+    result = host.run(flow, inputs, run_id=RUN)
+    if result.status == "failed":
+        (clock_of(host).folder / "mended").touch()
+        result = host.resume(RUN, flow)
+    return result
+
+
 WORDS = {"word": [["a"], ["b", "c"]], "scale": {"x": 1}}
 LISTS = {"left": ["a", "b"], "right": [[1], [1, 2]]}
 TEXTS = {"texts": ["3 x", "x y"]}
@@ -146,4 +179,9 @@ MAPPED = {
     "map-nested-overlapping": Scenario(nested_overlapping_parts, {"text": ["soon", "late"]}, "strong"),
     "map-atomic": Scenario(atomic_items_parts, NAMES, "strong", atomic=("exchange",)),
     "partial-map-atomic": Scenario(atomic_items_parts, NAMES, atomic=("exchange",)),
+    "map-finished": Scenario(
+        *(finished_items_parts, {"text": ["a b", "bad", "c"]}, "strong"),
+        program=mend_and_resume,
+        reopens=True,
+    ),
 }

@@ -14,7 +14,7 @@ from everstep.model.leases import Lease
 from everstep.ports.store import BlockingStore, CheckpointStore, Commit, Verdict
 from everstep.registry import Opened
 from everstep.testing.killing import BlockingKillingStore, Killer
-from tests.acceptance.crash_scenarios import RUN, Bodies, Facts, Parts, Scenario
+from tests.acceptance.crash_scenarios import RUN, Bodies, Facts, Parts, Scenario, clock_of
 
 BEST_EFFORT = Durability(Mode.STRONG, on_store_failure="best_effort")
 
@@ -113,7 +113,7 @@ def drained(host: Host, flow: Flow, inputs: Facts) -> RunResult:
     """Run until the end, mend the line, bring what waits to the store, and answer what is asked."""
     result = host.run(flow, inputs, run_id=RUN)
     while result.spooled or result.status == "halted":
-        Line(Path(host.url.removeprefix("sqlite:///")).parent).mend()
+        Line(clock_of(host).folder).mend()
         host.drain()
         for asked in host.waits(RUN):
             host.answer(asked.id, {"approved": True})
@@ -121,8 +121,44 @@ def drained(host: Host, flow: Flow, inputs: Facts) -> RunResult:
     return result
 
 
+def asked_while_cut_off(body: Bodies) -> Parts:
+    """A wait that opens while the store cannot be reached, and an effect behind it."""
+    line = Line(body.folder)
+
+    @node(output="a")
+    def first(text: list[str]):
+        with body("first"):
+            line.cut()
+            return [*text, "first"]
+
+    ok = wait.approval("ok", context="a")
+
+    @node(output="sent", effects="effectful", idempotency_key="auto")
+    def send(a: list[str], ok: Any, ctx: Context):
+        with body("send", ctx):
+            return [*a, ok.approver]
+
+    return [first, ok, send]
+
+
+def answered_at_once(host: Host, flow: Flow, inputs: Facts) -> RunResult:
+    """Run until it waits, find the line again, and answer: that brings to the store what waits here."""
+    result = host.run(flow, inputs, run_id=RUN)
+    while result.spooled or result.status == "halted":
+        asked = host.waits(RUN)
+        assert [one.id for one in result.waits] == [one.id for one in asked]
+        Line(clock_of(host).folder).mend()
+        for one in asked:
+            host.answer(one.id, {"approved": True}, by="ada")
+        result = host.resume(RUN, flow)
+    return result
+
+
 TEXT: Facts = {"text": ["a"]}
-CUT_OFF = {"cut-off": Scenario(cut_off(), TEXT, BEST_EFFORT, program=drained)}
+CUT_OFF = {
+    "cut-off": Scenario(cut_off(), TEXT, BEST_EFFORT, program=drained),
+    "asked-while-cut-off": Scenario(asked_while_cut_off, TEXT, BEST_EFFORT, program=answered_at_once),
+}
 MORE_CUT_OFF = {
     "cut-off-to-the-end": Scenario(cut_off(mends=False), TEXT, BEST_EFFORT, program=drained),
     "cut-off-while-it-waits": Scenario(cut_off(mends=False, waits=True), TEXT, BEST_EFFORT, program=drained),

@@ -7,11 +7,13 @@ import copy
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from everstep import Context, Durability, Flow, Host, Node, Retry, RunResult
 from everstep.graph.wiring import Chain, Group
+from everstep.runtime.system import SystemClock
 from everstep.testing.killing import Killer
 
 RUN = "run-1"
@@ -20,6 +22,32 @@ ONCE_MORE = Retry(1, first=0, jitter=0)
 Facts = dict[str, Any]
 Parts = Sequence[Node | Chain | Group] | Facts
 """The nodes of a flow, or everything it is made with."""
+
+
+class Hurry(SystemClock):
+    """The real time without waiting for it; how far it was moved on outlives every process."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        """Where the process lives, for programs that leave something there."""
+        self._ahead = timedelta(days=int((folder / "a-day-later").exists()))
+
+    def now(self) -> datetime:
+        return super().now() + self._ahead
+
+    def move_on(self) -> None:
+        """Let a day pass, once."""
+        (self.folder / "a-day-later").touch()
+        self._ahead = timedelta(days=1)
+
+    async def sleep_until(self, at: datetime) -> None:
+        await asyncio.sleep(0)
+
+
+def clock_of(host: Host) -> Hurry:
+    """Return the clock of a host whose program is killed."""
+    assert isinstance(host.clock, Hurry)
+    return host.clock
 
 
 class Bodies:
@@ -80,6 +108,7 @@ class Scenario:
     `atomic` are the names of its atomic flows, whose bodies run again until the flow's own step is recorded.
     `runs` are all the runs that the program makes; if it reopens failed ones, failed steps run again. If it
     `stops` for an operator whenever a process died in an effect, it does so more often the more it is killed.
+    One that `moves_clock` can only be killed on stores that go by the clock of their host.
     One that `is_chancy` comes out otherwise in every life but the first, as far as it may.
     """
 
@@ -95,6 +124,7 @@ class Scenario:
         reopens: bool = False,
         stops: bool = False,
         is_chancy: bool = False,
+        moves_clock: bool = False,
         **options: Any,
     ) -> None:
         self._parts = parts
@@ -106,6 +136,7 @@ class Scenario:
         self.reopens = reopens
         self.stops = stops
         self.is_chancy = is_chancy
+        self.moves_clock = moves_clock
         self._options = options
 
     @property

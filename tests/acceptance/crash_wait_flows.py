@@ -7,10 +7,11 @@ from typing import Any
 
 from everstep import END, Context, Durability, Flow, Host, RunResult, chain, ifelse, node, parallel, wait
 from everstep.client.views import WaitInfo
+from everstep.errors import AnswerTooLate
 from everstep.model.enums import Flush, Mode
 from everstep.wait import Wait
 from tests.acceptance.crash_fork_flows import CHILD, has
-from tests.acceptance.crash_scenarios import AT_ONCE, RUN, Bodies, Facts, Parts, Program, Scenario
+from tests.acceptance.crash_scenarios import AT_ONCE, RUN, Bodies, Facts, Parts, Program, Scenario, clock_of
 
 YES = {"approved": True, "approver": "Ada", "comment": "fine"}
 Reply = Callable[[WaitInfo], Any]
@@ -84,6 +85,21 @@ def reopen_after_a_time_out(host: Host, flow: Flow, inputs: Facts) -> RunResult:
         for opened in host.waits(RUN):
             seen = len(host.waits(RUN, status="closed"))
             host.fire(opened.id) if not seen else host.answer(opened.id, reply(opened))
+        result = host.resume(RUN, flow)
+    return result
+
+
+def answer_late(host: Host, flow: Flow, inputs: Facts) -> RunResult:
+    """Answer when the time of the wait is over: the clock's answer is what counts."""
+    result = host.run(flow, inputs, run_id=RUN)
+    if result.status == "halted":
+        clock_of(host).move_on()
+        for opened in host.waits(RUN):
+            try:
+                host.answer(opened.id, YES)
+            except AnswerTooLate:
+                continue
+            raise AssertionError("it counted, though its time was over")
         result = host.resume(RUN, flow)
     return result
 
@@ -223,6 +239,7 @@ EVERY = kinds_parts(
     lambda: wait.timer("nap", duration="2d", payload="draft"),
     lambda: wait.question("q", kind="text", default="none", timeout="1h"),
 )
+LATE = kinds_parts(lambda: wait.approval("ok", context="draft", timeout="1h"))
 NOTIFIED = kinds_parts(lambda: wait.approval("ok", notify="nobody"))
 FORKED = kinds_parts(lambda: wait.approval("ok"))
 WAITING = {
@@ -233,6 +250,7 @@ WAITING = {
     "worked": Scenario(APPROVAL, TEXT, "strong", program=work),
     "notified": Scenario(NOTIFIED, TEXT, program=answering()),
     "cancelled-wait": Scenario(APPROVAL, TEXT, program=cancel_while_halted),
+    "answered-late": Scenario(LATE, TEXT, "strong", program=answer_late, moves_clock=True),
     "fork-of-a-wait": Scenario(FORKED, TEXT, program=fork_while_halted, runs=(RUN, CHILD)),
 }
 MORE_WAITING = {

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -19,11 +20,20 @@ from everstep.engine.leases import beside
 from everstep.runtime import suspects
 from everstep.testing import ManualClock
 
-STRONG = Durability("strong", max_resume_attempts=2)
+
+class Size(NamedTuple):
+    """How long the steps of a killer's neighbours take, and how often it may kill."""
+
+    neighbours: int
+    step: float
+    attempts: int
 
 
-def flow_in(folder: Path, *, is_mended: bool = False) -> Flow:
-    """Return a flow whose runs hold a worker for a moment, and of which one kills it."""
+SMALL, LIKE_A_FLEET = Size(3, 0.4, 2), Size(6, 60.0, 10)
+
+
+def flow_in(folder: Path, size: Size, *, is_mended: bool = False) -> Flow:
+    """Return a flow whose runs hold a worker for a while, and of which one kills it."""
 
     @node(output="done")
     def work(name: str) -> str:
@@ -31,13 +41,16 @@ def flow_in(folder: Path, *, is_mended: bool = False) -> Flow:
             calls.write(f"{name}\n")
         if name == "killer" and not is_mended:
             # The neighbours have begun by then, and not ended.
-            while (folder / "calls").read_text().count("\n") < 4 and not (folder / "alone").exists():
+            all_of_them = size.neighbours + 1
+            while (folder / "calls").read_text().count("\n") < all_of_them and not (
+                folder / "alone"
+            ).exists():
                 time.sleep(0.01)
             os._exit(139)
-        time.sleep(0.4)
+        time.sleep(size.step)
         return name
 
-    return Flow("work", [work], durability=STRONG)
+    return Flow("work", [work], durability=Durability("strong", max_resume_attempts=size.attempts))
 
 
 def live(url: str, flow: Flow) -> int:
@@ -53,31 +66,34 @@ def live(url: str, flow: Flow) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def test_a_run_that_kills_its_worker_is_abandoned_and_its_neighbours_complete(tmp_path: Path) -> None:
-    url, flow = f"sqlite:///{tmp_path}/runs.db", flow_in(tmp_path)
+@pytest.mark.parametrize(
+    "size", [SMALL, pytest.param(LIKE_A_FLEET, marks=pytest.mark.soak)], ids=["small", "like a fleet"]
+)
+def test_a_run_that_kills_its_worker_is_abandoned_and_its_neighbours_complete(
+    tmp_path: Path, size: Size
+) -> None:
+    """A supervisor restarts the worker as often as it dies."""
+    url, flow = f"sqlite:///{tmp_path}/runs.db", flow_in(tmp_path, size)
+    neighbours = [f"neighbour {number}" for number in range(size.neighbours)]
     with Host(url) as host:
-        for name in ("first", "killer", "second", "third"):
-            host.start(flow, {"name": name}, run_id=name)
+        for name in (neighbours[0], "killer", *neighbours[1:]):
+            host.start(flow, {"name": name}, run_id=name.replace(" ", "-"))
     codes = []
-    for number in range(8):
-        codes.append(live(url, flow))
-        (tmp_path / "alone").touch()
-        if codes[-1] == 0:
-            break
-        assert codes[-1] == 139, number
     with Host(url) as host:
-        assert {info.run_id: info.status for info in host.runs()} == {
-            "first": "completed",
-            "second": "completed",
-            "third": "completed",
-            "killer": "abandoned",
-        }
-        calls = Counter((tmp_path / "calls").read_text().split())
-        assert calls["killer"] == 3, "twice beside others, then alone"
-        assert all(calls[name] <= 3 for name in ("first", "second", "third")), calls
-        result = host.resume("killer", flow_in(tmp_path, is_mended=True))
+        while not host.info("killer").status.is_final:
+            codes.append(live(url, flow))
+            (tmp_path / "alone").touch()
+            if codes[-1] == 0:  # what kills workers rests, and the longer the more it has killed
+                time.sleep(0.5)
+            assert codes.count(139) <= size.attempts + 1
+        completed = {name.replace(" ", "-"): "completed" for name in neighbours}
+        assert {info.run_id: info.status for info in host.runs()} == {**completed, "killer": "abandoned"}
+        calls = Counter((tmp_path / "calls").read_text().splitlines())
+        assert calls["killer"] == size.attempts + 1, "twice beside others, then alone"
+        assert all(calls[name] <= 3 for name in neighbours), calls
+        result = host.resume("killer", flow_in(tmp_path, size, is_mended=True))
         assert (result.status, result["done"]) == ("completed", "killer")
-    assert codes == [139, 139, 139, 0]
+    assert set(codes) == {0, 139} and codes.count(139) == size.attempts + 1
 
 
 async def die(host: AsyncHost, clock: ManualClock, times: int, *, shared: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep import Flow, node
+from everstep import Flow, Host, node, wait
 from everstep.client.host import AsyncHost
 from everstep.model.enums import Status
 from everstep.registry import open_store
@@ -66,6 +67,35 @@ def test_a_due_run_that_others_drive_keeps_no_worker_busy(tmp_path: Path, url: s
 
     asyncio.run(work())
     assert 1 <= counting.kinds["claim_due"] <= LOOKS
+
+
+def test_a_run_that_halts_again_where_it_was_is_claimed_less_and_less_often(tmp_path: Path) -> None:
+    """As one whose wait is due by its row, and which its records do not know."""
+    clock = ManualClock()
+    flow = Flow("asking", [wait.approval("ok", timeout="1h")])
+    with Host(f"sqlite:///{tmp_path}/runs.db", clock=clock) as host:
+        assert host.run(flow, run_id="run").status == "halted"
+    with sqlite3.connect(tmp_path / "runs.db") as database:
+        other = "00000000-0000-4000-8000-000000000000"
+        database.execute("UPDATE waits SET wait_id = ?, due_at = 1, wake_at = 1", [other])
+    database.close()
+
+    async def work() -> list[int]:
+        async with AsyncHost(f"sqlite:///{tmp_path}/runs.db", clock=clock) as host:
+            worker = host.worker([flow])
+            working = asyncio.ensure_future(worker.run())
+            claims: list[int] = []
+            for _ in range(6):
+                await asyncio.wait({working}, timeout=0.25)
+                claims.append(worker.stats.claimed)
+                clock.advance(10)
+            worker.stop()
+            await working
+            assert (await host.info("run")).status == "halted"
+            return claims
+
+    # It rests for 1, 2, 4, 8 and 16 seconds, and 10 pass between two looks.
+    assert asyncio.run(work()) == [1, 2, 3, 4, 5, 5]
 
 
 @pytest.mark.parametrize("turns", range(6))

@@ -5,10 +5,13 @@
 
 from __future__ import annotations
 
+import threading
+
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from everstep import Host
+from everstep import END, Flow, Host, Node, ifelse
+from everstep.graph.subflow import Subflow
 from tests.unit.random_flows import Built, Case, cases
 from tests.unit.random_worlds import RUN, World
 from tests.unit.test_random_flows import every_put, examples
@@ -51,3 +54,77 @@ def test_nothing_is_wrong_with_forks_and_what_they_share(
             host.resume("again", built.flow)
             check_sound(host)
             event(f"{len(host.runs())} runs")
+
+
+class Beside:
+    """Branches beside a loop. They end, with a put for each of their nodes, before the held nodes go on."""
+
+    def __init__(self, lengths: list[int]) -> None:
+        self._left = sum(lengths)
+        self._are_over = threading.Event()
+        self._lock = threading.Lock()
+        self.nodes = [self._node(b, k) for b, length in enumerate(lengths) for k in range(length)]
+
+    def _node(self, branch: int, k: int) -> Node:
+        def work(**values: int) -> int:
+            with self._lock:
+                self._left -= 1
+                if not self._left:
+                    self._are_over.set()
+            return k
+
+        source = f"v{branch}_{k - 1}" if k else "x"
+        return Node(work, name=f"b{branch}_{k}", inputs=[source], output=f"v{branch}_{k}")
+
+    def wait(self) -> None:
+        assert self._are_over.wait(30)
+
+
+def loop_inside(rounds: int, depth: int, beside: Beside, held: list[bool]) -> Subflow:
+    """Return a loop that its flow begins with, inside other flows; it holds where it is told to."""
+
+    def head(n: int) -> int:
+        if held and held.pop():
+            beside.wait()
+        return n + 1
+
+    def more(n: int) -> bool:
+        return n < rounds
+
+    again = ifelse(when_true="head", when_false=END, name="more", inputs=["n"])(more)
+    flow = Flow("loop", [Node(head, name="head", inputs=["n"], output="n"), again], entry="head")
+    inside = flow.as_node().lift("n").with_outputs(n="m0")
+    for level in range(depth):
+        outer = Flow(f"around{level}", [inside])
+        inside = outer.as_node().lift(f"m{level}").with_outputs(**{f"m{level}": f"m{level + 1}"})
+    return inside
+
+
+@examples(25)
+@given(
+    rounds=st.integers(1, 3),
+    depth=st.integers(0, 2),
+    items=st.none() | st.integers(1, 3),
+    lengths=st.lists(st.integers(1, 3), min_size=1, max_size=2),
+    held=st.lists(st.booleans(), min_size=1, max_size=4),
+    keyframes=st.booleans(),
+    durability=st.sampled_from(["strong", "partial"]),
+)
+def test_nothing_is_wrong_with_a_loop_inside_that_had_only_begun_when_others_wrote(
+    rounds: int,
+    depth: int,
+    items: int | None,
+    lengths: list[int],
+    held: list[bool],
+    keyframes: bool,
+    durability: str,
+) -> None:
+    beside = Beside(lengths)
+    inside = loop_inside(rounds, depth, beside, held)
+    if items is not None:
+        inside = inside.map_over("n").with_inputs(n="ns")
+    given = {"x": 1, **({"n": 0} if items is None else {"ns": [0] * items})}
+    with every_put(keyframes=keyframes), Host("memory:") as host:
+        done = host.run(Flow("f", [inside, *beside.nodes], durability=durability), given, run_id=RUN)
+        assert done[f"m{depth}"] == (rounds if items is None else [rounds] * items)
+        check_sound(host)
