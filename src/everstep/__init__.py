@@ -40,6 +40,7 @@ from everstep.graph.streams import Chunk
 from everstep.graph.unknown import Done
 from everstep.graph.validate import Offers, validate
 from everstep.graph.wiring import at_least, chain, critical, parallel, quorum
+from everstep.model.acts import Act
 from everstep.model.breakers import Breaker
 from everstep.model.budgets import Budget
 from everstep.model.bundles import LeaveOut
@@ -52,6 +53,7 @@ from everstep.model.retry import Retry
 __version__ = "0.2.0.dev0"
 
 __all__ = [
+    "Act",
     "AsyncHost",
     "Breaker",
     "Budget",

@@ -354,14 +354,14 @@ def test_an_answered_step_says_by_whom(everstep: Everstep) -> None:
     halt(everstep, "A")
     halt(everstep, "B")
     everstep("answer", "A", "--approve", "--by", "ann")
-    everstep("answer", "B", "--fire")
+    everstep("answer", "B", "--fire", "--as", "bob")
     assert "ok: approved by ann, not taken in yet" in everstep("runs").stdout
     for run_id in "AB":
         assert everstep("resume", run_id).returncode == 0
     assert "approved by ann; ok = ApprovalOutput(approved=True" in everstep("log", "A").stdout
     assert re.search(r"✓  ok .* approved by ann, writes ok", everstep("show", "A").stdout)
     assert "became    approved by ann" in everstep("show", "A", "ok").stdout
-    assert "its time was over; ok = ApprovalOutput(approved=False" in everstep("log", "B").stdout
+    assert "timed out early by bob; ok = ApprovalOutput(approved=False" in everstep("log", "B").stdout
     steps = [step for c in parsed(everstep("log", "B", "--json"))["checkpoints"] for step in c["steps"]]
     waits = [(step["status"], step["wait"]["settled_by"]) for step in steps if step["wait"]]
     assert waits == [("halted", None), ("completed", "clock")]

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from everstep import Context, Flow, Host, KeyRing, node, wait
+from everstep import Act, Context, Event, Flow, Host, KeyRing, node, wait
+from everstep.checkpoints import CheckpointManager
 from everstep.errors import AnswerInvalid, BadRequest
-from everstep.model.acts import Act, Known
+from everstep.model.acts import Known
 from everstep.testing.clock import ManualClock
 
 ADA = Act("ada", "ticket 4711")
@@ -244,3 +247,146 @@ def test_everything_is_claimed_until_tokens_have_names(host: Host) -> None:
     [(_, act)] = acts(host, "r")
     assert act.how is Known.CLAIMED
     assert act.to_wire() == {"by": "ada", "comment": None, "how": "claimed"}
+
+
+def told(host: Host, run_id: str) -> list[tuple[str, str, Any]]:
+    """Return who did what to a run as its events tell it."""
+    events = host.events(run_id, live=False)
+    return [(event.kind, event.node, event.data["act"]["by"]) for event in events if "act" in event.data]
+
+
+def test_events_say_who_started_answered_and_cancelled(host: Host) -> None:
+    [asked] = host.run(ASKING, run_id="r", by="ada").waits
+    host.answer(asked.id, "north", by="grace", comment="the customer called")
+    host.resume("r", ASKING)
+    assert told(host, "r") == [
+        ("run_started", "", "ada"),
+        ("checkpoint", "", "ada"),
+        ("step_completed", "region", "grace"),
+    ]
+    host.run(ASKING, run_id="s")
+    host.cancel("s", by="ada", comment="ticket 4711")
+    assert told(host, "s") == [("checkpoint", "", "ada"), ("run_ended", "", "ada")]
+    last = list(host.events("s", live=False))[-1]
+    assert last.data["act"] == {"by": "ada", "comment": "ticket 4711", "how": "claimed"}
+
+
+def test_events_say_who_forked_and_resumed_and_not_that_they_ended_it(host: Host) -> None:
+    host.run(Flow("f", [price]), {"region": "north"}, run_id="r")
+    host.fork("r", inputs={"region": "south"}, fork_id="s", by="ada")
+    host.resume("s", Flow("f", [price]), by="grace")
+    kinds = [(kind, by) for kind, _, by in told(host, "s")]
+    assert kinds == [("run_started", "ada"), ("checkpoint", "ada"), ("checkpoint", "grace")]
+
+
+def test_whoever_listens_in_the_same_process_is_told_who(url: str) -> None:
+    heard: list[Event] = []
+    with Host(url, clock=ManualClock(), on_event=heard.append) as host:
+        [asked] = host.run(ASKING, run_id="r").waits
+        host.answer(asked.id, "north", by="grace")
+        host.resume("r", ASKING, by="ada")
+    said = [(event.kind, event.data["act"]["by"]) for event in heard if "act" in event.data]
+    assert said == [("step_completed", "grace"), ("checkpoint", "ada")]
+
+
+def test_who_let_a_time_be_over_before_it_was_is_kept(host: Host) -> None:
+    flow = Flow("f", [wait.approval("ok", timeout="1h")])
+    [asked] = host.run(flow, run_id="r").waits
+    fired = host.fire(asked.id, by="ada", comment="ticket 4711")
+    assert (fired.settled_by, fired.act) == ("clock", ADA)
+    assert host.resume("r", flow)["ok"].approved is False
+    assert acts(host, "r") == [("ok", ADA)]
+    [asked] = host.run(flow, run_id="s").waits
+    host.deliver({"wait_id": asked.id, "by": "ada", "comment": "ticket 4711"}, [flow])
+    assert acts(host, "s") == [("ok", ADA)]
+
+
+def test_who_comes_after_the_due_time_did_not_end_the_wait(url: str) -> None:
+    clock = ManualClock()
+    with Host(url, clock=clock) as host:
+        flow = Flow("f", [wait.timer("later", duration="1h")])
+        [asked] = host.run(flow, run_id="r").waits
+        clock.advance(3601)
+        assert host.fire(asked.id, by="ada").act is None
+        host.resume("r", flow)
+        assert acts(host, "r") == []
+
+
+def test_who_let_a_time_be_over_is_encrypted_where_answers_are(tmp_path: Any) -> None:
+    flow = Flow("f", [wait.approval("ok", timeout="1h")])
+    with Host(f"sqlite:///{tmp_path}/runs.db", encrypt=KeyRing({"one": b"1" * 32})) as host:
+        [asked] = host.run(flow, run_id="r").waits
+        host.fire(asked.id, by="Ada Lovelace", comment="a private reason")
+        host.resume("r", flow)
+        assert acts(host, "r") == [("ok", Act("Ada Lovelace", "a private reason"))]
+    kept = b"".join(path.read_bytes() for path in tmp_path.iterdir() if path.is_file())
+    assert b"Lovelace" not in kept and b"private" not in kept
+
+
+def test_who_took_a_run_over_to_another_version_is_kept(host: Host) -> None:
+    @node(output="again")
+    def repeat(priced: str) -> str:
+        return priced
+
+    host.run(ASKING, run_id="r")
+    newer = Flow("asking", [wait.question("region", answer_type=str), price, repeat], version="2")
+    host.migrate("r", newer, by="ada", comment="ticket 4711")
+    host.migrate("r", newer, by="grace")  # it goes by that version already, so nothing is done
+    assert acts(host, "r") == [("migration", ADA)]
+
+
+def test_who_copied_and_moved_a_run_stands_in_both_stores(tmp_path: Any) -> None:
+    with Host(f"sqlite:///{tmp_path}/a.db") as here, Host(f"sqlite:///{tmp_path}/b.db") as there:
+        for run_id in ("r", "s"):
+            here.run(Flow("f", [price]), {"region": "north"}, run_id=run_id)
+        here.copy(there.url, ["r"], by="ada", comment="ticket 4711")
+        here.copy(there.url, ["s"], move=True, by="grace", comment="for good")
+        here.copy(there.url, ["r"], by="turing")  # it is there already, so nothing is done
+        came = {(line.what, line.run_id): line.act for line in there.removals()}
+        assert came == {("copy", "r"): ADA, ("move", "s"): Act("grace", "for good")}
+        [left] = here.removed()
+        assert left.run_id == "s" and left.act == Act("grace", "for good")
+
+
+def test_who_let_the_token_of_a_wait_die_stands_in_the_log(host: Host) -> None:
+    [asked] = host.run(Flow("f", [wait.callback("paid")]), run_id="r").waits
+    host.reissue(asked.id, by="ada", comment="ticket 4711")
+    host.revoke(asked.id, by="grace")
+    host.reissue(asked.id)  # without a name nothing is noted
+    lines = [line for line in host.removals() if line.what in ("reissue", "revoke")]
+    assert [(line.what, line.run_id, line.act) for line in reversed(lines)] == [
+        ("reissue", "r", ADA),
+        ("revoke", "r", Act("grace")),
+    ]
+    assert all(line.reason == f"wait {asked.id}" for line in lines)
+
+
+def test_a_run_folder_says_who_started_answered_and_cancelled(host: Host, tmp_path: Any) -> None:
+    [asked] = host.run(ASKING, run_id="r", by="ada").waits
+    host.answer(asked.id, "north", by="grace", comment="the customer called")
+    host.resume("r", ASKING)
+    host.run(ASKING, run_id="s")
+    host.cancel("s", by="ada")
+    for run_id, expected in (
+        ("r", [("pipeline.started", "ada"), ("checkpoint.saved", "ada"), ("human.responded", "grace")]),
+        ("s", [("checkpoint.saved", "ada"), ("pipeline.failed", "ada")]),
+    ):
+        folder = host.write_run_folder(run_id, tmp_path)
+        lines = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
+        said = [(line["type"], line["data"]["by"]) for line in lines if "by" in line["data"]]
+        assert [one for one in said if one[0] != "node.completed"] == expected
+
+
+def test_checkpoints_as_three_files_say_who_did_what(tmp_path: Any) -> None:
+    with Host(f"sqlite:///{tmp_path}/runs.db") as host:
+        [asked] = host.run(ASKING, run_id="r", by="ada", comment="ticket 4711").waits
+        host.answer(asked.id, "north", by="grace")
+        host.resume("r", ASKING)
+        host.run(Flow("f", [price]), {"region": "north"}, run_id="s")
+        manager = CheckpointManager(host, tmp_path / "sets")
+        state = json.loads(Path(manager.create_checkpoint("r")[0] + ".state.json").read_text())
+        silent = json.loads(Path(manager.create_checkpoint("s")[0] + ".state.json").read_text())
+    said = [(act["trigger"], act.get("task_id"), act["by"], act.get("comment")) for act in state["acts"]]
+    assert said[0] == ("admission", None, "ada", "ticket 4711")
+    assert [one[1:] for one in said[1:]] == [("region", "grace", None)]
+    assert "acts" not in silent

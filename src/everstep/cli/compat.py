@@ -10,7 +10,7 @@ import click
 
 from everstep import Compat, Flow, Host, RunInfo
 from everstep.cli.loading import load_flow
-from everstep.cli.options import find_run, json_option, open_host, store_option
+from everstep.cli.options import find_run, json_option, open_host, store_option, who, who_options
 from everstep.cli.pipelines import pipeline_options
 from everstep.cli.plain import count, one_line, write_json
 from everstep.cli.run import stdout_kept_clean
@@ -154,6 +154,7 @@ def compat_json(told: Compat) -> dict[str, Any]:
 @click.argument("flow", metavar="FILE.py[:FLOW]|FILE.dot")
 @click.option("--dry-run", is_flag=True, help="Try it on a copy, and write nothing.")
 @pipeline_options
+@who_options
 @store_option
 @json_option
 def migrate(run_id: str, flow: str, dry_run: bool, store: str | None, as_json: bool) -> int:
@@ -171,7 +172,7 @@ def migrate(run_id: str, flow: str, dry_run: bool, store: str | None, as_json: b
             definition = load_flow(flow, runs=False)
             told = host.compat(run_id, definition)
             if told.verdict is Compatibility.CONTINUES:
-                told = host.migrate(run_id, definition, dry_run=dry_run)
+                told = host.migrate(run_id, definition, dry_run=dry_run, **who())
     if as_json:
         write_json({"run_id": run_id, "dry_run": dry_run, **compat_json(told)})
     else:

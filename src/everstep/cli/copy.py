@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from everstep.cli.carried import Meter
-from everstep.cli.options import find_run, json_option, open_host, url_of, without_password
+from everstep.cli.options import find_run, json_option, open_host, url_of, who, who_options, without_password
 from everstep.cli.plain import count, one_line, write_json
 from everstep.client.views import Copied
 from everstep.errors import BadRequest
@@ -24,6 +24,7 @@ _COLOURS = {"copied": "green", "moved": "green", "there": None, "failed": "red"}
 @click.option("--flow", metavar="NAME", help="With --all: only runs of this flow.")
 @click.option("--status", metavar="STATUS", help="With --all: only runs that are completed, halted, ...")
 @click.option("--move", is_flag=True, help="Erase each run where it was, once both are found to be the same.")
+@who_options
 @json_option
 @click.pass_context
 def copy(
@@ -64,8 +65,8 @@ def copy(
             if not as_json:
                 _say(one)
 
-        to, how = url_of(target), {"move": move, "blobs": to_blobs}
-        found = host.copy(to, names, flow=flow, status=status, **how, on_run=say, on_progress=meter)  # type: ignore[arg-type]  # each option has its own type
+        to, how = url_of(target), {"move": move, "blobs": to_blobs, **who()}
+        found = host.copy(to, names, flow=flow, status=status, **how, on_run=say, on_progress=meter)
     failed = sum(one.outcome == "failed" for one in found)
     if as_json:
         write_json({"to": without_password(target), "move": move, "runs": [_json(one) for one in found]})

@@ -159,7 +159,10 @@ def settled(wait: WaitInfo) -> str:
     if wait.settled_by is None:
         return "no longer wanted"
     if wait.settled_by is SettledBy.CLOCK:
-        return "its time came" if wait.kind == "timer" else "its time was over"
+        is_timer = wait.kind == "timer"
+        if wait.act is not None:
+            return f"{'fired early' if is_timer else 'timed out early'} {act_said(wait.act)}"
+        return "its time came" if is_timer else "its time was over"
     if wait.kind == "approval" and isinstance(wait.answer, dict):
         verdict = "approved" if wait.answer.get("approved") else "rejected"
         by = wait.act is not None and wait.act.by  # what is said without a name is only a comment

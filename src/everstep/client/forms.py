@@ -140,7 +140,7 @@ def step_outcome(step: StepRecord) -> dict[str, Any]:
         told["failure_reason"] = f"{step.error.type}: {step.error.message}"
     if step.attempts > 1:
         told["retries"] = step.attempts - 1
-    return told
+    return told | signature(step.act)
 
 
 def _gates(state: RunState, steps: Iterable[StepRecord]) -> dict[str, str]:
@@ -291,7 +291,26 @@ def session_form(
         "cycle_counts": dict(state.counters.visits),
         "pending_tasks": [_task(state, path, task, plan, flow is not None) for path, task in pending],
         "backend": dict(backend),
+        **({"acts": acts} if (acts := _acts(records)) else {}),
     }
+
+
+def _acts(records: Sequence[CheckpointRecord]) -> list[dict[str, Any]]:
+    """Return who did what to a run, and why, the oldest first; an answer names its task."""
+    found: list[dict[str, Any]] = []
+    for record in records:
+        did = {
+            "sequence": record.sequence,
+            "trigger": record.trigger.value,
+            "timestamp": iso(record.created_at),
+        }
+        found += [{**did, **signature(record.act)}] if record.act is not None else []
+        found += [
+            {**did, "task_id": step.path, **signature(step.act)}
+            for step in record.steps
+            if step.act is not None
+        ]
+    return found
 
 
 def _first_node(state: RunState, records: Sequence[CheckpointRecord]) -> str | None:

@@ -352,15 +352,23 @@ class AsyncHost(HostWaits, HostCarrying, HostChecks, HostGuards, HostRetention):
         told = await explain(self._services, self._runs, run_id, flow)
         return told if part is None else told.within(part)
 
-    async def migrate(self, run_id: str, flow: Flow, *, dry_run: bool = False) -> Compat:
+    async def migrate(
+        self,
+        run_id: str,
+        flow: Flow,
+        *,
+        dry_run: bool = False,
+        by: str | None = None,
+        comment: str | None = None,
+    ) -> Compat:
         """Take a run over to this version of its flow without driving it, and say what changed.
 
         With `dry_run` all of it is tried on a copy, up-casts too, and nothing is written.
         """
-        services, runs = self._services, self._runs
+        services, runs, act = self._services, self._runs, act_of(by, comment)
         if dry_run:
             services, runs = await ahead(services, runs, check_run_id(run_id))
-        return await migrate(services, runs, run_id, flow, dry_run=dry_run)
+        return await migrate(services, runs, run_id, flow, dry_run=dry_run, act=act)
 
     async def deliver(
         self,

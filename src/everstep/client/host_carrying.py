@@ -132,13 +132,17 @@ class HostCarrying:
         blobs: str | None = None,
         on_run: Callable[[Copied], object] | None = None,
         on_progress: Callable[[Progress], object] | None = None,
+        by: str | None = None,
+        comment: str | None = None,
     ) -> list[Copied]:
         """Copy runs to another store as they are, all unless some are named; says what became of each.
 
         An unfinished run is claimed meanwhile. Workers there leave the copy of one alone, as it goes on here;
         with `move` it goes on there, and is erased here once the digests of both were compared. `blobs` is
         where the other store's artifacts are kept, if not beside it. Stopped anywhere, it can be done again.
+        Who copies them stands in the log of the other store, and of what was moved also in this one's.
         """
+        act = act_of(by, comment)
         opened = to if isinstance(to, Opened) else open_store(to, self._services.clock)
         home = None
         try:
@@ -151,9 +155,8 @@ class HostCarrying:
             wanted = RunFilter(flow_id=flow, status=Status(status) if status is not None else None)
             target = Target(opened.store, opened.blobs, without_secrets(opened.url))
             ids = await chosen(self._services.store, run_ids, wanted)
-            return await copy_runs(
-                self._services, self._runs, target, ids, move=move, on_run=on_run, on_progress=on_progress
-            )
+            told: dict[str, Any] = {"on_run": on_run, "on_progress": on_progress}
+            return await copy_runs(self._services, self._runs, target, ids, move=move, act=act, **told)
         finally:
             if not isinstance(to, Opened):
                 await opened.store.close()

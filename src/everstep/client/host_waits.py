@@ -9,13 +9,14 @@ import msgspec
 from everstep.client.views import WaitInfo
 from everstep.codec.notes import look_at_wait
 from everstep.errors import BadRequest, StoreUnavailable
-from everstep.model.acts import act_of
+from everstep.model.acts import Act, act_of
 from everstep.model.address import Part
 from everstep.model.durations import Span, span_of
 from everstep.model.waits import TokenConfig, WaitRow, WaitStatus
 from everstep.ports.store import WaitFilter
 from everstep.runtime.addresses import in_run
 from everstep.runtime.answers import UNSAID, Answers
+from everstep.runtime.erasing import note_act
 from everstep.runtime.outbox import waits_here
 from everstep.runtime.runs import Runs
 from everstep.runtime.services import Services
@@ -109,12 +110,12 @@ class HostWaits:
         """
         return self._wait(await self._answers.answer(token_or_id, answer, act_of(by, comment)))
 
-    async def fire(self, wait_id: str) -> WaitInfo:
+    async def fire(self, wait_id: str, *, by: str | None = None, comment: str | None = None) -> WaitInfo:
         """Settle a wait as its clock would: a timer fires, anything else is too late.
 
         This is what a scheduler of your own calls when a time has come.
         """
-        return self._wait(await self._answers.fire(wait_id))
+        return self._wait(await self._answers.fire(wait_id, act_of(by, comment)))
 
     async def settle(
         self,
@@ -143,19 +144,31 @@ class HostWaits:
         ttl: Span | None = None,
         single_use: bool = True,
         metadata: dict[str, Any] | None = None,
+        by: str | None = None,
+        comment: str | None = None,
     ) -> WaitInfo:
         """Make a new token for an open wait and return it with the wait; the old one dies.
 
         `metadata` is JSON to note of the token, such as for whom it is; `token_metadata` shows it.
         """
+        act = act_of(by, comment)
         span = None if ttl is None else span_of(ttl, "ttl")
         config = TokenConfig(ttl=span, single_use=single_use, metadata=metadata)
         row, token = await self._answers.reissue(wait_id, config)
+        await self._note("reissue", row, act)
         return self._wait(row, token)
 
-    async def revoke(self, token_or_id: str | None) -> None:
+    async def revoke(
+        self, token_or_id: str | None, *, by: str | None = None, comment: str | None = None
+    ) -> None:
         """Make the token of a wait worthless; the wait stays open for whoever has access to the store."""
-        await self._answers.revoke(token_or_id)
+        act = act_of(by, comment)
+        await self._note("revoke", await self._answers.revoke(token_or_id), act)
+
+    async def _note(self, what: str, row: WaitRow, act: Act | None) -> None:
+        """Note who let a token die. A token service may be a user's own, so the wait cannot say it."""
+        if act is not None:
+            await note_act(self._services, what, row.run_id, row.flow_id, act, f"wait {row.wait_id}")
 
 
 def check_limit(limit: int) -> None:

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from everstep.client.forms import step_outcome
-from everstep.client.spelling import iso
+from everstep.client.spelling import iso, signature
 from everstep.client.stage_records import gates_behind, node_path, outcome_of
 from everstep.graph.plan import Plan
 from everstep.model.enums import Status, Trigger
@@ -36,30 +36,33 @@ class Told:
         self, record: CheckpointRecord, stages: Mapping[tuple[str, int], Mapping[str, Any]]
     ) -> Iterator[dict[str, Any]]:
         """Yield what a record tells; `stages` are the stages that its steps are, by path and visit."""
-        at = record.created_at
+        at, who = record.created_at, signature(record.act)
         if record.trigger is Trigger.ADMISSION:
-            yield self._event("pipeline.started", at, "", {"pipeline": record.flow_id})
+            yield self._event("pipeline.started", at, "", {"pipeline": record.flow_id, **who})
         elif record.trigger is Trigger.RESUME:
             yield self._event("checkpoint.loaded", at, "", {"sequence": record.sequence - 1})
-            yield self._event("pipeline.resumed", at, "", {"pipeline": record.flow_id})
+            yield self._event("pipeline.resumed", at, "", {"pipeline": record.flow_id, **who})
         for step in record.steps:
             if step.path == FORK:
-                forked = {"pipeline": record.flow_id, "forked_from": record.parent_run_id}
+                forked = {"pipeline": record.flow_id, "forked_from": record.parent_run_id, **who}
                 yield self._event("pipeline.started", at, "", forked)
             elif step.path[0] != "@":
                 yield from self._step(step, stages.get((step.path, step.visit), {}), at)
-        saved = {"sequence": record.sequence, "trigger": record.trigger.value}
+        saved = {"sequence": record.sequence, "trigger": record.trigger.value, **who}
         yield self._event("checkpoint.saved", at, "", {**saved, "checkpoint_id": record.checkpoint_id})
         if record.status is Status.COMPLETED:
             yield self._event("pipeline.completed", at, "", {"status": "success"})
         elif record.status.is_final:
             why = record.error.message if record.error is not None else record.status.value
-            yield self._event("pipeline.failed", at, "", {"status": record.status.value, "error": why})
+            ended = {"status": record.status.value, "error": why}
+            by = who if record.status is Status.CANCELLED else {}
+            yield self._event("pipeline.failed", at, "", {**ended, **by})
 
     def _step(self, step: StepRecord, stage: Mapping[str, Any], at: datetime) -> Iterator[dict[str, Any]]:
         node = node_path(step)
         began, ended = step.started_at or at, step.ended_at or at
         base = {"visit": step.visit, "attempt": step.attempts}
+        answered = {**base, **signature(step.act)}
         if step.status is Status.HALTED and step.wait is not None:
             self._waiting.add(step.path)
             due = iso(step.wait.due_at)
@@ -76,7 +79,7 @@ class Told:
             return
         if step.status is Status.RETRYING and step.path in self._waiting:
             self._waiting.discard(step.path)  # it was let start
-            yield self._event("human.responded", ended, node, base)
+            yield self._event("human.responded", ended, node, answered)
             return
         if step.status is Status.RETRYING:
             retry = {**base, **step_outcome(step), "retry_at": iso(step.retry_at)}
@@ -86,7 +89,7 @@ class Told:
             self._waiting.discard(step.path)
             is_late = step.error is not None and step.error.code == "wait.timeout"
             is_late = is_late or (step.wait is not None and step.wait.wait_id in self.late)
-            yield self._event("human.timeout" if is_late else "human.responded", ended, node, base)
+            yield self._event("human.timeout" if is_late else "human.responded", ended, node, answered)
         elif (
             (step.path, step.visit) not in self._opened
             and node not in self._forks

@@ -280,12 +280,12 @@ class Host(SyncCarrying, SyncRetention):
         """
         return self._lanes.call(lambda host: host.answer(token_or_id, answer, by=by, comment=comment))
 
-    def fire(self, wait_id: str) -> WaitInfo:
+    def fire(self, wait_id: str, *, by: str | None = None, comment: str | None = None) -> WaitInfo:
         """Settle a wait as its clock would: a timer fires, anything else is too late.
 
         This is what a scheduler of your own calls when a time has come.
         """
-        return self._lanes.call(lambda host: host.fire(wait_id))
+        return self._lanes.call(lambda host: host.fire(wait_id, by=by, comment=comment))
 
     def settle(
         self,
@@ -312,18 +312,21 @@ class Host(SyncCarrying, SyncRetention):
         ttl: Span | None = None,
         single_use: bool = True,
         metadata: dict[str, Any] | None = None,
+        by: str | None = None,
+        comment: str | None = None,
     ) -> WaitInfo:
         """Make a new token for an open wait and return it with the wait; the old one dies.
 
         `metadata` is JSON to note of the token, such as for whom it is; `token_metadata` shows it.
         """
+        how: dict[str, Any] = {"metadata": metadata, "by": by, "comment": comment}
         return self._lanes.call(
-            lambda host: host.reissue(wait_id, ttl=ttl, single_use=single_use, metadata=metadata)
+            lambda host: host.reissue(wait_id, ttl=ttl, single_use=single_use, **how)
         )
 
-    def revoke(self, token_or_id: str | None) -> None:
+    def revoke(self, token_or_id: str | None, *, by: str | None = None, comment: str | None = None) -> None:
         """Make the token of a wait worthless; the wait stays open for whoever has access to the store."""
-        return self._lanes.call(lambda host: host.revoke(token_or_id))
+        return self._lanes.call(lambda host: host.revoke(token_or_id, by=by, comment=comment))
 
     def work(
         self,
@@ -366,12 +369,22 @@ class Host(SyncCarrying, SyncRetention):
         """
         return self._lanes.call(lambda host: host.explain(run_id, flow))
 
-    def migrate(self, run_id: str, flow: Flow, *, dry_run: bool = False) -> Compat:
+    def migrate(
+        self,
+        run_id: str,
+        flow: Flow,
+        *,
+        dry_run: bool = False,
+        by: str | None = None,
+        comment: str | None = None,
+    ) -> Compat:
         """Take a run over to this version of its flow without driving it, and say what changed.
 
         With `dry_run` all of it is tried on a copy, up-casts too, and nothing is written.
         """
-        return self._lanes.call(lambda host: host.migrate(run_id, flow, dry_run=dry_run))
+        return self._lanes.call(
+            lambda host: host.migrate(run_id, flow, dry_run=dry_run, by=by, comment=comment)
+        )
 
     def deliver(
         self,

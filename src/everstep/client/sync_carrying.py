@@ -107,12 +107,15 @@ class SyncCarrying:
         blobs: str | None = None,
         on_run: Callable[[Copied], object] | None = None,
         on_progress: Callable[[Progress], object] | None = None,
+        by: str | None = None,
+        comment: str | None = None,
     ) -> list[Copied]:
         """Copy runs to another store as they are, all unless some are named; says what became of each.
 
         An unfinished run is claimed meanwhile. Workers there leave the copy of one alone, as it goes on here;
         with `move` it goes on there, and is erased here once the digests of both were compared. `blobs` is
         where the other store's artifacts are kept, if not beside it. Stopped anywhere, it can be done again.
+        Who copies them stands in the log of the other store, and of what was moved also in this one's.
         """
         return self._lanes.call(
             lambda host: host.copy(
@@ -124,5 +127,7 @@ class SyncCarrying:
                 blobs=blobs,
                 on_run=on_run,
                 on_progress=on_progress,
+                by=by,
+                comment=comment,
             )
         )

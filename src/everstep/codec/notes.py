@@ -87,12 +87,17 @@ def due_anew(codecs: Codecs, row: WaitRow, due_at: datetime | None) -> bytes | N
     return close_note(codecs, row.wait_id, DETAILS, noted)
 
 
-def fired_note(codecs: Codecs, row: WaitRow) -> bytes | None:
+def fired_note(codecs: Codecs, row: WaitRow, more: dict[str, Any]) -> bytes | None:
     """Return what a store is to keep of a wait whose time is declared over; none if it stays as it is."""
-    if not codecs.encrypts or not _is_closed(row.details):
+    is_sealed = codecs.encrypts and _is_closed(row.details)
+    if not is_sealed and not more:
         return None
-    noted = msgspec.json.encode({**_details.decode(open_wait(codecs, row).details), FIRED: True})
-    return close_note(codecs, row.wait_id, DETAILS, noted)
+    noted = {
+        **_details.decode(open_wait(codecs, row).details),
+        **more,
+        **({FIRED: True} if is_sealed else {}),
+    }
+    return close_note(codecs, row.wait_id, DETAILS, msgspec.json.encode(noted))
 
 
 def token_note(codecs: Codecs, row: WaitRow, metadata: dict[str, Any] | None) -> bytes | msgspec.UnsetType:

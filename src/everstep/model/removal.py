@@ -48,7 +48,7 @@ class Removal(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime
     what: str
     """`run`, `checkpoints`, `artifacts` or `tombstones`; `import` for each run that came with a bundle;
-    `unpin` and `ack` where a name was given."""
+    `copy`, `move`, `unpin`, `ack`, `reissue` and `revoke` where a name was given."""
     run_id: str | None = None
     """The run it belonged to; none for what belongs to no run."""
     flow_id: str | None = None

@@ -41,7 +41,7 @@ MAX_ANSWER = 1024 * 1024
 
 
 _ACT = "act"
-"""Where the details of a wait say who answered it."""
+"""Where the details of a wait say who settled it."""
 
 UNSAID: Final = object()
 """Stands for a value that was not given."""
@@ -140,8 +140,11 @@ class Answers:
             raise WaitNotFound(f"run {run_id!r} does not wait for anybody to settle {step!r}.", fix=fix)
         return await self.answer(found[0].wait_id, {"rerun": True} if rerun else {"done": done}, act)
 
-    async def fire(self, wait_id: str) -> WaitRow:
-        """Settle a wait as its clock does: its time is over, if need be before it is."""
+    async def fire(self, wait_id: str, act: Act | None = None) -> WaitRow:
+        """Settle a wait as its clock does: its time is over, if need be before it is.
+
+        Who says so is kept only if it is before: from its due time on the clock itself settles it.
+        """
         row, _ = await self.find(wait_id)
         if row.status is not WaitStatus.OPEN:
             return self._refuse(row, None)
@@ -150,7 +153,7 @@ class Answers:
                 f"wait {row.wait_id} of run {row.run_id!r} has no time that could be over.",
                 fix="Answer it, or cancel its run.",
             )
-        details = fired_note(self._services.codecs, row)
+        details = fired_note(self._services.codecs, row, {} if act is None else {_ACT: act})
         return await self._settle(row, SettledBy.CLOCK, None, None, details)
 
     async def _settle(
@@ -221,10 +224,11 @@ class Answers:
         token = await self._services.tokens.create_token(handle, config)
         return (await self.find(row.wait_id)).row, token
 
-    async def revoke(self, token_or_id: str | None) -> None:
+    async def revoke(self, token_or_id: str | None) -> WaitRow:
         """Make the token of a wait worthless; the wait stays open."""
         row, _ = await self.find(token_or_id)
         await self._services.store.change_wait(row.wait_id, WaitChange(token_hash=None))
+        return row
 
 
 def _is_over(row: WaitRow) -> bool:
@@ -299,14 +303,14 @@ def signed(row: WaitRow, answer: bytes, act: Act | None) -> tuple[bytes, Act | N
 
 
 def who_settled(row: WaitRow) -> Act | None:
-    """Return who answered a wait, and why, if that was said. The wait is not encrypted any more."""
-    if row.settled_by is not SettledBy.ANSWER or row.answer is None:
+    """Return who settled a wait, and why, if that was said. The wait is not encrypted any more."""
+    if row.settled_by is None:
         return None
     kept = msgspec.json.decode(row.details).get(_ACT)
     if kept is not None:
         with suppress(msgspec.ValidationError):
             return msgspec.convert(kept, Act)
-    if row.kind != "approval":
+    if row.kind != "approval" or row.settled_by is not SettledBy.ANSWER or row.answer is None:
         return None
     said = msgspec.json.decode(row.answer)  # as earlier releases kept it
     return as_kept(said.get("approver"), said.get("comment")) if isinstance(said, dict) else None

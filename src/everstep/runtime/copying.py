@@ -17,6 +17,7 @@ import msgspec
 
 from everstep.codec.records import digest_of
 from everstep.errors import EverstepError, LeaseConflict, LeaseLost, StateCorrupted, ValueNotStorable
+from everstep.model.acts import Act, with_act
 from everstep.model.bundles import COPIED, IMPORTED, MOVED, SET_ASIDE
 from everstep.model.durability import Durability
 from everstep.model.leases import Lease
@@ -86,12 +87,13 @@ async def copy_runs(
     run_ids: Sequence[str],
     *,
     move: bool,
+    act: Act | None = None,
     on_run: Callable[[Copied], object] | None = None,
     on_progress: Callable[[Progress], object] | None = None,
 ) -> list[Copied]:
     """Copy runs, and what they were forked from; returns what became of each, whatever became of others."""
     restoring_store(target.store)
-    copying = _Copying(services, runs, target, move=move)
+    copying = _Copying(services, runs, target, move=move, act=act)
     copying.on_progress = on_progress
     copying.imported = await imported_runs(services)
     done: dict[str, Copied] = {}
@@ -110,12 +112,15 @@ async def copy_runs(
 class _Copying:
     """One call under way."""
 
-    def __init__(self, services: Services, runs: Runs, target: Target, *, move: bool) -> None:
+    def __init__(
+        self, services: Services, runs: Runs, target: Target, *, move: bool, act: Act | None
+    ) -> None:
         self._services = services
         self._runs = runs
         self._target = target
         self._move = move
         self._mark = f"{MOVED}{target.shown}"
+        self._act = act
         self._done: set[str] = set()
         self._heads: dict[str, int] = {}
         """The newest record of each run that was compared."""
@@ -203,7 +208,7 @@ class _Copying:
             await self._set_aside(row)
         if judged in (None, Restored.BEHIND):
             await self._renew()
-            await self._note_origin(row)
+            await self._note_origin(row, moves=moves)
             await make_room(self._target.store, met)
             judged = await self._restore(row, run)
         if judged in (Restored.TAKEN, Restored.BEHIND):
@@ -232,11 +237,14 @@ class _Copying:
                 await self._claim(row)  # it never goes there, so it is not set aside any more
             raise
 
-    async def _note_origin(self, row: RunRow) -> None:
+    async def _note_origin(self, row: RunRow, *, moves: bool) -> None:
+        """Note before it arrives that a run came with a bundle, and who brings it."""
         target = self._target.store
-        if row.run_id in self.imported and target.capabilities.retains:
+        lines: list[tuple[str, Act | None]] = [(IMPORT, None)] if row.run_id in self.imported else []
+        lines += [("move" if moves else "copy", self._act)] if self._act is not None else []
+        for what, act in lines if target.capabilities.retains else ():
             now = self._services.clock.now()
-            line = Removal(at=now, what=IMPORT, run_id=row.run_id, flow_id=row.flow_id)
+            line = Removal(at=now, what=what, run_id=row.run_id, flow_id=row.flow_id, act=act)
             await cast(RetainingStore, target).note(line)
 
     def _for_there(self, whole: WholeRun, row: RunRow, *, moves: bool) -> WholeRun:
@@ -328,7 +336,7 @@ class _Copying:
             return replace(copied, problem="its store erases nothing, so it stays there too.")
         try:
             # Only what was compared: if it has gone on since, it stays.
-            head, reason = self._heads[copied.run_id], self._mark.removeprefix(SET_ASIDE)
+            head, reason = self._heads[copied.run_id], with_act(self._mark.removeprefix(SET_ASIDE), self._act)
             row = await store.run(copied.run_id)
             if row is not None and row.checkpoints == head:
                 # Others may take longer to copy than somebody takes to answer.

@@ -134,7 +134,7 @@ class Deliveries:
             raise WaitNotFound("this is not the id of a wait.", fix="Look with: everstep waits")
         if read.has_answer:
             return await self._answers.answer(read.name, read.answer, act)
-        return await self._answers.fire(read.name)
+        return await self._answers.fire(read.name, act)
 
     async def _at_checkpoint(self, read: Message) -> RunRow:
         """Return the run that stands at a checkpoint."""

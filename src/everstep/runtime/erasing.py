@@ -105,10 +105,13 @@ def check_erasable(services: Services, row: RunRow) -> None:
         )
 
 
-async def note_act(services: Services, what: str, run_id: str, flow_id: str, act: Act | None) -> None:
+async def note_act(
+    services: Services, what: str, run_id: str, flow_id: str, act: Act | None, reason: str = ""
+) -> None:
     """Note what was done to a run that leaves no record, and who did it; where there is no log, nothing."""
     if services.store.capabilities.retains:
-        line = Removal(at=services.clock.now(), what=what, run_id=run_id, flow_id=flow_id, act=act)
+        now = services.clock.now()
+        line = Removal(at=now, what=what, run_id=run_id, flow_id=flow_id, reason=reason, act=act)
         await retaining_store(services).note(line)
 
 

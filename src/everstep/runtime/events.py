@@ -9,9 +9,10 @@ from typing import Any, Literal
 
 import msgspec
 
+from everstep.model.acts import Act
 from everstep.model.amounts import spelled
 from everstep.model.enums import Status, Trigger
-from everstep.model.records import StepRecord
+from everstep.model.records import CheckpointRecord, StepRecord
 from everstep.ports.system import Clock
 from everstep.runtime.invoke import Call, OnChunk
 
@@ -148,6 +149,16 @@ def news_of(trigger: Trigger, about: dict[str, Any] | None) -> list[tuple[EventK
     return found
 
 
+def with_who(data: dict[str, Any], act: Act | None) -> dict[str, Any]:
+    """Return what an event says, with who did it and why if that is known."""
+    return data if act is None else {**data, "act": act.to_wire()}
+
+
+def checkpoint_data(record: CheckpointRecord) -> dict[str, Any]:
+    """Return what is told of a checkpoint that was written."""
+    return with_who({"sequence": record.sequence, "trigger": record.trigger.value}, record.act)
+
+
 def _data_of(step: StepRecord) -> dict[str, Any]:
     data: dict[str, Any] = {}
     if step.started_at is not None and step.ended_at is not None:
@@ -173,7 +184,7 @@ def _data_of(step: StepRecord) -> dict[str, Any]:
             "kind": step.wait.kind,
             "due_at": due.isoformat() if due is not None else None,
         }
-    return data
+    return with_who(data, step.act)
 
 
 _KINDS: dict[Status, EventKind] = {

@@ -31,7 +31,7 @@ from everstep.model.retention import Retention
 from everstep.model.waits import WaitRow
 from everstep.ports.store import Admission, Adoption, Commit, RunRow, Verdict
 from everstep.runtime.elsewhere import Elsewhere
-from everstep.runtime.events import Event, tell
+from everstep.runtime.events import Event, checkpoint_data, tell
 from everstep.runtime.nesting import apply
 from everstep.runtime.outbox import Outbox
 from everstep.runtime.patience import outage, patiently
@@ -488,7 +488,7 @@ class Journal:
         if commit.waits or commit.closed:
             self._note_waits(commit)
         if self._services.listener is not None and record.sequence > 1:
-            data = {"sequence": record.sequence, "trigger": record.trigger.value}
+            data = checkpoint_data(record)
             event = Event(kind="checkpoint", run_id=self.run_id, at=record.created_at, data=data)
             tell(self._services.listener, event)
 

@@ -33,6 +33,7 @@ from everstep.graph.migrations import Migration
 from everstep.graph.plan import Plan
 from everstep.graph.renaming import Renaming, plain_path
 from everstep.graph.validate import mode_on
+from everstep.model.acts import Act
 from everstep.model.compat import Compat, Compatibility
 from everstep.model.enums import Mode, Persist, Status, ValueForm
 from everstep.model.leases import Lease
@@ -164,7 +165,9 @@ def check(row: RunRow, flow: Flow, compat: Compat) -> None:
     )
 
 
-async def migrate(services: Services, runs: Runs, run_id: str, flow: Flow, *, dry_run: bool) -> Compat:
+async def migrate(
+    services: Services, runs: Runs, run_id: str, flow: Flow, *, dry_run: bool, act: Act | None = None
+) -> Compat:
     """Take a run over to another version of its flow and let it go again, or only rehearse that."""
     flow = preflight(flow, services)
     if not dry_run and services.spool.has(check_run_id(run_id)):
@@ -178,14 +181,14 @@ async def migrate(services: Services, runs: Runs, run_id: str, flow: Flow, *, dr
     check(row, flow, compat)
     lease = await runs.claim(run_id, flow.durability, waits=False)
     try:
-        await migrated(services, runs, await runs.row(run_id), lease, flow)
+        await migrated(services, runs, await runs.row(run_id), lease, flow, act)
     finally:
         await runs.release(lease)
     return compat
 
 
 async def migrated(
-    services: Services, runs: Runs, row: RunRow, lease: Lease, flow: Flow
+    services: Services, runs: Runs, row: RunRow, lease: Lease, flow: Flow, act: Act | None = None
 ) -> tuple[Journal, RunState, ValueSpace]:
     """Take a run over to another version of its flow with one put, and return it as it goes on."""
     folded = await runs.rehydrate(row, await runs.plan(row), flow.durability)
@@ -198,7 +201,7 @@ async def migrated(
     identity = Identity(row.run_id, row.flow_id, flow.version, plan.hash, plan.blueprint, row.parent_run_id)
     journal = Journal(services, identity, flow.durability, state, folded.space)
     journal.head, journal.lease, journal.key_run = folded.head, lease, key_run
-    journal.is_halted = row.status is Status.HALTED
+    journal.is_halted, journal.act = row.status is Status.HALTED, act
     metadata: dict[str, Any] = {
         "from": {"flow_version": row.flow_version, "flow_hash": row.flow_hash},
         "migrations": [*compat.migrations, *cast],

@@ -10,7 +10,7 @@ from everstep.errors import BadRequest
 from everstep.model.enums import Status, Trigger
 from everstep.model.records import FORK, CheckpointRecord
 from everstep.ports.store import RunRow
-from everstep.runtime.events import Event, EventKind, news_of, step_event
+from everstep.runtime.events import Event, EventKind, checkpoint_data, news_of, step_event, with_who
 from everstep.runtime.runs import Runs
 from everstep.runtime.services import Services
 from everstep.runtime.system import pause
@@ -29,22 +29,24 @@ def events_of(run_id: str, record: CheckpointRecord) -> list[Event]:
         found.append(Event(kind=kind, run_id=run_id, at=record.created_at, data=data))
 
     if record.trigger is Trigger.ADMISSION:
-        add("run_started", {"flow": record.flow_id})
+        add("run_started", with_who({"flow": record.flow_id}, record.act))
     elif record.trigger is Trigger.RESUME:
-        add("run_resumed", {"sequence": record.sequence})
+        add("run_resumed", with_who({"sequence": record.sequence}, record.act))
     for step in record.steps:
         if step.path == FORK:
-            add("run_started", {"flow": record.flow_id, "forked_from": record.parent_run_id})
+            forked = {"flow": record.flow_id, "forked_from": record.parent_run_id}
+            add("run_started", with_who(forked, record.act))
         elif step.path[0] != "@":
             found.append(step_event(run_id, step, step.ended_at or step.started_at or record.created_at))
     for kind, data in news_of(record.trigger, record.metadata):
         add(kind, data)
-    add("checkpoint", {"sequence": record.sequence, "trigger": record.trigger.value})
+    add("checkpoint", checkpoint_data(record))
     if record.status is Status.HALTED:
         add("run_halted", {"resume_after": record.resume_after.isoformat()} if record.resume_after else {})
     elif record.status.is_final:
         error = record.error.message if record.error is not None else None
-        add("run_ended", {"status": record.status.value, "error": error})
+        ended = {"status": record.status.value, "error": error}
+        add("run_ended", with_who(ended, record.act if record.status is Status.CANCELLED else None))
     return [event.called(f"{record.sequence}.{n}") for n, event in enumerate(found, 1)]
 
 

@@ -224,6 +224,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         method="POST",
         path="/waits/{wait_id}/reissue",
         name="reissue_token",
+        is_signed=True,
         summary="Give a wait another token; the one it had dies.",
         handler=waits.reissue,
         body=Body(ref("Reissue"), required=False),

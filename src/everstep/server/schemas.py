@@ -240,8 +240,9 @@ SCHEMAS: dict[str, Schema] = {
             "ttl_seconds": or_null({"type": "number", "minimum": 1, "maximum": LONGEST_TTL}),
             "single_use": FLAG,
             "metadata": or_null(OBJECT),
+            **SIGNED,
         },
-        optional=("ttl_seconds", "single_use", "metadata"),
+        optional=("ttl_seconds", "single_use", "metadata", *SIGNED),
     ),
     "Settled": exactly({"status": {"const": "settled"}, "settled_at": or_null(MOMENT)}),
     "Event": exactly(

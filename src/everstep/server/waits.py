@@ -11,7 +11,7 @@ from starlette.responses import Response
 from everstep.client.views import WaitInfo
 from everstep.errors import BadRequest
 from everstep.model.waits import WaitStatus
-from everstep.server.bodies import expect_object, read_json, who_of
+from everstep.server.bodies import WHO, expect_object, read_json, who_of
 from everstep.server.checks import (
     ADDRESS,
     WAIT_ID,
@@ -66,13 +66,14 @@ async def reissue(service: Service, request: Request) -> Response:
     wait_id = wait_id_of(request)
     body = expect_object(
         await read_json(request, service.max_body, default={}),
-        optional=["ttl_seconds", "single_use", "metadata"],
+        optional=["ttl_seconds", "single_use", "metadata", *WHO],
     )
     single_use = body.get("single_use", True)
     if not isinstance(single_use, bool):
         raise BadRequest("single_use is neither true nor false.", fix='Send {"single_use": true}.')
-    ttl, metadata = _ttl(body.get("ttl_seconds")), body.get("metadata")
-    wait = await service.host.reissue(wait_id, ttl=ttl, single_use=single_use, metadata=metadata)
+    how: dict[str, Any] = {"ttl": _ttl(body.get("ttl_seconds")), "single_use": single_use}
+    how["metadata"] = body.get("metadata")
+    wait = await service.host.reissue(wait_id, **how, **who_of(request, body))
     return answer(wait_wire(wait))
 
 
