@@ -320,9 +320,7 @@ class Host(SyncCarrying, SyncRetention):
         `metadata` is JSON to note of the token, such as for whom it is; `token_metadata` shows it.
         """
         how: dict[str, Any] = {"metadata": metadata, "by": by, "comment": comment}
-        return self._lanes.call(
-            lambda host: host.reissue(wait_id, ttl=ttl, single_use=single_use, **how)
-        )
+        return self._lanes.call(lambda host: host.reissue(wait_id, ttl=ttl, single_use=single_use, **how))
 
     def revoke(self, token_or_id: str | None, *, by: str | None = None, comment: str | None = None) -> None:
         """Make the token of a wait worthless; the wait stays open for whoever has access to the store."""
