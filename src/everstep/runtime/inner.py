@@ -205,8 +205,8 @@ class Inner:
             return
         parent, i, item = scope.parent, scope.place, scope.item
         visit = parent.opened.get(i)
-        if visit is None or visit.scopes.get(item) is not scope:
-            return
+        if visit is None or visit.scopes.get(item) is not scope or item in visit.failed:
+            return  # an item that failed may stay open, to go on where it failed
         if visit.is_map:
             self._end_item(parent, i, visit, scope)
         elif parent.plan.children[i].is_atomic:
