@@ -533,3 +533,26 @@ def test_a_record_larger_than_the_other_store_takes_is_refused_by_name_and_stays
         assert there.runs() == []
     here.answer(here.waits("H")[0].id, {"approved": True})
     assert here.resume("H", INLINE).status is Status.COMPLETED
+
+
+@pytest.mark.parametrize("carries", ["copy", "import"])
+def test_artifacts_that_were_erased_there_before_their_run_came_are_brought_again(
+    here: Host, carries: str, tmp_path: Path, clock: ManualClock
+) -> None:
+    to = f"sqlite:///{tmp_path}/there.db"
+    here.run(CRAWL, GIVEN, run_id="A17")
+    here.export("A17", tmp_path / "A17.everstep")
+    with Host(to, clock=clock) as there:
+        there.run(CRAWL, GIVEN, run_id="same")
+
+        def take_long(_: object) -> None:
+            clock.advance(4000)
+            if there.runs():
+                assert there.erase("same").artifacts == 1
+
+        if carries == "copy":
+            here.copy(to, on_progress=take_long)
+        else:
+            there.import_(tmp_path / "A17.everstep", on_progress=take_long)
+        assert len(there.state("A17")["page"]) == 12_000
+        assert there.verify("A17")[0].is_sound

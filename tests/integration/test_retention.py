@@ -252,16 +252,36 @@ def test_an_erased_run_takes_its_own_artifacts_along(
     host.run(PAGES, {"text": "both"}, run_id="other")
     assert len(artifacts(tmp_path)) == 2
     told = host.erase("mine")
-    assert (told.artifacts, told.artifacts_left) == (0, 1), "it was put just now"
+    assert (told.artifacts, told.artifacts_left) == (0, 1), "another run may be about to name the same"
     clock.advance(2 * DAY.total_seconds())
     assert host.gc().artifacts.removed == 1
     assert host.erase("one").artifacts == 0 and len(artifacts(tmp_path)) == 1
     assert host.state("other")["page"] == "both" * 1000
-    clock.advance(3601)
+    clock.advance(121)
     assert host.erase("other").artifacts == 1 and artifacts(tmp_path) == []
     assert host.removed()[0].summary is None
     with pytest.raises(RunErased):
         host.erase("other")
+
+
+def test_an_erased_run_takes_its_artifacts_along_while_another_is_driven(
+    open_host: Callable[..., Host], clock: ManualClock, tmp_path: Path
+) -> None:
+    host, other = open_host(), open_host()
+    found: list[tuple[int, int]] = []
+    host.run(PAGES, {"text": "mine"}, run_id="mine")
+    clock.advance(200)
+
+    @node(output="size")
+    def measure(page: str) -> int:
+        told = other.erase("mine")
+        found.append((told.artifacts, told.artifacts_left))
+        return len(page)
+
+    flow = Flow("measured", [fetch, measure], durability=Durability("strong", blob_threshold=1000))
+    host.run(flow, {"text": "ours"}, run_id="ours").raise_for_status()
+    assert found == [(1, 0)]
+    assert len(artifacts(tmp_path)) == 1 and host.state("ours")["page"] == "ours" * 1000
 
 
 def test_a_run_that_is_not_over_is_not_erased(open_host: Callable[..., Host]) -> None:

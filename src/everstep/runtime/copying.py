@@ -33,6 +33,7 @@ from everstep.runtime.claiming import claim
 from everstep.runtime.erasing import IMPORT, imported_runs
 from everstep.runtime.exporting import Progress
 from everstep.runtime.importing import restoring_store
+from everstep.runtime.references import SLOW, gone_from
 from everstep.runtime.run_ids import check_run_id
 from everstep.runtime.runs import Runs
 from everstep.runtime.services import Services
@@ -125,6 +126,7 @@ class _Copying:
         self._heads: dict[str, int] = {}
         """The newest record of each run that was compared."""
         self._blobs: set[str] = set()
+        self._begun = services.clock.monotonic()
         self._lease: Lease | None = None
         self._renewed = 0.0
         self._size = 0
@@ -216,6 +218,7 @@ class _Copying:
         if judged is Restored.NO_BASE:
             raise StateCorrupted(f"what run {row.run_id!r} was forked from is another run there.")
         await self._compare(whole)
+        await self._bring_again(_refs(checked))
         if judged is Restored.SAME:
             await self._catch_up(whole.row, whole.waits)
         if moves:
@@ -228,6 +231,13 @@ class _Copying:
             digest=reading.digest.hex(),
             elsewhere=_elsewhere(checked),
         )
+
+    async def _bring_again(self, refs: Sequence[ArtifactRef]) -> None:
+        """Bring artifacts once more that were removed there because no run named them yet."""
+        if refs and self._services.clock.monotonic() - self._begun > SLOW:
+            for ref in await gone_from(self._target.blobs, refs):
+                self._blobs.discard(ref.checksum)
+                await self._blob(ref)
 
     async def _restore(self, row: RunRow, run: WholeRun) -> Restored:
         try:

@@ -22,6 +22,10 @@ PAGE = 256
 _RECORDS = 64
 MARGIN = timedelta(hours=1)
 """How far the clocks of a store and of those who write to it may be apart."""
+MARGIN_HERE = timedelta(minutes=1)
+"""The same where all of them are on this machine, and somebody set its clock."""
+SLOW = 60.0
+"""Seconds from artifacts to the record that names them, after which whoever put them looks for them again."""
 COMES_BACK = timedelta(days=7)
 """A process whose lease expired so long ago, and that nobody took over from, is not coming back."""
 
@@ -140,7 +144,9 @@ def lives_here(services: Services, row: RunRow) -> bool:
     return processes.is_here(owner) and not processes.is_gone(owner)
 
 
-async def idle_enough(services: Services, least: timedelta, *, apart_from: str = "") -> timedelta:
+async def idle_enough(
+    services: Services, least: timedelta, *, apart_from: str = "", margin: timedelta = MARGIN
+) -> timedelta:
     """Return for how long an artifact must not have been put, so that no live run is about to name it.
 
     A run names an artifact only in the record after it. So what was put before the newest record of every
@@ -155,7 +161,7 @@ async def idle_enough(services: Services, least: timedelta, *, apart_from: str =
     for row in driven.values():
         written = await _written_at(services, row)
         if written is not None:
-            longest = max(longest, now - written + MARGIN)
+            longest = max(longest, now - written + margin)
     return longest
 
 
@@ -170,6 +176,13 @@ async def _written_at(services: Services, row: RunRow) -> datetime | None:
 async def is_shared(blobs: RetainingBlobStore) -> bool:
     """True if other stores may keep their artifacts in the same place."""
     return await find_key(blobs, hashlib.sha256(SHARED_MARK).hexdigest()) is not None
+
+
+async def gone_from(blobs: object, refs: Iterable[ArtifactRef]) -> list[ArtifactRef]:
+    """Return those of these artifacts that were removed before the run came that names them."""
+    if not isinstance(blobs, RetainingBlobStore):
+        return []
+    return [ref for ref in refs if await find_key(blobs, ref.checksum) is None]
 
 
 async def find_key(blobs: RetainingBlobStore, name: str) -> str | None:

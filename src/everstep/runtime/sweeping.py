@@ -12,7 +12,10 @@ import msgspec
 
 from everstep.errors import StateCorrupted
 from everstep.ports.retention import SHARED_MARK, RetainingBlobStore
+from everstep.ports.store import RunFilter
 from everstep.runtime.references import (
+    MARGIN,
+    MARGIN_HERE,
     every_run,
     find_key,
     idle_enough,
@@ -25,8 +28,9 @@ from everstep.runtime.services import Services
 
 GRACE = timedelta(hours=24)
 """An artifact that was put less long ago may belong to a record that is about to be written."""
-SHORT_GRACE = timedelta(hours=1)
-"""The same for the artifacts of one run that somebody wants erased now."""
+SHORT_GRACE = timedelta(minutes=2)
+"""The same for the artifacts of one run that is to be erased now. Whoever brings runs from elsewhere takes
+longer, and looks afterwards whether what it brought is there."""
 AT_ONCE = 100_000
 """How many candidates are held in memory while the runs are gone through."""
 _PAGE = 1000
@@ -90,9 +94,12 @@ async def sweep_some(services: Services, names: Collection[str], *, apart_from: 
     if await is_shared(blobs):
         return Swept(too_new=len(found))
     begun = services.clock.now()
-    idle = await idle_enough(services, SHORT_GRACE, apart_from=apart_from)
+    margin = MARGIN if services.store.capabilities.remote else MARGIN_HERE
+    idle = await idle_enough(services, SHORT_GRACE, apart_from=apart_from, margin=margin)
     candidates = {name: (key, 0) for name, key in found.items()}
+    newest = [row.run_id for row in await services.store.list(RunFilter(limit=1))]
     await _spare_named(services, candidates, None)
+    await _spare_named(services, candidates, None, until=newest)  # by runs that came meanwhile
     # Nobody may have put one of them again since this began.
     since = max(idle, services.clock.now() - begun)
     gone = await _delete(blobs, [key for key, _ in candidates.values()], since)
@@ -123,15 +130,21 @@ async def _candidates(blobs: RetainingBlobStore, idle: timedelta) -> AsyncIterat
 
 
 async def _spare_named(
-    services: Services, candidates: Candidates, on_progress: Callable[[str], object] | None
+    services: Services,
+    candidates: Candidates,
+    on_progress: Callable[[str], object] | None,
+    *,
+    until: Collection[str] = (),
 ) -> None:
-    """Take what something names out of the candidates."""
+    """Take what something names out of the candidates; of runs only those that came after some."""
     if not candidates:
         return
     for name in spooled_names(services):
         candidates.pop(name, None)
     seen = 0
     async for row in every_run(services):
+        if row.run_id in until:
+            return
         try:
             async for name in names_of(services, row):
                 candidates.pop(name, None)
