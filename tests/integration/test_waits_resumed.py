@@ -12,7 +12,7 @@ import pytest
 
 from everstep import Durability, Flow, Host, node, wait
 from everstep.client.host import AsyncHost
-from everstep.errors import EverstepError, LeaseConflict, TokenInvalid
+from everstep.errors import EverstepError, LeaseConflict, RunNotFound, TokenInvalid
 from everstep.model.enums import Status
 from everstep.model.leases import Lease
 from everstep.model.waits import WaitStatus
@@ -168,6 +168,27 @@ def test_a_run_is_resumed_by_its_newest_checkpoint_or_by_a_token(url: str) -> No
         assert "everstep fork r@" in str(caught.value)
         host.answer(second.token, {"approved": True})
         assert host.resume(host.history("r")[-1].checkpoint_id, flow).status == "completed"
+
+
+def test_an_old_checkpoint_is_found_among_many_runs_as_long_as_that_takes_seconds(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @node(output="y")
+    def double(x: int) -> int:
+        return 2 * x
+
+    flow = Flow("f", [double], durability="strong")
+    with Host(url) as host:
+        host.run(flow, {"x": 1}, run_id="old")
+        first = host.history("old")[0].checkpoint_id
+        for n in range(120):
+            host.start(flow, {"x": n})
+        with pytest.raises(LeaseConflict, match=r"run 'old' has gone on from checkpoint 1") as caught:
+            host.resume(first, flow)
+        assert "everstep fork old@1" in str(caught.value)
+        monkeypatch.setattr("everstep.runtime.runs._LOOKING", -1.0)
+        with pytest.raises(RunNotFound, match="Older ones were not looked through"):
+            host.resume(first, flow)
 
 
 def test_no_error_shows_a_token(url: str) -> None:

@@ -192,6 +192,17 @@ def test_json_becomes_what_the_readers_of_an_input_declare(value: Any, hint: Any
     assert (made, type(made)) == (found, type(found))
 
 
+def test_a_dataclass_whose_hints_cannot_be_resolved_is_made_all_the_same() -> None:
+    @dataclass
+    class Odd:
+        name: str
+        kind: OnlyForTypeCheckers  # type: ignore[name-defined]  # noqa: F821
+
+    assert shaped("odd", {"name": "a", "kind": 1}, [Odd]) == Odd("a", 1)
+    with pytest.raises(InputError, match="'odd' cannot be Odd: missing 1 required"):
+        shaped("odd", {"name": "a"}, [Odd])
+
+
 def test_answers_and_inputs_are_converted_alike() -> None:
     for value, kind in [("2026-01-01", date), ("1.10", Decimal), ("red", Colour), ("a/b", Path)]:
         assert shaped("x", value, [kind]) == answer_shaped(value, kind)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import ipaddress
 import types
 from collections.abc import Callable, Iterable
@@ -44,7 +45,7 @@ def schema_of(kind: Any) -> dict[str, Json] | None:
             schema["$defs"] = {**schema.get("$defs", {}), **models.parts}
         # Through JSON and back, so that it is the same now and once it was stored.
         kept: dict[str, Json] = msgspec.json.decode(msgspec.json.encode(schema))
-    except (TypeError, RuntimeError):  # how msgspec and pydantic say that they do not know a type
+    except (TypeError, RuntimeError, NameError):  # how msgspec and pydantic say that they do not know a type
         return None
     return kept or None
 
@@ -89,6 +90,8 @@ def converted(value: Json, kind: Any) -> Any:
     except TypeError:  # how msgspec says that it does not know a type, or cannot tell its members apart
         if get_origin(kind) not in (Union, types.UnionType):
             return value
+    except NameError:  # a class whose hints only a type checker can resolve
+        return _built(value, kind)
     errors: list[ValueError] = []
     for member in get_args(kind):
         try:
@@ -96,6 +99,16 @@ def converted(value: Json, kind: Any) -> Any:
         except ValueError as error:
             errors.append(error)
     raise errors[0]
+
+
+def _built(value: Json, kind: Any) -> Any:
+    """Return a dataclass with these fields, whatever they are; anything else stays as it is."""
+    if not (isinstance(kind, type) and dataclasses.is_dataclass(kind) and isinstance(value, dict)):
+        return value
+    try:
+        return kind(**value)
+    except TypeError as error:
+        raise ValueError(str(error).rpartition("__init__() ")[2]) from None
 
 
 class _Models:

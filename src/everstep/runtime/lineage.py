@@ -124,11 +124,14 @@ class Lineage:
                 last = run.first - 1 if last is None else min(last, run.first - 1)
         return [link for part in reversed(parts) for link in part]
 
-    async def sequence_of(self, row: RunRow, checkpoint_id: str) -> int | None:
-        """Find a checkpoint by its id, the newest first; this reads the chain back to it."""
-        last = row.checkpoints
-        while last > 0:
-            page = await self.get(row, max(1, last - _PAGE + 1), last)
+    async def sequence_of(self, row: RunRow, checkpoint_id: str, *, own: bool = False) -> int | None:
+        """Find a checkpoint by its id, the newest first; this reads the chain back to it.
+
+        With `own`, not among those that a fork shares.
+        """
+        last, oldest = row.checkpoints, row.first if own else 1
+        while last >= oldest:
+            page = await self.get(row, max(oldest, last - _PAGE + 1), last)
             for link in page:
                 if link.stored.checkpoint_id == checkpoint_id:
                     return link.sequence

@@ -68,8 +68,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("everstep")
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
-_RECENT = 100
-"""Among so many runs an old checkpoint is looked for that comes without its run."""
+_PAGE, _LOOKING = 100, 5.0
+"""How many runs are listed at once, and for how many seconds, to find whose an old checkpoint is."""
 _PLANS = 16
 """How many wirings a host keeps in mind."""
 _PATIENCE, _LOOK = 30.0, 0.005
@@ -307,15 +307,29 @@ class Runs:
         return await self.row(run_id) if run_id is not None else await self._that_went_on(name)
 
     async def _that_went_on(self, checkpoint_id: str) -> RunRow:
-        """Say that a recent run has gone on from this checkpoint, or that no run has it."""
-        for row in await self._services.store.list(RunFilter(limit=_RECENT)):
-            sequence = None
-            with suppress(StateCorrupted):
-                sequence = await self.lineage.sequence_of(row, checkpoint_id)
-            if sequence is not None and sequence == row.checkpoints:
-                return row
-            if sequence is not None:
-                raise gone_on(row, sequence)
+        """Say which run has gone on from this checkpoint, or that none has it.
+
+        No index leads from a checkpoint to its run: all runs are gone through, newest first, for a while.
+        """
+        until, before, seen = self._services.clock.monotonic() + _LOOKING, None, 0
+        while page := await self._services.store.list(RunFilter(limit=_PAGE, before=before)):
+            for row in page:
+                sequence = None
+                with suppress(StateCorrupted):
+                    sequence = await self.lineage.sequence_of(row, checkpoint_id, own=True)
+                if sequence is not None and sequence == row.checkpoints:
+                    return row
+                if sequence is not None:
+                    raise gone_on(row, sequence)
+                seen += 1
+                if self._services.clock.monotonic() > until:
+                    raise RunNotFound(
+                        f"no run stands at checkpoint {checkpoint_id!r}, and none of the newest {seen:,} "
+                        "ever did. Older ones were not looked through.",
+                        fix="Name its run, as in: everstep fork RUN --at CHECKPOINT",
+                    )
+                await pause(0)
+            before = page[-1].run_id
         raise await missing_run(self._services.store, checkpoint_id)
 
     async def row(self, run_id: str) -> RunRow:
