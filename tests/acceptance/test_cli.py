@@ -16,6 +16,7 @@ import apsw
 import pytest
 
 from tests.architecture.sources import ROOT
+from tests.servers import warm
 
 ORDERS = """
 import sys, os
@@ -127,8 +128,9 @@ def everstep(tmp_path: Path) -> Everstep:
     for name, text in {"orders": ORDERS, "failing": FAILING, "slow": SLOW}.items():
         (tmp_path / f"{name}.py").write_text(text)
 
-    def call(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
+    def call(*words: str, is_cold: bool = False, **env: str) -> subprocess.CompletedProcess[str]:
+        run = subprocess.run if is_cold else warm.run
+        return run(
             [sys.executable, "-m", "everstep", *words],
             cwd=tmp_path,
             env=environment() | env,
@@ -173,7 +175,7 @@ def test_quiet_run_without_a_name_says_its_id_only(everstep: Everstep) -> None:
 
 
 def test_run_on_a_pipe_does_not_import_rich(everstep: Everstep) -> None:
-    done = everstep("run", "orders.py", "-i", "order_id=1", "--json", "--quiet")
+    done = everstep("run", "orders.py", "-i", "order_id=1", "--json", "--quiet", is_cold=True)
     assert parsed(done)["values"]["loaded"] == ["click", "everstep"]
     assert done.stderr == "a node prints\n"
 
@@ -247,9 +249,9 @@ def wait_for(path: Path, text: str) -> None:
     raise AssertionError(f"{text!r} never came")
 
 
-def start_slow_run(folder: Path) -> subprocess.Popen[str]:
+def start_slow_run(folder: Path) -> warm.Process:
     command = [sys.executable, "-m", "everstep", "run", "slow.py", "-i", "n=1", "--run-id", "s1"]
-    process = subprocess.Popen(command, cwd=folder, env=environment(), stderr=subprocess.PIPE, text=True)
+    process = warm.Process(command, cwd=folder, env=environment(), stderr=subprocess.PIPE, text=True)
     wait_for(folder / "calls", "second")
     return process
 
@@ -446,7 +448,7 @@ def test_a_run_can_be_resumed_by_its_id_alone_from_any_folder(everstep: Everstep
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     store = str(tmp_path / ".everstep" / "runs.db")
-    resumed = subprocess.run(
+    resumed = warm.run(
         [sys.executable, "-m", "everstep", "resume", "f1", "--store", store],
         cwd=elsewhere,
         env=environment(),

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.architecture.sources import ROOT
+from tests.servers import warm
 
 FIRST = """
 from everstep import Flow, node, wait
@@ -47,7 +48,7 @@ def everstep(tmp_path: Path) -> Everstep:
         (tmp_path / f"{name}.py").write_text(text)
 
     def call(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
+        return warm.run(
             [sys.executable, "-m", "everstep", *words],
             cwd=tmp_path,
             env={"PYTHONPATH": str(ROOT / "src"), "PYTHONIOENCODING": "utf-8"},

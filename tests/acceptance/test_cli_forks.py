@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.architecture.sources import ROOT
+from tests.servers import warm
 
 LOOP = """
 from everstep import END, Flow, ifelse, node
@@ -53,7 +54,7 @@ def everstep(tmp_path: Path) -> Everstep:
     (tmp_path / "book.py").write_text(BOOK)
 
     def call(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
+        return warm.run(
             [sys.executable, "-m", "everstep", *words],
             cwd=tmp_path,
             env={"PYTHONPATH": str(ROOT / "src"), "PYTHONIOENCODING": "utf-8"},

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.architecture.sources import ROOT
+from tests.servers import warm
 
 FLOWS = """
 from pathlib import Path
@@ -63,7 +64,7 @@ def caller(folder: Path) -> Everstep:
     (folder / "flows.py").write_text(FLOWS)
 
     def call(*words: str, typed: str | None = None, **env: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
+        return warm.run(
             [sys.executable, "-m", "everstep", *words],
             cwd=folder,
             env=environment() | env,
@@ -411,8 +412,8 @@ def test_start_accepts_a_run_and_returns_at_once(everstep: Everstep) -> None:
     assert "--start returns at once, and --wait stays." in everstep(*words, "--wait").stderr
 
 
-def begin(tmp_path: Path, *words: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
+def begin(tmp_path: Path, *words: str) -> warm.Process:
+    return warm.Process(
         [sys.executable, "-m", "everstep", *words],
         cwd=tmp_path,
         env=environment(),
@@ -422,7 +423,7 @@ def begin(tmp_path: Path, *words: str) -> subprocess.Popen[str]:
     )
 
 
-def read_until(process: subprocess.Popen[str], wanted: str) -> str:
+def read_until(process: warm.Process, wanted: str) -> str:
     assert process.stderr is not None
     lines = ""
     while wanted not in lines:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.architecture.sources import ROOT
+from tests.servers import warm
 
 FLOWS = """
 import time
@@ -56,7 +57,7 @@ notifiers = {"desk": lambda notice: Path("told").write_text(notice.prompt)}
 """
 
 Everstep = Callable[..., "subprocess.CompletedProcess[str]"]
-Start = Callable[..., "subprocess.Popen[str]"]
+Start = Callable[..., warm.Process]
 
 
 def environment() -> dict[str, str]:
@@ -69,7 +70,7 @@ def everstep(tmp_path: Path) -> Everstep:
     (tmp_path / "flows.py").write_text(FLOWS)
 
     def call(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
+        return warm.run(
             [sys.executable, "-m", "everstep", *words],
             cwd=tmp_path,
             env=environment(),
@@ -83,10 +84,10 @@ def everstep(tmp_path: Path) -> Everstep:
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    begun: list[subprocess.Popen[str]] = []
+    begun: list[warm.Process] = []
 
-    def call(*words: str) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
+    def call(*words: str) -> warm.Process:
+        process = warm.Process(
             [sys.executable, "-u", "-m", "everstep", *words],
             cwd=tmp_path,
             env=environment(),
@@ -103,7 +104,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
         process.communicate()
 
 
-def next_event(process: subprocess.Popen[str]) -> Any:
+def next_event(process: warm.Process) -> Any:
     assert process.stdout is not None
     line = process.stdout.readline()
     assert line

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Container, Iterable
 from pathlib import Path
@@ -16,6 +15,7 @@ import pytest
 from everstep import Flow, Host, node
 from tests.acceptance.crash_judge import Case, around, judge, judge_end, judge_keys, steps
 from tests.acceptance.crash_lives import SCENARIOS, points_of
+from tests.servers import warm
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -74,7 +74,7 @@ def report(work: str, name: str, folder: Path, *options: str, store: str | None 
     """
     command = [sys.executable, "-m", "tests.acceptance.crash_lives", work, name, str(folder), *options]
     where = {} if store is None else {"EVERSTEP_CRASH_STORE": store}
-    done = subprocess.run(
+    done = warm.run(
         command, cwd=ROOT, capture_output=True, text=True, check=False, env={**os.environ, **where}
     )
     assert done.returncode == 0, done.stderr

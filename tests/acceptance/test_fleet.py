@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-import subprocess
 import sys
 import time
 from collections import Counter
@@ -23,6 +22,7 @@ import pytest
 from everstep import Host
 from tests.acceptance.fleet_flows import orders
 from tests.architecture.sources import ROOT
+from tests.servers import warm
 
 IS_SOAK = os.environ.get("EVERSTEP_SOAK") == "1"
 RUNS = 2000 if IS_SOAK else 40
@@ -52,9 +52,9 @@ class Fleet:
         self.workers = [self._hire() for _ in range(size)]
         self.kills = 0
 
-    def _hire(self) -> subprocess.Popen[bytes]:
+    def _hire(self) -> warm.Process:
         with self._said.open("ab") as said:
-            return subprocess.Popen(self._command, stdout=said, stderr=said, env=self._environment)
+            return warm.Process(self._command, stdout=said, stderr=said, env=self._environment)
 
     def kill_one(self, whims: Random) -> None:
         """Kill one as the kernel would, and hire another."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 from typing import NamedTuple
@@ -13,6 +12,7 @@ from everstep import Host, validate
 from everstep.model.enums import ValueForm
 from everstep.model.records import Written
 from tests.acceptance.matrix_lives import CELLS, flow_of, host_of
+from tests.servers import warm
 
 ROOT = Path(__file__).resolve().parents[2]
 INLINE, REF, NOT = "inline", "ref", "not kept"
@@ -59,7 +59,7 @@ PROMISED = {
 def live(cell: str, folder: Path, *dies: str) -> int:
     """Run or resume a cell in a process of its own; returns how that ended."""
     command = [sys.executable, "-m", "tests.acceptance.matrix_lives", cell, str(folder), *dies]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, check=False).returncode
+    return warm.run(command, cwd=ROOT, capture_output=True, check=False).returncode
 
 
 def kept(host: Host) -> str:

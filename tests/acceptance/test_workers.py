@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections import Counter
@@ -23,23 +22,24 @@ from everstep import Flow, Host
 from everstep.errors import WaitClosed, WaitSettled
 from tests.acceptance.worker_flows import batches, orders, reviews, sleepers
 from tests.architecture.sources import ROOT
+from tests.servers import warm
 
 IS_SOAK = os.environ.get("EVERSTEP_SOAK") == "1"
 SECONDS = 60.0 if IS_SOAK else 4.0
 FLOWS = ROOT / "tests" / "acceptance" / "worker_flows.py"
-Hire = Callable[..., "subprocess.Popen[bytes]"]
+Hire = Callable[..., warm.Process]
 
 
 @pytest.fixture
 def hire(tmp_path: Path) -> Iterator[Hire]:
     """Start workers as processes of their own; whoever is left at the end is killed."""
-    staff: list[subprocess.Popen[bytes]] = []
+    staff: list[warm.Process] = []
     environment = {**os.environ, "EVERSTEP_EFFECTS": f"{tmp_path}/effects"}
 
-    def start(**more: str) -> subprocess.Popen[bytes]:
+    def start(**more: str) -> warm.Process:
         command = [sys.executable, "-m", "everstep", "worker", str(FLOWS), "--store", url(tmp_path)]
         with (tmp_path / f"worker{len(staff)}.txt").open("wb") as said:
-            worker = subprocess.Popen(command, stdout=said, stderr=said, env={**environment, **more})
+            worker = warm.Process(command, stdout=said, stderr=said, env={**environment, **more})
         staff.append(worker)
         return worker
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -20,11 +19,12 @@ import pytest
 from everstep import Host
 from tests.acceptance.test_workers import FLOWS, IS_SOAK, answer_some, begin, effects, judge, until
 from tests.acceptance.worker_flows import sleepers
+from tests.servers import warm
 
 RUNS = 500 if IS_SOAK else 15
 KILLS = 40 if IS_SOAK else 4
 PATIENCE = 1200.0 if IS_SOAK else 120.0
-Hire = Callable[..., "subprocess.Popen[bytes]"]
+Hire = Callable[..., warm.Process]
 
 
 @pytest.fixture
@@ -35,13 +35,13 @@ def url(tmp_path: Path) -> str:
 @pytest.fixture
 def hire(tmp_path: Path, url: str) -> Iterator[Hire]:
     """Start workers as processes of their own; whoever is left at the end is killed."""
-    staff: list[subprocess.Popen[bytes]] = []
+    staff: list[warm.Process] = []
 
-    def start(**more: str) -> subprocess.Popen[bytes]:
+    def start(**more: str) -> warm.Process:
         command = [sys.executable, "-m", "everstep", "worker", str(FLOWS), "--store", url]
         environment = {**os.environ, "EVERSTEP_EFFECTS": f"{tmp_path}/effects", **more}
         with (tmp_path / f"worker{len(staff)}.txt").open("wb") as said:
-            staff.append(subprocess.Popen(command, stdout=said, stderr=said, env=environment))
+            staff.append(warm.Process(command, stdout=said, stderr=said, env=environment))
         return staff[-1]
 
     yield start

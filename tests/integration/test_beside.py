@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from everstep.checkpoints import CheckpointManager
 from everstep.errors import BadRequest, ServiceMissing, StoreError, StoreUnavailable
 from everstep.registry import open_channels, open_queue, open_store
 from everstep.runtime.system import SystemClock
+from tests.servers import warm
 from tests.servers.running import free_port
 
 AT = "127.0.0.1"
@@ -315,7 +315,7 @@ def test_the_command_line_is_told_by_the_environment(
 
     def everstep(command: str, *words: str) -> None:
         line = [sys.executable, "-m", "everstep", command, str(flows), *words, "--store", store]
-        done = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
+        done = warm.run(line, capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 0, done.stderr
 
     everstep("run", "--run-id", "A")

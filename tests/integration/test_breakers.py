@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from everstep.errors import BadRequest, RunNotFound
 from everstep.model.enums import Trigger
 from everstep.model.ledger import BreakerState
 from everstep.testing import ManualClock
+from tests.servers import warm
 
 AT_ONCE = Retry(9, first=0, jitter=0)
 
@@ -359,7 +359,7 @@ def shared_flow(api: Api, **options: Any) -> Flow:
 
 
 def test_one_that_another_process_tripped_is_open_here(url: str) -> None:
-    done = subprocess.run(
+    done = warm.run(
         [sys.executable, "-c", PROGRAM, url], capture_output=True, text=True, check=True, timeout=60
     )
     assert done.stdout.strip() == "halted", done.stderr

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -19,6 +18,7 @@ from everstep.registry import Opened, open_store
 from everstep.testing import ManualClock
 from everstep.testing.killing import Crashed, Killer, crash, killing, lose_reply
 from tests.integration.carried import ASK, CRAWL, GIVEN, LONG, START
+from tests.servers import warm
 
 CALLS: list[str] = []
 
@@ -491,7 +491,7 @@ def test_after_kill_9_the_same_command_ends_what_was_begun(tmp_path: Path, point
     with Host(here) as host:
         host.run(ORDER, {"user": "ann"}, run_id="H")
         host.run(CRAWL, GIVEN, run_id="A17")
-    died = subprocess.run([sys.executable, "-c", CHILD, here, there, point], check=False)
+    died = warm.run([sys.executable, "-c", CHILD, here, there, point], check=False)
     assert died.returncode == -signal.SIGKILL
     with Host(here) as host:
         # No lease is waited for: whoever held it is gone.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from click.testing import CliRunner
 
 from everstep.cli.main import cli
 from everstep.errors import BadRequest, KeyUnavailable
+from tests.servers import warm
 
 FILE = """
 from pathlib import Path
@@ -56,7 +56,7 @@ class Shell:
             "EVERSTEP_ENCRYPT_KEYS": keys,
             "EVERSTEP_STORE": f"sqlite:///{self.folder}/runs.db",
         }
-        done = subprocess.run(command, env=given, capture_output=True, text=True, timeout=60, check=False)
+        done = warm.run(command, env=given, capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 0, done.stderr
 
 

@@ -27,6 +27,7 @@ from everstep.errors import BadRequest, RunNotFound, StoreError
 from everstep.graph.pipelines.outcome import Outcome
 from everstep.graph.pipelines.stage import Stage
 from tests.architecture.sources import PACKAGE
+from tests.servers import warm
 
 REVIEW = """digraph review {
   graph [goal="Ship it"]
@@ -565,7 +566,7 @@ class TestCommandLine:
         env = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
         words = ["--backend", "shell:sh work.sh", "--auto-approve", "--run-dir", "runs", "--store", "r.db"]
         command = [sys.executable, "-m", "everstep", "run", "review.dot", "--run-id", "A17", *words]
-        driver = subprocess.Popen(command, env=env, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        driver = warm.Process(command, env=env, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
         until_there(Path("runs"), "nodes/plan/response.md")
         until(lambda: " a " in Path("calls").read_text())
         os.kill(driver.pid, signal.SIGKILL if kills else signal.SIGINT)

@@ -34,6 +34,7 @@ from everstep.stores.sqlite.store import SqliteStore
 from everstep.testing import ManualClock
 from everstep.testing.conformance_client import TTL
 from everstep.testing.conformance_crash import Interruption, Loss, interrupted
+from tests.servers import warm
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -465,11 +466,17 @@ def make_databases() -> None:
 
 
 @contextmanager
-def child(job: str, *args: Path) -> Iterator[subprocess.Popen[str]]:
+def child(job: str, *args: Path) -> Iterator[warm.Process]:
     """Do a job of this module in another process, and end it when we are done."""
     module = "tests.integration.test_sqlite_database"
-    process = subprocess.Popen(
-        [sys.executable, "-c", f"import sys; from {module} import *; {job}(*sys.argv[2:])", job, *args],
+    process = warm.Process(
+        [
+            sys.executable,
+            "-c",
+            f"import sys; from {module} import *; {job}(*sys.argv[2:])",
+            job,
+            *map(str, args),
+        ],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])},
         stdin=subprocess.PIPE,
@@ -483,12 +490,12 @@ def child(job: str, *args: Path) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-def tell(child: subprocess.Popen[str], line: str) -> None:
+def tell(child: warm.Process, line: str) -> None:
     assert child.stdin is not None
     child.stdin.write(line + "\n")
     child.stdin.flush()
 
 
-def hear(child: subprocess.Popen[str]) -> str:
+def hear(child: warm.Process) -> str:
     assert child.stdout is not None
-    return child.stdout.readline().strip()
+    return str(child.stdout.readline()).strip()

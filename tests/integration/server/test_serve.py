@@ -20,6 +20,7 @@ from everstep.cli.serve import serve
 from everstep.errors import BadRequest
 from everstep.server import serving
 from tests.architecture.sources import PACKAGE
+from tests.servers import warm
 
 TOKEN = "a-token-of-the-process"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
@@ -52,7 +53,7 @@ class Process:
     def __init__(self, folder: Path, *arguments: str, flows: str = FLOWS, **more: str) -> None:
         (folder / "expenses.py").write_text(flows)
         command = [sys.executable, "-m", "everstep", "serve", "--store", "runs.db", "--port", "0", *arguments]
-        self._process = subprocess.Popen(
+        self._process = warm.Process(
             command,
             cwd=folder,
             env=environment(**more),
@@ -73,7 +74,7 @@ class Process:
         self._process.send_signal(number)
         _, rest = self._process.communicate(timeout=within)
         self.printed += rest
-        return self._process.returncode
+        return self._process.wait()
 
     def end(self) -> None:
         if self._process.poll() is None:
