@@ -132,6 +132,26 @@ class TestWriting:
         with Host("memory:") as host:
             assert host.schemes == {"queue": "memory", "channel": "memory"}
 
+    def test_the_backend_is_where_the_channel_of_this_run_is_kept(
+        self, redis_url: str, tmp_path: Path
+    ) -> None:
+        @node(output="b")
+        def tell(a: int, ctx: Context) -> int:
+            ctx.channel.set("told", a)
+            return a
+
+        flow, url = Flow("f", [tell]), f"sqlite:///{tmp_path}/runs.db"
+        with Host(url) as host:
+            host.run(flow, {"a": 1}, run_id="within")
+        with Host(url, channel=redis_url) as host:
+            host.run(flow, {"a": 1}, run_id="beside")
+            manager = CheckpointManager(host, tmp_path / "sets")
+            told = {name: manager.create_checkpoint(name)[1].backend for name in ("within", "beside")}
+        assert told == {
+            "within": {"queue": "sqlite", "channel": "sqlite"},
+            "beside": {"queue": "sqlite", "channel": "redis"},
+        }
+
     def test_one_that_was_taken_by_itself_says_so(
         self, host: Host, manager: CheckpointManager, tmp_path: Path
     ) -> None:
