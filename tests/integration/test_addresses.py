@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 from everstep import END, Flow, Host, node, route, wait
 from everstep.cli.main import cli
 from everstep.errors import BadRequest, LeaseConflict, RunNotFound
+from tests.integration.noise import noise
 
 
 @node(output="words")
@@ -197,6 +198,23 @@ def test_a_visit_that_is_left_out_is_the_last(tmp_path: Path) -> None:
         }
         assert paths(host, "L/inner@1") == {"inner", "inner/count_up"}
         assert set(host.state("L/inner")) == {"inner@3/m"}
+
+
+def test_a_part_whose_steps_were_removed_still_has_its_values(tmp_path: Path) -> None:
+    @node(output=("n", "page"))
+    def count_up(n: int) -> tuple[int, str]:
+        return n + 1, noise(n, 9_000)  # enough of them make a keyframe
+
+    @route("count_up", END)
+    def again(n: int) -> str:
+        return END if n >= 30 else "count_up"
+
+    flow = Flow("f", [measure.as_node(), count_up >> again], entry="count_up", durability="strong")
+    with Host(f"sqlite:///{tmp_path}/runs.db") as host:
+        host.run(flow, {"text": "a b", "n": 0}, run_id="A")
+        assert host.clean_up("A", keep=1) > 0
+        assert dict(host.state("A/measure")) == {"measure/words": ["a", "b"], "measure/count": 2}
+        assert host.history("A/measure") == []
 
 
 # -- at a shell ------------------------------------------------------------------------------------------

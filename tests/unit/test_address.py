@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from everstep.model.address import Address, find, item_of, map_of, plain_of, unvisited
+from everstep.model.address import Address, Part, find, item_of, map_of, part_of, plain_of, unvisited
 
 STEPS = [
     ("rag", 1),
@@ -72,3 +72,44 @@ def test_a_path_is_taken_apart() -> None:
     assert (map_of("a/b"), item_of("a/b")) == (None, None)
     assert plain_of(path) == "a/rag/b/c"
     assert unvisited(path) == "a/rag#7/b#1/c"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "step", "found"),
+    [
+        ("rag", ("rag", 2), Part("rag", 2)),
+        ("rag", ("rag@2/embed", 1), Part("rag", 2)),
+        ("rag@1", ("rag/embed", 2), Part("rag", 1)),
+        ("rag@1", ("rag@2/embed", 1), None),
+        ("rag/embed", ("rag@2/embed", 1), Part("rag@2/embed", 1)),
+        ("rag/embed", ("rag", 1), None),
+        ("check", ("check@2#7/score", 1), Part("check", 2)),
+        ("check#7", ("check@2#7/score", 1), Part("check@2#7", 0)),
+        ("check#7", ("check#8/score", 1), None),
+        ("check#7/score", ("check#7/score", 3), Part("check#7/score", 3)),
+        ("check/score", ("check#7/score", 1), None),
+        ("embed#0", ("embed#0", 2), Part("embed#0", 0)),
+        ("embed#0@2", ("embed#0", 2), Part("embed#0", 2)),
+        ("embed#0@1", ("embed#0", 2), None),
+        ("a.b-c", ("a.b-c", 1), Part("a.b-c", 1)),
+        ("rag", ("ragged", 1), None),
+    ],
+)
+def test_an_address_means_the_part_that_a_step_is_or_lies_in(
+    wanted: str, step: tuple[str, int], found: Part | None
+) -> None:
+    address = Address.parse(wanted)
+    assert address is not None
+    assert part_of(address, *step) == found
+    assert found is None or found.holds(*step)
+
+
+def test_a_part_holds_its_own_visit_and_what_is_inside() -> None:
+    second = Part("rag", 2)
+    assert [step for step in STEPS if second.holds(*step)] == [("rag@2/embed", 1), ("rag", 2)]
+    item = Part("check@2#7", 0)
+    assert item.holds("check@2#7", 3)
+    assert item.holds("check@2#7/score", 1)
+    assert not item.holds("check@2#70/score", 1)
+    assert not Part("rag", 1).has_inside("rag")
+    assert (second.within("docs"), second.within("")) == ("rag@2/docs", "rag@2")

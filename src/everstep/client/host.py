@@ -289,6 +289,7 @@ class AsyncHost(HostWaits, HostCarrying, HostChecks, HostGuards, HostRetention):
 
         With `start` it begins at that node, whatever was due, also if it has ended otherwise.
         """
+        run_id, _ = await in_run(self._runs, run_id)
         return self._info(await self._runs.reopen(run_id, flow, start, act=act_of(by, comment)))
 
     def _result(self, outcome: Outcome) -> RunResult:

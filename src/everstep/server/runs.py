@@ -134,7 +134,7 @@ async def resume(service: Service, request: Request) -> Response:
     if not isinstance(falls_back, bool):
         raise BadRequest("fallback is neither true nor false.", fix='Send {"fallback": true}.')
     info = await service.host.info(run_id)
-    flow = flow_named(service.flows, info.flow)
+    run_id, flow = info.run_id, flow_named(service.flows, info.flow)
     signed = who_of(request, body)
     if not service.works:
         return await _leave_to_workers(service, run_id, flow, begin, signed, falls_back=falls_back)

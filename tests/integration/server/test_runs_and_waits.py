@@ -402,6 +402,7 @@ async def test_a_service_that_drives_nothing_leaves_a_resumed_run_to_workers(s: 
     assert (response.status_code, response.json()) == (202, {"halted": False, "run_id": "A1", "waits": []})
     shown = (await s.client.get("/runs/A1")).json()
     assert (shown["status"], shown["is_driven"]) == ("running", False)
+    assert (await s.client.post("/runs/A1%2Fexplode/resume")).json()["run_id"] == "A1"
     assert code_of(await s.client.post("/runs/A1/resume", json={"fallback": True})) == (
         400,
         "request.invalid",
@@ -438,6 +439,8 @@ async def test_a_part_of_a_run_is_named_by_an_encoded_slash(s: Serving) -> None:
     page = await s.client.get("/runs/A1%2Fasking/events", headers={"Accept": "application/json"})
     assert {event["node"] for event in page.json()["events"]} == {"asking", "asking/name"}
     assert (await s.client.get("/runs/A1%2Fasking")).json()["run_id"] == "A1"
+    resumed = await s.client.post("/runs/A1%2Fasking/resume")
+    assert (resumed.status_code, resumed.json()["run_id"]) == (202, "A1")
     for path, expected in [
         ("/runs/A1%2Fasknig/state", (404, "DAG-CKPT-006")),
         ("/runs/A1/asking/state", (404, "request.no_such_path")),
