@@ -19,6 +19,7 @@ from tests.fixtures.v0_1_0 import dumps, flows
 from tests.servers.postgres import PostgresServer
 
 KEPT = Path(__file__).parents[1] / "fixtures" / "v0_1_0"
+WHEEL = "ab3aa45863df1447c98db920aa2b38d322f605dca26eb14a6393f0ddea9790ed"
 KEYS = KeyRing({"k": b"1" * 32})
 STORES = ("file", "postgres", "redis", "s3", "sqlite")
 KNOWN: dict[str, dict[str, Any]] = {
@@ -97,6 +98,11 @@ def test_nothing_rewrote_what_0_1_0_wrote() -> None:
     found = {name: hashlib.sha256((KEPT / name).read_bytes()).hexdigest() for _, name in sums}
     assert found == {name: sum_ for sum_, name in sums}
     assert {name for _, name in sums} >= {f"{store}.tar.xz" for store in STORES}
+
+
+def test_the_wheel_that_runs_beside_this_version_is_the_one_that_was_released() -> None:
+    wheel = KEPT.parent / "releases" / "everstep-0.1.0-py3-none-any.whl"
+    assert hashlib.sha256(wheel.read_bytes()).hexdigest() == WHEEL
 
 
 @pytest.mark.slow
