@@ -15,12 +15,13 @@ import pytest
 from everstep.errors import EverstepError, IncompatibleVersion, StateCorrupted, StoreUnavailable
 from everstep.model.enums import Status
 from everstep.model.leases import Lease
+from everstep.model.removal import Erasure
 from everstep.model.waits import SettledBy, WaitChange
 from everstep.ports.store import CheckpointStore, RunFilter, Signal, WaitFilter
 from everstep.stores.memory import MemoryData, MemoryStore
 from everstep.stores.objects import names
 from everstep.stores.objects.drafts import needs_driving, waits_at
-from everstep.stores.objects.entries import decode, sealed
+from everstep.stores.objects.entries import Entry, decode, sealed
 from everstep.stores.objects.store import ObjectStore
 from everstep.testing import ManualClock
 from everstep.testing.conformance_client import TTL, Chain
@@ -393,3 +394,37 @@ def test_names_that_somebody_removed_are_made_anew_from_the_logs() -> None:
     assert asyncio.run(_tell(fresh)) == before
     assert asyncio.run(fresh.wait_of_token(b"run0")) is not None
     check_nothing_is_hidden(objects)
+
+
+def test_who_believes_a_run_reads_it_once_and_writes_by_what_stands_there() -> None:
+    clock, objects = ManualClock(), DictObjects()
+    one, other = (ObjectStore(DictBucket(objects), clock) for _ in range(2))
+
+    async def write() -> None:
+        chain = Chain("run", clock)
+        chain.head = chain.admission()
+        await one.put([chain.head])
+        await one.put([chain.following(status=Status.COMPLETED)])
+
+    async def clean_up() -> None:
+        row = await one.run("run")
+        assert row is not None
+        with one.lines.believing("run"):
+            before = await one.get("run")
+            await other.pin("run", "it is wanted")
+            assert await one.get("run") == before and await one.run("run") == row
+            assert await one.erase("run", head=row.checkpoints, reason="old") is Erasure.PINNED
+        seen = await one.run("run")
+        assert seen is not None and seen.pinned == "it is wanted"
+        await other.pin("run", None)
+        with one.lines.believing("run"):
+            assert await one.erase("run", head=row.checkpoints, reason="old") is Erasure.ERASED
+        assert await other.run("run") is None
+        assert all(not entry.records for entry in _entries(objects))
+
+    asyncio.run(write())
+    asyncio.run(clean_up())
+
+
+def _entries(objects: DictObjects) -> list[Entry]:
+    return [decode(data, name) for name, (data, *_) in objects.kept.items() if name.startswith("runs/")]
