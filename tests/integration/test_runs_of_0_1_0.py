@@ -16,6 +16,7 @@ import pytest
 from everstep import Host, KeyRing
 from everstep.checkpoints import CheckpointManager
 from tests.fixtures.v0_1_0 import dumps, flows
+from tests.servers.github import fresh_token, new_token
 from tests.servers.postgres import PostgresServer
 
 KEPT = Path(__file__).parents[1] / "fixtures" / "v0_1_0"
@@ -23,10 +24,12 @@ WHEEL = "ab3aa45863df1447c98db920aa2b38d322f605dca26eb14a6393f0ddea9790ed"
 KEYS = KeyRing({"k": b"1" * 32})
 STORES = ("file", "postgres", "redis", "s3", "sqlite")
 KNOWN: dict[str, dict[str, Any]] = {
-    store: json.loads((KEPT / f"{store}.json").read_text()) for store in STORES
+    store: json.loads((KEPT / f"{store}.json").read_text()) for store in (*STORES, "github")
 }
 WAITING = ("halted", "forked", "encrypted")
 IS_SOAK = os.environ.get("EVERSTEP_SOAK") == "1"
+LEAST = {"chain", "waits"}
+"""The shapes that are read and go on by default in a repository."""
 FEW = {"chain", "maps", "waits", "effects", "phases"}
 """The shapes that go on by default where every object is a file or a call; all are read."""
 
@@ -44,10 +47,6 @@ def restored(store: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iter
             assert binaries is not None
             dumps.restore_postgres(archive, url, binaries)
             yield f"{url}?schema=kept"
-    elif store == "github":
-        token, url = request.getfixturevalue("github_token"), request.getfixturevalue("github_url")
-        dumps.restore_github(archive, url, token)
-        yield url
     else:
         url = request.getfixturevalue(f"{store}_url")
         {"redis": dumps.restore_redis, "s3": dumps.restore_s3}[store](archive, url)
@@ -97,7 +96,7 @@ def test_nothing_rewrote_what_0_1_0_wrote() -> None:
     sums = [line.split() for line in (KEPT / "SHA256SUMS").read_text().splitlines()]
     found = {name: hashlib.sha256((KEPT / name).read_bytes()).hexdigest() for _, name in sums}
     assert found == {name: sum_ for sum_, name in sums}
-    assert {name for _, name in sums} >= {f"{store}.tar.xz" for store in STORES}
+    assert {name for _, name in sums} >= {f"{store}.tar.xz" for store in KNOWN}
 
 
 def test_the_wheel_that_runs_beside_this_version_is_the_one_that_was_released() -> None:
@@ -117,9 +116,35 @@ def test_runs_of_0_1_0_are_read_as_they_were_and_go_on(
         assert [one.run_id for one in host.verify() if not one.is_sound] == []
         monkeypatch.setattr(flows, "IS_MENDED", True)
         for run_id in KNOWN[store]:
-            is_asked = state_of(run_id) in (*WAITING, "failed", "killed") and shape_of(run_id) != "broken"
-            if is_asked and (IS_SOAK or store in ("sqlite", "redis") or shape_of(run_id) in FEW):
+            if is_asked(run_id) and (IS_SOAK or store in ("sqlite", "redis") or shape_of(run_id) in FEW):
                 go_on(host, run_id)
+        assert [one.run_id for one in host.verify() if not one.is_sound] == []
+
+
+def is_asked(run_id: str) -> bool:
+    """True for a run that goes on once what broke it is mended."""
+    return state_of(run_id) in (*WAITING, "failed", "killed") and shape_of(run_id) != "broken"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "shape",
+    [shape if shape in LEAST else pytest.param(shape, marks=pytest.mark.soak) for shape in flows.SHAPES],
+)
+def test_runs_of_0_1_0_in_a_repository_are_read_as_they_were_and_go_on(
+    shape: str, github_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dumps.restore_github(KEPT / "github.tar.xz", github_url, new_token(), shape)
+    known = {run_id: told for run_id, told in KNOWN["github"].items() if shape_of(run_id) == shape}
+    with fresh_token(), Host(github_url, encrypt=KEYS, compress=True) as host:
+        assert {run.run_id for run in host.runs(limit=1000)} == set(known)
+        for run_id, told in known.items():
+            is_as_written(host, run_id, told)
+        assert [one.run_id for one in host.verify() if not one.is_sound] == []
+    monkeypatch.setattr(flows, "IS_MENDED", True)
+    with fresh_token(), Host(github_url, encrypt=KEYS, compress=True) as host:
+        for run_id in filter(is_asked, known):
+            go_on(host, run_id)
         assert [one.run_id for one in host.verify() if not one.is_sound] == []
 
 
