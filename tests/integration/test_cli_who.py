@@ -14,6 +14,8 @@ from click.testing import CliRunner
 from everstep import Flow, Host, node, wait
 from everstep.cli.answer import answer
 from everstep.cli.cancel import cancel
+from everstep.cli.compat import migrate
+from everstep.cli.copy import copy
 from everstep.cli.fork import fork
 from everstep.cli.gc import command as gc
 from everstep.cli.keeping import erase, pin, unpin
@@ -32,6 +34,18 @@ def price(region: str) -> str:
 asking = Flow("asking", [wait.question("region", answer_type=str), price])
 """
 
+TELL = """
+@node(output="told")
+def tell(priced: str) -> str:
+    return priced
+
+"""
+TIMER = """
+from everstep import Flow, wait
+
+later = Flow("later", [wait.timer("nap", duration="1h")])
+"""
+
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
@@ -39,8 +53,10 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("EVERSTEP_AS", "ada")
     Path("signed_flows.py").write_text(FILE)
+    Path("signed_timers.py").write_text(TIMER)
     yield
-    sys.modules.pop("signed_flows", None)
+    for name in ("signed_flows", "signed_timers", "newer_flows"):
+        sys.modules.pop(name, None)
 
 
 def said(command: Any, *words: str, code: int = 0) -> str:
@@ -102,6 +118,25 @@ def test_every_command_that_does_something_is_signed() -> None:
     said(erase, "copy", "--yes", "--comment", "a request")
     told = said(gc, "--log")
     assert "by ada: a request" in told and "by ada: done with it" in told
+
+
+def test_who_fires_migrates_copies_and_reissues_at_a_shell_is_kept() -> None:
+    for run_id in ("r", "s"):
+        begun(run_id)
+    said(answer, "r", "--reissue", "--as", "grace", "--comment", "lost it")
+    said(answer, "r", "--revoke", "--comment", "leaked")
+    assert "1 reissue of run r: wait" in said(gc, "--log") and "by grace: lost it" in said(gc, "--log")
+    assert "by ada: leaked" in said(gc, "--log")
+    newer = FILE.replace('Flow("asking", [', 'Flow("asking", version="2", nodes=[').replace(
+        ", price]", ", price, tell]"
+    )
+    Path("newer_flows.py").write_text(newer.replace("asking =", TELL + "asking ="))
+    said(migrate, "s", "newer_flows.py", "--as", "grace", "--comment", "the new price list")
+    assert "by grace: the new price list" in said(log, "s")
+    said(copy, "s", "--to", "other.db", "--comment", "for the archive")
+    assert "1 copy of run s: by ada: for the archive" in said(gc, "--log", "--store", "other.db")
+    said(run, "signed_timers.py", "--run-id", "t", "--quiet", code=3)
+    assert "fired early by ada: no time" in said(answer, "t", "--fire", "--comment", "no time")
 
 
 def test_what_a_name_holds_does_not_move_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
