@@ -372,8 +372,8 @@ async def test_who_sends_a_request_and_why_is_kept_with_what_it_does(s: Serving)
         {"by": "Jörg", "comment": "two words", "how": "claimed"}
     ]
     waiting = await s.halted(ask_choice)
-    for how in ({"headers": headers}, {"json": signed}):
-        await s.client.post(f"/waits/{waiting.id}/reissue", **how)
+    await s.client.post(f"/waits/{waiting.id}/reissue", headers=headers)
+    await s.client.post(f"/waits/{waiting.id}/reissue", json=signed)
     lines = [line for line in await s.host.removals() if line.what == "reissue"]
     assert [line.act.by for line in lines if line.act is not None] == ["ada", "Jörg"]
     settled = await s.client.post(f"/waits/{waiting.id}/answer", json="red", headers=headers)
