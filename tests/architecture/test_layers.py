@@ -19,9 +19,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "dot": {"errors", "model"},
     # A flow read from JSON is checked as answers are, and finds classes by name as stored values do.
     # What a gate decided on is hashed as JSON, so that the same input is known again.
+    # Whether what a hint says can be stored is asked of the codec that would store it.
     "graph": {
         *("errors", "model", "dot"),
-        *("codec.classes", "codec.complaints", "codec.plain_json", "codec.quick"),
+        *("codec.classes", "codec.complaints", "codec.plain_json", "codec.quick", "codec.values"),
     },
     # A backend is the handler of a pipeline's nodes: it knows what one is given and what it returns.
     "backends": {"errors", "model", "graph.pipelines"},

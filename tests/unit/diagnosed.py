@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from everstep import END, Context, Diagnostics, Flow, Node, Offers, migrate, node, route, validate, wait
+from everstep.codec.values import Values
 from everstep.model.enums import Mode
 
 ALL = Offers(
     frozenset({"checkpoint_store", "resume_scheduler", "resume_signal_source", "checkpoint_blob_store"}),
     frozenset({"", "cron"}),
     frozenset({"mail"}),
+    objection=Values().objection,
 )
 """A host that has everything."""
 NONE = Offers(max_mode=Mode.OFF)
@@ -27,6 +30,10 @@ class Case(NamedTuple):
 @node(output="a")
 def first(x: int) -> int:
     return x
+
+
+def lock() -> threading.Lock:
+    return threading.Lock()
 
 
 @node(output="b")
@@ -157,6 +164,10 @@ CASES: dict[str, Case] = {
     "durability.no_blob_store": Case(
         lambda: check(of(first.fn, output="a", persist="ref"), host=ALL._replace(services=frozenset())),
         lambda: check(of(first.fn, output="a", persist="ref")),
+    ),
+    "value.not_storable": Case(
+        lambda: check(of(lock, output="a")),
+        lambda: check(of(lock, output="a", persist="no")),
     ),
     "profile.no_reason": Case(
         lambda: check(of(first.fn, output="a", checkpointable=False)),

@@ -6,26 +6,33 @@ numpy is no dependency: it is looked up among the loaded modules, and never impo
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from everstep.codec.tags import Refused, Tag
 
 
-def array_apart(value: Any) -> tuple[Tag, object] | None:
-    """Return the tag and the parts of a numpy array or scalar, or None if `value` is neither."""
+def array_way(kind: type) -> tuple[Tag, Callable[[Any], list[object]]] | None:
+    """Return how a numpy array or scalar is taken apart, or None if `kind` is the class of neither."""
     np: Any = sys.modules.get("numpy")
     if np is None:
         return None
-    if type(value) is np.ndarray:
-        order = "F" if value.flags.f_contiguous and not value.flags.c_contiguous else "C"
-        descr = _descr(np, value.dtype)
-        return Tag.ARRAY, [descr, list(value.shape), order, value.tobytes(order)]
-    if isinstance(value, np.generic):
-        descr = _descr(np, value.dtype)
-        if _dtype(np, descr).type is not type(value):
-            raise Refused(f"a numpy scalar of type `{type(value).__name__}` would come back as another type")
-        return Tag.ARRAY_SCALAR, [descr, value.tobytes()]
-    return None
+    if kind is np.ndarray:
+        return Tag.ARRAY, _array_apart
+    return (Tag.ARRAY_SCALAR, _scalar_apart) if issubclass(kind, np.generic) else None
+
+
+def _array_apart(value: Any) -> list[object]:
+    order = "F" if value.flags.f_contiguous and not value.flags.c_contiguous else "C"
+    return [_descr(sys.modules["numpy"], value.dtype), list(value.shape), order, value.tobytes(order)]
+
+
+def _scalar_apart(value: Any) -> list[object]:
+    np: Any = sys.modules["numpy"]
+    descr = _descr(np, value.dtype)
+    if _dtype(np, descr).type is not type(value):
+        raise Refused(f"a numpy scalar of type `{type(value).__name__}` would come back as another type")
+    return [descr, value.tobytes()]
 
 
 def array_together(tag: Tag, parts: list[Any]) -> object:

@@ -19,6 +19,7 @@ from typing import Any, Final, Generic
 
 import msgspec
 
+from everstep.codec.frames import FRAMES, frame_told
 from everstep.codec.tags import Refused, Tag
 from everstep.model.items import OMITTED
 
@@ -67,7 +68,7 @@ class StoredMember(Stored):
 
 
 class StoredArray(Stored):
-    """A numpy array without its numbers: what kind it is, its shape, and a digest of what it holds."""
+    """A numpy array or a frame without its data: what kind it is, its shape, a digest of what it holds."""
 
     __slots__ = ()
 
@@ -78,6 +79,8 @@ def as_stored(code: int, parts: list[Any]) -> Stored:
         shape = parts[1] if code == Tag.ARRAY else []
         digest = hashlib.sha256(repr(parts[2:-1]).encode() + parts[-1]).hexdigest()[:12]
         return StoredArray("numpy:ndarray", {"dtype": parts[0], "shape": shape, "digest": digest})
+    if code in FRAMES:
+        return StoredArray(*frame_told(code, parts))
     name, apart = parts
     if code == Tag.ENUM and isinstance(apart, str):
         return StoredMember(name, {"text": apart})
@@ -427,3 +430,5 @@ KINDS: Final = (
     Kind(Tag.SUBCLASS, "subclass of str or list", _is_subclass, _subclass_apart, _subclass_together),
 )
 KIND_OF_TAG: Final[Mapping[int, Kind]] = MappingProxyType({kind.tag: kind for kind in KINDS})
+SEEN_APART: Final = frozenset({*KIND_OF_TAG, *FRAMES, Tag.REGISTERED, Tag.ARRAY, Tag.ARRAY_SCALAR})
+"""Tags of values that can be looked at without what they are made of."""

@@ -14,8 +14,9 @@ from enum import Enum
 from types import NoneType
 from typing import Any, Final, Literal, NamedTuple
 
-from everstep.codec.arrays import array_apart
+from everstep.codec.arrays import array_way
 from everstep.codec.classes import KINDS, Stored, StoredArray, StoredMember, as_stored
+from everstep.codec.frames import frame_way
 from everstep.codec.tags import Refused, Tag
 from everstep.codec.values import Values
 from everstep.errors import EverstepError, ValueNotStorable
@@ -227,12 +228,14 @@ def _changed(path: str, before: Any, after: Any) -> Change:
 
 
 def _shown(value: Any) -> Any:
-    """Return the summary of an array; anything else as it is."""
+    """Return the summary of an array or a frame; anything else as it is."""
     try:
-        apart: Any = array_apart(value)
+        way = array_way(type(value)) or frame_way(type(value))
+        if way is None or way[0] is Tag.ARRAY_SCALAR:
+            return value
+        return as_stored(way[0], way[1](value))
     except Refused:
         return value
-    return as_stored(*apart) if apart is not None and apart[0] is Tag.ARRAY else value
 
 
 def _item(index: int) -> str:

@@ -6,14 +6,12 @@ from typing import Any, Final
 
 from msgspec.msgpack import Decoder
 
-from everstep.codec.classes import KIND_OF_TAG, as_stored
+from everstep.codec.classes import SEEN_APART, as_stored
 from everstep.codec.payload import AES_GCM, SERIALIZER, key_id_of, layers_of
 from everstep.codec.plain_json import jsonable
 from everstep.codec.tags import FORM_OF_TAG, Tag
 from everstep.codec.zstd import NAME as ZSTD
 from everstep.codec.zstd import Zstd
-
-_SEEN_APART: Final = frozenset({*KIND_OF_TAG, Tag.REGISTERED, Tag.ARRAY, Tag.ARRAY_SCALAR})
 
 
 class NotShown(Exception):
@@ -47,7 +45,7 @@ def _from_ext(code: int, payload: memoryview) -> object:
         return form.together(parts)
     if code == Tag.PICKLED:
         return as_stored(code, ["pickle", {"bytes": len(parts)}])
-    if code in _SEEN_APART:
+    if code in SEEN_APART:
         return as_stored(code, parts)
     raise NotShown(f"it has the unknown tag {code}")
 

@@ -64,6 +64,10 @@ class Tag(enum.IntEnum):
     SECRET = 38
     ARRAY = 40
     ARRAY_SCALAR = 41
+    PANDAS_FRAME = 42
+    PANDAS_SERIES = 43
+    POLARS_FRAME = 44
+    POLARS_SERIES = 45
     REGISTERED = 50
     PICKLED = 60
 

@@ -22,8 +22,18 @@ from typing import Any, Final
 import msgspec
 from msgspec.msgpack import Decoder, Encoder, Ext
 
-from everstep.codec.arrays import array_apart, array_together
-from everstep.codec.classes import KIND_OF_TAG, KINDS, Kind, as_stored, loaded_classes, spelled, storable_name
+from everstep.codec.arrays import array_together, array_way
+from everstep.codec.classes import (
+    KIND_OF_TAG,
+    KINDS,
+    SEEN_APART,
+    Kind,
+    as_stored,
+    loaded_classes,
+    spelled,
+    storable_name,
+)
+from everstep.codec.frames import FRAMES, frame_parts, frame_together, frame_way
 from everstep.codec.pickled import pickled, unpickled
 from everstep.codec.tags import ATOMS, FORM_OF_TAG, FORMS, Refused, Tag
 from everstep.errors import BadRequest, ValueNotStorable, ValueUnreadable
@@ -210,27 +220,42 @@ class Values:
         if kind in _UNORDERED:
             parts = sorted(_ENCODER.encode(self._tree(part, depth + 1)) for part in value)
             return Ext(int(FORMS[kind].tag), _ENCODER.encode(list(map(msgspec.Raw, parts))))
-        tag, apart = self._apart(value, kind)
-        return Ext(int(tag), _ENCODER.encode(self._tree(apart, depth)))
+        tag, name, apart = self._way(kind)
+        held = apart(value) if name is None else [name, apart(value)]
+        return Ext(int(tag), _ENCODER.encode(self._tree(held, depth)))
 
-    def _apart(self, value: Any, kind: type) -> tuple[Tag, object]:
+    def _way(self, kind: type) -> tuple[Tag, str | None, Callable[[Any], object]]:
+        """Return how instances of exactly this class are kept: tag, name if one goes with it, and parts.
+
+        Raises Refused if none of them can be.
+        """
         serializer = self._by_class.get(kind)
         if serializer is not None:
-            return Tag.REGISTERED, [serializer.name, serializer.encode(value)]
+            return Tag.REGISTERED, serializer.name, serializer.encode
         form = FORMS.get(kind)
         if form is not None:
-            return form.tag, form.apart(value)
-        if isinstance(value, BaseException) and not self.allow_pickle:
+            return form.tag, None, form.apart
+        if issubclass(kind, BaseException) and not self.allow_pickle:
             raise Refused(f"an exception (`{_type_name(kind)}`) has no data-only form")
         for group in KINDS:
             if group.covers(kind):
-                return group.tag, [storable_name(kind, group), group.apart(value)]
-        array = array_apart(value)
-        if array is not None:
-            return array
+                return group.tag, storable_name(kind, group), group.apart
+        way = array_way(kind) or frame_way(kind)
+        if way is not None:
+            return way[0], None, way[1]
         if self.allow_pickle:
-            return Tag.PICKLED, pickled(value)
+            return Tag.PICKLED, None, pickled
         raise Refused(f"a value of type `{_type_name(kind)}` has no data-only form")
+
+    def objection(self, cls: type) -> tuple[str, str] | None:
+        """Return why no instance of exactly this class can be kept, and what to do; none if some can be."""
+        if cls in _PLAIN:
+            return None
+        try:
+            self._way(cls)
+        except Refused as refused:
+            return refused.reason, refused.fix
+        return None
 
     def _from_ext(self, code: int, payload: memoryview) -> object:
         parts = self._read(payload)
@@ -246,6 +271,8 @@ class Values:
     def _from_tagged_list(self, code: int, parts: list[Any]) -> object:
         if code in (Tag.ARRAY, Tag.ARRAY_SCALAR):
             return array_together(Tag(code), parts)
+        if code in FRAMES:
+            return frame_together(Tag(code), parts)
         if code == Tag.REGISTERED:
             name, apart = parts
             return self._serializer(name).decode(apart)
@@ -259,7 +286,7 @@ class Values:
         try:
             return self._from_tagged_list(code, parts)
         except Refused:
-            if code not in KIND_OF_TAG and code not in (Tag.REGISTERED, Tag.ARRAY, Tag.ARRAY_SCALAR):
+            if code not in SEEN_APART:
                 raise
             stored = as_stored(code, parts)
             self.seen_without_class.add(stored.type_name)
@@ -427,6 +454,7 @@ def _parts(value: Any) -> Iterator[tuple[str, object]]:
     elif kind in _UNORDERED:
         yield from (("{item}", part) for part in value)
     else:
+        yield from frame_parts(value)
         yield from ((f".{name}", getattr(value, name)) for name in _attributes(value) if hasattr(value, name))
 
 

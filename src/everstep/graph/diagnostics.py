@@ -16,6 +16,7 @@ from everstep.errors import (
     ServiceMissing,
     UnknownNotifier,
     UnknownScheduler,
+    ValueNotStorable,
 )
 
 
@@ -74,7 +75,7 @@ _RAISED: dict[str, type[EverstepError]] = {
         error.code: error
         for error in (
             *(NotCheckpointable, HaltNeedsDurability, ServiceMissing, KeyMissing, NotReplayable),
-            *(UnknownScheduler, UnknownNotifier),
+            *(UnknownScheduler, UnknownNotifier, ValueNotStorable),
         )
     },
 }

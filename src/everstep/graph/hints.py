@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
+import threading
 import types
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterator, Sequence
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 UNKNOWN = Any
+T = TypeVar("T")
 
 
 def hints_of(fn: Callable[..., Any]) -> dict[str, Any]:
@@ -109,6 +112,58 @@ def may_hold(hint: Any, item: type) -> bool:
     if cls is None or not args or not issubclass(list, cls):
         return cls is None or not args
     return accepts(args[0], item)
+
+
+def unstorable(hint: Any, objects: Callable[[type], T | None]) -> tuple[type, T] | None:
+    """Return the class in a hint that `objects` has something against, and what; none if there is a doubt.
+
+    A class that others derive from may stand for one of them, and an abstract one for any.
+    """
+    hint = _bare(hint)
+    if get_origin(hint) in (Union, types.UnionType):
+        found = [unstorable(option, objects) for option in get_args(hint)]
+        return found[0] if all(found) else None
+    cls = _FACTORIES.get(id(hint)) or _class_of(hint)
+    if cls in _LIVE:
+        cls = _LIVE[cls]
+    if (
+        cls in (None, UNKNOWN)
+        or typing.is_typeddict(cls)
+        or inspect.isabstract(cls)
+        or getattr(cls, "_is_protocol", False)
+    ):
+        return None
+    if cls in _HOLDERS:
+        parts = (unstorable(part, objects) for part in get_args(hint))
+        return next((part for part in parts if part is not None), None)
+    said = objects(cls)
+    if said is None or any(objects(derived) is None for derived in _derived(cls)):
+        return None
+    return cls, said
+
+
+def _derived(cls: type) -> Iterator[type]:
+    """Yield the loaded classes that derive from a class, each once."""
+    seen = {cls}
+    left = [cls]
+    while left:
+        found: list[type] = type.__subclasses__(left.pop())
+        for derived in found:
+            if derived not in seen:
+                seen.add(derived)
+                left.append(derived)
+                yield derived
+
+
+_HOLDERS = (list, set, frozenset, dict, tuple)
+_FACTORIES = {id(threading.Lock): type(threading.Lock()), id(threading.RLock): type(threading.RLock())}
+"""What hints call by a function that makes it."""
+_LIVE: dict[Any, type] = {
+    Generator: types.GeneratorType,
+    AsyncGenerator: types.AsyncGeneratorType,
+    Coroutine: types.CoroutineType,
+}
+"""Abstract classes of which no instance is data."""
 
 
 def part_of(hint: Any, at: int, parts: Sequence[str]) -> Any:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cached_property
 from typing import NamedTuple, Never, NoReturn, Protocol
 
+from everstep.codec.values import Values
 from everstep.errors import (
     BadRequest,
     HaltNeedsDurability,
@@ -16,11 +17,12 @@ from everstep.errors import (
     ServiceMissing,
     UnknownNotifier,
     UnknownScheduler,
+    ValueNotStorable,
 )
 from everstep.graph.asked import key_problem, probe_problem
 from everstep.graph.diagnostics import Diagnostic, Diagnostics, Severity
 from everstep.graph.flow import Flow
-from everstep.graph.hints import UNKNOWN, may_hold, spell
+from everstep.graph.hints import UNKNOWN, may_hold, spell, unstorable
 from everstep.graph.leaves import Leaves
 from everstep.graph.loops import components
 from everstep.graph.node import END, Gate, Node
@@ -33,6 +35,7 @@ from everstep.model.items import ItemError
 
 _RANK = {Mode.OFF: 0, Mode.PARTIAL: 1, Mode.STRONG: 2}
 _NO_RESULT = (UNKNOWN, None, type(None), NoReturn, Never)
+_PLAIN_VALUES = Values()
 STORE = "checkpoint_store"
 BLOBS = "checkpoint_blob_store"
 
@@ -50,6 +53,8 @@ class Offers(NamedTuple):
     rules: tuple[Rule, ...] = ()
     holds_waits: bool = True
     """False if its store cannot keep what a run waits for."""
+    objection: Callable[[type], tuple[str, str] | None] | None = None
+    """Says why no value of a class can be kept, and what to do; none if it is not known how values are."""
 
 
 Rule = Callable[[Flow, Offers | None], Iterable[Diagnostic]]
@@ -289,6 +294,23 @@ def _lost_results(it: Subject) -> Iterator[Diagnostic]:
             yield Diagnostic("flow.dropped_result", Severity.WARNING, path, None, message, fix)
 
 
+def _unstorable(it: Subject) -> Iterator[Diagnostic]:
+    """A node whose hint says that it returns what no codec takes would fail once it has run."""
+    known = it.offers.objection if it.offers is not None else None
+    for path, n in it.nodes if it.mode is not Mode.OFF else ():
+        is_kept = n.outputs and not n.may_be_transient and it.hidden.get(path) is not False
+        if not is_kept or n.inner is not None or n.halts or n.is_built_in:
+            continue
+        found = unstorable(n.returns, known or _PLAIN_VALUES.objection)
+        if found is None:
+            continue
+        _, (reason, fix) = found
+        # Without a host it is not known which serializers there will be.
+        severity = Severity.ERROR if known is not None else Severity.WARNING
+        message = f"{path!r} returns {spell(n.returns)}, which cannot be stored: {reason}."
+        yield Diagnostic(ValueNotStorable.code, severity, path, None, message, fix)
+
+
 def _transient_effects(it: Subject) -> Iterator[Diagnostic]:
     """An effect is repeated with the same inputs, unless one is made again and comes out differently."""
     for prefix, plan in it.plans if it.mode is not Mode.OFF else ():
@@ -514,5 +536,5 @@ def _migrations(it: Subject) -> Iterator[Diagnostic]:
 
 CHECKS: tuple[Callable[[Subject], Iterable[Diagnostic]], ...] = (
     *(_halts, _services, _aliases, _profiles, _asked, _tasks, _exits, _choices, _unread, _migrations),
-    *(_inner_rules, _shaky_effects, _transient_effects, _collected, _lost_results),
+    *(_inner_rules, _shaky_effects, _transient_effects, _collected, _lost_results, _unstorable),
 )

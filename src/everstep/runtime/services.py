@@ -130,7 +130,7 @@ class Services:
         self.spool = spool
         """Where commits wait on this machine, for flows that bear a store that fails."""
         aliases = self.schedulers.aliases, self.notifiers.aliases
-        self.offers = Offers(self.provided, *aliases, max_mode, tuple(rules), holds_waits)
+        self.offers = Offers(self.provided, *aliases, max_mode, tuple(rules), holds_waits, values.objection)
         self.cleared: WeakKeyDictionary[Flow, Cleared] = WeakKeyDictionary()
         """Flows that may start here, as they were when that was found out."""
         self.committer = Committer(store, self.blocking, clock, owns_loop=owns_loop)
