@@ -449,6 +449,18 @@ def test_what_only_an_unreachable_gate_leads_to_is_unreachable() -> None:
     assert "'two' is chosen by 'one'" in told.message and "So 'act' never runs" in told.message
 
 
+def test_an_edge_alone_does_not_start_the_target_of_a_gate() -> None:
+    act = of(lambda x: x, name="act")
+    again = gate("act", END, name="again")
+    (told,) = check(first >> act >> again)
+    assert (
+        told.code == "flow.unreachable"
+        and "'act' comes after 'first' and is chosen by 'again'" in told.message
+    )
+    assert "entry='act'" in (told.fix or "")
+    assert codes(check(first >> act >> again, entry="act")) == []
+
+
 def test_the_last_nodes_and_halt_nodes_may_write_what_nobody_reads() -> None:
     act = of(lambda a: a, name="act")
     assert codes(check(first >> NAP >> act)) == []

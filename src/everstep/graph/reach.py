@@ -24,7 +24,7 @@ def startable(plan: Plan) -> set[int]:
     """Return the nodes that some run may come to, whatever inputs it brings and whatever its gates choose.
 
     The least such set: a node is in it once all its required parameters can have values and something that is
-    in it leads there. Tasks are: who asks for one brings its arguments.
+    in it leads there; to the target of a gate, only that gate does. Tasks are in it: they bring arguments.
     """
     given = plan.free_inputs | plan.seeds
     missing = [0 if i in plan.tasks else len(names - given) for i, names in enumerate(plan.required)]
@@ -42,7 +42,7 @@ def startable(plan: Plan) -> set[int]:
             continue
         found.add(i)
         n = plan.nodes[i]
-        led = list(plan.follows.get(i, ()))
+        led = [t for t in plan.follows.get(i, ()) if not plan.is_target[t]]  # a target has to be chosen
         if isinstance(n, Gate):
             led += [plan.index[t] for t in n.targets if t != END]
         for t in led:
@@ -82,7 +82,7 @@ def _waits_for(
     plan: Plan, i: int, gates: list[int], before: list[int], found: set[int], written: set[str]
 ) -> Iterator[int]:
     """Yield the nodes without which a node cannot start; none of them can start, either."""
-    leads = [*gates, *before]
+    leads = gates if plan.is_target[i] else before
     if (plan.is_target[i] or plan.is_led[i]) and not plan.is_entry(i) and found.isdisjoint(leads):
         yield from leads
     for name in plan.required[i] - written:
