@@ -79,7 +79,12 @@ def made(hint: Any, **options: Any) -> Any:
     return node(output="made", **options)(make)
 
 
-@pytest.mark.parametrize("hint", NEVER, ids=str)
+def name_of(hint: Any) -> str:
+    """Name a hint alike in every process; the text of a function has its address."""
+    return getattr(hint, "__qualname__", None) or str(hint)
+
+
+@pytest.mark.parametrize("hint", NEVER, ids=name_of)
 def test_a_flow_whose_node_returns_what_no_codec_takes_does_not_start(hint: Any) -> None:
     called: list[int] = []
     spy = node(output="x")(lambda: called.append(1)).with_name("spy")
@@ -91,7 +96,7 @@ def test_a_flow_whose_node_returns_what_no_codec_takes_does_not_start(hint: Any)
     assert called == []
 
 
-@pytest.mark.parametrize("hint", PERHAPS, ids=str)
+@pytest.mark.parametrize("hint", PERHAPS, ids=name_of)
 def test_of_a_hint_that_leaves_a_doubt_nothing_is_said(hint: Any) -> None:
     with Host("memory:") as host:
         assert list(validate(Flow("f", [made(hint)]), host)) == []
