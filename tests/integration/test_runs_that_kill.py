@@ -105,6 +105,29 @@ def test_a_run_that_kills_its_worker_is_abandoned_and_its_neighbours_complete(
         assert (result.status, result["done"]) == ("completed", "killer")
 
 
+@pytest.mark.parametrize("concurrency", [1, 8])
+def test_a_run_that_kills_every_worker_a_cron_job_starts_is_abandoned_after_as_many_deaths(
+    tmp_path: Path, concurrency: int
+) -> None:
+    url, attempts, deaths = f"sqlite:///{tmp_path}/runs.db", 4, 0
+    (tmp_path / "alone").touch()
+    flow = flow_in(tmp_path, Size(0, 0.0, attempts))
+    with Host(url) as host:
+        host.start(flow, {"name": "killer"}, run_id="killer")
+    for _ in range(attempts + 2):
+        child = os.fork()
+        if child == 0:
+            try:
+                with Host(url) as host:
+                    host.work([flow], until_idle=True, concurrency=concurrency)
+                os._exit(0)
+            finally:
+                os._exit(1)
+        deaths += os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 139
+    with Host(url) as host:
+        assert (host.info("killer").status, deaths) == ("abandoned", attempts + 1)
+
+
 async def die(host: AsyncHost, clock: ManualClock, times: int, *, shared: bool) -> None:
     """Let so many owners of run r die, each having driven others beside it or not."""
     store = host.durability.checkpoint_store
@@ -199,6 +222,36 @@ def test_a_suspect_that_cannot_be_alone_is_driven_beside_the_others_after_a_whil
                 await asyncio.sleep(0.01)
             worker.stop()
             await working
+
+    asyncio.run(work())
+
+
+def test_a_worker_that_is_stopped_while_a_suspect_rests_says_nothing_against_it() -> None:
+    """Also one that drives a run at a time, and so would have died of this one alone."""
+    clock = ManualClock()
+
+    @node(output="b")
+    async def double(a: int) -> int:
+        return 2 * a
+
+    flow = Flow("f", [double], durability="strong")
+
+    async def work() -> None:
+        async with AsyncHost("memory:", clock=clock) as host:
+            store = host.durability.checkpoint_store
+            assert store is not None
+            await host.start(flow, {"a": 1}, run_id="r")
+            await die(host, clock, 3, shared=False)
+            for _ in range(4):
+                worker = host.worker([flow], concurrency=1)
+                working = asyncio.ensure_future(worker.run())
+                while not worker.stats.claimed:
+                    await asyncio.sleep(0.01)
+                worker.stop()
+                await working
+                clock.advance(60)
+            row = await store.run("r")
+            assert row is not None and row.lease is not None and row.lease.takeovers == 3
 
     asyncio.run(work())
 

@@ -30,10 +30,7 @@ class _Waiting(NamedTuple):
     lease: Lease
     ttl: timedelta
     since: float
-
-    @property
-    def due(self) -> float:
-        return self.since + rest_of(self.lease).total_seconds()
+    due: float
 
 
 class Suspects:
@@ -57,7 +54,8 @@ class Suspects:
             row.run_id,
             lease.takeovers,
         )
-        self._waiting[row.run_id] = _Waiting(row, lease, ttl, self._now())
+        now = self._now()
+        self._waiting[row.run_id] = _Waiting(row, lease, ttl, now, now + rest_of(lease).total_seconds())
 
     def _now(self) -> float:
         return self._services.clock.monotonic()
@@ -71,6 +69,17 @@ class Suspects:
         now = self._now()
         due = [one for one in self._waiting.values() if one.due <= now]
         return sorted(due, key=lambda one: (one.lease.takeovers, one.since))
+
+    def end_rests(self) -> bool:
+        """Let those that rest have their turn now; false if none rests.
+
+        For a worker that has nothing else to do and is about to end. In the next process the rest would begin
+        anew, and where each ends as soon as it is idle, no suspect would ever be tried again.
+        """
+        now = self._now()
+        resting = [one for one in self._waiting.values() if one.due > now]
+        self._waiting |= {one.row.run_id: one._replace(due=now) for one in resting}
+        return bool(resting)
 
     @property
     def has_due(self) -> bool:

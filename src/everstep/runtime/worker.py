@@ -200,6 +200,8 @@ class Worker:
                 is_idle = not (self._driving or self._ended.is_set() or self._suspects.has_due)
                 is_idle = is_idle and not self._has_left_orphans
                 if until_idle and is_idle and not self._is_worth_asking():
+                    if self._suspects.end_rests():
+                        continue
                     await sweeping
                     break
                 await self._rest()
@@ -370,8 +372,8 @@ class Worker:
             self._start(row, lease)
 
     def _new_owner(self) -> str:
-        owner = self._services.ids.new_id()
-        return beside(owner) if self._concurrency > 1 else owner
+        # Also of a worker that drives one run at a time: a suspect that it only holds has not killed it.
+        return beside(self._services.ids.new_id())
 
     def _start(self, row: RunRow, lease: Lease) -> None:
         flow = self._known[row.flow_id, row.flow_hash]
