@@ -55,6 +55,26 @@ def test_nodes_that_never_end_take_no_threads_from_others(tmp_path: Path) -> Non
     never.set()
 
 
+def test_a_node_runs_although_all_those_before_it_never_end_and_others_had_to_queue() -> None:
+    threads, may_end, never = NodeThreads(2), threading.Event(), threading.Event()
+    queued = [threads.submit(may_end.wait) for _ in range(6)]
+    may_end.set()
+    assert all(call.result(20) for call in queued)
+    begun = threading.Barrier(3)
+
+    def get_stuck() -> None:
+        begun.wait(20)
+        never.wait()
+
+    stuck = [threads.submit(get_stuck) for _ in range(2)]
+    begun.wait(20)
+    for call in stuck:
+        threads.give_up(call)
+    assert threads.submit(lambda: "done").result(20) == "done"
+    never.set()
+    threads.shutdown()
+
+
 def test_threads_are_made_as_they_are_wanted_and_used_again() -> None:
     threads = NodeThreads(2)
     first = threads.submit(threading.get_ident).result(20)

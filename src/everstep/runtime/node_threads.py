@@ -83,7 +83,8 @@ class NodeThreads(Executor):
                 if future in self._calls.given_up:
                     self._calls.given_up.discard(future)
                     return  # another has its place
-                self._idle += 1
+                if self._queue.empty():  # else it goes on at once, and whoever submits must not count on it
+                    self._idle += 1
             del item, future, work  # what a node was given lives no longer than its call
 
     def give_up(self, future: Future[Any]) -> None:
