@@ -130,6 +130,14 @@ def test_asked_again_it_is_the_same_fork(place: Place) -> None:
         assert len(SENT) == 2
 
 
+def test_a_damaged_run_that_is_named_by_its_newest_checkpoint_falls_back_too(place: Place) -> None:
+    with place.host() as host:
+        newest = host.history("A")[-1].checkpoint_id
+    spoil(place, 4)
+    with place.host() as host:
+        assert host.resume(newest, FLOW, fallback=True).run_id == "A-from-3"
+
+
 def test_a_sound_run_goes_on_as_itself(place: Place) -> None:
     with place.host() as host:
         result = host.resume("A", FLOW, fallback=True)

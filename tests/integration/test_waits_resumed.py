@@ -170,6 +170,24 @@ def test_a_run_is_resumed_by_its_newest_checkpoint_or_by_a_token(url: str) -> No
         assert host.resume(host.history("r")[-1].checkpoint_id, flow).status == "completed"
 
 
+def test_a_failed_run_that_is_named_by_its_newest_checkpoint_is_left_to_workers(url: str) -> None:
+    mended: list[bool] = []
+
+    @node(output="y")
+    def check(x: int) -> int:
+        if not mended:
+            raise ValueError("not yet")
+        return x
+
+    flow = Flow("f", [check])
+    with Host(url) as host:
+        assert host.run(flow, {"x": 1}, run_id="r").status == "failed"
+        mended.append(True)
+        info = host.reopen(host.history("r")[-1].checkpoint_id, flow)
+        assert (info.run_id, info.status) == ("r", "running")
+        assert host.work([flow], until_idle=True).completed == 1
+
+
 def test_an_old_checkpoint_is_found_among_many_runs_as_long_as_that_takes_seconds(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

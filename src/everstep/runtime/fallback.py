@@ -83,7 +83,7 @@ async def resume_with_fallback(
     try:
         return await runs.resume(run_id, flow, start, wait=wait, is_patient=is_patient, act=act)
     except StateCorrupted as error:
-        told = await fall_back(services, runs, await runs.row(run_id), flow, error, is_patient=is_patient)
+        told = await fall_back(services, runs, await runs.named(run_id), flow, error, is_patient=is_patient)
     outcome = await runs.resume(told.fork, flow, start, wait=wait, is_patient=is_patient, act=act)
     return outcome._replace(fallback=told)
 

@@ -253,7 +253,7 @@ class Runs:
             if not isinstance(await self._taken_up(*claimed, flow, start, act=act), Outcome):
                 self.keeper.drop(lease)
                 await self.release(lease)
-        return await self.row(run_id)
+        return await self.row(row.run_id)
 
     async def cancel(self, run_id: str, act: Act | None = None) -> Status:
         """Cancel a run. Its owner, if it has a live one, stops at its next write; else it ends at once."""
