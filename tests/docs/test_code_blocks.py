@@ -38,6 +38,7 @@ from everstep.model import acts, enums, leases, ledger, records, waits
 from everstep.model.durability import Durability
 from everstep.runtime.events import EventKind
 from tests.architecture.sources import PACKAGE, ROOT
+from tests.servers import warm
 
 REDIS = "redis://localhost:6379/0"
 """What pages call a Redis; their code runs with one of its own."""
@@ -108,7 +109,8 @@ def _is_written_by_a_page(module: str) -> bool:
 def shell(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """An environment in which `everstep` is this everstep."""
     folder = tmp_path_factory.mktemp("bin")
-    (folder / "everstep").write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m everstep "$@"\n')
+    python, command = map(shlex.quote, (sys.executable, str(ROOT / "tests" / "servers" / "warm_command.py")))
+    (folder / "everstep").write_text(f'#!/bin/sh\nexec {python} -IS {command} -m everstep "$@"\n')
     (folder / "everstep").chmod(0o755)
     return {
         **{k: v for k, v in os.environ.items() if not k.startswith("EVERSTEP_")},
@@ -117,6 +119,7 @@ def shell(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
         "COLUMNS": "110",
         "NO_COLOR": "1",
         "PYTHONUNBUFFERED": "1",  # as at a terminal: what was printed before a kill has been seen
+        "WARM_LINE": str(warm.SERVER.line()),
     }
 
 
@@ -186,7 +189,13 @@ def flows_on(page: str, module: ModuleType) -> Iterator[everstep.Flow]:
 def check_command(command: str, expected: list[str], shell: dict[str, str], where: str) -> None:
     """Run a command and compare its exit code and output with what the page shows."""
     done = subprocess.run(
-        ["sh", "-c", command], env=shell, check=False, capture_output=True, text=True, timeout=30
+        ["sh", "-c", command],
+        env=shell,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        pass_fds=[int(shell["WARM_LINE"])],
     )
     output = done.stderr + done.stdout
     wanted = EXIT.search(command)

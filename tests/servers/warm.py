@@ -54,9 +54,17 @@ class Server:
     def start(self, told: dict[str, Any], files: Sequence[int]) -> None:
         """Have a program started with these files: its input, its outputs, and where its end is told."""
         with self._lock:
-            if self._socket is None or self._pid != os.getpid():
-                self._socket, self._pid = self._begin(), os.getpid()
-            socket.send_fds(self._socket, [json.dumps(told).encode()], list(files))
+            socket.send_fds(self._line(), [json.dumps(told).encode()], list(files))
+
+    def line(self) -> int:
+        """Return the file over which commands are sent, for `warm_command.py` in a process of its own."""
+        with self._lock:
+            return self._line().fileno()
+
+    def _line(self) -> socket.socket:
+        if self._socket is None or self._pid != os.getpid():
+            self._socket, self._pid = self._begin(), os.getpid()
+        return self._socket
 
     def _begin(self) -> socket.socket:
         here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -305,7 +313,7 @@ def take(told: dict[str, Any], files: list[int]) -> None:
     os.environ.clear()
     os.environ.update(told["env"])
     random.seed()
-    is_unbuffered = "-u" in told["words"]
+    is_unbuffered = "-u" in told["words"] or bool(told["env"].get("PYTHONUNBUFFERED"))
     sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, "r", closefd=False)), "utf-8")
     sys.stdout = _written(1, is_unbuffered=is_unbuffered)
     sys.stderr = _written(2, is_unbuffered=is_unbuffered, errors="backslashreplace")
