@@ -7,7 +7,7 @@ import signal
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -34,12 +34,23 @@ def server_session(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def quick_folder(tmp_path: Path) -> Iterator[Path]:
+def quick_folder() -> Iterator[Path]:
     """A folder in memory where there is one, for tests that would sync a disk thousands of times."""
-    if not os.access(MEMORY, os.W_OK):
-        yield tmp_path
-        return
-    with tempfile.TemporaryDirectory(dir=MEMORY, prefix="everstep-") as name:
+    with _in_memory() as folder:
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def quick_disk() -> Iterator[Path]:
+    """The same for all tests of a module."""
+    with _in_memory() as folder:
+        yield folder
+
+
+@contextmanager
+def _in_memory() -> Iterator[Path]:
+    place = MEMORY if os.access(MEMORY, os.W_OK) else None
+    with tempfile.TemporaryDirectory(dir=place, prefix="everstep-") as name:
         yield Path(name)
 
 

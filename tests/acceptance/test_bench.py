@@ -21,9 +21,9 @@ def invoke(*arguments: str) -> Result:
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+def measured(quick_disk: Path) -> tuple[Path, dict[str, Any]]:
     # `?`, `%` and a space mean something in a URL and nothing in a path.
-    folder = tmp_path_factory.mktemp("disk") / "50% of? it"
+    folder = quick_disk / "50% of? it"
     folder.mkdir()
     result = invoke("--quick", "--json", "--dir", str(folder))
     assert result.exit_code == 0, result.output
@@ -68,8 +68,9 @@ def test_the_disk_is_described_and_left_empty(measured: tuple[Path, dict[str, An
     assert list(folder.iterdir()) == []
 
 
-def test_only_limits_the_work_to_what_it_names(tmp_path: Path) -> None:
-    result = invoke("--quick", "--json", "--only", "w1.normal, w5", "--rounds", "2", "--dir", str(tmp_path))
+def test_only_limits_the_work_to_what_it_names(quick_folder: Path) -> None:
+    where = str(quick_folder)
+    result = invoke("--quick", "--json", "--only", "w1.normal, w5", "--rounds", "2", "--dir", where)
     assert result.exit_code == 0, result.output
     lines = json.loads(result.stdout)["workloads"]
     assert [(line["id"], len(line["pairs"])) for line in lines] == [("w1.normal", 2), ("w5", 2)]
