@@ -6,6 +6,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -33,6 +34,7 @@ HURRY_MS = 1_000
 """How long others are waited for; and by whoever can do without."""
 
 
+@cache
 def read_queries() -> dict[str, str]:
     """Return the named queries of `queries.sql`, stripped of what the statement cache would compare."""
     text = (_HERE / "queries.sql").read_text()
@@ -41,6 +43,7 @@ def read_queries() -> dict[str, str]:
     return {name: " ".join(body.split()).rstrip(";") for name, body in zip(parts[::2], bodies, strict=True)}
 
 
+@cache
 def migrations() -> list[tuple[int, str]]:
     """Return the schema's steps by number."""
     files = sorted((_HERE / "migrations").glob("[0-9]*.sql"))
