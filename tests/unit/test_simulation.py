@@ -24,7 +24,7 @@ from everstep.testing.clock import ManualClock
 from everstep.testing.killing import Crashed, Killer, crash, killing
 
 RUN = "run-1"
-EXAMPLES = 3000 if os.environ.get("EVERSTEP_SOAK") == "1" else 400
+EXAMPLES = 3000 if os.environ.get("EVERSTEP_SOAK") == "1" else 240
 LEASE = timedelta(seconds=30)
 DURABILITIES: dict[str, Durability] = {
     "partial": Durability(),
