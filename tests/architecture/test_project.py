@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import tomllib
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -91,3 +92,12 @@ def test_version_is_the_same_everywhere() -> None:
 def test_changelog_has_an_entry_for_this_version() -> None:
     entry = "Unreleased" if ".dev" in everstep.__version__ else everstep.__version__
     assert f"## [{entry}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+def test_the_changelog_says_everything_once_and_each_kind_under_one_heading() -> None:
+    releases = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").split("\n## ")[1:]
+    lines = [line for release in releases for line in release.splitlines() if line.startswith("- ")]
+    assert [line for line, times in Counter(lines).items() if times > 1] == []
+    for release in releases:
+        kinds = [line for line in release.splitlines() if line.startswith("### ")]
+        assert len(kinds) == len(set(kinds)), release.splitlines()[0]
