@@ -24,7 +24,7 @@ from everstep import (
     node,
     validate,
 )
-from everstep.errors import BackendChanged, BadRequest, FlowError, NotInAtomic
+from everstep.errors import BackendChanged, BadRequest, FlowError, InputError, NotInAtomic
 
 
 @pytest.fixture
@@ -401,3 +401,78 @@ def test_a_pipeline_inside_a_flow_does_not_go_on_with_a_simulation_either(host: 
     with pytest.raises(BackendChanged):
         host.resume("r", flow())
     assert host.resume("r", flow(backend=lambda stage: "fine")).status == "completed"
+
+
+def written(host: Host, flow: Flow) -> list[list[str]]:
+    """Return which steps were written together."""
+    host.run(flow, {"x": 1}, run_id="r1")
+    return [[step.path for step in record.steps] for record in host.history("r1")][1:]
+
+
+@pytest.mark.parametrize("place", ["profiles", "registry"])
+def test_an_effect_that_the_flow_around_declares_is_written_before_and_after(host: Host, place: str) -> None:
+    said = {"effects": "effectful", "idempotency": {"key": "auto"}}
+    atomic = one(identifier="shop.pay").as_node(durability="atomic")
+    told: dict[str, Any] = {"profiles": {"inner/pay": said}}
+    if place == "registry":
+        told = {"registry": Registry([{"id": "shop.pay", **said}])}
+    first, last = Node(lambda x: x, name="first", output="w"), Node(lambda y: y, name="last", output="z")
+    flow = Flow("outer", [first, atomic.with_inputs(x="w"), last], **told)
+    assert written(host, flow) == [["first"], ["inner"], ["last"]]
+
+
+def test_what_cannot_be_made_again_is_written_with_its_atomic_flow(host: Host) -> None:
+    atomic = one(replayable=False).as_node(durability="atomic")
+    last = Node(lambda y: y, name="last", output="z")
+    assert written(host, Flow("outer", [atomic, last])) == [["inner"], ["last"]]
+
+
+def reads_seed(x: int, seed: int) -> int:
+    return x + seed
+
+
+def may_read_seed(x: int, seed: int = 0) -> int:
+    return x + seed
+
+
+SEEDED: dict[str, Callable[[Node], Any]] = {
+    "plain": lambda n: n,
+    "map": lambda n: n.map_over("x"),
+    "nested": lambda n: Flow("inner", [n]).as_node(),
+    "atomic": lambda n: Flow("inner", [n]).as_node(durability="atomic"),
+    "deep": lambda n: Flow("mid", [Flow("inner", [n]).as_node()]).as_node(),
+    "item": lambda n: Flow("inner", [n]).as_node().map_over("x"),
+}
+
+
+@pytest.mark.parametrize("fn", [reads_seed, may_read_seed])
+@pytest.mark.parametrize("place", SEEDED)
+def test_a_key_that_a_flow_declares_fills_parameters_wherever_they_are(
+    host: Host, place: str, fn: Callable[..., int]
+) -> None:
+    inner = SEEDED[place](Node(fn, name="add", output="y"))
+    x: Any = [1] if place in ("map", "item") else 1
+    flow = Flow("outer", [inner], channel={"seed": int})
+    assert host.run(flow, {"x": x}, channel={"seed": 5})["y"] in (6, [6])
+    assert host.run(flow, {"x": x, "seed": 7}, channel={"seed": 5})["y"] in (8, [8])
+    renamed = Flow("outer", [inner.with_inputs(seed="start")], channel={"start": int})
+    assert host.run(renamed, {"x": x}, channel={"start": 5})["y"] in (6, [6])
+
+
+@pytest.mark.parametrize("place", SEEDED)
+def test_a_key_that_is_not_there_fails_the_run_wherever_it_is_read(host: Host, place: str) -> None:
+    inner = SEEDED[place](Node(reads_seed, name="add", output="y"))
+    x: Any = [1] if place in ("map", "item") else 1
+    result = host.run(Flow("outer", [inner], channel={"seed": int}), {"x": x})
+    assert result.error is not None and result.error.code == "node.input_never_came"
+
+
+def test_a_map_behind_an_edge_lacks_an_input_as_any_node_does(host: Host) -> None:
+    first = Node(lambda z: z, name="first", output="w")
+    add = Node(reads_seed, name="add", output="y").map_over("x")
+    flow = Flow("f", [first >> add])
+    result = host.run(flow, {"z": 1, "x": [1]})
+    assert result.error is not None and result.error.code == "node.input_never_came"
+    assert host.run(flow, {"z": 1, "x": [1]}, channel={"seed": 5})["y"] == [6]
+    with pytest.raises(InputError, match="What a map goes over comes from a node or an input"):
+        host.run(flow, {"z": 1}, channel={"x": [1], "seed": 5})

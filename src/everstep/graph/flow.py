@@ -361,12 +361,18 @@ class Flow:
         for name, readers in missing.items():
             reads = "read it" if len(readers) > 1 else "reads it"
             hint = self._hint(name, names)
-            if name in channel:
+            if any(self._goes_over(reader, name) for reader in readers):
+                hint += " What a map goes over comes from a node or an input, not from the channel."
+            elif name in channel:
                 hint = f" To fill it from the channel, declare the key: Flow(..., channel={{{name!r}: ...}})."
             waiting = {path for path, n in deep_nodes(self.plan) if n.halts and n.identifier}
             if waiting.issuperset(readers):
                 hint += f" If the text itself is meant: wait.literal({name!r})."
             yield f"Input {name!r} is missing; {', '.join(readers)} {reads}.{hint}"
+
+    def _goes_over(self, reader: str, name: str) -> bool:
+        n = self.plan.nodes[self.plan.index[reader]]
+        return n.over is not None and any(p.source == name and p.name in n.over.params for p in n.params)
 
     def _hint(self, name: str, known: Sequence[str]) -> str:
         """Guess what a missing name was meant to be."""
@@ -407,7 +413,7 @@ def _declared(
         if isinstance(n, Subflow):
             if n.name in inside or (registry is not None and _knows_any(registry, n)):
                 flow = n.flow._told(registry, inside.get(n.name, {}))
-                n = n._copy(flow=flow, inner=flow.plan)
+                n = n._with_flow(flow)
         elif isinstance(n, Node):
             if registry is not None:
                 n = registry.known(n)

@@ -79,6 +79,7 @@ class Plan:
         channel: Iterable[str] = (),
         limits: Limits = Limits(),  # noqa: B008  an immutable tuple
         key_types: Mapping[str, Any] | None = None,
+        around: Mapping[str, str] | None = None,
     ) -> None:
         self.nodes = tuple(nodes)
         self.limits = limits
@@ -88,12 +89,11 @@ class Plan:
             (o, i) for i, n in enumerate(self.nodes) for o in n.outputs
         )
         self._read_wiring(edges, tasks)
-        self._read_inputs(frozenset(channel))
+        self.keys = {**(around or {}), **{key: key for key in channel}}
+        """Inputs that keys of the channel may give: those declared here, and those of flows around."""
+        self._read_inputs()
         self.entry = tuple(self.index[name] for name in entry)
-        self.children = {i: _child_of(n) for i, n in enumerate(self.nodes) if n.inner or n.over}
-        inner = (child.plan.depth for child in self.children.values() if not child.is_leaf)
-        self.depth: int = 1 + max(inner, default=-1)
-        """How many flows are inside each other."""
+        self._read_children()
         self._read_meetings()
         self._read_fed()
         self.is_wired = bool(self.follows)
@@ -124,10 +124,8 @@ class Plan:
             if all(w in self.looping or w in self.edge_driven or self.is_target[w] for w in ws)
         )
         """Names that nodes write, but for which a run may bring the first value."""
-        self.has_effects = any(n.is_effectful or (n.inner is not None and n.inner.has_effects) for n in nodes)
-        """True if a node at any depth is effectful."""
         self.has_visit_limits = any(n.max_visits is not None for n in self.nodes)
-        self.shape = {
+        self.shape: dict[str, Any] = {
             "entry": list(entry),
             "nodes": [n.describe() for n in self.nodes],
             **({"edges": [list(e) for e in edges]} if edges else {}),
@@ -156,7 +154,7 @@ class Plan:
                     if target != END:
                         self.is_target[self.index[target]] = True
 
-    def _read_inputs(self, keys: frozenset[str]) -> None:
+    def _read_inputs(self) -> None:
         self.readers: dict[str, tuple[int, ...]] = _gather(
             (p.source, i) for i, n in enumerate(self.nodes) for p in n.params
         )
@@ -166,7 +164,8 @@ class Plan:
                 p.source
                 for p in n.params
                 if p.source not in self.writers
-                and (p.source in keys or ((self.is_led[i] or i in self.tasks) and n.inner is None))
+                and (n.over is None or p.name not in n.over.params)
+                and (p.source in self.keys or ((self.is_led[i] or i in self.tasks) and n.inner is None))
             )
             for i, n in enumerate(self.nodes)
         )
@@ -177,6 +176,40 @@ class Plan:
         )
         self.needed_by: dict[str, tuple[int, ...]] = _gather(
             (name, i) for i, names in enumerate(self.required) for name in sorted(names)
+        )
+
+    def _read_children(self) -> None:
+        nodes = self.nodes
+        self.children = {i: _child_of(n, self._keys_for(i)) for i, n in enumerate(nodes) if n.inner or n.over}
+        inner = (child.plan.depth for child in self.children.values() if not child.is_leaf)
+        self.depth: int = 1 + max(inner, default=-1)
+        """How many flows are inside each other."""
+        self.has_effects = any(n.is_effectful or (n.inner is not None and n.inner.has_effects) for n in nodes)
+        """True if a node at any depth is effectful."""
+        self.has_kept_at_once = any(
+            n.is_kept_at_once or (n.inner is not None and n.inner.has_kept_at_once) for n in nodes
+        )
+        """True if a node at any depth is not to be made a second time."""
+
+    def _keys_for(self, i: int) -> dict[str, str]:
+        """Return the keys that may fill what is inside a node, by what they are called there."""
+        params = (p for p in self.nodes[i].params if p.source in self.channelled[i])
+        return {p.name: self.keys.get(p.source, p.source) for p in params}
+
+    def inside(self, around: Mapping[str, str]) -> Plan:
+        """Return the same structure where keys of flows around it may fill its inputs."""
+        if not around:
+            return self
+        shape = self.shape
+        return Plan(
+            self.nodes,
+            shape["entry"],
+            edges=[(a, b) for a, b in shape.get("edges", ())],
+            tasks=shape.get("tasks", ()),
+            channel=shape.get("channel", ()),
+            limits=self.limits,
+            key_types=self.key_types,
+            around=around,
         )
 
     def _read_meetings(self) -> None:
@@ -359,17 +392,17 @@ class Plan:
         )
 
 
-def _child_of(node: Node) -> Child:
+def _child_of(node: Node, around: Mapping[str, str]) -> Child:
     if node.inner is None:
-        alone = node.alone()
-        plan = Plan([alone])
+        plan = Plan([node.alone()], around=around)
         names = {o: o for o in node.inner_outputs}
         exports = dict(zip(node.inner_outputs, node.outputs, strict=True))
         return Child(plan, True, False, node.over, exports, frozenset(names), False)
     assert isinstance(node.inner, Plan)
     persists = _persists(node) if node.is_atomic else {}
+    plan = node.inner.inside(around)
     return Child(
-        node.inner, False, node.is_atomic, node.over, node.exports, node.selected, node.must_lift, persists
+        plan, False, node.is_atomic, node.over, node.exports, node.selected, node.must_lift, persists
     )
 
 

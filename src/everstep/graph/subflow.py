@@ -35,9 +35,7 @@ class Subflow(Node):
         super().__init__(_cannot_be_called, name=name)
         self.inner = plan
         self.is_atomic = is_atomic
-        # An atomic flow is one step, so an effect anywhere inside makes it one effect.
-        self.is_effectful = is_atomic and plan.has_effects
-        self.acts_in_call = self.is_effectful
+        self._weigh()
         self.params = tuple(Param(n, n, required, hint) for n, required, hint in inputs)
         self.returns = UNKNOWN
         self.inner_outputs = tuple(plan.writers)
@@ -46,6 +44,21 @@ class Subflow(Node):
         self.exports = {o: o for o in self.outputs}
         chosen = self.inner_outputs if select is None else tuple(select)
         self.selected = frozenset(self._known(chosen, "select"))
+
+    def _weigh(self) -> None:
+        super()._weigh()
+        if self.is_atomic:
+            # It is one step: an effect anywhere inside makes it one effect, and what is not to be made a
+            # second time is written with it.
+            assert isinstance(self.inner, Plan)
+            self.is_effectful = self.acts_in_call = self.inner.has_effects
+            self.is_kept_at_once = self.inner.has_kept_at_once
+
+    def _with_flow(self, flow: Any) -> Self:
+        """Return the node with its flow as a flow around it declares it."""
+        twin = self._copy(flow=flow, inner=flow.plan)
+        twin._weigh()
+        return twin
 
     @property
     def selects_unlifted(self) -> frozenset[str]:

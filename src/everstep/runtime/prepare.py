@@ -80,7 +80,8 @@ class Arguments:
         for p in call.node.params:
             if p.name in call.kwargs or p.source not in call.scope.plan.channelled[call.index]:
                 continue
-            for key in (p.source + RESULT_SUFFIX, p.source):
+            named = call.scope.plan.keys.get(p.source, p.source)
+            for key in (named + RESULT_SUFFIX, named):
                 try:
                     call.kwargs[p.name] = self._desk.read(call.scope, key)
                     break
