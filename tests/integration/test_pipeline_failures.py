@@ -267,6 +267,24 @@ def test_a_missed_goal_is_kept_and_gone_for_again_as_often_as_before(host: Host)
         assert context(host, result)["stages.exit"]["failure_reason"] == "the goal gate 'work' is fail"
 
 
+def test_a_goal_that_nothing_leads_back_to_is_gone_for_again_by_a_resume(host: Host) -> None:
+    worker = Worker(work=1)
+    body = 'start -> work -> exit; work -> exit [condition="outcome=fail"]; work [goal_gate=true]'
+    flow = square(body, backend=worker)
+    result = host.run(flow, run_id="r")
+    assert result.error is not None and "resume the run: it goes back to that gate" in result.error.message
+    assert host.resume("r", flow).status == "completed"
+    assert worker.calls == ["work", "work"]
+
+
+def test_a_goal_missed_in_a_branch_is_gone_for_again_by_a_resume(host: Host) -> None:
+    worker = Worker(a=1)
+    flow = square(f"{FORK}; a [goal_gate=true]", backend=worker)
+    assert host.run(flow, run_id="r").status == "failed"
+    assert host.resume("r", flow).status == "completed"
+    assert worker.calls.count("a") == 2
+
+
 # -- what is told of it -----------------------------------------------------------------------------------
 
 

@@ -403,6 +403,29 @@ def test_a_pipeline_inside_a_flow_does_not_go_on_with_a_simulation_either(host: 
     assert host.resume("r", flow(backend=lambda stage: "fine")).status == "completed"
 
 
+def test_a_flow_with_a_pipeline_inside_gives_its_own_values(host: Host) -> None:
+    @node(output="answer")
+    def first(ctx: Context) -> int:
+        ctx.channel.set("answer", "of the channel")
+        return 42
+
+    pipeline = Flow.from_dot("digraph p { start [shape=Mdiamond]; exit [shape=Msquare]; start -> exit }")
+    result = host.run(Flow("outer", [first >> pipeline.as_node()]))
+    assert result["answer"] == 42 and result.channel["answer"] == "of the channel"
+    assert "outcome" not in result
+
+
+def test_a_map_inside_an_atomic_flow_does_not_say_that_only_some_items_run_again(host: Host) -> None:
+    def fails(x: int) -> int:
+        raise ValueError("no")
+
+    inner = Flow("inner", [Node(fails, name="each", output="y").map_over("x", on_error="finish")])
+    for durability, told in (("nested", "only these items run again"), ("atomic", "begins anew")):
+        flow = Flow("outer", [inner.as_node(durability=durability)])  # type: ignore[arg-type]
+        result = host.run(flow, {"x": [1, 2]})
+        assert result.error is not None and told in result.error.message
+
+
 def written(host: Host, flow: Flow) -> list[list[str]]:
     """Return which steps were written together."""
     host.run(flow, {"x": 1}, run_id="r1")

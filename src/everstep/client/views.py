@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from everstep.client.guards import RunGuards
-from everstep.client.stage_records import is_in_context, is_staged
+from everstep.client.stage_records import is_in_context, is_pipeline, is_staged
 from everstep.codec.classes import Stored as Stored  # what values are shown as without their class
 from everstep.codec.compare import Change as Change
 from everstep.codec.compare import Pair as Pair
@@ -160,8 +160,9 @@ class RunResult(Values):
         super().__init__(outcome.space, outcome.state.plan, "")
         area = outcome.space.areas.get(CHANNEL, {})
         self._keys = [key for key, slot in area.items() if now is None or not slot.written.has_expired(now)]
-        is_pipeline = is_staged(CHANNEL + key for key in self._keys)
-        self._context = {key for key in self._keys if is_in_context(key)} if is_pipeline else set[str]()
+        # A pipeline that is only a part of the flow keeps its stages in the same channel.
+        is_context = is_staged(CHANNEL + key for key in self._keys) and is_pipeline(outcome.state.plan)
+        self._context = {key for key in self._keys if is_in_context(key)} if is_context else set[str]()
         self.spooled = outcome.spooled
         """How many of its checkpoints wait on this machine, as the store could not take them."""
         self.waits: list[WaitInfo] = list(waits)

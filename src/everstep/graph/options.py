@@ -317,7 +317,11 @@ _AS_NODE: Final = (
         lambda n: bool(n.selects_unlifted),
     ),
 )
-_MAP: Final = tuple(_named(Of.MAP, "params", "mode", "on_error", "max_concurrency"))
+_MAP: Final = (
+    *_named(Of.MAP, "params", "mode"),
+    Option(Of.MAP, "on_error", note='an atomic flow begins anew, also after "finish"'),
+    Option(Of.MAP, "max_concurrency"),
+)
 _GROUP: Final = tuple(_named(Of.GROUP, "members", "policy", "join", "name"))
 
 _WAIT: Final = tuple(

@@ -274,7 +274,7 @@ class Inner:
     def _end_visit(self, scope: Scope, i: int, visit: Opened) -> None:
         over = scope.plan.children[i].over
         if visit.failed and over is not None and over.on_error is OnError.FINISH:
-            self._fail_visit(scope, i, visit, self._items_failed(scope.path_of(i), visit))
+            self._fail_visit(scope, i, visit, self._items_failed(scope, i, visit))
             return
         try:
             drafts = lift(self._space, scope, i)
@@ -288,8 +288,9 @@ class Inner:
         self.note(scope, step, drafts)
         self.after(scope, step)
 
-    def _items_failed(self, path: str, visit: Opened) -> ErrorInfo:
+    def _items_failed(self, scope: Scope, i: int, visit: Opened) -> ErrorInfo:
         """Say which items of a map failed, the first of them with its reason."""
+        path = scope.path_of(i)
         failed = sorted(visit.failed)
         inside = visit.scopes.get(failed[0])  # nothing is left of an atomic one but its error
         first = (
@@ -301,7 +302,8 @@ class Inner:
             f"{len(failed)} of {visit.count} items of {path!r} failed ({named}), "
             f"the first with {first.type}: {first.message}."
         )
-        return describe_error(ItemsFailed(message, fix="Resume the run: only these items run again."))
+        again = "the atomic flow around them begins anew" if scope.is_hidden else "only these items run again"
+        return describe_error(ItemsFailed(message, fix=f"Resume the run: {again}."))
 
     def _end_atomic(self, scope: Scope, i: int, visit: Opened, inside: Scope) -> None:
         """Hand an atomic flow's answer over like that of any node: it is one step."""

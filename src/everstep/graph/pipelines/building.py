@@ -268,8 +268,10 @@ def _resume_rule(
             return None
         if spec.kind == "exit":
             missed = missed_gates(pipeline, read_key)
-            target = way_back(pipeline, missed[0][0], place.enter) if missed else None
-            return place.enter[target] if target is not None else None
+            if not missed:
+                return None
+            gate = missed[0][0]
+            return place.enter.get(way_back(pipeline, gate, place.enter) or gate.id)
         edge = read_key(layers.EDGE) or {}
         came_by_failure = edge.get("to") == spec.id and edge.get("after") == "fail"
         is_judge = spec.kind in JUDGES and workshop.handlers[spec.id] is None
