@@ -14,6 +14,7 @@ import pytest
 
 from everstep import Flow, Host, node, validate
 from everstep.codec.classes import StoredArray
+from everstep.codec.compare import compare
 from everstep.codec.values import Values
 from everstep.errors import ValueNotStorable, ValueUnreadable
 
@@ -142,6 +143,22 @@ def test_without_pandas_a_frame_is_shown_by_a_summary(monkeypatch: pytest.Monkey
     told = Values(loose=True).decode(data)
     assert isinstance(told, StoredArray) and told.type_name == "pandas:DataFrame"
     assert told.fields["columns"] == 2
+
+
+@pytest.mark.parametrize("has_pandas", [True, False])
+def test_two_long_frames_that_differ_in_the_middle_are_told_apart(
+    monkeypatch: pytest.MonkeyPatch, has_pandas: bool
+) -> None:
+    before = pd.DataFrame({"a": np.arange(5000)})
+    after = before.copy()
+    after.loc[2500, "a"] = -1
+    values = Values(loose=True)
+    if not has_pandas:
+        stored = [values.encode(frame, "value") for frame in (before, after)]
+        monkeypatch.delitem(sys.modules, "pandas")
+        before, after = (values.decode(data) for data in stored)
+    [change] = compare(values, "value", before, after).changes
+    assert change.before.fields["digest"] != change.after.fields["digest"]
 
 
 def test_a_damaged_frame_is_unreadable_and_nothing_else() -> None:

@@ -67,13 +67,28 @@ def frame_together(tag: Tag, parts: list[Any]) -> object:
 
 def frame_told(tag: int, parts: list[Any]) -> tuple[str, dict[str, Any]]:
     """Return what a frame or series is called, and a summary of it: how much it holds, and a digest."""
-    digest = hashlib.sha256(repr(parts).encode("utf-8", "surrogatepass")).hexdigest()[:12]
     noun = _NOUNS[Tag(tag)]
     if tag in (Tag.POLARS_FRAME, Tag.POLARS_SERIES):
         names, _, rows, data = parts
         digest = hashlib.sha256(repr(names).encode() + data).hexdigest()[:12]
         return noun, {"columns": names, "rows": rows, "digest": digest}
+    digest = hashlib.sha256(b"".join(_spelled(parts))).hexdigest()[:12]
     return noun, {"columns": len(parts[1]) if tag == Tag.PANDAS_FRAME else 1, "digest": digest}
+
+
+def _spelled(part: Any) -> Iterator[bytes]:
+    """Yield all that makes a part what it is; the repr of a long array leaves its middle out."""
+    np: Any = sys.modules.get("numpy")
+    if isinstance(part, list):
+        yield b"["
+        for one in part:
+            yield from _spelled(one)
+        yield b"]"
+    elif np is not None and isinstance(part, np.ndarray):
+        yield repr((str(part.dtype), part.shape)).encode()
+        yield part.tobytes()
+    else:
+        yield repr(part).encode("utf-8", "surrogatepass") + b","
 
 
 def frame_parts(value: Any) -> Iterator[tuple[str, object]]:
