@@ -268,6 +268,47 @@ def test_closing_an_async_host_stops_the_runs_of_other_tasks(tmp_path: Path) -> 
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("beside", [0, 2])
+@pytest.mark.parametrize("url", ["memory:", "sqlite"])
+def test_a_time_limit_around_a_run_ends_it_anywhere_and_nothing_after_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, url: str, beside: int
+) -> None:
+    """Whatever is being written then, the run goes on from it, and no later await of the caller is hit."""
+    flow = Flow("f", [first, second, third, double.with_inputs(it="d")], durability="strong")
+
+    async def limited(host: AsyncHost, run_id: str, turns: int) -> bool:
+        async def end(limit: asyncio.Timeout) -> None:
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            limit.reschedule(asyncio.get_running_loop().time())
+
+        try:
+            async with asyncio.timeout(None) as limit:
+                ending = asyncio.ensure_future(end(limit))
+                await host.run(flow, {"a": 1}, run_id=run_id)
+        except TimeoutError:
+            return True
+        finally:
+            ending.cancel()
+        return False
+
+    async def work() -> None:
+        async with AsyncHost(url if url == "memory:" else f"sqlite:///{tmp_path}/runs.db") as host:
+            for turns in range(40):
+                others = asyncio.gather(*(host.run(flow, {"a": 1}) for _ in range(beside)))
+                cut_off.append(await limited(host, f"r{turns}", turns))
+                await others
+                for run in (await host.runs())[: beside + 1]:
+                    result = await host.resume(run.run_id, flow, at_once=True)
+                    assert (result.status, result["o"]) == (Status.COMPLETED, 8)
+
+    cut_off: list[bool] = []
+    with caplog.at_level(logging.WARNING, "everstep"):
+        asyncio.run(work())
+    assert {True, False} == set(cut_off)
+    assert not caplog.records
+
+
 def test_a_node_that_closes_its_own_host_is_told_so() -> None:
     @node(output="b")
     def closes(a: int) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from everstep.errors import StoreUnavailable
@@ -77,8 +77,12 @@ class Committer:
             self._latency = max(self._latency, 2 * SLOW)
             raise
 
-    async def put(self, commit: Commit) -> Verdict:
-        """Commit together with whatever else is ready by the time the store is free."""
+    async def put(self, commit: Commit, note: Callable[[Verdict], None] | None = None) -> Verdict:
+        """Commit together with whatever else is ready by the time the store is free.
+
+        Whoever is cancelled meanwhile is so once it is known how that ended, which `note` is told: it may
+        take a lease.
+        """
         loop = asyncio.get_running_loop()
         done: asyncio.Future[Verdict] = loop.create_future()
         if not self._queue:
@@ -91,7 +95,10 @@ class Committer:
         try:
             return await asyncio.shield(done)
         except asyncio.CancelledError:
-            return await _outlast(done)
+            await asyncio.wait([done], timeout=PATIENCE)
+            if note is not None and done.done() and done.exception() is None:
+                note(done.result())
+            raise
 
     def _write_queued(self, loop: asyncio.AbstractEventLoop) -> None:
         self._is_scheduled = False
@@ -159,17 +166,6 @@ class Committer:
     def close(self) -> None:
         if self._writer is not None:
             self._writer.shutdown()
-
-
-async def _outlast(done: asyncio.Future[Verdict]) -> Verdict:
-    """Return how a commit under way was judged, and be cancelled only then: it may take a lease."""
-    task = asyncio.current_task()
-    await asyncio.wait([done], timeout=PATIENCE)
-    if task is None or not done.done():
-        raise asyncio.CancelledError
-    task.uncancel()
-    task.cancel()  # heard of when it next waits
-    return done.result()
 
 
 def _outcome(task: asyncio.Task[list[Verdict]]) -> list[Verdict] | BaseException:

@@ -305,7 +305,7 @@ class Journal:
         record = self._keyframe(delta)
         commit, digest = self._seal(record, row.status, None)
         commit = msgspec.structs.replace(commit, ended_at=row.ended_at, ignores_signal=True)
-        self._judge(await self._deliver(commit))
+        self._judge(await self._deliver(record, commit, digest))
         self._advance(record, commit, digest)
 
     def flush_soon(
@@ -331,7 +331,7 @@ class Journal:
         return None
 
     async def _settle(self, record: CheckpointRecord, commit: Commit, digest: bytes) -> None:
-        verdict = await self._deliver(commit)
+        verdict = await self._deliver(record, commit, digest)
         self._judge(verdict)
         self._advance(record, commit, digest)
 
@@ -432,7 +432,7 @@ class Journal:
             commit = msgspec.structs.replace(commit, adopts=adopts)
         if self.elsewhere is not None and (changes := self.elsewhere.take()):
             await self.persist(partial(asyncio.to_thread, self.elsewhere.stage, record, changes))
-        verdict = await self._deliver(commit)
+        verdict = await self._deliver(record, commit, digest)
         if verdict is Verdict.ACCEPTED:
             self._advance(record, commit, digest)
         elif self.elsewhere is not None:
@@ -520,17 +520,23 @@ class Journal:
         if commit.status not in (Status.COMPLETED, Status.CANCELLED):
             self.on_opened(tuple(row for row in commit.waits if row.wait_id not in commit.closed))
 
-    async def _deliver(self, commit: Commit) -> Verdict:
+    async def _deliver(self, record: CheckpointRecord, commit: Commit, digest: bytes) -> Verdict:
         """Put the commit; while the store is out of reach, put the very same one again.
 
-        If an earlier try went through and only its reply was lost, the store finds the record there.
+        If an earlier try went through and only its reply was lost, the store finds the record there. Whoever
+        is cancelled while it is under way goes on from it all the same, if it was accepted.
         """
+
+        def note(verdict: Verdict) -> None:
+            if verdict is Verdict.ACCEPTED:
+                self._advance(record, commit, digest)
+
         outbox = self.outbox
         if outbox is not None:
-            deliver = partial(outbox.deliver, commit, lambda: self._try(commit))
+            deliver = partial(outbox.deliver, commit, lambda: self._try(commit, note))
             # Both the store and the disk of this machine may be full.
             return await (self.persist(deliver) if self.endures else deliver())
-        return await self.persist(lambda: self._try(commit), at_stake=commit.admission is None)
+        return await self.persist(lambda: self._try(commit, note), at_stake=commit.admission is None)
 
     async def persist(self, ask: Callable[[], Awaitable[T]], *, at_stake: bool = True) -> T:
         """Return what `ask` gives, asking a store that is out of reach or full as long as this drive may."""
@@ -539,13 +545,17 @@ class Journal:
             return await enduringly(services.clock, services.ids, services.weather, ask)
         return await patiently(services.clock, ask, outage(services.store), at_stake=at_stake)
 
-    async def _try(self, commit: Commit) -> Verdict:
+    async def _try(self, commit: Commit, note: Callable[[Verdict], None]) -> Verdict:
         services = self._services
         if not services.committer.is_free():
-            return await services.committer.put(commit)
+            return await services.committer.put(commit, note)
         verdict = services.committer.write_here([commit])[0]
         if not services.owns_loop:
-            await asyncio.sleep(0)  # others on this loop have waited for the disk
+            try:
+                await asyncio.sleep(0)  # others on this loop have waited for the disk
+            except asyncio.CancelledError:
+                note(verdict)
+                raise
         return verdict
 
     def _drop_first(self, written: tuple[StepRecord, ...]) -> None:
