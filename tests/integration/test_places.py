@@ -415,6 +415,14 @@ def test_a_flow_with_a_pipeline_inside_gives_its_own_values(host: Host) -> None:
     assert "outcome" not in result
 
 
+def test_a_run_that_cannot_begin_is_told_which_first_value_it_lacks(host: Host) -> None:
+    again = ifelse(when_true="draft", when_false=END, name="again")(lambda text: len(text) < 3)
+    flow = Flow("f", [again, Node(lambda: "long", name="draft", output="text")])
+    with pytest.raises(InputError, match="or give a first value of 'text'"):
+        host.run(flow)
+    assert host.run(flow, {"text": "a"})["text"] == "long"
+
+
 def test_a_map_inside_an_atomic_flow_does_not_say_that_only_some_items_run_again(host: Host) -> None:
     def fails(x: int) -> int:
         raise ValueError("no")

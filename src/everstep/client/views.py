@@ -161,8 +161,9 @@ class RunResult(Values):
         area = outcome.space.areas.get(CHANNEL, {})
         self._keys = [key for key, slot in area.items() if now is None or not slot.written.has_expired(now)]
         # A pipeline that is only a part of the flow keeps its stages in the same channel.
-        is_context = is_staged(CHANNEL + key for key in self._keys) and is_pipeline(outcome.state.plan)
-        self._context = {key for key in self._keys if is_in_context(key)} if is_context else set[str]()
+        self.is_pipeline = is_staged(CHANNEL + key for key in self._keys) and is_pipeline(outcome.state.plan)
+        """True for a run of a pipeline, whose values are the keys of its context."""
+        self._context = {key for key in self._keys if is_in_context(key)} if self.is_pipeline else set[str]()
         self.spooled = outcome.spooled
         """How many of its checkpoints wait on this machine, as the store could not take them."""
         self.waits: list[WaitInfo] = list(waits)

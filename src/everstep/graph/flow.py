@@ -356,7 +356,11 @@ class Flow:
         self._complete_inputs[given] = not missing
         if not missing and not self.plan.can_start(given):
             self._complete_inputs[given] = False
-            yield "No node can start: every node waits to be chosen. Name where the loop begins with entry=."
+            firsts = " or ".join(map(repr, sorted(self.plan.first_values(given))))
+            given_first = f", or give a first value of {firsts}" if firsts else ""
+            yield "No node can start: each waits to be chosen, or for another. " + (
+                f"Name where the loop begins with entry={given_first}."
+            )
         names = [*inputs, *self.plan.writers]
         for name, readers in missing.items():
             reads = "read it" if len(readers) > 1 else "reads it"

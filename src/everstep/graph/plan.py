@@ -385,6 +385,13 @@ class Plan:
             for i, names in enumerate(self.required)
         )
 
+    def first_values(self, given: frozenset[str]) -> set[str]:
+        """Return what nodes write and a run may bring, for lack of which a node waits."""
+        waiting = (
+            names for i, names in enumerate(self.required) if not self.is_target[i] and not self.is_led[i]
+        )
+        return {name for names in waiting for name in names - given if name in self.seeds}
+
     def _is_root_gap(self, name: str, available: set[str]) -> bool:
         """True if a name is missing in its own right: its writers wait for nothing else that is."""
         return name in self.seeds and all(

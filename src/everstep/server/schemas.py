@@ -184,11 +184,12 @@ SCHEMAS: dict[str, Schema] = {
             "run_id": TEXT,
             "status": RUN_STATUS,
             "result": OBJECT,
+            "channel": OBJECT,
             "error": or_null(ref("RunError")),
             "spooled": COUNT,
             "fallback": ref("Fallback"),
         },
-        optional=("fallback",),
+        optional=("channel", "fallback"),
     ),
     "Halted": exactly(
         {

@@ -105,9 +105,15 @@ def result_wire(result: RunResult) -> dict[str, Any]:
         "run_id": result.run_id,
         "status": result.status.value,
         "result": readable(result),
+        **channel_wire(result),
         "error": error_wire(result.error),
         "spooled": result.spooled,
     }
+
+
+def channel_wire(result: RunResult) -> dict[str, Any]:
+    """Return what is in the run's channel, if anything is; of a pipeline that is its result."""
+    return {} if result.is_pipeline or not result.channel else {"channel": readable(result.channel)}
 
 
 def fallback_wire(result: RunResult) -> dict[str, Any]:

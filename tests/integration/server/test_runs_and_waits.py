@@ -119,6 +119,16 @@ async def test_a_run_that_another_process_has_is_refused_at_once(s: Serving) -> 
 
 
 @served()
+async def test_a_result_has_the_channel_of_the_run_as_at_a_shell(s: Serving) -> None:
+    run = {"flow": "plain", "inputs": {"x": 1}, "run_id": "A1", "channel": {"note": "of the caller"}}
+    assert (await s.client.post("/runs", json=run)).status_code == 202
+    done = (await s.client.post("/runs/A1/resume")).json()
+    assert (done["status"], done["channel"]) == ("completed", {"note": "of the caller"})
+    await s.client.post("/runs", json={**run, "run_id": "A2", "channel": {}})
+    assert "channel" not in (await s.client.post("/runs/A2/resume")).json()
+
+
+@served()
 async def test_a_run_is_resumed_to_its_end_or_its_next_wait(s: Serving) -> None:
     waiting = await s.halted(expense, amount=1)
     again = await s.client.post(f"/runs/{waiting.run_id}/resume")
