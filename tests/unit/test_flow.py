@@ -415,3 +415,65 @@ def test_gates_behind_a_gate_choose_who_writes(entry: Any) -> None:
     flow = Flow("f", [*parts, *map(writer, "abcd"), *again], entry=entry)
     with Host("memory:") as host:
         assert [host.run(flow, {"n": n})["out"] for n in (0, 1)] == ["a0", "d1"]
+
+
+def agent_after_a_first_node(**options: Any) -> Flow:
+    @node(output="docs")
+    def load(question: str) -> list[str]:
+        return [question]
+
+    @node(output="messages")
+    def think(docs: list[str], messages: list[str] | None = None) -> list[str]:
+        return [*(messages or []), *docs]
+
+    @route("think", END)
+    def choose(messages: list[str]) -> str:
+        return "think" if len(messages) < 3 else END
+
+    return Flow("agent", [load, think, choose], **options)
+
+
+def test_a_run_whose_loop_has_no_beginning_is_refused_though_another_node_could_start() -> None:
+    with pytest.raises(InputError) as caught, Host("memory:") as host:
+        host.run(agent_after_a_first_node(), {"question": "tea"})
+    assert "'think' and 'choose' can never start with these inputs" in caught.value.message
+    assert "'think' is chosen by 'choose'; 'choose' reads 'messages' from 'think'" in caught.value.message
+    assert "entry='think', or give 'messages'." in caught.value.message
+
+
+def test_a_loop_without_a_beginning_is_refused_inside_another_flow_too() -> None:
+    inner = agent_after_a_first_node().as_node().with_inputs(messages="before")
+    with pytest.raises(InputError) as caught:
+        Flow("outer", [inner]).check_inputs({"question": "tea"})
+    assert "In 'agent': 'think' and 'choose' can never start" in caught.value.message
+    Flow("outer", [inner]).check_inputs({"question": "tea", "before": ["hot"]})
+    Flow("outer", [agent_after_a_first_node(entry="think").as_node()]).check_inputs({"question": "tea"})
+
+
+def test_a_loop_begins_at_its_entry_or_by_an_input() -> None:
+    with Host("memory:") as host:
+        begun = host.run(agent_after_a_first_node(entry="think"), {"question": "tea"})
+        given = host.run(agent_after_a_first_node(), {"question": "tea", "messages": ["hot"]})
+    assert begun["messages"] == ["tea", "tea", "tea"]
+    assert given["messages"] == ["hot", "tea", "tea"]
+
+
+def test_a_misspelt_input_is_guessed_once() -> None:
+    with pytest.raises(InputError) as caught:
+        Flow("sum", [double]).check_inputs({"xx": 1})
+    assert "Did you mean 'x'?" in caught.value.message
+    assert "Did you mean 'xx'?" not in caught.value.message
+
+
+def test_a_missing_input_says_what_to_give() -> None:
+    with pytest.raises(InputError) as caught:
+        Flow("sum", [double, add]).check_inputs({})
+    assert caught.value.fix == "Give 'x' and 'y'."
+
+
+def test_a_plain_function_in_a_flow_is_called_by_its_name() -> None:
+    def plain(x: int) -> int:
+        return x
+
+    (message,) = problems_of(plain).values()
+    assert message.startswith("Function 'plain' (test_flow.py:") and " at 0x" not in message

@@ -26,7 +26,14 @@ from everstep.graph.pipelines.stage import Handler
 from everstep.graph.plan import Limits, Plan, deep_nodes
 from everstep.graph.profiles import Entry, Profile, Registry
 from everstep.graph.sketches import plan_to_dot
-from everstep.graph.structure import did_you_mean, loop_problem, node_problems, plan_problems, wiring_problems
+from everstep.graph.structure import (
+    did_you_mean,
+    loop_problem,
+    node_problems,
+    plan_problems,
+    unbegun,
+    wiring_problems,
+)
 from everstep.graph.subflow import Subflow
 from everstep.graph.wiring import Layout, Wired, flatten
 from everstep.model.breakers import Breaker, breakers_of
@@ -329,7 +336,9 @@ class Flow:
             *self._mistyped_inputs(inputs),
         ]
         if wrong:
-            raise InputError(f"flow {self.name!r} cannot start: " + " ".join(wrong))
+            missing = [repr(name) for name in self.plan.unreachable_inputs(frozenset(inputs))]
+            fix = f"Give {' and '.join(missing)}." if missing else ""
+            raise InputError(f"flow {self.name!r} cannot start: " + " ".join(wrong), fix=fix)
 
     def _unknown_inputs(self, inputs: Mapping[str, Any]) -> Iterable[str]:
         allowed = self.plan.free_inputs | self.plan.seeds
@@ -361,7 +370,11 @@ class Flow:
             yield "No node can start: each waits to be chosen, or for another. " + (
                 f"Name where the loop begins with entry={given_first}."
             )
-        names = [*inputs, *self.plan.writers]
+        elif not missing and (unable := list(unbegun(self.plan, given))):
+            self._complete_inputs[given] = False
+            yield from unable
+        # An input that the flow does not know is guessed at where it is told of.
+        names = [*(inputs.keys() & self.inputs), *self.plan.writers]
         for name, readers in missing.items():
             reads = "read it" if len(readers) > 1 else "reads it"
             hint = self._hint(name, names)

@@ -20,13 +20,13 @@ class Stuck(NamedTuple):
     """Nodes that can only run after them."""
 
 
-def startable(plan: Plan) -> set[int]:
-    """Return the nodes that some run may come to, whatever inputs it brings and whatever its gates choose.
+def startable(plan: Plan, inputs: frozenset[str] | None = None) -> set[int]:
+    """Return the nodes that some run may come to, whatever its gates choose: with these inputs, or with any.
 
     The least such set: a node is in it once all its required parameters can have values and something that is
     in it leads there; to the target of a gate, only that gate does. Tasks are in it: they bring arguments.
     """
-    given = plan.free_inputs | plan.seeds
+    given = _given(plan, inputs)
     missing = [0 if i in plan.tasks else len(names - given) for i, names in enumerate(plan.required)]
     called = [
         not (plan.is_target[i] or plan.is_led[i]) or plan.is_entry(i) or i in plan.tasks
@@ -57,9 +57,14 @@ def startable(plan: Plan) -> set[int]:
     return found
 
 
-def stuck(plan: Plan) -> Iterator[Stuck]:
-    """Yield why nodes can never run: once for each set of nodes that wait for each other."""
-    found = startable(plan)
+def _given(plan: Plan, inputs: frozenset[str] | None) -> frozenset[str]:
+    """Return the values that need no node; inputs that no node writes are taken for given."""
+    return plan.free_inputs | (plan.seeds if inputs is None else inputs)
+
+
+def stuck(plan: Plan, inputs: frozenset[str] | None = None) -> Iterator[Stuck]:
+    """Yield why nodes can never run, with these inputs or any: once for each set that wait for each other."""
+    found = startable(plan, inputs)
     left = [i for i in range(len(plan.nodes)) if i not in found]
     if not left:
         return
@@ -68,7 +73,7 @@ def stuck(plan: Plan) -> Iterator[Stuck]:
         for t in left
     }
     before = {t: [u for u, vs in plan.follows.items() if t in vs] for t in left}
-    written = {o for i in found for o in plan.nodes[i].outputs} | plan.free_inputs | plan.seeds
+    written = {o for i in found for o in plan.nodes[i].outputs} | _given(plan, inputs)
     waits = {i: set(_waits_for(plan, i, gates[i], before[i], found, written)) for i in left}
     for members in components(waits):
         if any(other not in members for m in members for other in waits[m]):

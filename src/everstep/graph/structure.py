@@ -55,6 +55,12 @@ def did_you_mean(name: str, known: Collection[str]) -> str:
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
+def _called(thing: object) -> str:
+    """Name what was put where a node belongs: a function by its name and place."""
+    name, place = getattr(thing, "__name__", None), _place(thing)
+    return f"Function {name!r} ({place})" if name and place else repr(thing)
+
+
 def _error(code: str, node: str, message: str, fix: str, edge: tuple[str, str] | None = None) -> Diagnostic:
     return Diagnostic(code, Severity.ERROR, node, edge, message, fix)
 
@@ -75,7 +81,7 @@ def wiring_problems(flow: Flow) -> Iterator[Diagnostic]:
                 if hasattr(n, "as_node")
                 else "Decorate the function with @node."
             )
-            yield _error("flow.not_a_node", repr(n), f"{n!r} is not a node.", fix)
+            yield _error("flow.not_a_node", repr(n), f"{_called(n)} is not a node.", fix)
             continue
         yield from _node_problems(n, names)
     for name, times in names.items():
@@ -261,12 +267,36 @@ def _start_problems(plan: Plan) -> Iterator[Diagnostic]:
             code, begins = "flow.unreachable", f"{first!r} can never start"
         else:
             code, begins = "flow.unreachable", f"{_listed(plan, members)} can never start"
-        what = "it waits for itself" if len(members) == 1 else "each waits for another"
-        message = f"{begins}, for {what}: {'; '.join(reasons[:_SHOWN])}{'; ...' * (len(reasons) > _SHOWN)}."
+        message = f"{begins}, {_why(reasons)}"
         if behind and code == "flow.unreachable":
-            message += f" So {_listed(plan, behind)} never run{'s' * (len(behind) == 1)}, either."
+            message += _after(plan, behind)
         fix = f"Say where it begins, such as entry={head!r}, or let a node that starts lead to one of them."
         yield _error(code, head, message, fix)
+
+
+def unbegun(plan: Plan, inputs: frozenset[str]) -> Iterator[str]:
+    """Say which nodes a run with these inputs can never come to, as their loop begins nowhere."""
+    for members, reasons, behind in stuck(plan, inputs):
+        told = f"{_listed(plan, members)} can never start with these inputs, {_why(reasons)}"
+        first = next((m for m in members if plan.is_target[m]), members[0])
+        seeds = sorted({name for m in members for name in plan.required[m] & plan.seeds} - inputs)
+        give = f", or give {' or '.join(map(repr, seeds))}" if seeds else ""
+        told += _after(plan, behind) if behind else ""
+        yield f"{told} Say where it begins, such as entry={plan.paths[first]!r}{give}."
+    for i, child in plan.children.items():
+        if not child.is_leaf:
+            known = inputs | {name for name, writers in plan.writers.items() if set(writers) - {i}}
+            brought = frozenset(p.name for p in plan.nodes[i].params if p.source in known)
+            yield from (f"In {plan.paths[i]!r}: {told}" for told in unbegun(child.plan, brought))
+
+
+def _why(reasons: Sequence[str]) -> str:
+    what = "it waits for itself" if len(reasons) == 1 else "each waits for another"
+    return f"for {what}: {'; '.join(reasons[:_SHOWN])}{'; ...' * (len(reasons) > _SHOWN)}."
+
+
+def _after(plan: Plan, behind: Sequence[int]) -> str:
+    return f" So {_listed(plan, behind)} never run{'s' * (len(behind) == 1)}, either."
 
 
 def _listed(plan: Plan, nodes: Sequence[int]) -> str:
@@ -347,7 +377,11 @@ def _type_problems(nodes: Sequence[Node]) -> Iterator[Diagnostic]:
 
 def _defined_at(n: Node) -> str:
     """Return the file and the line of a node's function, if that is known."""
-    code = getattr(n.fn, "__code__", None) if n.inner is None and not n.is_built_in else None
+    return _place(n.fn) if n.inner is None and not n.is_built_in else ""
+
+
+def _place(function: object) -> str:
+    code = getattr(function, "__code__", None)
     return f"{PurePath(code.co_filename).name}:{code.co_firstlineno}" if code is not None else ""
 
 
