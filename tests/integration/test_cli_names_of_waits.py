@@ -6,7 +6,7 @@ import pytest
 
 from everstep import Flow, Host, wait
 from everstep.cli.waiting import find_wait
-from everstep.errors import BadRequest, WaitNotFound
+from everstep.errors import BadRequest, WaitNotFound, WaitSettled
 
 
 @pytest.fixture
@@ -32,3 +32,26 @@ def test_a_node_for_which_nobody_waits_is_said_with_those_that_there_are(host: H
         find_wait(host, "A/sleep")
     with pytest.raises(WaitNotFound, match="there is no wait 'B/nap'"):
         find_wait(host, "B/nap")
+
+
+def test_a_node_that_was_answered_is_found_while_its_run_waits_for_more(host: Host, pages: Flow) -> None:
+    host.run(pages, {"pages": ["a", "b"]}, run_id="A")
+    host.answer(find_wait(host, "A/review#1/fine").id, True, by="ann")
+    answered = find_wait(host, "A/review#1/fine")
+    with pytest.raises(WaitSettled, match="was settled by an answer of 'ann' at") as caught:
+        host.answer(answered.id, False)
+    assert caught.value.fix.startswith("What came first counts.")
+    assert find_wait(host, "A/review/fine").context == "a"
+
+
+def test_a_run_that_waits_no_more_says_what_became_of_its_wait(host: Host) -> None:
+    flow = Flow("ask", [wait.approval("approve")])
+    host.run(flow, run_id="A")
+    host.answer(find_wait(host, "A").id, {"approved": True}, by="ann", comment="fine")
+    host.resume("A", flow)
+    with pytest.raises(WaitNotFound) as caught:
+        find_wait(host, "A")
+    assert caught.value.message == (
+        "run 'A' waits for nothing. Its newest wait, approve, is over: approved by ann: fine."
+    )
+    assert caught.value.fix == "See all it waited for with: everstep waits A --status all"

@@ -23,6 +23,7 @@ SHORTEST_PREFIX, SHORT = 6, 8
 """How much of a wait's id must be given, and how much is shown."""
 SHOWN = 10
 _PAGE = 1000
+_LOOK = "See all it waited for with: everstep waits {} --status all"
 _UNITS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 _NOUNS = {
     "timer": "its time",
@@ -60,16 +61,31 @@ def _of_run(host: Host, text: str) -> list[WaitInfo]:
         run_id = host.info(run).run_id
     except (RunNotFound, BadRequest):
         return []
-    found = list(all_waits(host, run_id, status=WaitStatus.OPEN)) or waits_of(host, run_id)
+    found = list(all_waits(host, run_id, status=WaitStatus.OPEN))
+    named = [wait for wait in found if not node or _is_named(wait, node)]
+    if named:
+        return named
+    known = list(all_waits(host, run_id, status=None))
+    found = found or [wait for wait in known if wait.status is WaitStatus.SETTLED]
     if not found:
-        raise WaitNotFound(f"run {run_id!r} waits for nothing.", fix="Look with: everstep waits")
+        past = "".join(f" {_past(wait)}" for wait in known[-1:])
+        raise WaitNotFound(f"run {run_id!r} waits for nothing.{past}", fix=_LOOK.format(run_id))
     if not node:
         return found
-    named = [wait for wait in found if node in (wait.node, unvisited(wait.node), plain_of(wait.node))]
+    # One that has its answer is refused with who gave it, not as one that there never was.
+    named = [wait for wait in known if _is_named(wait, node)][-1:]
     if not named:
         there = ", ".join(dict.fromkeys(wait.node for wait in found[:5]))
         raise WaitNotFound(f"run {run_id!r} does not wait for {node!r}.", fix=f"It waits for {there}.")
     return named
+
+
+def _is_named(wait: WaitInfo, node: str) -> bool:
+    return node in (wait.node, unvisited(wait.node), plain_of(wait.node))
+
+
+def _past(wait: WaitInfo) -> str:
+    return f"Its newest wait, {wait.node}, is over: {settled(wait)}."
 
 
 def all_waits(host: Host, run_id: str | None = None, *, status: WaitStatus | None) -> Iterator[WaitInfo]:

@@ -210,9 +210,12 @@ class Answers:
                 f"wait {row.wait_id} of run {row.run_id!r} was closed: its run no longer wants an answer."
             )
         by = "its clock" if row.settled_by is SettledBy.CLOCK else "an answer"
+        act = who_settled(open_wait(self._services.codecs, row))
+        of = f" of {act.by!r}" if act is not None and act.by else ""
         raise WaitSettled(
-            f"wait {row.wait_id} of run {row.run_id!r} was settled by {by} "
-            f"at {row.settled_at:%Y-%m-%d %H:%M:%S} UTC."
+            f"wait {row.wait_id} of run {row.run_id!r} was settled by {by}{of} "
+            f"at {row.settled_at:%Y-%m-%d %H:%M:%S} UTC.",
+            fix="What came first counts. To go on with another answer, fork the run from before the wait.",
         )
 
     async def reissue(self, token_or_id: str, config: TokenConfig) -> tuple[WaitRow, str]:
