@@ -285,7 +285,9 @@ def unbegun(plan: Plan, inputs: frozenset[str]) -> Iterator[str]:
         yield f"{told} Say where it begins, such as entry={plan.paths[first]!r}{give}."
     for i, child in plan.children.items():
         if not child.is_leaf:
-            known = inputs | {name for name, writers in plan.writers.items() if set(writers) - {i}}
+            known = (
+                inputs | plan.channelled[i] | {n for n, writers in plan.writers.items() if set(writers) - {i}}
+            )
             brought = frozenset(p.name for p in plan.nodes[i].params if p.source in known)
             yield from (f"In {plan.paths[i]!r}: {told}" for told in unbegun(child.plan, brought))
 

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from everstep.codec.complaints import complaints, unasked
-from everstep.codec.notes import ANSWER, DETAILS, close_note, fired_note, open_wait
+from everstep.codec.notes import ANSWER, DETAILS, close_note, fired_note, look_at_wait, open_wait
 from everstep.errors import (
     AnswerInvalid,
     BadRequest,
@@ -210,7 +210,7 @@ class Answers:
                 f"wait {row.wait_id} of run {row.run_id!r} was closed: its run no longer wants an answer."
             )
         by = "its clock" if row.settled_by is SettledBy.CLOCK else "an answer"
-        act = who_settled(open_wait(self._services.codecs, row))
+        act = who_settled(look_at_wait(self._services.codecs, row))
         of = f" of {act.by!r}" if act is not None and act.by else ""
         raise WaitSettled(
             f"wait {row.wait_id} of run {row.run_id!r} was settled by {by}{of} "
