@@ -12,7 +12,7 @@ import pytest
 
 from everstep import Durability, Flow, Host, node, wait
 from everstep.client.host import AsyncHost
-from everstep.errors import EverstepError, LeaseConflict, RunNotFound, TokenInvalid
+from everstep.errors import EverstepError, LeaseConflict, RunErased, RunNotFound, TokenInvalid
 from everstep.model.enums import Status
 from everstep.model.leases import Lease
 from everstep.model.waits import WaitStatus
@@ -207,6 +207,23 @@ def test_an_old_checkpoint_is_found_among_many_runs_as_long_as_that_takes_second
         monkeypatch.setattr("everstep.runtime.runs._LOOKING", -1.0)
         with pytest.raises(RunNotFound, match="Older ones were not looked through"):
             host.resume(first, flow)
+
+
+def test_an_erased_run_is_said_to_be_erased_however_many_others_there_are(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @node(output="y")
+    def double(x: int) -> int:
+        return 2 * x
+
+    flow = Flow("f", [double])
+    monkeypatch.setattr("everstep.runtime.runs._LOOKING", -1.0)
+    with Host(url) as host:
+        gone = host.run(flow, {"x": 1}).run_id
+        host.run(flow, {"x": 2})
+        host.erase(gone)
+        with pytest.raises(RunErased):
+            host.resume(gone, flow)
 
 
 def test_no_error_shows_a_token(url: str) -> None:

@@ -19,6 +19,7 @@ from everstep.errors import (
     LeaseConflict,
     RunAbandoned,
     RunCancelled,
+    RunErased,
     RunNotFound,
     StateCorrupted,
     StoreError,
@@ -311,6 +312,9 @@ class Runs:
 
         No index leads from a checkpoint to its run: all runs are gone through, newest first, for a while.
         """
+        missing = await missing_run(self._services.store, checkpoint_id)
+        if isinstance(missing, RunErased):  # it is the id of a run
+            raise missing
         until, before, seen = self._services.clock.monotonic() + _LOOKING, None, 0
         while page := await self._services.store.list(RunFilter(limit=_PAGE, before=before)):
             for row in page:
@@ -330,7 +334,7 @@ class Runs:
                     )
                 await pause(0)
             before = page[-1].run_id
-        raise await missing_run(self._services.store, checkpoint_id)
+        raise missing
 
     async def row(self, run_id: str) -> RunRow:
         """Return what the store knows of a run."""
