@@ -40,6 +40,8 @@ def open_store(url: str, clock: Clock, *, create: bool = True) -> Opened:
         return _open_memory(clock)
     if scheme == "none":
         return Opened(_open_memory(clock).store, None, NO_STORE)
+    if "/" not in rest and scheme in ("postgresql", "postgres", *_CLOUDS):
+        scheme = ""  # a word is no URL: its driver could not say what is wrong with it
     if scheme == "sqlite":
         return _open_sqlite(url, clock, create)
     if scheme == "file":

@@ -44,6 +44,13 @@ def test_a_node_that_was_answered_is_found_while_its_run_waits_for_more(host: Ho
     assert find_wait(host, "A/review/fine").context == "a"
 
 
+def test_an_answer_to_the_id_of_a_run_points_to_its_waits(host: Host) -> None:
+    host.run(Flow("ask", [wait.approval("approve")]), run_id="A")
+    with pytest.raises(WaitNotFound) as caught:
+        host.answer("A", {"approved": True})
+    assert caught.value.fix == "'A' is a run: answer one of host.waits('A'), by its id."
+
+
 def test_a_run_that_waits_no_more_says_what_became_of_its_wait(host: Host) -> None:
     flow = Flow("ask", [wait.approval("approve")])
     host.run(flow, run_id="A")

@@ -80,9 +80,10 @@ class Answers:
             return Found(row, hash_of(token_or_id))
         found = await self._services.store.wait(token_or_id) if isinstance(token_or_id, str) else None
         if found is None:
-            raise WaitNotFound(
-                f"there is no wait {str(token_or_id)[:40]!r}.", fix="Look with: everstep waits"
-            )
+            name, fix = str(token_or_id)[:40], "Look with: everstep waits"
+            if isinstance(token_or_id, str) and await self._services.store.run(token_or_id) is not None:
+                fix = f"{name!r} is a run: answer one of host.waits({name!r}), by its id."
+            raise WaitNotFound(f"there is no wait {name!r}.", fix=fix)
         return Found(found, None)
 
     def _here(self, token_or_id: str) -> Found | None:
