@@ -80,7 +80,7 @@ def answer(
 
     \b
     Examples:
-      everstep answer 8e75d88e --approve --by ann --comment 'within budget'
+      everstep answer 8e75d88e --approve --as ann --comment 'within budget'
       everstep answer A17 '{"paid": true}'
       everstep answer A17/review --reject
       everstep answer - --reject < token.txt

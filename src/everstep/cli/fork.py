@@ -57,9 +57,10 @@ def fork(
     """Make a run that goes on from a checkpoint of another, which stays as it is.
 
     Nothing is copied and nothing is run: `everstep resume` drives the fork. What read an edited value runs
-    again. A value is text where it is text now, otherwise JSON if it parses. One inside a flow that was under
-    way is named by the flow: rag/embedding, or check#7/cleaned for one item of a map. With PATH the whole run
-    is forked, too, and --set names values inside that flow or item.
+    again, but nothing inside a flow that had ended. A value is text where it is text now, otherwise JSON if
+    it parses. One inside a flow that was under way is named by the flow: rag/embedding, or check#7/cleaned
+    for one item of a map. With PATH the whole run is forked, too, and --set names values inside that flow or
+    item.
 
     \b
     Examples:

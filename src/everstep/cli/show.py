@@ -272,7 +272,7 @@ def _write_head(
     ended = f", ended {moment(info.ended_at)}, took {duration(info.duration)}" if info.ended_at else ""
     lines = {
         "flow": f"{info.flow} (version {info.flow_version})",
-        "started": f"{moment(info.created_at)}{ended}",
+        "started": moment(info.created_at),
         "written": f"{count(state.counters.steps, 'step')} in {count(info.checkpoints, 'checkpoint')}",
     }
     if info.parent_run_id is not None:
@@ -281,6 +281,7 @@ def _write_head(
         name = _DONE.get(record.trigger)
         if record.act is not None and name is not None:
             lines[name] = " ".join(filter(None, (lines.get(name, ""), act_said(record.act))))
+    lines["started"] += ended
     if info.acked_at is not None:
         lines["result taken"] = moment(info.acked_at)
     if info.pinned is not None:
