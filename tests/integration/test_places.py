@@ -23,6 +23,7 @@ from everstep import (
     migrate,
     node,
     validate,
+    wait,
 )
 from everstep.errors import BackendChanged, BadRequest, FlowError, InputError, NotInAtomic
 
@@ -507,3 +508,18 @@ def test_a_map_behind_an_edge_lacks_an_input_as_any_node_does(host: Host) -> Non
     assert host.run(flow, {"z": 1, "x": [1]}, channel={"seed": 5})["y"] == [6]
     with pytest.raises(InputError, match="What a map goes over comes from a node or an input"):
         host.run(flow, {"z": 1}, channel={"x": [1], "seed": 5})
+
+
+@pytest.mark.parametrize("over", ["said", "k"])
+def test_an_item_that_adds_to_the_list_it_began_with_goes_on_after_a_halt(host: Host, over: str) -> None:
+    hear = Node(lambda said, k: [*said, k], name="hear", output="said")
+    more = ifelse(when_true="hear", when_false=END, name="more")(lambda said: len(said) < 3)
+    chat = Flow("chat", [hear, more, wait.approval("ok")], entry="hear").as_node()
+    flow = Flow("outer", [chat.map_over(over).with_outputs(said="heard")])
+    given: dict[str, Any] = {"said": ["a"], "k": 1}
+    halted = host.run(flow, {**given, over: [given[over]] * 2}, run_id="r1")
+    assert host.state("r1")["chat#1/said"] == ["a", 1, 1]
+    for opened in halted.waits:
+        host.answer(opened.id, {"approved": True})
+    assert host.resume("r1", flow)["heard"] == [["a", 1, 1]] * 2
+    assert [found.problem for found in host.verify("r1")] == [""]

@@ -107,6 +107,8 @@ def _apply_inside(state: RunState, space: ValueSpace, step: StepRecord, slots: S
     if item is not None:
         _end_item(state, space, step, slots, scope, i, item)
         return
+    if any(_adds_to_nothing(space, scope, slot.written) for slot in slots):
+        _fill_item(space, scope)  # it adds to what the item began with, which no step has written
     for slot in slots:
         space.accept(scope, slot)
     if step.task is not None and step.status is Status.COMPLETED:
@@ -202,10 +204,20 @@ def _tidy(space: ValueSpace, child: Child, prefix: str) -> None:
 # -- going in ---------------------------------------------------------------------------------------------
 
 
+def _adds_to_nothing(space: ValueSpace, scope: Scope, written: Written) -> bool:
+    is_own = written.form is ValueForm.APPEND and written.name[0] != "@"
+    return is_own and written.name not in space.areas.get(scope.prefix, ())
+
+
+def _fill_item(space: ValueSpace, scope: Scope) -> None:
+    """Give an item what it begins with: a fold comes to one without anybody having opened it."""
+    if scope.parent is not None:
+        Lists(space).fill(scope)
+
+
 def _fill(space: ValueSpace, scope: Scope, i: int) -> None:
     """Hand the inputs of a visit over, as they are when it opens."""
-    if scope.parent is not None:
-        Lists(space).fill(scope)  # a fold comes to an item without anybody having opened it
+    _fill_item(space, scope)
     visit, around = scope.opened[i], space.area(scope.prefix)
     prefix = f"{visit.base}/"
     inside = space.area(prefix)
