@@ -523,3 +523,16 @@ def test_an_item_that_adds_to_the_list_it_began_with_goes_on_after_a_halt(host: 
         host.answer(opened.id, {"approved": True})
     assert host.resume("r1", flow)["heard"] == [["a", 1, 1]] * 2
     assert [found.problem for found in host.verify("r1")] == [""]
+
+
+def test_a_node_that_goes_over_a_list_is_told_where_its_tasks_belong(host: Host) -> None:
+    def ask(x: int, ctx: Context) -> int:
+        ctx.next_task("extra", n=x)
+        return x
+
+    asking, extra = Node(ask, name="ask", output="y"), Node(lambda n: n, name="extra", output="z")
+    result = host.run(Flow("f", [asking.map_over("x")], tasks=[extra]), {"x": [1]})
+    assert result.error is not None and result.error.code == "task.unknown"
+    assert "Put 'ask' and 'extra' into a flow and map that" in result.error.message
+    inner = Flow("inner", [asking], tasks=[extra]).as_node()
+    assert host.run(Flow("f", [inner.map_over("x")]), {"x": [1]})["z"] == [1]

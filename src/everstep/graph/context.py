@@ -207,9 +207,11 @@ class Context:
             known = list(flow.index) if flow is not None else []
             close = difflib.get_close_matches(name, known, n=1)
             hint = f"Did you mean {close[0]!r}? Otherwise list" if close else "List"
+            fix = f"{hint} it in the flow: Flow(..., tasks=[{name}])."
+            if "#" in self.path.rpartition("/")[2]:  # each item of a map stands alone
+                fix = f"Put {self.node!r} and {name!r} into a flow and map that."
             raise UnknownTask(
-                f"node {self.node!r} asked for {name!r}, which is no node of its flow.",
-                fix=f"{hint} it in the flow: Flow(..., tasks=[{name}]).",
+                f"node {self.node!r} asked for {name!r}, which is no node of its flow.", fix=fix
             )
         for key in arguments.keys() - set(params):
             raise BadRequest(
