@@ -231,3 +231,16 @@ def test_inputs_file_must_hold_a_json_object(tmp_path: Path, text: str | None) -
         (tmp_path / "in.json").write_text(text)
     with pytest.raises(BadRequest, match="--inputs-file"):
         gather_inputs(FLOW, [], str(tmp_path / "in.json"))
+
+
+def test_every_input_that_cannot_be_what_the_flow_declares_is_told_at_once() -> None:
+    @node(output="out")
+    def bill(day: date, net: Decimal) -> int:
+        return 1
+
+    with pytest.raises(InputError) as caught:
+        gather_inputs(Flow("bill", [bill]), ["day=tomorrow", "net=much"], None)
+    assert (
+        "'day' cannot be date" in caught.value.message and "'net' cannot be Decimal" in caught.value.message
+    )
+    assert caught.value.fix == "'day' takes date. 'net' takes Decimal."

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from everstep import Flow
-from everstep.client.shaping import options_of, plain_hint, shaped, takes_text
+from everstep.client.shaping import options_of, plain_hint, shaped, shaped_inputs, takes_text
 from everstep.errors import BadRequest, InputError
 from everstep.graph.hints import fits, spell
 
@@ -34,7 +34,7 @@ def gather_inputs(flow: Flow, pairs: Iterable[str], file: str | None) -> dict[st
             raise BadRequest(f"--input {name} is given twice.", fix=fix)
         seen.add(name)
         inputs[name] = read_value(name, text, flow.input_hints(name))
-    return {name: shaped(name, value, flow.input_hints(name)) for name, value in inputs.items()}
+    return shaped_inputs(inputs, flow.input_hints)
 
 
 def gather_channel(flow: Flow, pairs: Iterable[str]) -> dict[str, Any] | None:

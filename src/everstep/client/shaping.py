@@ -4,11 +4,33 @@ from __future__ import annotations
 
 import dataclasses
 import types
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from everstep.codec.schema import closed, complaints, converted, schema_of
 from everstep.errors import InputError
 from everstep.graph.hints import UNKNOWN, fits, hints_of, spell
+
+
+def shaped_inputs(inputs: Mapping[str, Any], hints_for: Callable[[str], list[Any]]) -> dict[str, Any]:
+    """Return each input as `shaped` does; says of all of them what cannot be."""
+    found: dict[str, Any] = {}
+    wrong: dict[str, InputError] = {}
+    for name, value in inputs.items():
+        try:
+            found[name] = shaped(name, value, hints_for(name))
+        except InputError as error:
+            wrong[name] = error
+    if len(wrong) > 1:
+        raise InputError(
+            " ".join(e.message for e in wrong.values()),
+            fix=" ".join(
+                error.fix.replace("It takes", f"{name!r} takes", 1) for name, error in wrong.items()
+            ),
+        )
+    if wrong:
+        raise next(iter(wrong.values()))
+    return found
 
 
 def shaped(name: str, value: Any, hints: list[Any]) -> Any:

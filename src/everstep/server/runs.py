@@ -9,7 +9,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from everstep.client.shaping import shaped
+from everstep.client.shaping import shaped, shaped_inputs
 from everstep.errors import BadRequest, EverstepError
 from everstep.graph.flow import Flow
 from everstep.server.bodies import WHO, cut, expect_object, read_json, who_of
@@ -67,7 +67,7 @@ def _object_or_none(body: dict[str, Any], name: str) -> dict[str, Any] | None:
 
 
 def _inputs(flow: Flow, inputs: dict[str, Any] | None) -> dict[str, Any]:
-    return {name: shaped(name, value, flow.input_hints(name)) for name, value in (inputs or {}).items()}
+    return shaped_inputs(inputs or {}, flow.input_hints)
 
 
 def _channel(flow: Flow, channel: dict[str, Any] | None) -> dict[str, Any] | None:
