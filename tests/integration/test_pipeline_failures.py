@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from everstep import Flow, Host, RunResult
+from everstep import Flow, Host, RunResult, node
 from everstep.backends import Simulation, Tools
 from everstep.graph.pipelines.stage import Stage
 from everstep.migrate import accept
@@ -240,6 +241,125 @@ def test_a_fork_that_fails_again_after_a_resume_says_why(host: Host) -> None:
     for result in (host.run(flow, run_id="r"), host.resume("r", flow)):
         assert result.error is not None and "a broke; b: b broke" in result.error.message
     assert host.resume("r", flow).status == "completed"
+
+
+@pytest.mark.parametrize(
+    ("body", "fails", "first", "again", "starts"),
+    [
+        (FORK, {"a": 1, "b": 1}, ["a", "b"], ["a", "b"], ["p/fork@2/a/a", "p/fork@2/b/b"]),
+        (RACE, {"a": 1}, ["a", "b"], ["a"], ["p/fork@2/a/a", "p/fork@2/b/b"]),
+        (INNER, {"two": 1}, ["one", "two"], ["two"], ["p/mgr@2/start"]),
+        (
+            'start -> work; work -> mend [condition="outcome=fail"]; work -> exit',
+            {"work": 1, "mend": 1},
+            ["mend", "work"],
+            ["work"],
+            ["p/work"],
+        ),
+        (
+            'start -> work -> exit; work -> exit [condition="outcome=fail"]; work [goal_gate=true]',
+            {"work": 1},
+            ["work"],
+            ["work"],
+            ["p/work"],
+        ),
+    ],
+    ids=["a fork", "a race", "an inner pipeline", "a dead end", "a missed goal"],
+)
+def test_a_pipeline_inside_a_flow_that_failed_goes_on_where_something_can_change(
+    host: Host, body: str, fails: dict[str, int], first: list[str], again: list[str], starts: list[str]
+) -> None:
+    worker = Worker(**fails)
+
+    def flow() -> Flow:
+        return Flow("around", [nested(body, worker)])
+
+    assert (host.run(flow(), run_id="r").status, sorted(worker.calls)) == ("failed", first)
+    worker.calls.clear()
+    worker.fails = {}
+    told = host.explain("r", flow())
+    assert [step.path for step in told.starts] == starts
+    assert host.resume("r", flow()).status == "completed"
+    assert sorted(worker.calls) == again
+
+
+def nested(body: str, worker: Worker, **options: Any) -> Any:
+    return square(body, backend=worker, children={"child": CHILD}, **options).as_node(name="p")
+
+
+def test_a_pipeline_inside_that_fails_again_and_again_calls_only_what_fails(host: Host) -> None:
+    worker = Worker(a=3)
+    flow = Flow("around", [Flow("middle", [nested(RACE, worker)]).as_node()])
+    result = host.run(flow, run_id="r")
+    for _ in range(3):
+        assert result.status == "failed"
+        assert [step.path for step in host.explain("r", flow).may_repeat] == [
+            f"middle/p/fork@{worker.calls.count('a') + 1}/a/a"
+        ]
+        result = host.resume("r", flow)
+    assert result.status == "completed"
+    assert sorted(worker.calls) == ["a"] * 4 + ["b"]
+
+
+def test_explain_says_of_a_pipeline_inside_too_that_a_stage_only_lacks_an_edge(host: Host) -> None:
+    worker = Worker()
+    flow = Flow("around", [nested("start -> work; work -> exit [condition=x]", worker)])
+    assert host.run(flow, run_id="r").status == "failed"
+    told = host.explain("r", flow)
+    assert [(step.path, step.only_chooses) for step in told.starts] == [("p/work", True)]
+    assert host.resume("r", flow).status == "failed"
+    assert worker.calls == ["work"]
+
+
+def test_what_else_is_under_way_stays_when_a_pipeline_inside_begins_again(host: Host) -> None:
+    calls: list[str] = []
+    ended = threading.Event()
+
+    @node(output="read")
+    def read() -> int:
+        calls.append("read")
+        return 1
+
+    @node(output="sent")
+    def send(read: int) -> int:
+        calls.append("send")
+        if len(calls) == 2:
+            ended.set()
+            raise ValueError("out of reach")
+        return read
+
+    class Late(Worker):
+        def __call__(self, stage: Stage) -> Outcome:
+            assert ended.wait(30)
+            return super().__call__(stage)
+
+    worker = Late(a=1)
+    side = Flow("side", [read, send]).as_node(name="side")
+    flow = Flow("around", [nested(RACE, worker), side])
+    result = host.run(flow, run_id="r")
+    assert result.status == "failed"
+    for _ in range(3):  # which of the two fails the run first is not said, and the other may do so later
+        result = host.resume("r", flow) if result.status == "failed" else result
+    assert result.status == "completed"
+    assert calls == ["read", "send", "send"]
+    assert sorted(worker.calls) == ["a", "a", "b"]
+
+
+def test_each_item_that_failed_begins_again_where_something_can_change(host: Host) -> None:
+    @node(output="kept")
+    def keep(x: int) -> int:
+        return x
+
+    worker = Worker(a=2)
+    each = Flow("each", [nested(RACE, worker), keep]).as_node()
+    flow = Flow("around", [each.map_over("x", on_error="finish")])
+    assert host.run(flow, {"x": [1, 2]}, run_id="r").status == "failed"
+    assert sorted(worker.calls) == ["a", "a", "b", "b"]
+    told = host.explain("r", flow)
+    assert sorted(step.path for step in told.may_repeat) == ["each#0/p/fork@2/a/a", "each#1/p/fork@2/a/a"]
+    result = host.resume("r", flow)
+    assert (result.status, result["kept"]) == ("completed", [1, 2])
+    assert sorted(worker.calls) == ["a"] * 4 + ["b"] * 2
 
 
 def test_rounds_that_were_not_enough_are_gone_through_as_a_whole(host: Host) -> None:

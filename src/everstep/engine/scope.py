@@ -502,6 +502,23 @@ class Scope:
         """True if nothing more will happen in this flow."""
         return self.busy == 0 and (self.error is not None or not self.due)
 
+    def clear(self) -> None:
+        """Forget what is due, waited for, or under way here; what was done stays."""
+        halts.ask_again(self)
+        self.ended = False
+        self.due, self.active, self.queue = {}, 0, {}
+        for under_way in (
+            self.opened,
+            self.running,
+            self.begun,
+            self.streams,
+            self.won,
+            self.lost,
+            self.fired,
+        ):
+            under_way.clear()
+        self.chosen, self.arrived = [0] * len(self.chosen), [0] * len(self.arrived)
+
     def reopen(self) -> None:
         """Forget the failure: its nodes are waiting again, with a fresh retry budget."""
         self.error = None

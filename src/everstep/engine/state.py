@@ -26,7 +26,7 @@ from everstep.model.records import (
 )
 
 START = "@start"
-"""The path of the pseudo-step that begins a run anew at a node, ignoring what was due."""
+"""The path of the pseudo-step that begins a flow of a run anew at a node, ignoring what was due in it."""
 
 
 class RunState(Scope):
@@ -146,24 +146,20 @@ class RunState(Scope):
             self.restless.pop(gone, None)
         self.restless[scope] = None
 
-    def _start_at(self, names: tuple[str, ...]) -> None:
+    def _start_at(self, paths: tuple[str, ...]) -> None:
+        places = self.places_of(paths)
         self.reopen()
-        self.gone += self.waits
-        self.ask_again()
-        self.ended = False
-        self.due, self.active, self.queue = {}, 0, {}
-        self.opened.clear()
-        self.running.clear()
-        self.begun.clear()
-        self.streams.clear()
-        self.restless = {self: None}
-        self.chosen, self.arrived = [0] * len(self.chosen), [0] * len(self.arrived)
-        for outcomes in (self.won, self.lost, self.fired):
-            outcomes.clear()
-        for name in names:
-            i = self.plan.index[name]
-            self.chosen[i] += self.plan.is_target[i]
-            self.activate(i, 0)
+        for scope in dict.fromkeys(scope for scope, _ in places):
+            scope.clear()
+        for scope, i in places:
+            scope.chosen[i] += scope.plan.is_target[i]
+            scope.activate(i, 0)
+        self._drop_over()
+        self.look_around()
+
+    def places_of(self, paths: tuple[str, ...]) -> list[tuple[Scope, int]]:
+        """Return the open scope and the number of each node that a run begins again at."""
+        return [self.locate(path)[:2] for path in paths]
 
     # -- scopes -------------------------------------------------------------------------------------------
 

@@ -59,14 +59,17 @@ class Flow:
     """What is driven; a draft with problems may have none."""
     lessons: tuple[Any, ...] | None = None
     """What the runs of a process made of phases are to heed."""
-    resumes_at: Callable[[str, Callable[[str], Any]], str | None] | None = None
-    """Where a failed run is taken up again: a rule from the failed node, and what the channel holds."""
-    only_chooses: Callable[[str, int, Callable[[str], Any]], bool] | None = None
-    """True if a visit to a node, by its path, has done its work and is only to choose; by the channel."""
+    resumes_at: Callable[[str, str, Callable[[str], Any]], str | None] | None = None
+    """Where this flow is taken up again if it failed: a rule from the path of the flow in its run, such as
+    `outer/`, the failed node, and what its layer of the channel holds."""
+    only_chooses: Callable[[str, str, int, Callable[[str], Any]], bool] | None = None
+    """True if a visit to a node has done its work and is only to choose; by the path of the flow in its run,
+    that of the node in the flow, and what its layer of the channel holds."""
     start_marks: Mapping[str, Any] = MappingProxyType({})
     """What the channel is told when a resume begins at a node."""
     start_key: str = ""
-    """The key of the channel that then holds at which node, if its rule said so; empty if a person did."""
+    """The key of the channel that then holds at which node, by path, if its rule said so; empty if a person
+    did."""
     accepts: Callable[[Callable[[str], Any]], None] | None = None
     """Raises unless a run that was under way may go on with this flow, by what its channel holds."""
     asks_durability = True

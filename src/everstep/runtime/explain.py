@@ -32,7 +32,7 @@ from everstep.runtime.journal import Identity, Journal
 from everstep.runtime.migrating import rehearse
 from everstep.runtime.nesting import apply
 from everstep.runtime.preflight import preflight
-from everstep.runtime.resume_points import begins_again_at, only_chooses
+from everstep.runtime.resume_points import begins_again_at, choice_rule
 from everstep.runtime.runs import Runs
 from everstep.runtime.services import Services
 from everstep.runtime.values import ValueSpace
@@ -248,9 +248,9 @@ async def _planned(
     space: ValueSpace,
     again: Collection[str],
 ) -> tuple[tuple[Planned, ...], tuple[Planned, ...]]:
-    start = begins_again_at(row, flow, state, space)
-    if start is not None:
-        apply(state, space, StepRecord(path=START, decision=(start,)), ())
+    starts = begins_again_at(row, flow, state, space)
+    if starts:
+        apply(state, space, StepRecord(path=START, decision=starts), ())
     elif row.status.is_final:
         state.reopen()
     is_taken_over = row.status is Status.RUNNING and row.lease is not None
@@ -276,6 +276,7 @@ async def _planned(
         if (scope.prefix, i) not in known and i not in scope.opened and _is_called(scope, i, again)
     ]
     later += _effects_inside(first, known)
+    only_chooses = choice_rule(flow, space, starts)
 
     def plan(due: _Due) -> Planned:
         # A node that announces its calls was not called if none is recorded.
@@ -284,7 +285,7 @@ async def _planned(
         if not is_announced:
             started = started or is_taken_over or row.status.is_final
         planned = _plan(due, key_run, may_have_started=started)
-        if only_chooses(flow, *due, planned.visit, space, start):
+        if only_chooses(*due, planned.visit):
             return msgspec.structs.replace(planned, only_chooses=True)
         return planned
 

@@ -58,13 +58,16 @@ def apply(state: RunState, space: ValueSpace, step: StepRecord, slots: Sequence[
     if step.path[0] == "@":
         for slot in slots:
             space.accept(state, slot)
-        _drop_requests(space, state.waits if step.path in (FORK, START) else ())
         if step.path == FORK:
+            _drop_requests(space, state.waits)
             fork(state, step)
             return
         if step.path == START:
-            _give_up(space, state)
+            for scope, _ in state.places_of(step.decision or ()):
+                _give_up(space, scope)
+        gone = len(state.gone)
         state.evolve(step)
+        _drop_requests(space, state.gone[gone:])
         if space.streaming and step.path == START:
             drop_streams(state, space)
         return

@@ -1,58 +1,81 @@
-"""Whether a run may be taken up, and where, if its flow has rules for that."""
+"""Whether a run may be taken up, and where, if its flow or a pipeline inside it has rules for that."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from everstep.engine.scope import Scope
 from everstep.engine.state import RunState
 from everstep.graph.flow import Flow
-from everstep.graph.pipelines.layers import LAYER
+from everstep.graph.pipelines.layers import layer_key, reader_at
 from everstep.graph.plan import deep_nodes
 from everstep.graph.subflow import Subflow
-from everstep.model.address import plain_of
+from everstep.model.address import plain_of, unvisited
 from everstep.model.enums import Status
 from everstep.model.records import CHANNEL
 from everstep.ports.store import RunRow
 from everstep.runtime.values import ValueSpace
 
 
-def resume_point(
+def resume_points(
     row: RunRow, flow: Flow, state: RunState, space: ValueSpace, start: str | None
-) -> str | None:
-    """Return the node at which a run begins again; none to go on where it stands. Raises if it may not."""
-    if flow.accepts is not None:
-        flow.accepts(_reader(space))
-    if flow.plan.children:
-        _check_inside(flow, state, _reader(space))
-    return start if start is not None else begins_again_at(row, flow, state, space)
-
-
-def begins_again_at(row: RunRow, flow: Flow, state: RunState, space: ValueSpace) -> str | None:
-    """Return the node at which a run that failed begins again by the rule of its flow, if that says so."""
-    if flow.resumes_at is None or row.status is not Status.FAILED:
-        return None
-    failed = [flow.nodes[i].name for i in state.due if state.statuses[i] is Status.FAILED]
-    found = flow.resumes_at(failed[0], _reader(space)) if failed else None
-    return found if found is not None and found in flow.plan.index and found != failed[0] else None
-
-
-def start_marks(flow: Flow, start: str, *, is_told: bool) -> dict[str, Any]:
-    """Return what the channel is told when a run begins again at a node, which a person named or its rule."""
-    marks = dict(flow.start_marks)
-    return marks | {flow.start_key: "" if is_told else start} if flow.start_key else marks
-
-
-def only_chooses(
-    flow: Flow, scope: Scope, i: int, visit: int, space: ValueSpace, start: str | None = None
-) -> bool:
-    """True if a resume does not call what this visit works with, as it is done, and only lets it choose."""
+) -> tuple[str, ...]:
+    """Return the nodes at which a run begins again; none to go on where it stands. Raises if it may not."""
     read = _reader(space)
-    if flow.only_chooses is None or not scope.plan.nodes[i].is_gate:
+    for scope, its_flow in _under_way(flow, state):
+        if its_flow.accepts is not None:
+            its_flow.accepts(reader_at(scope.prefix, read))
+    return (start,) if start is not None else begins_again_at(row, flow, state, space)
+
+
+def begins_again_at(row: RunRow, flow: Flow, state: RunState, space: ValueSpace) -> tuple[str, ...]:
+    """Return the paths at which a run that failed begins again, by the rules of what failed in it."""
+    if row.status is not Status.FAILED:
+        return ()
+    found, read = [], _reader(space)
+    for scope, its_flow in _under_way(flow, state):
+        failed = [scope.plan.nodes[i].name for i in scope.due if scope.statuses[i] is Status.FAILED]
+        if its_flow.resumes_at is None or not failed:
+            continue
+        name = its_flow.resumes_at(scope.prefix, failed[0], reader_at(scope.prefix, read))
+        if name is not None and name in scope.plan.index and name != failed[0]:
+            found.append(scope.prefix + name)
+    return tuple(found)
+
+
+def start_marks(flow: Flow, starts: Sequence[str], *, is_told: bool) -> dict[str, Any]:
+    """Return what the channel is told when a run begins again at nodes, which a person named or a rule."""
+    flows = _flows(flow)
+    marks: dict[str, Any] = {}
+    for path in starts:
+        prefix = path[: path.rfind("/") + 1]
+        its_flow = flows[plain_of(prefix[:-1])]
+        told = dict(its_flow.start_marks)
+        if its_flow.start_key:
+            told[its_flow.start_key] = "" if is_told else unvisited(path)
+        marks |= {layer_key(prefix, key): value for key, value in told.items()}
+    return marks
+
+
+def choice_rule(flow: Flow, space: ValueSpace, starts: Sequence[str]) -> Callable[[Scope, int, int], bool]:
+    """Return what says of a visit that a resume, which begins at these nodes, does not call what it works
+    with, as that is done, and only lets it choose."""
+    flows, read = _flows(flow), _reader(space)
+    marks = start_marks(flow, starts, is_told=False)
+
+    def only_chooses(scope: Scope, i: int, visit: int) -> bool:
+        around: Scope | None = scope if scope.plan.nodes[i].is_gate else None
+        while around is not None:
+            rule = flows[plain_of(around.prefix[:-1])].only_chooses
+            if rule is not None:
+                path = scope.path_of(i).removeprefix(around.prefix)
+                told = reader_at(around.prefix, lambda key: marks[key] if key in marks else read(key))
+                return rule(around.prefix, path, visit, told)
+            around = around.parent
         return False
-    begins = {flow.start_key: start}
-    return flow.only_chooses(scope.path_of(i), visit, lambda key: begins[key] if key in begins else read(key))
+
+    return only_chooses
 
 
 def _reader(space: ValueSpace) -> Callable[[str], Any]:
@@ -60,11 +83,16 @@ def _reader(space: ValueSpace) -> Callable[[str], Any]:
     return lambda key: space.peek(key, CHANNEL) if key in area else None
 
 
-def _check_inside(flow: Flow, state: RunState, read: Callable[[str], Any]) -> None:
-    """Ask the pipelines inside a flow that are under way whether they may go on."""
-    inside = {path: n.flow.accepts for path, n in deep_nodes(flow.plan) if isinstance(n, Subflow)}
+def _flows(flow: Flow) -> dict[str, Flow]:
+    """Return a flow and those inside it, by where they stand in it."""
+    inside = {path: n.flow for path, n in deep_nodes(flow.plan) if isinstance(n, Subflow)}
+    return {"": flow} | inside
+
+
+def _under_way(flow: Flow, state: RunState) -> Iterator[tuple[Scope, Flow]]:
+    """Yield what is open of a run, outer flows first, each with its definition."""
+    flows = _flows(flow)
     for scope in state.scopes():
-        accepts = inside.get(plain_of(scope.prefix[:-1]))
-        if accepts is not None:
-            layer = f"{LAYER}{scope.prefix}:"
-            accepts(lambda key, layer=layer: read(layer + key))
+        found = flows.get(plain_of(scope.prefix[:-1]))
+        if found is not None:
+            yield scope, found

@@ -53,7 +53,7 @@ from everstep.runtime.migrating import Judges, is_other, migrated
 from everstep.runtime.outbox import drain, waits_here
 from everstep.runtime.preflight import preflight
 from everstep.runtime.rehydrate import Rehydrated
-from everstep.runtime.resume_points import resume_point, start_marks
+from everstep.runtime.resume_points import resume_points, start_marks
 from everstep.runtime.resumed import Resumed, resumed_of
 from everstep.runtime.run_ids import check_run_id, missing_run, split_address
 from everstep.runtime.sameness import check_kept, check_same_flow, check_same_inputs
@@ -546,14 +546,13 @@ class Runs:
                 self.keeper.drop(lease)
                 return await self._call_off(journal, state, space)
             journal.elsewhere = await attach(self._services, row.run_id, space)
-            is_told = start is not None
-            start = resume_point(row, flow, state, space, start)
+            starts = resume_points(row, flow, state, space, start)
             resumed = resumed_of(services, journal, flow, state, space, start)
-            if start is not None:
-                said = start_marks(flow, start, is_told=is_told)
+            if starts:
+                said = start_marks(flow, starts, is_told=start is not None)
                 marks = first_values(state, space, services.clock, said, None)
                 writes = tuple([mark.written for mark in marks])
-                journal.add(StepRecord(path=START, writes=writes, decision=(start,)), tuple(marks))
+                journal.add(StepRecord(path=START, writes=writes, decision=starts), tuple(marks))
                 await journal.flush(Trigger.RESUME, changes_status=True)
             elif row.status in _REOPENABLE:
                 state.reopen()

@@ -236,14 +236,14 @@ def _acceptance(now: Mapping[str, Any]) -> Callable[[Callable[[str], Any]], None
     return accepts
 
 
-def _choice_rule(parts: Lowered) -> Callable[[str, int, Callable[[str], Any]], bool]:
+def _choice_rule(parts: Lowered) -> Callable[[str, str, int, Callable[[str], Any]], bool]:
     """Say whether a visit to a node has done its work, so that a resume only chooses its edge."""
 
-    def only_chooses(path: str, visit: int, read_key: Callable[[str], Any]) -> bool:
+    def only_chooses(prefix: str, path: str, visit: int, read_key: Callable[[str], Any]) -> bool:
         head, slash, _ = path.rpartition("/")
-        record = read_key(layers.STAGES + unvisited(parts.behind.get(path, path))) or {}
+        record = read_key(layers.STAGES + unvisited(prefix + parts.behind.get(path, path))) or {}
         if slash:
-            return is_done_inside(record, head + slash, read_key)
+            return is_done_inside(record, prefix + head + slash, read_key(layers.AGAIN), read_key)
         return only_lacks_an_edge(record, visit, read_key(layers.COUNT))
 
     return only_chooses
@@ -251,14 +251,14 @@ def _choice_rule(parts: Lowered) -> Callable[[str, int, Callable[[str], Any]], b
 
 def _resume_rule(
     pipeline: Pipeline, parts: Lowered, workshop: Workshop
-) -> Callable[[str, Callable[[str], Any]], str | None]:
+) -> Callable[[str, str, Callable[[str], Any]], str | None]:
     """Say where a failed run begins again: before the failure that led to a dead end, or at a missed goal."""
     place = parts.place
     by_name = {name_of(spec.id): spec for spec in pipeline.specs.values()}
 
-    def resumes_at(failed: str, read_key: Callable[[str], Any]) -> str | None:
+    def resumes_at(prefix: str, failed: str, read_key: Callable[[str], Any]) -> str | None:
         name = parts.behind.get(failed, failed)
-        record = read_key(layers.STAGES + name) or {}
+        record = read_key(layers.STAGES + unvisited(prefix + name)) or {}
         if layers.UNROUTED in record:
             return None  # it has done its work, and only its edge is chosen again
         if name != failed:

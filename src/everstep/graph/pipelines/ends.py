@@ -17,6 +17,7 @@ from everstep.graph.pipelines.outcome import Outcome, StageStatus
 from everstep.graph.pipelines.reading import Pipeline, StageSpec
 from everstep.graph.pipelines.stage import Stage
 from everstep.graph.pipelines.stages import JUDGES, StageRunner, lookup_of
+from everstep.model.address import unvisited
 
 _RANKS = ("success", "partial_success", "retry", "skipped", "fail")
 
@@ -202,7 +203,7 @@ class _BehindRunner(StageRunner):
         super()._keep(ctx, context, stage, outcome, edge)
         if not self.place.is_top:
             return
-        is_again = context.here(layers.AGAIN) == self.spec.name
+        is_again = context.here(layers.AGAIN) == unvisited(context.prefix + self.spec.name)
         if outcome.status is StageStatus.FAIL and self._failed_inside(context):
             record = context.channel.get(key)
             since = before[layers.INSIDE][0] if is_again and layers.INSIDE in before else before.get("n", 0)

@@ -7,7 +7,7 @@ context though nothing is copied. While branches are under way, nobody writes be
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from everstep.errors import BadRequest
@@ -57,7 +57,7 @@ RESUMED: Final = "internal.resumed"
 """There from a resume to the next stage that does work."""
 
 AGAIN: Final = "internal.again"
-"""The fork or inner pipeline, by name, that a resume goes through again because the run failed there; nothing
+"""The fork or inner pipeline, by path, that a resume goes through again because the run failed there; nothing
 if a person said where the run begins."""
 
 OWN: Final = ("outcome", "preferred_label", "current_node", "last_stage", "last_response")
@@ -109,7 +109,7 @@ class Layered(Mapping[str, Any]):
     def __getitem__(self, key: str) -> Any:
         prefix = self.prefix
         while True:
-            found = self.channel.get(_key(prefix, key), _MISSING)
+            found = self.channel.get(layer_key(prefix, key), _MISSING)
             if found is not _MISSING:
                 return found
             if not prefix:
@@ -148,7 +148,7 @@ class Layered(Mapping[str, Any]):
 
     def own(self, prefix: str) -> list[str]:
         """Return the keys of a branch's own layer that are part of the context."""
-        start = _key(prefix, "")
+        start = layer_key(prefix, "")
         keys = (key.removeprefix(start) for key in self.channel.keys(start))
         return [key for key in keys if not key.startswith(HIDDEN)]
 
@@ -158,26 +158,26 @@ class Layered(Mapping[str, Any]):
 
     def set(self, key: str, value: Any) -> None:
         """Set a key in this layer; a text that is there already is not written again."""
-        whole = _key(self.prefix, key)
+        whole = layer_key(self.prefix, key)
         if not (type(value) is str and self.channel.get(whole) == value):
             self.channel.set(whole, value)
 
     def check(self, values: Mapping[str, Any]) -> None:
         """Raise what setting these keys in this layer would end in."""
         for key, value in values.items():
-            self.channel.check(_key(self.prefix, check_key(key)), value)
+            self.channel.check(layer_key(self.prefix, check_key(key)), value)
 
     def drop(self, key: str) -> None:
-        whole = _key(self.prefix, key)
+        whole = layer_key(self.prefix, key)
         if self.channel.exists(whole):
             self.channel.delete(whole)
 
     def here(self, key: str) -> Any:
         """Return what this layer itself has; none if it has nothing."""
-        return self.channel.get(_key(self.prefix, key))
+        return self.channel.get(layer_key(self.prefix, key))
 
     def add(self, key: str, item: Any) -> None:
-        self.channel.append(_key(self.prefix, key), item)
+        self.channel.append(layer_key(self.prefix, key), item)
 
     def newest(self, path: str, visit: int) -> str:
         """Return the prefix of the newest visit to a flow that left something; else of this one."""
@@ -193,7 +193,7 @@ class Layered(Mapping[str, Any]):
 
     def restart(self) -> None:
         """Take the context back to what the run began with."""
-        start = _key(self.prefix, "")
+        start = layer_key(self.prefix, "")
         for whole in self.channel.keys(start):
             key = whole.removeprefix(start)
             if key.startswith(GATES):
@@ -203,6 +203,12 @@ class Layered(Mapping[str, Any]):
         for key, value in (self.here(GIVEN) or {}).items():
             self.set(key, value)
         self.set(RESTARTS, (self.here(RESTARTS) or 0) + 1)
+
+
+def reader_at(prefix: str, read: Callable[[str], Any]) -> Callable[[str], Any]:
+    """Return how a pipeline reads its own layer, from how the channel is read; the records of stages, and how
+    many have ended, are those of the whole run."""
+    return lambda key: read(key if key == COUNT or key.startswith(STAGES) else layer_key(prefix, key))
 
 
 def is_satisfied(status: Any, *, is_strict: bool) -> bool:
@@ -220,7 +226,8 @@ def check_updates(updates: Mapping[str, Any], node: str) -> str:
     return ""
 
 
-def _key(prefix: str, key: str) -> str:
+def layer_key(prefix: str, key: str) -> str:
+    """Return the key of the run's channel that holds a key of a layer."""
     whole = f"{LAYER}{prefix}:{key}" if prefix else key
     if len(whole) > 256:
         raise BadRequest(

@@ -233,7 +233,9 @@ class StageRunner:
         if self.place.is_top or self.handler is None:
             return None
         record = context.channel.get(self._record_key(context)) or {}
-        return Outcome.kept(record) if is_done_inside(record, context.prefix, context.channel.get) else None
+        again = context.get(layers.AGAIN)
+        is_it = is_done_inside(record, context.prefix, again, context.channel.get)
+        return Outcome.kept(record) if is_it else None
 
     def _visit_number(self, context: Layered) -> int:
         """Return which visit of the run to this node it is, over all visits to the flow around it."""
@@ -524,12 +526,13 @@ def only_lacks_an_edge(record: Mapping[str, Any], visit: int, count: Any) -> boo
     return record.get(layers.UNROUTED) == visit and record.get("n") == count
 
 
-def is_done_inside(record: Mapping[str, Any], prefix: str, read_key: Callable[[str], Any]) -> bool:
+def is_done_inside(
+    record: Mapping[str, Any], prefix: str, again: str | None, read_key: Callable[[str], Any]
+) -> bool:
     """True if a stage succeeded inside a fork or an inner pipeline that a resume goes through again.
 
     A visit to the same stage in the same round after it was passed is another one.
     """
-    again = read_key(layers.AGAIN)
     around = unvisited(prefix)
     if not again or not around.startswith(f"{again}/"):
         return False
