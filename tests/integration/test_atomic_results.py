@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from everstep import END, Flow, Host, ifelse, node
 
 
@@ -66,3 +70,42 @@ def test_nothing_is_left_of_a_flow_inside_an_atomic_one() -> None:
             driven = host.run(Flow("f", [flow], durability="strong"), inputs, run_id="r")
             recorded = host.run(Flow("f", [flow], durability="strong"), inputs, run_id="r")
         assert dict(driven["inner"]) == dict(recorded["inner"]) == {"report": driven["report"]}
+
+
+class Connection:
+    port = 3
+
+
+@pytest.mark.parametrize(
+    "says", [{"persist": "no"}, {"checkpointable": False, "reason": "it is open"}], ids=["persist", "profile"]
+)
+@pytest.mark.parametrize("depth", [1, 2])
+def test_an_atomic_flow_gives_what_cannot_be_stored_if_its_node_says_so(
+    says: dict[str, Any], depth: int
+) -> None:
+    @node(output="link", **says)
+    def connect(x: int) -> Connection:
+        return Connection()
+
+    fails = [True]
+
+    @node(output="port")
+    def use(link: Connection) -> int:
+        if fails.pop():
+            raise ValueError("busy")
+        return link.port
+
+    inner = Flow("inner", [connect])
+    for _ in range(depth - 1):
+        inner = Flow("inner", [inner.as_node(durability="atomic")])
+    flow = Flow("f", [inner.as_node(durability="atomic"), use], durability="partial")
+    with Host("memory:") as host:
+        fails[:] = [False]
+        assert host.run(flow, {"x": 1})["port"] == 3
+        fails[:] = [False, True]
+        assert host.run(flow, {"x": 1}, run_id="r").status == "failed"
+        lost = host.resume("r", flow)
+    assert lost.error is not None and lost.error.code == "value.unreadable"
+    assert (
+        "'inner' is not called again" in lost.error.message and "Fork the run before it" in lost.error.message
+    )

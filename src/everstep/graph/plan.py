@@ -428,6 +428,21 @@ def _persists(node: Node) -> dict[str, Persist]:
     return found
 
 
+def may_be_transient(plan: Plan, name: str) -> bool:
+    """True if a node that writes this value, at any depth, says that it need not be kept."""
+    for w in plan.writers.get(name, ()):
+        child = plan.children.get(w)
+        if child is None or child.is_leaf:
+            is_it = plan.nodes[w].may_be_transient
+        else:
+            is_it = any(
+                may_be_transient(child.plan, inner) for inner, outer in child.exports.items() if outer == name
+            )
+        if is_it:
+            return True
+    return False
+
+
 def _gather(pairs: Iterable[tuple[str, int]] | Iterable[tuple[int, int]]) -> dict:  # type: ignore[type-arg]
     out: dict[object, list[int]] = {}
     for name, i in pairs:

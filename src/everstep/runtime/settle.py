@@ -18,6 +18,7 @@ from everstep.errors import (
     ProbeFailed,
     ValueNotStorable,
 )
+from everstep.graph.plan import may_be_transient
 from everstep.graph.unknown import SETTLE
 from everstep.graph.waits import Wait
 from everstep.model.enums import Persist, ValueForm
@@ -63,11 +64,23 @@ def draft_outputs(call: Call, space: ValueSpace) -> tuple[Slot, ...]:
 
 
 def _draft_lifted(call: Call, space: ValueSpace) -> tuple[Slot, ...]:
-    """Encode what an atomic flow gives, kept as the nodes inside it say."""
-    node, said = call.node, call.scope.plan.children[call.index].persists
+    """Encode what an atomic flow gives, kept as the nodes inside it say. What they need not keep is kept all
+    the same if it can be, as the flow is not called again for it; else it is an object of this process only.
+    """
+    node, child = call.node, call.scope.plan.children[call.index]
     values = dict(zip(node.outputs, node.spread(call.returned), strict=True))
-    persists = {outer: said.get(inner, node.persist) for inner, outer in node.exports.items()}
-    return _lent([space.draft(call.scope, name, value, persists[name]) for name, value in values.items()])
+    inner_names = {outer: inner for inner, outer in node.exports.items()}
+    drafts = []
+    for name, value in values.items():
+        inner = inner_names[name]
+        try:
+            draft = space.draft(call.scope, name, value, child.persists.get(inner, node.persist))
+        except ValueNotStorable:
+            if not may_be_transient(child.plan, inner):
+                raise
+            draft = space.draft(call.scope, name, value, Persist.NO)
+        drafts.append(draft)
+    return _lent(drafts)
 
 
 def _lent(drafts: list[Slot]) -> tuple[Slot, ...]:
