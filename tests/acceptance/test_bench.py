@@ -25,7 +25,7 @@ def measured(quick_disk: Path) -> tuple[Path, dict[str, Any]]:
     # `?`, `%` and a space mean something in a URL and nothing in a path.
     folder = quick_disk / "50% of? it"
     folder.mkdir()
-    result = invoke("--quick", "--json", "--dir", str(folder))
+    result = invoke("--quick", "--json", "--rounds", "1", "--dir", str(folder))
     assert result.exit_code == 0, result.output
     return folder, json.loads(result.stdout)
 

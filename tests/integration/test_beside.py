@@ -272,12 +272,12 @@ def test_workers_hear_of_runs_through_the_queue_and_take_them_out(tmp_path: Path
             host._services.store.changes = lambda: 0  # type: ignore[method-assign]
             worker = host.worker([shop.flow])
             working = asyncio.create_task(worker.run())
-            await asyncio.sleep(0.2)
-            for run_id in ("A", "B"):
+            for done, run_id in enumerate(("A", "B"), 1):
+                await asyncio.sleep(0.2)  # until the worker has nothing to do
                 await other.start(shop.flow, run_id=run_id, channel={"log": ["created"]})
-            async with asyncio.timeout(4):  # sooner than a worker looks by itself
-                while worker.stats.completed < 2:
-                    await asyncio.sleep(0.01)
+                async with asyncio.timeout(4):  # sooner than a worker looks by itself
+                    while worker.stats.completed < done:
+                        await asyncio.sleep(0.01)
             worker.stop()
             await working
 
