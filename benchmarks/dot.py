@@ -19,7 +19,7 @@ from typing import Any
 import pydot
 import pygraphviz
 
-from everstep.dot.resolve import read
+from everstep.frontends.dot.resolve import read
 
 
 def pipeline(count: int) -> str:

@@ -15,9 +15,9 @@ from collections.abc import Callable
 from typing import Any
 
 from everstep import END, Flow, Node, report, route, validate, wait
-from everstep.graph.leaves import Leaves
-from everstep.graph.node import Gate
-from everstep.graph.validate import Offers
+from everstep.graph.author.node import Gate
+from everstep.graph.check.validate import Offers
+from everstep.graph.compile.leaves import Leaves
 
 HOST = Offers(
     frozenset({"checkpoint_store", "resume_scheduler", "resume_signal_source", "checkpoint_blob_store"}),

@@ -27,19 +27,19 @@ from everstep.client.views import (
 from everstep.codec.chain import Codec
 from everstep.codec.keyring import KeyRing
 from everstep.errors import EverstepError
-from everstep.graph.channel import Channel
-from everstep.graph.context import Context
-from everstep.graph.diagnostics import Diagnostic, Diagnostics
-from everstep.graph.flow import Flow
-from everstep.graph.node import END, Gate, Node, ifelse, node, route
-from everstep.graph.phases.build import phases
-from everstep.graph.phases.phase import Phase, ScoredGate
-from everstep.graph.profiles import Profile, Registry
-from everstep.graph.report import DurabilityReport, Segment, report
-from everstep.graph.streams import Chunk
-from everstep.graph.unknown import Done
-from everstep.graph.validate import Offers, validate
-from everstep.graph.wiring import at_least, chain, critical, parallel, quorum
+from everstep.frontends.phases.build import phases
+from everstep.frontends.phases.phase import Phase, ScoredGate
+from everstep.graph.author.channel import Channel
+from everstep.graph.author.context import Context
+from everstep.graph.author.flow import Flow
+from everstep.graph.author.node import END, Gate, Node, ifelse, node, route
+from everstep.graph.author.profiles import Profile, Registry
+from everstep.graph.author.streams import Chunk
+from everstep.graph.author.unknown_effects import Done
+from everstep.graph.author.wiring import at_least, chain, critical, parallel, quorum
+from everstep.graph.check.diagnostics import Diagnostic, Diagnostics
+from everstep.graph.check.report import DurabilityReport, Segment, report
+from everstep.graph.check.validate import Offers, validate
 from everstep.model.acts import Act
 from everstep.model.breakers import Breaker
 from everstep.model.budgets import Budget

@@ -1,5 +1,5 @@
 """Checkpoints as files in a folder: `CheckpointManager(host).create_checkpoint("A17")`."""
 
-from everstep.client.checkpoint_sets import CheckpointManager, CheckpointMetadata
+from everstep.client.exports.checkpoint_sets import CheckpointManager, CheckpointMetadata
 
 __all__ = ["CheckpointManager", "CheckpointMetadata"]

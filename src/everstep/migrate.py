@@ -1,6 +1,6 @@
 """What runs under way do when their flow has changed: `from everstep import migrate`."""
 
-from everstep.graph.migrations import (
+from everstep.graph.author.migrations import (
     Migration,
     accept,
     add_value,

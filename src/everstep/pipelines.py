@@ -1,6 +1,6 @@
 """Pipelines in DOT: what their handlers are given and return, and who answers for people."""
 
-from everstep.graph.pipelines.interviewers import (
+from everstep.frontends.pipelines.interviewers import (
     AutoApprove,
     Callback,
     Choice,
@@ -9,8 +9,8 @@ from everstep.graph.pipelines.interviewers import (
     Queue,
     Recording,
 )
-from everstep.graph.pipelines.outcome import Outcome, StageError, StageStatus
-from everstep.graph.pipelines.stage import Handler, Stage
+from everstep.frontends.pipelines.outcome import Outcome, StageError, StageStatus
+from everstep.frontends.pipelines.stage import Handler, Stage
 
 __all__ = [
     "AutoApprove",

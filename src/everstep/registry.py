@@ -118,7 +118,7 @@ def _open_memory(clock: Clock) -> Opened:
 
 
 def _open_folder(url: str, clock: Clock, create: bool) -> Opened:
-    from everstep.stores.objects.readable_folder import ReadableFolder
+    from everstep.stores.objects.folder.readable import ReadableFolder
     from everstep.stores.objects.readable_store import ReadableStore
 
     path = _path_of(url, "file:///var/lib/runs for an absolute path, file:runs for a folder here")

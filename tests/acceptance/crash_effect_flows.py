@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from everstep import Context, Durability, Flow, node, route
-from everstep.graph.subflow import Subflow
+from everstep.graph.author.subflow import Subflow
 from tests.acceptance.crash_scenarios import Bodies, Parts, Scenario
 
 KEYED: dict[str, Any] = {"effects": "effectful", "idempotency_key": "auto"}

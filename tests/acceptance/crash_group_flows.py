@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from everstep import Context, Flow, at_least, chain, critical, node, parallel, quorum
-from everstep.graph.wiring import Group
+from everstep.graph.author.wiring import Group
 from tests.acceptance.crash_scenarios import ONCE_MORE, Bodies, Parts, Scenario
 
 

@@ -27,8 +27,9 @@ from everstep.engine import flush
 from everstep.errors import RunNotFound
 from everstep.ports.system import Clock
 from everstep.registry import Opened, open_store
-from everstep.runtime import outbox, waiting
-from everstep.stores.objects.readable_folder import ReadableFolder
+from everstep.runtime.outage import outbox
+from everstep.runtime.waits import open
+from everstep.stores.objects.folder.readable import ReadableFolder
 from everstep.stores.objects.store import ObjectStore
 from everstep.testing.killing import Killer, KillingSpool, die, killing, lose_reply, read_trace
 from everstep.testing.killing_bucket import KillingBucket
@@ -98,7 +99,7 @@ def live(name: str, folder: Path, killer: Killer, *, is_first_life: bool) -> Fac
     store = opened_in(folder, clock, killer, line)
     spool = KillingSpool(folder / "spool", killer)
     outbox.REST = 0  # nor how long it leaves a store alone that does not answer
-    waiting.LOOK = 3600.0  # how often a slow machine looks for answers by itself is chance
+    open.LOOK = 3600.0  # how often a slow machine looks for answers by itself is chance
     with Host(store, clock=clock, notifiers={"nobody": lambda notice: None}, spool=spool) as host:
         recorded_before = [chain_of(host, run, spooled=True) for run in scenario.runs]
         (folder / "recorded.json").write_text(json.dumps(recorded_before))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from everstep import Context, Flow, Host, ItemError, RunResult, node
-from everstep.graph.subflow import Subflow
+from everstep.graph.author.subflow import Subflow
 from tests.acceptance.crash_nested_flows import Session
 from tests.acceptance.crash_scenarios import AT_ONCE, ONCE_MORE, RUN, Bodies, Facts, Parts, Scenario, clock_of
 

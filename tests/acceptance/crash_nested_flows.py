@@ -7,7 +7,7 @@ import threading
 from typing import Any
 
 from everstep import END, Context, Flow, ifelse, node
-from everstep.graph.subflow import Subflow
+from everstep.graph.author.subflow import Subflow
 from tests.acceptance.crash_scenarios import AT_ONCE, Bodies, Parts, Scenario
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from everstep import Context, Durability, Flow, Host, Node, Retry, RunResult
-from everstep.graph.wiring import Chain, Group
+from everstep.graph.author.wiring import Chain, Group
 from everstep.runtime.system import SystemClock
 from everstep.testing.killing import Killer
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from everstep.cli.bench import bench
-from everstep.cli.bench_report import Machine, Measured, write_report
-from everstep.cli.bench_values import Sample
+from everstep.cli.bench.command import bench
+from everstep.cli.bench.report import Machine, Measured, write_report
+from everstep.cli.bench.values import Sample
 
 GROUPS = ["w1", "w10", "w2", "w3", "w4", "w5", "w6", "w7", "w8", "w9"]
 

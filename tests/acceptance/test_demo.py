@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from everstep import Status
-from everstep.cli.demo import Standing, verify
+from everstep.cli.demo.command import Standing, verify
 from tests.architecture.sources import ROOT
 
 

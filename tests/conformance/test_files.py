@@ -8,7 +8,7 @@ import pytest
 
 from everstep.ports.store import Capabilities
 from everstep.registry import open_store
-from everstep.stores.objects.mounts import Mount
+from everstep.stores.objects.folder.mounts import Mount
 from everstep.testing import ManualClock, StoreConformance, StoreKit
 
 
@@ -30,7 +30,7 @@ class TestNetworkFiles(StoreConformance):
 
     @pytest.fixture
     def store_kit(self, quick_folder: Path, monkeypatch: pytest.MonkeyPatch) -> StoreKit:
-        monkeypatch.setattr("everstep.stores.objects.folder.mount_of", lambda path: Mount("nfs4"))
+        monkeypatch.setattr("everstep.stores.objects.folder.bucket.mount_of", lambda path: Mount("nfs4"))
         clock = ManualClock()
         url = f"file://{quick_folder}/runs"
         return StoreKit(

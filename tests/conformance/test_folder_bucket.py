@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep.stores.objects.folder import Folder
+from everstep.stores.objects.folder.bucket import Folder
 from everstep.testing import BucketConformance
 from everstep.testing.conformance_buckets import Open
 

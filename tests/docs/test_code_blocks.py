@@ -33,7 +33,7 @@ import pytest
 import everstep
 from everstep import errors, testing
 from everstep.cli.main import COMMANDS, cli
-from everstep.graph.subflow import Subflow
+from everstep.graph.author.subflow import Subflow
 from everstep.model import acts, enums, leases, ledger, records, waits
 from everstep.model.durability import Durability
 from everstep.runtime.events import EventKind

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from everstep import Flow, Host, node
-from everstep.runtime.spool import Spool
+from everstep.runtime.outage.spool import Spool
 from everstep.runtime.system import SystemClock
 from everstep.stores.artifacts import ArtifactFolder
 from everstep.testing import ManualClock

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from everstep import Done, Flow, Host, migrate, node, wait
-from everstep.cli.show import fold
+from everstep.cli.commands.runs.show import fold
 from everstep.engine import verdict
 from everstep.engine.keys import automatic_key
 from everstep.errors import BadRequest, FlowChanged, InputsDiffer, LeaseConflict
-from everstep.graph.node import Node
+from everstep.graph.author.node import Node
 from everstep.ports.store import Signal
 
 

@@ -213,7 +213,7 @@ class TestWriting:
     def test_a_crash_between_two_files_leaves_nothing_that_counts(
         self, host: Host, manager: CheckpointManager, monkeypatch: pytest.MonkeyPatch, at: int
     ) -> None:
-        from everstep.runtime.new_file import NewFile
+        from everstep.runtime.bundles.new_file import NewFile
 
         host.run(FLOW, {"x": 1}, run_id="A17")
         commit, written = NewFile.commit, []

@@ -10,12 +10,12 @@ import pytest
 from click.testing import CliRunner
 
 from everstep import Flow, Host, Node
-from everstep.cli.copy import copy
-from everstep.cli.export import export, import_
-from everstep.cli.listing import runs
+from everstep.cli.commands.fleet.workers import workers
+from everstep.cli.commands.runs.list import runs
+from everstep.cli.commands.runs.show import show
+from everstep.cli.commands.store.copy import copy
+from everstep.cli.commands.store.export import export, import_
 from everstep.cli.main import main
-from everstep.cli.show import show
-from everstep.cli.workers import workers
 from tests.integration.carried import ASK, CRAWL, GIVEN
 
 

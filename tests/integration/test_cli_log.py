@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from everstep import END, Flow, Host, node, route, wait
-from everstep.cli.log import log
+from everstep.cli.commands.runs.log import log
 from everstep.stores.sqlite.store import SqliteStore
 
 ROUNDS = 600

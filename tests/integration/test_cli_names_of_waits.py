@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from everstep import Flow, Host, wait
-from everstep.cli.waiting import find_wait
+from everstep.cli.view.waits import find_wait
 from everstep.errors import BadRequest, WaitNotFound, WaitSettled
 
 

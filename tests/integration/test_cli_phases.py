@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 from rich.console import Console
 
-from everstep.cli.live import LiveTree
+from everstep.cli.live.tree import LiveTree
 from everstep.cli.main import cli
 from examples.ten_phases import flow
 from tests.architecture.sources import ROOT

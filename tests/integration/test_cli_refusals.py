@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from everstep import Flow, Host, wait
-from everstep.cli.answer import answer
-from everstep.cli.cancel import cancel
+from everstep.cli.commands.runs.cancel import cancel
+from everstep.cli.commands.waits.answer import answer
 from everstep.errors import BadRequest
 
 FLOW = Flow("f", [wait.approval("ok"), wait.question("sure"), wait.timer("nap", duration="3d")])

@@ -10,11 +10,11 @@ import pytest
 from click.testing import CliRunner
 
 from everstep import Flow, Host, node
-from everstep.cli.listing import runs
-from everstep.cli.log import log
+from everstep.cli.commands.runs.list import runs
+from everstep.cli.commands.runs.log import log
+from everstep.cli.commands.runs.state import state
+from everstep.cli.commands.store.rekey import rekey
 from everstep.cli.main import main
-from everstep.cli.rekey import rekey
-from everstep.cli.state import state
 
 OLD, NEW = f"2025:{'0a' * 32}", f"2026:{'0b' * 32}"
 

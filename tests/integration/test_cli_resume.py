@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from everstep import Host
-from everstep.cli.loading import load_flow
+from everstep.cli.args.loading import load_flow
 from everstep.cli.main import cli
 from everstep.errors import LeaseConflict, RunNotFound, TokenInvalid
 

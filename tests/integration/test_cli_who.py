@@ -12,17 +12,17 @@ import pytest
 from click.testing import CliRunner
 
 from everstep import Flow, Host, node, wait
-from everstep.cli.answer import answer
-from everstep.cli.cancel import cancel
-from everstep.cli.compat import migrate
-from everstep.cli.copy import copy
-from everstep.cli.fork import fork
-from everstep.cli.gc import command as gc
-from everstep.cli.keeping import erase, pin, unpin
-from everstep.cli.log import log
-from everstep.cli.run import resume, run
-from everstep.cli.show import show
-from everstep.cli.waits import waits
+from everstep.cli.commands.runs.cancel import cancel
+from everstep.cli.commands.runs.log import log
+from everstep.cli.commands.runs.run import resume, run
+from everstep.cli.commands.runs.show import show
+from everstep.cli.commands.store.copy import copy
+from everstep.cli.commands.store.gc import command as gc
+from everstep.cli.commands.store.pin import erase, pin, unpin
+from everstep.cli.commands.travel.compat import migrate
+from everstep.cli.commands.travel.fork import fork
+from everstep.cli.commands.waits.answer import answer
+from everstep.cli.commands.waits.waits import waits
 
 FILE = """
 from everstep import Flow, node, wait

@@ -14,9 +14,9 @@ import pytest
 from click.testing import CliRunner
 
 from everstep import Host
-from everstep.cli.listing import runs
-from everstep.cli.run import run
-from everstep.cli.workers import workers
+from everstep.cli.commands.fleet.workers import workers
+from everstep.cli.commands.runs.list import runs
+from everstep.cli.commands.runs.run import run
 from everstep.model.fleet import Driven, WorkerRow
 from everstep.registry import open_store
 from everstep.runtime.system import SystemClock

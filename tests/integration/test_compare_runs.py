@@ -21,7 +21,7 @@ from everstep.errors import (
     ValueNotStorable,
     ValueUnreadable,
 )
-from everstep.runtime.recall import chain_of
+from everstep.runtime.travel.recall import chain_of
 from tests.integration.noise import noise
 
 

@@ -12,7 +12,7 @@ import pytest
 from everstep import Durability, Flow, node
 from everstep.client.host import AsyncHost
 from everstep.errors import LeaseConflict
-from everstep.graph.node import Node
+from everstep.graph.author.node import Node
 from everstep.model.leases import Lease
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from everstep import AsyncHost, Event, Flow, Host, Retry, node, wait
-from everstep.cli.explain import write
+from everstep.cli.commands.travel.explain import write
 from everstep.engine.keys import automatic_key
 from everstep.ports.store import Signal
 from everstep.testing.clock import ManualClock

@@ -13,11 +13,11 @@ import pytest
 from click.testing import CliRunner
 
 from everstep import Context, Flow, Host, node
-from everstep.cli.fork import fork
+from everstep.cli.commands.travel.fork import fork
 from everstep.cli.main import cli
 from everstep.errors import BadRequest, LeaseConflict, StateCorrupted
 from everstep.registry import Opened
-from everstep.runtime.fallback import name_of_fork
+from everstep.runtime.integrity.fallback import name_of_fork
 from everstep.runtime.run_ids import check_run_id
 from everstep.stores.memory import MemoryData, MemoryStore
 from everstep.testing import ManualClock

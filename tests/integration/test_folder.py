@@ -19,9 +19,9 @@ import pytest
 
 from everstep.errors import StoreError, StoreUnavailable
 from everstep.ports.health import Level
-from everstep.stores.objects import fitness, locks
-from everstep.stores.objects.folder import Folder
-from everstep.stores.objects.mounts import Mount, find_mount, mount_of
+from everstep.stores.objects.folder import fitness, locks
+from everstep.stores.objects.folder.bucket import Folder
+from everstep.stores.objects.folder.mounts import Mount, find_mount, mount_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -326,7 +326,7 @@ def test_a_folder_without_locks_is_refused(place: Path, monkeypatch: pytest.Monk
 def test_a_mount_that_is_known_not_to_fence_is_refused(
     mount: Mount, says: str, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("everstep.stores.objects.folder.mount_of", lambda path: mount)
+    monkeypatch.setattr("everstep.stores.objects.folder.bucket.mount_of", lambda path: mount)
     with pytest.raises(StoreError, match=says):
         Folder(place)
 
@@ -395,7 +395,7 @@ def test_a_folder_that_can_only_be_read_is_read(place: Path, monkeypatch: pytest
 def test_on_a_network_file_system_the_clock_of_the_server_counts(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("everstep.stores.objects.folder.mount_of", lambda path: Mount("nfs4"))
+    monkeypatch.setattr("everstep.stores.objects.folder.bucket.mount_of", lambda path: Mount("nfs4"))
     folder = Folder(place)
     assert not folder.is_local
     utime, ahead = os.utime, timedelta(hours=3)
@@ -404,7 +404,7 @@ def test_on_a_network_file_system_the_clock_of_the_server_counts(
         at = (local.now() + ahead).timestamp()
         utime(fd, (at, at))
 
-    monkeypatch.setattr("everstep.stores.objects.folder.mount_of", mount_of)
+    monkeypatch.setattr("everstep.stores.objects.folder.bucket.mount_of", mount_of)
     local = Folder(place.parent / "local")
     monkeypatch.setattr(os, "utime", stamped_there)
     assert abs(folder.now() - local.now() - ahead) < timedelta(seconds=5)
@@ -467,7 +467,7 @@ import sys
 from pathlib import Path
 from typing import Any
 from everstep.errors import StoreError
-from everstep.stores.objects.folder import Folder
+from everstep.stores.objects.folder.bucket import Folder
 folder = Folder(Path(sys.argv[1]) / "objects")
 kept = []
 try:

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from everstep import Flow, Host, node
-from everstep.stores.objects import fitness
-from everstep.stores.objects.folder import Folder
+from everstep.stores.objects.folder import fitness
+from everstep.stores.objects.folder.bucket import Folder
 from everstep.testing import ManualClock
 
 ROOT_ID = 0

@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from everstep import Context, Flow, Host, node, route, wait
-from everstep.client.spelling import uuid_of
+from everstep.client.exports.spelling import uuid_of
 from everstep.errors import BadRequest
 from everstep.testing import ManualClock
 from tests.integration.carried import START

@@ -19,7 +19,7 @@ import redis
 from everstep import Context, Durability, Flow, Host, node
 from everstep.client.host import AsyncHost
 from everstep.errors import StoreNotWritable, ValueNotStorable
-from everstep.runtime import weather
+from everstep.runtime.workers import backpressure
 from everstep.stores.artifacts import ArtifactFolder
 from everstep.stores.os_errors import explain as explain_os
 from everstep.stores.sqlite.database import explain as explain_sqlite
@@ -80,7 +80,7 @@ def drive_through(url: str, switch_of: Callable[[AsyncHost], Switch], text: str)
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(weather, "LONGEST", 0.2)
+    monkeypatch.setattr(backpressure, "LONGEST", 0.2)
 
 
 def test_a_full_disk_under_sqlite_repeats_no_effect(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from everstep import Context, Flow, Host, node, wait
 from everstep.codec.records import glance
 from everstep.errors import EverstepError
 from everstep.registry import Opened
-from everstep.runtime import journal
+from everstep.runtime.drive import chain_writer
 from everstep.stores.memory import MemoryStore
 from everstep.testing import ManualClock
 from tests.unit.fuzzing import IS_SOAK
@@ -91,7 +91,7 @@ def chain_with(keyframes: bool) -> tuple[MemoryStore, ManualClock]:
     store = MemoryStore(clock)
     with pytest.MonkeyPatch.context() as patch:
         if keyframes:
-            patch.setattr(journal, "max", lambda *_: 0, raising=False)
+            patch.setattr(chain_writer, "max", lambda *_: 0, raising=False)
         with Host(Opened(store, store, "memory:"), clock=clock, encrypt=False, compress=False) as host:
             host.run(FLOW, {"x": 1}, run_id="r")
             host.answer(host.waits("r")[0].id, {"approved": True})

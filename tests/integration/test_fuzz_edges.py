@@ -11,7 +11,7 @@ import pytest
 
 from everstep import Flow, Host, node, wait
 from everstep.errors import EverstepError, StateCorrupted, StoreError
-from everstep.graph.blueprint import read_plan
+from everstep.graph.compile.blueprint import read_plan
 from everstep.registry import Opened
 from everstep.stores.memory import MemoryStore
 from everstep.testing import ManualClock

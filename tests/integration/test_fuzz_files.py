@@ -18,7 +18,7 @@ import pytest
 
 from everstep import Context, Durability, Flow, Host, KeyRing, node, wait
 from everstep.errors import EverstepError, StateCorrupted
-from everstep.runtime import journal
+from everstep.runtime.drive import chain_writer
 from everstep.testing import ManualClock
 from tests.unit.fuzzing import IS_SOAK, spoiled
 
@@ -78,7 +78,7 @@ def host_of(folder: Path, *, is_locked: bool) -> Host:
 def template(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp(request.param)
     with pytest.MonkeyPatch.context() as patch, host_of(folder, is_locked=request.param != "plain") as host:
-        patch.setattr(journal, "KEYFRAME_BYTES", 1500)
+        patch.setattr(chain_writer, "KEYFRAME_BYTES", 1500)
         for name in ("one", "two", "three"):
             host.run(FLOW, {"text": f"some words for {name}"}, run_id=name)
         for name, answer in (("one", "yes"), ("two", "fail")):

@@ -1160,8 +1160,10 @@ def test_a_cancelled_task_lets_go_of_its_run(url: str) -> None:
 
 
 def test_a_failure_survives_a_keyframe(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("everstep.runtime.journal.KEYFRAME_BYTES", 0)
-    monkeypatch.setattr("everstep.runtime.journal._NODE_COST", -1_000_000)  # every checkpoint is a keyframe
+    monkeypatch.setattr("everstep.runtime.drive.chain_writer.KEYFRAME_BYTES", 0)
+    monkeypatch.setattr(
+        "everstep.runtime.drive.chain_writer._NODE_COST", -1_000_000
+    )  # every checkpoint is a keyframe
     calls: list[str] = []
     alive = [True]
 

@@ -8,7 +8,7 @@ import apsw
 import pytest
 
 from everstep import Flow, Host, node
-from everstep.cli.compat import judged
+from everstep.cli.commands.travel.compat import judged
 from everstep.errors import StateCorrupted
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from everstep.errors import EverstepError
 from everstep.model.leases import Lease
 from everstep.registry import open_store
-from everstep.runtime.keeper import LeaseKeeper
+from everstep.runtime.workers.lease_renewal import LeaseKeeper
 from everstep.testing import ManualClock
 from everstep.testing.conformance_client import TTL, Client, StoreKit
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from everstep import END, Durability, Flow, Host, ifelse, node
-from everstep.runtime import journal
+from everstep.runtime.drive import chain_writer
 
 
 @node(output="y")
@@ -20,7 +20,7 @@ def double(x: int) -> int:
 def test_a_flow_inside_an_item_goes_on_with_the_items_inputs(
     url: str, monkeypatch: pytest.MonkeyPatch, keyframe_bytes: int, is_map: bool
 ) -> None:
-    monkeypatch.setattr(journal, "KEYFRAME_BYTES", keyframe_bytes)
+    monkeypatch.setattr(chain_writer, "KEYFRAME_BYTES", keyframe_bytes)
     stops, seen = [True], list[Any]()
 
     @node(output="z")
@@ -110,7 +110,7 @@ def test_an_atomic_flow_shows_the_same_after_its_run(host: Host) -> None:
 def test_a_keyframe_holds_nothing_of_a_map_inside_an_atomic_flow(
     host: Host, monkeypatch: pytest.MonkeyPatch, durability: Any, on_error: Any
 ) -> None:
-    monkeypatch.setattr(journal, "max", lambda *_: 0, raising=False)  # the tail that makes one due
+    monkeypatch.setattr(chain_writer, "max", lambda *_: 0, raising=False)  # the tail that makes one due
     stops = [True]
 
     @node(output="numbers")

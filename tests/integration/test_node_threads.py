@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from everstep import Flow, Host, Status, node
-from everstep.runtime.node_threads import NodeThreads
+from everstep.runtime.drive.node_threads import NodeThreads
 
 PROGRAM = textwrap.dedent(
     """

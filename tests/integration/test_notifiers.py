@@ -17,8 +17,8 @@ import pytest
 from everstep import notify
 from everstep.errors import BadRequest, NotifyFailed, UnknownNotifier
 from everstep.ports.durability import Notice
-from everstep.runtime.notifiers import Notifiers, console
-from everstep.runtime.webhooks import Webhook, sign, verify
+from everstep.runtime.waits.notifiers import Notifiers, console
+from everstep.runtime.waits.webhooks import Webhook, sign, verify
 from everstep.testing import ManualClock
 
 SECRET = "between you and me"

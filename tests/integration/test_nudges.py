@@ -13,8 +13,9 @@ from everstep.client.host import AsyncHost
 from everstep.errors import RunCancelled
 from everstep.model.leases import Lease
 from everstep.model.waits import WaitRow
-from everstep.runtime import drive, waiting
-from everstep.runtime.keeper import LeaseKeeper, Stoppable
+from everstep.runtime.drive import loop
+from everstep.runtime.waits import open
+from everstep.runtime.workers.lease_renewal import LeaseKeeper, Stoppable
 
 
 @node(output="b")
@@ -52,8 +53,8 @@ def test_a_drive_may_be_nudged_and_stopped_when_its_loop_is_gone(monkeypatch: py
 def test_an_answer_that_comes_while_a_drive_looks_for_answers_is_not_missed(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waiting, "LOOK", 3600)
-    monkeypatch.setattr(drive, "LOOK", 3600)
+    monkeypatch.setattr(open, "LOOK", 3600)
+    monkeypatch.setattr(loop, "LOOK", 3600)
     is_answered = asyncio.Event()
 
     @node(output="held")

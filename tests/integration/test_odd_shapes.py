@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from everstep import END, Context, Durability, Flow, Host, Node, Retry, ifelse, node, parallel
-from everstep.graph.blueprint import plan_of
+from everstep.graph.compile.blueprint import plan_of
 from everstep.registry import Opened
-from everstep.runtime import journal
+from everstep.runtime.drive import chain_writer
 from everstep.runtime.events import Event
 from everstep.stores.memory import MemoryData, MemoryStore
 from everstep.testing.clock import ManualClock
@@ -93,7 +93,7 @@ def test_a_map_inside_an_atomic_flow_goes_over_what_cannot_be_stored(host: Host)
 def test_a_flow_inside_an_atomic_flow_leaves_nothing_behind(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journal, "KEYFRAME_BYTES", 0)
+    monkeypatch.setattr(chain_writer, "KEYFRAME_BYTES", 0)
     inner = Flow("inner", [double]).as_node()
     atomic = Flow("middle", [inner, show.with_inputs(low="y")]).as_node(durability="atomic").lift("shown")
 
@@ -114,7 +114,7 @@ def test_a_flow_inside_an_atomic_flow_leaves_nothing_behind(
 def test_a_keyframe_keeps_lists_of_large_and_small_items(
     host: Host, monkeypatch: pytest.MonkeyPatch, is_flow: bool
 ) -> None:
-    monkeypatch.setattr(journal, "KEYFRAME_BYTES", 0)
+    monkeypatch.setattr(chain_writer, "KEYFRAME_BYTES", 0)
 
     @node(output="text")
     def write(size: int) -> str:
@@ -232,7 +232,7 @@ def test_a_stored_structure_reads_back_to_the_same_bytes() -> None:
 def test_what_ran_beside_the_end_of_a_flow_does_not_start_again_after_a_crash(
     monkeypatch: pytest.MonkeyPatch, keyframe_bytes: int
 ) -> None:
-    monkeypatch.setattr(journal, "KEYFRAME_BYTES", keyframe_bytes)
+    monkeypatch.setattr(chain_writer, "KEYFRAME_BYTES", keyframe_bytes)
     has_ended, begun, data, clock = threading.Event(), [], MemoryData(), ManualClock(auto=True)
 
     @node(output="a")

@@ -12,7 +12,7 @@ import pytest
 
 from everstep import Breaker, Context, Host, Phase, ScoredGate, phases
 from everstep.errors import BadRequest, InvalidDelay
-from everstep.graph.phases import contracts
+from everstep.frontends.phases import contracts
 from everstep.testing import ManualClock
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from everstep import Flow, Host
 from everstep.backends import Simulation
-from everstep.graph.pipelines.stage import Stage
+from everstep.frontends.pipelines.stage import Stage
 from tests.integration.pipelines import SQUARE, context, host, square, trace
 
 __all__ = ["host"]

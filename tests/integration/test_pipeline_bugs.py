@@ -8,7 +8,7 @@ import pytest
 
 from everstep import Flow, Host
 from everstep.backends import Simulation
-from everstep.graph.pipelines.stage import Stage
+from everstep.frontends.pipelines.stage import Stage
 from everstep.registry import Opened
 from everstep.stores.memory import MemoryData, MemoryStore
 from everstep.testing import ManualClock

@@ -13,7 +13,7 @@ import pytest
 
 from everstep import Flow, Host, RunResult, node
 from everstep.backends import Simulation, Tools
-from everstep.graph.pipelines.stage import Stage
+from everstep.frontends.pipelines.stage import Stage
 from everstep.migrate import accept
 from everstep.pipelines import Outcome
 from everstep.testing import ManualClock

@@ -10,8 +10,8 @@ import pytest
 
 from everstep import Host
 from everstep.errors import BadRequest
-from everstep.graph.pipelines.outcome import Outcome, StageStatus
-from everstep.graph.pipelines.stage import Stage
+from everstep.frontends.pipelines.outcome import Outcome, StageStatus
+from everstep.frontends.pipelines.stage import Stage
 from everstep.testing import ManualClock
 from tests.integration.pipelines import context, host, square, trace
 

@@ -12,9 +12,9 @@ import pytest
 from everstep import Flow, Host
 from everstep.backends import Simulation
 from everstep.errors import BackendChanged, BadRequest, FlowError
-from everstep.graph.pipelines.interviewers import AutoApprove, Queue, Recording
-from everstep.graph.pipelines.outcome import Outcome
-from everstep.graph.pipelines.stage import Stage
+from everstep.frontends.pipelines.interviewers import AutoApprove, Queue, Recording
+from everstep.frontends.pipelines.outcome import Outcome
+from everstep.frontends.pipelines.stage import Stage
 from everstep.testing import play
 from tests.integration.pipelines import SQUARE, context, edge, host, round_, square, trace
 

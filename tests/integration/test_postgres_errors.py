@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 from everstep import Flow, Host, Status, node
-from everstep.cli.options import command_line
+from everstep.cli.args.options import command_line
 from everstep.errors import (
     BadRequest,
     EverstepError,

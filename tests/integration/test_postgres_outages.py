@@ -19,7 +19,7 @@ from everstep import AsyncHost, Durability, Flow, Host, Status, node, wait
 from everstep.errors import StoreUnavailable
 from everstep.ports.store import Commit, Verdict
 from everstep.registry import open_store
-from everstep.runtime.patience import OUTAGE
+from everstep.runtime.outage.store_retry import OUTAGE
 from everstep.stores.postgres.address import read_address
 from everstep.stores.postgres.connections import Connection, Connections, rows
 from everstep.stores.postgres.store import PostgresStore
@@ -106,7 +106,7 @@ def test_what_was_done_while_the_server_was_away_is_kept_when_it_returns(server:
 def test_a_run_whose_server_stays_away_stops_and_goes_on_later(
     server: Server, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("everstep.runtime.patience.OUTAGE", (timedelta(milliseconds=10),))
+    monkeypatch.setattr("everstep.runtime.outage.store_retry.OUTAGE", (timedelta(milliseconds=10),))
     once = [server.kill]
     chain = Chain(s3=lambda: once and once.pop()())
     with Host(url) as host:

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from everstep import Flow, Host, Retention, node
-from everstep.cli.gc import command
+from everstep.cli.commands.store.gc import command
 from everstep.errors import EverstepError
 from everstep.stores.objects.readable_store import BY_HAND
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from everstep import Flow, Host
 from everstep.errors import FlowError
-from everstep.graph.pipelines.layers import ATTEMPTS
-from everstep.graph.pipelines.stage import Stage
+from everstep.frontends.pipelines.layers import ATTEMPTS
+from everstep.frontends.pipelines.stage import Stage
 from everstep.model.enums import Status
 from everstep.testing.clock import ManualClock
 from tests.integration.test_random_pipelines_killed import RACES

@@ -22,9 +22,9 @@ from everstep.model.removal import Erasure
 from everstep.registry import open_store
 from everstep.runtime.system import SystemClock
 from everstep.stores.objects import scribe
-from everstep.stores.objects.folder import Folder
+from everstep.stores.objects.folder.bucket import Folder
+from everstep.stores.objects.folder.readable import ReadableFolder
 from everstep.stores.objects.readable import newest, read_index
-from everstep.stores.objects.readable_folder import ReadableFolder
 from everstep.stores.objects.store import ObjectStore
 
 REQUIRED = {"checkpoint_id", "run_id", "timestamp", "trigger", "phase", "sequence_number"}

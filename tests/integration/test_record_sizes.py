@@ -13,7 +13,7 @@ from everstep import END, AsyncHost, Context, Durability, Flow, Host, ifelse, no
 from everstep.errors import ValueNotStorable
 from everstep.ports.store import Commit, StoredRecord
 from everstep.registry import Opened, open_store
-from everstep.runtime import committer, values
+from everstep.runtime.drive import committer, values
 from everstep.runtime.services import Services
 from everstep.stores.sqlite.store import SqliteStore
 from everstep.testing.clock import ManualClock

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from everstep import Flow, Host, RunResult, at_least, node, parallel
-from everstep.graph.wiring import Wired
+from everstep.graph.author.wiring import Wired
 
 broken: set[str] = set()
 called: list[str] = []

@@ -12,7 +12,7 @@ import pytest
 from everstep import Flow, Host, Retention, node
 from everstep.model.removal import Erasure
 from everstep.registry import Opened
-from everstep.runtime import afterwards
+from everstep.runtime.retention import after_run
 from everstep.runtime.system import SystemClock
 from everstep.stores.memory import MemoryStore
 
@@ -72,9 +72,9 @@ def test_a_host_that_is_closed_cuts_clean_up_off_between_two_runs(
         five_runs(host)
         host.run(SHORT, {"x": 9})
         assert store.began.wait(20)
-        monkeypatch.setattr(afterwards, "PATIENCE", 0.2)
+        monkeypatch.setattr(after_run, "PATIENCE", 0.2)
         stopping = threading.Timer(0.3, store.may_go_on.set)
-        monkeypatch.setattr(afterwards, "AT_LAST", 20.0)
+        monkeypatch.setattr(after_run, "AT_LAST", 20.0)
         stopping.start()
     stopping.join()
     assert store.erased == 1

@@ -20,12 +20,12 @@ from click.testing import CliRunner
 
 from everstep import END, AsyncHost, Context, Flow, Host, Retention, Retry, node, route
 from everstep.backends import Simulation
-from everstep.cli.export import export
+from everstep.cli.commands.store.export import export
 from everstep.cli.main import cli
-from everstep.dot.resolve import read
 from everstep.errors import BadRequest, RunNotFound, StoreError
-from everstep.graph.pipelines.outcome import Outcome
-from everstep.graph.pipelines.stage import Stage
+from everstep.frontends.dot.resolve import read
+from everstep.frontends.pipelines.outcome import Outcome
+from everstep.frontends.pipelines.stage import Stage
 from tests.architecture.sources import PACKAGE
 from tests.servers import warm
 

@@ -18,7 +18,7 @@ import pytest
 from everstep import Context, Durability, Flow, Host, node
 from everstep.client.host import AsyncHost
 from everstep.engine.leases import beside
-from everstep.runtime import suspects
+from everstep.runtime.workers import suspects
 from everstep.testing import ManualClock
 
 

@@ -24,8 +24,8 @@ from everstep.model.waits import SettledBy, WaitRow
 from everstep.ports.durability import Handle, ResumeScheduler, ScheduleState, ScheduleStatus
 from everstep.ports.store import CheckpointStore
 from everstep.registry import open_store
-from everstep.runtime.scheduling import Schedulers, StoreScheduler
 from everstep.runtime.system import random_bytes
+from everstep.runtime.waits.schedulers import Schedulers, StoreScheduler
 from everstep.testing import ManualClock
 from tests.integration.open_waits import cancel_run, handle_of, open_wait
 

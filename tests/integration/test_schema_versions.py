@@ -18,7 +18,7 @@ from everstep.codec.records import glance, seal, unseal, with_payloads
 from everstep.errors import EverstepError, IncompatibleVersion, StateCorrupted
 from everstep.model.enums import Trigger
 from everstep.model.records import CheckpointRecord
-from everstep.runtime import journal
+from everstep.runtime.drive import chain_writer
 from tests.integration.test_verify_damage import Place
 from tests.unit.test_records import NOW
 
@@ -119,7 +119,7 @@ def test_commands_show_what_they_cannot_read_and_go_on(
 
 
 def test_keyframes_of_a_newer_version_fail_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal, "max", lambda *_: 0, raising=False)
+    monkeypatch.setattr(chain_writer, "max", lambda *_: 0, raising=False)
     place = Place(f"sqlite:///{tmp_path}/runs.db", tmp_path)
     looks: list[Callable[[Host], Any]] = [
         lambda host: host.state("A"),

@@ -12,7 +12,7 @@ from everstep import Flow, Host, node, wait
 from everstep.client.surroundings import spool_folder
 from everstep.errors import SpoolLost, StateCorrupted, StoreError
 from everstep.ports.store import Commit
-from everstep.runtime.spool import Spool
+from everstep.runtime.outage.spool import Spool
 from tests.integration.test_store_failures import DOWN, Place
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from everstep import END, Context, Flow, Host, Status, node, parallel, route
 from everstep.errors import BadRequest, FlowChanged, FlowError, RunCancelled, TaskGone
-from everstep.runtime import journal
+from everstep.runtime.drive import chain_writer
 from everstep.testing import ManualClock
 
 
@@ -460,7 +460,7 @@ def test_a_flow_that_was_ended_stands_the_same_after_a_crash(
     url: str, monkeypatch: pytest.MonkeyPatch, has_keyframes: bool
 ) -> None:
     if has_keyframes:
-        monkeypatch.setattr(journal, "max", lambda *_: 0, raising=False)
+        monkeypatch.setattr(chain_writer, "max", lambda *_: 0, raising=False)
     stops = [True]
 
     @node

@@ -7,7 +7,7 @@ from pathlib import Path
 from everstep import END, Durability, Flow, Host, ifelse, node
 from everstep.ports.store import StoredRecord
 from everstep.registry import Opened
-from everstep.runtime.journal import KEYFRAME_BYTES
+from everstep.runtime.drive.chain_writer import KEYFRAME_BYTES
 from everstep.runtime.system import SystemClock
 from everstep.stores.artifacts import ArtifactFolder
 from everstep.stores.sqlite.store import SqliteStore

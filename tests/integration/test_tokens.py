@@ -27,7 +27,7 @@ from everstep.model.waits import SettledBy, TokenConfig, WaitChange, WaitRow, Wa
 from everstep.ports.durability import Handle, ResumeSignalSource
 from everstep.ports.store import CheckpointStore
 from everstep.registry import open_store
-from everstep.runtime.tokens import Tokens, hash_of, key_of, looks_like_token, without_tokens
+from everstep.runtime.waits.tokens import Tokens, hash_of, key_of, looks_like_token, without_tokens
 from everstep.testing import ManualClock
 from tests.integration.open_waits import cancel_run, handle_of, open_wait
 

@@ -14,11 +14,11 @@ import pytest
 from click.testing import CliRunner
 
 from everstep import END, Context, Done, Flow, Host, Retry, ifelse, node
-from everstep.cli.answer import answer
-from everstep.cli.settle import settle
-from everstep.cli.waiting import how_to_answer
+from everstep.cli.commands.waits.answer import answer
+from everstep.cli.commands.waits.settle import settle
+from everstep.cli.view.waits import how_to_answer
 from everstep.errors import AnswerInvalid, BadRequest, RunNotFound, WaitNotFound, WaitSettled
-from everstep.graph.node import Node
+from everstep.graph.author.node import Node
 
 
 class World:
@@ -216,7 +216,7 @@ def test_a_call_that_took_too_long_has_not_reported(
     world: World, url: str, how: str, keyframes: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if keyframes:
-        monkeypatch.setattr("everstep.runtime.journal.KEYFRAME_BYTES", 1)
+        monkeypatch.setattr("everstep.runtime.drive.chain_writer.KEYFRAME_BYTES", 1)
 
     async def work(amount: int, ctx: Context) -> str:
         world.calls.append(ctx.idempotency_key)
@@ -401,7 +401,7 @@ def test_a_fork_with_other_keys_has_another_effect_and_one_with_the_same_asks(
 def test_what_is_unknown_stays_so_across_a_keyframe(
     world: World, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("everstep.runtime.journal.KEYFRAME_BYTES", 1)
+    monkeypatch.setattr("everstep.runtime.drive.chain_writer.KEYFRAME_BYTES", 1)
     flow = flow_of(charge(world, on_unknown="stop"))
     die(world, url, flow, "after")
     with Host(url) as host:

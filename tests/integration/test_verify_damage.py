@@ -14,7 +14,7 @@ from everstep import Flow, Host, node, wait
 from everstep.client.views import Verified
 from everstep.codec.records import glance, seal
 from everstep.registry import Opened
-from everstep.runtime import journal
+from everstep.runtime.drive import chain_writer
 from everstep.stores.memory import MemoryStore
 from everstep.stores.objects.cloud.address import read_address
 from everstep.stores.objects.cloud.bucket import Cloud
@@ -246,7 +246,7 @@ def test_forks_are_verified_down_to_their_base(place: Place) -> None:
 @pytest.fixture
 def framed(place: Place, monkeypatch: pytest.MonkeyPatch) -> Place:
     """The same with a run K whose checkpoints are all keyframes but the first."""
-    monkeypatch.setattr(journal, "max", lambda *_: 0, raising=False)
+    monkeypatch.setattr(chain_writer, "max", lambda *_: 0, raising=False)
     with place.host() as host:
         host.run(FLOW, {"x": 2}, run_id="K")
         assert [c.keyframe for c in host.checkpoints("K")] == [False, True, True, True, True]
@@ -324,7 +324,7 @@ def test_a_head_that_was_never_written_is_refused_with_the_way_back(place: Place
 
 
 def test_progress_is_told_and_every_run_when_it_is_done(place: Place, monkeypatch: Any) -> None:
-    monkeypatch.setattr("everstep.runtime.examining.PAGE", 2)
+    monkeypatch.setattr("everstep.runtime.integrity.chain_check.PAGE", 2)
     pages: list[tuple[str, int, int]] = []
     done: list[str] = []
     with place.host() as host:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from everstep import END, AsyncHost, Flow, Status, ifelse, node
-from everstep.graph.node import Node
+from everstep.graph.author.node import Node
 
 
 def looping(done: asyncio.Event) -> Flow:

@@ -22,7 +22,7 @@ from everstep.errors import (
 )
 from everstep.model.enums import Flush, Mode
 from everstep.ports.durability import Handle, Notice, ScheduleStatus
-from everstep.runtime import journal
+from everstep.runtime.drive import chain_writer
 from everstep.testing.clock import START, ManualClock
 from everstep.wait import Wait
 
@@ -231,7 +231,7 @@ def test_a_run_in_any_durability_goes_on_in_another_process_from_where_it_halted
     url: str, mode: str, keyframes: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if keyframes:
-        monkeypatch.setattr(journal, "max", lambda *_: 0, raising=False)
+        monkeypatch.setattr(chain_writer, "max", lambda *_: 0, raising=False)
     flow = varied_flow(MODES[mode])
     inputs = {"x": 1, "names": ["a", "b"]}
     with ExitStack() as processes:

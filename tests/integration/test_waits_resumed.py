@@ -18,9 +18,9 @@ from everstep.model.leases import Lease
 from everstep.model.waits import WaitStatus
 from everstep.ports.store import Signal
 from everstep.registry import open_store
-from everstep.runtime.staying import LOOK
+from everstep.runtime.stay import LOOK
 from everstep.runtime.system import SystemClock
-from everstep.runtime.worker import Stats
+from everstep.runtime.workers.worker import Stats
 
 PATIENCE = 10.0
 

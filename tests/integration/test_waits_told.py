@@ -12,8 +12,8 @@ from everstep import Flow, Host, node, parallel, wait
 from everstep.client.host import AsyncHost
 from everstep.errors import ScheduleNotFound, WaitSettled
 from everstep.ports.durability import Handle, Notice, ScheduleState, ScheduleStatus
-from everstep.runtime import announce
-from everstep.runtime.worker import Stats
+from everstep.runtime.waits import announce
+from everstep.runtime.workers.worker import Stats
 from everstep.testing import ManualClock
 
 FLOW = Flow("f", [wait.approval("ok", notify="boss", context={"amount": 3})])

@@ -16,7 +16,7 @@ from everstep.client.host import AsyncHost
 from everstep.errors import LeaseConflict
 from everstep.model.leases import Lease
 from everstep.ports.store import RunRow
-from everstep.runtime.worker import REST
+from everstep.runtime.workers.worker import REST
 from everstep.testing import ManualClock
 
 

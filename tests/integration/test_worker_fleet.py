@@ -24,8 +24,8 @@ from everstep.model.fleet import WorkerRow
 from everstep.model.leases import Process
 from everstep.ports.store import Capabilities, RunFilter
 from everstep.registry import open_store
-from everstep.runtime import presence
 from everstep.runtime.system import ProcFs
+from everstep.runtime.workers import heartbeat
 from everstep.stores.memory import MemoryStore
 from everstep.testing import ManualClock
 
@@ -102,7 +102,7 @@ def test_workers_are_seen_while_they_work_with_what_they_drive(tmp_path: Path, p
 def test_a_worker_is_seen_while_a_node_holds_its_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(presence, "BEAT", 0.02)
+    monkeypatch.setattr(heartbeat, "BEAT", 0.02)
     clock = ManualClock()
     seen: list[Any] = []
 

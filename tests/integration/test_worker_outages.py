@@ -15,14 +15,14 @@ from typing import Any
 import pytest
 
 from everstep import Context, Durability, Flow, node
-from everstep.cli.worker import opened
+from everstep.cli.commands.fleet.worker import opened
 from everstep.client.host import AsyncHost
 from everstep.errors import StoreUnavailable
 from everstep.model.enums import Mode
 from everstep.registry import Opened, open_store
-from everstep.runtime import weather
 from everstep.runtime.system import SystemClock
-from everstep.runtime.weather import Pressure
+from everstep.runtime.workers import backpressure
+from everstep.runtime.workers.backpressure import Pressure
 from everstep.testing import ManualClock
 from everstep.testing.killing import BlockingKillingStore
 
@@ -103,7 +103,7 @@ async def until(is_so: Callable[[], Awaitable[bool]], seconds: float = 20.0) -> 
 def test_an_outage_loses_no_step_repeats_none_and_is_told_of_once(
     tmp_path: Path, url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(weather, "LONGEST", 0.2)
+    monkeypatch.setattr(backpressure, "LONGEST", 0.2)
     line, calls = Line(), Counter[tuple[str, str]]()
     begun = 0
 
@@ -213,7 +213,7 @@ def test_a_claim_whose_reply_was_lost_is_driven_without_waiting_for_its_lease(
 def test_a_worker_that_is_to_end_when_idle_says_that_the_store_does_not_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(weather, "LONGEST", 0.05)
+    monkeypatch.setattr(backpressure, "LONGEST", 0.05)
     line = Line()
 
     async def work() -> None:
@@ -257,10 +257,10 @@ def test_a_worker_can_be_stopped_during_an_outage(tmp_path: Path) -> None:
 
 
 def test_pauses_grow_up_to_a_point_and_differ_by_chance() -> None:
-    longest = [weather.pause(failures, 1.0) for failures in range(1, 12)]
+    longest = [backpressure.pause(failures, 1.0) for failures in range(1, 12)]
     assert longest[:4] == [0.1, 0.2, 0.4, 0.8]
-    assert max(longest) == weather.LONGEST
-    assert weather.pause(3, 0.0) == weather.pause(3, 1.0) / 2
+    assert max(longest) == backpressure.LONGEST
+    assert backpressure.pause(3, 0.0) == backpressure.pause(3, 1.0) / 2
 
 
 def test_a_slow_store_halves_what_is_driven_and_a_quick_one_brings_it_back() -> None:
@@ -285,8 +285,8 @@ def test_a_slow_store_halves_what_is_driven_and_a_quick_one_brings_it_back() -> 
 
 
 def test_a_worker_on_a_slow_store_claims_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(weather, "TOO_SLOW", 0.02)
-    monkeypatch.setattr(weather, "ADJUST", 0.0)
+    monkeypatch.setattr(backpressure, "TOO_SLOW", 0.02)
+    monkeypatch.setattr(backpressure, "ADJUST", 0.0)
     slow, most = True, [0, 0]
     live = 0
 

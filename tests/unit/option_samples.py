@@ -30,7 +30,7 @@ from everstep import (
     route,
     wait,
 )
-from everstep.graph.options import Of
+from everstep.graph.author.options import Of
 from everstep.testing.killing import Crashed, Killer
 
 Seen = tuple[Any, ...]

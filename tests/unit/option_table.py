@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from everstep.graph.options import TABLE, Of, Option, Place, Verdict
+from everstep.graph.author.options import TABLE, Of, Option, Place, Verdict
 
 MARKS = {Verdict.WORKS: "✓", Verdict.AT_BUILD: "build", Verdict.AT_CALL: "call"}
 HEADINGS = {

@@ -9,8 +9,8 @@ from typing import Any, Final
 from everstep import Context, Durability, Event, Flow, Host, Node, RunResult, chain, ifelse, parallel
 from everstep.client.views import WaitInfo
 from everstep.errors import EverstepError
-from everstep.graph.options import Place
-from everstep.graph.plan import deep_nodes
+from everstep.graph.author.options import Place
+from everstep.graph.compile.plan import deep_nodes
 from everstep.registry import Opened
 from everstep.stores.memory import MemoryData, MemoryStore
 from everstep.testing.clock import ManualClock

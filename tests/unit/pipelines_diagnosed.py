@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from everstep import Diagnostics
-from everstep.dot.resolve import read
-from everstep.dot.source import Source
-from everstep.graph.pipelines.kinds import kinds_of
-from everstep.graph.pipelines.lint import lint
-from everstep.graph.pipelines.lint_values import LONGEST_PROMPT
+from everstep.frontends.dot.resolve import read
+from everstep.frontends.dot.source import Source
+from everstep.frontends.pipelines.kinds import kinds_of
+from everstep.frontends.pipelines.lint.rules import lint
+from everstep.frontends.pipelines.lint.values import LONGEST_PROMPT
 from tests.unit.diagnosed import Case
 
 SQUARE: Final = """

@@ -34,8 +34,8 @@ from everstep import (
     route,
     wait,
 )
-from everstep.graph.subflow import Subflow
-from everstep.graph.wiring import Policy, PolicyKind, Wired
+from everstep.graph.author.subflow import Subflow
+from everstep.graph.author.wiring import Policy, PolicyKind, Wired
 from everstep.model.enums import Flush, Mode, OnError
 
 DURABILITIES: dict[str, Durability] = {

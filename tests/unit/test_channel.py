@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everstep.errors import BadRequest
-from everstep.graph.channel import MISSING, Channel, ChannelOp, apply
+from everstep.graph.author.channel import MISSING, Channel, ChannelOp, apply
 
 OWNER = object()
 

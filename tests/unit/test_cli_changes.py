@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from everstep import Change
-from everstep.cli.changes import MOST, MOST_LINES, ChangeWriter
+from everstep.cli.view.changes import MOST, MOST_LINES, ChangeWriter
 from everstep.client.views import Pair, Unreadable
 
 

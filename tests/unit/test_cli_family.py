@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from everstep import END, Flow, Host, ifelse, node
-from everstep.cli.family import Line, draw, family_of
+from everstep.cli.view.family import Line, draw, family_of
 
 
 @node(output="n")

@@ -14,7 +14,7 @@ import pytest
 from pydantic import BaseModel
 
 from everstep import Flow, node
-from everstep.cli.inputs import gather_inputs, read_value
+from everstep.cli.args.inputs import gather_inputs, read_value
 from everstep.client.shaping import shaped
 from everstep.codec.schema import shaped as answer_shaped
 from everstep.errors import BadRequest, InputError

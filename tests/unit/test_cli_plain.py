@@ -13,7 +13,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everstep.cli.plain import Unreadable, cut, duration, full, is_cut, jsonable, preview, size, write_json
+from everstep.cli.view.text import (
+    Unreadable,
+    cut,
+    duration,
+    full,
+    is_cut,
+    jsonable,
+    preview,
+    size,
+    write_json,
+)
 from everstep.errors import ValueUnreadable
 
 

@@ -11,21 +11,21 @@ import pytest
 from rich.console import Console
 
 from everstep import Context, Flow, Host, ifelse, node, parallel
-from everstep.cli.diff import apart
-from everstep.cli.groups import Groups, members_of
-from everstep.cli.inputs import gather_channel
-from everstep.cli.live import LiveTree
-from everstep.cli.lookup import Lookup
-from everstep.cli.outline import gathered, node_at, outline, split_pending
-from everstep.cli.progress import Lines
-from everstep.cli.said import said
-from everstep.cli.show import fold
-from everstep.cli.state import is_within, state_json
-from everstep.cli.step import find_steps
-from everstep.cli.tree import Fold, Line, Tally, lines, name_of
+from everstep.cli.args.inputs import gather_channel
+from everstep.cli.commands.runs.show import fold
+from everstep.cli.commands.runs.state import is_within, state_json
+from everstep.cli.commands.runs.step import find_steps
+from everstep.cli.commands.travel.diff import apart
+from everstep.cli.live.progress import Lines
+from everstep.cli.live.tree import LiveTree
+from everstep.cli.view.groups import Groups, members_of
+from everstep.cli.view.lookup import Lookup
+from everstep.cli.view.outline import gathered, node_at, outline, split_pending
+from everstep.cli.view.step_line import said
+from everstep.cli.view.tree import Fold, Line, Tally, lines, name_of
 from everstep.client.diff import NodeChange
 from everstep.errors import BadRequest, InputError
-from everstep.graph.joins import JoinNode
+from everstep.graph.author.joins import JoinNode
 from everstep.model.enums import Status
 from everstep.runtime.events import Event
 

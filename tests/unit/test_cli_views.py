@@ -13,16 +13,16 @@ import pytest
 from rich.console import Console
 
 from everstep import Flow, Host, ifelse, node
-from everstep.cli.listing import SPARE
-from everstep.cli.live import LiveTree
-from everstep.cli.loading import load_flow
-from everstep.cli.lookup import Lookup
-from everstep.cli.outline import outline, split_pending
-from everstep.cli.plain import Unreadable
-from everstep.cli.progress import describe
-from everstep.cli.show import fold
-from everstep.cli.step import find_steps, show_step
-from everstep.cli.table import Cell, layout, narrowed
+from everstep.cli.args.loading import load_flow
+from everstep.cli.commands.runs.list import SPARE
+from everstep.cli.commands.runs.show import fold
+from everstep.cli.commands.runs.step import find_steps, show_step
+from everstep.cli.live.progress import describe
+from everstep.cli.live.tree import LiveTree
+from everstep.cli.view.lookup import Lookup
+from everstep.cli.view.outline import outline, split_pending
+from everstep.cli.view.table import Cell, layout, narrowed
+from everstep.cli.view.text import Unreadable
 from everstep.errors import BadRequest, FlowError
 from everstep.runtime.events import Event
 

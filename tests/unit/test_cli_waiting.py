@@ -9,10 +9,10 @@ import pytest
 from rich.console import Console
 
 from everstep import Flow, Host, RunState, node, wait
-from everstep.cli.asking import Given, answer_of
-from everstep.cli.live import LiveTree
-from everstep.cli.progress import Lines, Watcher
-from everstep.cli.waiting import ago, due_in, due_said, rough, short
+from everstep.cli.commands.waits.ask import Given, answer_of
+from everstep.cli.live.progress import Lines, Watcher
+from everstep.cli.live.tree import LiveTree
+from everstep.cli.view.waits import ago, due_in, due_said, rough, short
 from everstep.errors import BadRequest
 from everstep.runtime.events import Event
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everstep.dot.conditions import Comparison, Dialect, Key, Not, parse_condition
-from everstep.dot.judging import MISSING, evaluate, lookup_in
-from everstep.dot.resolve import read
-from everstep.dot.source import Problems
 from everstep.errors import DotError
+from everstep.frontends.dot.conditions import Comparison, Dialect, Key, Not, parse_condition
+from everstep.frontends.dot.judging import MISSING, evaluate, lookup_in
+from everstep.frontends.dot.resolve import read
+from everstep.frontends.dot.source import Problems
 from tests.unit.dot_texts import FILES, problems_of
 
 OUTCOME = {"status": "SUCCESS", "preferred_label": "Yes", "score": 0.9}

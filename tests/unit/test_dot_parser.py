@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from everstep.dot.parser import parse
-from everstep.dot.tree import Attribute, Defaults, EdgeStatement, NodeStatement, Statement, Subgraph
 from everstep.errors import DotError, FlowError
+from everstep.frontends.dot.parser import parse
+from everstep.frontends.dot.tree import Attribute, Defaults, EdgeStatement, NodeStatement, Statement, Subgraph
 from tests.unit.dot_texts import problems_of
 
 

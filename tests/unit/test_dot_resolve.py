@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from everstep.dot.resolve import Digraph, class_of, read
 from everstep.errors import DotError
+from everstep.frontends.dot.resolve import Digraph, class_of, read
 from tests.unit.dot_texts import FOLDER, problems_of
 
 

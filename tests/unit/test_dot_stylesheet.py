@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from everstep.dot.resolve import read
-from everstep.dot.stylesheet import is_inline, parse_stylesheet
 from everstep.errors import DotError
+from everstep.frontends.dot.resolve import read
+from everstep.frontends.dot.stylesheet import is_inline, parse_stylesheet
 from tests.unit.dot_texts import FOLDER, problems_of
 
 SHEET = """

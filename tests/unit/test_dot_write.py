@@ -10,9 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everstep.dot.resolve import read
-from everstep.dot.write import Sketch, SketchEdge, SketchGroup, SketchNode, sketch_of, spelled_id, to_text
 from everstep.errors import BadRequest
+from everstep.frontends.dot.resolve import read
+from everstep.frontends.dot.write import (
+    Sketch,
+    SketchEdge,
+    SketchGroup,
+    SketchNode,
+    sketch_of,
+    spelled_id,
+    to_text,
+)
 from tests.unit.dot_texts import FILES
 
 texts = st.text(max_size=12) | st.sampled_from(

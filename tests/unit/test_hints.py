@@ -11,7 +11,7 @@ import pytest
 
 from everstep import END, Flow, ItemError, Node, ifelse, route, validate, wait
 from everstep.errors import InputError
-from everstep.graph.hints import accepts
+from everstep.graph.check.hints import accepts
 
 
 class Row(TypedDict):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from everstep.errors import BadRequest
-from everstep.graph.pipelines.interviewers import (
+from everstep.frontends.pipelines.interviewers import (
     AutoApprove,
     Callback,
     Choice,

@@ -14,13 +14,14 @@ from hypothesis import HealthCheck, given, settings
 
 import everstep
 from everstep import Durability, Flow, Host, Node, Profile, Registry, Retry, chain, node, parallel, wait
-from everstep.cli import bench_flows, demo_flow
+from everstep.cli.bench import flows
+from everstep.cli.demo import flow
 from everstep.errors import BadRequest, IrInvalid
-from everstep.graph.flow import COUNTS
+from everstep.graph.author.flow import COUNTS
+from everstep.graph.author.joins import JoinNode
+from everstep.graph.author.subflow import Subflow
+from everstep.graph.compile.plan import DEEPEST
 from everstep.graph.ir.check import schema
-from everstep.graph.joins import JoinNode
-from everstep.graph.plan import DEEPEST
-from everstep.graph.subflow import Subflow
 from everstep.testing import ManualClock
 from tests.unit import ir_flows
 from tests.unit.ir_flows import EXAMPLES, Address, add, charge, left, meet, plain, right
@@ -28,9 +29,7 @@ from tests.unit.random_flows import Built, Case, cases
 
 SCHEMA = schema()
 VALIDATOR = jsonschema_rs.Draft202012Validator(SCHEMA)
-SHIPPED = [
-    found for module in (demo_flow, bench_flows) for found in vars(module).values() if isinstance(found, Flow)
-]
+SHIPPED = [found for module in (flow, flows) for found in vars(module).values() if isinstance(found, Flow)]
 
 
 def options_of(n: Node) -> dict[str, Any]:

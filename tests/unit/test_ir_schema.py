@@ -18,9 +18,9 @@ import jsonschema_rs
 import pytest
 
 from everstep import Durability, Flow, Node, Retry
+from everstep.graph.author.wiring import JoinKind, PolicyKind
 from everstep.graph.ir.check import schema
 from everstep.graph.ir.options import DURABILITY, OPTIONS
-from everstep.graph.wiring import JoinKind, PolicyKind
 from everstep.model import enums
 from tests.unit.ir_flows import EXAMPLES, plain
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everstep.graph.loops import Graph, _bodies, bits, order
+from everstep.graph.compile.loops import Graph, _bodies, bits, order
 
 
 def first(members: Sequence[int]) -> Sequence[int]:

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from everstep.errors import EverstepError
-from everstep.graph.diagnostics import Diagnostics
-from everstep.graph.options import INNER, TABLE, Of, Option, Place, Verdict
-from everstep.graph.plan import deep_nodes
+from everstep.graph.author.options import INNER, TABLE, Of, Option, Place, Verdict
+from everstep.graph.check.diagnostics import Diagnostics
+from everstep.graph.compile.plan import deep_nodes
 from tests.unit.option_samples import BEHIND, SAMPLES, Life, Sample
 from tests.unit.option_worlds import flow_in, seen_in
 

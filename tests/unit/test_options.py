@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from everstep import Breaker, Context, Flow, Node, ifelse, node, parallel, route, wait
-from everstep.graph.node import Gate
-from everstep.graph.options import TABLE, Of, Place, Verdict
+from everstep.graph.author.node import Gate
+from everstep.graph.author.options import TABLE, Of, Place, Verdict
 from tests.unit.option_table import page
 
 PAGE = Path(__file__).parents[2] / "docs/reference/options.md"

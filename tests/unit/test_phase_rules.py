@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everstep.errors import BadRequest, GateError
-from everstep.graph.phases.contracts import faults, mended
-from everstep.graph.phases.deciding import (
+from everstep.frontends.phases.contracts import faults, mended
+from everstep.frontends.phases.deciding import (
     Decision,
     Rule,
     Thresholds,

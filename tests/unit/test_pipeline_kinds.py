@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from everstep.dot.resolve import read
-from everstep.graph.pipelines.kinds import KINDS, TYPES, Dialect, Kinds, dialect_of, kinds_of
+from everstep.frontends.dot.resolve import read
+from everstep.frontends.pipelines.kinds import KINDS, TYPES, Dialect, Kinds, dialect_of, kinds_of
 
 ROUND = "a [shape=ellipse]; z [shape=ellipse]; a -> n -> z;"
 SQUARE = "a [shape=Mdiamond]; z [shape=Msquare]; a -> n -> z;"

@@ -12,10 +12,10 @@ from click.testing import CliRunner
 
 from everstep import Diagnostics, Flow
 from everstep.cli.main import cli
-from everstep.dot.resolve import Digraph, read
 from everstep.errors import FlowError
-from everstep.graph.pipelines.kinds import kinds_of
-from everstep.graph.pipelines.lint import lint
+from everstep.frontends.dot.resolve import Digraph, read
+from everstep.frontends.pipelines.kinds import kinds_of
+from everstep.frontends.pipelines.lint.rules import lint
 from tests.architecture.sources import PACKAGE, ROOT
 from tests.unit.pipelines_diagnosed import FAULTS, HUMAN, PARALLEL, ROUND, SQUARE, linted, marked_place
 

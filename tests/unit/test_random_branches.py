@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from everstep import Flow
-from everstep.dot.resolve import read
 from everstep.errors import FlowError
-from everstep.graph.pipelines.ends import JoinRunner
-from everstep.graph.pipelines.kinds import kinds_of
-from everstep.graph.pipelines.lint import lint
-from everstep.graph.pipelines.lint_branches import Nesting
-from everstep.graph.pipelines.regions import Wiring
+from everstep.frontends.dot.resolve import read
+from everstep.frontends.pipelines.ends import JoinRunner
+from everstep.frontends.pipelines.kinds import kinds_of
+from everstep.frontends.pipelines.lint.branches import Nesting
+from everstep.frontends.pipelines.lint.rules import lint
+from everstep.frontends.pipelines.regions import Wiring
 
 KINDS = ("box", "box", "box", "component", "component", "tripleoctagon", "tripleoctagon", "diamond")
 EDGES = ("", "", "", "", "[label=fail]", '[condition="outcome=fail"]')

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from everstep.dot.conditions import parse_condition
-from everstep.dot.parser import parse
-from everstep.dot.resolve import read
-from everstep.dot.source import MOST_SAID, Limits
-from everstep.dot.stylesheet import parse_stylesheet
 from everstep.errors import DotError
+from everstep.frontends.dot.conditions import parse_condition
+from everstep.frontends.dot.parser import parse
+from everstep.frontends.dot.resolve import read
+from everstep.frontends.dot.source import MOST_SAID, Limits
+from everstep.frontends.dot.stylesheet import parse_stylesheet
 from tests.unit.dot_texts import FILES, KEYS, digraphs, pipeline, problems_of
 
 

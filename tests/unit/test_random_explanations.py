@@ -6,7 +6,7 @@ from hypothesis import assume, event, given
 from hypothesis import strategies as st
 
 from everstep import Event, Host
-from everstep.graph.plan import Plan
+from everstep.graph.compile.plan import Plan
 from everstep.registry import Opened
 from everstep.stores.memory import MemoryStore
 from tests.unit.random_flows import Built, Case, Log, cases

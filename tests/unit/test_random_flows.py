@@ -21,15 +21,15 @@ from everstep.codec.chain import Codecs
 from everstep.codec.values import Values
 from everstep.engine.scope import Scope
 from everstep.engine.state import RunState
-from everstep.graph.blueprint import plan_of
-from everstep.graph.plan import Plan
+from everstep.graph.compile.blueprint import plan_of
+from everstep.graph.compile.plan import Plan
 from everstep.model.items import ItemError
 from everstep.model.records import CheckpointRecord
-from everstep.runtime.journal import Journal
+from everstep.runtime.drive.apply import Lists
+from everstep.runtime.drive.chain_writer import Journal
+from everstep.runtime.drive.values import ValueSpace
 from everstep.runtime.lineage import Link
-from everstep.runtime.nesting import Lists
 from everstep.runtime.rehydrate import Rehydrated
-from everstep.runtime.values import ValueSpace
 from everstep.stores.memory import MemoryData
 from tests.unit.random_flows import Built, Case, Log, cases
 from tests.unit.random_worlds import RUN, World, around, plain, seen, without

@@ -10,7 +10,7 @@ from hypothesis import assume, event, given
 from hypothesis import strategies as st
 
 from everstep import Node, migrate
-from everstep.graph.plan import Plan
+from everstep.graph.compile.plan import Plan
 from everstep.model.compat import Compatibility
 from everstep.testing.killing import Crashed, Killer, crash
 from tests.unit.random_flows import Built, Case, Log, cases

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from everstep import Context, Flow, Host, Phase, RunResult, ScoredGate, node, phases
-from everstep.graph.phases.deciding import Decision, Thresholds, decide
+from everstep.frontends.phases.deciding import Decision, Thresholds, decide
 
 NAMES = ("alpha", "beta", "gamma")
 

@@ -6,10 +6,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from everstep import Flow
-from everstep.dot.resolve import read
 from everstep.errors import FlowError
-from everstep.graph.pipelines.kinds import kinds_of
-from everstep.graph.pipelines.lint import lint
+from everstep.frontends.dot.resolve import read
+from everstep.frontends.pipelines.kinds import kinds_of
+from everstep.frontends.pipelines.lint.rules import lint
 from tests.unit.dot_texts import digraphs
 
 SHAPES = (

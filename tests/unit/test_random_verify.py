@@ -11,7 +11,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from everstep import END, Flow, Host, Node, ifelse
-from everstep.graph.subflow import Subflow
+from everstep.graph.author.subflow import Subflow
 from tests.unit.random_flows import Built, Case, cases
 from tests.unit.random_worlds import RUN, World
 from tests.unit.test_random_flows import every_put, examples

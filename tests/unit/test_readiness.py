@@ -12,7 +12,7 @@ from everstep.engine.keyframe import restore, snapshot
 from everstep.engine.state import RunState
 from everstep.model.enums import Status
 from everstep.model.records import INPUTS, StepRecord, Written
-from everstep.runtime.limits import starving
+from everstep.runtime.drive.limits import starving
 
 
 def writes(*names: str, version: int = 1) -> tuple[Written, ...]:

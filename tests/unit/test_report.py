@@ -24,10 +24,10 @@ from everstep import (
     wait,
 )
 from everstep.cli.main import cli
-from everstep.cli.rails import rails
+from everstep.cli.view.rails import rails
 from everstep.errors import FlowError, NotCheckpointable
-from everstep.graph.drawing import to_dot, to_mermaid, to_svg
-from everstep.graph.layers import layered
+from everstep.graph.draw.drawing import to_dot, to_mermaid, to_svg
+from everstep.graph.draw.layers import layered
 from tests.unit.diagnosed import NAP, NONE, feed, first, loop, of, second, send_once
 
 

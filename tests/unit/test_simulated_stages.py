@@ -9,8 +9,8 @@ import pytest
 
 from everstep.backends import Simulation
 from everstep.errors import BadRequest, OutputError
-from everstep.graph.pipelines.outcome import Outcome, StageStatus
-from everstep.graph.pipelines.stage import Stage
+from everstep.frontends.pipelines.outcome import Outcome, StageStatus
+from everstep.frontends.pipelines.stage import Stage
 
 
 def ask(backend: Simulation, **fields: Any) -> Outcome:

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from everstep import END, Flow, report, route, wait
-from everstep.dot.resolve import Digraph, read
 from everstep.errors import FlowError
-from everstep.graph import drawing
-from everstep.graph.leaves import Leaves
-from everstep.graph.pipelines.reading import read_pipeline
+from everstep.frontends.dot.resolve import Digraph, read
+from everstep.frontends.pipelines.reading import read_pipeline
+from everstep.graph.compile.leaves import Leaves
+from everstep.graph.draw import drawing
 from tests.unit.diagnosed import feed, first, loop, second
 from tests.unit.pipelines_diagnosed import HUMAN, PARALLEL, ROUND, SQUARE
 from tests.unit.random_flows import Built, Case, Log, cases

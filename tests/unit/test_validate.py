@@ -20,7 +20,6 @@ from everstep import (
     validate,
     wait,
 )
-from everstep.dot.parser import parse
 from everstep.errors import (
     BadRequest,
     DotError,
@@ -32,6 +31,7 @@ from everstep.errors import (
     NotReplayable,
     ServiceMissing,
 )
+from everstep.frontends.dot.parser import parse
 from everstep.model.enums import Mode
 from tests.architecture.sources import PACKAGE, ROOT
 from tests.unit import diagnosed, pipelines_diagnosed

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from everstep import node
 from everstep.errors import BadRequest
-from everstep.graph.wiring import (
+from everstep.graph.author.wiring import (
     Group,
     Join,
     Layout,

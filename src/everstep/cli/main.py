@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, NoReturn
 import click
 
 import everstep
-from everstep.cli.failures import report
+from everstep.cli.args.failures import report
 
 
 class Lazy(NamedTuple):
@@ -28,46 +28,92 @@ class Lazy(NamedTuple):
 
 
 COMMANDS = {
-    "demo": Lazy("everstep.cli.demo", "demo", "Kill a small order flow half-way and watch it go on."),
-    "run": Lazy("everstep.cli.run", "run", "Run a flow from a Python file, or a pipeline in DOT."),
-    "resume": Lazy("everstep.cli.run", "resume", "Continue a run that stopped or failed."),
-    "runs": Lazy("everstep.cli.listing", "runs", "List runs, newest first."),
-    "waits": Lazy("everstep.cli.waits", "waits", "List what runs wait for, the oldest first."),
-    "answer": Lazy("everstep.cli.answer", "answer", "Answer what a run waits for."),
-    "worker": Lazy("everstep.cli.worker", "worker", "Drive the runs of some flows whenever they are due."),
-    "workers": Lazy("everstep.cli.workers", "workers", "List workers that are alive, and what they drive."),
-    "validate": Lazy("everstep.cli.validate", "command", "Say what is wrong with a flow before it runs."),
-    "report": Lazy("everstep.cli.report", "command", "Draw a flow, and what of it survives a crash."),
-    "log": Lazy("everstep.cli.log", "log", "Show the checkpoints of a run in order."),
-    "show": Lazy("everstep.cli.show", "show", "Show a run, or one of its steps in full."),
-    "state": Lazy("everstep.cli.state", "state", "Show the values of a run at one checkpoint."),
-    "diff": Lazy("everstep.cli.diff", "diff", "Compare two runs, or two checkpoints of one."),
-    "bisect": Lazy("everstep.cli.bisect", "bisect", "Find the first step at which two runs differ."),
-    "replay": Lazy("everstep.cli.replay", "replay", "Run one recorded step again, alone."),
-    "checkpoints": Lazy("everstep.cli.checkpoints", "checkpoints", "List the checkpoints of a run."),
-    "fork": Lazy("everstep.cli.fork", "fork", "Go on from a checkpoint of a run as another run."),
-    "clean-up": Lazy("everstep.cli.checkpoints", "clean_up", "Remove old checkpoints of a run."),
-    "gc": Lazy("everstep.cli.gc", "command", "Remove what retention says, and what no run needs."),
-    "pin": Lazy("everstep.cli.keeping", "pin", "Keep a run, whatever retention says."),
-    "unpin": Lazy("everstep.cli.keeping", "unpin", "Let retention apply to a run again."),
-    "ack": Lazy("everstep.cli.keeping", "ack", "Note that the result of a run was taken."),
-    "erase": Lazy("everstep.cli.keeping", "erase", "Remove a run for good, with its artifacts."),
-    "breakers": Lazy("everstep.cli.breakers", "breakers", "List the breakers that runs share, or close one."),
-    "settle": Lazy("everstep.cli.settle", "settle", "Say what became of an effect that never reported."),
-    "drain": Lazy("everstep.cli.drain", "drain", "Write checkpoints that wait on this machine to the store."),
-    "verify": Lazy("everstep.cli.verify", "verify", "Check that what is kept is as it was written."),
-    "rekey": Lazy("everstep.cli.rekey", "rekey", "Encrypt what is kept with the key that is active now."),
-    "export": Lazy("everstep.cli.export", "export", "Write a run into one file, to carry it elsewhere."),
-    "import": Lazy("everstep.cli.export", "import_", "Put the runs of such a file into a store."),
-    "copy": Lazy("everstep.cli.copy", "copy", "Copy or move runs from one store to another."),
-    "compat": Lazy("everstep.cli.compat", "compat", "Say which runs can go on with a changed flow."),
-    "migrate": Lazy("everstep.cli.compat", "migrate", "Take a run over to another version of its flow."),
-    "explain": Lazy("everstep.cli.explain", "explain", "Say what a resume would do, before it does."),
-    "cancel": Lazy("everstep.cli.cancel", "cancel", "Cancel a run."),
-    "serve": Lazy("everstep.cli.serve", "serve", "Serve runs, waits and answers over HTTP."),
-    "doctor": Lazy("everstep.cli.doctor", "doctor", "Say how a store is, and what it can lose."),
-    "ir": Lazy("everstep.cli.ir", "ir", "Print a flow as JSON, without its functions."),
-    "bench": Lazy("everstep.cli.bench", "bench", "Measure what a durable step costs on this machine."),
+    "demo": Lazy("everstep.cli.demo.command", "demo", "Kill a small order flow half-way and watch it go on."),
+    "run": Lazy(
+        "everstep.cli.commands.runs.run", "run", "Run a flow from a Python file, or a pipeline in DOT."
+    ),
+    "resume": Lazy("everstep.cli.commands.runs.run", "resume", "Continue a run that stopped or failed."),
+    "runs": Lazy("everstep.cli.commands.runs.list", "runs", "List runs, newest first."),
+    "waits": Lazy("everstep.cli.commands.waits.waits", "waits", "List what runs wait for, the oldest first."),
+    "answer": Lazy("everstep.cli.commands.waits.answer", "answer", "Answer what a run waits for."),
+    "worker": Lazy(
+        "everstep.cli.commands.fleet.worker", "worker", "Drive the runs of some flows whenever they are due."
+    ),
+    "workers": Lazy(
+        "everstep.cli.commands.fleet.workers", "workers", "List workers that are alive, and what they drive."
+    ),
+    "validate": Lazy(
+        "everstep.cli.commands.author.validate", "command", "Say what is wrong with a flow before it runs."
+    ),
+    "report": Lazy(
+        "everstep.cli.commands.author.report", "command", "Draw a flow, and what of it survives a crash."
+    ),
+    "log": Lazy("everstep.cli.commands.runs.log", "log", "Show the checkpoints of a run in order."),
+    "show": Lazy("everstep.cli.commands.runs.show", "show", "Show a run, or one of its steps in full."),
+    "state": Lazy("everstep.cli.commands.runs.state", "state", "Show the values of a run at one checkpoint."),
+    "diff": Lazy("everstep.cli.commands.travel.diff", "diff", "Compare two runs, or two checkpoints of one."),
+    "bisect": Lazy(
+        "everstep.cli.commands.travel.bisect", "bisect", "Find the first step at which two runs differ."
+    ),
+    "replay": Lazy("everstep.cli.commands.travel.replay", "replay", "Run one recorded step again, alone."),
+    "checkpoints": Lazy(
+        "everstep.cli.commands.runs.checkpoints", "checkpoints", "List the checkpoints of a run."
+    ),
+    "fork": Lazy(
+        "everstep.cli.commands.travel.fork", "fork", "Go on from a checkpoint of a run as another run."
+    ),
+    "clean-up": Lazy(
+        "everstep.cli.commands.runs.checkpoints", "clean_up", "Remove old checkpoints of a run."
+    ),
+    "gc": Lazy(
+        "everstep.cli.commands.store.gc", "command", "Remove what retention says, and what no run needs."
+    ),
+    "pin": Lazy("everstep.cli.commands.store.pin", "pin", "Keep a run, whatever retention says."),
+    "unpin": Lazy("everstep.cli.commands.store.pin", "unpin", "Let retention apply to a run again."),
+    "ack": Lazy("everstep.cli.commands.store.pin", "ack", "Note that the result of a run was taken."),
+    "erase": Lazy("everstep.cli.commands.store.pin", "erase", "Remove a run for good, with its artifacts."),
+    "breakers": Lazy(
+        "everstep.cli.commands.fleet.breakers", "breakers", "List the breakers that runs share, or close one."
+    ),
+    "settle": Lazy(
+        "everstep.cli.commands.waits.settle", "settle", "Say what became of an effect that never reported."
+    ),
+    "drain": Lazy(
+        "everstep.cli.commands.fleet.drain",
+        "drain",
+        "Write checkpoints that wait on this machine to the store.",
+    ),
+    "verify": Lazy(
+        "everstep.cli.commands.store.verify", "verify", "Check that what is kept is as it was written."
+    ),
+    "rekey": Lazy(
+        "everstep.cli.commands.store.rekey", "rekey", "Encrypt what is kept with the key that is active now."
+    ),
+    "export": Lazy(
+        "everstep.cli.commands.store.export", "export", "Write a run into one file, to carry it elsewhere."
+    ),
+    "import": Lazy(
+        "everstep.cli.commands.store.export", "import_", "Put the runs of such a file into a store."
+    ),
+    "copy": Lazy("everstep.cli.commands.store.copy", "copy", "Copy or move runs from one store to another."),
+    "compat": Lazy(
+        "everstep.cli.commands.travel.compat", "compat", "Say which runs can go on with a changed flow."
+    ),
+    "migrate": Lazy(
+        "everstep.cli.commands.travel.compat", "migrate", "Take a run over to another version of its flow."
+    ),
+    "explain": Lazy(
+        "everstep.cli.commands.travel.explain", "explain", "Say what a resume would do, before it does."
+    ),
+    "cancel": Lazy("everstep.cli.commands.runs.cancel", "cancel", "Cancel a run."),
+    "serve": Lazy("everstep.cli.commands.fleet.serve", "serve", "Serve runs, waits and answers over HTTP."),
+    "doctor": Lazy(
+        "everstep.cli.commands.fleet.doctor", "doctor", "Say how a store is, and what it can lose."
+    ),
+    "ir": Lazy("everstep.cli.commands.author.ir", "ir", "Print a flow as JSON, without its functions."),
+    "bench": Lazy(
+        "everstep.cli.bench.command", "bench", "Measure what a durable step costs on this machine."
+    ),
 }
 
 

@@ -36,8 +36,8 @@ from everstep.codec.keyring import KeyRing
 from everstep.codec.values import Values
 from everstep.engine.leases import seconds_left
 from everstep.errors import BadRequest
-from everstep.graph.flow import Flow
-from everstep.graph.validate import Offers, Rule
+from everstep.graph.author.flow import Flow
+from everstep.graph.check.validate import Offers, Rule
 from everstep.model.acts import act_of
 from everstep.model.durability import Durability
 from everstep.model.durations import Span
@@ -58,31 +58,31 @@ from everstep.registry import (
     with_blobs,
 )
 from everstep.runtime.addresses import addressed, in_run
-from everstep.runtime.ahead import ahead, read_waiting
-from everstep.runtime.answers import Answers
-from everstep.runtime.bisect import bisect
-from everstep.runtime.bundle import Bundle
-from everstep.runtime.delivery import Deliveries
 from everstep.runtime.doctor import Diagnosis, examine
-from everstep.runtime.elsewhere import current_channel
+from everstep.runtime.drive.external_channel import current_channel
 from everstep.runtime.events import Event, Listener
-from everstep.runtime.explain import explain
-from everstep.runtime.fallback import resume_with_fallback
-from everstep.runtime.forking import Edits, fork
-from everstep.runtime.given import Given
-from everstep.runtime.keeper import LeaseKeeper
-from everstep.runtime.migrating import migrate, rehearse
-from everstep.runtime.outbox import Drained, drain_all
-from everstep.runtime.recall import recall
-from everstep.runtime.rekeying import Rekeyed, rekey
-from everstep.runtime.replay import replay
+from everstep.runtime.host_durability import Bundle
+from everstep.runtime.inputs import Given
+from everstep.runtime.integrity.fallback import resume_with_fallback
+from everstep.runtime.outage.outbox import Drained, drain_all
+from everstep.runtime.outage.spool import Spool
+from everstep.runtime.outage.spooled_view import ahead, read_waiting
+from everstep.runtime.record_events import Tailing
+from everstep.runtime.rekey import Rekeyed, rekey
 from everstep.runtime.run_ids import check_run_id
 from everstep.runtime.runs import Outcome, Runs, gone_on
 from everstep.runtime.services import Drivable, Services
-from everstep.runtime.spool import Spool
 from everstep.runtime.system import ProcFs, SystemClock, SystemIds
-from everstep.runtime.tailing import Tailing
-from everstep.runtime.worker import GRACE, Stats, Worker
+from everstep.runtime.travel.bisect import bisect
+from everstep.runtime.travel.explain import explain
+from everstep.runtime.travel.fork import Edits, fork
+from everstep.runtime.travel.migrate import migrate, rehearse
+from everstep.runtime.travel.recall import recall
+from everstep.runtime.travel.replay import replay
+from everstep.runtime.waits.answers import Answers
+from everstep.runtime.waits.delivery import Deliveries
+from everstep.runtime.workers.lease_renewal import LeaseKeeper
+from everstep.runtime.workers.worker import GRACE, Stats, Worker
 
 
 class AsyncHost(HostWaits, HostCarrying, HostChecks, HostGuards, HostRetention):

@@ -8,21 +8,21 @@ from typing import Any
 
 import msgspec
 
-from everstep.client.forms import as_form
-from everstep.client.run_folder import write_run_folder
+from everstep.client.exports.forms import as_form
+from everstep.client.exports.run_folder import write_run_folder
 from everstep.client.views import Copied, Exported, Imported, Progress, RunInfo, RunState
 from everstep.errors import BadRequest
-from everstep.graph.flow import Flow
+from everstep.graph.author.flow import Flow
 from everstep.model.acts import act_of
 from everstep.model.bundles import LeaveOut
 from everstep.model.enums import Status
 from everstep.ports.store import RunFilter
 from everstep.registry import Opened, open_store, place_of, with_blobs, without_secrets
 from everstep.runtime.addresses import in_run
-from everstep.runtime.copying import Target, chosen, copy_runs
-from everstep.runtime.exporting import export
+from everstep.runtime.bundles.copy import Target, chosen, copy_runs
+from everstep.runtime.bundles.export import export
+from everstep.runtime.bundles.import_run import import_bundle
 from everstep.runtime.history import views
-from everstep.runtime.importing import import_bundle
 from everstep.runtime.runs import Runs
 from everstep.runtime.services import Services
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 
 from everstep.client.views import Verified
 from everstep.runtime.addresses import in_run
+from everstep.runtime.integrity.verify import Watching, verify
 from everstep.runtime.runs import Runs
 from everstep.runtime.services import Services
-from everstep.runtime.verifying import Watching, verify
 
 
 class HostChecks:

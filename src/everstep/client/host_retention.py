@@ -8,16 +8,23 @@ from collections.abc import Callable, Iterable
 from everstep.client.host_waits import check_limit
 from everstep.client.views import RemovedRun, RunInfo
 from everstep.errors import BadRequest
-from everstep.graph.flow import Flow
+from everstep.graph.author.flow import Flow
 from everstep.model.acts import act_of, with_act
 from everstep.model.bundles import IMPORTED
 from everstep.model.removal import Removal
 from everstep.model.retention import Retention, checked_retention
 from everstep.ports.retention import TombstoneFilter
-from everstep.runtime.afterwards import Afterwards
-from everstep.runtime.collecting import Collected, Collector
-from everstep.runtime.erasing import Erased, erase, erased_line, imported_runs, note_act, retaining_store
-from everstep.runtime.housekeeping import clean_up
+from everstep.runtime.retention.after_run import Afterwards
+from everstep.runtime.retention.collect import Collected, Collector
+from everstep.runtime.retention.erase import (
+    Erased,
+    erase,
+    erased_line,
+    imported_runs,
+    note_act,
+    retaining_store,
+)
+from everstep.runtime.retention.trim import clean_up
 from everstep.runtime.run_ids import check_run_id, missing_run
 from everstep.runtime.runs import Runs
 from everstep.runtime.services import Services

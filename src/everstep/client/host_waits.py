@@ -15,11 +15,11 @@ from everstep.model.durations import Span, span_of
 from everstep.model.waits import TokenConfig, WaitRow, WaitStatus
 from everstep.ports.store import WaitFilter
 from everstep.runtime.addresses import in_run
-from everstep.runtime.answers import UNSAID, Answers
-from everstep.runtime.erasing import note_act
-from everstep.runtime.outbox import waits_here
+from everstep.runtime.outage.outbox import waits_here
+from everstep.runtime.retention.erase import note_act
 from everstep.runtime.runs import Runs
 from everstep.runtime.services import Services
+from everstep.runtime.waits.answers import UNSAID, Answers
 
 
 class HostWaits:

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from everstep.client.host import AsyncHost
 from everstep.errors import BadRequest
-from everstep.runtime.invoke import DOORS
+from everstep.runtime.drive.invoke import DOORS
 from everstep.runtime.runs import host_closed
 
 T = TypeVar("T")

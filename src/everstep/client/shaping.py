@@ -9,7 +9,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 from everstep.codec.schema import closed, complaints, converted, schema_of
 from everstep.errors import InputError
-from everstep.graph.hints import UNKNOWN, fits, hints_of, spell
+from everstep.graph.check.hints import UNKNOWN, fits, hints_of, spell
 
 
 def shaped_inputs(inputs: Mapping[str, Any], hints_for: Callable[[str], list[Any]]) -> dict[str, Any]:

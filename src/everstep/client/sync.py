@@ -36,8 +36,8 @@ from everstep.codec.chain import Codec
 from everstep.codec.keyring import KeyRing
 from everstep.codec.values import Values
 from everstep.errors import BadRequest
-from everstep.graph.flow import Flow
-from everstep.graph.validate import Offers, Rule
+from everstep.graph.author.flow import Flow
+from everstep.graph.check.validate import Offers, Rule
 from everstep.model.durations import Span
 from everstep.model.enums import Mode, Status
 from everstep.model.records import CheckpointRecord
@@ -47,13 +47,13 @@ from everstep.ports.durability import HostDurability, Notifier, ResumeScheduler
 from everstep.ports.store import Counts
 from everstep.ports.system import Clock, Ids
 from everstep.registry import Opened
-from everstep.runtime.answers import UNSAID
 from everstep.runtime.doctor import Diagnosis
 from everstep.runtime.events import Event, Listener
-from everstep.runtime.outbox import Drained
-from everstep.runtime.rekeying import Rekeyed
-from everstep.runtime.spool import Spool
-from everstep.runtime.worker import Stats
+from everstep.runtime.outage.outbox import Drained
+from everstep.runtime.outage.spool import Spool
+from everstep.runtime.rekey import Rekeyed
+from everstep.runtime.waits.answers import UNSAID
+from everstep.runtime.workers.worker import Stats
 
 
 async def _next_event(events: AsyncGenerator[Event, None]) -> Event | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from everstep.client.lanes import Lanes
 from everstep.client.views import Copied, Exported, Imported, Progress
-from everstep.graph.flow import Flow
+from everstep.graph.author.flow import Flow
 from everstep.model.bundles import LeaveOut
 from everstep.model.enums import Status
 from everstep.registry import Opened

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from everstep.client.lanes import Lanes
 from everstep.client.views import Collected, Erased, Removal, RemovedRun, RunInfo
-from everstep.graph.flow import Flow
+from everstep.graph.author.flow import Flow
 from everstep.model.retention import Retention
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
+from everstep.client.exports.stage_records import is_in_context, is_pipeline, is_staged
 from everstep.client.guards import RunGuards
-from everstep.client.stage_records import is_in_context, is_pipeline, is_staged
 from everstep.codec.classes import Stored as Stored  # what values are shown as without their class
 from everstep.codec.compare import Change as Change
 from everstep.codec.compare import Pair as Pair
@@ -19,7 +19,7 @@ from everstep.codec.notes import TOKEN
 from everstep.codec.records import OpenRecord
 from everstep.engine.keyframe import snapshot
 from everstep.errors import NodeFailed, RunCancelled, RunHalted
-from everstep.graph.plan import Plan
+from everstep.graph.compile.plan import Plan
 from everstep.model.acts import Act, split_act
 from everstep.model.address import Part, plain_of
 from everstep.model.bundles import SET_ASIDE
@@ -46,39 +46,39 @@ from everstep.model.waits import SettledBy, WaitRow, WaitStatus
 from everstep.ports.health import Finding as Finding
 from everstep.ports.health import Level as Level
 from everstep.ports.store import RunRow
-from everstep.runtime.answers import who_settled
-from everstep.runtime.bisect import Divergence as Divergence
-from everstep.runtime.bisect import Visited as Visited
-from everstep.runtime.collecting import Collected as Collected
-from everstep.runtime.collecting import Removed as Removed
-from everstep.runtime.collecting import Spared as Spared
-from everstep.runtime.copying import Copied as Copied
+from everstep.runtime.bundles.copy import Copied as Copied
+from everstep.runtime.bundles.export import Exported as Exported
+from everstep.runtime.bundles.export import Progress as Progress
+from everstep.runtime.bundles.import_run import Imported as Imported
 from everstep.runtime.doctor import Diagnosis as Diagnosis
-from everstep.runtime.elsewhere import is_elsewhere
-from everstep.runtime.erasing import Erased as Erased
+from everstep.runtime.drive.external_channel import is_elsewhere
+from everstep.runtime.drive.values import ValueSpace
 from everstep.runtime.events import Event as Event
-from everstep.runtime.explain import Awaited as Awaited
-from everstep.runtime.explain import Explanation as Explanation
-from everstep.runtime.explain import Planned as Planned
-from everstep.runtime.explain import Recorded as Recorded
-from everstep.runtime.exporting import Exported as Exported
-from everstep.runtime.exporting import Progress as Progress
-from everstep.runtime.fallback import Fallback as Fallback
-from everstep.runtime.fallback import Repeated as Repeated
-from everstep.runtime.flaws import Flaw as Flaw
-from everstep.runtime.flaws import FlawKind as FlawKind
-from everstep.runtime.flaws import Verified as Verified
-from everstep.runtime.importing import Imported as Imported
+from everstep.runtime.integrity.fallback import Fallback as Fallback
+from everstep.runtime.integrity.fallback import Repeated as Repeated
+from everstep.runtime.integrity.findings import Flaw as Flaw
+from everstep.runtime.integrity.findings import FlawKind as FlawKind
+from everstep.runtime.integrity.findings import Verified as Verified
 from everstep.runtime.lineage import Link
 from everstep.runtime.rehydrate import Rehydrated
-from everstep.runtime.rekeying import Rekeyed as Rekeyed
-from everstep.runtime.replay import Replay as Replay
-from everstep.runtime.resumed import Resumed as Resumed
+from everstep.runtime.rekey import Rekeyed as Rekeyed
+from everstep.runtime.resume import Resumed as Resumed
+from everstep.runtime.retention.collect import Collected as Collected
+from everstep.runtime.retention.collect import Removed as Removed
+from everstep.runtime.retention.collect import Spared as Spared
+from everstep.runtime.retention.erase import Erased as Erased
+from everstep.runtime.retention.summaries import RunSummary as RunSummary
+from everstep.runtime.retention.summaries import decode as read_summary
+from everstep.runtime.retention.sweep import Swept as Swept
 from everstep.runtime.runs import Outcome
-from everstep.runtime.summaries import RunSummary as RunSummary
-from everstep.runtime.summaries import decode as read_summary
-from everstep.runtime.sweeping import Swept as Swept
-from everstep.runtime.values import ValueSpace
+from everstep.runtime.travel.bisect import Divergence as Divergence
+from everstep.runtime.travel.bisect import Visited as Visited
+from everstep.runtime.travel.explain import Awaited as Awaited
+from everstep.runtime.travel.explain import Explanation as Explanation
+from everstep.runtime.travel.explain import Planned as Planned
+from everstep.runtime.travel.explain import Recorded as Recorded
+from everstep.runtime.travel.replay import Replay as Replay
+from everstep.runtime.waits.answers import who_settled
 
 
 class Values(Mapping[str, Any]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from everstep.graph.node import Node
+from everstep.graph.author.node import Node
 from everstep.model.durability import RECORD_BYTES, RECORD_STEPS, Durability
 from everstep.model.enums import Flush, Mode, Status, Trigger
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from everstep.engine import meetings
 from everstep.engine.scope import Scope
 from everstep.engine.state import RunState
-from everstep.graph.node import Gate
+from everstep.graph.author.node import Gate
 from everstep.model.records import StepRecord
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from everstep.graph.unknown import SETTLE
+from everstep.graph.author.unknown_effects import SETTLE
 from everstep.model.enums import Status
 from everstep.model.records import StepRecord
 

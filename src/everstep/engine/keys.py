@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from everstep.errors import BadRequest
-from everstep.graph.node import Node
+from everstep.graph.author.node import Node
 
 
 def automatic_key(run_id: str, path: str, visit: int) -> str:

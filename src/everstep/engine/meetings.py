@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from everstep.graph.loops import bits, mask_of
+from everstep.graph.compile.loops import bits, mask_of
 from everstep.model.enums import Status
 
 if TYPE_CHECKING:
     from everstep.engine.scope import Scope
-    from everstep.graph.plan import Member
+    from everstep.graph.compile.plan import Member
 
 
 def bears(scope: Scope, i: int) -> bool:

@@ -11,8 +11,8 @@ from datetime import datetime
 
 from everstep.engine import halts, meetings
 from everstep.engine.opened import Opened
-from everstep.graph.loops import bits
-from everstep.graph.plan import Plan
+from everstep.graph.compile.loops import bits
+from everstep.graph.compile.plan import Plan
 from everstep.model.enums import OnError, Status
 from everstep.model.records import ErrorInfo, QueuedTask, StepRecord, StreamAt
 

@@ -14,7 +14,7 @@ from everstep.engine.books import Books
 from everstep.engine.opened import Opened
 from everstep.engine.scope import Scope
 from everstep.errors import StateCorrupted
-from everstep.graph.plan import Plan
+from everstep.graph.compile.plan import Plan
 from everstep.model.enums import OnError, Status
 from everstep.model.records import (
     INPUTS,

@@ -12,9 +12,9 @@ from typing import Any
 from everstep.engine.keys import automatic_key
 from everstep.engine.scope import Scope
 from everstep.engine.state import RunState
-from everstep.graph.node import Node
-from everstep.graph.plan import Plan
-from everstep.graph.renaming import Place, Renaming, plain_path
+from everstep.graph.author.node import Node
+from everstep.graph.compile.plan import Plan
+from everstep.graph.compile.renaming import Place, Renaming, plain_path
 from everstep.model.records import NodeState, OpenedState, QueuedTask, SerializedState
 
 Bumps = Mapping[str, tuple[int, int]]

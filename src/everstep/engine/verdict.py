@@ -10,8 +10,8 @@ from everstep.engine.scope import Scope
 from everstep.engine.state import RunState
 from everstep.engine.translate import differs, is_fresh, shown_scopes, translate, wake
 from everstep.errors import FlowChanged, TaskGone
-from everstep.graph.plan import Plan
-from everstep.graph.renaming import Place, Renaming, edges_of, plain_path
+from everstep.graph.compile.plan import Plan
+from everstep.graph.compile.renaming import Place, Renaming, edges_of, plain_path
 from everstep.model.compat import Compat, Compatibility
 from everstep.model.enums import Status
 from everstep.model.records import Counters, NodeState, SerializedState

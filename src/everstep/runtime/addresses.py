@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from everstep.codec.records import OpenRecord
 from everstep.errors import BadRequest, RunNotFound
-from everstep.graph.plan import deep_nodes
+from everstep.graph.compile.plan import deep_nodes
 from everstep.model.address import Address, Part, part_of
 from everstep.ports.store import RunRow
 from everstep.runtime.run_ids import split_address
-from everstep.runtime.tokens import without_tokens
+from everstep.runtime.waits.tokens import without_tokens
 
 if TYPE_CHECKING:
     from everstep.runtime.runs import Runs

@@ -14,7 +14,7 @@ from everstep.model.amounts import spelled
 from everstep.model.enums import Status, Trigger
 from everstep.model.records import CheckpointRecord, StepRecord
 from everstep.ports.system import Clock
-from everstep.runtime.invoke import Call, OnChunk
+from everstep.runtime.drive.invoke import Call, OnChunk
 
 EventKind = Literal[
     "run_started",

@@ -10,12 +10,12 @@ import msgspec
 from everstep.codec.plain_json import jsonable
 from everstep.engine.state import RunState
 from everstep.errors import EverstepError
-from everstep.graph.flow import Flow
-from everstep.graph.phases.nodes import lessons_differ
+from everstep.frontends.phases.nodes import lessons_differ
+from everstep.graph.author.flow import Flow
 from everstep.model.ledger import BreakerState
 from everstep.model.phases import COST_KEYS, LESSONS_GIVEN, MONEY, PhasePlace
 from everstep.model.records import CHANNEL
-from everstep.runtime.values import ValueSpace
+from everstep.runtime.drive.values import ValueSpace
 
 log = logging.getLogger("everstep")
 HUMAN_REVIEW = "human_review"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from copy import copy
 
 from everstep.errors import BadRequest
-from everstep.graph.flow import Flow
-from everstep.graph.node import Node
-from everstep.graph.validate import validate
+from everstep.graph.author.flow import Flow
+from everstep.graph.author.node import Node
+from everstep.graph.check.validate import validate
 from everstep.model.durability import Durability
 from everstep.model.enums import Mode
 from everstep.runtime.services import Cleared, Services

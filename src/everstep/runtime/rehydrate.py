@@ -11,14 +11,14 @@ from everstep.codec.values import Values
 from everstep.engine.keyframe import restore
 from everstep.engine.state import RunState
 from everstep.errors import EverstepError, RunNotFound, StateCorrupted
-from everstep.graph.plan import Plan
+from everstep.graph.compile.plan import Plan
 from everstep.model.enums import Status, Trigger
 from everstep.model.records import CheckpointRecord, Counters, ErrorInfo, StepRecord
 from everstep.ports.store import CheckpointBlobStore
-from everstep.runtime.journal import Head
+from everstep.runtime.drive.apply import Lists, apply, loaded
+from everstep.runtime.drive.chain_writer import Head
+from everstep.runtime.drive.values import ValueSpace, split_name
 from everstep.runtime.lineage import Link, verified
-from everstep.runtime.nesting import Lists, apply, loaded
-from everstep.runtime.values import ValueSpace, split_name
 
 Version = tuple[str, int]
 """A value by its name and the number of its version."""

@@ -9,7 +9,7 @@ from everstep.errors import BadRequest, RunErased, RunNotFound
 from everstep.model.acts import split_act
 from everstep.ports.retention import RetainingStore
 from everstep.ports.store import CheckpointStore
-from everstep.runtime.tokens import without_tokens
+from everstep.runtime.waits.tokens import without_tokens
 
 LONGEST = 128
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")

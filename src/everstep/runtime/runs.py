@@ -24,9 +24,9 @@ from everstep.errors import (
     StateCorrupted,
     StoreError,
 )
-from everstep.graph.blueprint import read_plan
-from everstep.graph.flow import Flow
-from everstep.graph.plan import Plan, hash_of
+from everstep.graph.author.flow import Flow
+from everstep.graph.compile.blueprint import read_plan
+from everstep.graph.compile.plan import Plan, hash_of
 from everstep.model.acts import Act
 from everstep.model.address import Part
 from everstep.model.durability import Durability
@@ -35,37 +35,36 @@ from everstep.model.leases import Lease
 from everstep.model.records import CheckpointRecord, ErrorInfo, StepRecord
 from everstep.model.waits import WaitRow
 from everstep.ports.store import RunFilter, RunRow, Signal, Verdict
-from everstep.runtime.announce import announce, call_off
-from everstep.runtime.answers import open_waits
-from everstep.runtime.arriving import check_still_here
-from everstep.runtime.checking import Checking
-from everstep.runtime.claiming import claim, give_back
-from everstep.runtime.desk import first_values
-from everstep.runtime.drive import Drive
-from everstep.runtime.elsewhere import attach
+from everstep.runtime.bundles.conflicts import check_still_here
+from everstep.runtime.drive.chain_writer import Identity, Journal
+from everstep.runtime.drive.channel import first_values
+from everstep.runtime.drive.external_channel import attach
+from everstep.runtime.drive.loop import Drive
+from everstep.runtime.drive.values import Slot, ValueSpace
 from everstep.runtime.events import Event, EventKind, tell
-from everstep.runtime.given import Given, draft_run
+from everstep.runtime.guards.shared_breakers import SharedBreakers
 from everstep.runtime.history import narrowed, newest, views
-from everstep.runtime.journal import Identity, Journal
-from everstep.runtime.keeper import LeaseKeeper
+from everstep.runtime.inputs import Given, draft_run
+from everstep.runtime.integrity.run_check import Checking
 from everstep.runtime.lineage import Lineage, flows_met
-from everstep.runtime.migrating import Judges, is_other, migrated
-from everstep.runtime.outbox import drain, waits_here
+from everstep.runtime.outage.outbox import drain, waits_here
 from everstep.runtime.preflight import preflight
 from everstep.runtime.rehydrate import Rehydrated
-from everstep.runtime.resume_points import resume_points, start_marks
-from everstep.runtime.resumed import Resumed, resumed_of
+from everstep.runtime.resume import Resumed, resume_points, resumed_of, start_marks
 from everstep.runtime.run_ids import check_run_id, missing_run, split_address
-from everstep.runtime.sameness import check_kept, check_same_flow, check_same_inputs
+from everstep.runtime.same_run import check_kept, check_same_flow, check_same_inputs
 from everstep.runtime.services import Services
-from everstep.runtime.shared_breakers import SharedBreakers
-from everstep.runtime.staying import stay
+from everstep.runtime.stay import stay
 from everstep.runtime.system import pause
-from everstep.runtime.tokens import looks_like_token
-from everstep.runtime.values import Slot, ValueSpace
+from everstep.runtime.travel.migrate import Judges, is_other, migrated
+from everstep.runtime.waits.announce import announce, call_off
+from everstep.runtime.waits.answers import open_waits
+from everstep.runtime.waits.tokens import looks_like_token
+from everstep.runtime.workers.claim import claim, give_back
+from everstep.runtime.workers.lease_renewal import LeaseKeeper
 
 if TYPE_CHECKING:
-    from everstep.runtime.fallback import Fallback
+    from everstep.runtime.integrity.fallback import Fallback
 
 log = logging.getLogger("everstep")
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")

@@ -17,8 +17,8 @@ from everstep.codec.chain import Codecs
 from everstep.codec.values import Values
 from everstep.engine.leases import noted
 from everstep.errors import EverstepError, StoreError
-from everstep.graph.flow import Flow
-from everstep.graph.validate import Offers, Rule
+from everstep.graph.author.flow import Flow
+from everstep.graph.check.validate import Offers, Rule
 from everstep.model.durability import RECORD_BYTES, Durability
 from everstep.model.enums import Mode
 from everstep.model.leases import Process
@@ -27,16 +27,16 @@ from everstep.ports.durability import Notifier, ResumeScheduler
 from everstep.ports.store import BlockingStore, CheckpointBlobStore, CheckpointStore
 from everstep.ports.system import Clock, Ids, Processes, uptime
 from everstep.runtime.coded_blobs import CodedBlobs
-from everstep.runtime.committer import Committer
+from everstep.runtime.drive.committer import Committer
+from everstep.runtime.drive.node_threads import NodeThreads
 from everstep.runtime.events import Listener
-from everstep.runtime.node_threads import NodeThreads
-from everstep.runtime.notifiers import Notifiers
-from everstep.runtime.scheduling import Schedulers
-from everstep.runtime.spool import Spool
+from everstep.runtime.guards.tally import Tally
+from everstep.runtime.outage.spool import Spool
 from everstep.runtime.store_time import StoreTime
-from everstep.runtime.tally import Tally
-from everstep.runtime.tokens import Tokens
-from everstep.runtime.weather import Weather
+from everstep.runtime.waits.notifiers import Notifiers
+from everstep.runtime.waits.schedulers import Schedulers
+from everstep.runtime.waits.tokens import Tokens
+from everstep.runtime.workers.backpressure import Weather
 
 log = logging.getLogger("everstep")
 

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from everstep.client.host import AsyncHost
 from everstep.errors import EverstepError, MethodNotAllowed, NoSuchPath
-from everstep.graph.flow import Flow
+from everstep.graph.author.flow import Flow
 from everstep.server.checks import SLASH, check_query
 from everstep.server.endpoint import MAX_BODY, Endpoint, Guard, Service
 from everstep.server.guards import check_bearer

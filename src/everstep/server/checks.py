@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from starlette.requests import Request
 
 from everstep.errors import BadRequest, FlowNotFound, RunNotFound, TokenInvalid, WaitNotFound
-from everstep.graph.flow import Flow
+from everstep.graph.author.flow import Flow
 from everstep.model.enums import Status
 from everstep.model.waits import WaitStatus
 from everstep.server.bodies import cut

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from everstep.client.host import AsyncHost
-from everstep.graph.flow import Flow
+from everstep.graph.author.flow import Flow
 from everstep.server.metrics import Metrics
 
 MAX_BODY = 1 << 20

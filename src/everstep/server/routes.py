@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from everstep.server import breakers, delivery, events, keeping, monitoring, pages, runs, waits
+from everstep.server.api import breakers, delivery, events, keeping, monitoring, runs, waits
 from everstep.server.checks import (
     ADDRESS,
     CHECKPOINT,
@@ -14,6 +14,7 @@ from everstep.server.checks import (
     WAIT_STATUSES,
 )
 from everstep.server.endpoint import Answer, Body, Endpoint, Guard, Query
+from everstep.server.pages import answer
 from everstep.server.schemas import ANY, FLAG, OBJECT, TEXT, pattern, ref
 
 JSON = "application/json"
@@ -260,7 +261,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         path="/w/{token}",
         name="show_page",
         summary="A page for a person to answer at. Looking at it settles nothing.",
-        handler=pages.show,
+        handler=answer.show,
         guard=Guard.TOKEN,
         answers={200: _PAGE},
         errors=(409,),
@@ -271,7 +272,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         path="/w/{token}",
         name="answer_on_page",
         summary="What the form of that page sends.",
-        handler=pages.settle,
+        handler=answer.settle,
         guard=Guard.TOKEN,
         body=Body(OBJECT, media=FORM),
         answers={200: _PAGE},

@@ -8,8 +8,8 @@ from typing import Any, get_args
 from everstep.model.acts import LONGEST_COMMENT, LONGEST_NAME, Known
 from everstep.model.waits import SettledBy
 from everstep.runtime.events import EventKind
+from everstep.server.api.waits import LONGEST_TTL
 from everstep.server.checks import EVENT_ID, RUN_ID, RUN_STATUSES, TOKEN, WAIT_ID, WAIT_STATUSES
-from everstep.server.waits import LONGEST_TTL
 
 Schema = dict[str, Any]
 

@@ -14,7 +14,7 @@ import pytest
 from everstep import Context, Durability, Flow, Host, Status, ifelse, node
 from everstep.codec.records import check_digest
 from everstep.errors import TokenInvalid, TokenUsed, WaitSettled
-from everstep.graph.waits import approval, question, timer
+from everstep.graph.author.waits import approval, question, timer
 from everstep.model.outputs import ApprovalOutput, TimerOutput
 from everstep.ports.durability import Handle, ScheduleState, ScheduleStatus
 from everstep.testing.conformance_client import Client, StoreKit, Suite

@@ -51,7 +51,7 @@ from everstep.ports.store import (
     WaitFilter,
 )
 from everstep.registry import Opened
-from everstep.runtime.spool import Spool
+from everstep.runtime.outage.spool import Spool
 
 
 class Points(Protocol):

@@ -10,8 +10,8 @@ from typing import Any, Final
 from everstep.client.sync import Host
 from everstep.client.views import RunResult, WaitInfo
 from everstep.errors import BadRequest
-from everstep.graph.flow import Flow
-from everstep.graph.plan import Plan
+from everstep.graph.author.flow import Flow
+from everstep.graph.compile.plan import Plan
 from everstep.model.address import plain_of, unvisited
 from everstep.model.enums import Status
 from everstep.model.waits import WaitStatus

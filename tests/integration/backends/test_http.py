@@ -19,9 +19,9 @@ import pytest
 from everstep import Flow, Host
 from everstep.backends import Http
 from everstep.errors import BadRequest
-from everstep.graph.context import Context
-from everstep.graph.pipelines.outcome import Outcome, StageStatus
-from everstep.graph.pipelines.stage import Stage
+from everstep.frontends.pipelines.outcome import Outcome, StageStatus
+from everstep.frontends.pipelines.stage import Stage
+from everstep.graph.author.context import Context
 from everstep.testing import ManualClock
 from tests.architecture.sources import PACKAGE
 

@@ -18,8 +18,8 @@ import pytest
 
 from everstep.backends import Shell, Tools
 from everstep.errors import BadRequest
-from everstep.graph.pipelines.outcome import Outcome, StageStatus
-from everstep.graph.pipelines.stage import Stage
+from everstep.frontends.pipelines.outcome import Outcome, StageStatus
+from everstep.frontends.pipelines.stage import Stage
 from tests.architecture.sources import PACKAGE
 
 
@@ -223,7 +223,7 @@ def test_prompt_of_ten_megabytes_does_not_get_stuck(command: str) -> None:
 
 
 def test_prompt_too_large_for_anybody_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("everstep.backends.shell.LARGEST_PROMPT", 100)
+    monkeypatch.setattr("everstep.frontends.backends.shell.LARGEST_PROMPT", 100)
     outcome = ask(Shell("cat"), prompt="x" * 101)
     assert "101 bytes is larger than 100" in outcome.failure_reason
 
@@ -273,7 +273,7 @@ def test_cancelled_stage_leaves_no_process(tmp_path: Path) -> None:
 KILLED = """
 import asyncio, sys
 from everstep.backends import Shell, Tools
-from everstep.graph.pipelines.stage import Stage
+from everstep.frontends.pipelines.stage import Stage
 command = f"echo $$ > {sys.argv[2]}/one; sh -c 'echo $$ > {sys.argv[2]}/two; sleep 60' ; sleep 60"
 stage = Stage(node="a", kind="tool", attributes={"tool_command": command})
 asyncio.run((Shell(command) if sys.argv[1] == "shell" else Tools())(stage))

@@ -10,7 +10,7 @@ import pytest
 
 from everstep import AsyncHost, Host, node, wait
 from everstep.errors import BadRequest, LeaseConflict
-from everstep.graph.flow import Flow
+from everstep.graph.author.flow import Flow
 from everstep.runtime.events import Event
 from everstep.testing import ManualClock
 from tests.integration.server.serving import (

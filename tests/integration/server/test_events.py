@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from everstep import END, Flow, node, route
-from everstep.runtime.tailing import LOOK
-from everstep.server.events import _stream
+from everstep.runtime.record_events import LOOK
+from everstep.server.api.events import _stream
 from tests.integration.server.serving import Serving, code_of, expense, plain, served
 
 APPROVED = {"approved": True}

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from everstep import Flow, node, wait
-from everstep.server import look
+from everstep.server.pages import look
 from tests.integration.server.serving import (
     NO_SUCH_TOKEN,
     Serving,

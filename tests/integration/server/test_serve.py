@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from everstep import Host
-from everstep.cli.serve import serve
+from everstep.cli.commands.fleet.serve import serve
 from everstep.errors import BadRequest
 from everstep.server import serving
 from tests.architecture.sources import PACKAGE

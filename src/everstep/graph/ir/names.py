@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any, Final, Literal, Union, get_args, get_origin
 
 from everstep.codec.classes import loaded_classes, script_name
-from everstep.graph.hints import UNKNOWN
+from everstep.graph.check.hints import UNKNOWN
 
 Json = Any
 """None, a bool, a number, text, a list of these, or a dict of text and these."""

@@ -8,17 +8,17 @@ from typing import Any, Final, cast
 
 from everstep.codec.complaints import complaints
 from everstep.errors import BadRequest, EverstepError
-from everstep.graph.channel import RESULT_SUFFIX
+from everstep.graph.author.channel import RESULT_SUFFIX
+from everstep.graph.author.joins import JoinNode
+from everstep.graph.author.node import BUILT_IN, Gate, IfElse, Node, Param
+from everstep.graph.author.subflow import Subflow
+from everstep.graph.author.waits import Ref, Text, WaitNode, approval, callback, question, timer
+from everstep.graph.author.wiring import Join, JoinSpec, MemberSpec, Policy, settled_rules
 from everstep.graph.ir.check import Faults
 from everstep.graph.ir.names import Json
 from everstep.graph.ir.options import FOR_FUNCTIONS, Options
 from everstep.graph.ir.registry import LookUp
 from everstep.graph.ir.write import JOIN, profile_of
-from everstep.graph.joins import JoinNode
-from everstep.graph.node import BUILT_IN, Gate, IfElse, Node, Param
-from everstep.graph.subflow import Subflow
-from everstep.graph.waits import Ref, Text, WaitNode, approval, callback, question, timer
-from everstep.graph.wiring import Join, JoinSpec, MemberSpec, Policy, settled_rules
 from everstep.model.phases import PhasePlace
 
 WAITS: Final[Mapping[str, Callable[..., WaitNode]]] = {

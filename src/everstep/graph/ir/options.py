@@ -7,10 +7,10 @@ from datetime import timedelta
 from typing import Any, Final
 
 from everstep.errors import BadRequest, EverstepError
-from everstep.graph.hints import UNKNOWN
+from everstep.graph.author.node import Node
+from everstep.graph.check.hints import UNKNOWN
 from everstep.graph.ir.names import Json
 from everstep.graph.ir.registry import LookUp
-from everstep.graph.node import Node
 from everstep.model.durability import Durability, Interval
 from everstep.model.durations import span_of
 from everstep.model.retention import Retention

@@ -7,20 +7,20 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from everstep.errors import BadRequest, EverstepError
+from everstep.graph.author.node import Node
+from everstep.graph.author.wiring import JoinSpec, Layout
+from everstep.graph.compile.plan import DEEPEST
 from everstep.graph.ir.check import Checker, Faults
 from everstep.graph.ir.names import Json
 from everstep.graph.ir.nodes import Nodes, Surfaces
 from everstep.graph.ir.options import durability_from_ir, retention_from_ir
 from everstep.graph.ir.registry import LookUp, Registry
 from everstep.graph.ir.write import JOIN, KEYS, ReadFrom, edges_of
-from everstep.graph.node import Node
-from everstep.graph.plan import DEEPEST
-from everstep.graph.wiring import JoinSpec, Layout
 from everstep.model.breakers import Breaker
 from everstep.model.budgets import Budget
 
 if TYPE_CHECKING:
-    from everstep.graph.flow import Flow
+    from everstep.graph.author.flow import Flow
 
 Entry = tuple[str, dict[str, Json]]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any, Protocol
 
-from everstep.graph.hints import UNKNOWN
+from everstep.graph.check.hints import UNKNOWN
 from everstep.graph.ir.check import Faults
 from everstep.graph.ir.names import Json, loaded_class, type_from_ir
 

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from everstep.errors import IrInvalid
+from everstep.graph.author.joins import JoinNode
+from everstep.graph.author.node import Gate, IfElse, Node
+from everstep.graph.author.subflow import Subflow
+from everstep.graph.author.waits import NO_DEFAULT, WaitNode
 from everstep.graph.ir.names import Json, Unspeakable, is_json, name_of, names_in, type_to_ir
-from everstep.graph.joins import JoinNode
-from everstep.graph.node import Gate, IfElse, Node
-from everstep.graph.subflow import Subflow
-from everstep.graph.waits import NO_DEFAULT, WaitNode
 from everstep.model.durability import Durability
 from everstep.model.enums import Effects
 
 if TYPE_CHECKING:
-    from everstep.graph.flow import Flow
+    from everstep.graph.author.flow import Flow
 
 IR_VERSION: Final = 1
 NAMESPACE: Final = uuid.UUID("6f1f4a52-6f0f-5d0c-9a1e-2c1d3f0a7b55")

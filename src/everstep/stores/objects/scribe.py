@@ -13,7 +13,7 @@ from everstep.model.enums import Status
 from everstep.stores.objects import names, readable
 from everstep.stores.objects.bucket import Bucket
 from everstep.stores.objects.entries import Entry, Standing, decode
-from everstep.stores.objects.forking import free_in_children
+from everstep.stores.objects.folder.forking import free_in_children
 from everstep.stores.objects.unwritten import Unkept
 
 log = logging.getLogger("everstep")

@@ -1,0 +1,1 @@
+"""From words to flows, hosts, runs and inputs."""

@@ -1,0 +1,183 @@
+"""`everstep serve`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+
+from everstep import AsyncHost, Flow
+from everstep.cli.args.loading import load_several
+from everstep.cli.args.options import (
+    channel_url,
+    encryption_option,
+    host_options,
+    is_new,
+    queue_url,
+    read_key,
+    store_option,
+    url_of,
+)
+from everstep.cli.commands.runs.pipelines import pipeline_options
+from everstep.client.surroundings import keys_here
+from everstep.errors import BadRequest
+
+TOKEN_VARIABLE = "EVERSTEP_HTTP_TOKEN"
+
+
+@click.command()
+@pipeline_options
+@store_option
+@host_options
+@encryption_option
+@click.option(
+    "--flow",
+    "flows",
+    metavar="FILE.py[:FLOW]|FILE.dot",
+    multiple=True,
+    help="A flow to serve, or all of a file: they can be started, and their runs are driven. Repeatable.",
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen at.")
+@click.option(
+    "--port", default=8000, show_default=True, type=click.IntRange(0, 65535), help="0 takes a free one."
+)
+@click.option(
+    "--token-file",
+    metavar="FILE",
+    help=f"A file with the bearer token that clients must send. [default: {TOKEN_VARIABLE}]",
+)
+@click.option("--no-auth", is_flag=True, help="Ask for no token. Only at an address of this machine alone.")
+@click.option(
+    "--max-body",
+    metavar="BYTES",
+    default=1 << 20,
+    show_default=True,
+    type=click.IntRange(1),
+    help="The largest body it takes.",
+)
+@click.option("--work/--no-work", default=True, help="Drive runs that are due, or leave that to workers.")
+@click.option("-q", "--quiet", is_flag=True, help="Do not log requests.")
+def serve(
+    store: str | None,
+    key_file: str | None,
+    base_url: str | None,
+    encrypt_required: bool | None,
+    flows: tuple[str, ...],
+    host: str,
+    port: int,
+    token_file: str | None,
+    no_auth: bool,
+    max_body: int,
+    work: bool,
+    quiet: bool,
+) -> NoReturn:
+    """Serve runs, waits and answers over HTTP, and drive runs that are due.
+
+    The first Ctrl-C or SIGTERM gives requests and runs ten seconds and hands the others back; the second
+    hands them back at once.
+
+    \b
+    Example:
+      everstep serve --flow expenses.py --no-auth
+      everstep serve --flow expenses.py --host 0.0.0.0 --token-file token --base-url https://flows.example.com
+    """
+    service, guards, serving = _server()
+    token = _read_token(token_file, no_auth=no_auth)
+    token = None if token is None else guards.check_token(token, token_file or TOKEN_VARIABLE)
+    loaded, wired = load_several(flows)
+    _check_names(loaded)
+    key, keys = read_key(key_file), keys_here(encrypt_required)
+    _check_base_url(base_url)
+    makes_store = is_new(store)
+    listener = serving.listen(host, port, has_token=token is not None)
+    base_url = (base_url or serving.address_of(listener)).rstrip("/")
+    about: dict[str, Any] = {"token": token, "max_body": max_body, "base_url": base_url, "works": work}
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("everstep.access").setLevel(logging.WARNING if quiet else logging.INFO)
+
+    def ready() -> None:
+        _say_ready(serving.address_of(listener), loaded, has_key=key is not None)
+        if makes_store:
+            click.secho(f"there was no store at {store}: a new one was made", err=True, fg="yellow")
+
+    async def main() -> None:
+        async with AsyncHost(
+            url_of(store) if store else None,
+            key=key,
+            base_url=base_url,
+            notifiers=wired.notifiers,
+            schedulers=wired.schedulers,
+            channel=channel_url(),
+            queue=queue_url(),
+            encrypt=keys,
+        ) as async_host:
+            app = service.create_app(async_host, loaded, **about)
+            worker = async_host.worker(loaded, grace=serving.GRACE) if work and loaded else None
+            await serving.serve(app, listener, worker=worker, on_ready=ready)
+
+    with listener:
+        asyncio.run(main())
+    click.echo("stopped", err=True)
+    os._exit(0)  # a node's thread may never end, and its run was handed back
+
+
+def _server() -> tuple[Any, Any, Any]:
+    """Return the modules of the service, which needs what is not installed everywhere."""
+    try:
+        from everstep.server import app, guards, serving
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in ("starlette", "uvicorn"):
+            raise
+        raise BadRequest(
+            f"serve needs the package {package}, which is not installed.",
+            fix="Install it with: pip install 'everstep[web]'",
+        ) from error
+    return app, guards, serving
+
+
+def _say_ready(address: str, loaded: list[Flow], *, has_key: bool) -> None:
+    names = ", ".join(flow.name for flow in loaded) or "none"
+    click.echo(f"listening at {address}, flows: {names}", err=True)
+    if loaded and not has_key and not os.environ.get("EVERSTEP_KEY"):
+        hint = "no key: links are shown once, to notifiers; POST /waits/ID/reissue makes one"
+        click.secho(hint, err=True, dim=True)
+
+
+def _read_token(file: str | None, *, no_auth: bool) -> str | None:
+    """Return the bearer token, or none if that is really meant."""
+    given = os.environ.get(TOKEN_VARIABLE)
+    if no_auth:
+        if file is not None:
+            raise BadRequest("--token-file and --no-auth are both given.", fix="Give one of them.")
+        return None
+    if file is not None:
+        try:
+            return Path(file).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise BadRequest(
+                f"--token-file {file} cannot be read: {reason}.", fix="Check the path."
+            ) from error
+    if given:
+        return given
+    raise BadRequest(
+        "there is no token for clients to send.",
+        fix=f"Give one with --token-file or {TOKEN_VARIABLE}; --no-auth does without, on this machine alone.",
+    )
+
+
+def _check_base_url(url: str | None) -> None:
+    if url is not None and not url.startswith(("http://", "https://")):
+        raise BadRequest(f"--base-url {url} is not a URL.", fix="Write https://flows.example.com.")
+
+
+def _check_names(flows: list[Flow]) -> None:
+    names = [flow.name for flow in flows]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise BadRequest(f"two flows are called {', '.join(twice)}.", fix="Serve one of each name.")

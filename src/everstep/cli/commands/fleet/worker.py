@@ -1,0 +1,261 @@
+"""`everstep worker`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any, NoReturn, TextIO
+
+import click
+
+from everstep import AsyncHost, Flow
+from everstep.cli.args.loading import load_several
+from everstep.cli.args.options import (
+    channel_url,
+    encryption_option,
+    host_options,
+    json_option,
+    queue_url,
+    read_key,
+    say_if_new,
+    store_option,
+    url_of,
+)
+from everstep.cli.commands.runs.list import STATUS_COLOURS
+from everstep.cli.commands.runs.pipelines import pipeline_options
+from everstep.cli.commands.runs.run import stdout_kept_clean
+from everstep.cli.view.text import clock_time, count, duration, one_line
+from everstep.cli.view.waits import noun
+from everstep.client.surroundings import keys_here
+from everstep.errors import BadRequest, StoreUnavailable
+from everstep.model.durations import span_of
+from everstep.model.enums import Status
+from everstep.runtime.events import Event
+from everstep.runtime.workers.worker import Stats, Worker
+
+
+@click.command()
+@click.argument("places", metavar="FILE.py[:FLOW]...", nargs=-1)
+@click.option("--flow", "more", metavar="FILE.py[:FLOW]", multiple=True, help="The same, as an option.")
+@click.option(
+    "--concurrency", type=click.IntRange(min=1), default=32, show_default=True, help="So many runs at once."
+)
+@click.option("--per-flow", "limits", metavar="NAME=N", multiple=True, help="So many at once of this flow.")
+@click.option("--once", is_flag=True, help="Work until nothing is due, then end.")
+@click.option(
+    "--give-up-after", metavar="SPAN", help="Wait so long for a store that is not there. [default: for ever]"
+)
+@host_options
+@encryption_option
+@pipeline_options
+@store_option
+@json_option
+def worker(
+    places: tuple[str, ...],
+    more: tuple[str, ...],
+    concurrency: int,
+    limits: tuple[str, ...],
+    once: bool,
+    give_up_after: str | None,
+    key_file: str | None,
+    base_url: str | None,
+    encrypt_required: bool | None,
+    store: str | None,
+    as_json: bool,
+) -> NoReturn:
+    """Drive the runs of some flows whenever they are due, beside any number of other workers.
+
+    Due are runs that were accepted, whose waits are answered or over, or whose owner died. Without :FLOW, all
+    flows of a file are driven that are not inside another. A line tells of each run that is claimed, halts or
+    ends; with --json, an object on a line of its own.
+
+    The first Ctrl-C or SIGTERM lets runs end or halt for up to 30 seconds and hands the others back; the
+    second hands them all back.
+
+    \b
+    Examples:
+      everstep worker orders.py refunds.py:refund --concurrency 8
+      everstep worker orders.py --once
+    """
+    specs = [*places, *more]
+    if not specs:
+        raise BadRequest("a worker needs a flow to drive.", fix="Write: everstep worker FILE.py")
+    teller = Teller(sys.stdout, as_json=as_json)
+    with stdout_kept_clean(as_json):
+        flows, wired = load_several(specs)
+        say_if_new(store)
+        make = partial(
+            AsyncHost,
+            url_of(store) if store else None,
+            on_event=teller,
+            key=read_key(key_file),
+            base_url=base_url,
+            notifiers=wired.notifiers,
+            schedulers=wired.schedulers,
+            channel=channel_url(),
+            queue=queue_url(),
+            encrypt=keys_here(encrypt_required),
+        )
+        patience = span_of(give_up_after, "--give-up-after") if give_up_after is not None else None
+        host = opened(make, timedelta() if once and patience is None else patience)
+        code = asyncio.run(_work(host, flows, teller, concurrency, _limits(limits), once=once))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # a node's thread may never end, and its run was handed back
+
+
+def opened(make: Callable[[], AsyncHost], patience: timedelta | None) -> AsyncHost:
+    """Open a host, however long its store is out of reach; with `patience`, that long."""
+    waited, pause = 0.0, 0.1
+    while True:
+        try:
+            return make()
+        except StoreUnavailable as error:
+            if patience is not None and waited >= patience.total_seconds():
+                raise
+            if waited == 0:
+                click.secho(f"the store is not there yet, and is asked again: {error}", err=True, fg="yellow")
+            threading.Event().wait(pause)
+            waited, pause = waited + pause, min(2 * pause, 5.0)
+
+
+def _limits(pairs: Sequence[str]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for pair in pairs:
+        name, _, number = pair.rpartition("=")
+        if not name or not number.isdecimal():
+            raise BadRequest(f"--per-flow {pair!r} is not NAME=N.", fix="Write --per-flow orders=2.")
+        found[name] = int(number)
+    return found
+
+
+async def _work(
+    host: AsyncHost,
+    flows: Sequence[Flow],
+    teller: Teller,
+    concurrency: int,
+    per_flow: dict[str, int],
+    *,
+    once: bool,
+) -> int:
+    """Work until there is nothing to do, or somebody says stop; returns the exit code."""
+    async with host:
+        hand = host.worker(flows, concurrency=concurrency, per_flow=per_flow)
+        teller.begin(host.url, sorted({flow.name for flow in flows}), concurrency)
+        task = asyncio.ensure_future(hand.run(until_idle=once))
+        stopping = Stopping(hand, task, teller)
+        with stopping.heard():
+            try:
+                stats = await task
+            except asyncio.CancelledError:
+                stats = hand.stats
+        teller.end(stats)
+    return 130 if task.cancelled() else 0
+
+
+class Stopping:
+    """What signals do: the first lets runs end, the second hands them back, the third leaves."""
+
+    def __init__(self, hand: Worker, task: asyncio.Task[Stats], teller: Teller) -> None:
+        self._hand = hand
+        self._task = task
+        self._teller = teller
+        self._heard = 0
+
+    @contextlib.contextmanager
+    def heard(self) -> Iterator[None]:
+        """Take signals for a while."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._hear)
+        try:
+            yield
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
+
+    def _hear(self) -> None:
+        self._heard += 1
+        if self._heard == 1:
+            self._hand.stop()
+            self._teller.note("stopping: runs under way may end or halt; once more to hand them back at once")
+        elif self._heard == 2:
+            self._task.cancel()
+        else:
+            os._exit(130)
+
+
+class Teller:
+    """Tells of each run that is claimed, halts or ends, in a line."""
+
+    def __init__(self, out: TextIO, *, as_json: bool) -> None:
+        self._out = out
+        self._as_json = as_json
+        self._runs: dict[str, tuple[str, datetime, list[str]]] = {}
+        """Of the runs under way: the flow, when it was claimed, and what it came to wait for."""
+
+    def begin(self, url: str, flows: Sequence[str], concurrency: int) -> None:
+        """Say what this worker does."""
+        self.note(f"driving {', '.join(flows)} ({concurrency} at once) on {url}")
+        self.note("stop with Ctrl-C")
+
+    def note(self, text: str) -> None:
+        """Say something that is about no run, on stderr."""
+        if not self._as_json:
+            click.secho(text, err=True, dim=True)
+
+    def end(self, stats: Stats) -> None:
+        """Say what was done in all."""
+        done: dict[str, int] = {name: getattr(stats, name) for name in stats.__struct_fields__}
+        if self._as_json:
+            self._write_json({"event": "stopped", **done})
+            return
+        claimed = done.pop("claimed")
+        parts = [f"{number} {name.replace('_', ' ')}" for name, number in done.items() if number]
+        what = f": {', '.join(parts)}" if parts else ""
+        self.note(f"worker claimed {count(claimed, 'run')}{what}")
+
+    def __call__(self, event: Event) -> None:
+        data = event.data
+        flow, since, asked = self._runs.get(event.run_id, (data.get("flow", ""), event.at, []))
+        match event.kind:
+            case "run_resumed":
+                self._runs[event.run_id] = (data["flow"], event.at, [])
+                about = {"checkpoint": data["sequence"]}
+                self._write(event, "claimed", data["flow"], about, f"from checkpoint {data['sequence']}")
+            case "step_halted":
+                asked.append(f"{event.node} ({noun(data['wait']['kind'])})")
+            case "run_halted":
+                self._runs.pop(event.run_id, None)
+                about = {"waits": data["waits"], "seconds": (event.at - since).total_seconds()}
+                said = (
+                    f"waits for {', '.join(asked[:3])}" if asked else f"still {count(data['waits'], 'wait')}"
+                )
+                self._write(event, "halted", flow, about, said)
+            case "run_ended":
+                self._runs.pop(event.run_id, None)
+                about = {"error": data["error"], "seconds": (event.at - since).total_seconds()}
+                said = one_line(data["error"] or "") or f"in {duration(event.at - since)}"
+                self._write(event, data["status"], flow, about, said)
+
+    def _write(self, event: Event, what: str, flow: str, about: dict[str, Any], said: str) -> None:
+        if self._as_json:
+            head = {"event": what, "at": event.at.isoformat(), "run_id": event.run_id, "flow": flow}
+            self._write_json({**head, **about})
+            return
+        colour = STATUS_COLOURS[Status(what)] if what != "claimed" else "cyan"
+        time = click.style(clock_time(event.at), dim=True)
+        line = f"{time}  {click.style(what.ljust(9), fg=colour)}  {event.run_id}  {flow}"
+        click.echo(f"{line}  {said}".rstrip(), file=self._out)
+
+    def _write_json(self, value: dict[str, Any]) -> None:
+        self._out.write(json.dumps(value) + "\n")
+        self._out.flush()

@@ -1,0 +1,114 @@
+"""`everstep checkpoints` and `everstep clean-up`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from everstep import CheckpointInfo
+from everstep.cli.args.options import find_run, json_option, open_host, split_run, store_option
+from everstep.cli.commands.runs.list import STATUS_COLOURS
+from everstep.cli.view.outline import gathered
+from everstep.cli.view.table import Cell, write_table
+from everstep.cli.view.text import clock_time, count, preview, size, write_json
+
+SHOWN_NODES = 4
+
+
+@click.command()
+@click.argument("run", metavar="RUN[/PATH]")
+@store_option
+@json_option
+def checkpoints(run: str, store: str | None, as_json: bool) -> None:
+    """List the checkpoints of a run, without the values they hold.
+
+    With PATH, those that hold steps inside that flow or item.
+
+    \b
+    Examples:
+      everstep checkpoints A17
+      everstep checkpoints A17/rag
+    """
+    with open_host(store, create=False) as host:
+        address = find_run(host, run)
+        run_id, path = split_run(address)
+        found = host.checkpoints(address)
+    if as_json:
+        told = {"run_id": run_id, **({"path": path} if path else {})}
+        write_json({**told, "checkpoints": [checkpoint_json(info) for info in found]})
+        return
+    write_table(["#", "time", "trigger", "steps", "size", ""], [_row(info, run_id) for info in found])
+
+
+def _row(info: CheckpointInfo, run_id: str) -> list[Cell]:
+    if info.trigger is None or info.created_at is None or info.status is None:
+        return [Cell(str(info.sequence)), Cell(""), Cell("removed", dim=True)]
+    notes = [
+        "keyframe" if info.keyframe else "",
+        f"shared with {info.run_id}" if info.run_id != run_id else "",
+        preview(info.metadata) if info.metadata else "",
+    ]
+    return [
+        Cell(str(info.sequence)),
+        Cell(clock_time(info.created_at), dim=True),
+        Cell(info.trigger.value, STATUS_COLOURS[info.status] if info.status.is_final else None),
+        Cell(nodes_of(info), "cyan"),
+        Cell(size(info.size)),
+        Cell(", ".join(note for note in notes if note), dim=True),
+    ]
+
+
+def nodes_of(info: CheckpointInfo) -> str:
+    """Name the nodes whose steps a checkpoint holds."""
+    names = [name.removeprefix("@") for name in gathered(info.nodes)]
+    more = f", … ({len(names) - SHOWN_NODES:,} more)" if len(names) > SHOWN_NODES else ""
+    return ", ".join(names[:SHOWN_NODES]) + more
+
+
+def checkpoint_json(info: CheckpointInfo) -> dict[str, Any]:
+    """Return a checkpoint's line as JSON shows it."""
+    return {
+        "sequence": info.sequence,
+        "checkpoint_id": info.checkpoint_id,
+        "run_id": info.run_id,
+        "trigger": info.trigger.value if info.trigger is not None else None,
+        "created_at": info.created_at.isoformat() if info.created_at is not None else None,
+        "steps": info.steps,
+        "nodes": list(info.nodes),
+        "status": info.status.value if info.status is not None else None,
+        "keyframe": info.keyframe,
+        "metadata": info.metadata,
+        "size": info.size,
+        "is_trimmed": info.is_trimmed,
+    }
+
+
+@click.command("clean-up")
+@click.argument("run_id", metavar="RUN")
+@click.option(
+    "--keep", metavar="N", type=click.IntRange(min=1), default=5, show_default=True, help="Keep the last N."
+)
+@store_option
+@json_option
+def clean_up(run_id: str, keep: int, store: str | None, as_json: bool) -> None:
+    """Remove old checkpoints of a run. Of each, its place in the chain and its digest stay.
+
+    What lies before the newest keyframe that covers the last N goes, except what a fork needs. A short run
+    has no keyframe and stays whole.
+
+    \b
+    Example:
+      everstep clean-up A17 --keep 10
+    """
+    with open_host(store, create=False) as host:
+        run_id = find_run(host, run_id)
+        removed = host.clean_up(run_id, keep=keep)
+        info = host.info(run_id)
+    if as_json:
+        write_json({"run_id": run_id, "removed": removed, "trimmed_before": info.trimmed_before})
+    elif removed:
+        left = f"the oldest one still there is {info.trimmed_before}"
+        click.echo(f"removed {count(removed, 'checkpoint')} of run {run_id}; {left}")
+    else:
+        click.echo(f"nothing to remove: run {run_id} has no keyframe before its last {keep} checkpoints")

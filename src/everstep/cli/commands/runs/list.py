@@ -1,0 +1,157 @@
+"""`everstep runs`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import click
+
+from everstep import RunInfo, Status
+from everstep.cli.args.options import DEFAULT_FILE, json_option, open_host, store_option, where_else
+from everstep.cli.view.table import Cell, write_table
+from everstep.cli.view.text import act_json, duration, moment, one_line, write_json
+from everstep.cli.view.waits import present, standing_of, wait_json, waits_of
+from everstep.client.views import WaitInfo
+from everstep.model.waits import WaitStatus
+
+SPARE = ("checkpoints", "took", "started", "place", "forked from")
+"""What a narrow terminal does not show of runs, the first to go first."""
+STATUS_COLOURS = {
+    Status.RUNNING: "cyan",
+    Status.COMPLETED: "green",
+    Status.FAILED: "red",
+    Status.RETRYING: "yellow",
+    Status.HALTED: "yellow",
+    Status.CANCELLED: "yellow",
+    Status.ABANDONED: "red",
+}
+
+
+@click.command()
+@click.option("--flow", metavar="NAME", help="Only runs of this flow.")
+@click.option("--status", metavar="STATUS", help="Only runs that are running, halted, completed, ...")
+@click.option("--needs-repair", is_flag=True, help="Only runs that workers leave alone.")
+@click.option("--pinned", is_flag=True, help="Only runs that are pinned.")
+@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="At most so many.")
+@store_option
+@json_option
+def runs(
+    flow: str | None,
+    status: str | None,
+    needs_repair: bool,
+    pinned: bool,
+    limit: int,
+    store: str | None,
+    as_json: bool,
+) -> None:
+    """List runs, newest first.
+
+    \b
+    Example:
+      everstep runs --flow orders --status failed
+      everstep runs --status halted
+    """
+    if not store and not DEFAULT_FILE.exists():
+        if as_json:
+            write_json({"runs": []})
+        else:
+            click.echo(f"no runs yet: there is no {DEFAULT_FILE} here. {where_else('runs', store='FILE')}")
+        return
+    with open_host(store, create=False) as host:
+        found = host.runs(flow=flow, status=status, needs_repair=needs_repair, pinned=pinned, limit=limit)
+        halted = [info.run_id for info in found if info.status is Status.HALTED]
+        waits = {run_id: waits_of(host, run_id) for run_id in halted}
+    if as_json:
+        write_json({"runs": [{**info_json(info), **_waits_json(waits, info)} for info in found]})
+    elif not found:
+        click.echo("no runs")
+    else:
+        head = ["run", "flow", "status", "started", "took", "checkpoints"]
+        rows = [_row(info) for info in found]
+        if any(info.forked_at is not None for info in found):
+            head.insert(1, "forked from")
+            for row, info in zip(rows, found, strict=True):
+                row.insert(1, Cell(origin(info)))
+        if any(info.priority or info.group for info in found):
+            head.insert(3, "place")
+            for row, info in zip(rows, found, strict=True):
+                row.insert(3, Cell(place(info)))
+        if waits:
+            now = present()
+            head.append("waits for")
+            for row, info in zip(rows, found, strict=True):
+                row.append(Cell(_waited_for(waits.get(info.run_id, []), now)))
+        write_table(head, rows, SPARE)
+
+
+def _waits_json(waits: Mapping[str, Sequence[WaitInfo]], info: RunInfo) -> dict[str, Any]:
+    return {"waits": [wait_json(wait) for wait in waits.get(info.run_id, ())]}
+
+
+def _waited_for(waits: Sequence[WaitInfo], now: datetime) -> str:
+    """Name what a run waits for, what is answered or due first."""
+    ranked = sorted(waits, key=lambda w: (w.status is WaitStatus.OPEN, w.due_at is None, w.due_at or now))
+    shown = [f"{wait.node}: {standing_of(wait, now)}" for wait in ranked[:1]]
+    shown += [f"and {len(ranked) - 1:,} more"] if len(ranked) > 1 else []
+    return " ".join(shown)
+
+
+def _row(info: RunInfo) -> list[Cell]:
+    return [
+        Cell(info.run_id),
+        Cell(info.flow),
+        Cell(standing(info), "red" if info.is_damaged else STATUS_COLOURS[info.status]),
+        Cell(moment(info.created_at)),
+        Cell(duration(info.duration)),
+        Cell(str(info.checkpoints)),
+    ]
+
+
+def origin(info: RunInfo) -> str:
+    """Write which checkpoint a fork goes on from: `A17@3`."""
+    return "" if info.forked_at is None else f"{info.parent_run_id}@{info.forked_at}"
+
+
+def place(info: RunInfo) -> str:
+    """Say where a run stands among those that wait for a worker: `+5 acme`."""
+    priority = f"{info.priority:+d}" if info.priority else ""
+    return " ".join(filter(None, (priority, one_line(info.group or ""))))
+
+
+def standing(info: RunInfo) -> str:
+    """Say how a run stands, and whether somebody drives one that has not ended."""
+    if info.status.is_final:
+        return f"{info.status.value} (pinned)" if info.pinned is not None else info.status.value
+    if info.needs_repair is not None:
+        return f"{info.status.value} ({'needs repair' if info.is_damaged else 'set aside'})"
+    if info.is_cancelling:
+        return f"{info.status.value} (cancelling)"
+    if info.status is Status.HALTED:
+        return info.status.value  # it needs nobody until it is answered
+    return info.status.value if info.is_driven else f"{info.status.value} (nobody drives it)"
+
+
+def info_json(info: RunInfo) -> dict[str, Any]:
+    """Return a run's line as JSON shows it."""
+    return {
+        "run_id": info.run_id,
+        "flow": info.flow,
+        "flow_version": info.flow_version,
+        "status": info.status.value,
+        "created_at": info.created_at.isoformat(),
+        "ended_at": info.ended_at.isoformat() if info.ended_at is not None else None,
+        "seconds": info.duration.total_seconds() if info.duration is not None else None,
+        "checkpoints": info.checkpoints,
+        "parent_run_id": info.parent_run_id,
+        "forked_at": info.forked_at,
+        "is_driven": info.is_driven,
+        "is_cancelling": info.is_cancelling,
+        "priority": info.priority,
+        "group": info.group,
+        "needs_repair": info.needs_repair,
+        "acked_at": info.acked_at.isoformat() if info.acked_at is not None else None,
+        "pinned": info.pinned,
+        "pinned_by": act_json(info.pinned_by),
+    }

@@ -1,0 +1,568 @@
+"""`everstep run` and `everstep resume`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+import click
+
+from everstep import Flow, Host, RunInfo, RunResult, Status
+from everstep.cli.args.failures import say
+from everstep.cli.args.inputs import gather_channel, gather_inputs
+from everstep.cli.args.loading import UNWIRED, Wired, load
+from everstep.cli.args.options import (
+    command_line,
+    host_options,
+    json_option,
+    open_host,
+    store_option,
+    tokens_option,
+    who,
+    who_options,
+    whole_run,
+)
+from everstep.cli.commands.runs.list import info_json
+from everstep.cli.commands.runs.pipelines import pipeline_options, said_again
+from everstep.cli.commands.waits.ask import along, ask_option, asks, refuse_ask
+from everstep.cli.live.progress import Watcher, choose_watcher
+from everstep.cli.live.run_folder import FolderKeeper, refuse_run_dir, run_dir_option
+from everstep.cli.view.fallback import fallback_json, say_fallback
+from everstep.cli.view.stages import context_of, said_last
+from everstep.cli.view.table import wide
+from everstep.cli.view.text import Unreadable, count, duration, ended_before, error_json, preview, write_json
+from everstep.cli.view.waits import wait_json, wait_lines
+from everstep.client.views import Values as InnerValues
+from everstep.errors import BadRequest, EverstepError, RunNotFound
+from everstep.model.enums import Trigger
+from everstep.runtime.events import Listener
+
+EXIT_CODES = {Status.COMPLETED: 0, Status.HALTED: 3}
+
+quiet_option = click.option("--quiet", "-q", is_flag=True, help="Show no progress.")
+wait_option = click.option(
+    "--wait", "stays", is_flag=True, help="If the run halts, stay with it and go on when it is answered."
+)
+
+
+@click.command()
+@click.argument("flow", metavar="FILE.py[:FLOW]|FILE.dot")
+@click.option(
+    "--input", "-i", "pairs", metavar="NAME=VALUE", multiple=True, help="One input; repeat for more."
+)
+@click.option("--inputs-file", metavar="JSON", help="A file with a JSON object of inputs, or - for stdin.")
+@click.option("--channel", metavar="KEY=VALUE", multiple=True, help="Begin with this in the channel.")
+@click.option("--run-id", metavar="ID", help="Name the run. An unfinished run of that name goes on.")
+@click.option("--start", "only_start", is_flag=True, help="Only accept the run; a worker drives it.")
+@click.option("--priority", type=int, default=0, metavar="N", help="The higher, the sooner workers take it.")
+@click.option("--group", metavar="NAME", help="Runs of one group take turns with those of others.")
+@who_options
+@pipeline_options
+@run_dir_option
+@wait_option
+@ask_option
+@tokens_option
+@host_options
+@store_option
+@json_option
+@click.option("--all", "show_all", is_flag=True, help="Print the values that other steps read, too.")
+@quiet_option
+def run(
+    flow: str,
+    pairs: tuple[str, ...],
+    inputs_file: str | None,
+    channel: tuple[str, ...],
+    run_id: str | None,
+    only_start: bool,
+    priority: int,
+    group: str | None,
+    stays: bool,
+    tokens: bool,
+    key_file: str | None,
+    base_url: str | None,
+    store: str | None,
+    as_json: bool,
+    show_all: bool,
+    quiet: bool,
+) -> int:
+    """Run a flow from a Python file, from a module as package.module:FLOW, or a pipeline in DOT.
+
+    The result goes to stdout, progress to stderr. A value is text where the flow wants a str, a number where
+    it wants a number, and otherwise JSON if it parses. FLOW may be left out if only one flow of the file is
+    not inside another.
+
+    A run that halts is left to wait, and the command exits with 3 and says how to answer. Whom the file names
+    in `notifiers`, by alias, is told of it; `schedulers` are read alike.
+
+    \b
+    Examples:
+      everstep run orders.py --input order_id=A17 --input 'items=["tea"]'
+      everstep run orders.py --input order_id=A17 --start
+      everstep run orders.py --input order_id=A17 --channel user=ann
+      everstep run orders.py:refund --inputs-file refund.json --json | jq .values
+      everstep run review.dot --backend shell:./agent.sh --allow-tools
+    """
+    if only_start and stays:
+        raise BadRequest("--start returns at once, and --wait stays.", fix="Give one of them.")
+    if only_start or stays:
+        refuse_ask("--start" if only_start else "--wait")
+    if only_start:
+        refuse_run_dir()
+    with stdout_kept_clean(as_json):
+        definition, wired = load(flow)
+        inputs = gather_inputs(definition, pairs, inputs_file)
+        if inputs is not None or run_id is None:
+            definition.check_inputs(inputs or {})
+        about: dict[str, Any] = {
+            "channel": gather_channel(definition, channel),
+            "priority": priority,
+            "group": group,
+            **who(),
+        }
+        opening = Opening(store, key_file, base_url, wired)
+        work: Work = lambda host: host.run(  # noqa: E731  a name for its type
+            definition, inputs, run_id=run_id, wait=stays, **about
+        )
+        if only_start:
+            accepted = accept(definition, inputs, opening, run_id=run_id, **about)
+        else:
+            outcome = execute(definition, flow, opening, work, run_id=run_id, quiet=quiet, stays=stays)
+    if only_start:
+        return accepted.say(store, as_json=as_json, quiet=quiet)
+    if quiet and not as_json and run_id is None:
+        click.echo(f"run {outcome.run_id}", err=True)
+    return show_result(outcome, flow, store, as_json=as_json, show_all=show_all, quiet=quiet, tokens=tokens)
+
+
+@click.command()
+@click.argument("run_id", metavar="RUN|CHECKPOINT|TOKEN")
+@click.argument("flow", metavar="FILE.py[:FLOW]|FILE.dot", required=False)
+@click.option("--start", metavar="NODE", help="Begin at this node, whatever was due.")
+@click.option("--fallback", is_flag=True, help="If it is damaged, go on from its newest valid checkpoint.")
+@who_options
+@click.option("--for-workers", is_flag=True, help="Reopen it and leave it to workers to drive.")
+@pipeline_options
+@run_dir_option
+@wait_option
+@ask_option
+@tokens_option
+@host_options
+@store_option
+@json_option
+@click.option("--all", "show_all", is_flag=True, help="Print the values that other steps read, too.")
+@quiet_option
+def resume(
+    run_id: str,
+    flow: str | None,
+    start: str | None,
+    fallback: bool,
+    for_workers: bool,
+    stays: bool,
+    tokens: bool,
+    key_file: str | None,
+    base_url: str | None,
+    store: str | None,
+    as_json: bool,
+    show_all: bool,
+    quiet: bool,
+) -> int:
+    """Continue a run that stopped, or reopen one that failed at the node that failed.
+
+    Finished steps are not run again. A run that has completed is shown as it is. The file may be left out
+    for a run that `everstep run` began: the store remembers where its flow was, and where the version was
+    that it went over to. What a halted run waits for and was answered is taken in; what was not goes on
+    waiting.
+
+    A run can also be named by the id of its newest checkpoint, or by a token of one of its waits, which is
+    not shown again. From a checkpoint that it has left behind only a fork goes on.
+
+    A run whose newest checkpoints are damaged is refused. With --fallback it goes on from the newest valid
+    one, as a fork of its own, and steps are listed whose effects may happen a second time.
+
+    \b
+    Examples:
+      everstep resume A17
+      everstep resume A17 --wait
+      everstep resume A17 orders.py
+      everstep resume A17 --start price
+      everstep resume A17 --for-workers
+    """
+    if stays:
+        refuse_ask("--wait")
+    if for_workers and (stays or fallback):
+        given = "--wait" if stays else "--fallback"
+        raise BadRequest(f"--for-workers and {given} are both given.", fix="Give one of them.")
+    if run_id.endswith(".py") or ".py:" in run_id:
+        again = command_line("resume", flow or "RUN", run_id, store=store)
+        raise BadRequest(f"{run_id!r} is not a run: the run id comes first.", fix=f"Write: {again}")
+    with open_host(store, create=False) as host:
+        run_id = _to_go_on(host, run_id)
+        flow = flow or place_for(host, run_id, ["resume", run_id], store)
+    with stdout_kept_clean(as_json):
+        definition, wired = load(flow)
+        opening = Opening(store, key_file, base_url, wired, create=False)
+        signed = who()
+        work: Work = lambda host: host.resume(  # noqa: E731  a name for its type
+            run_id, definition, start=start, wait=stays, fallback=fallback, **signed
+        )
+        if for_workers:
+            with opening.host() as host:
+                left = host.reopen(run_id, definition, start=start, **signed)
+        else:
+            outcome = execute(definition, flow, opening, work, run_id=run_id, quiet=quiet, stays=stays)
+    if for_workers:
+        return _left(left, as_json=as_json, quiet=quiet)
+    return show_result(outcome, flow, store, as_json=as_json, show_all=show_all, quiet=quiet, tokens=tokens)
+
+
+def _to_go_on(host: Host, name: str) -> str:
+    """Return the run that is to go on, by its id, its newest checkpoint, or a token of one of its waits."""
+    try:
+        return whole_run(host, name)
+    except RunNotFound:
+        if "/" in name:
+            raise
+        return host.find(name).run_id
+
+
+def _left(info: RunInfo, *, as_json: bool, quiet: bool) -> int:
+    """Say how a run stands that workers are to drive."""
+    if as_json:
+        write_json(info_json(info))
+    elif not quiet:
+        what = "has ended" if info.status.is_final else "goes on when a worker drives it"
+        click.echo(f"run {info.run_id} is {info.status.value}; it {what}", err=True)
+    return 0
+
+
+Work = Callable[[Host], RunResult]
+
+
+class Opening(NamedTuple):
+    """How the host of a drive is opened."""
+
+    store: str | None
+    key_file: str | None = None
+    base_url: str | None = None
+    wired: Wired = UNWIRED
+    create: bool = True
+
+    def host(self, on_event: Listener | None = None) -> Host:
+        return open_host(
+            self.store,
+            create=self.create,
+            on_event=on_event,
+            key_file=self.key_file,
+            base_url=self.base_url,
+            wired=self.wired,
+        )
+
+
+class Accepted(NamedTuple):
+    """A run that others are to drive."""
+
+    info: RunInfo
+    is_new: bool
+
+    def say(self, store: str | None, *, as_json: bool, quiet: bool) -> int:
+        """Write its id on stdout and return the exit code."""
+        info = self.info
+        again = command_line("resume", info.run_id, store=store)
+        if as_json:
+            write_json({**info_json(info), "is_new": self.is_new, "resume": again})
+            return 0
+        click.echo(info.run_id)
+        if not self.is_new:
+            click.echo(f"run {info.run_id} was accepted before; it is {info.status.value}", err=True)
+        elif not quiet:
+            click.echo(f"run {info.run_id} is accepted; a worker drives it, or: {again}", err=True)
+        return 0
+
+
+def accept(
+    flow: Flow,
+    inputs: Mapping[str, Any] | None,
+    opening: Opening,
+    *,
+    run_id: str | None,
+    **about: Any,
+) -> Accepted:
+    """Accept a run without driving it."""
+    with opening.host() as host:
+        is_new = True
+        if run_id is not None:
+            with contextlib.suppress(RunNotFound):
+                host.info(run_id)
+                is_new = False
+        return Accepted(host.start(flow, inputs, run_id=run_id, **about), is_new)
+
+
+def remembered_place(host: Host, run_id: str) -> str | None:
+    """Return where the version of its flow that a run goes by was when it was taken up, if it is known.
+
+    A run that was imported names no code, nor does a fork of one.
+    """
+    info, last = host.info(run_id), None
+    while True:
+        at = info.adopted_at
+        if at is not None and last is not None and at > last:  # after the fork that is asked about
+            before = (c for c in host.checkpoints(info.run_id, last=last) if c.trigger is Trigger.MIGRATION)
+            at = max((c.sequence for c in before if c.run_id == info.run_id), default=None)
+        if at is not None or info.parent_run_id is None:
+            break
+        last = info.forked_at
+        info = host.info(info.parent_run_id)
+    found = host.checkpoints(info.run_id, first=at or 1, last=at or 1)
+    place = (found[0].metadata or {}).get("source") if found else None
+    if not isinstance(place, str) or host.was_imported(info.run_id):
+        return None  # a bundle must not choose which code of this machine is loaded
+    return place
+
+
+def place_for(host: Host, run_id: str, command: Sequence[str], store: str | None) -> str:
+    """Return where a run's flow was when it was taken up, or say how to name it in this command."""
+    place = remembered_place(host, run_id)
+    if place is not None:
+        return place
+    info = host.info(run_id)
+    name = info.flow
+    if host.was_imported(run_id):
+        raise BadRequest(
+            f"run {run_id!r} was imported, and an imported run names no code.",
+            fix=f"Write: {command_line(*command, f'FILE.py:{name}', store=store)}",
+        )
+    raise BadRequest(
+        f"the store does not know where version {info.flow_version} of flow {name!r}, by which run "
+        f"{run_id!r} goes, is defined.",
+        fix=f"Write: {command_line(*command, f'FILE.py:{name}', store=store)}",
+    )
+
+
+class Executed:
+    """What a drive came to, read while its host was open."""
+
+    def __init__(
+        self,
+        result: RunResult,
+        seconds: float,
+        read: Container[str],
+        *,
+        failed_at: str | None,
+        folder: Path | None = None,
+    ) -> None:
+        self.run_id = result.run_id
+        self.status = result.status
+        self.error = result.error
+        self.steps = result.steps
+        self.waits = result.waits
+        self.spooled = result.spooled
+        self.fallback = result.fallback
+        self.values: dict[str, Any] = {name: _value(result, name) for name in result}
+        self.seconds = seconds
+        self.read = {name for name in self.values if name in read}
+        """The values that some node reads, so that they are not what the run was for."""
+        self.channel: dict[str, Any] = {}
+        """What is in its channel; of a pipeline that is what its values are."""
+        self.said: list[str] = []
+        """The last lines of what the stage said that failed the pipeline."""
+        self.failed_at = failed_at
+        """If the run had ended before, so that nothing was run: the node that failed, or nothing."""
+        self.folder = folder
+        """Where it was written as a folder, if that was asked for."""
+
+    @property
+    def was_driven(self) -> bool:
+        return self.failed_at is None
+
+
+def execute(
+    flow: Flow,
+    spec: str,
+    opening: Opening,
+    work: Work,
+    *,
+    run_id: str | None,
+    quiet: bool,
+    stays: bool = False,
+) -> Executed:
+    """Drive a run while somebody watches. Ctrl-C ends the process with how to go on."""
+    watcher = choose_watcher(flow, quiet=quiet, store=opening.store, stays=stays, is_plain=asks())
+    keeper = FolderKeeper(flow)
+    with opening.host(keeper.hearing(watcher)) as host:
+        keeper.watch(host)
+        began = time.monotonic()
+        if run_id is not None:
+            with contextlib.suppress(EverstepError):  # what is wrong with the run is said by the drive
+                watcher.recall(partial(host.state, run_id))
+        try:
+            result = along(work, flow)(host)
+        except KeyboardInterrupt:
+            keeper.finish("")
+            interrupted(watcher, spec, opening.store, stays=stays)
+        except EverstepError:
+            keeper.finish(watcher.run_id)
+            raise
+        finally:
+            watcher.stop()
+        seconds = time.monotonic() - began
+        keeper.finish(result.run_id)
+        failed_at = None if watcher.run_id else _failed_node(host, result)
+        done = Executed(result, seconds, flow.plan.readers, failed_at=failed_at, folder=keeper.path)
+        if flow.pipeline is not None:
+            done.values = context_of(host, result.run_id)
+            done.said = said_last(result)
+        else:
+            done.channel = {key: _value(result.channel, key) for key in result.channel}
+        return done
+
+
+def _failed_node(host: Host, result: RunResult) -> str:
+    if result.status is not Status.FAILED:
+        return ""
+    failed = [
+        step.path
+        for record in host.history(result.run_id)
+        for step in record.steps
+        if step.status is Status.FAILED and step.error == result.error
+    ]
+    # A flow fails after the node inside it.
+    return max(reversed(failed), key=lambda path: path.count("/"), default="")
+
+
+def interrupted(watcher: Watcher, spec: str, store: str | None, *, stays: bool) -> NoReturn:
+    """Say how to go on and leave at once, as records are safe and a node's thread may never end."""
+    watcher.stop()
+    wait = ["--wait"] if stays else []
+    words = ["resume", watcher.run_id, spec, *wait, *said_again()] if watcher.run_id else []
+    again = command_line(*words, store=store) if words else ""
+    if watcher.is_halted:
+        said = f"interrupted; run {watcher.run_id} stays halted and can be answered. Go on with: {again}"
+    else:
+        said = f"interrupted; continue with: {again}" if again else "interrupted before the run began"
+    click.echo(said, err=True)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(130)
+
+
+def show_result(
+    outcome: Executed,
+    spec: str,
+    store: str | None,
+    *,
+    as_json: bool,
+    show_all: bool,
+    quiet: bool,
+    tokens: bool = False,
+) -> int:
+    """Write the result on stdout and return the exit code of its status."""
+    error = outcome.error
+    if as_json:
+        write_json(
+            {
+                "run_id": outcome.run_id,
+                "status": outcome.status.value,
+                "values": outcome.values,
+                **({"channel": outcome.channel} if outcome.channel else {}),
+                "error": error_json(error),
+                "steps": outcome.steps,
+                "waits": [wait_json(wait, with_token=tokens) for wait in outcome.waits],
+                "spooled": outcome.spooled,
+                "fallback": fallback_json(outcome.fallback),
+                **({"run_folder": str(outcome.folder)} if outcome.folder is not None else {}),
+            }
+        )
+    if not quiet and (outcome.was_driven or error is None):
+        click.echo(summary(outcome), err=True)
+    if outcome.folder is not None and not quiet:
+        click.echo(f"run folder {outcome.folder}", err=True)
+    if outcome.fallback is not None and not quiet:
+        say_fallback(outcome.fallback)
+    if outcome.spooled and not quiet:
+        waiting = count(outcome.spooled, "checkpoint")
+        said = f"{waiting} on this machine, not yet in the store: {command_line('drain', store=store)}"
+        click.secho(said, err=True, fg="yellow")
+    if outcome.status is Status.COMPLETED and not as_json:
+        write_values(outcome, show_all=show_all, quiet=quiet)
+    if outcome.status is Status.HALTED and not as_json:
+        write_waits(outcome, store, quiet=quiet, tokens=tokens)
+    for line in () if quiet or not outcome.was_driven else outcome.said:
+        click.secho(f"  │ {line}", err=True, dim=True)
+    if error is not None:
+        again = command_line("resume", outcome.run_id, spec, *said_again(), store=store)
+        message = f"{error.type}: {error.message}"
+        if outcome.was_driven:
+            trace = error.traceback.rstrip().removesuffix(f"\n{message}")  # said below
+            say(error.code, message, f"Continue with: {again}", trace)
+        else:
+            at = f", at {outcome.failed_at}" if outcome.failed_at else ""
+            ended = f"run {outcome.run_id} {ended_before(outcome.status).replace('had ', '')}{at}: {message}"
+            what = outcome.failed_at or "it"
+            say(error.code, f"{ended.rstrip('.')}. Nothing was run.", f"To try {what} again: {again}")
+    return EXIT_CODES.get(outcome.status, 1)
+
+
+def write_waits(outcome: Executed, store: str | None, *, quiet: bool, tokens: bool) -> None:
+    """Write what a halted run waits for, and how it goes on."""
+    for line in wait_lines(outcome.waits, store, with_tokens=tokens):
+        click.echo(line)
+    if not quiet:
+        again = command_line("resume", outcome.run_id, *said_again(), store=store)
+        click.secho(f"then a worker goes on with it, or: {again}", err=True, dim=True)
+
+
+def write_values(outcome: Executed, *, show_all: bool, quiet: bool) -> None:
+    """Write what the run was for: the values that no other step reads, or all if there are none."""
+    flows = {name for name, value in outcome.values.items() if isinstance(value, InnerValues)}
+    read = outcome.read | flows
+    hidden = set() if show_all or len(read) == len(outcome.values) else read
+    for name, value in outcome.values.items():
+        if name not in hidden:
+            write_named(name, value)
+    if hidden and not quiet:
+        others = hidden - flows
+        left = [f"{count(len(others), 'value')} that other steps read"] if others else []
+        left += [f"what is inside {', '.join(sorted(flows))}"] if flows else []
+        click.secho(f"(and {', and '.join(left)}: --all)", err=True, dim=True)
+
+
+def write_named(name: str, value: Any, depth: int = 0) -> None:
+    """Write one value; those of an inner flow below its name."""
+    indent = "  " * depth
+    if not isinstance(value, InnerValues):
+        click.echo(f"{indent}{name} = {preview(value, wide())}")
+        return
+    click.echo(f"{indent}{name}")
+    for inner in value:
+        write_named(inner, _value(value, inner), depth + 1)
+
+
+def summary(outcome: Executed) -> str:
+    """Say in one line how the run ended."""
+    colour = {"completed": "green", "failed": "red"}.get(outcome.status.value, "yellow")
+    status = click.style(outcome.status.value, fg=colour)
+    if not outcome.was_driven:
+        said = ended_before(outcome.status).replace(outcome.status.value, status)
+        anew = "" if outcome.status is Status.COMPLETED else ". Give another run id to start anew"
+        return f"run {outcome.run_id} {said}; nothing was run{anew}"
+    return f"run {outcome.run_id} {status}: {count(outcome.steps, 'step')} in {duration(outcome.seconds)}"
+
+
+@contextlib.contextmanager
+def stdout_kept_clean(as_json: bool) -> Iterator[None]:
+    """With `--json`, what the user's code prints goes to stderr."""
+    with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
+        yield
+
+
+def _value(result: Mapping[str, Any], name: str) -> Any:
+    try:
+        return result[name]
+    except Exception as error:
+        return Unreadable(error)

@@ -1,0 +1,313 @@
+"""`everstep show RUN STEP`: one step in full, and what is inside it if it is a flow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import click
+
+from everstep import Host, RunState
+from everstep.cli.commands.runs.list import STATUS_COLOURS
+from everstep.cli.commands.runs.log import Teller, record_json, step_json
+from everstep.cli.live.progress import chosen_of
+from everstep.cli.view.lookup import Lookup
+from everstep.cli.view.outline import gathered, node_at, split_pending
+from everstep.cli.view.step_line import call_of, request_of
+from everstep.cli.view.table import Cell, layout, screen_width, wide
+from everstep.cli.view.text import (
+    act_said,
+    clock_time,
+    count,
+    duration,
+    extent,
+    full,
+    moment,
+    one_line,
+    preview,
+    printable,
+    size,
+    write_json,
+)
+from everstep.cli.view.tree import Fold, Line, base_of, lines, name_of
+from everstep.cli.view.waits import noun, settled
+from everstep.errors import RunNotFound
+from everstep.model.address import Address, find, map_of, plain_of
+from everstep.model.enums import Status, ValueForm
+from everstep.model.records import (
+    CHANNEL,
+    FORK,
+    INPUTS,
+    STREAM,
+    WAIT,
+    CheckpointRecord,
+    QueuedTask,
+    StepRecord,
+    Written,
+)
+from everstep.model.waits import WaitOpened
+
+Found = list[tuple[CheckpointRecord, StepRecord]]
+SHOWN_NAMES = 12
+MOST_LINES = 20
+"""How many lines of a value are shown unless it is wanted whole."""
+
+
+def find_steps(records: Sequence[CheckpointRecord], wanted: str) -> Found:
+    """Return the steps that STEP means; of a node all attempts of one visit."""
+    record = _checkpoint(records, wanted)
+    if record is not None:
+        return [(record, step) for step in record.steps]
+    found = find(((step.path, step.visit) for record in records for step in record.steps), wanted)
+    marked = f"@{wanted.removeprefix('@')}"
+    if marked in (INPUTS, FORK) and (wanted == marked or found is None):
+        found = (marked, 1)
+    return [(r, step) for r in records for step in r.steps if (step.path, step.visit) == found]
+
+
+def _checkpoint(records: Sequence[CheckpointRecord], wanted: str) -> CheckpointRecord | None:
+    """Return the checkpoint of that number; the first ones may have been removed."""
+    at = int(wanted) - records[0].sequence if wanted.isdecimal() and records else -1
+    return records[at] if 0 <= at < len(records) else None
+
+
+def show_step(host: Host, run_id: str, wanted: str, *, whole: bool, as_json: bool) -> None:
+    """Show what STEP means: what it read, what it wrote, why it failed, what is inside."""
+    records = host.history(run_id)
+    checkpoint = _checkpoint(records, wanted)
+    found = find_steps(records, wanted)
+    if not found and checkpoint is None:
+        _say_why_not(host.state(run_id), records, wanted)
+    lookup = Lookup(host, run_id, (step for _, step in found), with_reads=True)
+    if as_json:
+        steps = [
+            {"checkpoint": record.sequence, **step_json(step, lookup), "inputs": _inputs(step, lookup)}
+            for record, step in found
+        ]
+        about = {"record": record_json(checkpoint, lookup)} if checkpoint is not None else {}
+        write_json({"run_id": run_id, **about, "steps": steps})
+        return
+    if checkpoint is not None:
+        _write_record(checkpoint)
+    tasks = {task.number: task for record in records for step in record.steps for task in step.queued}
+    shown = [_only(record, [step]) for record, step in _without_opening(found)]
+    shown = shown if checkpoint is None else [checkpoint]
+    is_first = checkpoint is None
+    for line in lines(shown, full=whole or checkpoint is None):
+        if not is_first:
+            click.echo()
+        is_first = False
+        if isinstance(line, Fold):
+            _write_rows(host, run_id, [line], records)
+        elif line.step.path != "@":
+            _write_step(line.record, line.step, lookup, tasks.get(line.step.task or 0), whole=whole)
+    if checkpoint is None:
+        _write_inside(host, run_id, records, found[-1][1], whole=whole)
+
+
+def _without_opening(found: Found) -> Found:
+    """Leave out that a flow began, once it has ended."""
+    return [
+        (record, step)
+        for k, (record, step) in enumerate(found)
+        if step.status is not Status.RUNNING or step.key is not None or k == len(found) - 1
+    ]
+
+
+def _say_why_not(state: RunState, records: Sequence[CheckpointRecord], wanted: str) -> NoReturn:
+    names = list(
+        dict.fromkeys(
+            plain_of(s.path) for r in records for s in r.steps if s.path[0] != "@" and map_of(s.path) is None
+        )
+    )
+    numbers = f"{records[0].sequence} to {records[-1].sequence}" if records else "none"
+    more = f", … ({len(names) - SHOWN_NAMES:,} more)" if len(names) > SHOWN_NAMES else ""
+    fix = f"It has checkpoints {numbers} and steps of {', '.join(names[:SHOWN_NAMES]) or 'no node'}{more}."
+    address = Address.parse(wanted)
+    path = "" if address is None else "/".join(address.names)
+    if address is None or node_at(state.plan, path) is None:
+        raise RunNotFound(f"run {state.run_id!r} has no step {wanted!r}.", fix=fix)
+    _say_which_item(records, wanted, path)
+    coming, waiting = split_pending(state.plan, () if state.status.is_final else state.frontier.pending)
+    if path in map(plain_of, coming):
+        raise RunNotFound(f"{wanted} has not reported yet; it is next.", fix=fix)
+    if path in map(plain_of, waiting):
+        raise RunNotFound(f"{wanted} has not run yet; it waits for {', '.join(gathered(coming))}.", fix=fix)
+    if records and records[0].keyframe and records[0].sequence > 1:
+        raise RunNotFound(f"the steps before checkpoint {records[0].sequence} were removed.", fix=fix)
+    raise RunNotFound(f"{wanted} was not reached.", fix=fix)
+
+
+def _say_which_item(records: Sequence[CheckpointRecord], wanted: str, path: str) -> None:
+    """Say so if an address lacks the item, or names one that is not there."""
+    steps = (step for record in records for step in record.steps)
+    there = next((s for s in steps if map_of(s.path) is not None and plain_of(s.path) == path), None)
+    if there is not None:
+        raise RunNotFound(
+            f"{path} runs once for each item of {plain_of(map_of(there.path) or '')}.",
+            fix=f"Name one, such as {there.path}.",
+        )
+
+
+def _inputs(step: StepRecord, lookup: Lookup) -> dict[str, Any]:
+    return {name: lookup.read(step, name) for name in step.reads}
+
+
+def _write_record(record: CheckpointRecord) -> None:
+    click.secho(f"checkpoint {record.sequence}  {record.trigger.value}", bold=True)
+    about = {
+        "id": record.checkpoint_id,
+        "written": moment(record.created_at),
+        "status": record.status.value,
+        "digest": record.digest,
+    }
+    if record.act is not None:
+        about["act"] = act_said(record.act)
+    if record.metadata:
+        about["metadata"] = preview(record.metadata, wide())
+    for name, text in about.items():
+        click.echo(f"  {click.style(name.ljust(9), dim=True)} {text}")
+
+
+def _write_step(
+    record: CheckpointRecord, step: StepRecord, lookup: Lookup, task: QueuedTask | None, *, whole: bool
+) -> None:
+    status = click.style(step.status.value, fg=STATUS_COLOURS[step.status])
+    attempt = f", attempt {step.attempts}" if step.attempts > 1 or step.started_at is not None else ""
+    click.echo(f"{click.style(name_of(step), bold=True)}  {status}{attempt}, checkpoint {record.sequence}")
+    for label, text in _facts(step, lookup).items():
+        click.echo(f"  {click.style(label.ljust(9), dim=True)} {text}")
+    if task is not None:
+        click.echo(f"  {click.style('task'.ljust(9), dim=True)} {task.number}, asked for by {task.asked_by}")
+        for name, value in lookup.arguments(task).items():
+            write_value("given", name, 1, value, whole=whole)
+    for name, version in step.reads.items():
+        write_value("read", name, version, lookup.read(step, name), whole=whole)
+    for write in step.writes:
+        if not write.name.startswith(("@task/", WAIT, STREAM)):
+            _write_written(step, write, lookup, whole=whole)
+    if step.error is not None:
+        write_error(step.error.code, f"{step.error.type}: {step.error.message}", step.error.traceback)
+
+
+def _facts(step: StepRecord, lookup: Lookup) -> dict[str, str]:
+    facts: dict[str, str] = {}
+    is_over = step.status is not Status.HALTED
+    if step.started_at is not None and step.ended_at is not None and is_over:
+        took = duration(step.ended_at - step.started_at)
+        facts["waited" if step.wait is not None else "ran"] = (
+            f"{clock_time(step.started_at)} to {clock_time(step.ended_at)}, {took}"
+        )
+    if step.wait is not None:
+        facts |= _waited(step, step.wait, lookup)
+    if step.act is not None:
+        facts["act"] = act_said(step.act)
+    if step.items is not None:
+        facts["over"] = count(step.items, "item")
+    if step.key is not None:
+        facts["key"] = printable(step.key)
+    if step.decision is not None:
+        facts["chose"] = chosen_of(step.decision)
+    if step.retry_at is not None:
+        facts["again at"] = clock_time(step.retry_at)
+    if step.queued:
+        facts["goes to" if step.goto else "queued"] = ", ".join(call_of(t, lookup) for t in step.queued)
+    if step.ends:
+        facts["ends"] = "its flow"
+    return facts
+
+
+def _waited(step: StepRecord, opened: WaitOpened, lookup: Lookup) -> dict[str, str]:
+    """Return what a step waited for, and in what that ended."""
+    wait = lookup.wait(opened.wait_id)
+    if step.status is not Status.HALTED:
+        return {"became": settled(wait)} if wait is not None and settled(wait) else {}
+    facts = {"wait": opened.wait_id, "waits for": noun(opened.kind)}
+    if opened.due_at is not None:
+        facts["until"] = moment(opened.due_at)
+    for name, value in request_of(step, lookup).items():
+        if name in ("prompt", "context", "options", "payload", "default"):
+            facts[name] = printable(value) if isinstance(value, str) else full(value, wide(), 12)
+    return facts
+
+
+def _write_written(step: StepRecord, write: Written, lookup: Lookup, *, whole: bool) -> None:
+    is_channel = write.name.startswith(CHANNEL)
+    verb, name = ("channel" if is_channel else "wrote"), write.name.removeprefix(CHANNEL)
+    if write.form is ValueForm.DELETED:
+        click.echo(f"  {click.style(verb.ljust(9), dim=True)} {name} deleted")
+        return
+    note = "" if write.form is ValueForm.LIFTED else size(write.size)
+    note += ", artifact" if write.artifact is not None else ""
+    note += f"its {write.source}" if write.source and write.source != write.name else ""
+    added = lookup.added(step, write)
+    if added is None:
+        write_value(verb, name, write.version, lookup.written(step, write), note=note, whole=whole)
+    else:
+        sign = f"+ {count(len(added), 'item')}:"
+        value = added[0] if len(added) == 1 else added
+        write_value(verb, name, write.version, value, sign=sign, note=note, whole=whole)
+
+
+def _write_inside(
+    host: Host, run_id: str, records: Sequence[CheckpointRecord], step: StepRecord, *, whole: bool
+) -> None:
+    """Write the steps inside a visit to a flow, or inside one item, one line each."""
+    base = base_of(step)
+    inner = [
+        _only(record, steps)
+        for record in records
+        if (steps := [s for s in record.steps if s.path.startswith((f"{base}/", f"{base}#"))])
+    ]
+    if inner:
+        click.secho("  inside", dim=True)
+        in_full = whole or map_of(base) is not None
+        _write_rows(host, run_id, list(lines(inner, full=in_full, below=step)), records)
+
+
+def _only(record: CheckpointRecord, steps: Sequence[StepRecord]) -> CheckpointRecord:
+    """Return a record as if it held only these steps."""
+    return CheckpointRecord(
+        checkpoint_id=record.checkpoint_id,
+        sequence=record.sequence,
+        trigger=record.trigger,
+        created_at=record.created_at,
+        steps=tuple(steps),
+        run_id=record.run_id,
+    )
+
+
+def _write_rows(
+    host: Host, run_id: str, found: Sequence[Line | Fold], records: Sequence[CheckpointRecord]
+) -> None:
+    lookup = Lookup(host, run_id, (line.step for line in found if isinstance(line, Line)))
+    teller = Teller(host.state(run_id).plan, lookup, records, run_id)
+    least = min(line.depth for line in found)
+    for line in found:
+        line.depth -= least
+    rows = [[Cell("  "), *row[3:]] for line in found for row in teller.rows(line, is_new=False)]
+    for text in layout(rows, screen_width()):
+        click.echo(text)
+
+
+def write_value(
+    verb: str, name: str, version: int, value: object, *, whole: bool, sign: str = "=", note: str = ""
+) -> None:
+    """Write one value of a step; of a long one the first lines unless it is wanted whole."""
+    shown = full(value, wide(), 12)
+    left = shown.count("\n") - MOST_LINES
+    if left > 0 and not whole:
+        told = f" of {held}" if (held := extent(value)) else ""
+        more = f"… {count(left, 'more line')}{told}; --full shows all"
+        shown = "\n".join(shown.split("\n")[: MOST_LINES + 1]) + f"\n{' ' * 12}{click.style(more, dim=True)}"
+    extra = click.style(f"  [{note}]", dim=True) if note else ""
+    mark = click.style(f" (version {version})", dim=True) if version > 1 else ""
+    head = f"  {click.style(verb.ljust(9), dim=True)} {name}{mark} {sign}"
+    click.echo(f"{head}{extra}{shown}" if shown.startswith("\n") else f"{head} {shown}{extra}")
+
+
+def write_error(code: str, message: str, trace: str) -> None:
+    """Write what a step raised, with the traceback of the user's code below."""
+    click.echo(f"  {click.style(f'error [{code}]', fg='red', bold=True)} {one_line(message)}")
+    for line in printable(trace).rstrip().splitlines():
+        click.secho(f"    {line}", dim=True)

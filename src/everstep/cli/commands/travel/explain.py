@@ -1,0 +1,186 @@
+"""`everstep explain`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from everstep import Explanation
+from everstep.cli.args.loading import load
+from everstep.cli.args.options import find_run, json_option, open_host, split_run, store_option
+from everstep.cli.commands.runs.pipelines import pipeline_options
+from everstep.cli.commands.runs.run import place_for, stdout_kept_clean
+from everstep.cli.commands.travel.compat import COLOURS, OF_ONE, compat_json, warned
+from everstep.cli.view.text import count, moment, one_line, write_json
+from everstep.client.views import Awaited, Compatibility, Planned, Recorded
+from everstep.model.address import Address
+from everstep.model.enums import Effects, Status
+
+
+@click.command()
+@click.argument("run", metavar="RUN[/PATH]")
+@click.argument("flow", metavar="[FILE.py[:FLOW]]", required=False)
+@pipeline_options
+@store_option
+@json_option
+def explain(run: str, flow: str | None, store: str | None, as_json: bool) -> int:
+    """Say what a resume of a run would do: skip, start, try again, wait for, and miss. Nothing is run.
+
+    The file may be left out for a run that `everstep run` began. With PATH, what it would do inside that flow
+    or item. Exits with 1 if a resume would be refused.
+
+    \b
+    Examples:
+      everstep explain A17
+      everstep explain A17 orders.py:next_version --json
+    """
+    with open_host(store, create=False) as host:
+        address = find_run(host, run)
+        run_id, path = split_run(address)
+        host.info(address)  # says whether the run has that part, before code is loaded
+        place = flow or place_for(host, run_id, ["explain", run_id], store)
+    with stdout_kept_clean(as_json):
+        definition, wired = load(place, runs=False)
+        with open_host(store, create=False, wired=wired) as host:
+            told = host.explain(address, definition)
+    if as_json:
+        write_json({**explanation_json(told), **({"path": path} if path else {})})
+    else:
+        write(told, path)
+    return 1 if told.missing or told.compat.verdict is not Compatibility.CONTINUES else 0
+
+
+def write(told: Explanation, path: str = "") -> None:
+    """Write an explanation, perhaps of what lies at a path alone."""
+    name = f"{told.run_id}/{path}" if path else told.run_id
+    click.echo(f"run {click.style(name, bold=True)} of flow {told.flow}: {told.status.value}")
+    verdict = told.compat.verdict.value
+    if told.compat.verdict is not Compatibility.CONTINUES:
+        click.secho(f"  {OF_ONE[verdict]}: {one_line(told.compat.reason)}", fg=COLOURS[verdict])
+        click.echo(f"  {one_line(told.compat.fix)}")
+    for text in told.missing:
+        click.secho(f"  missing: {one_line(text)}", fg="red")
+    if told.is_driven:
+        click.secho("  another process drives it now; a resume would wait for that", fg="yellow")
+    if told.spooled:
+        what = "they become a fork" if told.becomes_fork else "a resume here writes them first"
+        waits = count(told.spooled, "checkpoint")
+        click.secho(f"  {waits} of it on this machine, not yet in the store; {what}", fg="yellow")
+    for rule in told.compat.migrations:
+        click.echo(f"  goes over by {rule}")
+    for text in warned(told.compat):
+        click.secho(f"  {text}", fg="yellow")
+    if told.is_cancelling:
+        click.secho("  it was cancelled; a resume only ends it", fg="yellow")
+    if told.status in (Status.COMPLETED, Status.CANCELLED):
+        click.echo("  nothing is left to do")
+    _section("skipped, as their outputs are recorded", [_skipped(step) for step in told.recorded])
+    _section("called again, as their outputs were not kept", list(told.remade))
+    _section("started at once", [_planned(step) for step in told.starts])
+    _section("due after that", [_planned(step) for step in told.pending])
+    _section("waits", [_waited(w) for w in told.waits])
+    if told.may_repeat:
+        unsaid = sum(step.effects is Effects.UNDECLARED for step in told.may_repeat)
+        if unsaid < len(told.may_repeat):
+            effects = count(len(told.may_repeat) - unsaid, "effect")
+            click.secho(f"  {effects} may happen a second time", fg="yellow")
+        if unsaid:
+            said = f"{count(unsaid, 'step')} without declared effects may run a second time"
+            click.secho(f"  {said}", fg="yellow")
+    if told.can_lose:
+        click.secho(f"  a crash may cost: {told.can_lose}", dim=True)
+
+
+def _section(title: str, lines: list[str]) -> None:
+    if lines:
+        click.echo(f"  {click.style(title, dim=True)}")
+    for line in lines:
+        click.echo(f"    {line}")
+
+
+def _waited(wait: Awaited) -> str:
+    said = {"done": ": it happened", "rerun": ": to be called again"}.get(wait.outcome or "", "")
+    return f"{wait.path}  {wait.kind}, {wait.status.value}{said}{_when(wait.due_at)}"
+
+
+def _skipped(step: Recorded) -> str:
+    visits = f" ({count(step.visits, 'visit')})" if step.visits > 1 else ""
+    wrote = f"  {click.style(', '.join(step.outputs), dim=True)}" if step.outputs else ""
+    status = "" if step.status is Status.COMPLETED else f"  {step.status.value}"
+    return f"{step.path}{visits}{status}{wrote}"
+
+
+def _planned(step: Planned) -> str:
+    parts = [str(Address.of(step.path, step.visit))]
+    if step.attempt > 1:
+        parts.append(f"attempt {step.attempt}")
+    if step.chunks:
+        at = f", from cursor {step.cursor}" if step.cursor is not None else ""
+        parts.append(f"goes on behind {count(step.chunks, 'chunk')}{at}")
+    if step.only_chooses:
+        parts.append("is not called again: its edge is chosen")
+    if step.may_repeat:
+        parts.append(click.style(f"may repeat ({step.effects.value})", fg="yellow"))
+    if step.asks == "probe":
+        parts.append(click.style("its probe is asked first whether it happened", fg="yellow"))
+    elif step.asks == "operator":
+        parts.append(click.style("stops: an operator is to say whether it happened", fg="yellow"))
+    if step.key is not None:
+        parts.append(click.style(f"key {step.key}", dim=True))
+    return "  ".join(parts) + _when(step.not_before)
+
+
+def _when(at: Any) -> str:
+    return "" if at is None else f", {moment(at)}"
+
+
+def explanation_json(told: Explanation) -> dict[str, Any]:
+    """Return an explanation as JSON shows it."""
+    return {
+        "run_id": told.run_id,
+        "flow": told.flow,
+        "status": told.status.value,
+        "is_driven": told.is_driven,
+        "is_cancelling": told.is_cancelling,
+        "compat": compat_json(told.compat),
+        "recorded": [
+            {"path": s.path, "visits": s.visits, "status": s.status.value, "outputs": list(s.outputs)}
+            for s in told.recorded
+        ],
+        "starts": [_planned_json(step) for step in told.starts],
+        "pending": [_planned_json(step) for step in told.pending],
+        "remade": list(told.remade),
+        "waits": [
+            {
+                "id": w.wait_id,
+                "path": w.path,
+                "kind": w.kind,
+                "status": w.status.value,
+                "outcome": w.outcome,
+                "due_at": w.due_at.isoformat() if w.due_at is not None else None,
+            }
+            for w in told.waits
+        ],
+        "missing": list(told.missing),
+        "can_lose": told.can_lose,
+        "spooled": told.spooled,
+        "becomes_fork": told.becomes_fork,
+    }
+
+
+def _planned_json(step: Planned) -> dict[str, Any]:
+    return {
+        "path": step.path,
+        "visit": step.visit,
+        "attempt": step.attempt,
+        "effects": step.effects.value,
+        "key": step.key,
+        "may_have_started": step.may_have_started,
+        "may_repeat": step.may_repeat,
+        "not_before": step.not_before.isoformat() if step.not_before is not None else None,
+        "chunks": step.chunks,
+        "cursor": step.cursor,
+        "asks": step.asks,
+        "only_chooses": step.only_chooses,
+    }

@@ -1,0 +1,333 @@
+"""The live tree: notes from the run's own thread, drawn by another, and at once while that costs little."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from datetime import datetime
+from itertools import islice
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
+
+from everstep import Flow, RunState
+from everstep.cli.live.progress import (
+    Fan,
+    How,
+    attempt_of,
+    chosen_of,
+    describe,
+    done_before,
+    open_maps,
+    open_waits,
+    resumed_at,
+)
+from everstep.cli.view.groups import members_of
+from everstep.cli.view.outline import is_beside_a_phase, is_borne, node_at, outline
+from everstep.cli.view.text import cut, duration, one_line
+from everstep.cli.view.waits import SHOWN, due_said, noun, present
+from everstep.graph.author.joins import JoinNode
+from everstep.graph.compile.plan import Plan
+from everstep.model.address import map_of, plain_of
+from everstep.runtime.events import Event
+
+FRAMES_PER_SECOND = 12
+FREE_DRAWING, SHARE_OF_DRAWING = 0.25, 0.05
+"""The seconds that the run's own thread may draw, and the share of its time after that."""
+
+_GLYPHS = {
+    "waiting": ("·", "dim"),
+    "running": ("▶", "cyan"),
+    "done": ("✓", "green"),
+    "before": ("–", "dim"),
+    "failed": ("✗", "bold red"),
+    "retrying": ("↻", "yellow"),
+    "cancelled": ("⊘", "dim"),
+    "halted": ("‖", "yellow"),
+}
+BAR = 20
+"""How many characters the bar of a map takes."""
+
+
+class Line:
+    """What is known of one node."""
+
+    __slots__ = (
+        "attempt",
+        "began",
+        "depth",
+        "due_at",
+        "fan",
+        "kind",
+        "name",
+        "note",
+        "path",
+        "seconds",
+        "state",
+        "visit",
+    )
+
+    def __init__(self, path: str, depth: int, kind: str = "") -> None:
+        self.path = path
+        self.name = path.rpartition("/")[2]
+        self.depth = depth
+        self.kind = kind
+        """What sort of node it is, where that is not plain to see."""
+        self.fan: Fan | None = None
+        """How far the last visit to a map is."""
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget what happened: the flow around it begins anew."""
+        self.state = "waiting"
+        self.visit = 0
+        self.attempt = ""
+        self.began = 0.0
+        self.seconds = 0.0
+        self.note = ""
+        self.due_at: datetime | None = None
+        """When what it waits for is over."""
+
+
+def kind_of(plan: Plan, path: str) -> str:
+    """Say what a join waits for, and which nodes run only when asked for."""
+    node = node_at(plan, path)
+    if isinstance(node, JoinNode):
+        return members_of(node)
+    return "task" if "/" not in path and plan.index[path] in plan.tasks else ""
+
+
+class LiveTree:
+    """Draws the nodes of a flow with their states, a few times a second."""
+
+    def __init__(self, flow: Flow, console: Console | None = None, *, how: How | None = None) -> None:
+        self.run_id = ""
+        self.is_halted = False
+        self._flow = flow
+        self._how = how
+        self._answers: dict[str, str] = {}
+        """How what is waited for can be answered, by node."""
+        self._lines = {
+            place.name: Line(place.name, place.depth, kind_of(flow.plan, place.name))
+            for place in outline(flow.plan)
+        }
+        self._beside_phases = {path for path in self._lines if is_beside_a_phase(flow.plan, path)}
+        self._inside: dict[str, list[Line]] = {}
+        """The lines below each flow, at any depth."""
+        for path, line in self._lines.items():
+            while "/" in path:
+                path = path.rpartition("/")[0]
+                self._inside.setdefault(path, []).append(line)
+        self._width = max((2 * line.depth + len(line.name) for line in self._lines.values()), default=0)
+        self._began = time.monotonic()
+        self._ended = 0.0
+        self._drawing = 0.0
+        """How long the run has waited for its own thread to draw."""
+        self._head = Text(flow.name, style="bold")
+        self._tail = ""
+        self._console = console or Console(stderr=True, highlight=False)
+        self._live = Live(
+            get_renderable=self.draw,
+            console=self._console,
+            refresh_per_second=FRAMES_PER_SECOND,
+            # What a node prints goes above the tree, unless it goes to a file or a pipe.
+            redirect_stdout=sys.stdout.isatty(),
+        )
+
+    def recall(self, look: Callable[[], RunState]) -> None:
+        state = look()
+        for name, visits in done_before(state).items():
+            if name in self._lines:
+                self._lines[name].state, self._lines[name].visit = "before", visits
+        for path, visit in state.opened.items():
+            line = self._lines.get(plain_of(path))
+            if line is None:  # inside a map
+                continue
+            line.state, line.visit, line.began = "running", visit.visit, time.monotonic()
+        for base, fan in open_maps(state).items():
+            if plain_of(base) in self._lines:
+                self._lines[plain_of(base)].fan = fan
+        for event in open_waits(state):
+            self._note(event)
+
+    def stop(self) -> None:
+        if self._live.is_started:
+            self._live.stop()
+
+    def __call__(self, event: Event) -> None:
+        """Note what happened. Called between steps, so it must stay cheap."""
+        self._note(event)
+        if not self._live.is_started:
+            # Not before: a run that has ended tells nothing, and has no tree to show.
+            self._began = time.monotonic()
+            self._live.start()
+            self._console.show_cursor(True)  # a process that is killed could not bring it back
+        if event.kind == "step_completed" or (event.kind == "step_started" and self._has_effects(event.node)):
+            self._draw_soon()
+
+    def _has_effects(self, path: str) -> bool:
+        # Drawing at its start counts as a step's time, which only what may have gone out is worth.
+        node = node_at(self._flow.plan, plain_of(path))
+        return node is not None and node.is_effectful
+
+    def _draw_soon(self) -> None:
+        """Draw at once, so that a kill leaves the truth on the screen, unless that has cost too much."""
+        now = time.monotonic()
+        if self._drawing < FREE_DRAWING + SHARE_OF_DRAWING * (now - self._began):
+            self._live.refresh()
+            self._drawing += time.monotonic() - now
+
+    def _note(self, event: Event) -> None:
+        kind = event.kind
+        self.is_halted = kind == "run_halted"
+        self._answers.pop(event.node, None)
+        if kind == "step_halted" and self._how is not None:
+            self._answers[event.node] = self._how(event)
+        if event.node:
+            base = map_of(event.node)
+            line = self._lines.get(plain_of(base or event.node))
+            if line is None:
+                return
+            if base is not None:
+                self._note_item(line, event)
+            else:
+                self._note_step(line, event)
+        elif kind == "run_started":
+            self.run_id = event.run_id
+            self._head = Text.assemble((self._flow.name, "bold"), ("  run ", "dim"), event.run_id)
+        elif kind == "run_resumed":
+            self.run_id = event.run_id
+            where = f" {resumed_at(event)}"
+            self._head = Text.assemble(
+                (self._flow.name, "bold"), ("  run ", "dim"), event.run_id, (where, "yellow")
+            )
+        elif kind == "lease_wait":
+            self._tail = f"waiting for another owner's lease until {event.data['until'][11:19]} UTC"
+        elif kind in ("budget_warned", "breaker_opened"):
+            self._tail = describe(event).strip()
+        elif kind == "run_ended":
+            self._ended = time.monotonic()
+
+    def _note_item(self, line: Line, event: Event) -> None:
+        if line.fan is None:
+            line.fan = Fan(0)
+        line.fan.take(event)
+        if event.kind == "step_failed":
+            line.note = f"{event.node.rpartition('/')[0] or event.node}: {event.data['error']}"
+        elif event.kind == "step_retrying":
+            line.note = f"{event.node} is tried again: {event.data.get('error', 'somebody said so')}"
+
+    def _note_step(self, line: Line, event: Event) -> None:
+        kind, data = event.kind, event.data
+        if kind == "step_started":
+            line.state, line.began, line.note = "running", time.monotonic(), ""
+            line.visit = event.visit
+            line.attempt = attempt_of(event, self._flow) if event.attempt > 1 else ""
+            line.fan = Fan(data["items"]) if "items" in data else None
+            for inner in self._inside.get(line.path, ()):
+                inner.reset()
+            return
+        if kind in ("chunk", "streamed", "emitted", "spent"):
+            line.note = one_line(str(data["chunk"])) if kind == "chunk" else line.note
+            return
+        line.seconds, line.due_at = data.get("seconds", 0.0), None
+        if kind == "step_halted":
+            line.state, line.visit, line.note = (
+                "halted",
+                event.visit,
+                f"waits for {noun(data['wait']['kind'])}",
+            )
+            due = data["wait"]["due_at"]
+            line.due_at = datetime.fromisoformat(due) if due is not None else None
+        elif kind == "step_completed":
+            is_bad = data.get("outcome") == "fail"
+            line.state = "failed" if is_bad else "done"
+            decision = data.get("decision")
+            line.note = "" if decision is None else f"→ {chosen_of(decision)}"
+        elif kind == "step_cancelled":
+            line.state, line.note = "cancelled", "cancelled"
+        else:
+            line.state = "retrying" if kind == "step_retrying" else "failed"
+            # A retry is mentioned nowhere else; what ends the run is told in full when it has ended.
+            error = data.get("error", "it is called again")
+            in_full = kind == "step_retrying" or is_borne(self._flow.plan, line.path)
+            line.note = error if in_full else error.partition(":")[0]
+
+    def draw(self) -> Group:
+        """Return the tree as it is now."""
+        now = time.monotonic()
+        lines = self._visible()
+        rows = [self._head, *(self._row(line, now, is_last=line is lines[-1]) for line in lines)]
+        hidden = len(self._told()) - len(lines)
+        if hidden:
+            rows.append(Text(f"   … and {hidden:,} more nodes", style="dim"))
+        if self._tail and not self._ended:
+            rows.append(Text(self._tail, style="yellow"))
+        if self.is_halted:
+            rows += [
+                Text.assemble((f"   {node}: ", "dim"), command)
+                for node, command in islice(self._answers.items(), SHOWN)
+            ]
+        for row in rows:
+            row.no_wrap, row.overflow = True, "ellipsis"
+        return Group(*rows)
+
+    def _told(self) -> list[Line]:
+        """Return the lines without those of gates of phases that were not reached."""
+        lines = self._lines.values()
+        return [line for line in lines if line.state != "waiting" or line.path not in self._beside_phases]
+
+    def _visible(self) -> list[Line]:
+        """Choose what fits on the screen: what is under way first, then what ended last."""
+        lines, room = self._told(), max(self._console.height - 6, 5)
+        if len(lines) <= room:
+            return lines
+        urgency = {
+            **dict.fromkeys(("running", "retrying", "failed", "halted"), 0),
+            **dict.fromkeys(("done", "cancelled"), 1),
+            "waiting": 2,
+            "before": 3,
+        }
+        ranked = sorted(lines, key=lambda line: (urgency[line.state], -line.began))[:room]
+        chosen = {line.path for line in ranked}
+        return [line for line in lines if line.path in chosen]
+
+    def _row(self, line: Line, now: float, *, is_last: bool) -> Text:
+        glyph, style = _GLYPHS[line.state]
+        row = Text().append("└─ " if is_last else "├─ ", style="dim")
+        row.append("  " * line.depth)
+        row.append(f"{glyph} ", style=style)
+        is_quiet = line.state in ("waiting", "before")
+        row.append(line.name.ljust(self._width - 2 * line.depth + 2), style="dim" if is_quiet else "")
+        if line.state == "running":
+            row.append(duration(now - line.began).rjust(9), style="cyan")
+        elif not is_quiet:
+            took = duration(line.seconds) if line.state not in ("cancelled", "halted") else ""
+            row.append(took.rjust(9), style="dim")
+        elif line.state == "before":
+            row.append("done before", style="dim")
+        if line.fan is not None and not is_quiet:
+            row.append_text(self._bar(line.fan, is_over=line.state != "running"))
+        if line.visit > 1:
+            row.append(f"  ×{line.visit}", style="magenta")
+        if line.attempt:
+            row.append(f"  {line.attempt}", style="yellow")
+        if line.note:
+            row.append(f"  {cut(one_line(line.note), 160)}", style=style if line.state != "done" else "dim")
+        if line.due_at is not None:
+            row.append(f", {due_said(line.due_at, present())}", style=style)
+        if line.kind:
+            row.append(f"  {line.kind}", style="dim")
+        return row
+
+    def _bar(self, fan: Fan, *, is_over: bool) -> Text:
+        bar = Text("  ")
+        if not is_over and self._console.width >= 60 + self._width:
+            whole = max(fan.count, 1)
+            good, bad = BAR * fan.done // whole, -(-BAR * fan.failed // whole)
+            good = min(good, BAR - bad)
+            bar.append("━" * good, style="green").append("━" * bad, style="red")
+            bar.append("━" * (BAR - good - bad), style="bright_black").append("  ")
+        return bar.append(fan.said(), style="red" if fan.failed else "")

@@ -1,0 +1,1 @@
+"""How runs, steps and values look on a terminal."""

@@ -1,0 +1,1 @@
+"""Run folders, checkpoint sets and forms."""

@@ -1,0 +1,310 @@
+"""What a node may ask about the step it is in, and what it may ask for."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Awaitable, Callable, Collection, Generator, Mapping
+from decimal import Decimal
+from typing import Any, NamedTuple, NoReturn, Protocol
+
+import msgspec
+
+from everstep.errors import BadRequest, RunCancelled, UnknownTask
+from everstep.graph.author.channel import Channel
+from everstep.graph.author.options import Refusal, not_here
+from everstep.model.amounts import SECONDS, amount_of, check_name
+from everstep.model.enums import PRIORITIES, Trigger
+from everstep.model.ledger import BreakerAt
+
+_NOTHING = object()
+_ASKABLE = frozenset({Trigger.MANUAL, *PRIORITIES})
+_PRIORITIES_END = 1 << 63
+"""The first priority that a record cannot hold."""
+
+
+class Spent:
+    """What `ctx.spend` returns: an async node may await it, and then what it spent is durable."""
+
+    __slots__ = ("_written",)
+
+    def __init__(self, written: Awaitable[None] | None = None) -> None:
+        self._written = written
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        if self._written is not None:
+            yield from self._written.__await__()
+
+
+class Asked(NamedTuple):
+    """A visit that a node asked for."""
+
+    node: str
+    arguments: dict[str, Any]
+    goto: bool
+    priority: int
+
+
+class Neighbours(Protocol):
+    """The flow that a node is in, as far as it may ask for other nodes."""
+
+    @property
+    def index(self) -> Mapping[str, int]: ...
+
+    @property
+    def tasks(self) -> Collection[int]: ...
+
+    def params_of(self, name: str) -> tuple[str, ...] | None: ...
+
+
+class Context:
+    """Handed to a node that has a parameter annotated `Context`."""
+
+    __slots__ = (
+        "_asked",
+        "_beat",
+        "_breakers",
+        "_channel",
+        "_emit",
+        "_ends",
+        "_make_channel",
+        "_neighbours",
+        "_outcome",
+        "_refused",
+        "_request",
+        "_spend",
+        "_trigger",
+        "attempt",
+        "cursor",
+        "idempotency_key",
+        "is_resumed",
+        "keeps_changes",
+        "node",
+        "path",
+        "run_id",
+        "visit",
+    )
+
+    def __init__(
+        self,
+        run_id: str,
+        node: str,
+        visit: int,
+        attempt: int,
+        idempotency_key: str,
+        *,
+        path: str = "",
+        neighbours: Neighbours | None = None,
+        channel: Callable[[], Channel] | None = None,
+        emit: Callable[[dict[str, Any]], None] | None = None,
+        beat: Callable[[], None] | None = None,
+        cursor: str | None = None,
+        is_resumed: bool = False,
+        spend: Callable[[dict[str, Decimal]], Spent] | None = None,
+        breakers: Mapping[str, BreakerAt] | None = None,
+        refused: Mapping[str, Refusal] | None = None,
+    ) -> None:
+        self.run_id = run_id
+        self.node = node
+        self.path = path or node
+        """The node's address in the run: `outer@2#7/inner` for one inside another flow."""
+        self.visit = visit
+        self.attempt = attempt
+        self.idempotency_key = idempotency_key
+        """The same on every attempt of this visit, also after a crash. Hand it to whatever you call."""
+        self.cursor = cursor
+        """Where a stream that is resumed goes on: the newest cursor it yielded that was kept."""
+        self.keeps_changes = False
+        """Set it before raising, and what the node did to the channel is recorded with its failed step."""
+        self._outcome = ""
+        self._refused = refused
+        """What cannot be asked for here, by name; none if everything can."""
+        self.is_resumed = is_resumed
+        """True if a run that was under way is taken up at this visit: after a crash, or after a wait."""
+        self._neighbours = neighbours
+        self._make_channel = channel
+        self._emit = emit
+        self._beat = beat
+        self._spend = spend
+        self._breakers = {} if breakers is None else breakers
+        self._channel: Channel | None = None
+        self._request: dict[str, Any] | None = None
+        self._trigger: Trigger | None = None
+        self._asked: list[Asked] = []
+        self._ends = False
+
+    @property
+    def channel(self) -> Channel:
+        """The run's shared values. What this node changes is recorded with its step."""
+        if self._channel is None:
+            if self._make_channel is None:
+                raise BadRequest(f"node {self.node!r} has no channel here.", fix="Run it in a flow.")
+            self._channel = self._make_channel()
+        return self._channel
+
+    @property
+    def outcome(self) -> str:
+        """How the step ends in the words of its flow, such as `partial_success`; set it, and it is kept."""
+        return self._outcome
+
+    @outcome.setter
+    def outcome(self, said: str) -> None:
+        self._check("outcome")
+        self._outcome = said
+
+    def _check(self, name: str) -> None:
+        """Raise if this cannot be asked for where the node is."""
+        if self._refused is not None and name in self._refused:
+            raise not_here(self.path, self._refused[name])
+
+    @property
+    def breakers(self) -> dict[str, str]:
+        """How the run's breakers stand, by name: `closed`, `open` or `half_open`."""
+        return {name: at.state.value for name, at in self._breakers.items()}
+
+    def checkpoint(
+        self, metadata: Mapping[str, Any] | None = None, *, trigger: Trigger | str = Trigger.MANUAL
+    ) -> None:
+        """Ask for a checkpoint once this node has succeeded and its successors are queued.
+
+        `trigger` says why it is taken, as one of the words for that which are not the run's own.
+        """
+        self._check("checkpoint")
+        given = dict(metadata or {})
+        try:
+            is_storable = all(type(key) is str for key in given) and bool(msgspec.msgpack.encode(given))
+        except (TypeError, ValueError, OverflowError):
+            is_storable = False
+        if not is_storable:
+            raise BadRequest(
+                f"node {self.node!r} asked for a checkpoint with {metadata!r:.80}.",
+                fix="Give names and plain values: text, numbers, lists, dicts.",
+            )
+        if trigger not in _ASKABLE:
+            known = ", ".join(sorted(_ASKABLE))
+            raise BadRequest(
+                f"node {self.node!r} asked for a checkpoint as {trigger!r:.40}.", fix=f"Use one of {known}."
+            )
+        self._request = {**(self._request or {}), **given}
+        self._trigger = Trigger(trigger)
+
+    def next_task(
+        self, node: object, *, goto: bool | None = None, priority: int = 0, **arguments: Any
+    ) -> None:
+        """Ask for a visit to a node once this one has succeeded, with these arguments.
+
+        With `goto` only what was asked for comes next, not what follows this node in the flow. That is so by
+        default for a node that stands in the flow; what follows waits for one that is listed under `tasks=`.
+        """
+        name = node if isinstance(node, str) else str(getattr(node, "name", node))
+        flow = self._neighbours
+        params = flow.params_of(name) if flow is not None else None
+        if flow is not None and params is None and name in flow.index:
+            raise UnknownTask(
+                f"node {self.node!r} asked for {name!r}, which is where a group meets.",
+                fix="Ask for a node; the group comes to its join by itself.",
+            )
+        if flow is None or params is None:
+            known = list(flow.index) if flow is not None else []
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f"Did you mean {close[0]!r}? Otherwise list" if close else "List"
+            fix = f"{hint} it in the flow: Flow(..., tasks=[{name}])."
+            if "#" in self.path.rpartition("/")[2]:  # each item of a map stands alone
+                fix = f"Put {self.node!r} and {name!r} into a flow and map that."
+            raise UnknownTask(
+                f"node {self.node!r} asked for {name!r}, which is no node of its flow.", fix=fix
+            )
+        for key in arguments.keys() - set(params):
+            raise BadRequest(
+                f"node {self.node!r} asked for {name!r} with {key!r}.", fix=f"It takes {list(params)}."
+            )
+        if isinstance(priority, bool) or not isinstance(priority, int) or abs(priority) >= _PRIORITIES_END:
+            fix = "Give a whole number that fits 64 bits."
+            raise BadRequest(f"node {self.node!r}: priority is {priority!r:.60}.", fix=fix)
+        is_wired = flow.index[name] not in flow.tasks
+        self._asked.append(Asked(name, dict(arguments), is_wired if goto is None else bool(goto), priority))
+
+    def next_iteration(self, data: Any = _NOTHING, **arguments: Any) -> None:
+        """Ask for another visit to this node. `data` goes to its first parameter, the rest go by name.
+
+        What follows the node waits until it no longer asks.
+        """
+        if data is not _NOTHING:
+            params = self._neighbours.params_of(self.node) if self._neighbours is not None else None
+            if not params:
+                raise BadRequest(
+                    f"node {self.node!r} has no parameter to take the data.",
+                    fix="Give it one besides Context.",
+                )
+            arguments = {params[0]: data, **arguments}
+        self.next_task(self.node, goto=True, **arguments)
+
+    def terminate(self) -> None:
+        """End this flow once the node has succeeded: nothing more starts, and the flow is completed."""
+        self._ends = True
+
+    def emit(self, name: str, /, **data: Any) -> None:
+        """Tell whoever watches the run in this process, with any data; nothing is recorded."""
+        if not isinstance(name, str) or not name:
+            raise BadRequest(f"node {self.node!r} emits {name!r}.", fix="Give what happened a name.")
+        if self._emit is not None:
+            self._emit({**data, "name": name, "data": data})
+
+    def heartbeat(self, **data: Any) -> None:
+        """Say that the node is alive: its `timeout` begins anew. Whoever watches is told, with the data."""
+        if self._beat is not None:
+            self._beat()
+        if self._emit is not None:
+            self._emit({**data, "name": "heartbeat", "data": data})
+
+    def spend(self, **amounts: int | float | str | Decimal) -> Spent:
+        """Count what the node has cost, by name: `ctx.spend(usd="0.12", tokens=1500)`.
+
+        It counts even if the attempt fails later. For a sync node it is durable when this returns; an async
+        node may await what it returns.
+        """
+        self._check("spend")
+        found: dict[str, Decimal] = {}
+        for name, given in amounts.items():
+            what = f"what node {self.node!r} spends as {name!r}"
+            if check_name(name, f"what node {self.node!r} spends") == SECONDS:
+                raise BadRequest(
+                    f"node {self.node!r} spends {SECONDS!r}.", fix="Time is measured; leave it out."
+                )
+            amount = amount_of(given, what)
+            if amount:
+                found[name] = amount
+        if not amounts:
+            raise BadRequest(f"node {self.node!r} spends nothing.", fix='Say what: ctx.spend(usd="0.12").')
+        if self._spend is None or not found:
+            return Spent()
+        return self._spend(found)
+
+    def cancel(self, reason: str = "") -> NoReturn:
+        """Cancel the run from within; the node does not count as done."""
+        why = f": {reason}" if reason else "."
+        raise RunCancelled(f"node {self.path!r} cancelled the run{why}", by_node=self.path)
+
+    @property
+    def checkpoint_request(self) -> dict[str, Any] | None:
+        """The metadata of the checkpoint that was asked for, or none."""
+        return self._request
+
+    @property
+    def checkpoint_trigger(self) -> Trigger | None:
+        """Why it was asked for, if it was."""
+        return self._trigger
+
+    @property
+    def asked(self) -> list[Asked]:
+        """The visits that were asked for."""
+        return self._asked
+
+    @property
+    def ends(self) -> bool:
+        """True if the node ended its flow."""
+        return self._ends
+
+    @property
+    def used_channel(self) -> Channel | None:
+        """The channel, if the node looked at it."""
+        return self._channel

@@ -1,0 +1,537 @@
+"""`Flow`: nodes wired by the names they read and write."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Literal, Self
+
+from everstep.errors import BadRequest, FlowError, InputError, NotInAtomic
+from everstep.frontends.dot.write import sketch_of, to_text
+from everstep.frontends.pipelines.building import Workers, build
+from everstep.frontends.pipelines.interviewers import Interviewer
+from everstep.frontends.pipelines.stage import Handler
+from everstep.graph.author.joins import JoinNode
+from everstep.graph.author.migrations import Migration, checked_rules
+from everstep.graph.author.node import Gate, Node
+from everstep.graph.author.options import Of, Place, refused_at_build
+from everstep.graph.author.profiles import Entry, Profile, Registry
+from everstep.graph.author.subflow import Subflow
+from everstep.graph.author.wiring import Layout, Wired, flatten
+from everstep.graph.check.diagnostics import Diagnostic, Diagnostics
+from everstep.graph.check.hints import UNKNOWN, fits, spell
+from everstep.graph.check.structure import (
+    did_you_mean,
+    loop_problem,
+    node_problems,
+    plan_problems,
+    unbegun,
+    wiring_problems,
+)
+from everstep.graph.compile.loops import UncutLoop
+from everstep.graph.compile.plan import Limits, Plan, deep_nodes
+from everstep.graph.draw.sketches import plan_to_dot
+from everstep.graph.ir.read import read
+from everstep.graph.ir.registry import Registry as Names
+from everstep.graph.ir.write import ReadFrom, Writer
+from everstep.model.breakers import Breaker, breakers_of
+from everstep.model.budgets import Budget, budgets_of
+from everstep.model.durability import Durability
+from everstep.model.retention import Retention, checked_retention
+
+COUNTS = ("max_steps", "max_visits", "max_concurrency", "max_running", "max_per_group", "auto_checkpoint")
+
+
+class Flow:
+    """A definition: nodes, and edges inferred from the names they read and write, or drawn with `>>` and `|`.
+
+    It checks itself when built and reports every problem at once. `entry` says where a loop begins; a gate's
+    target runs only when it is chosen, one of `tasks` only when a node asks for it with `ctx.next_task`.
+    `channel` names the keys of the run's channel with their types; without it any key may be used.
+    `registry` tells of nodes that are defined elsewhere, `profiles` has the last word on each node of this
+    flow, and of those inside it, by path; and `rules` are checks of your own that `validate` makes too.
+    `budgets` say what a run may spend, `breakers` what keeps nodes from starting that fail too much.
+    """
+
+    plan: Plan
+    """What is driven; a draft with problems may have none."""
+    lessons: tuple[Any, ...] | None = None
+    """What the runs of a process made of phases are to heed."""
+    resumes_at: Callable[[str, str, Callable[[str], Any]], str | None] | None = None
+    """Where this flow is taken up again if it failed: a rule from the path of the flow in its run, such as
+    `outer/`, the failed node, and what its layer of the channel holds."""
+    only_chooses: Callable[[str, str, int, Callable[[str], Any]], bool] | None = None
+    """True if a visit to a node has done its work and is only to choose; by the path of the flow in its run,
+    that of the node in the flow, and what its layer of the channel holds."""
+    start_marks: Mapping[str, Any] = MappingProxyType({})
+    """What the channel is told when a resume begins at a node."""
+    start_key: str = ""
+    """The key of the channel that then holds at which node, by path, if its rule said so; empty if a person
+    did."""
+    accepts: Callable[[Callable[[str], Any]], None] | None = None
+    """Raises unless a run that was under way may go on with this flow, by what its channel holds."""
+    asks_durability = True
+    """False for a pipeline that was not told how to be kept: as a node it is kept like the flow around it."""
+    _raises = True
+
+    def __init__(
+        self,
+        name: str,
+        nodes: Iterable[Node | Wired] | Wired | Layout = (),
+        *,
+        entry: str | Node | Iterable[str | Node] = (),
+        tasks: Iterable[Node] = (),
+        channel: Mapping[str, Any] | None = None,
+        durability: str | Durability = "partial",
+        version: str = "1",
+        max_steps: int = 10_000,
+        max_visits: int | None = None,
+        max_concurrency: int | None = None,
+        max_running: int | None = None,
+        max_per_group: int | None = None,
+        auto_checkpoint: int | None = None,
+        registry: Registry | None = None,
+        profiles: Mapping[str, Mapping[str, Any] | Profile] | None = None,
+        rules: Iterable[Callable[..., Iterable[Diagnostic]]] = (),
+        migrations: Iterable[Migration] = (),
+        retention: Retention | None = None,
+        budgets: Iterable[Budget] | Mapping[str, Any] = (),
+        breakers: Iterable[Breaker] = (),
+    ) -> None:
+        self.name = name
+        _check_shape(name, nodes, version)
+        _check_kinds(name, tasks=tasks, channel=channel, registry=registry, profiles=profiles, rules=rules)
+        layout = flatten(nodes)
+        self.tasks = tuple(tasks)
+        self.edges = layout.edges
+        """Control edges, as names of nodes."""
+        self.channel = None if channel is None else dict(channel)
+        given = _all_nodes(layout, self.tasks, has_results=bool(layout.edges or self.tasks or channel))
+        self.profiles = {name: Entry.own(said, name) for name, said in (profiles or {}).items()}
+        """What this flow says of its nodes, by name; of those of inner flows by path, as `rag/embed`."""
+        self.nodes = tuple(_declared(given, registry, self.profiles))
+        self.rules = tuple(rules)
+        self.auto_checkpoint = auto_checkpoint
+        self.migrations = checked_rules(name, migrations)
+        """What runs that began with another version of this flow do, the oldest rule first."""
+        self.durability = Durability.of(durability)
+        self.retention = checked_retention(retention)
+        """How long its runs are kept, if the flow says so itself."""
+        self.version = version
+        self.max_steps = max_steps
+        self.max_visits = max_visits
+        self.max_concurrency = max_concurrency
+        self.max_running = max_running
+        """How many of its runs all workers together may drive at once."""
+        self.max_per_group = max_per_group
+        """The same for the runs of each group."""
+        self.entry = _entry_names(name, entry)
+        self._check_numbers()
+        self.problems = Diagnostics(name, self._compile())
+        """What is wrong with it; none unless it is a draft."""
+        self._guard(budgets, breakers)
+        self._complete_inputs: dict[frozenset[str], bool] = {}
+        self.read_from: ReadFrom | None = None
+        """The IR that it was read from."""
+        self.original: Flow | None = None
+        """The flow that it is but for what a flow around it says of its nodes."""
+        self.pipeline: Any = None
+        """The pipeline that it was made from, if it was one."""
+        self.source: str | None = None
+        """Where to find this flow again, as `FILE.py:FLOW`; kept with its runs if it is set."""
+        if self._raises and self.problems.errors:
+            self._refuse()
+
+    def _guard(self, budgets: Iterable[Budget] | Mapping[str, Any], breakers: Iterable[Breaker]) -> None:
+        self.budgets = budgets_of(self.name, budgets)
+        """What its runs may spend, all that is inside them included."""
+        known = _paths(self.plan) if not self.problems.errors else None
+        self.breakers = () if known is None else breakers_of(self.name, breakers, known)
+        """What keeps nodes from starting once they fail too much, the most important first."""
+        if any(breaker.nodes for breaker in self.breakers):
+            self._check_guarded()
+
+    def _check_guarded(self) -> None:
+        """Refuse breakers for nodes inside atomic flows: those are stopped as a whole, or not at all."""
+        shown = set(_paths(self.plan, opens_atomic=False))
+        for breaker in self.breakers:
+            for name in breaker.nodes or ():
+                if name not in shown:
+                    refusal = refused_at_build(Of.BREAKER, Place.ATOMIC)[0][1]
+                    message = f"breaker {breaker.name!r} of flow {self.name!r} {refusal.does} {name!r}"
+                    raise NotInAtomic(f"{message}: {refusal.because}.", fix=refusal.fix)
+
+    def _refuse(self) -> None:
+        """Raise what is wrong; the error has the flow as a draft, to hear what else is wrong with it."""
+        draft = copy.copy(self)
+        draft.__class__ = _Draft
+        try:
+            self.problems.raise_for_errors()
+        except FlowError as error:
+            error.draft = draft
+            raise
+
+    @staticmethod
+    def draft(name: str, nodes: Iterable[Node | Wired] | Wired = (), **options: Any) -> Flow:
+        """Return a flow that may be wrong, to look at with `validate`; it does not run while it is."""
+        return _Draft(name, nodes, **options)
+
+    def _compile(self) -> list[Diagnostic]:
+        problems, among = list(wiring_problems(self)), list(node_problems(self))
+        if problems:
+            return problems + among
+        limits = Limits(self.max_steps, self.max_visits, self.max_concurrency)
+        tasks = [t.name for t in self.tasks]
+        try:
+            self.plan = Plan(
+                self.nodes,
+                self.entry,
+                edges=self.edges,
+                tasks=tasks,
+                channel=self.channel or (),
+                limits=limits,
+                key_types=self.channel,
+            )
+        except UncutLoop as loop:
+            return [loop_problem([self.nodes[i] for i in loop.members]), *among]
+        return [*plan_problems(self.plan), *among]
+
+    def _told(self, registry: Registry | None, profiles: Mapping[str, Entry]) -> Flow:
+        """Return the flow with what a flow around it says of its nodes; its problems are told there."""
+        twin = copy.copy(self)
+        twin.original = self.original or self
+        twin.profiles = {**self.profiles, **profiles}
+        # What this flow says of its nodes goes before what a registry knows, whoever brings that.
+        twin.nodes = tuple(_declared(self.nodes, registry, profiles if registry is None else twin.profiles))
+        twin.problems = Diagnostics(self.name, twin._compile())
+        return twin
+
+    def _check_numbers(self) -> None:
+        for field in COUNTS:
+            limit = getattr(self, field)
+            if limit is not None and (not isinstance(limit, int) or limit < 1):
+                raise BadRequest(
+                    f"flow {self.name!r}: {field} is {limit!r}.", fix="Give a whole number from 1 on."
+                )
+
+    def __repr__(self) -> str:
+        return f"<flow {self.name} ({', '.join(n.name for n in self.nodes)})>"
+
+    def __getitem__(self, name: str) -> Node:
+        return self.plan.nodes[self.plan.index[name]]
+
+    def as_node(
+        self,
+        *,
+        name: str | None = None,
+        durability: Literal["nested", "atomic"] = "nested",
+        select: Iterable[str] | None = None,
+    ) -> Subflow:
+        """Return this flow as one node of another.
+
+        Nested, its steps are recorded one by one, addressed as `name/node`, and a resume goes on inside.
+        Atomic, it is one step that keeps nothing but what is lifted. `select` says which of its values a
+        result shows under the node's name; by default all.
+        """
+        if durability not in ("nested", "atomic"):
+            raise BadRequest(
+                f"flow {self.name!r}: durability is {durability!r}.", fix='A node is "nested" or "atomic".'
+            )
+        self.problems.raise_for_errors()
+        hints = {n: (self.input_hints(n) or [UNKNOWN])[0] for n in self.inputs}
+        inputs = [(n, required, hints[n]) for n, required in self.inputs.items()]
+        is_atomic = durability == "atomic"
+        made = Subflow(self.plan, name=name or self.name, inputs=inputs, is_atomic=is_atomic, select=select)
+        made.flow = self
+        if not self.asks_durability:
+            made.flow = copy.copy(self)
+            made.flow.durability = Durability()
+        return made
+
+    def to_ir(self) -> dict[str, Any]:
+        """Return the flow as JSON: all that it is but its functions, which are named."""
+        self.problems.raise_for_errors()
+        return Writer(self).plain()
+
+    def functions(self) -> dict[str, Any]:
+        """Return each function and class that the IR names, by identifier: what `from_ir` asks for."""
+        return Writer(self).functions()
+
+    @classmethod
+    def from_ir(cls, ir: Mapping[str, Any], registry: Names) -> Self:
+        """Return the flow of an IR, with its functions from a registry: a mapping from identifiers.
+
+        A registry may give a function, or a node whose options hold where the IR says nothing. Raises
+        `IrInvalid` with everything that is wrong or missing, each with its path.
+        """
+        return read(cls, ir, registry)
+
+    @classmethod
+    def from_dot(
+        cls,
+        text: str | bytes,
+        *,
+        handlers: Mapping[str, Handler] | None = None,
+        backend: Handler | None = None,
+        tools: Handler | None = None,
+        human: Interviewer | None = None,
+        children: Mapping[str, str] | None = None,
+        file: str = "",
+        name: str | None = None,
+        **options: Any,
+    ) -> Self:
+        """Return the flow of a pipeline written in DOT; each of its nodes becomes a node of that name.
+
+        handlers  who does the work of nodes, by their id, their `type`, or their kind: functions of a `Stage`
+        backend   who does that of all other task nodes; by default a simulation
+        tools     what runs the commands of tool nodes, `backends.Tools()`; without it they are refused
+        human     who answers for people; by default the run halts and asks
+        children  texts of the pipelines and style sheets it names, by name; else they are read beside `file`
+        file      where the text is from, for messages
+
+        Any other option is one of a flow's; `durability` is "strong" unless told. A run takes an input
+        `context` with what its context begins with.
+        """
+        workers = Workers(handlers, backend, tools, human)
+        return build(
+            cls, text, file=file, workers=workers, children=children or {}, name=name, options=options
+        )
+
+    def to_dot(self) -> str:
+        """Return the flow as a digraph: its steps by path, and what leads where.
+
+        Of a flow that came from DOT it is the pipeline: `from_dot` makes the same one of it.
+        """
+        if self.pipeline is not None:
+            return to_text(sketch_of(self.pipeline.digraph))
+        self.problems.raise_for_errors()
+        return plan_to_dot(self.name, self.plan)
+
+    @property
+    def inputs(self) -> dict[str, bool]:
+        """Each name a run may bring, and whether it must."""
+        return {
+            name: name in self.plan.free_inputs
+            and any(i not in self.plan.tasks for i in self.plan.needed_by.get(name, ()))
+            for name in sorted(self.plan.free_inputs | (self.plan.seeds & self.plan.readers.keys()))
+        }
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Every name the nodes write."""
+        return tuple(self.plan.writers)
+
+    def input_hints(self, name: str) -> list[Any]:
+        """Return what the readers of an input expect it to be."""
+        return [p.hint for n in self.nodes for p in n.params if p.source == name]
+
+    def check_inputs(self, inputs: Mapping[str, Any], channel: Mapping[str, Any] | None = None) -> None:
+        """Raise `InputError` unless a run can begin with these inputs; says everything that is wrong."""
+        if not isinstance(inputs, Mapping):
+            raise InputError(
+                f"flow {self.name!r} got {inputs!r} as inputs.", fix="Give a dict of names and values."
+            )
+        wrong = [
+            *self._unknown_inputs(inputs),
+            *self._missing_inputs(inputs, channel or {}),
+            *self._mistyped_inputs(inputs),
+        ]
+        if wrong:
+            missing = [repr(name) for name in self.plan.unreachable_inputs(frozenset(inputs))]
+            fix = f"Give {' and '.join(missing)}." if missing else ""
+            raise InputError(f"flow {self.name!r} cannot start: " + " ".join(wrong), fix=fix)
+
+    def _unknown_inputs(self, inputs: Mapping[str, Any]) -> Iterable[str]:
+        allowed = self.plan.free_inputs | self.plan.seeds
+        for name in inputs:
+            if not isinstance(name, str):
+                yield f"Input names are text, not {name!r}."
+                continue
+            if name in allowed:
+                continue
+            if name in self.plan.writers:
+                writers = [self.plan.paths[w] for w in self.plan.writers[name]]
+                yield f"Input {name!r} is written by {writers}, so it cannot be given."
+            else:
+                known = ", ".join(sorted(self.plan.free_inputs)) or "none"
+                seeds = ", ".join(sorted(allowed - self.plan.free_inputs))
+                more = f" (and, to begin with, what nodes write: {seeds})" if seeds else ""
+                yield f"Unknown input {name!r}.{did_you_mean(name, sorted(allowed))} It takes: {known}{more}."
+
+    def _missing_inputs(self, inputs: Mapping[str, Any], channel: Mapping[str, Any]) -> Iterable[str]:
+        given = frozenset(inputs)
+        if self._complete_inputs.get(given):
+            return
+        missing = self.plan.unreachable_inputs(given)
+        self._complete_inputs[given] = not missing
+        if not missing and not self.plan.can_start(given):
+            self._complete_inputs[given] = False
+            firsts = " or ".join(map(repr, sorted(self.plan.first_values(given))))
+            given_first = f", or give a first value of {firsts}" if firsts else ""
+            yield "No node can start: each waits to be chosen, or for another. " + (
+                f"Name where the loop begins with entry={given_first}."
+            )
+        elif not missing and (unable := list(unbegun(self.plan, given))):
+            self._complete_inputs[given] = False
+            yield from unable
+        # An input that the flow does not know is guessed at where it is told of.
+        names = [*(inputs.keys() & self.inputs), *self.plan.writers]
+        for name, readers in missing.items():
+            reads = "read it" if len(readers) > 1 else "reads it"
+            hint = self._hint(name, names)
+            if any(self._goes_over(reader, name) for reader in readers):
+                hint += " What a map goes over comes from a node or an input, not from the channel."
+            elif name in channel:
+                hint = f" To fill it from the channel, declare the key: Flow(..., channel={{{name!r}: ...}})."
+            waiting = {path for path, n in deep_nodes(self.plan) if n.halts and n.identifier}
+            if waiting.issuperset(readers):
+                hint += f" If the text itself is meant: wait.literal({name!r})."
+            yield f"Input {name!r} is missing; {', '.join(readers)} {reads}.{hint}"
+
+    def _goes_over(self, reader: str, name: str) -> bool:
+        n = self.plan.nodes[self.plan.index[reader]]
+        return n.over is not None and any(p.source == name and p.name in n.over.params for p in n.params)
+
+    def _hint(self, name: str, known: Sequence[str]) -> str:
+        """Guess what a missing name was meant to be."""
+        if name in self.plan.index and not self[name].outputs:
+            return f" Node {name!r} writes nothing; did you forget output={name!r}?"
+        if name in ("ctx", "context"):
+            return f" For a context, annotate it: {name}: Context."
+        return did_you_mean(name, known)
+
+    def _mistyped_inputs(self, inputs: Mapping[str, Any]) -> Iterable[str]:
+        for name, value in inputs.items():
+            for i in self.plan.readers.get(name, ()):
+                for p in self.nodes[i].params:
+                    if p.source == name and not fits(value, p.hint):
+                        got, reader = type(value).__name__, self.nodes[i].name
+                        yield f"Input {name!r} is {value!r:.60} ({got}); {reader} wants {spell(p.hint)}."
+
+
+class _Draft(Flow):
+    _raises = False
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "plan" and "problems" in vars(self):
+            self.problems.raise_for_errors()
+        raise AttributeError(f"a flow has no {name!r}", name=name, obj=self)
+
+
+def _declared(
+    nodes: Iterable[Any], registry: Registry | None, profiles: Mapping[str, Entry]
+) -> Iterable[Any]:
+    """Yield the nodes with what a registry, and then the flow itself, says of them."""
+    inside: dict[str, dict[str, Entry]] = {}
+    for path, said in profiles.items():
+        name, slash, rest = path.partition("/")
+        if slash:
+            inside.setdefault(name, {})[rest] = said
+    for n in nodes:
+        if isinstance(n, Subflow):
+            if n.name in inside or (registry is not None and _knows_any(registry, n)):
+                flow = n.flow._told(registry, inside.get(n.name, {}))
+                n = n._with_flow(flow)
+        elif isinstance(n, Node):
+            if registry is not None:
+                n = registry.known(n)
+            if n.name in profiles:
+                n = profiles[n.name].on(n)
+        yield n
+
+
+def _knows_any(registry: Registry, subflow: Subflow) -> bool:
+    return any(registry.known(n) is not n for _, n in deep_nodes(subflow.inner) if n.inner is None)
+
+
+def _paths(plan: Plan, *, opens_atomic: bool = True) -> Iterable[str]:
+    """Yield the names of a flow's nodes, and of those inside it both names and paths."""
+    for path, n in deep_nodes(plan, opens_atomic=opens_atomic):
+        yield path
+        yield n.name
+
+
+def _entry_names(flow: str, entry: Any) -> tuple[str, ...]:
+    listed = (entry,) if isinstance(entry, (str, Node)) or not isinstance(entry, Iterable) else tuple(entry)
+    names = tuple(e.name if isinstance(e, Node) else e for e in listed)
+    for name in names:
+        if not isinstance(name, str):
+            raise BadRequest(f"flow {flow!r}: entry is {name!r:.60}.", fix="Name a node.")
+    return names
+
+
+def _check_shape(name: object, nodes: object, version: object) -> None:
+    if not isinstance(version, str):
+        raise BadRequest(f"flow {name!r}: version is {version!r}.", fix="Give text.")
+    if not isinstance(name, str):
+        raise BadRequest(f"a flow's name is text, not {name!r}.", fix='Write Flow("name", [...]).')
+    if isinstance(nodes, Node):
+        raise BadRequest(
+            f"flow {name!r} got one node, not a list.", fix=f"Write Flow({name!r}, [{nodes.name}])."
+        )
+    if not isinstance(nodes, (Iterable, Wired, Layout)):
+        raise BadRequest(f"flow {name!r} got {nodes!r:.60} as nodes.", fix="Give a list of nodes.")
+
+
+def _check_kinds(name: str, **options: Any) -> None:
+    """Refuse options that are something else altogether."""
+    for option, given in options.items():
+        kind, words = _KINDS[option]
+        if given is not None and not isinstance(given, kind):
+            raise BadRequest(f"flow {name!r}: {option} is {given!r:.60}.", fix=f"Give {words}.")
+    for path in options["profiles"] or ():
+        if not isinstance(path, str):
+            raise BadRequest(f"flow {name!r} has a profile of {path!r:.60}.", fix="Name a node, or a path.")
+
+
+_KINDS: dict[str, tuple[type, str]] = {
+    "tasks": (Iterable, "a list of nodes"),
+    "channel": (Mapping, "a dict of keys and types"),
+    "registry": (Registry, "a Registry"),
+    "profiles": (Mapping, "a dict of names and profiles"),
+    "rules": (Iterable, "a list of functions"),
+}
+
+
+def _all_nodes(layout: Layout, tasks: Sequence[Node], *, has_results: bool) -> tuple[Any, ...]:
+    """Return the nodes of a flow: those given, the tasks, and a join for each group that needs one."""
+    given: list[Any] = [*layout.nodes, *(t for t in tasks if t not in layout.nodes)]
+    if any(not isinstance(n, Node) for n in given):
+        return tuple(given)
+    written = {o for n in given for o in n.outputs}
+    read = {p.source for n in given for p in n.params}
+    results: dict[str, str] = {}
+    for k, n in enumerate(given):
+        is_read = has_results and n.name in read and n.name not in written
+        if len(n.outputs) == 1 and is_read:
+            results[n.name] = n.outputs[0]
+        elif has_results and not n.outputs and not n.is_gate and not isinstance(n, Subflow):
+            results[n.name] = f"{n.name}.__result__"
+            given[k] = n._copy(outputs=(results[n.name],), result_name=results[n.name])
+    for k, n in enumerate(given):
+        if any(p.source in results and p.source not in written for p in n.params):
+            params = tuple(
+                p if p.source in written else p._replace(source=results.get(p.source, p.source))
+                for p in n.params
+            )
+            given[k] = n._copy(params=params)
+    chosen = {t for n in given if isinstance(n, Gate) for t in n.targets} | {b for _, b in layout.edges}
+    writers = Counter(o for n in given for o in set(n.outputs))
+    given = [n if n.inner is None or n.name in chosen else _without_own_seeds(n, writers) for n in given]
+    return (*given, *(JoinNode(spec) for spec in layout.joins))
+
+
+def _without_own_seeds(subflow: Node, writers: Mapping[str, int]) -> Node:
+    """Leave out inputs that a flow may have but need not, if only the flow itself would give them."""
+    needed = frozenset(p.name for p in subflow.params if p.required)
+    if subflow.inner.unreachable_inputs(needed):
+        return subflow
+    over = subflow.over.params if subflow.over is not None else ()
+    kept = tuple(
+        p
+        for p in subflow.params
+        if p.required or p.name in over or p.source not in subflow.outputs or writers[p.source] > 1
+    )
+    return subflow if len(kept) == len(subflow.params) else subflow._copy(params=kept)

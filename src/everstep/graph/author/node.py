@@ -1,0 +1,562 @@
+"""`@node`, `@ifelse` and `@route`: functions become places in a flow."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, Literal, NamedTuple, Self, TypeVar, cast, overload
+from weakref import WeakValueDictionary
+
+from everstep.errors import BadRequest, GateError, OutputError
+from everstep.graph.author.signatures import Param as Param
+from everstep.graph.author.signatures import (
+    accepted,
+    count_of,
+    flag_of,
+    is_async,
+    is_text,
+    names_of,
+    read_signature,
+    streams,
+    word_of,
+)
+from everstep.graph.author.streams import collected
+from everstep.graph.author.wiring import Wired
+from everstep.graph.check.hints import UNKNOWN, gone_over, hints_of
+from everstep.graph.ir.names import home_of
+from everstep.model.durations import Span, seconds_of
+from everstep.model.enums import Determinism, Effects, OnError, Persist, Trigger
+from everstep.model.phases import PhasePlace
+from everstep.model.retry import Retry
+
+END: Final = "@end"
+"""A gate's target that ends its path."""
+
+BUILT_IN: Final = "std."
+"""How the identifiers of nodes begin that come with everstep."""
+
+F = TypeVar("F", bound=Callable[..., Any])
+KeyRule = str | Callable[..., str] | None
+
+
+class MapSpec(NamedTuple):
+    """How a node goes over lists: one call, or one run of an inner flow, for each item."""
+
+    params: tuple[str, ...]
+    mode: str
+    on_error: OnError
+    max_concurrency: int
+
+
+class Node(Wired):
+    """A function and its place in a flow: what it reads, what it writes, how it may be treated.
+
+    Calling it calls the function, so that nodes can be tested like functions.
+    """
+
+    is_gate = False
+    inner: Any = None
+    """The plan of the flow inside, if there is one."""
+    over: MapSpec | None = None
+    is_atomic = False
+    exports: Mapping[str, str] = {}
+    """Outer names by the inner names they are lifted from."""
+    selected: frozenset[str] = frozenset()
+    must_lift = False
+    inner_outputs: tuple[str, ...] = ()
+    """What one item of a map writes."""
+    identifier = ""
+    """What a registry calls its function; empty for the function's own module and name."""
+    is_built_in = False
+    """True if its identifier alone says what it does."""
+    schedulers: tuple[str, ...] = ()
+    notifiers: tuple[str, ...] = ()
+    """Aliases that a host must have for it."""
+    answered_as: Trigger | None = None
+    """Why the checkpoint is taken that keeps the answer to its wait, if not as that of any step."""
+    phase: PhasePlace | None = None
+    """Where it stands among phases, if its flow is made of them."""
+    result_name: str | None = None
+    """The name under which what it returns is kept, if it declares no output."""
+    _bound: WeakValueDictionary[int, Node] | None = None
+    """The nodes of a method by the `id` of the object each belongs to."""
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        *,
+        name: str | None = None,
+        output: str | Iterable[str] | None = None,
+        inputs: Iterable[str] | None = None,
+        effects: Effects | str = Effects.UNDECLARED,
+        determinism: Determinism | str = Determinism.BEST_EFFORT,
+        idempotency_key: KeyRule = None,
+        retry: int | str | Retry | None = None,
+        timeout: Span | None = None,
+        max_visits: int | None = None,
+        persist: Persist | str = Persist.AUTO,
+        skip_on_resume: bool | None = None,
+        halts: bool = False,
+        requires: Iterable[str] = (),
+        answer_type: Any = None,
+        on_unknown: Literal["rerun", "stop"] = "rerun",
+        probe: Callable[..., Any] | None = None,
+        identifier: str = "",
+        checkpointable: bool | None = None,
+        replayable: bool | None = None,
+        reason: str = "",
+        keep_every: int | None = None,
+        expensive: bool = False,
+        destructive: bool = False,
+    ) -> None:
+        if not callable(fn) or isinstance(fn, type):
+            raise BadRequest(
+                f"@node needs a function, not {fn!r}.", fix="Write @node(output=...) for its output."
+            )
+        if not isinstance(name, (str, type(None))):
+            raise BadRequest(f"a node's name is text, not {name!r:.60}.", fix='Write @node(name="...").')
+        self.fn = fn
+        self.name = name or str(getattr(fn, "__name__", type(fn).__name__))
+        self.outputs = (output,) if isinstance(output, str) else names_of(output, self.name)
+        self.effects = word_of(Effects, effects, "effects", self.name)
+        self.determinism = word_of(Determinism, determinism, "determinism", self.name)
+        self.persist = word_of(Persist, persist, "persist", self.name)
+        self.skip_on_resume = skip_on_resume
+        """Whether a resume skips it; none if it does not say, and `persist` decides."""
+        if not (idempotency_key is None or callable(idempotency_key) or is_text(idempotency_key)):
+            fix = 'Use "auto", a template, or a function of the inputs.'
+            raise BadRequest(f"node {self.name!r}: idempotency_key is {idempotency_key!r}.", fix=fix)
+        self.idempotency_key = idempotency_key
+        self.streams = streams(fn)
+        """True for a generator: what it yields is collected."""
+        self._declare(checkpointable, replayable, reason)
+        self._guard(expensive, destructive)
+        self.keep_every = count_of(keep_every, "keep_every", self.name)
+        self.retry = Retry.of(retry)
+        self.timeout = None if timeout is None else seconds_of(timeout, f"node {self.name!r}: timeout")
+        self.max_visits = count_of(max_visits, "max_visits", self.name)
+        self.halts = bool(halts)
+        self.requires = names_of(list(requires) if not isinstance(requires, str) else requires, self.name)
+        self.answer_type = answer_type
+        self.on_unknown, self.probe = on_unknown, probe
+        self.announces = _check_unknown(self)
+        """True if a call is recorded before it is made, so that one that never reported is known of."""
+        self._weigh()
+        self.identifier = _identifier(identifier, self.name)
+        self.is_async = is_async(fn)
+        self._read(fn, tuple(inputs or ()))
+        self.key_reads = accepted(idempotency_key) if callable(idempotency_key) else None
+        """The inputs a key function asks for; none if it takes them all."""
+        self.__doc__ = fn.__doc__
+        self.__name__ = self.name
+
+    def _read(self, fn: Callable[..., Any], inputs: tuple[str, ...]) -> None:
+        """Read the function's signature and hints."""
+        hints, signature = hints_of(fn), inspect.signature(fn).parameters
+        returns = hints.get("return", UNKNOWN)
+        self.returns = collected(returns) if self.streams else returns
+        self.context_param, self.params, self.oddities = read_signature(fn, signature, hints, inputs)
+        self.defaults = {p.name: p.default for p in signature.values() if p.default is not p.empty}
+
+    def _declare(self, checkpointable: bool | None, replayable: bool | None, reason: str) -> None:
+        self.checkpointable = checkpointable
+        """False if a run cannot be resumed behind it; none if it does not say."""
+        self.replayable = replayable
+        """Whether what it streams can be streamed again; none if it does not say."""
+        self.reason = reason
+        """Why it is not checkpointable."""
+        for field in ("checkpointable", "replayable"):
+            said = getattr(self, field)
+            if said is not None and not isinstance(said, bool):
+                raise BadRequest(f"node {self.name!r}: {field} is {said!r}.", fix="Say True or False.")
+        if not isinstance(self.reason, str):
+            raise BadRequest(f"node {self.name!r}: reason is {self.reason!r}.", fix="Give text.")
+
+    def _guard(self, expensive: bool, destructive: bool) -> None:
+        self.expensive = flag_of(expensive, "expensive", self.name)
+        """True if a checkpoint follows it at once, since running it again would cost too much."""
+        self.destructive = flag_of(destructive, "destructive", self.name)
+        """True if a checkpoint comes before it, to which a fork goes back."""
+
+    @property
+    def id(self) -> str:
+        """What registries and the Flow IR know it by: its identifier, or `module:name` of its function."""
+        return self.identifier or ":".join(home_of(self.fn))
+
+    def saying(self, **said: Any) -> Self:
+        """Return the node with other attributes, as a registry or a flow declares them."""
+        twin = self._copy(**said)
+        twin.key_reads = None if "idempotency_key" in said else self.key_reads
+        twin.announces = _check_unknown(twin)
+        twin._weigh()
+        return twin
+
+    def _weigh(self) -> None:
+        """Decide what its declarations mean for when a run is written."""
+        self.is_effectful = (
+            self.effects is Effects.EFFECTFUL or self.idempotency_key is not None or self.announces
+        )
+        """True if a second call could do something to the world twice. All that the run has done is durable
+        before it is called, and so is what it returned, right after."""
+        self.acts_in_call = self.is_effectful and not (self.is_built_in and self.halts)
+        """True if it does so when it is called; a built-in wait does nothing before its put."""
+        self.is_kept_at_once = self.skip_on_resume is True or self.replayable is False
+        """True if what it returned is written as soon as it is done: it is not to be made a second time."""
+        self.is_simple = not (self.is_effectful or self.goes_on)
+        """True if there is nothing to do before it is called but to gather what it reads."""
+
+    @property
+    def goes_on(self) -> bool:
+        """True for a stream of which chunks are kept as they come, so that it goes on where it stopped."""
+        return self.streams and self.replayable is True and self.persist is not Persist.NO
+
+    @property
+    def is_unbound(self) -> bool:
+        """True for the node of a method that belongs to no object yet."""
+        return bool(self.params) and self.params[0].name == self.params[0].source == "self"
+
+    def __get__(self, owner: object, kind: type | None = None) -> Self:
+        """Return the node of a method for one object, as `agent.think`; asked again, the same node.
+
+        It is kept only as long as a flow holds it: it has the object, so neither outlives the other.
+        """
+        if owner is None or not self.is_unbound:
+            return self
+        if self._bound is None:
+            self._bound = WeakValueDictionary()
+        bound = self._bound.get(id(owner))
+        if bound is None:
+            fn = self.fn.__get__(owner, kind)
+            bound = self._bound[id(owner)] = self._copy(fn=fn, params=self.params[1:])
+        return cast(Self, bound)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.fn(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__.lower()} {self.name}({', '.join(p.source for p in self.params)})>"
+
+    @property
+    def rides(self) -> bool:
+        """True if a *before effects* flush may leave this step for later."""
+        return self.effects is Effects.PURE and self.determinism is not Determinism.NONDETERMINISTIC
+
+    @property
+    def is_deterministic(self) -> bool:
+        """True if it is declared to give the same again for the same inputs."""
+        return self.determinism in (Determinism.STRICT, Determinism.STABLE) or self.rides
+
+    @property
+    def may_be_transient(self) -> bool:
+        """True if what it writes may not be kept, so that a resume makes it again."""
+        return self.persist is Persist.NO or self.checkpointable is False
+
+    def with_name(self, name: str) -> Self:
+        """Return the same node under another name."""
+        return self._copy(name=name)
+
+    def with_inputs(self, **sources: str) -> Self:
+        """Return the node reading other values: `with_inputs(x="price")` fills `x` from `price`."""
+        known = {p.name for p in self.params}
+        for name in sources.keys() - known:
+            raise BadRequest(f"node {self.name!r} has no parameter {name!r}.", fix=f"It has {sorted(known)}.")
+        params = tuple(p._replace(source=sources.get(p.name, p.source)) for p in self.params)
+        return self._copy(params=params)
+
+    def with_outputs(self, *names: str, **renames: str) -> Self:
+        """Return the node writing other names: all of them in order, or `old="new"` for some."""
+        for old in renames.keys() - set(self.outputs):
+            raise BadRequest(
+                f"node {self.name!r} has no output {old!r}.", fix=f"It has {list(self.outputs)}."
+            )
+        if names and renames:
+            raise BadRequest(f"node {self.name!r}: give names in order or renames, not both.")
+        if not renames and len(names) != len(self.outputs):
+            raise BadRequest(
+                f"node {self.name!r} has {len(self.outputs)} outputs, {len(names)} names were given."
+            )
+        return self._renamed(names or tuple(renames.get(o, o) for o in self.outputs))
+
+    def _renamed(self, outputs: tuple[str, ...]) -> Self:
+        return self._copy(outputs=outputs)
+
+    def map_over(
+        self,
+        *params: str,
+        mode: str = "zip",
+        on_error: OnError | Literal["stop", "finish", "collect", "skip"] = OnError.STOP,
+        max_concurrency: int = 32,
+    ) -> Self:
+        """Return the node going over lists: these inputs become lists, and so does each output.
+
+        Every item is a step of its own. Several parameters go side by side ("zip") or each with each
+        ("product"). When an item fails for good, the run stops, or finishes the other items first and fails
+        then, or an `ItemError` is collected in the item's place, or it is skipped.
+        """
+        known = {p.name: p for p in self.params}
+        params = tuple(name for given in params for name in self._called(given))
+        if self.is_gate or self.over is not None or not self.outputs:
+            why = (
+                "is a gate" if self.is_gate else "has no output" if self.over is None else "is a map already"
+            )
+            raise BadRequest(
+                f"node {self.name!r} {why} and cannot go over a list.", fix="Map a node with output=."
+            )
+        for name in params:
+            if name not in known:
+                raise BadRequest(
+                    f"node {self.name!r} has no parameter {name!r}.", fix=f"It has {sorted(known)}."
+                )
+        if not params or len(set(params)) < len(params) or mode not in ("zip", "product"):
+            raise BadRequest(
+                f"node {self.name!r}: map_over{params!r} with mode={mode!r}.",
+                fix='Name each parameter once; mode is "zip" or "product".',
+            )
+        over = MapSpec(
+            params,
+            mode,
+            word_of(OnError, on_error, "on_error", self.name),
+            count_of(max_concurrency, "max_concurrency", self.name) or 32,
+        )
+        mapped = tuple(
+            p._replace(hint=gone_over(p.hint), required=True) if p.name in params else p for p in self.params
+        )
+        return self._copy(
+            over=over, params=mapped, returns=UNKNOWN, inner_outputs=self.inner_outputs or self.outputs
+        )
+
+    def _called(self, name: str) -> tuple[str, ...]:
+        """Return the parameters that a name means."""
+        return (name,)
+
+    def alone(self) -> Node:
+        """Return what a map calls for each item: the node itself, reading its parameters by their names."""
+        params = tuple(p._replace(source=p.name) for p in self.params)
+        return self._copy(over=None, params=params, outputs=self.inner_outputs)
+
+    def _copy(self, **changes: Any) -> Self:
+        twin = object.__new__(type(self))
+        twin.__dict__.update(self.__dict__, **changes)
+        twin.__dict__["__name__"] = twin.name
+        twin.__dict__.pop("_bound", None)
+        return twin
+
+    def spread(self, returned: Any) -> tuple[Any, ...]:
+        """Match what the function returned with the declared outputs."""
+        count = len(self.outputs)
+        if count == 1:
+            return (returned,)
+        if count == 0:
+            return ()
+        if not isinstance(returned, (tuple, list)) or len(returned) != count:
+            got = (
+                f"{len(returned)} values" if isinstance(returned, (tuple, list)) else type(returned).__name__
+            )
+            raise OutputError(
+                f"node {self.name!r} declares {count} outputs {list(self.outputs)} but returned {got}.",
+                fix=f"Return a tuple of {count} values, or change output=.",
+            )
+        return tuple(returned)
+
+    def decide(self, returned: Any) -> tuple[str, ...] | None:
+        """Read a gate's answer; an ordinary node decides nothing."""
+        return None
+
+    def describe(self) -> dict[str, Any]:
+        """Return the structure that is hashed: names and wiring, never bodies."""
+        shape: dict[str, Any] = {
+            "name": self.name,
+            "kind": "node" if self.halts else type(self).__name__.lower(),
+            "inputs": [[p.source, p.required] for p in self.params],
+            "outputs": list(self.outputs),
+        }
+        if self.over is not None:
+            shape["over"] = [list(self.over.params), self.over.mode, self.over.on_error.value]
+            shape["inner_outputs"] = list(self.inner_outputs)
+        if self.phase is not None:
+            shape["phase"] = list(self.phase)
+        if self.halts:
+            shape["halts"] = self.identifier if self.is_built_in else ""
+        if self.over is not None or self.inner is not None:
+            shape["params"] = [p.name for p in self.params]
+        return shape
+
+
+class Gate(Node):
+    """A node that chooses which of its targets run next."""
+
+    is_gate = True
+
+    def __init__(
+        self, fn: Callable[..., Any], targets: Iterable[str], *, multi: bool = False, **options: Any
+    ) -> None:
+        super().__init__(fn, **options)
+        self.targets = tuple(targets)
+        self.multi = multi
+        self._means: Callable[[Any], Any] | None = getattr(fn, "target_of", None)
+        """Says which target an answer means, for a gate that asks somebody."""
+        self.answered_as = getattr(fn, "answered_as", None)
+
+    def describe(self) -> dict[str, Any]:
+        kind = type(self).__name__.lower()
+        return {**super().describe(), "kind": kind, "targets": list(self.targets), "multi": self.multi}
+
+    def decide(self, returned: Any) -> tuple[str, ...]:
+        if self._means is not None:
+            returned = self._means(returned)
+        several = self.multi and isinstance(returned, (list, tuple, set, frozenset))
+        names = tuple(dict.fromkeys(_target_name(c) for c in (returned if several else (returned,))))
+        if isinstance(returned, (set, frozenset)):  # a set has no order of its own
+            names = tuple(sorted(names))
+        for name in names:
+            if name not in self.targets:
+                raise GateError(
+                    f"gate {self.name!r} chose {name!r}, not one of its targets {_spell(self.targets)}.",
+                    fix="Return one of them, or declare the target.",
+                )
+        return tuple(n for n in names if n != END)
+
+
+class IfElse(Gate):
+    """A gate with two ways: a boolean chooses."""
+
+    def __init__(self, fn: Callable[..., Any], when_true: str, when_false: str, **options: Any) -> None:
+        super().__init__(fn, (when_true, when_false), **options)
+
+    def decide(self, returned: Any) -> tuple[str, ...]:
+        if returned is not True and returned is not False:
+            raise GateError(
+                f"gate {self.name!r} returned {returned!r}.", fix="An @ifelse function returns True or False."
+            )
+        target = self.targets[0] if returned else self.targets[1]
+        return () if target == END else (target,)
+
+
+@overload
+def node(fn: F) -> Node: ...
+@overload
+def node(
+    *,
+    output: str | Iterable[str] | None = None,
+    name: str | None = None,
+    inputs: Iterable[str] | None = None,
+    effects: Effects | Literal["pure", "read_only", "effectful", "undeclared"] = Effects.UNDECLARED,
+    determinism: Determinism
+    | Literal["strict", "stable", "best_effort", "nondeterministic"] = Determinism.BEST_EFFORT,
+    idempotency_key: KeyRule = None,
+    retry: int | str | Retry | None = None,
+    timeout: Span | None = None,
+    max_visits: int | None = None,
+    persist: Persist | Literal["auto", "inline", "ref", "no"] = Persist.AUTO,
+    skip_on_resume: bool | None = None,
+    halts: bool = False,
+    requires: Iterable[str] = (),
+    answer_type: Any = None,
+    on_unknown: Literal["rerun", "stop"] = "rerun",
+    probe: Callable[..., Any] | None = None,
+    identifier: str = "",
+    checkpointable: bool | None = None,
+    replayable: bool | None = None,
+    reason: str = "",
+    keep_every: int | None = None,
+    expensive: bool = False,
+    destructive: bool = False,
+) -> Callable[[Callable[..., Any]], Node]: ...
+def node(fn: Callable[..., Any] | None = None, **options: Any) -> Any:
+    """Turn a function into a node: its parameters are its inputs, `output=` names what it writes.
+
+    effects          "pure", "read_only" or "effectful"; a pure node may be rerun and may share a commit
+    idempotency_key  "auto", a template over the inputs such as "order-{order_id}", or a function of them;
+                     a node with a key counts as effectful
+    retry            attempts after the first: a number, a preset ("standard", ...), or a `Retry`
+    timeout          seconds one attempt may take
+    persist          "inline" in the record, "ref" as an artifact, "no" to make it again when it is missed;
+                     by default inline or artifact by size
+    inputs           names for a function that takes **kwargs
+    halts            it may return a `Wait`, for a person or a clock; it cannot be inside an atomic flow
+    requires         services that a host must have to run it
+    on_unknown       what becomes of an effect that was begun and never reported: "rerun" it with the same
+                     key, or "stop" for an operator
+    probe            a function of the inputs and `idempotency_key` that is asked first in that case, and
+                     returns `Done(value)` if the effect has happened
+    answer_type      what the answer to its wait must be; by default what the function's annotation says
+    identifier       what the Flow IR calls the function; by default `module:name`
+    checkpointable   False, with a reason, if a run cannot be resumed behind it: it holds a connection, say
+    replayable       True for a generator that yields the same again, or goes on at `ctx.cursor`; False for
+                     what cannot be made again, and is written as soon as it is done
+    skip_on_resume   True for what is written as soon as it is done, so that no resume makes it again
+    keep_every       how many chunks of a replayable generator may go into one checkpoint; by default as many
+                     as come in a second, but at most 1,000 or about a MiB
+    expensive        a checkpoint is written as soon as it has succeeded, in every mode but "off"
+    destructive      a checkpoint is written before each attempt, in every mode but "off"
+    """
+    _check_options("@node", options)
+    return Node(fn, **options) if fn is not None else lambda f: Node(f, **options)
+
+
+def ifelse(
+    *, when_true: str | Node, when_false: str | Node, **options: Any
+) -> Callable[[Callable[..., Any]], Gate]:
+    """Turn a function that returns a bool into a gate with two targets."""
+    _check_options("@ifelse", options)
+    return lambda f: IfElse(f, _target_name(when_true), _target_name(when_false), **options)
+
+
+def route(
+    *targets: str | Node | Iterable[str | Node], multi: bool = False, **options: Any
+) -> Callable[[Callable[..., Any]], Gate]:
+    """Turn a function that returns a target's name into a gate; with `multi` it may return several."""
+    _check_options("@route", options)
+    given: list[object] = []
+    for target in targets:
+        given.extend([target] if isinstance(target, (str, Node)) else target)
+    return lambda f: Gate(f, [_target_name(t) for t in given], multi=multi, **options)
+
+
+_OPTIONS = frozenset(inspect.signature(Node.__init__).parameters) - {"self", "fn"}
+
+
+def _check_options(decorator: str, options: Mapping[str, Any]) -> None:
+    for name in options.keys() - _OPTIONS:
+        close = difflib.get_close_matches(name, _OPTIONS, n=1)
+        fix = f"Did you mean {close[0]!r}?" if close else f"It has {', '.join(sorted(_OPTIONS))}."
+        raise BadRequest(f"{decorator} has no option {name!r}.", fix=fix)
+
+
+def _check_unknown(node: Node) -> bool:
+    is_asked = node.probe is not None or node.on_unknown != "rerun"
+    if node.on_unknown not in ("rerun", "stop"):
+        raise BadRequest(f"node {node.name!r}: on_unknown is {node.on_unknown!r}.", fix="Use rerun or stop.")
+    if node.probe is not None and not callable(node.probe):
+        raise BadRequest(f"node {node.name!r}: probe is {node.probe!r}.", fix="Give a function.")
+    if is_asked and node.effects is not Effects.EFFECTFUL:
+        raise BadRequest(
+            f"node {node.name!r} says what to do about an unknown effect, but declares none.",
+            fix='Add effects="effectful".',
+        )
+    if node.destructive and node.effects in (Effects.PURE, Effects.READ_ONLY):
+        raise BadRequest(
+            f"node {node.name!r} is destructive, and its effects are {node.effects.value!r}.",
+            fix='Say effects="effectful", or nothing.',
+        )
+    return is_asked or node.destructive
+
+
+def _identifier(given: Any, name: str) -> str:
+    if not isinstance(given, str) or given.startswith(BUILT_IN):
+        raise BadRequest(
+            f"node {name!r}: identifier is {given!r}.",
+            fix=f"Give text that does not begin with {BUILT_IN!r}.",
+        )
+    return given
+
+
+def _spell(targets: Iterable[str]) -> str:
+    return ", ".join("END" if t == END else repr(t) for t in targets)
+
+
+def _target_name(target: object) -> str:
+    if isinstance(target, Node):
+        return target.name
+    return END if target is None else str(target)

@@ -1,0 +1,387 @@
+"""Nodes that halt: timers, approvals, callbacks, questions, and what a halt node of your own returns."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final, Literal, NamedTuple, get_args, get_origin
+
+from everstep.errors import BadRequest, NoTime, TwoTimes
+from everstep.graph.author.node import Node, Param
+from everstep.graph.check.hints import UNKNOWN
+from everstep.model.durations import Span, is_span, moment_of, span_of
+from everstep.model.enums import Determinism, Effects
+from everstep.model.outputs import ApprovalOutput, CallbackOutput, TimerOutput
+
+NO_DEFAULT: Final = "@no default"
+"""Stands for a default answer that was not declared."""
+
+QuestionKind = Literal["yes_no", "choice", "text", "confirm"]
+_NAMED = ("context", "payload", "duration", "until", "timeout", "options")
+"""Arguments in which an identifier names a value."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wait:
+    """What a node that halts returns: what it waits for, and for how long.
+
+    Answered, the node's output is the answer. If the time is over first, it is the default, or the node
+    fails with `WaitTimeout`.
+    """
+
+    kind: str = "custom"
+    context: Any = None
+    """Shown to whoever answers."""
+    prompt: str = ""
+    timeout: Span | None = None
+    until: datetime | str | None = None
+    """When the time is over, in place of `timeout`."""
+    default: Any = NO_DEFAULT
+    options: Sequence[Any] | None = None
+    """The answers to choose from."""
+    spellings: Mapping[str, Any] | None = None
+    """Other ways to say an option, in lower case: `{"y": "Yes"}`."""
+    payload: Any = None
+    """Handed on by a timer."""
+    notify: str | Sequence[str] | None = None
+    """Aliases of the host's notifiers."""
+    scheduler: str = ""
+    """An alias of the host's schedulers; empty for the store's own."""
+    token_ttl: Span | None = None
+    single_use: bool = True
+
+    @property
+    def notified(self) -> tuple[str, ...]:
+        """The aliases of those who are told."""
+        if self.notify is None:
+            return ()
+        return (self.notify,) if isinstance(self.notify, str) else tuple(self.notify)
+
+    @property
+    def has_default(self) -> bool:
+        return not (isinstance(self.default, str) and self.default == NO_DEFAULT)
+
+
+class Ref(NamedTuple):
+    """A value computed earlier, by its name."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Text:
+    """Something meant as it is written."""
+
+    value: Any = field()
+
+
+def value(name: str) -> Any:
+    """Name a value computed earlier, for any argument of a halt node."""
+    return Ref(name)
+
+
+def literal(value: Any) -> Any:
+    """Mean a text as it is written, where an identifier would name a value."""
+    return Text(value)
+
+
+class WaitNode(Node):
+    """A node whose every visit waits."""
+
+    is_built_in = True
+
+    def __init__(
+        self,
+        name: str,
+        identifier: str,
+        kind: str,
+        arguments: Mapping[str, Any],
+        *,
+        output: str | None,
+        answer_type: Any,
+        returns: Any,
+        effects: Effects = Effects.READ_ONLY,
+        idempotency_key: str | None = None,
+        requires: Iterable[str] = (),
+    ) -> None:
+        refs = {a: v.name for a, v in arguments.items() if isinstance(v, Ref)}
+        super().__init__(
+            self._ask,
+            name=_name(name),
+            output=output or name,
+            inputs=list(refs) or None,
+            effects=effects,
+            determinism=Determinism.NONDETERMINISTIC,
+            idempotency_key=idempotency_key,
+            halts=True,
+            requires=requires,
+            answer_type=answer_type,
+        )
+        self.identifier = identifier
+        self.kind = kind
+        self.arguments = {a: v for a, v in arguments.items() if not isinstance(v, Ref)}
+        self.params = tuple(Param(a, source, True, UNKNOWN) for a, source in refs.items())
+        self.oddities = ()
+        self.returns = returns
+        self.schedulers = _aliases(self.arguments.get("scheduler"))
+        self.notifiers = _aliases(self.arguments.get("notify"))
+        if "scheduler" in refs or "notify" in refs:
+            raise BadRequest(
+                f"{name!r}: a scheduler and a notifier are named when the flow is built.",
+                fix="Give their alias.",
+            )
+
+    def _called(self, name: str) -> tuple[str, ...]:
+        # Whoever wrote context="order" knows of no parameter, only of the value.
+        found = tuple(p.name for p in self.params if p.source == name)
+        return found if found and all(p.name != name for p in self.params) else (name,)
+
+    def _ask(self, **given: Any) -> Wait:
+        arguments = {**self.arguments, **given}
+        if self.kind == "timer":
+            arguments["timeout"] = arguments.pop("duration", None)
+            _check_times(self.name, arguments["timeout"], arguments.get("until"))
+        if self.kind == "choice":
+            check_options(self.name, arguments.get("options"))
+            _check_default(self.name, arguments.get("default", NO_DEFAULT), arguments["options"])
+        known = {f.name for f in dataclasses.fields(Wait)}
+        return Wait(kind=self.kind, **{a: v for a, v in arguments.items() if a in known})
+
+
+def answer_hint(node: Node) -> Any:
+    """Return the hint of what a node writes: of one that only waits, that of the answer."""
+    if node.returns is not Wait:
+        return node.returns
+    return UNKNOWN if node.answer_type is None else node.answer_type
+
+
+def timer(
+    name: str,
+    *,
+    duration: Span | None = None,
+    until: datetime | str | None = None,
+    payload: Any = None,
+    scheduler: str | None = None,
+    output: str | None = None,
+) -> WaitNode:
+    """Return a node that waits for a span of time, or until a moment, and hands `payload` on.
+
+    It writes a `TimerOutput`. A moment in the past fires at once.
+    """
+    _check_times(name, duration, until)
+    arguments = _arguments(name, duration=duration, until=until, payload=payload, scheduler=scheduler or "")
+    return WaitNode(
+        name,
+        "std.timer.wait",
+        "timer",
+        arguments,
+        output=output,
+        answer_type=None,
+        returns=TimerOutput,
+        requires=("resume_scheduler",),
+    )
+
+
+def approval(
+    name: str,
+    *,
+    context: Any = None,
+    prompt: str = "",
+    notify: str | Sequence[str] | None = None,
+    timeout: Span | None = None,
+    scheduler: str | None = None,
+    token_ttl: Span | None = None,
+    single_use: bool = True,
+    output: str | None = None,
+) -> WaitNode:
+    """Return a node that waits for somebody to approve or reject; a time-out rejects.
+
+    It writes an `ApprovalOutput`.
+    """
+    arguments = _arguments(
+        name,
+        context=context,
+        prompt=prompt,
+        notify=notify,
+        timeout=timeout,
+        scheduler=scheduler or "",
+        token_ttl=token_ttl,
+        single_use=single_use,
+    )
+    return WaitNode(
+        name,
+        "std.hitl.approval",
+        "approval",
+        arguments,
+        output=output,
+        answer_type=None,
+        returns=ApprovalOutput,
+        effects=Effects.EFFECTFUL,
+        idempotency_key="auto",
+        requires=_needs(timeout),
+    )
+
+
+def callback(
+    name: str,
+    *,
+    timeout: Span | None = None,
+    context: Any = None,
+    default: Any = NO_DEFAULT,
+    answer_type: Any = None,
+    notify: str | Sequence[str] | None = None,
+    scheduler: str | None = None,
+    token_ttl: Span | None = None,
+    single_use: bool = True,
+    output: str | None = None,
+) -> WaitNode:
+    """Return a node that waits for another system to call back with a payload.
+
+    It writes a `CallbackOutput`. A time-out fails the node with `WaitTimeout`, or gives the default payload.
+    """
+    arguments = _arguments(
+        name,
+        timeout=timeout,
+        context=context,
+        default=default,
+        notify=notify,
+        scheduler=scheduler or "",
+        token_ttl=token_ttl,
+        single_use=single_use,
+    )
+    return WaitNode(
+        name,
+        "std.callback.wait",
+        "callback",
+        arguments,
+        output=output,
+        answer_type=answer_type,
+        returns=CallbackOutput,
+        requires=_needs(timeout),
+    )
+
+
+def question(
+    name: str,
+    *,
+    kind: QuestionKind | None = None,
+    prompt: str = "",
+    options: Sequence[Any] | str | None = None,
+    answer_type: Any = None,
+    default: Any = NO_DEFAULT,
+    timeout: Span | None = None,
+    context: Any = None,
+    notify: str | Sequence[str] | None = None,
+    scheduler: str | None = None,
+    token_ttl: Span | None = None,
+    single_use: bool = True,
+    output: str | None = None,
+) -> WaitNode:
+    """Return a node that asks somebody: yes or no, one of some options, a text, or a confirmation.
+
+    Without a `kind`, options make it a choice, so does a `Literal` as `answer_type`, another type makes it a
+    text, and otherwise it is a yes or no. It writes the answer itself. A time-out fails the node with
+    `WaitTimeout`, or gives the default answer.
+    """
+    if get_origin(answer_type) is Literal and options is None and kind in (None, "choice"):
+        options = list(get_args(answer_type))
+    if kind is None:
+        has_type = answer_type is not None and answer_type is not bool
+        kind = "choice" if options is not None else "text" if has_type else "yes_no"
+    if kind not in ("yes_no", "choice", "text", "confirm"):
+        raise BadRequest(f"{name!r}: kind is {kind!r}.", fix="Use yes_no, choice, text or confirm.")
+    if (options is not None) != (kind == "choice") or (isinstance(options, Sequence) and not options):
+        raise BadRequest(f"{name!r}: options are {options!r}.", fix="Give them to a choice, and only there.")
+    arguments = _arguments(
+        name,
+        prompt=prompt,
+        options=options,
+        default=default,
+        timeout=timeout,
+        context=context,
+        notify=notify,
+        scheduler=scheduler or "",
+        token_ttl=token_ttl,
+        single_use=single_use,
+    )
+    if "options" in arguments and not isinstance(arguments["options"], Ref):
+        check_options(name, arguments["options"])
+        _check_default(name, default, arguments["options"])
+    plain: dict[str, Any] = {"yes_no": bool, "confirm": bool, "text": str}
+    returns = answer_type if answer_type is not None else plain.get(kind, UNKNOWN)
+    return WaitNode(
+        name,
+        "std.question",
+        kind,
+        arguments,
+        output=output,
+        answer_type=answer_type if answer_type is not None else plain.get(kind),
+        returns=returns,
+        requires=_needs(timeout),
+    )
+
+
+def check_options(name: str, options: Any) -> None:
+    """Raise unless these are answers to choose from: at least one, and each of them once."""
+    if isinstance(options, str | bytes) or not isinstance(options, Sequence) or not options:
+        raise BadRequest(
+            f"{name!r}: options are {repr(options)[:100]}.", fix="Give a list with at least one answer."
+        )
+    seen: set[tuple[type, str]] = set()
+    for option in options:
+        mark = (type(option), repr(option))
+        if mark in seen:
+            raise BadRequest(f"{name!r}: the option {mark[1][:100]} is there twice.", fix="Give each once.")
+        seen.add(mark)
+
+
+def _check_default(name: str, default: Any, options: Sequence[Any]) -> None:
+    if default is None or isinstance(default, Ref) or (isinstance(default, str) and default == NO_DEFAULT):
+        return
+    if _bare(default) not in options:
+        raise BadRequest(f"{name!r}: the default {default!r} is no option.", fix=f"Use one of {options!r}.")
+
+
+def _check_times(name: str, duration: Any, until: Any) -> None:
+    if duration is not None and until is not None:
+        raise TwoTimes(f"timer {name!r} has both `duration` and `until`.", fix="Give one of them.")
+    if duration is None and until is None:
+        raise NoTime(f"timer {name!r} has neither `duration` nor `until`.", fix="Give one of them.")
+
+
+def _arguments(name: str, **given: Any) -> dict[str, Any]:
+    """Return the arguments with names of values as `Ref`, and times checked as far as they are known."""
+    found: dict[str, Any] = {}
+    for argument, v in given.items():
+        if v is None and argument != "default":
+            continue
+        is_name = argument in _NAMED and isinstance(v, str) and v.isidentifier() and not is_span(v)
+        found[argument] = Ref(v) if is_name else _bare(v)
+    for argument in ("duration", "timeout", "token_ttl"):
+        if argument in found and not isinstance(found[argument], Ref):
+            found[argument] = span_of(found[argument], f"{argument} of {name!r}")
+    if "until" in found and not isinstance(found["until"], Ref):
+        found["until"] = moment_of(found["until"], f"until of {name!r}")
+    return found
+
+
+def _bare(v: Any) -> Any:
+    return v.value if isinstance(v, Text) else v
+
+
+def _needs(timeout: object) -> tuple[str, ...]:
+    return ("resume_signal_source", *(("resume_scheduler",) if timeout is not None else ()))
+
+
+def _aliases(given: Any) -> tuple[str, ...]:
+    if not given:
+        return ()
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
+def _name(name: object) -> str:
+    if not isinstance(name, str) or not name:
+        raise BadRequest(f"a halt node is called {name!r}.", fix="Give it a name.")
+    return name

@@ -1,0 +1,1 @@
+"""From a flow to the plan that a run is driven by."""

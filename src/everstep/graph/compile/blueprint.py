@@ -1,0 +1,113 @@
+"""A plan read back from the store: enough to fold a chain, not to run it."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import msgspec
+
+from everstep.errors import EverstepError, FlowError, StateCorrupted
+from everstep.graph.author.joins import JoinNode
+from everstep.graph.author.node import Gate, IfElse, MapSpec, Node, Param
+from everstep.graph.author.subflow import Subflow
+from everstep.graph.author.wiring import Join, JoinKind, JoinSpec, MemberSpec, Policy, PolicyKind
+from everstep.graph.check.hints import UNKNOWN
+from everstep.graph.compile.plan import Plan
+from everstep.model.enums import OnError
+from everstep.model.phases import PhasePlace
+
+
+class _Group(msgspec.Struct):
+    members: list[tuple[str, list[str], list[str]]]
+    join: tuple[str, int]
+    policy: tuple[str, list[str], int]
+
+
+class _NodeShape(msgspec.Struct):
+    name: str
+    kind: str
+    inputs: list[tuple[str, bool]]
+    outputs: list[str]
+    targets: list[str] = []
+    multi: bool = False
+    params: list[str] | None = None
+    over: tuple[list[str], str, str] | None = None
+    inner_outputs: list[str] = []
+    group: _Group | None = None
+    flow: _Blueprint | None = None
+    atomic: bool = False
+    exports: dict[str, str] = {}
+    select: list[str] = []
+    must_lift: bool = False
+    halts: str | None = None
+    phase: tuple[str, str, str] | None = None
+
+
+class _Blueprint(msgspec.Struct):
+    entry: list[str]
+    nodes: list[_NodeShape]
+    edges: list[tuple[str, str]] = []
+    tasks: list[str] = []
+    channel: list[str] = []
+
+
+def plan_of(blueprint: bytes) -> Plan:
+    """Build a plan without bodies."""
+    return _plan(msgspec.json.decode(blueprint, type=_Blueprint))
+
+
+def read_plan(blueprint: bytes, flow_id: str) -> Plan:
+    """Build a plan without bodies from what a store keeps; `StateCorrupted` if that is no structure."""
+    try:
+        return plan_of(blueprint)
+    except (EverstepError, msgspec.DecodeError, LookupError, TypeError, ValueError, RecursionError) as error:
+        raise StateCorrupted(f"the structure of flow {flow_id!r} cannot be read: {error}.") from error
+
+
+def _plan(shape: _Blueprint) -> Plan:
+    nodes = [_node_of(n) for n in shape.nodes]
+    return Plan(nodes, shape.entry, edges=shape.edges, tasks=shape.tasks, channel=shape.channel)
+
+
+def _node_of(shape: _NodeShape) -> Node:
+    node: Node
+    if shape.group is not None:
+        return JoinNode(_spec_of(shape.name, shape.group))
+    if shape.flow is not None:
+        inner = _plan(shape.flow)
+        inputs = [(name, required, UNKNOWN) for name, (_, required) in _named(shape)]
+        node = Subflow(inner, name=shape.name, inputs=inputs, is_atomic=shape.atomic, select=shape.select)
+        node.exports, node.must_lift = shape.exports, shape.must_lift
+        node.outputs = tuple(shape.outputs)
+    elif shape.kind == "node":
+        node = Node(_no_body, name=shape.name, output=shape.outputs, halts=shape.halts is not None)
+        node.identifier, node.is_built_in = shape.halts or "", bool(shape.halts)
+    elif shape.kind == "ifelse":
+        when_true, when_false = shape.targets
+        node = IfElse(_no_body, when_true, when_false, name=shape.name, output=shape.outputs)
+    else:
+        node = Gate(_no_body, shape.targets, multi=shape.multi, name=shape.name, output=shape.outputs)
+    node.halts = shape.halts is not None
+    node.phase = PhasePlace(*shape.phase) if shape.phase is not None else None
+    node.params = tuple(Param(name, source, required, UNKNOWN) for name, (source, required) in _named(shape))
+    if shape.over is not None:
+        params, mode, on_error = shape.over
+        node.over = MapSpec(tuple(params), mode, OnError(on_error), 1)
+        node.inner_outputs = tuple(shape.inner_outputs)
+    return node
+
+
+def _named(shape: _NodeShape) -> list[tuple[str, tuple[str, bool]]]:
+    names = shape.params if shape.params is not None else [source for source, _ in shape.inputs]
+    return list(zip(names, shape.inputs, strict=True))
+
+
+def _spec_of(name: str, group: _Group) -> JoinSpec:
+    members = tuple(MemberSpec(n, tuple(nodes), tuple(last)) for n, nodes, last in group.members)
+    kind, names, count = group.policy
+    join = Join(cast(JoinKind, group.join[0]), group.join[1])
+    return JoinSpec(name, members, join, Policy(cast(PolicyKind, kind), tuple(names), count))
+
+
+def _no_body(**_: object) -> None:
+    raise FlowError("this plan was read from a store and has no functions to call.")

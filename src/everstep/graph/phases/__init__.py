@@ -1,1 +1,0 @@
-"""Processes made of phases and scored gates, as flows."""

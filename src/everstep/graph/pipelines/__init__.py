@@ -1,1 +1,0 @@
-"""Pipelines written in DOT, as flows."""

@@ -1,0 +1,491 @@
+"""The values of flows inside flows: what goes in when one is opened, what comes out when it ends.
+
+`apply` takes one step into account. A live run and the fold of its records call it alike, so that they cannot
+come to different values.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from math import prod
+
+import msgspec
+
+from everstep.engine.forks import fork
+from everstep.engine.opened import Opened
+from everstep.engine.scope import Scope
+from everstep.engine.state import START, RunState
+from everstep.errors import EverstepError, LiftError, MapInputError, StateCorrupted
+from everstep.graph.author.node import MapSpec
+from everstep.graph.compile.plan import Child
+from everstep.model.enums import OnError, Status, ValueForm
+from everstep.model.items import ItemError
+from everstep.model.records import FORK, STREAM, WAIT, QueuedTask, StepRecord, StreamAt, Written
+from everstep.runtime.drive.values import Slot, ValueSpace, split_name
+
+TASK = "@task/"
+"""What the names of a queued task's arguments begin with."""
+
+
+def apply(state: RunState, space: ValueSpace, step: StepRecord, slots: Sequence[Slot]) -> None:
+    """Take a step and the values it wrote into account."""
+    if step.spent is not None or step.guards is not None:
+        state.books.take(step)
+    plan = state.plan
+    i = plan.index.get(step.path)
+    if i is not None and i not in plan.children:
+        for slot in slots:
+            space.accept(state, slot)
+        if step.task is not None and step.status is Status.COMPLETED:
+            space.drop(f"{TASK}{step.task}/")
+        if step.ends:
+            _drop_tasks(space, state, step.queued)
+        at = state.streams.get(i) if state.streams else None
+        state.take(i, step)
+        if at is not None:
+            _follow_stream(state, space, i, at)
+        if step.status is Status.COMPLETED and not step.queued:
+            state.total += 1
+        else:
+            state.count(step)
+        if space.streaming and step.ends:
+            drop_streams(state, space)
+        if state.waits or step.wait is not None:
+            _follow_wait(state, space, i, step)
+        return
+    if step.path[0] == "@":
+        for slot in slots:
+            space.accept(state, slot)
+        if step.path == FORK:
+            _drop_requests(space, state.waits)
+            fork(state, step)
+            return
+        if step.path == START:
+            for scope, _ in state.places_of(step.decision or ()):
+                _give_up(space, scope)
+        gone = len(state.gone)
+        state.evolve(step)
+        _drop_requests(space, state.gone[gone:])
+        if space.streaming and step.path == START:
+            drop_streams(state, space)
+        return
+    gone = len(state.gone)
+    _apply_inside(state, space, step, slots)
+    if len(state.gone) > gone:
+        _drop_requests(space, state.gone[gone:])
+    if space.streaming and (step.ends or step.status in (Status.FAILED, Status.CANCELLED)):
+        drop_streams(state, space)
+
+
+def _follow_stream(scope: Scope, space: ValueSpace, i: int, at: StreamAt) -> None:
+    """Forget the chunks of a stream that has ended, or was begun anew."""
+    now = scope.streams.get(i)
+    if now is None or now.stream_id != at.stream_id:
+        space.drop(f"{STREAM}{at.stream_id}/")
+
+
+def drop_streams(state: RunState, space: ValueSpace) -> None:
+    """Forget the chunks of streams that nobody goes on with."""
+    going_on = {f"{STREAM}{at.stream_id}/" for scope in state.scopes() for at in scope.streams.values()}
+    for prefix in space.streaming - going_on:
+        space.drop(prefix)
+
+
+def _follow_wait(state: RunState, space: ValueSpace, i: int, step: StepRecord) -> None:
+    gone = len(state.gone)
+    state.follow_wait(state, i, step)
+    _drop_requests(space, state.gone[gone:])
+
+
+def _drop_requests(space: ValueSpace, waits: Iterable[str]) -> None:
+    for wait_id in waits:
+        space.drop(f"{WAIT}{wait_id}/")
+
+
+def _apply_inside(state: RunState, space: ValueSpace, step: StepRecord, slots: Sequence[Slot]) -> None:
+    """Take a step of a flow inside the run into account, or one that opens or ends such a flow."""
+    scope, i, item = state.locate(step.path)
+    if item is not None:
+        _end_item(state, space, step, slots, scope, i, item)
+        return
+    if any(_adds_to_nothing(space, scope, slot.written) for slot in slots):
+        _fill_item(space, scope)  # it adds to what the item began with, which no step has written
+    for slot in slots:
+        space.accept(scope, slot)
+    if step.task is not None and step.status is Status.COMPLETED:
+        space.drop(f"{TASK}{step.task}/")
+    if step.ends:
+        _drop_tasks(space, scope, step.queued)
+    visit, at = scope.opened.get(i), scope.streams.get(i)
+    state.evolve_at(scope, i, None, step)
+    if at is not None:
+        _follow_stream(scope, space, i, at)
+    if i in scope.plan.children:
+        if step.status is Status.RUNNING:
+            _fill(space, scope, i)
+        elif i not in scope.opened and step.status is not Status.RETRYING:
+            # The opening of an atomic flow is not recorded; what it gave is shown all the same.
+            _leave(space, scope, i, visit or scope.visit_of(i, step))
+    parent = scope.parent
+    if parent is not None and parent.plan.children[scope.place].is_leaf:
+        outer = parent.opened[scope.place]
+        if scope.item not in outer.scopes:
+            _tidy(space, parent.plan.children[scope.place], scope.prefix)
+            if step.status is Status.FAILED:
+                _note_error(space, scope.prefix, scope.item, step)
+
+
+def _drop_tasks(space: ValueSpace, scope: Scope, queued: Sequence[QueuedTask]) -> None:
+    for waiting in (queued, *scope.queue.values()):
+        for task in waiting:
+            space.drop(f"{TASK}{task.number}/")
+
+
+def _give_up(space: ValueSpace, scope: Scope) -> None:
+    """Forget what lies in the visits that are open, and what queued tasks would have been called with."""
+    _drop_tasks(space, scope, ())
+    for i, visit in scope.opened.items():
+        for inside in visit.scopes.values():
+            _give_up(space, inside)
+        for prefix in {f"{visit.base}/", *map(visit.prefix_of, range(visit.count))}:
+            space.drop(prefix)
+            drop_inside(space, scope.plan.children[i], prefix)
+
+
+def loaded(
+    state: RunState, space: ValueSpace, step: StepRecord, written: Written, payload: bytes | None
+) -> Slot:
+    """Return the slot of a write as it is read from a record. Version 0 is the next one."""
+    if written.version == 0:
+        prefix, name = split_name(written.name)
+        known = space.areas.get(prefix, {}).get(name)
+        version = 1 if known is None else known.written.version + 1
+        return Slot(msgspec.structs.replace(written, version=version), payload)
+    if written.form is not ValueForm.LIFTED:
+        return Slot(written, payload)
+    scope, i, _ = state.locate(step.path)
+    return _lifted(space, scope, i, written.source, written)
+
+
+def _end_item(
+    state: RunState,
+    space: ValueSpace,
+    step: StepRecord,
+    slots: Sequence[Slot],
+    scope: Scope,
+    i: int,
+    item: int,
+) -> None:
+    visit, child = scope.opened[i], scope.plan.children[i]
+    prefix = visit.prefix_of(item)
+    if child.is_atomic:
+        space.drop(prefix)
+        drop_inside(space, child, prefix)
+        if scope.is_hidden:
+            space.hidden.add(prefix)
+    for slot in slots:
+        space.place(prefix, slot.written.name, slot)
+    state.evolve_at(scope, i, item, step)
+    if item not in visit.scopes:
+        _tidy(space, child, prefix)
+        if step.status is Status.FAILED:
+            _note_error(space, prefix, item, step)
+
+
+def _tidy(space: ValueSpace, child: Child, prefix: str) -> None:
+    """Keep of an item that has ended only what is wanted of it."""
+    area = space.areas.get(prefix)
+    for name in (
+        () if area is None else [n for n in area if n not in child.exports and n not in child.selected]
+    ):
+        space.remove(prefix, name)
+    drop_inside(space, child, prefix)
+
+
+# -- going in ---------------------------------------------------------------------------------------------
+
+
+def _adds_to_nothing(space: ValueSpace, scope: Scope, written: Written) -> bool:
+    is_own = written.form is ValueForm.APPEND and written.name[0] != "@"
+    return is_own and written.name not in space.areas.get(scope.prefix, ())
+
+
+def _fill_item(space: ValueSpace, scope: Scope) -> None:
+    """Give an item what it begins with: a fold comes to one without anybody having opened it."""
+    if scope.parent is not None:
+        Lists(space).fill(scope)
+
+
+def _fill(space: ValueSpace, scope: Scope, i: int) -> None:
+    """Hand the inputs of a visit over, as they are when it opens."""
+    _fill_item(space, scope)
+    visit, around = scope.opened[i], space.area(scope.prefix)
+    prefix = f"{visit.base}/"
+    inside = space.area(prefix)
+    brought = space.areas.get(f"{TASK}{visit.task}/", {}) if visit.task is not None else {}
+    for p in scope.plan.nodes[i].params:
+        if p.name in brought or (p.source in visit.reads and p.source in around):
+            old = brought.get(p.name) or around[p.source]
+            form = ValueForm.TRANSIENT if old.is_transient else ValueForm.WHOLE
+            written = Written(p.name, 1, old.written.digest, old.written.size, form)
+            slot = old.alias(written, moves_live=p.source in scope.plan.sole_reader and not brought)
+            space.size += slot.cost
+            inside[p.name] = slot
+    if scope.is_hidden or (scope.plan.children[i].is_atomic and not visit.is_map):
+        space.hidden.add(prefix)
+
+
+class Lists:
+    """What the open maps of a run go over, decoded once."""
+
+    def __init__(self, space: ValueSpace) -> None:
+        self._space = space
+        self._known = space.lists
+
+    def count(self, scope: Scope, i: int) -> int | None:
+        """Return over how many items a node is about to go; none if it is no map."""
+        over = scope.plan.children[i].over
+        if over is None:
+            return None
+        node, space = scope.plan.nodes[i], self._space
+        sources = {p.name: p.source for p in node.params}
+        sizes: dict[str, int] = {}
+        task = scope.task_of(i)
+        for name in over.params:
+            if task is not None and name in task.arguments:
+                value = space.peek(name, f"{TASK}{task.number}/")
+            else:
+                value = space.peek(sources[name], scope.prefix)
+            if not isinstance(value, (list, tuple)):
+                raise MapInputError(
+                    f"{scope.path_of(i)!r} goes over {sources[name]!r}, which is {type(value).__name__}.",
+                    fix="Give a list, or drop it from map_over(...).",
+                )
+            sizes[sources[name]] = len(value)
+        if over.mode == "product":
+            return prod(sizes.values())
+        if len(set(sizes.values())) > 1:
+            told = ", ".join(f"{name} has {size}" for name, size in sizes.items())
+            raise MapInputError(
+                f"{scope.path_of(i)!r} goes over lists of different lengths: {told}.",
+                fix='Make them equally long, or combine each with each: map_over(..., mode="product").',
+            )
+        return next(iter(sizes.values()))
+
+    def fill(self, scope: Scope) -> None:
+        """Give an item of a map its inputs, unless it has them."""
+        try:
+            self._fill(scope)
+        except (LookupError, TypeError, ZeroDivisionError) as error:
+            # A map was opened over lists that hold the items; only other records than those say otherwise.
+            said = f"item {scope.prefix[:-1]!r} is not in what its map goes over: {error!r}."
+            raise StateCorrupted(said) from error
+
+    def _fill(self, scope: Scope) -> None:
+        parent = scope.parent
+        assert parent is not None
+        i, space = scope.place, self._space
+        visit, over = parent.opened[i], parent.plan.children[i].over
+        if over is None or not visit.is_map:
+            return
+        inside, base = space.area(scope.prefix), f"{visit.base}/"
+        lists = self._known.get(base)
+        if lists is None:
+            lists = self._known[base] = tuple(space.peek(name, base) for name in over.params)
+        position = _position(scope.item, [len(items) for items in lists], over.mode)
+        for name, slot in space.areas[base].items():
+            if name in inside or name not in scope.versions:
+                continue
+            if name in over.params:
+                k = over.params.index(name)
+                given = lists[k][position[k]]
+                own = (
+                    space.unkept(name, 1, given)
+                    if scope.is_hidden or not space.keeps
+                    else space.encoded(name, given)
+                )
+            else:
+                own = slot.alias(slot.written, moves_live=False)
+            inside[name] = own
+            space.size += own.cost
+        if scope.is_hidden:
+            space.hidden.add(scope.prefix)
+
+    def forget(self, visit: Opened) -> None:
+        """A map has ended."""
+        self._known.pop(f"{visit.base}/", None)
+
+
+def _position(item: int, sizes: Sequence[int], mode: str) -> list[int]:
+    if mode == "zip":
+        return [item] * len(sizes)
+    position = []
+    for size in reversed(sizes):
+        item, k = divmod(item, size)
+        position.append(k)
+    return position[::-1]
+
+
+# -- coming out -------------------------------------------------------------------------------------------
+
+
+def lift(space: ValueSpace, scope: Scope, i: int) -> tuple[Slot, ...]:
+    """Return what an inner flow gives to the flow around it, to be recorded with the end of its visit."""
+    child, visit = scope.plan.children[i], scope.opened[i]
+    slots = []
+    for inner, outer in child.exports.items():
+        absent = _absent(space, visit, inner)
+        if absent:
+            if child.must_lift or (visit.is_map and len(absent) < len(visit.done)):
+                where = ", ".join(f"item {k}" for k in absent[:3]) if visit.is_map else "it"
+                raise LiftError(
+                    f"{scope.path_of(i)!r} was to give {inner!r}, but {where} ended without writing it.",
+                    fix="Write it on every path of the flow, or leave it out: .lift(...) of the others.",
+                )
+            continue
+        known = space.area(scope.prefix).get(outer)
+        version = 1 if known is None else known.written.version + 1
+        written = Written(outer, version, b"", 0, ValueForm.LIFTED, None, inner)
+        slots.append(_lifted(space, scope, i, inner, written))
+    return tuple(slots)
+
+
+def _absent(space: ValueSpace, visit: Opened, inner: str) -> list[int]:
+    return [k for k in sorted(visit.done) if inner not in space.areas.get(visit.prefix_of(k), {})]
+
+
+def _lifted(space: ValueSpace, scope: Scope, i: int, inner: str, written: Written) -> Slot:
+    child, visit = scope.plan.children[i], scope.opened[i]
+    if visit.is_map:
+        gathered = _gathered(space, child, visit, inner, written)
+        if scope.is_hidden:  # inside an atomic flow there are only objects
+            return space.unkept(written.name, written.version, space.read(gathered))
+        return gathered
+    old = space.areas[visit.prefix_of(0)][inner]
+    if old.is_transient:
+        written = Written(written.name, written.version, b"", 0, ValueForm.TRANSIENT)
+    elif not written.digest:
+        written = _measured(written, old.digest(), old.written.size)
+    return old.alias(written, moves_live=True)
+
+
+def _gathered(space: ValueSpace, child: Child, visit: Opened, inner: str, written: Written) -> Slot:
+    """Return the list of what the items wrote, in order."""
+    over = child.over
+    assert over is not None
+    places = [k for k in range(visit.count) if k in visit.done or over.on_error is OnError.COLLECT]
+    items = [space.areas[visit.prefix_of(k)][inner if k in visit.done else FAILED_ITEM] for k in places]
+    if len(visit.done) < len(places):
+        told = [
+            item if k in visit.done else _with_input(space, over, visit, k, item)
+            for k, item in zip(places, items, strict=True)
+        ]
+        # Records of 0.1.0 were made without the inputs of failed items; what they say must stay so.
+        if not written.digest or _digest_of(told) == written.digest:
+            items = told
+    if not written.digest:
+        written = _measured(written, _digest_of(items), sum(item.written.size for item in items))
+    slot = Slot(written, None)
+    slot.items, slot.whole = items, None
+    slot.cost = sum(item.cost for item in items)
+    return slot
+
+
+def _digest_of(items: Sequence[Slot]) -> bytes:
+    return hashlib.sha256(b"".join(item.digest() for item in items)).digest()
+
+
+def _with_input(space: ValueSpace, over: MapSpec, visit: Opened, item: int, slot: Slot) -> Slot:
+    """Return what stands in the place of a failed item, with what it was called with, if that can be kept."""
+    base = f"{visit.base}/"
+    try:
+        lists = space.lists.get(base) or tuple(space.peek(name, base) for name in over.params)
+        places = _position(item, [len(values) for values in lists], over.mode)
+        given = {name: values[k] for name, values, k in zip(over.params, lists, places, strict=True)}
+        told: ItemError = space.read(slot)
+        value = given if len(given) > 1 else next(iter(given.values()))
+        made = space.encoded(FAILED_ITEM, replace(told, input=value))
+    except EverstepError:
+        return slot
+    return made if made.written.size <= _LARGEST_INPUT else slot
+
+
+_LARGEST_INPUT = 64 * 1024
+FAILED_ITEM = "@error"
+"""The local name of what stands in the place of a failed item's outputs."""
+
+
+def _measured(written: Written, digest: bytes, size: int) -> Written:
+    return Written(written.name, written.version, digest, size, written.form, None, written.source)
+
+
+def _note_error(space: ValueSpace, prefix: str, item: int, step: StepRecord) -> None:
+    """Put an error in the place of what a failed item would have written."""
+    assert step.error is not None
+    slot = space.encoded(FAILED_ITEM, ItemError(item, step.error.type, step.error.message))
+    space.area(prefix)[FAILED_ITEM] = slot
+    space.size += slot.cost
+
+
+def _leave(space: ValueSpace, scope: Scope, i: int, visit: Opened) -> None:
+    """A visit has ended: keep of it what a result shows, and nothing of the visit before it."""
+    child, base = scope.plan.children[i], f"{visit.base}/"
+    if scope.statuses[i] is Status.COMPLETED and not child.is_atomic and not scope.is_hidden:
+        around = space.area(scope.prefix)
+        shown = {
+            inner: _shown(space, child, visit, inner, around.get(child.exports.get(inner, "")))
+            for inner in sorted(child.selected)
+        }
+    else:
+        around = space.area(scope.prefix)
+        shown = {
+            inner: around[outer].alias(around[outer].written, moves_live=False)
+            for inner, outer in child.exports.items()
+            if inner in child.selected and outer in around and scope.statuses[i] is Status.COMPLETED
+        }
+    for k in range(visit.count) if visit.is_map else (0,):
+        prefix = visit.prefix_of(k)
+        if prefix != base:
+            space.drop(prefix)
+            if k in visit.scopes:  # nothing is left inside those that have ended
+                drop_inside(space, child, prefix)
+    space.drop(base)
+    space.lists.pop(base, None)
+    if child.is_atomic or scope.is_hidden:
+        drop_inside(space, child, base)
+    if visit.visit > 1:
+        before = scope.prefix + scope.plan.paths[i] + (f"@{visit.visit - 1}" if visit.visit > 2 else "")
+        space.drop(f"{before}/")
+        drop_inside(space, child, f"{before}/")
+    for inner, slot in shown.items():
+        if slot is not None:
+            space.place(base, inner, _named(slot, inner))
+    if scope.is_hidden:
+        space.hidden.add(base)
+
+
+def _named(slot: Slot, name: str) -> Slot:
+    written = slot.written
+    form = written.form if slot.is_transient or slot.items is not None else ValueForm.WHOLE
+    return slot.alias(Written(name, written.version, written.digest, written.size, form), moves_live=False)
+
+
+def _shown(space: ValueSpace, child: Child, visit: Opened, inner: str, lifted: Slot | None) -> Slot | None:
+    """Return what a result shows of an inner value; the list of a map as it was lifted, if it was."""
+    if _absent(space, visit, inner):
+        return None
+    digest, size = (lifted.written.digest, lifted.written.size) if lifted is not None else (b"", 0)
+    written = Written(inner, 1, digest if visit.is_map else b"", size, ValueForm.LIFTED)
+    if visit.is_map:
+        return _gathered(space, child, visit, inner, written)
+    return space.areas[visit.prefix_of(0)].get(inner)
+
+
+def drop_inside(space: ValueSpace, child: Child, prefix: str) -> None:
+    """Forget what was kept of the flows inside a flow that is done with."""
+    if child.is_leaf or not child.plan.children:
+        return
+    for area in [a for a in space.areas if a.startswith(prefix) and a != prefix]:
+        space.drop(area)

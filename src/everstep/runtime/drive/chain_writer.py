@@ -1,0 +1,571 @@
+"""A run's end of its chain: steps are buffered here and written as checkpoints."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+
+from everstep.codec.notes import look_at_act
+from everstep.codec.records import seal
+from everstep.codec.sealing import seal_closed
+from everstep.engine.keyframe import snapshot
+from everstep.engine.state import RunState
+from everstep.errors import LeaseLost, RunCancelled, StoreError, StoreUnavailable
+from everstep.model.acts import Act
+from everstep.model.durability import Durability
+from everstep.model.durations import spell
+from everstep.model.enums import Flush, Mode, Status, Trigger, ValueForm, with_priority
+from everstep.model.leases import Lease
+from everstep.model.records import (
+    INPUTS,
+    CheckpointRecord,
+    ErrorInfo,
+    StepRecord,
+)
+from everstep.model.retention import Retention
+from everstep.model.waits import WaitRow
+from everstep.ports.store import Admission, Adoption, Commit, RunRow, Verdict
+from everstep.runtime.drive.apply import apply
+from everstep.runtime.drive.external_channel import Elsewhere
+from everstep.runtime.drive.values import Slot, ValueSpace
+from everstep.runtime.events import Event, checkpoint_data, tell
+from everstep.runtime.outage.outbox import Outbox
+from everstep.runtime.outage.store_retry import outage, patiently
+from everstep.runtime.services import Services
+from everstep.runtime.workers.backpressure import enduringly
+
+T = TypeVar("T")
+KEYFRAME_BYTES = 64 * 1024
+_NODE_COST = 64
+"""About how many bytes a keyframe takes for one node."""
+
+
+def _nobody(rows: tuple[WaitRow, ...]) -> None:
+    return
+
+
+class Head:
+    """The newest checkpoint of a run, as far as its owner knows."""
+
+    __slots__ = ("checkpoint_id", "digest", "sequence", "tail_bytes")
+
+    def __init__(self) -> None:
+        self.sequence = 0
+        self.checkpoint_id: str | None = None
+        self.digest = b""
+        self.tail_bytes = 0
+        """Bytes written since the last keyframe."""
+
+
+class Watcher(NamedTuple):
+    """Somebody who wants to know when so many more steps are durable."""
+
+    left: int
+    written: Callable[[], None]
+
+
+class Identity(NamedTuple):
+    """Which run of which flow."""
+
+    run_id: str
+    flow_id: str
+    flow_version: str
+    flow_hash: str
+    blueprint: bytes
+    parent_run_id: str | None = None
+    source: str | None = None
+    priority: int = 0
+    group: str | None = None
+    retention: Retention | None = None
+
+    def about(self, durability: Durability) -> dict[str, Any]:
+        """Return what the first record says of the flow besides its structure."""
+        told: dict[str, Any] = {}
+        if self.source is not None:
+            told["source"] = self.source
+        if self.retention is not None:
+            told["retention"] = self.retention.to_wire()
+        if durability.retain_completed_for is not None:
+            told["retain_completed_for"] = spell(durability.retain_completed_for)
+        return told
+
+
+class Journal:
+    """Buffers the steps of one run and puts them. At most one put is in flight."""
+
+    def __init__(
+        self,
+        services: Services,
+        identity: Identity,
+        durability: Durability,
+        state: RunState,
+        space: ValueSpace,
+    ) -> None:
+        self._services = services
+        self._codecs = services.codecs
+        self._identity = identity
+        self._durability = durability
+        self.run_id = identity.run_id
+        self.key_run = identity.run_id
+        """The run whose id idempotency keys are made of."""
+        self._state = state
+        self._space = space
+        self.head = Head()
+        self.lease: Lease | None = None
+        self.act: Act | None = None
+        """Who started, resumed or cancelled the run, until a record says so."""
+        self.is_halted = False
+        """True while the store has the run as halted."""
+        self.waits: list[WaitRow] = []
+        """Waits that the next checkpoint opens."""
+        self.on_opened: Callable[[tuple[WaitRow, ...]], None] = _nobody
+        """Told of waits once they are durable."""
+        self.closed: list[str] = []
+        """Waits that were closed."""
+        self.steps: list[StepRecord] = []
+        self._payloads: list[bytes] = []
+        self._keyframe_payloads: list[bytes] = []
+        self._unsure: tuple[CheckpointRecord, Commit, bytes] | None = None
+        """A commit that may or may not have gone through; it is put again before any other."""
+        self.size = 0
+        """Payload bytes in the buffer."""
+        self._oldest = 0.0
+        self._is_timed = durability.interval is not None or durability.flush is not Flush.EVERY_STEP
+        self.writes = durability.mode is not Mode.OFF
+        self.endures = False
+        """True if a commit is put again for as long as the store is out of reach."""
+        self.outbox: Outbox | None = None
+        """Where commits wait if the store cannot take them, for a flow that bears that."""
+        if self.writes and durability.on_store_failure == "best_effort":
+            self.outbox = Outbox(services, identity.run_id)
+        elif self.writes and services.store.capabilities.rationed and services.channels is None:
+            self.outbox = Outbox(services, identity.run_id, bears=StoreUnavailable)
+        self.watchers: list[Watcher] = []
+        """Who wants to know when the steps of now are durable."""
+        self.elsewhere: Elsewhere | None = None
+        """The channel, if the chain does not keep it."""
+
+    def add(self, step: StepRecord, drafts: tuple[Slot, ...]) -> None:
+        """Buffer a step with the values it wrote and take it into account."""
+        if not self.writes:
+            self.pass_by(step, drafts)
+            return
+        if self._is_timed and not self.steps:
+            self._oldest = self._services.clock.monotonic()
+        kept, own = (step, drafts) if self.elsewhere is None else self.elsewhere.keep_out(step, drafts)
+        self.steps.append(kept)
+        for draft in own:
+            if draft.payload is not None and draft.written.form is not ValueForm.LIFTED:
+                self._payloads.append(draft.payload)
+                self.size += len(draft.payload)
+        apply(self._state, self._space, step, drafts)
+
+    def add_plain(self, step: StepRecord, i: int, drafts: tuple[Slot, ...]) -> None:
+        """Buffer a step of the run's own flow that succeeded and asked for nothing."""
+        if not self.writes:
+            self.pass_by(step, drafts)
+            return
+        if self._is_timed and not self.steps:
+            self._oldest = self._services.clock.monotonic()
+        self.steps.append(step)
+        state, space = self._state, self._space
+        for draft in drafts:
+            if draft.payload is not None:
+                self._payloads.append(draft.payload)
+                self.size += len(draft.payload)
+            space.accept(state, draft)
+        state.take(i, step)
+        state.total += 1
+
+    def pass_by(self, step: StepRecord, drafts: tuple[Slot, ...]) -> None:
+        """Take a step into account of which nothing is kept: inside an atomic flow, or under `off`."""
+        apply(self._state, self._space, step, drafts)
+
+    @property
+    def has_ended_steps(self) -> bool:
+        """True if more is buffered than that something has begun."""
+        return any(step.status is not Status.RUNNING for step in self.steps)
+
+    def age(self) -> float:
+        """Return for how many seconds the oldest buffered step has waited; 0 where nothing depends on it."""
+        return self._services.clock.monotonic() - self._oldest if self._is_timed and self.steps else 0.0
+
+    async def admit(self, inputs: tuple[Slot, ...], owner: str | None) -> Verdict:
+        """Write the first checkpoint: the inputs, and the lease of whoever drives the run first."""
+        now = self._services.clock.now()
+        for draft in inputs:
+            draft.is_lent = True
+        self.add(StepRecord(path=INPUTS, writes=tuple(d.written for d in inputs)), inputs)
+        if not self.writes:
+            self._clear()
+            return Verdict.ACCEPTED
+        flow, ttl = self._identity, self._durability.lease_ttl
+        process = self._services.holder(ttl)
+        record = CheckpointRecord(
+            checkpoint_id=self._services.ids.new_id(),
+            sequence=1,
+            trigger=Trigger.ADMISSION,
+            created_at=now,
+            steps=tuple(self.steps),
+            run_id=self.run_id,
+            flow_id=flow.flow_id,
+            flow_version=flow.flow_version,
+            flow_hash=flow.flow_hash,
+            ttl=self._durability.checkpoint_ttl,
+            metadata=flow.about(self._durability) or None,
+            act=self.act,
+        )
+        admission = Admission(
+            flow_id=flow.flow_id,
+            flow_version=flow.flow_version,
+            flow_hash=flow.flow_hash,
+            blueprint=flow.blueprint,
+            created_at=now,
+            owner=owner,
+            ttl=ttl,
+            process=process if owner is not None else None,
+            priority=flow.priority,
+            group=flow.group,
+        )
+        self.lease = Lease(self.run_id, owner or "", 1 if owner else 0, now + ttl, process)
+        return await self._put(record, Status.RUNNING, admission=admission)
+
+    async def flush(
+        self,
+        trigger: Trigger,
+        *,
+        status: Status = Status.RUNNING,
+        error: ErrorInfo | None = None,
+        metadata: dict[str, Any] | None = None,
+        changes_status: bool = False,
+    ) -> None:
+        """Write what is buffered. Raises `LeaseLost` if somebody else drives the run by now."""
+        if not self.writes:
+            self._clear()
+            self._tell_watchers(None)
+            return
+        if self._unsure is not None:
+            unsure, self._unsure = self._unsure, None
+            await self._settle(*unsure)
+        record = self._record(trigger, status, error, metadata, self._services.clock.now())
+        self._judge(await self._put(record, status if changes_status or self.is_halted else None))
+
+    async def call_off(self, error: ErrorInfo | None = None) -> None:
+        """Write what is buffered and end the run as cancelled, with who asked for that if it is known."""
+        if self.writes:
+            self.act = await self._who_stops() or self.act
+        await self.flush(Trigger.CANCELLED, status=Status.CANCELLED, error=error, changes_status=True)
+
+    async def _who_stops(self) -> Act | None:
+        services = self._services
+        ask = partial(services.store.signal_note, self.run_id)
+        note = await patiently(services.clock, ask, outage(services.store))
+        return None if note is None else look_at_act(self._codecs, self.run_id, note)
+
+    async def migrate(self, status: Status, error: ErrorInfo | None, metadata: dict[str, Any]) -> None:
+        """Write where the run stands as a keyframe; from here on it goes by this version of its flow."""
+        flow = self._identity
+        delta = CheckpointRecord(
+            checkpoint_id=self._services.ids.new_id(),
+            sequence=self.head.sequence + 1,
+            trigger=Trigger.MIGRATION,
+            created_at=self._services.clock.now(),
+            status=status,
+            error=error,
+            metadata=metadata,
+            act=self.act,
+        )
+        adopts = Adoption(flow_version=flow.flow_version, flow_hash=flow.flow_hash, blueprint=flow.blueprint)
+        self._judge(await self._put(self._keyframe(delta), None, adopts=adopts))
+
+    async def compact(
+        self,
+        row: RunRow,
+        error: ErrorInfo | None,
+        *,
+        ttl: timedelta | None,
+        metadata: dict[str, Any] | None,
+    ) -> None:
+        """Write where an ended run stands as a keyframe; nothing else of it changes. Gives the lease back."""
+        delta = CheckpointRecord(
+            checkpoint_id=self._services.ids.new_id(),
+            sequence=self.head.sequence + 1,
+            trigger=Trigger.TRIM,
+            created_at=self._services.clock.now(),
+            status=row.status,
+            error=error,
+            metadata=metadata,
+            ttl=ttl,
+        )
+        record = self._keyframe(delta)
+        commit, digest = self._seal(record, row.status, None)
+        commit = msgspec.structs.replace(commit, ended_at=row.ended_at, ignores_signal=True)
+        self._judge(await self._deliver(record, commit, digest))
+        self._advance(record, commit, digest)
+
+    def flush_soon(
+        self, trigger: Trigger, metadata: dict[str, Any] | None, now: datetime
+    ) -> Coroutine[Any, Any, None] | None:
+        """Write what is buffered: on the spot if nobody waits for this thread, else return what to await."""
+        services = self._services
+        is_free = services.owns_loop and not self._unsure and services.committer.is_free()
+        if self.elsewhere is not None and self.elsewhere.has_changes:
+            is_free = False
+        if not (self.writes and is_free) or self.is_halted or self.outbox is not None:
+            return self.flush(trigger, metadata=metadata)
+        record = self._record(trigger, Status.RUNNING, None, metadata, now)
+        commit, digest = self._seal(record, None, None)
+        try:
+            verdict = services.committer.write_here([commit])[0]
+        except StoreUnavailable:
+            # It may have gone through all the same, so the very same commit is put again.
+            return self._settle(record, commit, digest)
+        if verdict is not Verdict.ACCEPTED:
+            self._judge(verdict)
+        self._advance(record, commit, digest)
+        return None
+
+    async def _settle(self, record: CheckpointRecord, commit: Commit, digest: bytes) -> None:
+        verdict = await self._deliver(record, commit, digest)
+        self._judge(verdict)
+        self._advance(record, commit, digest)
+
+    def flush_blocking(self, trigger: Trigger, metadata: dict[str, Any] | None = None) -> None:
+        """Write what is buffered from a thread, while the drive is inside user code."""
+        store = self._services.blocking
+        assert store is not None
+        if self.outbox is not None and self.outbox.kept:
+            return
+        record = self._record(trigger, Status.RUNNING, None, metadata, self._services.clock.now())
+        # A run that stayed halted without a wait would be found by nobody if its owner died.
+        commit, digest = self._seal(record, Status.RUNNING if self.is_halted else None, None)
+        try:
+            if self.elsewhere is not None and (changes := self.elsewhere.take()):
+                self.elsewhere.stage(record, changes)
+        except StoreError:
+            return  # nothing was put, so all of it is still to be written
+        try:
+            verdict = store.put_blocking([commit])[0]
+        except StoreError as error:
+            if self.outbox is None and not isinstance(error, StoreUnavailable):
+                raise
+            self._unsure = (record, commit, digest)
+            return
+        self._judge(verdict)
+        self._advance(record, commit, digest)
+
+    def _judge(self, verdict: Verdict) -> None:
+        if verdict is Verdict.ACCEPTED:
+            return
+        if verdict is Verdict.SIGNALLED:
+            raise RunCancelled(f"run {self.run_id!r} was cancelled.")
+        raise LeaseLost(
+            f"run {self.run_id!r} was taken over while this process drove it ({verdict.value}).",
+            fix="Nothing was lost: the other owner goes on from the last checkpoint.",
+            run_id=self.run_id,
+        )
+
+    def _record(
+        self,
+        trigger: Trigger,
+        status: Status,
+        error: ErrorInfo | None,
+        metadata: dict[str, Any] | None,
+        now: datetime,
+    ) -> CheckpointRecord:
+        delta = CheckpointRecord(
+            checkpoint_id=self._services.ids.new_id(),
+            sequence=self.head.sequence + 1,
+            trigger=trigger,
+            created_at=now,
+            status=status,
+            steps=tuple(self.steps),
+            error=error,
+            metadata=with_priority(trigger, metadata),
+            resume_after=self._state.next_due() if status is Status.HALTED else None,
+            act=self.act,
+        )
+        nodes = min(self._state.total, len(self._state.visits)) + len(self._space.areas)
+        live = self._space.size + _NODE_COST * nodes
+        if self.head.tail_bytes + self.size < max(KEYFRAME_BYTES, 2 * live):
+            return delta
+        if self._space.size > self._services.record_bytes and not self._space.has_aside:
+            return delta  # a keyframe that the store might not take; the tail is longer instead
+        return self._keyframe(delta)
+
+    def _keyframe(self, delta: CheckpointRecord) -> CheckpointRecord:
+        """Add the folded state, so that a resume need not read further back."""
+        values, self._keyframe_payloads = self._space.snapshot()
+        limit = self._services.record_bytes
+        if sum(map(len, self._keyframe_payloads)) > limit and self._space.make_room(limit):
+            values, self._keyframe_payloads = self._space.snapshot()
+        state, identity = self._state, self._identity
+        return msgspec.structs.replace(
+            delta,
+            keyframe=True,
+            run_id=self.run_id,
+            parent_run_id=identity.parent_run_id,
+            flow_id=identity.flow_id,
+            flow_version=identity.flow_version,
+            flow_hash=identity.flow_hash,
+            frontier=state.frontier(),
+            state=snapshot(state, values),
+            idempotency=state.idempotency(),
+            counters=state.counters(),
+            ttl=delta.ttl or self._durability.checkpoint_ttl,
+        )
+
+    async def _put(
+        self,
+        record: CheckpointRecord,
+        status: Status | None,
+        admission: Admission | None = None,
+        adopts: Adoption | None = None,
+    ) -> Verdict:
+        commit, digest = self._seal(record, status, admission)
+        if adopts is not None:
+            commit = msgspec.structs.replace(commit, adopts=adopts)
+        if self.elsewhere is not None and (changes := self.elsewhere.take()):
+            await self.persist(partial(asyncio.to_thread, self.elsewhere.stage, record, changes))
+        verdict = await self._deliver(record, commit, digest)
+        if verdict is Verdict.ACCEPTED:
+            self._advance(record, commit, digest)
+        elif self.elsewhere is not None:
+            self.elsewhere.settle(record.checkpoint_id, is_written=False)
+        return verdict
+
+    def _seal(
+        self, record: CheckpointRecord, status: Status | None, admission: Admission | None
+    ) -> tuple[Commit, bytes]:
+        assert self.lease is not None
+        payloads = self._payloads + self._keyframe_payloads if record.keyframe else self._payloads
+        if self._codecs.is_active:
+            body, digest = seal_closed(self._codecs, self.run_id, record, self.head.digest, payloads)
+        else:
+            body, digest = seal(record, self.head.digest, payloads)
+        is_final = status is not None and status.is_final
+        commit = Commit(
+            self.run_id,
+            record.sequence,
+            record.checkpoint_id,
+            self.head.checkpoint_id,
+            self.lease.epoch,
+            body,
+            record.keyframe,
+            status,
+            admission,
+            is_final and status is not Status.COMPLETED,
+            record.created_at if is_final else None,
+            tuple(self.waits) if self.waits else (),
+            tuple(self._state.gone) if self._state.gone else (),
+            hurries=self.outbox is not None and admission is None,
+        )
+        return commit, digest
+
+    def _advance(self, record: CheckpointRecord, commit: Commit, digest: bytes) -> None:
+        if self.elsewhere is not None:
+            self.elsewhere.settle(record.checkpoint_id, is_written=True)
+        if self.watchers:
+            self._tell_watchers(len(record.steps))
+        head, size = self.head, len(commit.body)
+        head.sequence = record.sequence
+        head.checkpoint_id = record.checkpoint_id
+        head.digest = digest
+        head.tail_bytes = 0 if record.keyframe else head.tail_bytes + size
+        if len(record.steps) == len(self.steps):
+            self._clear()
+        else:
+            self._drop_first(record.steps)
+        if record.act is not None:
+            self.act = None
+        if commit.status is not None:
+            self.is_halted = commit.status is Status.HALTED
+        if commit.waits or commit.closed:
+            self._note_waits(commit)
+        if self._services.listener is not None and record.sequence > 1:
+            data = checkpoint_data(record)
+            event = Event(kind="checkpoint", run_id=self.run_id, at=record.created_at, data=data)
+            tell(self._services.listener, event)
+
+    def watch(self, written: Callable[[], None]) -> None:
+        """Call somebody once all that is buffered now is durable."""
+        self.watchers.append(Watcher(len(self.steps), written))
+
+    def _tell_watchers(self, steps: int | None) -> None:
+        """Tell those whose steps are all written; none means all of them."""
+        watching, self.watchers = self.watchers, []
+        for left, written in watching:
+            if steps is None or left <= steps:
+                written()
+            else:
+                self.watchers.append(Watcher(left - steps, written))
+
+    async def empty_outbox(self) -> int:
+        """Bring what waits on this machine to the store; returns how many checkpoints still wait."""
+        if self.outbox is None or not self.outbox.kept:
+            return 0
+        await self.outbox.drain()
+        return self.outbox.kept
+
+    def _note_waits(self, commit: Commit) -> None:
+        del self.waits[: len(commit.waits)]
+        del self._state.gone[: len(commit.closed)]
+        self.closed += commit.closed
+        # One that was over before it was ever written closes with the same put that opens it.
+        if commit.status not in (Status.COMPLETED, Status.CANCELLED):
+            self.on_opened(tuple(row for row in commit.waits if row.wait_id not in commit.closed))
+
+    async def _deliver(self, record: CheckpointRecord, commit: Commit, digest: bytes) -> Verdict:
+        """Put the commit; while the store is out of reach, put the very same one again.
+
+        If an earlier try went through and only its reply was lost, the store finds the record there. Whoever
+        is cancelled while it is under way goes on from it all the same, if it was accepted.
+        """
+
+        def note(verdict: Verdict) -> None:
+            if verdict is Verdict.ACCEPTED:
+                self._advance(record, commit, digest)
+
+        outbox = self.outbox
+        if outbox is not None:
+            deliver = partial(outbox.deliver, commit, lambda: self._try(commit, note))
+            # Both the store and the disk of this machine may be full.
+            return await (self.persist(deliver) if self.endures else deliver())
+        return await self.persist(lambda: self._try(commit, note), at_stake=commit.admission is None)
+
+    async def persist(self, ask: Callable[[], Awaitable[T]], *, at_stake: bool = True) -> T:
+        """Return what `ask` gives, asking a store that is out of reach or full as long as this drive may."""
+        services = self._services
+        if self.endures:
+            return await enduringly(services.clock, services.ids, services.weather, ask)
+        return await patiently(services.clock, ask, outage(services.store), at_stake=at_stake)
+
+    async def _try(self, commit: Commit, note: Callable[[Verdict], None]) -> Verdict:
+        services = self._services
+        if not services.committer.is_free():
+            return await services.committer.put(commit, note)
+        verdict = services.committer.write_here([commit])[0]
+        if not services.owns_loop:
+            try:
+                await asyncio.sleep(0)  # others on this loop have waited for the disk
+            except asyncio.CancelledError:
+                note(verdict)
+                raise
+        return verdict
+
+    def _drop_first(self, written: tuple[StepRecord, ...]) -> None:
+        """Take what was written out of the buffer; more was added since."""
+        payloads = sum(w.is_inline for step in written for w in step.writes)
+        del self.steps[: len(written)]
+        del self._payloads[:payloads]
+        self.size = sum(map(len, self._payloads))
+
+    def _clear(self) -> None:
+        self.steps = []
+        self._payloads = []
+        self.size = 0

@@ -1,0 +1,421 @@
+"""Calling user code: sync, async and generators, with a time limit, and what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import traceback
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from datetime import datetime
+from decimal import Decimal
+from pathlib import Path
+from types import GeneratorType
+from typing import Any, Protocol
+
+from everstep.engine.keys import automatic_key
+from everstep.engine.scope import Scope
+from everstep.errors import EverstepError, NodeTimeout, PipelineFailed
+from everstep.graph.author.channel import Channel
+from everstep.graph.author.context import Context, Spent
+from everstep.graph.author.node import Node
+from everstep.graph.author.options import Refusal
+from everstep.graph.author.streams import opened
+from everstep.graph.author.waits import Wait
+from everstep.model.acts import Act
+from everstep.model.enums import Trigger
+from everstep.model.ledger import BreakerAt, Guarded
+from everstep.model.records import ErrorInfo, QueuedTask
+from everstep.model.waits import WaitOpened
+from everstep.runtime.drive.node_threads import NodeThreads
+
+OnChunk = Callable[[Any], None]
+
+
+class Stream(Protocol):
+    """Keeps what one attempt at a node yields."""
+
+    chunks: list[Any]
+    """Everything the stream has yielded, in this attempt and before."""
+
+    def take(self, chunk: Any, cursor: str | None) -> bool:
+        """Take what was yielded; false if it was kept before. Called wherever the node runs."""
+
+    def end(self) -> None:
+        """Note that the stream is over."""
+
+
+class Call:
+    """One attempt at a node: what it was given, and in the end what it returned or raised."""
+
+    __slots__ = (
+        "__dict__",
+        "attempt",
+        "context",
+        "decision",
+        "ended_at",
+        "error",
+        "index",
+        "key",
+        "kwargs",
+        "node",
+        "reads",
+        "returned",
+        "scope",
+        "started_at",
+        "visit",
+    )
+    started_at: datetime
+    ended_at: datetime
+    queued: tuple[QueuedTask, ...] = ()
+    """The visits it asked for, once its answer is read."""
+    task: int | None = None
+    """The queued task it answers."""
+    goto = False
+    is_dropped = False
+    """True if nobody wants its result any more."""
+    running: asyncio.Task[None] | None = None
+    thread: Future[None] | None = None
+    """The thread that makes it, if it has a time limit."""
+    halt: WaitOpened | None = None
+    """What it waits for, if it returned that."""
+    asks: Wait | None = None
+    """What it waits for without having been made."""
+    is_made = True
+    """False if it failed before the node was called."""
+    is_again = False
+    """True if it is to be made once more."""
+    answers: WaitOpened | None = None
+    """The wait that is settled with it."""
+    act: Act | None = None
+    """Who settled that wait, and why."""
+    prolong: Callable[[], None] | None = None
+    """Lets its time limit begin anew, while it has one; may be called from any thread."""
+    stream: Stream | None = None
+    """What keeps its chunks as they come, if it goes on where it stopped."""
+    guards: Guarded | None = None
+    """What the answer of whoever was asked for it does to the guards."""
+    news: tuple[Trigger, dict[str, Any]] | None = None
+    """Why it is written at once: what it cost or how it failed made a guard speak up."""
+    given_up_on: Call | None = None
+    """The call that this one reports as too late."""
+
+    def __init__(
+        self,
+        scope: Scope,
+        index: int,
+        node: Node,
+        visit: int,
+        attempt: int,
+        kwargs: dict[str, Any],
+        reads: dict[str, int],
+    ) -> None:
+        self.scope = scope
+        self.index = index
+        self.node = node
+        self.visit = visit
+        self.attempt = attempt
+        self.kwargs = kwargs
+        self.reads = reads
+        self.key: str | None = None
+        self.context: Context | None = None
+        self.returned: Any = None
+        self.decision: tuple[str, ...] | None = None
+        self.error: Exception | None = None
+
+    def beat(self) -> None:
+        """Let the time limit begin anew."""
+        if self.prolong is not None:
+            self.prolong()
+
+    @property
+    def path(self) -> str:
+        return self.scope.path_of(self.index)
+
+    def given_up(self, error: Exception) -> Call:
+        """Return this call as failed, apart from the thread that may still finish it."""
+        late = Call(self.scope, self.index, self.node, self.visit, self.attempt, {}, self.reads)
+        late.key, late.started_at, late.error, late.task = self.key, self.started_at, error, self.task
+        late.is_dropped, late.given_up_on, self.is_dropped = self.is_dropped, self, True
+        return late
+
+    def trigger(self, wanted: Trigger) -> Trigger:
+        """Return why its checkpoint is taken: for what the node said, if it asked for one, else as wanted."""
+        said = self.context.checkpoint_trigger if self.context is not None else None
+        return wanted if said is None or (said is Trigger.MANUAL and wanted is not said) else said
+
+    def why_halted(self) -> tuple[Trigger, dict[str, Any] | None]:
+        """Return why the checkpoint is taken that says that it waits, and what that tells of."""
+        if self.context is None or self.context.checkpoint_request is None:
+            return Trigger.HALT, None
+        return self.trigger(Trigger.MANUAL), self.checkpoint_metadata()
+
+    def checkpoint_metadata(self) -> dict[str, Any]:
+        """Return the metadata of the checkpoint the node asked for, with what everstep adds."""
+        asked = self.context.checkpoint_request if self.context is not None else None
+        elapsed = (self.ended_at - self.started_at).total_seconds()
+        return {"node": self.path, "visit": self.visit, "elapsed": elapsed, **(asked or {})}
+
+
+def give_context(
+    call: Call,
+    run_id: str,
+    key_run: str,
+    path: str,
+    visit: int,
+    channel: Callable[[], Channel] | None,
+    emit: Callable[[dict[str, Any]], None] | None = None,
+    cursor: str | None = None,
+    spend: Callable[[dict[str, Decimal]], Spent] | None = None,
+    *,
+    is_resumed: bool = False,
+    breakers: Mapping[str, BreakerAt] | None = None,
+    refused: Mapping[str, Refusal] | None = None,
+) -> None:
+    """Hand a node its context; a visit without a key of its own gets the automatic one.
+
+    `key_run` is the run whose id goes into keys: a fork may keep those of the run it comes from.
+    """
+    key = call.key or automatic_key(key_run, path, visit)
+    call.context = Context(
+        run_id,
+        call.node.name,
+        visit,
+        call.attempt,
+        key,
+        path=path,
+        neighbours=call.scope.plan,
+        channel=channel,
+        emit=emit,
+        beat=call.beat,
+        cursor=cursor,
+        spend=spend,
+        is_resumed=is_resumed,
+        breakers=breakers,
+        refused=refused,
+    )
+    call.kwargs[call.node.context_param or ""] = call.context
+
+
+class Collected:
+    """What a generator has yielded."""
+
+    def __init__(self, call: Call, on_chunk: OnChunk | None) -> None:
+        self._stream = call.stream
+        self._on_chunk = on_chunk
+        self._chunks: list[Any] = []
+
+    def take(self, chunk: Any) -> None:
+        """Take the next one; whoever listens hears of it, unless it was kept before."""
+        value, cursor = opened(chunk)
+        if self._stream is None:
+            self._chunks.append(value)
+        elif not self._stream.take(value, cursor):
+            return
+        if self._on_chunk is not None:
+            self._on_chunk(value)
+
+    def end(self) -> list[Any]:
+        """Return all of them, once the generator has ended."""
+        if self._stream is None:
+            return self._chunks
+        self._stream.end()
+        return self._stream.chunks
+
+
+def call_here(call: Call, on_chunk: OnChunk | None) -> None:
+    """Call a sync node on this thread."""
+    try:
+        returned = call.node.fn(**call.kwargs)
+        if type(returned) is GeneratorType:
+            collected = Collected(call, on_chunk)
+            for chunk in returned:
+                collected.take(chunk)
+            returned = collected.end()
+        call.returned = returned
+    except asyncio.CancelledError as error:  # out of a loop of its own; nobody cancelled us
+        call.error = RuntimeError(f"node {call.node.name!r} was cancelled from within: {error!r}")
+    except Exception as error:
+        call.error = error
+
+
+async def call_async(call: Call, on_chunk: OnChunk | None) -> None:
+    """Await an async node on this loop."""
+    try:
+        if call.node.timeout is None:
+            call.returned = await _await(call, on_chunk)
+        else:
+            async with asyncio.timeout(call.node.timeout) as limit:
+                call.prolong = _prolonging(limit, call.node.timeout)
+                call.returned = await _await(call, on_chunk)
+    except TimeoutError as error:
+        late = call.node.timeout is not None and limit.expired()
+        call.error = too_late(call.node) if late else error
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        call.error = RuntimeError(f"node {call.node.name!r} was cancelled from within: {error!r}")
+    except Exception as error:
+        call.error = error
+
+
+async def _await(call: Call, on_chunk: OnChunk | None) -> Any:
+    returned = call.node.fn(**call.kwargs)
+    if inspect.isasyncgen(returned):
+        collected = Collected(call, on_chunk)
+        async for chunk in returned:
+            collected.take(chunk)
+        return collected.end()
+    return await returned if inspect.isawaitable(returned) else returned
+
+
+DOORS = frozenset({call_here.__code__, _await.__code__})
+"""The frames under which the code of nodes runs."""
+
+
+async def call_in_thread(call: Call, pool: NodeThreads, on_chunk: OnChunk | None) -> None:
+    """Call a sync node on a thread of the pool. After a time-out the thread is left to finish alone."""
+    loop = asyncio.get_running_loop()
+    context = contextvars.copy_context()
+    tell = on_loop(loop, on_chunk)
+    if call.node.timeout is None:
+        await loop.run_in_executor(pool, context.run, call_here, call, tell)
+        return
+    # The time limit is the node's own: waiting for a free thread does not count.
+    began: asyncio.Future[None] = loop.create_future()
+
+    def work() -> None:
+        loop.call_soon_threadsafe(_settle, began)
+        call_here(call, tell)
+
+    call.thread = pool.submit(context.run, work)
+    future = asyncio.wrap_future(call.thread)
+    await asyncio.wait([began, future], return_when=asyncio.FIRST_COMPLETED)
+    deadline = loop.time() + call.node.timeout
+
+    def prolong() -> None:
+        nonlocal deadline
+        deadline = loop.time() + (call.node.timeout or 0.0)
+
+    call.prolong = prolong
+    while (left := deadline - loop.time()) > 0:
+        done, _ = await asyncio.wait([future], timeout=left)
+        if done:
+            return
+    pool.give_up(call.thread)
+    raise Overdue(call.thread, too_late(call.node))
+
+
+def _prolonging(limit: asyncio.Timeout, seconds: float) -> Callable[[], None]:
+    """Return what lets a time limit of this loop begin anew, from any thread."""
+    loop = asyncio.get_running_loop()
+
+    def renew() -> None:
+        if not limit.expired():
+            limit.reschedule(loop.time() + seconds)
+
+    return lambda: None if loop.is_closed() else soon(loop, renew)
+
+
+def soon(loop: asyncio.AbstractEventLoop, act: Callable[[], None]) -> None:
+    """Do something on a loop: at once if this is its thread, else as soon as it comes to it."""
+    if asyncio._get_running_loop() is loop:
+        act()
+    else:
+        loop.call_soon_threadsafe(act)
+
+
+def _settle(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+async def call_anywhere(call: Call, pool: NodeThreads) -> None:
+    """Call a node wherever its kind wants to be called."""
+    if call.node.is_async:
+        await call_async(call, None)
+    else:
+        await call_in_thread(call, pool, None)
+
+
+class Overdue(Exception):
+    """A thread outlived its node's time limit; its result will be dropped."""
+
+    def __init__(self, thread: Future[None], error: NodeTimeout) -> None:
+        super().__init__(str(error))
+        self.thread = thread
+        self.error = error
+
+
+def on_loop(loop: asyncio.AbstractEventLoop, on_chunk: OnChunk | None) -> OnChunk | None:
+    """Return a listener that may be called from a thread and is heard on the loop."""
+    return None if on_chunk is None else lambda chunk: _tell(loop, on_chunk, chunk)
+
+
+def _tell(loop: asyncio.AbstractEventLoop, on_chunk: OnChunk, chunk: Any) -> None:
+    loop.call_soon_threadsafe(on_chunk, chunk)
+
+
+def too_late(node: Node) -> NodeTimeout:
+    return NodeTimeout(
+        f"node {node.name!r} took longer than {node.timeout:g} s.", fix="Raise timeout= or make it faster."
+    )
+
+
+class InnerFailed(EverstepError):
+    """Carries the error of a node inside an atomic flow to the flow's own step."""
+
+    def __init__(self, info: ErrorInfo) -> None:
+        super().__init__(info.message)
+        self.info = info
+
+
+def describe_error(error: BaseException) -> ErrorInfo:
+    """Return what is kept of an exception, whatever it is; tracebacks show the user's own code."""
+    if isinstance(error, InnerFailed):
+        return error.info
+    if isinstance(error, EverstepError):
+        # Behind some of ours is an exception of the user's own.
+        trace = (
+            _clean(_trace(error.__cause__, set()))
+            if isinstance(error, PipelineFailed) and error.__cause__
+            else ""
+        )
+        return ErrorInfo(
+            type=type(error).__name__, message=_clean(str(error)), code=error.code, traceback=trace
+        )
+    return ErrorInfo(type=type(error).__name__, message=_text(error), traceback=_clean(_trace(error, set())))
+
+
+def _trace(error: BaseException, seen: set[int]) -> str:
+    seen.add(id(error))
+    before = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    text = f"{_trace(before, seen)}\n" if before is not None and id(before) not in seen else ""
+    own = [f for f in traceback.extract_tb(error.__traceback__) if not _is_ours(f.filename)]
+    text += "".join(traceback.format_list(own)) + f"{type(error).__name__}: {_text(error)}\n"
+    for member in getattr(error, "exceptions", ()):
+        if isinstance(member, BaseException) and id(member) not in seen:
+            text += "  | " + _trace(member, seen).replace("\n", "\n  | ").rstrip("| ")
+    return text
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return _clean(str(error))
+    except Exception:  # an exception may be anything, even one that cannot be printed
+        return "(it cannot be printed)"
+
+
+def _clean(text: str) -> str:
+    """Replace what is no valid text, such as the surrogates of an odd file name."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+_HERE = Path(__file__).parent
+_OURS = (str(_HERE), str(_HERE.parent / "engine"))
+
+
+def _is_ours(filename: str) -> bool:
+    return filename.startswith(_OURS)

@@ -1,0 +1,683 @@
+"""Drive one run: start what is ready, record what finished, until nothing is active.
+
+The drive is the run's only sequencer. While a put is in flight, running nodes go on; whatever they finish
+rides in the next one. Flows inside the run are driven by the same loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
+from datetime import datetime
+from typing import Any
+
+from everstep.engine import decide
+from everstep.engine.flush import FlushPolicy
+from everstep.engine.scope import Scope
+from everstep.engine.state import RunState
+from everstep.errors import EverstepError, HostClosed, RunCancelled, StoreError, ValueNotStorable
+from everstep.graph.author.flow import Flow
+from everstep.graph.author.node import Node
+from everstep.model.enums import Status, Trigger
+from everstep.model.records import ErrorInfo, StepRecord
+from everstep.ports.system import Clock, reached, uptime
+from everstep.runtime.drive.chain_writer import Journal
+from everstep.runtime.drive.channel import ChannelDesk
+from everstep.runtime.drive.finish import Reading
+from everstep.runtime.drive.flushing import LateFlush, Owing
+from everstep.runtime.drive.invoke import Call, call_async, call_here, describe_error
+from everstep.runtime.drive.limits import Place, starving, within_limits
+from everstep.runtime.drive.parallel import Beside
+from everstep.runtime.drive.prepare import Preparer
+from everstep.runtime.drive.step_records import plain_step, step_of
+from everstep.runtime.drive.streams import Streams
+from everstep.runtime.drive.subflows import Inner
+from everstep.runtime.drive.values import Slot, ValueSpace, write_aside
+from everstep.runtime.events import Teller
+from everstep.runtime.guards.budgets import Guards
+from everstep.runtime.guards.shared_breakers import SharedBreakers
+from everstep.runtime.guards.spending import Spending
+from everstep.runtime.services import Services
+from everstep.runtime.waits.open import LOOK, Waiting
+
+log = logging.getLogger("everstep")
+_BREATH = BaseException("the loop is to have its turn")
+"""Stands where the reason to stop would."""
+
+
+class Drive:
+    """One owner's work on one run, from where it stands to where it ends or stops."""
+
+    def __init__(
+        self,
+        services: Services,
+        flow: Flow,
+        journal: Journal,
+        state: RunState,
+        space: ValueSpace,
+        shared: SharedBreakers | None = None,
+    ) -> None:
+        self._services = services
+        self._clock = services.clock
+        self._flow = flow
+        self._journal = journal
+        self._state = state
+        self._space = space
+        self._policy = FlushPolicy(flow.durability, flow.auto_checkpoint, record_bytes=services.record_bytes)
+        self._late = LateFlush(journal, self._policy, services)
+        self._teller = Teller(services.listener, services.clock, journal.run_id)
+        self._loop = asyncio.get_running_loop()
+        self._rest = Rest(services.clock, self._loop)
+        self._pauses = Pauses(services.clock)
+        self._owing = Owing(journal, services.clock, self._teller, self._rest.wake)
+        self._desk = ChannelDesk(state, space, services.clock)
+        self._finished: deque[Call] = deque()
+        self._guards: Guards | None = None
+        if flow.budgets or flow.breakers:
+            self._guards = Guards(services, flow, journal, state, space, self._finished, shared)
+        self._spending = Spending(
+            services, journal, state, self._teller, self._late, self._guards, self._owing.owe
+        )
+        self._streams = streams = Streams(services, space, self._note_chunks)
+        self._preparer = Preparer(
+            services,
+            flow,
+            journal,
+            state,
+            space,
+            self._desk,
+            self._policy,
+            streams,
+            self._spending,
+            self._guards,
+        )
+        self._inner = Inner(
+            journal, state, space, services.clock, self._teller, self._finish, self._fail_with
+        )
+        self._waiting = Waiting(services, state, space, journal.run_id, flow.name)
+        self._reading = Reading(self._waiting, self._desk, self._inner, streams, space, state)
+        journal.waits, journal.on_opened = self._waiting.opened, self._waiting.tell
+        self._beside = Beside(services, self._teller, self._finish, self._rest.wake, self._break)
+        self.threads = self._beside.left
+        self._read_plan(flow)
+        self._awaiting: asyncio.Task[Any] | None = None
+        """The drive's own task while it awaits a lone node, and may be interrupted."""
+        self._stop: BaseException | None = None
+        self.failure: ErrorInfo | None = state.error
+        """Why the run fails, once it does."""
+        self.exception: BaseException | None = None
+        """The live exception behind it, for the caller in this process."""
+
+    def _read_plan(self, flow: Flow) -> None:
+        """Find out once what need not be looked at with every step of this flow."""
+        plan = flow.plan
+        self._has_inner = bool(plan.children)
+        has_halts = bool(self._state.waits) or any(
+            n.halts or n.announces or n.goes_on or n.expensive for n in plan.nodes
+        )
+        self._is_plain = not (
+            plan.children or plan.meetings or has_halts or self._teller.is_heard or self._guards
+        )
+        """True if a step that succeeds means nothing beyond itself, as one that ends an old wait does."""
+        self._may_act = self._policy.writes and plan.has_effects
+        """True if a call may have an effect, before which the run must be durable."""
+        self._is_unlimited = not (
+            plan.children or plan.has_visit_limits or flow.max_visits or flow.max_concurrency
+        )
+
+    async def run(self) -> Status:
+        """Go on until the run has ended; returns its final status."""
+        self._state.look_around()
+        if self._state.opened:
+            self._inner.take_up()
+        if self._guards is not None:
+            self._guards.declare(self._beside.calls)
+        try:
+            try:
+                await self._advance()
+                status = await self._end()
+                await self._waiting.finish()
+                return status
+            except asyncio.CancelledError:
+                task, stop = asyncio.current_task(), self._stop
+                if stop is None or stop is _BREATH or (task is not None and task.uncancel() > 0):
+                    raise
+                raise stop from None
+        except (KeyboardInterrupt, SystemExit, HostClosed, asyncio.CancelledError):
+            await self._keep_finished()
+            raise
+        except RunCancelled as cancelled:
+            await self._beside.stop()
+            await self._take_in()
+            if "by_node" in cancelled.details:
+                self.failure = describe_error(cancelled)
+            await self._journal.call_off(self.failure)
+            return Status.CANCELLED
+        finally:
+            self._spending.close()
+            self._late.close()
+            self._waiting.close()
+            await self._beside.stop()
+
+    def stop(self, reason: EverstepError) -> None:
+        """Ask the drive to stop, from any thread: the lease is lost, or somebody cancelled the run."""
+        self._stop = reason
+        self._from_anywhere(self._interrupt)
+
+    def nudge(self) -> None:
+        """Look for answers soon; may be called from any thread."""
+        self._waiting.nudge()
+        self._from_anywhere(self._rest.wake)
+
+    def _from_anywhere(self, act: Callable[[], None]) -> None:
+        with suppress(RuntimeError):  # the loop is closed, so the drive is over
+            self._loop.call_soon_threadsafe(act)
+
+    @property
+    def tokens(self) -> dict[str, str]:
+        """The tokens of the waits that this drive opened."""
+        return self._waiting.tokens
+
+    def breathe(self) -> None:
+        """Let the loop have its turn before the next step, so that who cancels is heard; from any thread."""
+        if self._stop is None:
+            self._stop = _BREATH
+
+    async def _heed(self, stop: BaseException) -> None:
+        if stop is not _BREATH:
+            raise stop
+        self._stop = None
+        await asyncio.sleep(0)
+
+    def _break(self, error: BaseException) -> None:
+        if self._stop is None or self._stop is _BREATH:
+            self._stop = error
+        self._rest.wake()
+
+    def _interrupt(self) -> None:
+        self._rest.wake()
+        if self._awaiting is not None:
+            self._awaiting.cancel()
+
+    async def _advance(self) -> None:
+        """Start and record steps until nothing is active, or a step fails for good."""
+        state = self._state
+        while self.failure is None:
+            if self._stop is not None:
+                await self._heed(self._stop)
+            if self._guards is not None and self._guards.is_shared:
+                await self._guards.look()
+            ready = self._pick()
+            if self._owing.is_due and (ready or self._beside.calls or state.next_retry() is not None):
+                await self._owing.pay()
+            if ready:
+                is_alone = len(ready) == 1 and not self._beside.calls and not self._finished
+                if is_alone and not state.waits:  # whoever runs alone keeps answers waiting
+                    await self._run_alone(*ready[0])
+                else:
+                    await self._start_together(ready)
+                    if len(self._beside.calls) > 1 or not self._finished:
+                        await self._wait(None)
+            elif self._finished:
+                pass
+            elif self._beside.calls or self._beside.overdue or state.next_retry() is not None:
+                await self._wait(state.next_retry())
+            elif state.waits:
+                if not await self._take_answers():
+                    break
+            elif not self._unstick():
+                break
+            if state.waits and self._waiting.is_time():
+                await self._take_answers()
+            if self._finished:
+                await self._absorb()
+
+    async def _take_answers(self) -> bool:
+        """Let the visits whose waits are settled go on; false if there are none."""
+        try:
+            calls = await self._waiting.answers()
+        except StoreError:
+            if self._journal.outbox is None:
+                raise
+            return False
+        for call in calls:
+            call.scope.hold()
+            self._finished.append(call)
+        return bool(calls)
+
+    def _pick(self) -> list[Place]:
+        """Choose what to start now, within the limits of each flow; inner flows are opened on the way."""
+        state, beside, inner = self._state, self._beside, self._inner
+        while True:
+            if inner.fans:
+                inner.refill()
+            ready = state.startable(self._pauses.now() if state.is_pausing() else None)
+            if not ready:
+                if beside.calls or self._finished or state.next_retry() is not None:
+                    return ready
+                ready = state.stuck()
+            if beside.overdue:
+                ready = [place for place in ready if place not in beside.overdue]
+            if not self._is_unlimited or state.steps + len(ready) > self._flow.max_steps:
+                ready = self._within_limits(ready)
+                if self.failure is not None:
+                    return []
+            if self._guards is not None:
+                ready = self._guards.allowed(ready)
+            if not self._has_inner or all(i not in scope.plan.children for scope, i in ready):
+                return ready
+            for scope, i in ready:
+                if i in scope.plan.children:
+                    self._open(scope, i)
+            if self.failure is not None:
+                return []
+
+    def _open(self, scope: Scope, i: int) -> None:
+        call = self._preparer.held(scope, i) if self._guards is not None else None
+        scope.begin(i)
+        error = self._inner.open(scope, i) if call is None else None
+        if error is not None:
+            call = self._preparer.failed_call(scope, i, error)
+        if call is not None:
+            call.started_at = self._clock.now()
+            scope.hold()
+            self._finish(call)
+
+    def _within_limits(self, ready: list[Place]) -> list[Place]:
+        """Leave out what would be too much at once; fail a flow that has gone too far."""
+        allowed, broken = within_limits(ready, self._flow.max_concurrency, len(self._beside.calls))
+        if broken is not None:
+            self._fail_in(*broken)
+        return allowed
+
+    def _unstick(self) -> bool:
+        """Nothing runs and nothing may start: a flow that waits for a value in vain fails."""
+        found = starving(self._state)
+        if found is not None:
+            self._fail_in(*found)
+        return found is not None
+
+    def _fail_in(self, scope: Scope, error: EverstepError) -> None:
+        if scope.parent is None:
+            self._fail(error)
+        else:
+            self._inner.fail(scope, describe_error(error))
+
+    def _fail(self, error: BaseException) -> None:
+        if self.failure is None:
+            self.failure = describe_error(error)
+            self.exception = error
+
+    def _fail_with(self, error: ErrorInfo) -> None:
+        if self.failure is None:
+            self.failure = error
+
+    async def _end(self) -> Status:
+        """Record what still runs, then write the last checkpoint."""
+        while self._beside.calls or self._finished:
+            if self._stop is not None:
+                await self._heed(self._stop)
+            if self._owing.is_due and self._beside.calls:
+                await self._owing.pay()
+            await self._wait(None)
+            await self._absorb()
+        if self._owing.has_news:
+            await self._owing.pay()
+        if self.failure is None and self._state.waits:
+            await self._owing.halt(self._services.store)
+            return Status.HALTED
+        ended = (Trigger.FAILED, Status.FAILED) if self.failure else (Trigger.COMPLETED, Status.COMPLETED)
+        await self._journal.flush(ended[0], status=ended[1], error=self.failure, changes_status=True)
+        return ended[1]
+
+    async def _keep_finished(self) -> None:
+        """Write what has finished before an interrupted process lets go of the run, if the store lets us."""
+        await self._beside.stop()
+        self._journal.endures = False  # whoever interrupts does not wait for the store
+        try:
+            await self._take_in()
+            if self._journal.steps:
+                await self._journal.flush(Trigger.INTERRUPTED)
+        except EverstepError as error:
+            log.warning(
+                "run %r was interrupted, and its last steps were not kept: %s", self._journal.run_id, error
+            )
+
+    # -- starting -----------------------------------------------------------------------------------------
+
+    async def _start_together(self, ready: list[Place]) -> None:
+        """Start what is ready, beside each other."""
+        calls: list[Call] = []
+        for scope, i in ready:
+            if self._guards is None or not self._guards.holds(scope, i, calls):
+                calls.append(await self._prepare(scope, i))
+        if self._may_act:
+            await self._secure(calls)
+        for call in calls:
+            self._begin(call)
+            self._beside.start(call)
+        self._beside.go()
+
+    async def _secure(self, calls: list[Call]) -> None:
+        """Make durable what led to the effects among these calls, and their announcements, in one put.
+
+        An effect is then only ever repeated with the same inputs and the same key. What is buffered of flows
+        that were merely opened follows from what is durable, and may wait.
+        """
+        is_owed = self._preparer.has_announced
+        if not is_owed and self._journal.has_ended_steps:
+            is_owed = any(
+                recorded_node(call.scope, call.node).acts_in_call
+                for call in calls
+                if call.error is None and call.asks is None
+            )
+        if is_owed:
+            self._preparer.has_announced = False
+            self._owing.owe(Trigger.BEFORE_EFFECT)
+            await self._owing.pay()
+
+    async def _run_alone(self, scope: Scope, i: int) -> None:
+        """Run the only ready node with as few detours as its kind allows."""
+        call = await self._prepare(scope, i)
+        if self._may_act:
+            await self._secure([call])
+        self._begin(call)
+        if call.error is not None or call.asks is not None:
+            self._finish(call)
+            return
+        self._spending.alone = call
+        try:
+            await self._make(call)
+        finally:
+            self._spending.go_on()
+
+    async def _make(self, call: Call) -> None:
+        node, services = call.node, self._services
+        on_chunk = self._teller.chunks(call) if self._teller.is_heard else None
+        if call.stream is not None or not self._spending.may_run_alone(call):
+            await self._run_beside(call)
+        elif node.is_async and not (self._policy.has_deadline and self._journal.steps):
+            self._awaiting = asyncio.current_task()
+            try:
+                await call_async(call, on_chunk)
+            finally:
+                self._awaiting = None
+            self._finish(call)
+        elif node.is_async or node.timeout or not services.may_hold_loop:
+            await self._run_beside(call)
+        else:
+            with self._late if self._policy.has_deadline and self._journal.steps else nullcontext():
+                call_here(call, on_chunk)
+            self._finish(call)
+
+    async def _run_beside(self, call: Call) -> None:
+        self._spending.alone = None
+        self._beside.start(call)
+        self._beside.go()
+        await self._wait(None)
+
+    def _note_chunks(self, call: Call, step: StepRecord, drafts: tuple[Slot, ...]) -> None:
+        """Buffer what a stream has yielded, to be written soon."""
+        self._inner.note(call.scope, step, drafts)
+        self._owing.owe(Trigger.INTERVAL)
+
+    async def _prepare(self, scope: Scope, i: int) -> Call:
+        call = self._preparer.held(scope, i) if self._guards is not None else None
+        if call is None:
+            call = self._preparer.at_once(scope, i)
+        if call is None:
+            call = await self._preparer.prepare(scope, i)
+        scope.begin(i)
+        if scope.parent is None:
+            scope.busy += 1
+        else:
+            scope.hold()
+        return call
+
+    def _begin(self, call: Call) -> None:
+        call.started_at = self._clock.now()
+        if self._teller.is_heard:
+            self._teller.step_started(call)
+
+    def _finish(self, call: Call) -> None:
+        call.ended_at = self._clock.now()
+        self._finished.append(call)
+        if self._rest.is_asleep:
+            self._rest.wake()
+
+    async def _wait(self, until: datetime | None) -> None:
+        """Sleep until a node finishes, a pause ends, or buffered steps have waited long enough."""
+        has_news = self.failure is None and self._state.waits and self._waiting.is_nudged
+        is_owed = self._owing.is_due and self._beside.calls
+        if self._finished or self._stop is not None or has_news or is_owed:
+            return
+        pause = self._pauses.note(until) if until is not None else None
+        seconds, looks, is_busy = self._late.seconds_left(), None, False
+        if self._state.waits:
+            due = self._waiting.next_due()
+            if due is not None:
+                due = self._services.time.here(due)
+                if until is None or due < until:
+                    until, is_busy = due, bool(self._beside.calls)
+            looks = LOOK
+        patience = min((s for s in (seconds, looks) if s is not None), default=None)
+        if await self._rest.sleep(until, patience, pause, is_busy=is_busy) and patience == seconds:
+            await self._journal.flush(Trigger.INTERVAL)
+
+    # -- recording ----------------------------------------------------------------------------------------
+
+    async def _absorb(self) -> None:
+        """Record every finished call, and write if the policy says so."""
+        trigger = await self._take_in()
+        # The last put also says that the run has ended, so what is left for it waits for `_end`.
+        goes_on = self._beside.calls or (self._state.active and self.failure is None)
+        if trigger is not None and goes_on and self._journal.steps:
+            if self._state.waits and not self._beside.calls:
+                self._owing.owe(trigger)  # perhaps nothing else can start, and the put that halts will do
+            else:
+                await self._owing.flush(trigger, None)
+
+    async def _take_in(self) -> Trigger | None:
+        """Buffer the steps of all finished calls; returns why to write them, if at all.
+
+        A checkpoint that a node asked for is written at once, with its metadata.
+        """
+        trigger: Trigger | None = None
+        while self._finished:
+            call = self._finished.popleft()
+            if not self._is_plain and (call.node.halts or call.asks is not None):
+                await self._services.time.hear()  # what it waits for may be due some time from now
+            drafts = self._reading.read(call)
+            if drafts is None:
+                continue
+            if len(drafts) > 1:
+                self._space.fit(drafts, self._services.record_bytes)
+            if any(draft.spill is not None for draft in drafts) and not await self._put_aside(call, drafts):
+                drafts = ()
+            wanted = self._record(call, drafts)
+            if call.news is not None:
+                await self._owing.flush(*call.news)
+            if wanted in (Trigger.MANUAL, Trigger.EXPENSIVE_OP, Trigger.GATE_DECISION):
+                await self._owing.flush(call.trigger(wanted), call.checkpoint_metadata())
+            elif wanted is Trigger.AUTO and call.news is None:
+                await self._owing.flush(wanted, {"auto": True})
+            elif call.news is None:
+                trigger = trigger or wanted
+            if self._guards is not None and (news := await self._guards.share()) is not None:
+                await self._owing.flush(*news)
+            if self._finished and self._policy.is_full(len(self._journal.steps), self._journal.size):
+                await self._owing.flush(Trigger.INTERVAL)
+        return trigger
+
+    async def _put_aside(self, call: Call, drafts: tuple[Slot, ...]) -> bool:
+        """Keep the large values of a call as artifacts; false if one is too large and fails it."""
+        is_alone = not self._beside.calls and self._services.committer.drives <= 1
+        try:
+            for draft in drafts:
+                if draft.spill is not None:
+                    await write_aside(
+                        self._services, self._space, draft, is_alone=is_alone, persist=self._journal.persist
+                    )
+        except ValueNotStorable as error:
+            call.error, call.queued, call.goto = error, (), False
+            return False
+        return True
+
+    def _record(self, call: Call, drafts: tuple[Slot, ...]) -> Trigger | None:
+        """Buffer the step of a finished call; returns the trigger if it wants to be written."""
+        journal, policy, scope = self._journal, self._policy, call.scope
+        if self._is_plain and call.error is None and call.context is None and call.task is None:
+            journal.add_plain(plain_step(call, drafts), call.index, drafts)
+            if policy.every_step:
+                return Trigger.STEP
+            return self._wanted(call, Status.COMPLETED, asked=False)
+        chance = self._services.ids.chance() if call.error is not None else 0.0
+        before = len(journal.steps)
+        if call.error is not None and scope.ended:
+            # Its flow was ended while it ran, and nothing more starts there, not even another attempt.
+            step = decide.cancelled(scope, call.index, reason=describe_error(call.error), now=call.ended_at)
+            drafts = ()
+        else:
+            step = step_of(call, drafts, chance)
+        if step.retry_at is not None:
+            self._pauses.note(step.retry_at)
+        if self._guards is not None:
+            step = self._guards.on_step(call, step)
+        if scope.is_hidden or self._teller.is_heard:
+            self._inner.note(scope, step, drafts)
+        else:
+            journal.add(step, drafts)
+        asked = False
+        if call.given_up_on is not None:
+            self._desk.release(call.given_up_on)
+        if call.halt is not None:
+            if call.context is not None:
+                self._desk.release(call)
+            self._owing.owe(*call.why_halted())
+            return None
+        if call.context is not None:
+            self._desk.release(call)
+            asked = call.context.checkpoint_request is not None and call.error is None
+        if call.error is not None or scope.parent is not None or call.index in scope.plan.meetings:
+            self._follow_up(call, step)
+            if scope.is_hidden and len(journal.steps) == before:
+                return None
+        if call.answers is not None and call.error is None and call.node.answered_as is not None:
+            return call.node.answered_as
+        if policy.every_step and not asked and call.error is None and not call.node.expensive:
+            return Trigger.STEP
+        if asked and not policy.writes:
+            log.warning(
+                "node %r asked for a checkpoint, but its run is kept nowhere (durability off).", step.path
+            )
+        return self._wanted(call, step.status, asked=asked)
+
+    def _wanted(self, call: Call, status: Status, *, asked: bool) -> Trigger | None:
+        journal, scope = self._journal, call.scope
+        node = recorded_node(scope, call.node) if scope.is_hidden else call.node
+        return self._policy.after(
+            node, status, steps=len(journal.steps), size=journal.size, seconds=journal.age(), asked=asked
+        )
+
+    def _follow_up(self, call: Call, step: StepRecord) -> None:
+        """See what a recorded step means beyond its own flow, and for a group that it ends."""
+        scope = call.scope
+        if step.status is Status.FAILED and self.exception is None:
+            self.exception = call.error
+        if step.status is not Status.RETRYING and call.index in scope.plan.meetings:
+            self._inner.cancel_others(scope, call.index, self._drop)
+        if scope.parent is not None or step.status is Status.FAILED:
+            self._inner.after(scope, step)
+
+    def _drop(self, scope: Scope, i: int) -> None:
+        for call in self._beside.drop(scope, i):
+            self._desk.release(call)
+
+
+def recorded_node(scope: Scope, node: Node) -> Node:
+    """Return the node whose step a call counts for: of one inside an atomic flow, that flow."""
+    while scope.is_hidden:
+        around, place = scope.parent, scope.place
+        assert around is not None
+        scope, node = around, around.plan.nodes[place]
+    return node
+
+
+class Pauses:
+    """When pauses end by a clock that nobody sets, so that setting the other one back prolongs none."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._ends: dict[datetime, float] = {}
+        self._over: datetime | None = None
+
+    def note(self, until: datetime) -> float | None:
+        """Remember when a pause ends that lasts until then; returns how many seconds are left of it.
+
+        None of a clock that tests move: its seconds do not pass by themselves.
+        """
+        now = uptime(self._clock)
+        if now is None:
+            return None
+        if until not in self._ends:
+            self._ends[until] = now + (until - self._clock.now()).total_seconds()
+        return max(0.0, self._ends[until] - now)
+
+    def now(self) -> datetime:
+        """Return the time as far as pauses are concerned."""
+        now = self._clock.monotonic()
+        for until in [until for until, end in self._ends.items() if end <= now]:
+            del self._ends[until]
+            self._over = until if self._over is None else max(until, self._over)
+        wall = self._clock.now()
+        return wall if self._over is None else max(wall, self._over)
+
+
+class Rest:
+    """The sleep of one drive, on its loop."""
+
+    def __init__(self, clock: Clock, loop: asyncio.AbstractEventLoop) -> None:
+        self._clock = clock
+        self._loop = loop
+        self._waker: asyncio.Future[None] | None = None
+        self.is_asleep = False
+
+    def wake(self) -> None:
+        """End the sleep, if there is one."""
+        if self._waker is not None and not self._waker.done():
+            self._waker.set_result(None)
+
+    async def sleep(
+        self,
+        until: datetime | None,
+        seconds: float | None,
+        most: float | None = None,
+        *,
+        is_busy: bool = False,
+    ) -> bool:
+        """Sleep, at most so long; true if neither a call nor the clock ended it but the seconds are over.
+
+        Who is busy only looks out for the time, while what it waits for is under way.
+        """
+        self._waker, self.is_asleep = self._loop.create_future(), True
+        sleeper: asyncio.Task[None] | None = None
+        try:
+            if until is None and seconds is None:
+                await self._waker
+                return False
+            watched: set[asyncio.Future[None]] = {self._waker}
+            if until is not None:
+                ends = reached(self._clock, until) if is_busy else self._clock.sleep_until(until)
+                sleeper = self._loop.create_task(ends)
+                watched.add(sleeper)
+            is_capped = most is not None and (seconds is None or most < seconds)
+            limit = most if is_capped else seconds
+            done, _ = await asyncio.wait(watched, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
+            return not done and not is_capped
+        finally:
+            self._waker, self.is_asleep = None, False
+            if sleeper is not None:
+                sleeper.cancel()

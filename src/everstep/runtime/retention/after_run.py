@@ -1,0 +1,116 @@
+"""Retention after each run that has ended: beside whoever drives runs, a bounded piece at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from typing import NamedTuple
+
+from everstep.errors import EverstepError
+from everstep.graph.author.flow import Flow
+from everstep.model.retention import Retention
+from everstep.ports.store import RunFilter
+from everstep.runtime.outage.outbox import is_short
+from everstep.runtime.retention.collect import Collector, flow_policy
+from everstep.runtime.runs import Runs
+from everstep.runtime.services import Services
+
+log = logging.getLogger("everstep")
+SPARE = 16
+"""How many runs behind those that are kept are looked at each time: the one that is too many now is there."""
+PIECE = 64
+"""How many of the others are looked at each time; one piece after the other, then from the beginning."""
+PATIENCE = 30.0
+"""Seconds that whoever closes a host waits for what is under way."""
+AT_LAST = 30.0
+"""Seconds more for the one run that is looked at then."""
+
+
+class _Place(NamedTuple):
+    before: str | None
+    rank: int
+
+
+class Afterwards:
+    """Applies the rules of flows on a thread of its own, once however many runs of a flow have ended."""
+
+    def __init__(self, policy: Retention, make: Callable[[], tuple[Services, Runs]]) -> None:
+        self._policy = policy
+        self._make = make
+        self._lock = threading.Lock()
+        self._waiting: dict[str, Flow] = {}
+        self._places: dict[str, _Place] = {}
+        self._thread: threading.Thread | None = None
+        self._is_closed = False
+        self._is_stopped = False
+        """True once a host that closes waits no longer: the store is about to go."""
+
+    def note(self, flow: Flow) -> None:
+        """Say that a run of a flow has ended. Returns at once."""
+        policy = flow_policy(self._policy, flow)
+        if not (policy.counts or policy.keep_for is not None or policy.completed_for is not None):
+            return
+        with self._lock:
+            if self._is_closed:
+                return
+            self._waiting[flow.name] = flow
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="everstep-retention", daemon=True)
+                self._thread.start()
+
+    def _work(self) -> None:
+        services, runs = self._make()
+        with asyncio.Runner() as runner:
+            while True:
+                with self._lock:
+                    if not self._waiting or self._is_stopped:
+                        self._thread = None
+                        return
+                    flow = self._waiting.pop(next(iter(self._waiting)))
+                try:
+                    runner.run(self._apply(services, runs, flow))
+                except Exception:
+                    log.exception("retention of flow %r failed; its runs are not affected", flow.name)
+
+    async def _apply(self, services: Services, runs: Runs, flow: Flow) -> None:
+        collector = Collector(services, runs, self._policy, {flow.name: flow})
+        policy = flow_policy(self._policy, flow)
+        try:
+            place = _Place(None, 0)
+            if policy.counts:
+                first = (policy.keep_last or policy.whole or 0) + SPARE
+                place = await self._piece(services, collector, flow, place, first)
+            if place.before is not None or not policy.counts:  # else those were all
+                place = self._places.get(flow.name, place)
+                self._places[flow.name] = await self._piece(services, collector, flow, place, PIECE)
+        except EverstepError as error:
+            log.warning("retention of flow %r stopped: %s", flow.name, error)
+        for problem in collector.found.problems:
+            log.warning("retention: %s", problem)
+
+    async def _piece(
+        self, services: Services, collector: Collector, flow: Flow, place: _Place, limit: int
+    ) -> _Place:
+        """Apply the rules to the next runs of a flow; returns where to go on, or the beginning."""
+        wanted = RunFilter(flow_id=flow.name, limit=limit, before=place.before)
+        rows = await services.store.list(wanted)
+        # A run that began since is not counted: the ranks are then too small, and more is kept.
+        for rank, row in enumerate(rows, place.rank + 1):
+            if self._is_stopped or is_short(services.store):
+                return place
+            await collector.one(row, rank)
+        if len(rows) < limit:
+            return _Place(None, 0)
+        return _Place(rows[-1].run_id, place.rank + len(rows))
+
+    async def close(self) -> None:
+        """Let what is under way come to its end."""
+        with self._lock:
+            self._is_closed = True
+            thread = self._thread
+        if thread is not None:
+            await asyncio.to_thread(thread.join, PATIENCE)
+            self._is_stopped = True  # what is left is done after another run
+            await asyncio.to_thread(thread.join, AT_LAST)

@@ -1,0 +1,93 @@
+"""What is told of a run once its records are gone."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from everstep.engine.state import RunState
+from everstep.errors import EverstepError
+from everstep.model.enums import Status, Trigger
+from everstep.model.records import CHANNEL
+from everstep.ports.store import RunRow
+from everstep.runtime.phase_progress import completed_phases
+from everstep.runtime.rehydrate import Rehydrated
+from everstep.runtime.retention.references import own_records
+from everstep.runtime.runs import Runs
+from everstep.runtime.services import Services
+
+COST = "total_cost_usd"
+"""The value, or the key of the channel, in which a flow may keep what a run has cost."""
+
+ERRORS = "errors_count"
+"""What the record that stands for removed ones says of them."""
+
+
+class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """What is left of a run that retention removed."""
+
+    run_id: str
+    flow_id: str = ""
+    started_at: datetime
+    completed_at: datetime | None
+    """When it ended."""
+    phases_completed: int
+    """How many steps were done; of a flow made of phases, how many phases."""
+    final_status: str
+    total_cost_usd: float
+    """What the run spent as `usd`, or kept as `total_cost_usd`, as a value or in its channel."""
+    errors_count: int
+    """How many attempts failed."""
+
+
+async def summary_of(services: Services, runs: Runs, row: RunRow) -> RunSummary:
+    """Sum a run up. Values whose key is not at hand are left out."""
+    folded = await runs.rehydrate(row, await runs.plan(row), needs_values=False)
+    return RunSummary(
+        run_id=row.run_id,
+        flow_id=row.flow_id,
+        started_at=row.created_at,
+        completed_at=row.ended_at,
+        phases_completed=_phases(folded.state),
+        final_status=row.status.value,
+        total_cost_usd=float(folded.state.books.spent.get("usd", 0)) or _cost(folded),
+        errors_count=await count_errors(services, row),
+    )
+
+
+def _phases(state: RunState) -> int:
+    if any(node.phase is not None for node in state.plan.nodes):
+        return len(completed_phases(state))
+    return sum(state.counters().visits.values())
+
+
+async def count_errors(services: Services, row: RunRow) -> int:
+    """Count the attempts of a run's own steps that failed; where some were removed, as was noted then."""
+    errors = 0
+    async for record in own_records(services, row):
+        if record.trigger is Trigger.TRIM:
+            errors = int((record.metadata or {}).get(ERRORS, errors))
+        errors += sum(step.status in (Status.RETRYING, Status.FAILED) for step in record.steps)
+    return errors
+
+
+def encode(summary: RunSummary) -> bytes:
+    return msgspec.json.encode(summary)
+
+
+def decode(said: bytes) -> RunSummary:
+    return msgspec.json.decode(said, type=RunSummary)
+
+
+def _cost(folded: Rehydrated) -> float:
+    for prefix in ("", CHANNEL):
+        if COST in folded.space.areas.get(prefix, {}):
+            try:
+                value: Any = folded.space.peek(COST, prefix)
+            except EverstepError:
+                continue
+            if isinstance(value, (int, float)) and not isinstance(value, bool):
+                return float(value)
+    return 0.0

@@ -1,0 +1,105 @@
+"""Telling people and systems of a wait."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from everstep.errors import BadRequest, UnknownNotifier
+from everstep.graph.check.validate import known_aliases
+from everstep.ports.durability import Notice, Notifier
+from everstep.ports.system import Clock
+from everstep.runtime.waits.tokens import without_tokens
+from everstep.runtime.waits.webhooks import Webhook
+
+log = logging.getLogger("everstep")
+
+
+def console(notice: Notice) -> None:
+    """Write two lines to standard error: what waits, and where or how to answer."""
+    until = f" until {notice.due_at:%Y-%m-%d %H:%M:%S} UTC" if notice.due_at is not None else ""
+    prompt = f": {notice.prompt}" if notice.prompt else ""
+    what = f"{notice.kind} {notice.node!r} of run {notice.run_id} ({notice.flow}) waits{until}{prompt}"
+    how = notice.link if notice.link is not None else f"everstep answer {notice.wait_id}"
+    sys.stderr.write(f"everstep: {_plain(what)}\n  {_plain(how)}\n")
+    sys.stderr.flush()
+
+
+def _plain(text: str) -> str:
+    """Return a text on one line, without what a terminal would obey."""
+    return "".join(sign if sign.isprintable() else " " for sign in text)
+
+
+class Failure(NamedTuple):
+    """Somebody who could not be told, and why, without anything secret."""
+
+    alias: str
+    error: str
+
+
+class Notifiers:
+    """The notifiers of a host by alias."""
+
+    def __init__(self, notifiers: Mapping[str, Notifier], clock: Clock) -> None:
+        for alias, notifier in notifiers.items():
+            if not isinstance(alias, str) or not alias:
+                raise BadRequest(f"a notifier is called {alias!r}.", fix="Give it a name.")
+            if not callable(notifier):
+                raise BadRequest(f"notifier {alias!r} cannot be called.", fix="Give a function of a notice.")
+        self._all = {
+            alias: notifier.with_clock(clock) if isinstance(notifier, Webhook) else notifier
+            for alias, notifier in notifiers.items()
+        }
+
+    @property
+    def aliases(self) -> frozenset[str]:
+        return frozenset(self._all)
+
+    def of(self, alias: str) -> Notifier:
+        """Return the notifier with this alias, or raise `UnknownNotifier`."""
+        found = self._all.get(alias) if isinstance(alias, str) else None
+        if found is None:
+            raise UnknownNotifier(
+                f"this host has no notifier {alias!r}.", fix=known_aliases(alias, self._all, "notifiers")
+            )
+        return found
+
+    async def tell(
+        self, aliases: Iterable[str], notice: Notice, on_told: Callable[[str], None] | None = None
+    ) -> list[Failure]:
+        """Call each of them, side by side, and return who could not be told. Never raises.
+
+        A function that is not async is called on a thread. `on_told` hears of each as soon as it returns.
+        """
+
+        async def one(alias: str) -> Failure | None:
+            failure = await self._tell(alias, notice)
+            if failure is None and on_told is not None:
+                on_told(alias)
+            return failure
+
+        outcomes = await asyncio.gather(*(one(alias) for alias in dict.fromkeys(aliases)))
+        failures = [failure for failure in outcomes if failure is not None]
+        for alias, error in failures:
+            log.warning("notifier %r was not told of wait %s: %s", alias, notice.wait_id, error)
+        return failures
+
+    async def _tell(self, alias: str, notice: Notice) -> Failure | None:
+        try:
+            await _call(self.of(alias), notice)
+        except Exception as error:
+            # The text of somebody else's error may quote what it was given.
+            said = f"{type(error).__name__}: {error}".replace(notice.link or "\0", "<link>")
+            return Failure(alias, _plain(without_tokens(said))[:300])
+        return None
+
+
+async def _call(notifier: Notifier, notice: Notice) -> None:
+    is_async = inspect.iscoroutinefunction(notifier) or inspect.iscoroutinefunction(type(notifier).__call__)
+    answer = notifier(notice) if is_async else await asyncio.to_thread(notifier, notice)
+    if inspect.isawaitable(answer):
+        await answer

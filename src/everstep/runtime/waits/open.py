@@ -1,0 +1,382 @@
+"""The waits of one run under way: opening them, telling of them, taking their answers in."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import datetime
+from functools import partial, reduce
+from operator import or_
+from typing import Any, get_args, get_origin
+
+import msgspec
+
+from everstep.codec.notes import DETAILS, close_note, open_settled, sealed_due
+from everstep.codec.schema import schema_of, shaped
+from everstep.engine.state import RunState
+from everstep.errors import AnswerInvalid, BadRequest, EverstepError, StateCorrupted, WaitTimeout
+from everstep.graph.author.guards import BUDGET, GuardWait
+from everstep.graph.author.node import Node
+from everstep.graph.author.unknown_effects import SETTLE
+from everstep.graph.author.waits import NO_DEFAULT, Wait, check_options
+from everstep.graph.check.hints import UNKNOWN
+from everstep.model.durations import moment_of, span_of
+from everstep.model.enums import ValueForm
+from everstep.model.outputs import ApprovalOutput, CallbackOutput, TimerOutput
+from everstep.model.records import WAIT, StepRecord
+from everstep.model.waits import SettledBy, WaitOpened, WaitRow
+from everstep.runtime.drive.channel import ChannelDesk
+from everstep.runtime.drive.invoke import Call
+from everstep.runtime.drive.step_records import draft_asked
+from everstep.runtime.drive.values import Slot, ValueSpace
+from everstep.runtime.guards.budgets import take_answer
+from everstep.runtime.outage.store_retry import outage, patiently
+from everstep.runtime.services import Services
+from everstep.runtime.waits.announce import announce
+from everstep.runtime.waits.answers import who_settled
+from everstep.runtime.waits.tokens import hash_of
+
+log = logging.getLogger("everstep")
+LOOK = 1.0
+"""Seconds between two looks for answers while other nodes run."""
+_RAISE_BY = {
+    "anyOf": [
+        {"type": "string", "pattern": r"^[0-9]{1,24}(\.[0-9]{1,18})?$"},
+        {"type": "number", "minimum": 0, "maximum": 10**24},
+        {"type": "null"},
+    ]
+}
+APPROVAL: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "approved": {"type": "boolean"},
+        "approver": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+        "comment": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+    },
+    "required": ["approved"],
+    "additionalProperties": False,
+}
+RAISING = {**APPROVAL, "properties": {**APPROVAL["properties"], "raise_by": _RAISE_BY}}
+"""What an answer about a budget must look like."""
+
+
+class Waiting:
+    """What a drive knows of its waits besides where they stand."""
+
+    def __init__(
+        self, services: Services, state: RunState, space: ValueSpace, run_id: str, flow: str
+    ) -> None:
+        self._services = services
+        self._state = state
+        self._space = space
+        self._run_id = run_id
+        self._flow = flow
+        self.opened: list[WaitRow] = []
+        """Rows that are still to be written."""
+        self.tokens: dict[str, str] = {}
+        """Tokens that this drive has made, by wait."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._looked: float | None = None
+        self._taken: set[str] = set()
+        """Waits whose answers were taken in."""
+
+    # -- opening ------------------------------------------------------------------------------------------
+
+    def open(self, call: Call, wait: Wait, desk: ChannelDesk) -> tuple[Slot, ...]:
+        """Turn what a node returned into a wait; a node at fault gets the error as its own.
+
+        What it did to the channel before counts already.
+        """
+        before = len(self.opened)
+        done = draft_asked(call, self._space, self._state, desk) if call.context is not None else ()
+        try:
+            if call.error is not None:
+                return ()
+            if call.queued or (call.context is not None and call.context.ends):
+                raise BadRequest(
+                    f"{call.path!r} waits, and asks for tasks or for the end of its flow.",
+                    fix="Ask for that in a node that follows it.",
+                )
+            call.halt = self._opened(call, wait)
+            return (*done, self._request(call.halt, wait))
+        except Exception as error:  # what a node asks for may be anything, and its values too
+            del self.opened[before:]
+            call.halt, call.error = None, error
+            return ()
+
+    def _opened(self, call: Call, wait: Wait) -> WaitOpened:
+        now, codecs = call.ended_at + self._services.time.ahead, self._services.codecs
+        due_at = self._due_at(call, wait, now)
+        scheduler = wait.scheduler or self._services.schedulers.default
+        self._services.schedulers.of(scheduler)
+        if wait.options is not None:
+            check_options(call.path, wait.options)
+        for alias in wait.notified:
+            self._services.notifiers.of(alias)
+        guard = wait.guard if isinstance(wait, GuardWait) else ""
+        opened = WaitOpened(self._services.ids.new_id(), wait.kind, due_at, scheduler, guard)
+        token = None
+        if wait.kind not in ("timer", SETTLE):
+            token = self.tokens[opened.wait_id] = self._services.tokens.issue(opened.wait_id, 1)
+        ttl = span_of(wait.token_ttl, "token_ttl") if wait.token_ttl is not None else None
+        self.opened.append(
+            WaitRow(
+                wait_id=opened.wait_id,
+                run_id=self._run_id,
+                flow_id=self._flow,
+                path=call.path,
+                visit=call.visit,
+                kind=wait.kind,
+                opened_at=now,
+                details=close_note(
+                    codecs, opened.wait_id, DETAILS, sealed_due(codecs, details_of(call.node, wait), due_at)
+                ),
+                due_at=due_at,
+                scheduler=scheduler,
+                notifies=bool(wait.notified),
+                token_hash=hash_of(token) if token is not None else None,
+                token_expires_at=now + ttl if ttl is not None else None,
+                single_use=wait.single_use,
+            )
+        )
+        return opened
+
+    def _due_at(self, call: Call, wait: Wait, now: datetime) -> datetime | None:
+        if wait.timeout is not None and wait.until is not None:
+            raise BadRequest(f"{call.path!r} waits with both `timeout` and `until`.", fix="Give one of them.")
+        if wait.until is not None:
+            return moment_of(wait.until, f"until of {call.path!r}")
+        if wait.timeout is None:
+            return None
+        try:
+            return now + span_of(wait.timeout, f"time of {call.path!r}")
+        except OverflowError:
+            raise BadRequest(
+                f"{call.path!r} waits for {wait.timeout}, past the end of the calendar.",
+                fix="Wait less long.",
+            ) from None
+
+    def _request(self, opened: WaitOpened, wait: Wait) -> Slot:
+        """Encode what was asked for, so that the chain alone says it."""
+        asked = {
+            "context": wait.context,
+            "prompt": wait.prompt or None,
+            "options": None if wait.options is None else list(wait.options),
+            "payload": wait.payload,
+            "notify": list(wait.notified) or None,
+            "single_use": wait.single_use,
+        }
+        asked = {name: given for name, given in asked.items() if given is not None}
+        if wait.has_default:
+            asked["default"] = wait.default
+        return self._space.change(f"{WAIT}{opened.wait_id}/request", 1, asked, ValueForm.WHOLE)
+
+    def tell(self, rows: tuple[WaitRow, ...]) -> None:
+        """Tell schedulers and notifiers of waits that are durable; `finish` waits for them."""
+        for row in rows:
+            if row.notifies or row.scheduler:
+                task = asyncio.ensure_future(announce(self._services, row, self.tokens.get(row.wait_id)))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+
+    async def finish(self) -> None:
+        """Wait until everybody was told."""
+        if self._tasks:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def close(self) -> None:
+        """Stop telling; what was not told is told by a sweep."""
+        for task in self._tasks:
+            task.cancel()
+
+    # -- answers ------------------------------------------------------------------------------------------
+
+    def nudge(self) -> None:
+        """An answer may have come."""
+        self._looked = None
+
+    @property
+    def is_nudged(self) -> bool:
+        """True if an answer may have come since it last looked."""
+        return self._looked is None
+
+    def is_time(self) -> bool:
+        """True if it is time to look for answers."""
+        if self._looked is None:
+            return True
+        due = self.next_due()
+        return self._services.clock.monotonic() - self._looked >= LOOK or (
+            due is not None and due <= self._services.time.now()
+        )
+
+    def next_due(self) -> datetime | None:
+        """Return when the next wait is due that the store keeps the time of."""
+        open_ones = [place for wait_id, place in self._state.waits.items() if wait_id not in self._taken]
+        waits = [scope.waiting[i].wait for scope, i in open_ones]
+        return min((w.due_at for w in waits if w and w.due_at and not w.scheduler), default=None)
+
+    async def answers(self) -> list[Call]:
+        """Return the visits whose waits are settled, as calls that have returned."""
+        store = self._services.store
+        self._looked = self._services.clock.monotonic()  # before it looks: a nudge meanwhile counts
+        fire = partial(store.fire, self._run_id)
+        rows = await patiently(self._services.clock, fire, outage(store))
+        now = self._services.clock.now()
+        rows = [row for row in rows if row.wait_id in self._state.waits and row.wait_id not in self._taken]
+        self._taken.update(row.wait_id for row in rows)
+        return [self._call(row, now) for row in rows]
+
+    def _call(self, row: WaitRow, now: datetime) -> Call:
+        row = open_settled(self._services.codecs, row, now + self._services.time.ahead)
+        scope, i = self._state.waits[row.wait_id]
+        step, node = scope.waiting[i], scope.plan.nodes[i]
+        call = Call(scope, i, node, step.visit, scope.attempts[i] + 1, {}, step.reads)
+        call.key, call.task, call.answers = step.key, step.task, step.wait
+        call.act = who_settled(row)
+        call.started_at, call.ended_at = step.started_at or row.opened_at, now
+        try:
+            if step.wait is not None and step.wait.guard:
+                take_answer(call, row, step.wait.guard, self._state.books, now)
+            elif row.kind == SETTLE:
+                call.started_at = now  # how long its effect took nobody knows
+                _settle(call, row)
+            else:
+                call.returned = self._output(row, step, node, now + self._services.time.ahead)
+        except EverstepError as error:
+            call.error = error
+        except (KeyError, TypeError, AttributeError) as error:
+            # It was checked when it was given, so it is not what was given.
+            raise StateCorrupted(f"the answer of wait {row.wait_id} was altered: {error!r}.") from error
+        return call
+
+    def _output(self, row: WaitRow, step: StepRecord, node: Node, now: datetime) -> Any:
+        """Return what a settled wait gives its node."""
+        asked: dict[str, Any] = self._space.peek("request", f"{WAIT}{row.wait_id}/")
+        settled_at = row.settled_at or now
+        if row.kind == "timer":
+            due = row.due_at or settled_at
+            drift = (
+                max(0, round((now - due).total_seconds() * 1000)) if row.settled_by is SettledBy.CLOCK else 0
+            )
+            return TimerOutput(asked.get("payload"), now, drift)
+        if row.settled_by is SettledBy.CLOCK:
+            return self._too_late(row, asked, step, settled_at)
+        answer = msgspec.json.decode(row.answer or b"null")
+        if row.kind == "approval":
+            return ApprovalOutput(
+                answer["approved"], answer.get("approver"), answer.get("comment"), settled_at
+            )
+        if answer_type_of(node) is not None:
+            answer = shaped(answer, answer_type_of(node))
+        return CallbackOutput(answer, settled_at) if row.kind == "callback" else answer
+
+    def _too_late(self, row: WaitRow, asked: dict[str, Any], step: StepRecord, at: datetime) -> Any:
+        if row.kind == "approval":
+            return ApprovalOutput(False, None, "timed out", at)
+        if "default" in asked:
+            return CallbackOutput(asked["default"], at) if row.kind == "callback" else asked["default"]
+        until = row.due_at.isoformat(timespec="seconds") if row.due_at is not None else "its time was over"
+        raise WaitTimeout(
+            f"{step.path!r} waited until {until}, and nobody answered.",
+            fix="Resume the run to ask again, or declare a default= answer.",
+        )
+
+
+def _settle(call: Call, row: WaitRow) -> None:
+    """Take what an operator said of an effect: that it happened, with its value, or that it is to be made."""
+    said = msgspec.json.decode(row.answer or b"{}")
+    if "done" not in said:
+        call.is_again = True
+        return
+    call.returned = said["done"]
+    if _has_known_result(call.node):
+        try:
+            call.returned = shaped(call.returned, call.node.returns)
+        except AnswerInvalid as error:
+            call.error = error
+
+
+def answer_type_of(node: Node) -> Any:
+    """Return what an answer to this node's wait must be, or none if anything will do."""
+    if node.answer_type is not None:
+        return node.answer_type
+    if node.is_built_in or node.returns is UNKNOWN or node.returns in (Wait, None, type(None), Any):
+        return None
+    members = get_args(node.returns)
+    if Wait in members:
+        return reduce(or_, (m for m in members if m is not Wait))
+    return node.returns
+
+
+def schema_for(node: Node, wait: Wait) -> dict[str, Any] | None:
+    """Return the JSON Schema of an answer, or none if anything will do."""
+    if wait.kind == "timer":
+        return None
+    if wait.kind == "approval":
+        return RAISING if isinstance(wait, GuardWait) and wait.guard.startswith(BUDGET) else APPROVAL
+    if wait.kind == SETTLE:
+        result = dict(_schema_of_result(node))
+        parts = {"$defs": result.pop("$defs")} if "$defs" in result else {}
+        return {"oneOf": [_one("done", result), _one("rerun", {"const": True})], **parts}
+    if wait.options is not None:
+        return {"enum": _plain(list(wait.options))}
+    kind = answer_type_of(node)
+    return schema_of(kind) if kind is not None else None
+
+
+def _one(name: str, schema: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": {name: schema},
+        "required": [name],
+        "additionalProperties": False,
+    }
+
+
+def _schema_of_result(node: Node) -> dict[str, Any]:
+    known = schema_of(node.returns) if _has_known_result(node) else None
+    if known is None and len(node.outputs) > 1:
+        return {"type": "array", "minItems": len(node.outputs), "maxItems": len(node.outputs)}
+    return known or {}
+
+
+def _has_known_result(node: Node) -> bool:
+    if node.is_gate or node.returns is UNKNOWN or not node.outputs:
+        return False
+    return len(node.outputs) == 1 or (
+        get_origin(node.returns) is tuple and len(get_args(node.returns)) == len(node.outputs)
+    )
+
+
+def details_of(node: Node, wait: Wait) -> bytes:
+    """Return what a store keeps beside a wait, for whoever lists and answers it."""
+    known = {
+        "context": _plain(wait.context),
+        "prompt": wait.prompt,
+        "options": _plain(wait.options),
+        "schema": schema_for(node, wait),
+        "spellings": _plain(wait.spellings),
+        "notify": list(wait.notified),
+        "identifier": node.identifier,
+    }
+    if wait.has_default:
+        known["default"] = _plain(wait.default)
+    return msgspec.json.encode(
+        {name: value for name, value in known.items() if value not in (None, "", [], {})}
+    )
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON can say it."""
+    try:
+        return msgspec.to_builtins(value, enc_hook=_spelled, str_keys=True)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise AnswerInvalid(f"what a wait shows cannot be written as JSON: {error}.") from None
+
+
+def _spelled(value: Any) -> Any:
+    dump = getattr(value, "model_dump", None)
+    return dump(mode="json") if callable(dump) else repr(value)
+
+
+__all__ = ["APPROVAL", "NO_DEFAULT", "Waiting", "answer_type_of", "details_of", "schema_for"]

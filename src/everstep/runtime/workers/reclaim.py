@@ -1,0 +1,81 @@
+"""Runs that are leased although nobody drives them: of dead owners, and of claims without a reply."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+from functools import partial
+
+from everstep.errors import LeaseConflict
+from everstep.model.enums import Status
+from everstep.model.leases import Lease
+from everstep.ports.store import RunRow
+from everstep.runtime.outage.store_retry import patiently
+from everstep.runtime.services import Services
+from everstep.runtime.workers.claim import give_back
+from everstep.runtime.workers.lease_renewal import LeaseKeeper
+
+
+class Takeover:
+    """What one worker may take up before leases run out."""
+
+    def __init__(self, services: Services, keeper: LeaseKeeper) -> None:
+        self._services = services
+        self._keeper = keeper
+        self._unanswered: dict[str, float] = {}
+        """Owners that were named in claims whose reply was lost, and until when they may turn up."""
+
+    def lost(self, owners: Iterable[str], ttl: timedelta) -> None:
+        """Remember a claim that may have been granted."""
+        until = self._services.clock.monotonic() + ttl.total_seconds()
+        self._unanswered |= dict.fromkeys(owners, until)
+
+    async def found(self, ttl: timedelta) -> list[tuple[RunRow, Lease]]:
+        """Return what claims without a reply were granted, with leases that last from now on."""
+        if not self._unanswered:
+            return []
+        store, now = self._services.store, self._services.clock.monotonic()
+        rows = {row.run_id: row for row in await store.leased(self._unanswered)}
+        held = [row.lease for row in rows.values() if row.lease is not None]
+        renewed = (
+            [lease for lease in await store.renew(held, ttl) if isinstance(lease, Lease)] if held else []
+        )
+        taken = {lease.owner for lease in held}
+        self._unanswered = {o: t for o, t in self._unanswered.items() if t > now and o not in taken}
+        return [(rows[lease.run_id], lease) for lease in renewed]
+
+    async def orphans(self) -> list[RunRow]:
+        """Return the runs whose owners died on this machine, or could not give their lease back."""
+        rows = await self._services.store.leased()
+        return [row for row in rows if row.status in (Status.RUNNING, Status.HALTED) and self._is_orphan(row)]
+
+    def _is_orphan(self, row: RunRow) -> bool:
+        held = row.lease
+        if held is None or self._keeper.drive_of(row.run_id) is not None:
+            return False
+        if self._keeper.is_left_behind(held):
+            return True
+        return held.process is not None and self._services.processes.is_gone(held.process)
+
+    async def succeed(self, row: RunRow, ttl: timedelta, owner: str) -> tuple[RunRow, Lease] | None:
+        """Claim the run of a dead owner; none if another was quicker, or it has ended meanwhile."""
+        services = self._services
+        assert row.lease is not None
+        claim = partial(
+            services.store.lease,
+            row.run_id,
+            owner=owner,
+            ttl=ttl,
+            process=services.holder(ttl),
+            void_epoch=row.lease.epoch,
+        )
+        try:
+            lease = await patiently(services.clock, claim)
+        except LeaseConflict:
+            return None
+        self._keeper.forget_left_behind(row.run_id)
+        now = await services.store.run(row.run_id)
+        if now is None or now.status.is_final:
+            await give_back(services, self._keeper, lease)
+            return None
+        return now, lease

@@ -1,0 +1,581 @@
+"""A worker: claims what is due on a store and drives it, beside any number of others."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from datetime import datetime, timedelta
+
+import msgspec
+
+from everstep.engine.leases import beside, is_hopeless, is_suspect
+from everstep.errors import (
+    BadRequest,
+    DurabilityOff,
+    EverstepError,
+    FlowChanged,
+    HostClosed,
+    LeaseConflict,
+    RunAbandoned,
+    StateCorrupted,
+    StoreError,
+    TaskGone,
+)
+from everstep.graph.author.flow import Flow
+from everstep.model.durations import Span, seconds_of
+from everstep.model.enums import Mode, Status
+from everstep.model.fleet import SKEW, Driven, Quota, WorkerRow
+from everstep.model.leases import Lease
+from everstep.ports.store import RunRow, WaitFilter
+from everstep.runtime.outage.outbox import drain_all
+from everstep.runtime.preflight import preflight
+from everstep.runtime.runs import Runs
+from everstep.runtime.services import Services
+from everstep.runtime.waits.announce import announce
+from everstep.runtime.workers.backpressure import Pressure, pause
+from everstep.runtime.workers.heartbeat import Presence
+from everstep.runtime.workers.reclaim import Takeover
+from everstep.runtime.workers.suspects import Suspects
+
+FlowKey = tuple[str, str]
+"""The name and the hash of a flow: two flows may be built alike and do different things."""
+log = logging.getLogger("everstep")
+TICK = 0.05
+"""Seconds between two looks at whether somebody wrote to the store, which costs no query."""
+POLL = 5.0
+"""Seconds between two looks for what no write tells of: leases that ran out."""
+SWEEP = 60.0
+"""Seconds between two looks for waits that nobody was told of, and for runs whose owners died."""
+REST = (1.0, 300.0)
+"""The shortest and the longest pause before a run that cannot be driven is tried again, in seconds."""
+PATIENCE = 5
+"""How often a worker that is to end when nothing is due asks a store that does not answer."""
+SHOWN = 100
+"""Of the runs that it drives, a worker names so many."""
+GRACE = 30.0
+"""Seconds that runs under way have to end or halt when the worker is stopped."""
+
+
+class Stats(msgspec.Struct):
+    """What a worker has done so far."""
+
+    claimed: int = 0
+    completed: int = 0
+    halted: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    handed_back: int = 0
+    """Runs that it let go of before they ended or halted: stopped, taken over, or not drivable here."""
+    set_aside: int = 0
+    """Runs that were found damaged; workers leave them alone until somebody resumes them."""
+
+
+class _Driving:
+    """A run under way."""
+
+    def __init__(self, task: asyncio.Task[None], lease: Lease, flow: str, since: datetime) -> None:
+        self.task = task
+        self.lease = lease
+        self.flow = flow
+        self.since = since
+
+
+class Worker:
+    """Drives the runs of some flows that nobody else drives, whenever they are due."""
+
+    def __init__(
+        self,
+        services: Services,
+        runs: Runs,
+        flows: Iterable[Flow],
+        *,
+        concurrency: int = 32,
+        per_flow: Mapping[str, int] | None = None,
+        grace: Span = GRACE,
+    ) -> None:
+        self._services = services
+        self._runs = runs
+        self._flows: dict[FlowKey, Flow] = {}
+        left_out: list[str] = []
+        for flow in flows:
+            ready = preflight(flow, services)
+            if ready.durability.mode is Mode.OFF:
+                left_out.append(ready.name)
+                continue
+            self._flows[ready.name, ready.plan.hash] = ready
+        self._others: dict[FlowKey, Flow] = {}
+        """Structures that older versions of these flows had, and the flow that goes on with their runs."""
+        if left_out:
+            _leave_out(left_out, is_all=not self._flows)
+        if not self._flows:
+            raise BadRequest("a worker needs a flow to drive.", fix="Give it at least one.")
+        if not services.store.capabilities.single_writer:
+            raise BadRequest(
+                "this store cannot keep two workers apart, so workers do not run on it.",
+                fix="Use a store such as sqlite:///runs.db, or drive its runs with host.run.",
+            )
+        self._limits = _limits(self._flows.values(), per_flow or {}, concurrency)
+        self._quotas = {
+            flow.name: Quota(running=flow.max_running, per_group=flow.max_per_group)
+            for flow in self._flows.values()
+            if flow.max_running is not None or flow.max_per_group is not None
+        }
+        self._concurrency = concurrency
+        self._grace = seconds_of(grace, "grace", least=0)
+        self._driving: dict[str, _Driving] = {}
+        self._unfit: dict[str, tuple[float, float]] = {}
+        """Runs that cannot be driven here: until when they are left alone, and how long the last rest was."""
+        self._refused: set[str] = set()
+        """Runs that cannot go on with what their flow is now, and of which that was said."""
+        self._turn = 0
+        self._stopping = asyncio.Event()
+        self._ended = asyncio.Event()
+        self._looked_at = services.time.now()
+        self._seen = 0
+        """When it last looked for work, and what the store's changes were then."""
+        self.stats = Stats()
+        clock, committer = services.clock, services.committer
+        self._weather = services.weather
+        self._failures = 0
+        """How often in a row the store did not say what is due."""
+        self._pressure = Pressure(clock, concurrency, lambda: committer.lag)
+        self._takeover = Takeover(services, runs.keeper)
+        self._has_left_orphans = False
+        """True if runs of dead owners are left for later, as one that may have killed them comes first."""
+        self._suspects = Suspects(services, runs.keeper, self._takeover)
+        self._presence = Presence(services, runs.keeper, self.describe)
+        self._id, self._started_at = services.ids.new_id(), clock.now()
+
+    def describe(self) -> WorkerRow:
+        """Say what this worker is and does. May be called from any thread."""
+        host, pid = self._services.processes.here()
+        driving = sorted(self._driving.items(), key=lambda item: item[1].since)
+        return WorkerRow(
+            worker_id=self._id,
+            host=host,
+            pid=pid,
+            flows=tuple(sorted(self._limits)),
+            concurrency=self._concurrency,
+            started_at=self._started_at,
+            driving=len(driving),
+            longest=tuple(
+                Driven(run_id=run_id, flow_id=it.flow, since=it.since) for run_id, it in driving[:SHOWN]
+            ),
+            is_stopping=self._stopping.is_set(),
+            is_slowed=self._pressure.is_on,
+            process=self._services.processes.me(),
+            skew_seconds=round(self._services.time.ahead.total_seconds(), 3),
+        )
+
+    def stop(self) -> None:
+        """Claim nothing more; runs under way end, halt, or are handed back after a while."""
+        self._stopping.set()
+        self._ended.set()
+
+    async def run(self, *, until_idle: bool = False) -> Stats:
+        """Work until stopped, or until nothing is due and nothing runs."""
+        swept, outages = 0.0, self._weather.outages
+        sweeping: asyncio.Task[None] | None = None
+        self._services.side_by_side = self._concurrency > 1
+        await self._presence.begin()
+        self._tell_skew()
+        try:
+            while not self._stopping.is_set():
+                now = self._services.clock.monotonic()
+                if self._weather.outages > outages:  # what could not be given back meanwhile is found at once
+                    outages, swept = self._weather.outages, now - SWEEP
+                if sweeping is None or (sweeping.done() and now - swept >= SWEEP):
+                    swept, sweeping = now, asyncio.ensure_future(self._sweep())
+                    await self._drain()
+                    await self._look_for_older()
+                    await self._succeed()
+                elif self._has_left_orphans:
+                    await self._succeed()
+                self._ended.clear()  # before the claim: what it begins may end before the rest begins
+                await self._claim()
+                # What ended during the claim may have made room that the claim did not see.
+                is_idle = not (self._driving or self._ended.is_set() or self._suspects.has_due)
+                is_idle = is_idle and not self._has_left_orphans
+                if until_idle and is_idle and not self._is_worth_asking():
+                    if self._suspects.end_rests():
+                        continue
+                    await sweeping
+                    break
+                await self._rest()
+            await self._presence.tell()
+            await self._let_end(None if until_idle else self._grace)
+        finally:
+            if sweeping is not None:
+                sweeping.cancel()
+            await self._hand_back()
+            self._services.side_by_side = False
+            await self._presence.end()
+        return self.stats
+
+    def _tell_skew(self) -> None:
+        ahead = self._services.time.ahead.total_seconds()
+        if abs(ahead) > SKEW:
+            which = "behind" if ahead > 0 else "ahead of"
+            log.warning(
+                "the clock of this machine is %.1f s %s the store's. Leases and due times go by the store's; "
+                "the times in records are wrong by as much. Set both by NTP.",
+                abs(ahead),
+                which,
+            )
+
+    def _is_worth_asking(self) -> bool:
+        """True while a store that did not answer is to be asked again; raises once that was often enough."""
+        if self._weather.error is not None and self._failures >= PATIENCE:
+            raise self._weather.error
+        return self._failures > 0
+
+    async def _claim(self) -> None:
+        """Claim as much as is due and there is room for, and begin to drive it.
+
+        While a run that may kill its owner is driven, or is next, nothing is claimed beside it.
+        """
+        try:
+            if await self._suspects.is_alone() or await self._has_suspect_next():
+                return
+            await self._claim_due()
+            self._suspects.had_turn = False
+            if not self._driving:
+                await self._begin_suspect()
+        except StoreError as error:
+            self._weather.broke("say how a run stands", error)
+            self._failures += 1
+
+    async def _has_suspect_next(self) -> bool:
+        """Begin with a run that may kill its owner, if it is its turn and nothing else is driven."""
+        suspects = self._suspects
+        if not self._driving:
+            return not suspects.had_turn and await self._begin_suspect()
+        taken = suspects.take_beside()
+        if taken is not None:
+            self._start(*taken)
+        return suspects.holds_claims()
+
+    async def _begin_suspect(self) -> bool:
+        taken = await self._suspects.take()
+        if taken is not None:
+            self._start(*taken)
+        return taken is not None
+
+    async def _claim_due(self) -> None:
+        may_be_more = True
+        while may_be_more and not self._stopping.is_set():
+            self._looked_at, self._seen = self._services.time.now(), self._changes()
+            self._pressure.adjust(len(self._driving))
+            may_be_more = False
+            for flows in self._groups():
+                room = self._room(flows)
+                claimed = await self._claim_of(flows, room)
+                if claimed is None:
+                    self._failures += 1
+                    return
+                may_be_more = may_be_more or 0 < room == claimed
+                if room > 0:
+                    self._failures = 0
+                    self._weather.cleared()
+            await asyncio.sleep(0)
+
+    async def _claim_of(self, flows: list[FlowKey], room: int) -> int | None:
+        """Claim up to so many runs of some flows; returns how many, or none if the store is in trouble."""
+        if room <= 0 or self._stopping.is_set():
+            return 0
+        ttl, made = min(self._known[key].durability.lease_ttl for key in flows), list[str]()
+
+        def new_owner() -> str:
+            made.append(self._new_owner())
+            return made[-1]
+
+        try:
+            for row, lease in await self._takeover.found(ttl):
+                self._begin(row, lease, ttl)
+                await self._services.take([row.run_id])
+            claimed = await self._services.store.claim_due(
+                flows=flows,
+                new_owner=new_owner,
+                ttl=ttl,
+                process=self._services.holder(ttl),
+                limit=room,
+                # To claim a run would make stale what waits for it on this machine.
+                apart_from=[
+                    *self._driving,
+                    *self._suspects.names(),
+                    *self._resting(),
+                    *self._services.spool.runs(),
+                ],
+                quotas=self._quotas,
+            )
+        except StoreError as error:
+            self._takeover.lost(made, ttl)
+            self._weather.broke("say what is due", error)
+            return None
+        for row, lease in claimed:
+            self._begin(row, lease, ttl)
+        await self._services.take([row.run_id for row, _ in claimed])
+        return len(claimed)
+
+    def _changes(self) -> int:
+        try:
+            return self._services.changes()
+        except StoreError as error:
+            self._weather.broke("say whether anything changed", error)
+            return self._seen
+
+    def _groups(self) -> list[list[FlowKey]]:
+        """Return the flows that are claimed together: those without a limit of their own, and each other.
+
+        Another group is the first each time, so that none keeps the others from free places.
+        """
+        groups: dict[str, list[FlowKey]] = {}
+        for key, flow in self._known.items():
+            is_limited = self._limits[flow.name] < self._concurrency
+            groups.setdefault(flow.name if is_limited else "", []).append(key)
+        self._turn = (self._turn + 1) % len(groups)
+        found = list(groups.values())
+        return found[self._turn :] + found[: self._turn]
+
+    def _room(self, flows: Iterable[FlowKey]) -> int:
+        """Return how many more runs of these flows, of which each has the same limit, may be driven."""
+        room = min(self._concurrency, self._pressure.allowed) - len(self._driving)
+        busy = Counter(it.flow for it in self._driving.values())
+        names = {name for name, _ in flows}
+        return min(room, max(self._limits[name] - busy[name] for name in names))
+
+    @property
+    def _known(self) -> dict[FlowKey, Flow]:
+        return {**self._flows, **self._others} if self._others else self._flows
+
+    def _has_room(self) -> bool:
+        return any(self._room([key]) > 0 for key in self._known)
+
+    def _resting(self) -> list[str]:
+        now = self._services.clock.monotonic()
+        # Others may have driven them since; who cannot be driven still is found again.
+        for run_id in [run_id for run_id, (until, _) in self._unfit.items() if now - until > REST[1]]:
+            del self._unfit[run_id]
+        return [run_id for run_id, (until, _) in self._unfit.items() if until > now]
+
+    def _begin(self, row: RunRow, lease: Lease, ttl: timedelta) -> None:
+        # From now on, as other runs may hold this thread for long before it has its first turn.
+        self._runs.keeper.keep(lease, ttl)
+        self.stats.claimed += 1
+        durability = self._known[row.flow_id, row.flow_hash].durability
+        if is_suspect(lease) and not is_hopeless(lease, durability.max_resume_attempts):
+            self._suspects.add(row, lease, ttl)
+        else:
+            self._start(row, lease)
+
+    def _new_owner(self) -> str:
+        # Also of a worker that drives one run at a time: a suspect that it only holds has not killed it.
+        return beside(self._services.ids.new_id())
+
+    def _start(self, row: RunRow, lease: Lease) -> None:
+        flow = self._known[row.flow_id, row.flow_hash]
+        task = asyncio.ensure_future(self._drive(row, lease, flow))
+        self._driving[row.run_id] = _Driving(task, lease, flow.name, self._services.clock.now())
+        self._presence.changed()
+
+    async def _drive(self, row: RunRow, lease: Lease, flow: Flow) -> None:
+        stats = self.stats
+        try:
+            status = (await self._runs.drive_claimed(row, lease, flow)).status
+        except asyncio.CancelledError:
+            stats.handed_back += 1
+            raise
+        except HostClosed:
+            stats.handed_back += 1
+            self.stop()
+        except RunAbandoned as error:
+            stats.failed += 1
+            log.error("%s", error)
+        except LeaseConflict as error:
+            stats.handed_back += 1
+            log.warning("%s", error)
+        except (FlowChanged, TaskGone) as error:
+            stats.handed_back += 1
+            self._refuse(row.run_id, error)
+        except StateCorrupted as error:
+            stats.set_aside += 1
+            await self._set_aside(row.run_id, lease.epoch, error)
+        except Exception as error:
+            stats.handed_back += 1
+            self._leave_alone(row.run_id, error)
+        else:
+            await self._note_progress(row, status)
+            stats.completed += status is Status.COMPLETED
+            stats.halted += status is Status.HALTED
+            stats.failed += status is Status.FAILED
+            stats.cancelled += status is Status.CANCELLED
+        finally:
+            self._driving.pop(row.run_id, None)
+            self._suspects.ended(row.run_id)
+            self._presence.changed()
+            self._ended.set()
+
+    async def _note_progress(self, row: RunRow, status: Status) -> None:
+        """Let a run rest that halts where it was though its wait was due, or it is claimed again at once."""
+        if row.status is Status.HALTED and status is Status.HALTED:
+            with suppress(StoreError):
+                if (await self._runs.row(row.run_id)).checkpoints == row.checkpoints:
+                    self._let_rest(row.run_id)
+                    return
+        self._unfit.pop(row.run_id, None)
+
+    def _refuse(self, run_id: str, error: EverstepError) -> None:
+        """Leave a run alone whose flow has changed too much; only other code can change that."""
+        self._unfit[run_id] = (self._services.clock.monotonic() + REST[1], REST[1])
+        if run_id not in self._refused:
+            self._refused.add(run_id)
+            log.error("run %r is left alone: %s", run_id, error)
+
+    async def _set_aside(self, run_id: str, epoch: int, error: StateCorrupted) -> None:
+        """Mark a damaged run, so that no worker takes it up again before somebody has looked at it."""
+        try:
+            await self._services.store.set_aside(run_id, epoch=epoch, reason=error.message)
+            log.error("run %r needs repair and is left alone until it is resumed: %s", run_id, error)
+        except StoreError:
+            self._leave_alone(run_id, error)
+
+    def _let_rest(self, run_id: str) -> float:
+        """Claim a run no sooner than in a while, and say in how many seconds; each time in twice as many."""
+        _, last = self._unfit.get(run_id, (0.0, 0.0))
+        pause = min(max(REST[0], 2 * last), REST[1])
+        self._unfit[run_id] = (self._services.clock.monotonic() + pause, pause)
+        return pause
+
+    def _leave_alone(self, run_id: str, error: Exception) -> None:
+        """Try a run that cannot be driven again later, less and less often."""
+        pause = self._let_rest(run_id)
+        known = isinstance(error, EverstepError)
+        log.error("run %r cannot be driven; next try in %.0f s: %s", run_id, pause, error, exc_info=not known)
+
+    async def _rest(self) -> None:
+        """Return when a run has ended, somebody wrote, a wait is due, or it is time to look again."""
+        clock = self._services.clock
+        if self._failures:
+            await self._wait(self._stopping, pause(self._failures, self._services.ids.chance()))
+            return
+        due = await self._next_due()
+        began = clock.monotonic()
+        has_room = self._has_room()
+        while not self._stopping.is_set():
+            left = POLL - (clock.monotonic() - began)
+            if due is not None:
+                left = min(left, (due - self._services.time.now()).total_seconds())
+            if has_room and left <= 0:
+                return
+            tick = max(min(TICK, left), 0.001) if has_room else POLL
+            if await self._wait(self._ended, tick) or (has_room and self._changes() != self._seen):
+                return
+
+    async def _wait(self, event: asyncio.Event, seconds: float) -> bool:
+        """Wait for an event for so long; true if it came."""
+        try:
+            # Not `wait_for`: it may swallow that the worker is cancelled in the moment it is stopped.
+            async with asyncio.timeout(seconds):
+                await event.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def _next_due(self) -> datetime | None:
+        # What was due when it looked, and was not claimed, is for others; to wake for it would never end.
+        try:
+            return await self._services.store.next_due(after=self._looked_at)
+        except StoreError as error:
+            self._weather.broke("say what is due next", error)
+            return None
+
+    async def _sweep(self) -> None:
+        """Tell of waits of these flows whose opener died before it could."""
+        services = self._services
+        try:
+            for name in self._limits:
+                for row in await services.store.waits(WaitFilter(flow_id=name, is_untold=True, limit=1000)):
+                    if row.is_forgotten(services.time.now()):
+                        await announce(services, row, None)
+        except StoreError as error:
+            self._weather.broke("say of which waits nobody was told", error)
+
+    async def _drain(self) -> None:
+        """Bring what waits on this machine to the store, before a claim makes it stale."""
+        _, errors = await drain_all(self._services, apart_from=self._driving)
+        for error in errors:
+            log.warning("the store cannot take what waits on this machine: %s", error)
+
+    async def _succeed(self) -> None:
+        """Take up the runs whose owners died on this machine; their leases need not run out first."""
+        try:
+            self._has_left_orphans = False
+            orphans = await self._takeover.orphans()
+            # Those that may have killed their owners first: nothing is driven yet beside which they could.
+            for row in sorted(orphans, key=lambda row: -(row.lease.takeovers if row.lease else 0)):
+                if not (row.lease and row.lease.takeovers) and self._suspects.holds(bool(self._driving)):
+                    self._has_left_orphans = True
+                    return
+                key = (row.flow_id, row.flow_hash)
+                is_mine = key in self._known and row.run_id not in self._driving and self._room([key]) > 0
+                is_mine = is_mine and not self._services.spool.has(row.run_id)
+                if is_mine and not self._stopping.is_set():
+                    ttl = self._known[key].durability.lease_ttl
+                    taken = await self._takeover.succeed(row, ttl, self._new_owner())
+                    if taken is not None:
+                        self._begin(*taken, ttl)
+                        await self._services.take([row.run_id])
+        except StoreError as error:
+            self._weather.broke("say whose owners are dead", error)
+
+    async def _look_for_older(self) -> None:
+        """Find the older versions of these flows that unfinished runs still go by.
+
+        Newer ones are left to newer workers: while a deploy is under way, neither takes runs from the other.
+        """
+        for flow in self._flows.values():
+            try:
+                older = await self._services.store.introduce(flow.name, flow.plan.hash, flow.plan.blueprint)
+            except StoreError as error:
+                self._weather.broke("say which flows are older", error)
+                return
+            keys = [(flow.name, found) for found in older]
+            self._others |= {key: flow for key in keys if key not in self._flows}
+
+    async def _let_end(self, seconds: float | None) -> None:
+        tasks = [it.task for it in self._driving.values()]
+        if tasks:
+            await asyncio.wait(tasks, timeout=seconds)
+
+    async def _hand_back(self) -> None:
+        """Stop what still runs: what has finished is kept, and the leases are given back."""
+        driven = list(self._driving.values())
+        for it in driven:
+            it.task.cancel()
+        await asyncio.gather(*(it.task for it in driven), return_exceptions=True)
+        for it in driven:
+            if self._runs.keeper.drop_unbegun(it.lease):
+                await self._runs.release(it.lease)
+        self._suspects.leave()
+
+
+def _limits(flows: Iterable[Flow], per_flow: Mapping[str, int], concurrency: int) -> dict[str, int]:
+    names = {flow.name for flow in flows}
+    for name, limit in [("concurrency", concurrency), *per_flow.items()]:
+        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+            raise BadRequest(f"{name!r} may run {limit!r} at once.", fix="Give a whole number from 1 on.")
+    for name in per_flow.keys() - names:
+        raise BadRequest(f"this worker drives no flow {name!r}.", fix=f"It drives {sorted(names)}.")
+    return {name: per_flow.get(name, concurrency) for name in names}
+
+
+def _leave_out(names: list[str], *, is_all: bool) -> None:
+    """Say that a worker drives none of these; raise if it was given no others."""
+    flows = ", ".join(map(repr, names))
+    said = f"flow {flows} keeps nothing here (durability off), so no worker drives its runs."
+    if is_all:
+        raise DurabilityOff(said, fix="Use durability 'partial' or 'strong', on a host that allows it.")
+    log.warning("%s", said)

@@ -1,0 +1,46 @@
+"""A number in a file that is another one after every write, for all processes of one machine."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+from everstep.stores.objects.folder.forking import free_in_children
+from everstep.stores.objects.folder.handles import Handle, open_for_all
+
+_SIZE = 8
+
+
+class Bell:
+    """Rung by whoever wrote. It is read with one short call, and says that there may be something to read."""
+
+    def __init__(self, root: Handle, name: str) -> None:
+        self._root = root
+        self._name = name
+        self._file: Handle | None = None
+        self._lock = threading.Lock()
+        free_in_children(self, "_lock")
+        self._count = 0
+
+    def read(self) -> int | None:
+        """Return a number that is another one once somebody rang; none where that cannot be told."""
+        try:
+            return int.from_bytes(os.pread(self._open().fd, _SIZE, 0))
+        except OSError:
+            return None
+
+    def ring(self) -> None:
+        """Write a number that nobody else writes. Whoever misses it looks by itself after a while."""
+        with self._lock:
+            self._count += 1
+            number = hash((os.getpid(), id(self), self._count)) & (1 << 64) - 1
+        try:
+            os.pwrite(self._open().fd, number.to_bytes(_SIZE), 0)
+        except OSError:
+            self._file = None
+
+    def _open(self) -> Handle:
+        file = self._file
+        if file is None or file.is_removed():
+            file = self._file = Handle(open_for_all(self._name, self._root.fd), self._name, None)
+        return file

@@ -1,0 +1,54 @@
+"""A folder whose runs people can read without everstep."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from everstep.stores.objects import names
+from everstep.stores.objects.folder.bucket import Folder
+from everstep.stores.objects.folder.fitness import CONTROL
+from everstep.stores.objects.scribe import Scribe
+from everstep.stores.objects.unwritten import Unwritten
+
+_LOGS = "runs/"
+
+
+class ReadableFolder(Folder):
+    """A folder that also keeps each checkpoint as JSON, written shortly after the object that counts."""
+
+    def __init__(self, path: Path, *, create: bool = True) -> None:
+        super().__init__(path, create=create)
+        self.scribe = Scribe(self, self.write_soon, Unwritten(self.path / CONTROL / "unwritten"))
+        if create:
+            self.scribe.catch_up()
+
+    def _is_ours(self, name: str) -> bool:
+        return names.is_ours(name)
+
+    def create(self, name: str, data: bytes) -> bool:
+        is_new = super().create(name, data)
+        if is_new and name.startswith(_LOGS):
+            self.scribe.note(name, data)
+        return is_new
+
+    def swap(self, name: str, data: bytes, tag: str) -> bool:
+        """Replace an object, and what the files tell of it: values that were removed must not stay there."""
+        is_new = super().swap(name, data, tag)
+        if is_new and name.startswith(_LOGS):
+            self.scribe.note_change(name)
+        return is_new
+
+    def delete(self, names_: Iterable[str]) -> None:
+        gone = list(names_)
+        super().delete(gone)
+        # A run that is no longer marked as live halts or has ended.
+        if any(name.startswith(names.LIVE) for name in gone):
+            self.scribe.hasten()
+        for name in gone:
+            if name.startswith(_LOGS):
+                self.scribe.note_change(name)
+
+    def close(self) -> None:
+        self.scribe.flush()
+        super().close()
