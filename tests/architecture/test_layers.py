@@ -16,32 +16,36 @@ MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "model": {"errors"},
     "codec": {"errors", "model"},
-    "dot": {"errors", "model"},
     # A flow read from JSON is checked as answers are, and finds classes by name as stored values do.
     # What a gate decided on is hashed as JSON, so that the same input is known again.
     # Whether what a hint says can be stored is asked of the codec that would store it.
     "graph": {
-        *("errors", "model", "dot"),
+        # `Flow.from_dot` builds flows by way of a front end, and pictures are written as DOT.
+        *("errors", "model", "frontends.dot.write", "frontends.pipelines"),
         *("codec.classes", "codec.complaints", "codec.plain_json", "codec.quick", "codec.values"),
     },
-    # A backend is the handler of a pipeline's nodes: it knows what one is given and what it returns.
-    "backends": {"errors", "model", "graph.pipelines"},
+    # Other ways to write a flow: they build flows, and know nothing of how one is run.
+    "frontends": {"errors", "model", "graph", "codec.complaints", "codec.plain_json", "codec.schema"},
     "ports": {"errors", "model"},
     "engine": {"errors", "model", "graph"},
-    "runtime": {"errors", "model", "codec", "graph", "engine", "ports"},
+    "runtime": {
+        *("errors", "model", "codec", "graph", "engine", "ports"),
+        *("frontends.phases.nodes", "frontends.pipelines.layers"),
+    },
     # Who gets a lease, whose turn it is, what may be trimmed and what is left of it is decided once.
     "stores": {
         *("errors", "model", "ports", "codec.plain_json", "codec.records", "codec.shown"),
         *("engine.leases", "engine.claims", "engine.settling", "engine.trimming"),
     },
     "registry": {"errors", "ports", "stores"},
-    "client": {"errors", "model", "dot.write", "codec", "graph", "engine", "ports", "runtime", "registry"},
+    "client": {"errors", "model", "codec", "graph", "engine", "ports", "runtime", "registry", "frontends"},
     # The modules that users import besides `everstep` itself only pass names on.
     "notify": {"ports", "runtime"},
     "migrate": {"graph"},
     "checkpoints": {"client"},
     "wait": {"model", "graph"},
-    "pipelines": {"graph"},
+    "pipelines": {"frontends"},
+    "backends": {"errors", "frontends"},
     "testing": {
         *("errors", "model", "codec", "graph", "engine", "ports", "runtime", "stores", "registry", "client"),
         *("__init__", "wait", "backends"),
@@ -49,8 +53,16 @@ MAY_IMPORT: dict[str, set[str]] = {
     "server": {"errors", "model", "graph", "runtime.events", "client"},
     # A file with flows may name services of its own, which the command line hands to the host.
     "cli": {
-        *("errors", "model", "graph", "runtime.events", "runtime.worker", "ports.durability", "client"),
-        *("server", "checkpoints", "backends", "__init__"),
+        *(
+            "errors",
+            "model",
+            "graph",
+            "runtime.events",
+            "runtime.workers.worker",
+            "ports.durability",
+            "client",
+        ),
+        *("server", "checkpoints", "backends", "frontends", "__init__"),
     },
     # Keys and codecs are given to a host, and made without one.
     "__init__": {
@@ -58,6 +70,7 @@ MAY_IMPORT: dict[str, set[str]] = {
             "errors",
             "model",
             "graph",
+            "frontends",
             "backends",
             "client",
             "checkpoints",
@@ -74,9 +87,8 @@ MAY_IMPORT: dict[str, set[str]] = {
 MAY_USE: dict[str, set[str]] = {
     "model": {"msgspec"},
     "codec": {"backports", "cryptography", "msgspec"},
-    "dot": {"msgspec"},
     "graph": {"msgspec"},
-    "backends": {"httpx2", "msgspec"},
+    "frontends": {"httpx2", "msgspec"},
     "ports": {"msgspec"},
     "runtime": {"msgspec"},
     "client": {"msgspec"},

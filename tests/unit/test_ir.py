@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 
 import everstep
 from everstep import Durability, Flow, Host, Node, Profile, Registry, Retry, chain, node, parallel, wait
-from everstep.cli.bench import flows
-from everstep.cli.demo import flow
+from everstep.cli.bench import flows as bench_flows
+from everstep.cli.demo import flow as demo_flow
 from everstep.errors import BadRequest, IrInvalid
 from everstep.graph.author.flow import COUNTS
 from everstep.graph.author.joins import JoinNode
@@ -29,7 +29,9 @@ from tests.unit.random_flows import Built, Case, cases
 
 SCHEMA = schema()
 VALIDATOR = jsonschema_rs.Draft202012Validator(SCHEMA)
-SHIPPED = [found for module in (flow, flows) for found in vars(module).values() if isinstance(found, Flow)]
+SHIPPED = [
+    found for module in (demo_flow, bench_flows) for found in vars(module).values() if isinstance(found, Flow)
+]
 
 
 def options_of(n: Node) -> dict[str, Any]:

@@ -90,7 +90,8 @@ def test_the_docs_say_how_much_a_code_matters(code: str) -> None:
 
 def test_every_code_that_the_rules_can_give_is_in_the_table() -> None:
     text = "".join(
-        (PACKAGE / f"graph/{name}.py").read_text() for name in ("options", "structure", "validate")
+        (PACKAGE / f"graph/{name}.py").read_text()
+        for name in ("author/options", "check/structure", "check/validate")
     )
     assert set(re.findall(r'"((?:flow|profile|durability)\.[a-z_]+)"', text)) <= CASES.keys()
 

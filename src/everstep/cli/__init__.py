@@ -1,1 +1,5 @@
-"""The command line: runs flows and shows what they did."""
+"""The command line: runs flows and shows what they did. Read `main` first: it lists the commands.
+
+`args` reads words, `commands` are the commands in groups, `view` shows runs and values, `live` a run under
+way.
+"""

@@ -20,7 +20,7 @@ from everstep.cli.args.failures import report
 
 
 class Lazy(NamedTuple):
-    """Where a command is, and its line in the list of commands."""
+    """Where a command is, seen from this package, and its line in the list of commands."""
 
     module: str
     attribute: str
@@ -28,92 +28,48 @@ class Lazy(NamedTuple):
 
 
 COMMANDS = {
-    "demo": Lazy("everstep.cli.demo.command", "demo", "Kill a small order flow half-way and watch it go on."),
-    "run": Lazy(
-        "everstep.cli.commands.runs.run", "run", "Run a flow from a Python file, or a pipeline in DOT."
-    ),
-    "resume": Lazy("everstep.cli.commands.runs.run", "resume", "Continue a run that stopped or failed."),
-    "runs": Lazy("everstep.cli.commands.runs.list", "runs", "List runs, newest first."),
-    "waits": Lazy("everstep.cli.commands.waits.waits", "waits", "List what runs wait for, the oldest first."),
-    "answer": Lazy("everstep.cli.commands.waits.answer", "answer", "Answer what a run waits for."),
-    "worker": Lazy(
-        "everstep.cli.commands.fleet.worker", "worker", "Drive the runs of some flows whenever they are due."
-    ),
-    "workers": Lazy(
-        "everstep.cli.commands.fleet.workers", "workers", "List workers that are alive, and what they drive."
-    ),
-    "validate": Lazy(
-        "everstep.cli.commands.author.validate", "command", "Say what is wrong with a flow before it runs."
-    ),
-    "report": Lazy(
-        "everstep.cli.commands.author.report", "command", "Draw a flow, and what of it survives a crash."
-    ),
-    "log": Lazy("everstep.cli.commands.runs.log", "log", "Show the checkpoints of a run in order."),
-    "show": Lazy("everstep.cli.commands.runs.show", "show", "Show a run, or one of its steps in full."),
-    "state": Lazy("everstep.cli.commands.runs.state", "state", "Show the values of a run at one checkpoint."),
-    "diff": Lazy("everstep.cli.commands.travel.diff", "diff", "Compare two runs, or two checkpoints of one."),
-    "bisect": Lazy(
-        "everstep.cli.commands.travel.bisect", "bisect", "Find the first step at which two runs differ."
-    ),
-    "replay": Lazy("everstep.cli.commands.travel.replay", "replay", "Run one recorded step again, alone."),
-    "checkpoints": Lazy(
-        "everstep.cli.commands.runs.checkpoints", "checkpoints", "List the checkpoints of a run."
-    ),
-    "fork": Lazy(
-        "everstep.cli.commands.travel.fork", "fork", "Go on from a checkpoint of a run as another run."
-    ),
-    "clean-up": Lazy(
-        "everstep.cli.commands.runs.checkpoints", "clean_up", "Remove old checkpoints of a run."
-    ),
-    "gc": Lazy(
-        "everstep.cli.commands.store.gc", "command", "Remove what retention says, and what no run needs."
-    ),
-    "pin": Lazy("everstep.cli.commands.store.pin", "pin", "Keep a run, whatever retention says."),
-    "unpin": Lazy("everstep.cli.commands.store.pin", "unpin", "Let retention apply to a run again."),
-    "ack": Lazy("everstep.cli.commands.store.pin", "ack", "Note that the result of a run was taken."),
-    "erase": Lazy("everstep.cli.commands.store.pin", "erase", "Remove a run for good, with its artifacts."),
+    "demo": Lazy("demo.command", "demo", "Kill a small order flow half-way and watch it go on."),
+    "run": Lazy("commands.runs.run", "run", "Run a flow from a Python file, or a pipeline in DOT."),
+    "resume": Lazy("commands.runs.run", "resume", "Continue a run that stopped or failed."),
+    "runs": Lazy("commands.runs.list", "runs", "List runs, newest first."),
+    "waits": Lazy("commands.waits.waits", "waits", "List what runs wait for, the oldest first."),
+    "answer": Lazy("commands.waits.answer", "answer", "Answer what a run waits for."),
+    "worker": Lazy("commands.fleet.worker", "worker", "Drive the runs of some flows whenever they are due."),
+    "workers": Lazy("commands.fleet.workers", "workers", "List workers that are alive, and what they drive."),
+    "validate": Lazy("commands.author.validate", "command", "Say what is wrong with a flow before it runs."),
+    "report": Lazy("commands.author.report", "command", "Draw a flow, and what of it survives a crash."),
+    "log": Lazy("commands.runs.log", "log", "Show the checkpoints of a run in order."),
+    "show": Lazy("commands.runs.show", "show", "Show a run, or one of its steps in full."),
+    "state": Lazy("commands.runs.state", "state", "Show the values of a run at one checkpoint."),
+    "diff": Lazy("commands.travel.diff", "diff", "Compare two runs, or two checkpoints of one."),
+    "bisect": Lazy("commands.travel.bisect", "bisect", "Find the first step at which two runs differ."),
+    "replay": Lazy("commands.travel.replay", "replay", "Run one recorded step again, alone."),
+    "checkpoints": Lazy("commands.runs.checkpoints", "checkpoints", "List the checkpoints of a run."),
+    "fork": Lazy("commands.travel.fork", "fork", "Go on from a checkpoint of a run as another run."),
+    "clean-up": Lazy("commands.runs.checkpoints", "clean_up", "Remove old checkpoints of a run."),
+    "gc": Lazy("commands.store.gc", "command", "Remove what retention says, and what no run needs."),
+    "pin": Lazy("commands.store.pin", "pin", "Keep a run, whatever retention says."),
+    "unpin": Lazy("commands.store.pin", "unpin", "Let retention apply to a run again."),
+    "ack": Lazy("commands.store.pin", "ack", "Note that the result of a run was taken."),
+    "erase": Lazy("commands.store.pin", "erase", "Remove a run for good, with its artifacts."),
     "breakers": Lazy(
-        "everstep.cli.commands.fleet.breakers", "breakers", "List the breakers that runs share, or close one."
+        "commands.fleet.breakers", "breakers", "List the breakers that runs share, or close one."
     ),
-    "settle": Lazy(
-        "everstep.cli.commands.waits.settle", "settle", "Say what became of an effect that never reported."
-    ),
-    "drain": Lazy(
-        "everstep.cli.commands.fleet.drain",
-        "drain",
-        "Write checkpoints that wait on this machine to the store.",
-    ),
-    "verify": Lazy(
-        "everstep.cli.commands.store.verify", "verify", "Check that what is kept is as it was written."
-    ),
-    "rekey": Lazy(
-        "everstep.cli.commands.store.rekey", "rekey", "Encrypt what is kept with the key that is active now."
-    ),
-    "export": Lazy(
-        "everstep.cli.commands.store.export", "export", "Write a run into one file, to carry it elsewhere."
-    ),
-    "import": Lazy(
-        "everstep.cli.commands.store.export", "import_", "Put the runs of such a file into a store."
-    ),
-    "copy": Lazy("everstep.cli.commands.store.copy", "copy", "Copy or move runs from one store to another."),
-    "compat": Lazy(
-        "everstep.cli.commands.travel.compat", "compat", "Say which runs can go on with a changed flow."
-    ),
-    "migrate": Lazy(
-        "everstep.cli.commands.travel.compat", "migrate", "Take a run over to another version of its flow."
-    ),
-    "explain": Lazy(
-        "everstep.cli.commands.travel.explain", "explain", "Say what a resume would do, before it does."
-    ),
-    "cancel": Lazy("everstep.cli.commands.runs.cancel", "cancel", "Cancel a run."),
-    "serve": Lazy("everstep.cli.commands.fleet.serve", "serve", "Serve runs, waits and answers over HTTP."),
-    "doctor": Lazy(
-        "everstep.cli.commands.fleet.doctor", "doctor", "Say how a store is, and what it can lose."
-    ),
-    "ir": Lazy("everstep.cli.commands.author.ir", "ir", "Print a flow as JSON, without its functions."),
-    "bench": Lazy(
-        "everstep.cli.bench.command", "bench", "Measure what a durable step costs on this machine."
-    ),
+    "settle": Lazy("commands.waits.settle", "settle", "Say what became of an effect that never reported."),
+    "drain": Lazy("commands.fleet.drain", "drain", "Write spooled checkpoints to the store."),
+    "verify": Lazy("commands.store.verify", "verify", "Check that what is kept is as it was written."),
+    "rekey": Lazy("commands.store.rekey", "rekey", "Encrypt what is kept with the key that is active now."),
+    "export": Lazy("commands.store.export", "export", "Write a run into one file, to carry it elsewhere."),
+    "import": Lazy("commands.store.export", "import_", "Put the runs of such a file into a store."),
+    "copy": Lazy("commands.store.copy", "copy", "Copy or move runs from one store to another."),
+    "compat": Lazy("commands.travel.compat", "compat", "Say which runs can go on with a changed flow."),
+    "migrate": Lazy("commands.travel.compat", "migrate", "Take a run over to another version of its flow."),
+    "explain": Lazy("commands.travel.explain", "explain", "Say what a resume would do, before it does."),
+    "cancel": Lazy("commands.runs.cancel", "cancel", "Cancel a run."),
+    "serve": Lazy("commands.fleet.serve", "serve", "Serve runs, waits and answers over HTTP."),
+    "doctor": Lazy("commands.fleet.doctor", "doctor", "Say how a store is, and what it can lose."),
+    "ir": Lazy("commands.author.ir", "ir", "Print a flow as JSON, without its functions."),
+    "bench": Lazy("bench.command", "bench", "Measure what a durable step costs on this machine."),
 }
 
 
@@ -165,7 +121,7 @@ class LazyGroup(click.Group):
         lazy = COMMANDS.get(cmd_name)
         if lazy is None:
             return None
-        command = getattr(import_module(lazy.module), lazy.attribute)
+        command = getattr(import_module(f"{__package__}.{lazy.module}"), lazy.attribute)
         assert isinstance(command, click.Command)
         return command
 

@@ -1,1 +1,1 @@
-"""The commands, in groups."""
+"""The commands, in groups; `main` says which module has which."""

@@ -1,1 +1,1 @@
-"""everstep demo."""
+"""`everstep demo`: a run that is killed and goes on. Read `flow`, an example, then `command`."""

@@ -1,1 +1,1 @@
-"""How runs, steps and values look on a terminal."""
+"""How runs, steps and values look on a terminal. Knows no command."""

@@ -43,6 +43,9 @@ from everstep.model.phases import (
     PhasePlace,
 )
 
+IR_HOME = "everstep.graph.phases.nodes"
+"""The module that IRs name for the nodes of phases; it stays, whatever this module is called."""
+
 CHOICES: Final = (Decision.PROCEED.value, Decision.ITERATE.value, Decision.ABORT.value)
 _CONTEXT: Final = "phase_context"
 
@@ -406,7 +409,7 @@ def _dress(
     fn.__annotations__ = hints
     fn.__name__ = fn.__qualname__ = name
     fn.__doc__ = getattr(like, "__doc__", None)
-    fn.__module__ = getattr(like, "__module__", None) or __name__
+    fn.__module__ = getattr(like, "__module__", None) or IR_HOME
     return fn
 
 

@@ -1,1 +1,3 @@
-"""Pipelines."""
+"""Pipelines written in DOT, as flows. Read `building` first: `reading` finds what each node does, `lint`
+what is wrong, `lowering` makes the nodes of a flow; `stages` is what such a node does at a visit.
+"""

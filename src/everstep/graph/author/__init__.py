@@ -1,1 +1,4 @@
-"""What users write flows with: nodes, gates, waits, subflows, and the Flow that holds them."""
+"""What flows are written with: `Flow`, `@node` and gates, subflows, waits, the context and the channel.
+
+Read `node`, then `wiring` and `flow`. `options` is the table of every option and what becomes of it where.
+"""

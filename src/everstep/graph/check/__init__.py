@@ -1,1 +1,3 @@
-"""What is wrong, or odd, about a flow before it runs."""
+"""What is wrong, or odd, about a flow before it runs. Read `structure` (checked when it is built), then
+`validate` (everything that can be said before it runs). `report` says how much of it survives a crash.
+"""

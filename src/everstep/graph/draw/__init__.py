@@ -1,1 +1,1 @@
-"""A flow as a picture."""
+"""A flow as a picture: DOT, Mermaid and SVG."""

@@ -413,7 +413,7 @@ def _clean(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-_HERE = Path(__file__).parent
+_HERE = Path(__file__).parents[1]
 _OURS = (str(_HERE), str(_HERE.parent / "engine"))
 
 

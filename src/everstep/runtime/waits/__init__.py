@@ -1,1 +1,5 @@
-"""Waits."""
+"""Waits: what a run halts for, from the step that opens one to the answer. Read `open`, then `answers`.
+
+`announce` tells `notifiers` and `schedulers`; `tokens` lets outsiders answer; `delivery` takes messages of
+timers, queues and `webhooks`.
+"""

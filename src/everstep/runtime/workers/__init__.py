@@ -1,1 +1,6 @@
-"""Workers."""
+"""Workers: processes that find runs that are due, and drive them. Read `worker` first.
+
+`claim` gets the right to drive a run, `lease_renewal` keeps it, `reclaim` finds runs of dead owners,
+`suspects` runs that kill their owners; `heartbeat` shows that a worker is alive, `backpressure` lets it
+claim less.
+"""

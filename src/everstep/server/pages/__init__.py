@@ -1,1 +1,1 @@
-"""What people see."""
+"""Pages for people: the form behind a link with which a wait is answered. No scripts. Read `answer` first."""

@@ -1,1 +1,1 @@
-"""Commands of operators."""
+"""Commands for those who operate workers and services."""

@@ -1,1 +1,1 @@
-"""Commands about what is kept."""
+"""Commands about what is kept, and about carrying it elsewhere."""

@@ -1,1 +1,1 @@
-"""Commands about the past of runs."""
+"""Commands about the past of runs, and about changed flows."""

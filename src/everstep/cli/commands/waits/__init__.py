@@ -1,1 +1,1 @@
-"""Commands about waits."""
+"""Commands about what runs wait for."""

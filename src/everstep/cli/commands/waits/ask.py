@@ -15,7 +15,6 @@ from everstep.cli.args.options import login_name, said_who, who
 from everstep.cli.view.table import screen_width
 from everstep.cli.view.text import full, moment, one_line, preview, printable
 from everstep.cli.view.waits import ago, due_said, noun, present
-from everstep.client.views import WaitInfo
 from everstep.errors import AnswerInvalid, BadRequest, WaitClosed, WaitSettled
 from everstep.model.waits import WaitStatus
 

@@ -1,1 +1,1 @@
-"""Lint."""
+"""What is wrong, or odd, about a pipeline before it runs. Read `rules` first."""

@@ -1,1 +1,1 @@
-"""A folder as a bucket."""
+"""A folder as a bucket: files that appear whole under names that are taken only once. Read `bucket` first."""

@@ -1,0 +1,134 @@
+"""The rooms: how large a folder may be, how a package opens, and which modules still form a knot."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+
+import pytest
+
+from tests.architecture.sources import Source, everstep_sources
+from tests.architecture.test_layers import imported_names
+
+MOST_MODULES = 26
+"""How many modules a folder may show."""
+
+KNOTS = [
+    {"cli.live.progress", "cli.live.tree"},
+    {"engine.halts", "engine.meetings", "engine.opened", "engine.scope"},
+    {
+        *("frontends.pipelines.building", "frontends.pipelines.lint.rules"),
+        *("graph.author.flow", "graph.check.structure", "graph.ir.nodes", "graph.ir.read", "graph.ir.write"),
+    },
+    {
+        *("runtime.drive.chain_writer", "runtime.drive.external_channel", "runtime.drive.finish"),
+        *("runtime.drive.flushing", "runtime.drive.loop", "runtime.drive.prepare", "runtime.drive.subflows"),
+        *("runtime.guards.breakers", "runtime.guards.budgets", "runtime.guards.shared_breakers"),
+        *("runtime.guards.spending", "runtime.history", "runtime.inputs", "runtime.integrity.chain_check"),
+        *("runtime.integrity.fallback", "runtime.integrity.keyframe_check", "runtime.integrity.run_check"),
+        *("runtime.rehydrate", "runtime.resume", "runtime.runs", "runtime.same_run", "runtime.stay"),
+        *("runtime.travel.fork", "runtime.travel.migrate", "runtime.waits.open"),
+    },
+]
+"""Modules that import each other in a circle, imports for types included. None may be added; each must go."""
+
+
+def module_of(source: Source) -> str:
+    """Return the dotted name of a module below the package; of a package itself, that of its folder."""
+    return source.path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def crowded(sources: Iterable[Source]) -> Iterator[str]:
+    """Name each folder that shows more modules than one can take in."""
+    folders: dict[str, list[str]] = defaultdict(list)
+    for source in sources:
+        folder, _, name = source.path.rpartition("/")
+        if name != "__init__.py":
+            folders[folder].append(name)
+    for folder, names in sorted(folders.items()):
+        if len(names) > MOST_MODULES:
+            yield f"{folder} shows {len(names)} modules; find the rooms in it"
+
+
+def silent(sources: Iterable[Source]) -> Iterator[str]:
+    """Name each package that does not say what is in it."""
+    for source in sources:
+        if source.path.endswith("__init__.py") and not (ast.get_docstring(source.tree) or "").strip():
+            yield f"{source.at(1)}: say what is in this package, and which module to read first"
+
+
+def imports(sources: Iterable[Source]) -> dict[str, set[str]]:
+    """Map each module to those of the package that it imports, for types or for use."""
+    listed = list(sources)
+    known = {module_of(source) for source in listed}
+    found: dict[str, set[str]] = {module: set() for module in known}
+    for source in listed:
+        for _, name in imported_names(source):
+            target = name.removeprefix("everstep.")
+            while target and target not in known:
+                target = target.rpartition(".")[0]
+            if target and name.startswith("everstep.") and target != module_of(source):
+                found[module_of(source)].add(target)
+    return found
+
+
+def knots(graph: Mapping[str, set[str]]) -> list[set[str]]:
+    """Return the sets of modules that lead to each other."""
+    reached = {module: _reachable(graph, module) for module in graph}
+    found: list[set[str]] = []
+    for module in sorted(graph):
+        knot = {other for other in reached[module] if module in reached[other]}
+        if knot and not any(module in known for known in found):
+            found.append(knot | {module})
+    return found
+
+
+def _reachable(graph: Mapping[str, set[str]], start: str) -> set[str]:
+    found: set[str] = set()
+    todo = list(graph[start])
+    while todo:
+        module = todo.pop()
+        if module not in found:
+            found.add(module)
+            todo += graph[module]
+    return found
+
+
+def test_no_folder_shows_more_modules_than_one_can_take_in() -> None:
+    assert list(crowded(everstep_sources())) == []
+
+
+def test_every_package_says_what_is_in_it() -> None:
+    assert list(silent(everstep_sources())) == []
+
+
+def test_no_modules_import_each_other_in_a_circle_but_the_knots_that_are_known() -> None:
+    found = knots(imports(everstep_sources()))
+    new = [sorted(knot) for knot in found if not any(knot <= known for known in KNOTS)]
+    assert new == []
+
+
+def test_a_knot_that_was_untied_is_taken_off_the_list() -> None:
+    found = knots(imports(everstep_sources()))
+    assert [sorted(known) for known in KNOTS if known not in found] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("from everstep.b import x", [{"a", "b"}]),
+        ("if TYPE_CHECKING:\n    from everstep.b import X", [{"a", "b"}]),
+        ("from everstep import c", []),
+    ],
+)
+def test_a_circle_is_found(text: str, names: list[set[str]]) -> None:
+    sources = [Source("a.py", text), Source("b.py", "from everstep.a import y"), Source("c.py", "")]
+    assert knots(imports(sources)) == names
+
+
+def test_a_crowded_folder_and_a_silent_package_are_found() -> None:
+    many = [Source(f"store/m{k}.py", "") for k in range(MOST_MODULES + 1)]
+    assert list(crowded(many)) == [f"store shows {MOST_MODULES + 1} modules; find the rooms in it"]
+    [told] = silent([Source("store/__init__.py", "import os\n"), Source("b/__init__.py", '"""Words."""')])
+    assert told.startswith("src/everstep/store/__init__.py:1: say what is in this package")
