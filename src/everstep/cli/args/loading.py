@@ -162,7 +162,10 @@ def load_module(spec: Spec) -> ModuleType:
             fix="If it is a Flow IR, read it in a Python file: flow = Flow.from_ir(ir, registry). Name that.",
         )
     if path.suffix != ".py":
-        raise BadRequest(f"{spec.place} is not a Python file.", fix="Name a file that ends in .py.")
+        raise BadRequest(
+            f"{spec.place} is neither a Python file nor a pipeline.",
+            fix="Name a file that ends in .py or .dot.",
+        )
     name = path.stem
     loaded = sys.modules.get(name)
     if loaded is not None:
