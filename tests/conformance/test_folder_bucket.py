@@ -9,7 +9,7 @@ import pytest
 
 from everstep.stores.objects.folder.bucket import Folder
 from everstep.testing import BucketConformance
-from everstep.testing.conformance_buckets import Open
+from everstep.testing.conformance.buckets import Open
 
 
 class TestFolder(BucketConformance):

@@ -12,11 +12,11 @@ from everstep.runtime.system import SystemClock
 from everstep.stores.objects.github.address import read_address
 from everstep.stores.objects.github.bucket import GithubBucket
 from everstep.testing import BucketConformance, ManualClock, StoreConformance, StoreKit
-from everstep.testing.conformance_buckets import Open
-from everstep.testing.conformance_clients import TwoClients
-from everstep.testing.conformance_leases import Fencing, Leases, Signals
-from everstep.testing.conformance_records import Atomicity, LostReplies
-from everstep.testing.conformance_waits import Settling
+from everstep.testing.conformance.buckets import Open
+from everstep.testing.conformance.clients import TwoClients
+from everstep.testing.conformance.leases import Fencing, Leases, Signals
+from everstep.testing.conformance.records import Atomicity, LostReplies
+from everstep.testing.conformance.waits import Settling
 
 
 class TestBucketOfGithub(BucketConformance):

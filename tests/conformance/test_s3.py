@@ -12,7 +12,7 @@ from everstep.runtime.system import SystemClock
 from everstep.stores.objects.cloud.address import read_address
 from everstep.stores.objects.cloud.bucket import Cloud
 from everstep.testing import BucketConformance, ManualClock, StoreConformance, StoreKit
-from everstep.testing.conformance_buckets import Open
+from everstep.testing.conformance.buckets import Open
 
 
 class TestBucketOfS3(BucketConformance):

@@ -12,7 +12,7 @@ from everstep.runtime.outage.spool import Spool
 from everstep.runtime.system import SystemClock
 from everstep.stores.artifacts import ArtifactFolder
 from everstep.testing import ManualClock
-from everstep.testing.conformance_client import Chain
+from everstep.testing.conformance.kit import Chain
 
 
 class Synced:

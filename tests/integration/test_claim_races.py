@@ -16,7 +16,7 @@ from everstep.registry import open_store
 from everstep.stores.postgres.store import PostgresStore
 from everstep.stores.redis.store import RedisStore
 from everstep.testing import ManualClock
-from everstep.testing.conformance_client import Chain, Client, StoreKit, fork_of
+from everstep.testing.conformance.kit import Chain, Client, StoreKit, fork_of
 
 NEXT = Adoption(flow_version="2", flow_hash="f" * 64, blueprint=b'{"entry":[],"nodes":[],"v":2}')
 

@@ -7,7 +7,7 @@ from everstep.model.leases import Lease
 from everstep.registry import open_store
 from everstep.runtime.workers.lease_renewal import LeaseKeeper
 from everstep.testing import ManualClock
-from everstep.testing.conformance_client import TTL, Client, StoreKit
+from everstep.testing.conformance.kit import TTL, Client, StoreKit
 
 
 class Stopped:

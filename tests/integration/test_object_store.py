@@ -24,7 +24,7 @@ from everstep.stores.objects.drafts import needs_driving, waits_at
 from everstep.stores.objects.entries import Entry, decode, sealed
 from everstep.stores.objects.store import ObjectStore
 from everstep.testing import ManualClock
-from everstep.testing.conformance_client import TTL, Chain
+from everstep.testing.conformance.kit import TTL, Chain
 from everstep.testing.dict_bucket import DictBucket, DictObjects
 
 RUNS = ["a", "b", "c"]

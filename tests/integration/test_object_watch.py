@@ -9,7 +9,7 @@ import pytest
 from everstep.registry import Opened
 from everstep.stores.objects.store import ObjectStore
 from everstep.testing import ManualClock
-from everstep.testing.conformance_client import TTL, Client, StoreKit
+from everstep.testing.conformance.kit import TTL, Client, StoreKit
 from everstep.testing.dict_bucket import DictBucket, DictObjects
 
 

@@ -24,7 +24,7 @@ from everstep.stores.postgres.address import read_address
 from everstep.stores.postgres.connections import Connection, Connections, rows
 from everstep.stores.postgres.store import PostgresStore
 from everstep.testing import ManualClock
-from everstep.testing.conformance_client import Client, StoreKit
+from everstep.testing.conformance.kit import Client, StoreKit
 from tests.servers.postgres import PostgresServer
 from tests.servers.proxy import Nth, Proxy, once, proxy_before
 from tests.servers.running import Server, private

@@ -21,7 +21,7 @@ from everstep.registry import open_store
 from everstep.stores.postgres import connections
 from everstep.stores.postgres.address import Address, read_address
 from everstep.testing import ManualClock
-from everstep.testing.conformance_client import Chain, Client, StoreKit
+from everstep.testing.conformance.kit import Chain, Client, StoreKit
 from tests.servers.postgres import fresh_schema
 
 RUNS = 4000

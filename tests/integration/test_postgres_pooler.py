@@ -12,9 +12,9 @@ from everstep import AsyncHost, Flow, Host, Status, node, wait
 from everstep.ports.store import Capabilities
 from everstep.registry import open_store
 from everstep.testing import ManualClock, StoreConformance, StoreKit
-from everstep.testing.conformance_due import Changes
-from everstep.testing.conformance_leases import Fencing, Leases
-from everstep.testing.conformance_records import Atomicity, LostReplies, Records
+from everstep.testing.conformance.due import Changes
+from everstep.testing.conformance.leases import Fencing, Leases
+from everstep.testing.conformance.records import Atomicity, LostReplies, Records
 from tests.servers.pooler import Pooler, pooler_before
 
 

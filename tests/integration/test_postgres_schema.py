@@ -19,7 +19,7 @@ from everstep.stores.postgres.address import read_address
 from everstep.stores.postgres.connections import connect
 from everstep.stores.postgres.schema import migrate, migrations
 from everstep.testing import ManualClock
-from everstep.testing.conformance_client import TTL, Chain, Client, StoreKit
+from everstep.testing.conformance.kit import TTL, Chain, Client, StoreKit
 
 FROZEN = Path(__file__).with_name("postgres_schema_1.sql")
 HASH = "0" * 64

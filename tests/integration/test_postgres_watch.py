@@ -17,7 +17,7 @@ from everstep.stores.postgres.address import read_address
 from everstep.stores.postgres.schema import read_queries
 from everstep.stores.postgres.watch import LOOK, Watch, channel_of
 from everstep.testing import ManualClock
-from everstep.testing.conformance_client import Client, StoreKit
+from everstep.testing.conformance.kit import Client, StoreKit
 from tests.servers.proxy import proxy_before
 
 

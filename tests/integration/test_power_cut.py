@@ -18,7 +18,7 @@ from everstep.registry import Opened
 from everstep.stores.sqlite.database import open_database
 from everstep.stores.sqlite.store import SqliteStore
 from everstep.testing import ManualClock
-from everstep.testing.conformance_client import TTL, Chain
+from everstep.testing.conformance.kit import TTL, Chain
 from everstep.testing.power_cut import Act, MoodyVfs, Op, PowerCutVfs, survivors, write_files
 from tests.integration.test_sqlite_database import (
     FLOW,

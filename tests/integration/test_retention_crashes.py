@@ -16,7 +16,7 @@ from everstep.errors import EverstepError, RunErased, StoreError
 from everstep.registry import Opened, open_store
 from everstep.stores.memory import MemoryData, MemoryStore
 from everstep.testing import ManualClock
-from everstep.testing.conformance_crash import Interruption, Loss, interrupted
+from everstep.testing.conformance.crash import Interruption, Loss, interrupted
 
 DAY = 24 * 3600
 POLICY = Retention(whole=2, keep_last=4, tombstones_for="10d")

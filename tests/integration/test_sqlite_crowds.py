@@ -17,7 +17,7 @@ from everstep.model.fleet import Quota
 from everstep.registry import open_store
 from everstep.stores.sqlite import claims
 from everstep.testing import ManualClock, StoreKit
-from everstep.testing.conformance_client import Chain, Client
+from everstep.testing.conformance.kit import Chain, Client
 
 FEW, MANY = 100, 100_000
 RUNS = """

@@ -32,8 +32,8 @@ from everstep.runtime.events import Event
 from everstep.stores.sqlite.database import APPLICATION_ID, migrate, migrations, open_database
 from everstep.stores.sqlite.store import SqliteStore
 from everstep.testing import ManualClock
-from everstep.testing.conformance_client import TTL
-from everstep.testing.conformance_crash import Interruption, Loss, interrupted
+from everstep.testing.conformance.crash import Interruption, Loss, interrupted
+from everstep.testing.conformance.kit import TTL
 from tests.servers import warm
 
 ROOT = Path(__file__).resolve().parents[2]

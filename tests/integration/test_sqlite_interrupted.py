@@ -18,7 +18,7 @@ from everstep.ports.store import Commit, Signal, Verdict
 from everstep.runtime.system import SystemClock
 from everstep.stores.sqlite.store import SqliteStore
 from everstep.testing import ManualClock
-from everstep.testing.conformance_client import TTL, Chain
+from everstep.testing.conformance.kit import TTL, Chain
 
 T = TypeVar("T")
 

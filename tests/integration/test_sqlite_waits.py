@@ -15,7 +15,7 @@ from everstep.model.enums import Status
 from everstep.registry import open_store
 from everstep.stores.sqlite.database import migrate, open_database, read_queries
 from everstep.testing import ManualClock, StoreKit
-from everstep.testing.conformance_client import Client
+from everstep.testing.conformance.kit import Client
 
 POLLING = [
     "signalled_runs",

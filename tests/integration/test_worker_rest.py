@@ -17,7 +17,7 @@ from everstep.client.host import AsyncHost
 from everstep.model.enums import Status
 from everstep.registry import open_store
 from everstep.testing import ManualClock
-from everstep.testing.conformance_client import Chain
+from everstep.testing.conformance.kit import Chain
 from everstep.testing.killing import killing
 
 LOOKS = 5

@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from everstep.registry import Opened, open_store
+from everstep.testing import old_names
 from everstep.testing.clock import ManualClock
 from everstep.testing.killing import KillingSpool, KillingStore, killing
 from everstep.testing.playing import NOBODY, play
@@ -29,6 +30,8 @@ __all__ = [
     "open_store",
     "play",
 ]
+
+old_names.install()
 
 
 def __getattr__(name: str) -> Any:

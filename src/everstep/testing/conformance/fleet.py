@@ -16,7 +16,7 @@ from everstep.model.enums import Status
 from everstep.model.fleet import Driven, Quota, WorkerRow
 from everstep.model.leases import Lease, Process
 from everstep.ports.store import Signal, Verdict
-from everstep.testing.conformance_client import TTL, Chain, Client, StoreKit, Suite, for_many_writers, fork_of
+from everstep.testing.conformance.kit import TTL, Chain, Client, StoreKit, Suite, for_many_writers, fork_of
 
 CROWD = 3_000
 WORKERS = 4

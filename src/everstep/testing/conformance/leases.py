@@ -13,7 +13,7 @@ from everstep.errors import LeaseConflict
 from everstep.model.enums import Status
 from everstep.model.leases import Lease, Process
 from everstep.ports.store import Signal, Verdict
-from everstep.testing.conformance_client import (
+from everstep.testing.conformance.kit import (
     TTL,
     Chain,
     Client,

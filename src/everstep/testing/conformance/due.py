@@ -14,7 +14,7 @@ from everstep.model.enums import Status
 from everstep.model.leases import Lease, Process
 from everstep.model.waits import SettledBy, WaitStatus
 from everstep.ports.store import Signal, Verdict
-from everstep.testing.conformance_client import TTL, Chain, Client, StoreKit, Suite, for_many_writers
+from everstep.testing.conformance.kit import TTL, Chain, Client, StoreKit, Suite, for_many_writers
 
 WORKERS = 4
 EACH = 15

@@ -14,7 +14,7 @@ import pytest
 from everstep import Durability, Flow, Host, Status, ifelse, node
 from everstep.errors import BadRequest, StoreError
 from everstep.registry import Opened
-from everstep.testing.conformance_client import StoreKit, Suite
+from everstep.testing.conformance.kit import StoreKit, Suite
 from everstep.testing.killing import killing
 
 TTL = Durability().lease_ttl

@@ -17,7 +17,7 @@ from everstep.errors import TokenInvalid, TokenUsed, WaitSettled
 from everstep.graph.author.waits import approval, question, timer
 from everstep.model.outputs import ApprovalOutput, TimerOutput
 from everstep.ports.durability import Handle, ScheduleState, ScheduleStatus
-from everstep.testing.conformance_client import Client, StoreKit, Suite
+from everstep.testing.conformance.kit import Client, StoreKit, Suite
 
 KEY = "a key of sixteen or more characters"
 STRONG = Durability("strong", blob_threshold=2048)

@@ -19,8 +19,8 @@ from everstep.ports.restoring import Restored, WholeRun, judge_there
 from everstep.ports.retention import TombstoneFilter
 from everstep.ports.store import RunRow
 from everstep.ports.system import Clock
-from everstep.stores.memory_runs import MemoryRun
-from everstep.stores.memory_waits import MemoryWaits
+from everstep.stores.memory.runs import MemoryRun
+from everstep.stores.memory.waits import MemoryWaits
 
 
 class MemoryData:

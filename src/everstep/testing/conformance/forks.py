@@ -14,7 +14,7 @@ from everstep.errors import BadRequest, CheckpointPinned, RunNotFound
 from everstep.model.enums import Status, Trigger
 from everstep.model.records import CheckpointRecord
 from everstep.ports.store import Commit, RunFilter, StoredRecord, Verdict
-from everstep.testing.conformance_client import (
+from everstep.testing.conformance.kit import (
     Chain,
     Client,
     StoreKit,

@@ -14,7 +14,7 @@ from everstep.model.enums import Status
 from everstep.model.records import ArtifactRef
 from everstep.model.waits import SettledBy, WaitRow
 from everstep.ports.store import CheckpointBlobStore, RunFilter, Verdict
-from everstep.testing.conformance_client import Client, StoreKit, Suite, bodies_of, for_many_writers
+from everstep.testing.conformance.kit import Client, StoreKit, Suite, bodies_of, for_many_writers
 
 WRITERS = 4
 EACH = 10

@@ -34,9 +34,9 @@ from everstep.ports.store import (
     WaitFilter,
 )
 from everstep.ports.system import Clock
-from everstep.stores.memory_retention import MemoryData, MemoryRetention
-from everstep.stores.memory_runs import MemoryRun
-from everstep.stores.memory_waits import EARLIEST
+from everstep.stores.memory.retention import MemoryData, MemoryRetention
+from everstep.stores.memory.runs import MemoryRun
+from everstep.stores.memory.waits import EARLIEST
 
 __all__ = ["MemoryData", "MemoryStore"]
 

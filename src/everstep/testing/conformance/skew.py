@@ -13,7 +13,7 @@ from everstep.errors import LeaseConflict
 from everstep.model.leases import Lease
 from everstep.ports.store import TimedStore, Verdict
 from everstep.testing.clock import ManualClock
-from everstep.testing.conformance_client import TTL, Client, StoreKit, Suite
+from everstep.testing.conformance.kit import TTL, Client, StoreKit, Suite
 
 HOUR = timedelta(hours=1)
 SHORT = timedelta(milliseconds=200)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from everstep.model.enums import Status
 from everstep.ports.store import Adoption, Verdict
-from everstep.testing.conformance_client import Client, Suite
+from everstep.testing.conformance.kit import Client, Suite
 
 OLD, NEW = "0" * 64, "1" * 64
 NEXT = Adoption(flow_version="2", flow_hash=NEW, blueprint=b"new structure")

@@ -13,7 +13,7 @@ from everstep.errors import StoreError
 from everstep.model.enums import Status
 from everstep.model.waits import SettledBy, WaitRow, WaitStatus
 from everstep.ports.store import Signal, Verdict
-from everstep.testing.conformance_client import Client, StoreKit, Suite, for_many_writers
+from everstep.testing.conformance.kit import Client, StoreKit, Suite, for_many_writers
 
 RACERS = 4
 ROUNDS = 8

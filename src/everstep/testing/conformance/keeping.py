@@ -10,7 +10,7 @@ import pytest
 from everstep import Durability, Flow, Host, Retention, Status, node
 from everstep.errors import RunErased
 from everstep.ports.retention import RetainingBlobStore, RetainingStore
-from everstep.testing.conformance_client import StoreKit, Suite
+from everstep.testing.conformance.kit import StoreKit, Suite
 
 DAY = timedelta(days=1).total_seconds()
 

@@ -20,7 +20,8 @@ from everstep.ports.restoring import Restored, RestoringBlobs, RestoringStore, W
 from everstep.ports.retention import RetainingBlobStore, RetainingStore
 from everstep.ports.store import RunRow, Signal, StoredRecord, Verdict
 from everstep.testing.clock import ManualClock
-from everstep.testing.conformance_client import (
+from everstep.testing.conformance.forks import head_of
+from everstep.testing.conformance.kit import (
     TTL,
     Chain,
     Client,
@@ -29,7 +30,6 @@ from everstep.testing.conformance_client import (
     for_many_writers,
     fork_of,
 )
-from everstep.testing.conformance_forks import head_of
 
 RACERS = 4
 _HASH = "a" * 64

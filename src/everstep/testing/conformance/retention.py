@@ -16,8 +16,8 @@ from everstep.model.removal import Erasure, Removal, Tombstone
 from everstep.model.waits import SettledBy
 from everstep.ports.retention import RetainingBlobStore, RetainingStore, TombstoneFilter
 from everstep.ports.store import CheckpointBlobStore, Signal, Verdict
-from everstep.testing.conformance_client import Chain, Client, StoreKit, Suite, for_many_writers, fork_of
-from everstep.testing.conformance_forks import sealed_run
+from everstep.testing.conformance.forks import sealed_run
+from everstep.testing.conformance.kit import Chain, Client, StoreKit, Suite, for_many_writers, fork_of
 
 DAY = timedelta(hours=24)
 ROUNDS = 12

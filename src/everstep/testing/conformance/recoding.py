@@ -11,8 +11,8 @@ from everstep.codec.records import digest_of, with_payloads
 from everstep.errors import RunNotFound
 from everstep.model.waits import WaitStatus
 from everstep.ports.store import Recoded, RecodedWait, RecodingStore
-from everstep.testing.conformance_client import Client, StoreKit, Suite
-from everstep.testing.conformance_forks import sealed, sealed_run
+from everstep.testing.conformance.forks import sealed, sealed_run
+from everstep.testing.conformance.kit import Client, StoreKit, Suite
 
 _NEW = [b"other bytes"]
 

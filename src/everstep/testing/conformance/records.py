@@ -11,7 +11,7 @@ from everstep.errors import RunNotFound
 from everstep.model.enums import Status
 from everstep.model.leases import Process
 from everstep.ports.store import Verdict
-from everstep.testing.conformance_client import (
+from everstep.testing.conformance.kit import (
     Chain,
     Client,
     StoreKit,

@@ -13,7 +13,7 @@ from everstep.model.fleet import Quota
 from everstep.model.waits import SettledBy, WaitStatus
 from everstep.ports.store import Verdict
 from everstep.testing.clock import ManualClock
-from everstep.testing.conformance_client import TTL, Client, Suite, bodies_of, for_many_writers
+from everstep.testing.conformance.kit import TTL, Client, Suite, bodies_of, for_many_writers
 
 
 @contextmanager
