@@ -1,0 +1,139 @@
+"""What every endpoint of the service answers, as golden files have it."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+
+from everstep import AsyncHost
+from everstep.model.fleet import Driven, WorkerRow
+from everstep.registry import open_store
+from everstep.server.app import create_app
+from everstep.server.routes import ENDPOINTS
+from everstep.testing import ManualClock
+from tests.golden import shop
+from tests.golden.comparing import Told, differences
+
+SKUS = {"skus": ["tea", "gone", "cup"]}
+APPROVED = {"approved": True, "approver": "Bo", "comment": "fine"}
+JSON = {"Accept": "application/json"}
+
+
+class Case(NamedTuple):
+    """A request, and the endpoint of the route table that it is for."""
+
+    name: str
+    endpoint: str
+    body: Any = None
+    status: int = 200
+    headers: dict[str, str] | None = None
+    in_path: str = ""
+    """What stands in the place of `{run_id}` and its like."""
+    query: str = ""
+
+
+CASES = [
+    Case("start", "start_run", {"flow": "order", "inputs": SKUS, "run_id": "A1", "by": "ann"}, 202),
+    Case(
+        "start-grouped",
+        "start_run",
+        {"flow": "counter", "inputs": {"n": 0}, "run_id": "C1", "group": "g"},
+        202,
+    ),
+    Case("start-refused", "start_run", {"flow": "counter", "inputs": {"m": 0}}, 422),
+    Case("resume-halted", "resume_run", {"by": "ann"}, 202, in_path="A1"),
+    Case("resume-ended", "resume_run", {}, in_path="C1"),
+    Case("runs", "list_runs"),
+    Case("runs-page", "list_runs", query="?limit=1"),
+    Case("run", "show_run", in_path="A1"),
+    Case("run-missing", "show_run", status=404, in_path="nothing"),
+    Case("workers", "list_workers"),
+    Case("breakers", "list_breakers"),
+    Case("breaker-reset", "reset_breaker", in_path="prices"),
+    Case("state", "show_state", in_path="A1"),
+    Case("state-at", "show_state", in_path="A1", query="?at=2"),
+    Case("events", "watch_run", in_path="A1", headers=JSON),
+    Case("events-streamed", "watch_run", in_path="C1"),
+    Case("waits", "list_waits"),
+    Case("wait", "show_wait", in_path="{wait}"),
+    Case("reissue", "reissue_token", {"ttl_seconds": 60, "metadata": {"for": "bo"}}, in_path="{wait}"),
+    Case("page", "show_page", in_path="{token}"),
+    Case("answer-refused", "answer_by_token", "perhaps", 400, in_path="{token}"),
+    Case("answer-by-token", "answer_by_token", APPROVED, in_path="{token}"),
+    Case("deliver", "deliver", {"checkpoint_id": "{checkpoint}"}),
+    Case("pin", "pin_run", {"reason": "the audit", "by": "ann"}, in_path="A1"),
+    Case("unpin", "unpin_run", in_path="A1"),
+    Case("ack", "acknowledge_run", in_path="A1"),
+    Case("start-another", "start_run", {"flow": "order", "inputs": SKUS, "run_id": "A2"}, 202),
+    Case("resume-another", "resume_run", {}, 202, in_path="A2"),
+    Case("answer", "answer_wait", {"approved": True}, in_path="{wait}", headers={"Everstep-By": "ann"}),
+    Case("start-third", "start_run", {"flow": "order", "inputs": SKUS, "run_id": "A3"}, 202),
+    Case("resume-third", "resume_run", {}, 202, in_path="A3"),
+    Case("page-answered", "answer_on_page", in_path="{token}"),
+    Case("cancel", "cancel_run", in_path="A3"),
+    Case("erase", "erase_run", in_path="A3"),
+    Case("health", "health"),
+    Case("openapi", "openapi"),
+]
+"""All endpoints but the metrics, which are numbers alone."""
+
+
+def test_every_endpoint_answers_what_its_golden_file_says(quick_folder: Path) -> None:
+    different = differences("endpoints", asyncio.run(_played(quick_folder)))
+    assert not different, "\n".join(different)
+
+
+def test_every_endpoint_has_a_golden_file() -> None:
+    assert {e.name for e in ENDPOINTS} - {case.endpoint for case in CASES} == {"metrics"}
+
+
+async def _played(folder: Path) -> dict[str, Any]:
+    clock = ManualClock()
+    url = f"sqlite:///{folder}/runs.db"
+    async with AsyncHost(url, clock=clock, key="k" * 32, base_url="http://flows.test") as host:
+        await _report_worker(url, clock)
+        await host.run(shop.pricing, {"sku": "tea"}, run_id="P1")
+        app = create_app(host, [shop.order, shop.counter, shop.pricing], token="t" * 32)
+        transport = httpx.ASGITransport(app, raise_app_exceptions=True)
+        headers = {"Authorization": f"Bearer {'t' * 32}"}
+        async with httpx.AsyncClient(
+            transport=transport, base_url="http://localhost", headers=headers
+        ) as client:
+            return {case.name: await _answered(case, client, host, folder) for case in CASES}
+
+
+async def _report_worker(url: str, clock: ManualClock) -> None:
+    row = WorkerRow(
+        worker_id="w1",
+        host="box",
+        pid=7,
+        flows=("counter", "order"),
+        concurrency=8,
+        started_at=clock.now(),
+        driving=1,
+        longest=(Driven(run_id="C0", flow_id="counter", since=clock.now()),),
+    )
+    await open_store(url, clock).store.report(row, timedelta(days=1))
+
+
+async def _answered(case: Case, client: httpx.AsyncClient, host: AsyncHost, folder: Path) -> Any:
+    endpoint = next(e for e in ENDPOINTS if e.name == case.endpoint)
+    waits = await host.waits()
+    known = {"{wait}": waits[0].id, "{token}": waits[0].token or ""} if waits else {}
+    body = case.body
+    if case.endpoint == "deliver":
+        body = {"checkpoint_id": (await host.latest("A1")).checkpoint_id}
+    path = re.sub(r"{\w+}", known.get(case.in_path, case.in_path), endpoint.path) + case.query
+    form = {"data": {"approved": "true"}} if endpoint.errors_in == "text/html" else {"json": body}
+    sent = {} if endpoint.body is None else form
+    response = await client.request(endpoint.method, path, headers=case.headers, **sent)
+    assert response.status_code == case.status, (case, response.text)
+    told = Told(folder)
+    if response.headers["content-type"].startswith("application/json"):
+        return told.plain(response.json())
+    return told.text(re.sub(r"(?s)<style>.*?</style>", "", response.text))
