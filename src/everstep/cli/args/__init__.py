@@ -1,1 +1,1 @@
-"""From words on the command line to flows, hosts, runs and inputs."""
+"""From words on the command line to flows, hosts, runs and inputs. Read `loading` first."""

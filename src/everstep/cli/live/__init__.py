@@ -1,1 +1,1 @@
-"""A run while it goes on: a live tree on a terminal, plain lines on a pipe."""
+"""A run while it goes on: a live tree on a terminal, plain lines on a pipe. Read `progress` first."""

@@ -1,1 +1,1 @@
-"""How runs, steps and values look on a terminal. Knows no command."""
+"""How runs, steps and values look on a terminal. Knows no command. Read `tree` and `text` first."""

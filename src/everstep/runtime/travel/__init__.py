@@ -1,3 +1,5 @@
-"""The past of a run: `fork` from it, `replay` a step, `recall` values, `bisect` two runs; and its future:
-`explain` what a resume would do, `migrate` to a changed flow. Nothing here drives a run.
+"""The past and the future of a run. Nothing here drives one.
+
+`fork` from a checkpoint, `replay` a step, `recall` values, `bisect` two runs; `explain` what a resume would
+do, `migrate` to a changed flow. Read `fork` first.
 """

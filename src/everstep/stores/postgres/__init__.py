@@ -1,1 +1,5 @@
-"""The store on PostgreSQL."""
+"""The store on PostgreSQL.
+
+Read `store` first. Puts are SQL functions that `migrations` create, everything else is in `queries.sql`;
+`calls` is the hot path, `watch` hears of writes by LISTEN, `failures` says what errors mean.
+"""

@@ -1,1 +1,5 @@
-"""`redis:` keeps runs in Redis or Valkey, artifacts too. What must happen together is one script."""
+"""`redis:` keeps runs in Redis or Valkey, artifacts too. What must happen together is one script.
+
+Read `store` first, then the scripts in `lua`. `link` holds the connections, `watch` hears of writes,
+`beside` keeps channels and a queue for runs whose records are elsewhere.
+"""

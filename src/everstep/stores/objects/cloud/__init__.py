@@ -1,1 +1,1 @@
-"""A bucket of S3, Google Cloud Storage or Azure."""
+"""A bucket of S3, Google Cloud Storage or Azure. Read `bucket` first; `trouble` says what its errors mean."""
