@@ -1,37 +1,17 @@
-"""everstep: durable graph flows. Write functions, wire them into a graph, and every step lasts."""
+"""everstep: durable graph flows. Write functions, wire them into a graph, and every step lasts.
 
-from everstep import backends, checkpoints, migrate, notify, pipelines, wait
-from everstep.client.diff import Diff
-from everstep.client.host import AsyncHost
-from everstep.client.sync import Host
-from everstep.client.views import (
-    Change,
-    CheckpointInfo,
-    Collected,
-    Compat,
-    Delivery,
-    Diagnosis,
-    Divergence,
-    Erased,
-    Event,
-    Explanation,
-    Removal,
-    RemovedRun,
-    Replay,
-    RunInfo,
-    RunResult,
-    RunState,
-    RunSummary,
-    WaitInfo,
-)
+What flows are written with is loaded at once, what runs them and other ways to write them at first use.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from everstep import migrate, registry, wait
 from everstep.codec.chain import Codec
 from everstep.codec.keyring import KeyRing
 from everstep.errors import EverstepError
-from everstep.frontends.phases.build import phases
-from everstep.frontends.phases.phase import Phase, ScoredGate
 from everstep.graph.author.channel import Channel
 from everstep.graph.author.context import Context
-from everstep.graph.author.flow import Flow
 from everstep.graph.author.node import END, Gate, Node, ifelse, node, route
 from everstep.graph.author.profiles import Profile, Registry
 from everstep.graph.author.streams import Chunk
@@ -49,6 +29,37 @@ from everstep.model.enums import Status
 from everstep.model.items import ItemError
 from everstep.model.retention import Retention
 from everstep.model.retry import Retry
+
+if TYPE_CHECKING:
+    from everstep import backends, checkpoints, notify, pipelines
+    from everstep.client.diff import Diff
+    from everstep.client.host import AsyncHost
+    from everstep.client.sync import Host
+    from everstep.client.views import (
+        Change,
+        CheckpointInfo,
+        Collected,
+        Compat,
+        Delivery,
+        Diagnosis,
+        Divergence,
+        Erased,
+        Event,
+        Explanation,
+        Removal,
+        RemovedRun,
+        Replay,
+        RunInfo,
+        RunResult,
+        RunState,
+        RunSummary,
+        WaitInfo,
+    )
+    from everstep.compat import Flow
+    from everstep.frontends.phases.build import phases
+    from everstep.frontends.phases.phase import Phase, ScoredGate
+else:
+    from everstep.graph.author.flow import Flow
 
 __version__ = "0.2.0.dev0"
 
@@ -122,3 +133,35 @@ __all__ = [
     "validate",
     "wait",
 ]
+
+_AT_FIRST_USE = {
+    "everstep.client.diff": ("Diff",),
+    "everstep.client.host": ("AsyncHost",),
+    "everstep.client.sync": ("Host",),
+    "everstep.client.views": (
+        *("Change", "CheckpointInfo", "Collected", "Compat", "Delivery", "Diagnosis", "Divergence", "Erased"),
+        *("Event", "Explanation", "Removal", "RemovedRun", "Replay", "RunInfo", "RunResult", "RunState"),
+        *("RunSummary", "WaitInfo"),
+    ),
+    "everstep.frontends.phases.build": ("phases",),
+    "everstep.frontends.phases.phase": ("Phase", "ScoredGate"),
+}
+"""Names by the module that has them, which is loaded when one of them is first used."""
+_MODULES = ("backends", "checkpoints", "notify", "pipelines")
+_HOMES = {name: home for home, names in _AT_FIRST_USE.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"everstep.{name}")
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+registry.attach()

@@ -1,10 +1,15 @@
-"""Joins stores and the runtime: a URL becomes a store. Drivers load when they are asked for."""
+"""Joins what knows nothing of each other: a URL becomes a store, and front ends attach to the core.
+
+Drivers load when they are asked for. This is the one module that names what stands outside the core.
+"""
 
 from __future__ import annotations
 
 import os
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from everstep.errors import BadRequest
@@ -15,6 +20,8 @@ from everstep.ports.system import Clock
 NO_STORE = "none:"
 """The URL of a host that keeps nothing; its flows run with durability off."""
 DEFAULT_URL = "sqlite:///.everstep/runs.db"
+ATTACHED: Final = ("everstep.compat",)
+"""Modules that add to the classes of the core when imported; one that is not installed adds nothing."""
 _REDIS = ("redis", "rediss", "valkey", "valkeys")
 _CLOUDS = ("s3", "gs", "az")
 _SYNCHRONOUS = ("off", "normal", "full", "extra")
@@ -29,6 +36,13 @@ class Opened(NamedTuple):
     store: CheckpointStore
     blobs: CheckpointBlobStore | None
     url: str = ""
+
+
+def attach() -> None:
+    """Let what is installed outside the core add to it."""
+    for module in ATTACHED:
+        if find_spec(module) is not None:
+            import_module(module)
 
 
 def open_store(url: str, clock: Clock, *, create: bool = True) -> Opened:

@@ -28,6 +28,9 @@ BEHIND_PORTS = {
     *("secrets.token_bytes", "secrets.token_hex", "secrets.token_urlsafe"),
 }
 
+LOADS_ON_DEMAND = {"registry.py", "compat.py"}
+"""What joins stores and front ends to the core loads each when it is asked for."""
+
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -85,7 +88,7 @@ def is_zero(args: list[ast.expr]) -> bool:
 
 def hidden_imports(source: Source) -> Iterator[str]:
     """Imports stand at the top, except where a heavy module is loaded on demand."""
-    if source.path == "registry.py" or source.layer == "cli":
+    if source.path in LOADS_ON_DEMAND or source.layer == "cli":
         return
     for function in functions(source):
         for node in ast.walk(function):

@@ -18,10 +18,6 @@ KNOTS = [
     {"cli.live.progress", "cli.live.tree"},
     {"engine.halts", "engine.meetings", "engine.opened", "engine.scope"},
     {
-        *("frontends.pipelines.building", "frontends.pipelines.lint.rules"),
-        *("graph.author.flow", "graph.check.structure", "graph.ir.nodes", "graph.ir.read", "graph.ir.write"),
-    },
-    {
         *("runtime.drive.chain_writer", "runtime.drive.external_channel", "runtime.drive.finish"),
         *("runtime.drive.flushing", "runtime.drive.loop", "runtime.drive.prepare", "runtime.drive.subflows"),
         *("runtime.guards.breakers", "runtime.guards.budgets", "runtime.guards.shared_breakers"),

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from everstep.errors import DotError
-from everstep.frontends.dot.write import quoted, spelled_id
+from everstep.graph.draw.graphviz import quoted, spelled_id
 
 FOLDER = Path(__file__).parent / "dot_files"
 FILES = sorted(FOLDER.glob("*.dot"))

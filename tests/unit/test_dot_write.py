@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from everstep.errors import BadRequest
 from everstep.frontends.dot.resolve import read
-from everstep.frontends.dot.write import (
+from everstep.frontends.dot.write import sketch_of
+from everstep.graph.draw.graphviz import (
     Sketch,
     SketchEdge,
     SketchGroup,
     SketchNode,
-    sketch_of,
     spelled_id,
     to_text,
 )

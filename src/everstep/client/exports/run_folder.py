@@ -20,8 +20,8 @@ from everstep.client.exports.spelling import iso, readable
 from everstep.client.plain_json import jsonable
 from everstep.client.views import RunInfo, RunState
 from everstep.errors import BadRequest, RunNotFound, StoreError
-from everstep.frontends.dot.write import Sketch, SketchEdge, SketchNode, to_text
 from everstep.graph.compile.plan import Plan
+from everstep.graph.draw.graphviz import Sketch, SketchEdge, SketchNode, to_text
 from everstep.model.enums import Status
 from everstep.model.records import CHANNEL, CheckpointRecord, StepRecord
 from everstep.model.waits import SettledBy

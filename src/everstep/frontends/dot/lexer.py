@@ -8,8 +8,8 @@ from typing import Final
 
 from everstep.frontends.dot.source import Problems, Source
 from everstep.frontends.dot.tree import Value
+from everstep.graph.draw.graphviz import KEYWORDS
 
-KEYWORDS: Final = frozenset({"node", "edge", "graph", "digraph", "subgraph", "strict"})
 END: Final = "end"
 
 _LETTER: Final = r"A-Za-z_\x80-\U0010ffff"
@@ -120,18 +120,6 @@ class Tokens:
             "Put it in quotes if it belongs to a name or a value.",
         )
         return end
-
-
-def string_text(raw: str) -> str:
-    r"""Return what is between quotes as Graphviz reads it: `\"` is a quote, `\` joins a line to the next."""
-    if '\\"' not in raw and "\\\n" not in raw and "\\\r" not in raw:
-        return raw
-    return "\\\\".join(_resolved(part) for part in raw.split("\\\\"))
-
-
-def _resolved(part: str) -> str:
-    part = part.replace('\\"', '"')
-    return part.replace("\\\r\n", "").replace("\\\n", "").replace("\\\r", "")
 
 
 def offsets(text: str, value: Value) -> Iterator[int]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Final, Literal, cast
 
-from everstep.frontends.dot.lexer import END, KEYWORDS, Tokens, string_text
+from everstep.frontends.dot.lexer import END, Tokens
 from everstep.frontends.dot.source import Limits, Problems, Source
 from everstep.frontends.dot.tree import (
     Attribute,
@@ -20,6 +20,7 @@ from everstep.frontends.dot.tree import (
     Subgraph,
     Value,
 )
+from everstep.graph.draw.graphviz import KEYWORDS, string_text
 
 _DURATION: Final = re.compile(r"[0-9]+(?:\.[0-9]+)?(?:ms|s|m|h|d)")
 _NAMES: Final = frozenset({"word", "number", "string", "html"})

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from everstep.errors import BadRequest
 from everstep.frontends.phases.nodes import Spot, gate_nodes, next_node, work_nodes
 from everstep.frontends.phases.phase import Functions, Phase, phase_of
-from everstep.graph.author.flow import Flow
 from everstep.graph.author.node import END, Node
 from everstep.graph.author.wiring import Chain, Wired
 from everstep.model.durability import Durability
 from everstep.model.phases import BREAKERS, GATES, LESSONS_GIVEN, RESERVED
+
+if TYPE_CHECKING:
+    from everstep.compat import Flow
+else:
+    from everstep.graph.author.flow import Flow
 
 OWN_KEYS: Final = (*RESERVED, BREAKERS, GATES, LESSONS_GIVEN)
 

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 
 from everstep.errors import BackendChanged, BadRequest
 from everstep.frontends.dot.resolve import Digraph, read
+from everstep.frontends.dot.write import sketch_of
 from everstep.frontends.pipelines import layers
 from everstep.frontends.pipelines.ends import missed_gates, way_back
 from everstep.frontends.pipelines.interviewers import Interviewer
@@ -22,7 +23,10 @@ from everstep.frontends.pipelines.simulation import Simulation
 from everstep.frontends.pipelines.stage import Handler, Stage
 from everstep.frontends.pipelines.stages import JUDGES, SIMULATION, is_done_inside, only_lacks_an_edge
 from everstep.frontends.pipelines.vocabulary import BUDGET, CHILD
+from everstep.graph.author.flow import Flow
 from everstep.graph.check.diagnostics import Diagnostic, Diagnostics
+from everstep.graph.draw.graphviz import to_text
+from everstep.graph.draw.sketches import plan_to_dot
 from everstep.model.address import unvisited
 
 IR_HOME = "everstep.graph.pipelines.building"
@@ -157,6 +161,14 @@ def build(
     flow.accepts = _acceptance(workers.signature)
     made: F = flow
     return made
+
+
+def dot_of(flow: Flow) -> str:
+    """Return the pipeline that a flow was made from, or else a picture of its steps."""
+    if flow.pipeline is not None:
+        return to_text(sketch_of(flow.pipeline.digraph))
+    flow.problems.raise_for_errors()
+    return plan_to_dot(flow.name, flow.plan)
 
 
 def _check_handlers(workers: Workers, pipeline: Pipeline, workshop: Workshop) -> None:

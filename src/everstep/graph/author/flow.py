@@ -6,13 +6,10 @@ import copy
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, cast
 
 from everstep.errors import BadRequest, FlowError, InputError, NotInAtomic
-from everstep.frontends.dot.write import sketch_of, to_text
-from everstep.frontends.pipelines.building import Workers, build
-from everstep.frontends.pipelines.interviewers import Interviewer
-from everstep.frontends.pipelines.stage import Handler
+from everstep.graph.author.definition import ReadFrom
 from everstep.graph.author.joins import JoinNode
 from everstep.graph.author.migrations import Migration, checked_rules
 from everstep.graph.author.node import Gate, Node
@@ -32,10 +29,9 @@ from everstep.graph.check.structure import (
 )
 from everstep.graph.compile.loops import UncutLoop
 from everstep.graph.compile.plan import Limits, Plan, deep_nodes
-from everstep.graph.draw.sketches import plan_to_dot
 from everstep.graph.ir.read import read
 from everstep.graph.ir.registry import Registry as Names
-from everstep.graph.ir.write import ReadFrom, Writer
+from everstep.graph.ir.write import Writer
 from everstep.model.breakers import Breaker, breakers_of
 from everstep.model.budgets import Budget, budgets_of
 from everstep.model.durability import Durability
@@ -173,10 +169,10 @@ class Flow:
             error.draft = draft
             raise
 
-    @staticmethod
-    def draft(name: str, nodes: Iterable[Node | Wired] | Wired = (), **options: Any) -> Flow:
+    @classmethod
+    def draft(cls, name: str, nodes: Iterable[Node | Wired] | Wired = (), **options: Any) -> Self:
         """Return a flow that may be wrong, to look at with `validate`; it does not run while it is."""
-        return _Draft(name, nodes, **options)
+        return cast(Self, _Draft(name, nodes, **options))
 
     def _compile(self) -> list[Diagnostic]:
         problems, among = list(wiring_problems(self)), list(node_problems(self))
@@ -267,47 +263,6 @@ class Flow:
         `IrInvalid` with everything that is wrong or missing, each with its path.
         """
         return read(cls, ir, registry)
-
-    @classmethod
-    def from_dot(
-        cls,
-        text: str | bytes,
-        *,
-        handlers: Mapping[str, Handler] | None = None,
-        backend: Handler | None = None,
-        tools: Handler | None = None,
-        human: Interviewer | None = None,
-        children: Mapping[str, str] | None = None,
-        file: str = "",
-        name: str | None = None,
-        **options: Any,
-    ) -> Self:
-        """Return the flow of a pipeline written in DOT; each of its nodes becomes a node of that name.
-
-        handlers  who does the work of nodes, by their id, their `type`, or their kind: functions of a `Stage`
-        backend   who does that of all other task nodes; by default a simulation
-        tools     what runs the commands of tool nodes, `backends.Tools()`; without it they are refused
-        human     who answers for people; by default the run halts and asks
-        children  texts of the pipelines and style sheets it names, by name; else they are read beside `file`
-        file      where the text is from, for messages
-
-        Any other option is one of a flow's; `durability` is "strong" unless told. A run takes an input
-        `context` with what its context begins with.
-        """
-        workers = Workers(handlers, backend, tools, human)
-        return build(
-            cls, text, file=file, workers=workers, children=children or {}, name=name, options=options
-        )
-
-    def to_dot(self) -> str:
-        """Return the flow as a digraph: its steps by path, and what leads where.
-
-        Of a flow that came from DOT it is the pipeline: `from_dot` makes the same one of it.
-        """
-        if self.pipeline is not None:
-            return to_text(sketch_of(self.pipeline.digraph))
-        self.problems.raise_for_errors()
-        return plan_to_dot(self.name, self.plan)
 
     @property
     def inputs(self) -> dict[str, bool]:

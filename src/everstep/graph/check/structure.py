@@ -8,8 +8,9 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import PurePath
 from types import GenericAlias
-from typing import TYPE_CHECKING, Any, Final, Union
+from typing import Any, Final, Union
 
+from everstep.graph.author.definition import Definition
 from everstep.graph.author.node import END, Gate, IfElse, Node
 from everstep.graph.author.options import Inside, Of, Place, Refusal, refusals
 from everstep.graph.author.subflow import Subflow
@@ -21,9 +22,6 @@ from everstep.graph.compile.loops import bits, mask_of
 from everstep.graph.compile.plan import DEEPEST, Plan, all_keys, deep_nodes
 from everstep.model.enums import OnError, Persist
 from everstep.model.items import ItemError
-
-if TYPE_CHECKING:
-    from everstep.graph.author.flow import Flow
 
 _SHOWN: Final = 6
 """How many nodes a message names."""
@@ -41,7 +39,7 @@ def plan_problems(plan: Plan) -> Iterator[Diagnostic]:
     yield from _nesting_problems(plan)
 
 
-def node_problems(flow: Flow) -> Iterator[Diagnostic]:
+def node_problems(flow: Definition) -> Iterator[Diagnostic]:
     """Yield what is wrong with nodes and between two of them, however they are wired."""
     known = [n for n in flow.nodes if isinstance(n, Node)]
     yield from _type_problems(known)
@@ -65,7 +63,7 @@ def _error(code: str, node: str, message: str, fix: str, edge: tuple[str, str] |
     return Diagnostic(code, Severity.ERROR, node, edge, message, fix)
 
 
-def wiring_problems(flow: Flow) -> Iterator[Diagnostic]:
+def wiring_problems(flow: Definition) -> Iterator[Diagnostic]:
     """Yield what is wrong with the names of a flow, and with what they lead to."""
     if not NAME.fullmatch(flow.name):
         yield _error(
@@ -96,7 +94,7 @@ def wiring_problems(flow: Flow) -> Iterator[Diagnostic]:
             yield _error("flow.unknown_entry", name, f"Entry {name!r} is not a node.", fix)
 
 
-def _profile_problems(flow: Flow, names: Collection[str]) -> Iterator[Diagnostic]:
+def _profile_problems(flow: Definition, names: Collection[str]) -> Iterator[Diagnostic]:
     flows = {n.name: n for n in flow.nodes if isinstance(n, Node) and n.inner is not None}
     for path in flow.profiles:
         name, slash, _ = path.partition("/")
@@ -119,7 +117,7 @@ def _profile_problems(flow: Flow, names: Collection[str]) -> Iterator[Diagnostic
             yield problem._replace(node=path, message=f"In {n.name!r}: {problem.message}")
 
 
-def _task_problems(flow: Flow) -> Iterator[Diagnostic]:
+def _task_problems(flow: Definition) -> Iterator[Diagnostic]:
     wired = {name for edge in flow.edges for name in edge}
     for task in flow.tasks:
         if isinstance(task, Node) and task.name in wired:
@@ -432,7 +430,7 @@ def _clashes(keys: Mapping[str, Any], inner: Plan) -> list[str]:
     return [key for key, hint in all_keys(inner).items() if key in keys and keys[key] != hint]
 
 
-def _inner_problems(flow: Flow, nodes: Sequence[Node]) -> Iterator[Diagnostic]:
+def _inner_problems(flow: Definition, nodes: Sequence[Node]) -> Iterator[Diagnostic]:
     """Say what flows declare that hold only where they are run by themselves."""
     for n in nodes:
         if not isinstance(n, Subflow) or n.flow is None:

@@ -59,7 +59,7 @@ class Offers(NamedTuple):
     """Says why no value of a class can be kept, and what to do; none if it is not known how values are."""
 
 
-Rule = Callable[[Flow, Offers | None], Iterable[Diagnostic]]
+Rule = Callable[[Any, Offers | None], Iterable[Diagnostic]]
 """A check of your own: it gets the flow and what the host offers, and yields what it finds."""
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from html import escape
 from typing import Final, NamedTuple
 
-from everstep.frontends.dot.write import Scalar, Sketch, SketchGroup, SketchNode, to_text
 from everstep.graph.check.report import DurabilityReport
+from everstep.graph.draw.graphviz import Scalar, Sketch, SketchGroup, SketchNode, to_text
 from everstep.graph.draw.layers import Layered, layered
 from everstep.graph.draw.sketches import edges_of, ids_of, shape_of
 

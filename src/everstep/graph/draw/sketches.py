@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from everstep.frontends.dot.write import Scalar, Sketch, SketchEdge, SketchGroup, SketchNode, to_text
 from everstep.graph.author.node import Gate
 from everstep.graph.compile.leaves import Leaf, Leaves
 from everstep.graph.compile.plan import Plan
+from everstep.graph.draw.graphviz import Scalar, Sketch, SketchEdge, SketchGroup, SketchNode, to_text
 
 
 def ids_of(leaves: Leaves) -> list[str]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
 
 from everstep.errors import BadRequest, EverstepError
+from everstep.graph.author.definition import Definition, ReadFrom
 from everstep.graph.author.node import Node
 from everstep.graph.author.wiring import JoinSpec, Layout
 from everstep.graph.compile.plan import DEEPEST
@@ -15,20 +16,16 @@ from everstep.graph.ir.names import Json
 from everstep.graph.ir.nodes import Nodes, Surfaces
 from everstep.graph.ir.options import durability_from_ir, retention_from_ir
 from everstep.graph.ir.registry import LookUp, Registry
-from everstep.graph.ir.write import JOIN, KEYS, ReadFrom, edges_of
+from everstep.graph.ir.write import JOIN, KEYS, edges_of
 from everstep.model.breakers import Breaker
 from everstep.model.budgets import Budget
 
-if TYPE_CHECKING:
-    from everstep.graph.author.flow import Flow
-
 Entry = tuple[str, dict[str, Json]]
 
+F = TypeVar("F", bound=Definition)
 
-F = TypeVar("F", bound="Flow")
 
-
-def read(make: type[F], ir: object, registry: Registry) -> F:
+def read(make: Callable[..., F], ir: object, registry: Registry) -> F:
     """Return the flow that an IR describes, or raise `IrInvalid` with everything that is wrong."""
     if not callable(getattr(registry, "get", None)):
         raise BadRequest(f"{registry!r:.60} is no registry.", fix="Give a mapping from identifiers.")
@@ -53,7 +50,7 @@ def _as_json(ir: object, faults: Faults) -> Json:
 class Reader(Generic[F]):
     """Reads flows, one inside the other, and goes on after a fault to find the next."""
 
-    def __init__(self, make: type[F], registry: Registry, faults: Faults) -> None:
+    def __init__(self, make: Callable[..., F], registry: Registry, faults: Faults) -> None:
         self._make = make
         self._registry = registry
         self._faults = faults
@@ -158,7 +155,7 @@ class Reader(Generic[F]):
                     "ir.contradiction", at, f"no edge leads from {last!r} to the join {join!r}.", "Add it."
                 )
 
-    def _agrees(self, flow: Flow, edges: list[Entry]) -> None:
+    def _agrees(self, flow: Definition, edges: list[Entry]) -> None:
         """Note edges that the names which nodes read and write do not give."""
         written = {_ends(edge) for edge in edges_of(flow)}
         for at, edge in edges:

@@ -6,11 +6,12 @@ import json
 import math
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
 from everstep.errors import IrInvalid
+from everstep.graph.author.definition import Definition, ReadFrom
 from everstep.graph.author.joins import JoinNode
 from everstep.graph.author.node import Gate, IfElse, Node
 from everstep.graph.author.subflow import Subflow
@@ -18,9 +19,6 @@ from everstep.graph.author.waits import NO_DEFAULT, WaitNode
 from everstep.graph.ir.names import Json, Unspeakable, is_json, name_of, names_in, type_to_ir
 from everstep.model.durability import Durability
 from everstep.model.enums import Effects
-
-if TYPE_CHECKING:
-    from everstep.graph.author.flow import Flow
 
 IR_VERSION: Final = 1
 NAMESPACE: Final = uuid.UUID("6f1f4a52-6f0f-5d0c-9a1e-2c1d3f0a7b55")
@@ -46,17 +44,6 @@ KEYS: Final[Mapping[str, tuple[str, ...]]] = {
 """By what the entries of a list are told apart."""
 
 
-class ReadFrom:
-    """What a flow remembers of the IR that it was read from, so that it can be written again."""
-
-    def __init__(self, ir: Json, names: Mapping[str, Json], found: Mapping[str, Any]) -> None:
-        self.ir = ir
-        self.names = names
-        """What was looked up, by its place in the flow."""
-        self.found = found
-        """What was found, by its name."""
-
-
 def flow_id(name: str, version: str) -> uuid.UUID:
     """Return the id of a flow: the same for the same name and version, anywhere."""
     return uuid.uuid5(NAMESPACE, f"{name}@{version}")
@@ -65,7 +52,7 @@ def flow_id(name: str, version: str) -> uuid.UUID:
 class Writer:
     """Writes one flow, and notes what only Python can hold."""
 
-    def __init__(self, flow: Flow) -> None:
+    def __init__(self, flow: Definition) -> None:
         self._flow = flow
         read = flow.read_from or ReadFrom(None, {}, {})
         self._kept, self._found = read.names, read.found
@@ -338,7 +325,7 @@ def durability_to_ir(d: Durability) -> dict[str, Json]:
     }
 
 
-def edges_of(flow: Flow) -> Iterable[dict[str, Json]]:
+def edges_of(flow: Definition) -> Iterable[dict[str, Json]]:
     """Yield the control edges of a flow, then who reads what from whom."""
     yield from ({"from": a, "to": b} for a, b in flow.edges)
     plan = flow.plan

@@ -1,0 +1,65 @@
+"""What is loaded when: the core alone for `import everstep`, and nothing that is not used."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import everstep
+from everstep import Flow
+
+MOST_AT_IMPORT = 90
+"""How many modules of its own `import everstep` may load; 120 is the promise."""
+
+OUTSIDE = (
+    "frontends",
+    "pipelines",
+    "backends",
+    "checkpoints",
+    "notify",
+    "client",
+    "runtime",
+    "stores",
+    "cli",
+)
+"""What `import everstep` loads nothing of."""
+FOREIGN = {"asyncio", "http", "email", "ssl", "click", "rich", "httpx2", "cryptography", "apsw"}
+
+LOADED = "import json, sys; print(json.dumps(sorted(sys.modules)))"
+
+
+def loaded_by(program: str, folder: Path) -> set[str]:
+    """Return the modules that a process has loaded when a program ends."""
+    ran = subprocess.run(
+        [sys.executable, "-c", f"{program}\n{LOADED}"], cwd=folder, check=True, capture_output=True, text=True
+    )
+    return set(json.loads(ran.stdout.splitlines()[-1]))
+
+
+def rooms_in(modules: set[str], rooms: tuple[str, ...]) -> list[str]:
+    """Name the modules that lie in one of these rooms."""
+    return sorted(m for m in modules if m.startswith(tuple(f"everstep.{room}" for room in rooms)))
+
+
+def test_import_everstep_loads_the_core_alone(tmp_path: Path) -> None:
+    modules = loaded_by("import everstep", tmp_path)
+    assert rooms_in(modules, OUTSIDE) == []
+    assert sorted(FOREIGN & modules) == []
+    assert len([m for m in modules if m.split(".")[0] == "everstep"]) <= MOST_AT_IMPORT
+
+
+def test_every_name_is_there_for_programs_that_list_them() -> None:
+    assert set(everstep.__all__) <= set(dir(everstep))
+
+
+def test_an_unknown_name_is_no_name_of_the_package() -> None:
+    assert not hasattr(everstep, "no_such_name")
+
+
+def test_what_front_ends_attach_to_flows_has_its_signature() -> None:
+    assert list(inspect.signature(Flow.from_dot).parameters)[:3] == ["text", "handlers", "backend"]
+    assert (Flow.from_dot.__doc__ or "").startswith("Return the flow of a pipeline written in DOT")
+    assert Flow.__module__ == "everstep.graph.author.flow"
