@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import pytest
 
-from tests.architecture.sources import Source, everstep_sources
+from tests.architecture.sources import ROOT, Source, everstep_sources
 from tests.architecture.test_layers import imported_names
 
 MOST_MODULES = 26
@@ -35,11 +35,11 @@ def module_of(source: Source) -> str:
     return source.path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
-def crowded(sources: Iterable[Source]) -> Iterator[str]:
+def crowded(paths: Iterable[str]) -> Iterator[str]:
     """Name each folder that shows more modules than one can take in."""
     folders: dict[str, list[str]] = defaultdict(list)
-    for source in sources:
-        folder, _, name = source.path.rpartition("/")
+    for path in paths:
+        folder, _, name = path.rpartition("/")
         if name != "__init__.py":
             folders[folder].append(name)
     for folder, names in sorted(folders.items()):
@@ -92,7 +92,12 @@ def _reachable(graph: Mapping[str, set[str]], start: str) -> set[str]:
 
 
 def test_no_folder_shows_more_modules_than_one_can_take_in() -> None:
-    assert list(crowded(everstep_sources())) == []
+    assert list(crowded(source.path for source in everstep_sources())) == []
+
+
+def test_no_folder_of_tests_shows_more_modules_than_one_can_take_in() -> None:
+    tests = ROOT / "tests"
+    assert list(crowded(path.relative_to(ROOT).as_posix() for path in tests.rglob("*.py"))) == []
 
 
 def test_every_package_says_what_is_in_it() -> None:
@@ -124,7 +129,7 @@ def test_a_circle_is_found(text: str, names: list[set[str]]) -> None:
 
 
 def test_a_crowded_folder_and_a_silent_package_are_found() -> None:
-    many = [Source(f"store/m{k}.py", "") for k in range(MOST_MODULES + 1)]
+    many = [f"store/m{k}.py" for k in range(MOST_MODULES + 1)]
     assert list(crowded(many)) == [f"store shows {MOST_MODULES + 1} modules; find the rooms in it"]
     [told] = silent([Source("store/__init__.py", "import os\n"), Source("b/__init__.py", '"""Words."""')])
     assert told.startswith("src/everstep/store/__init__.py:1: say what is in this package")

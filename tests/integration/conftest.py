@@ -1,7 +1,7 @@
 """Hosts on every store that ships with everstep.
 
-Servers answer more slowly than a file. By default only the tests in `ON_SERVERS` use them, which between them
-ask a store for all it can do, and none uses S3; with EVERSTEP_SOAK=1 all use all.
+Servers answer more slowly than a file. By default only the modules marked `servers` use them, which between
+them ask a store for all it can do, and none uses S3; with EVERSTEP_SOAK=1 all use all.
 """
 
 from __future__ import annotations
@@ -16,23 +16,12 @@ from everstep import Host
 
 HERE = Path(__file__).parent
 SERVERS = ("postgres", "redis", "s3")
-ON_SERVERS = {
-    *("test_host.py", "test_forks.py", "test_waits.py", "test_waits_answered.py", "test_waits_kept.py"),
-    *(
-        *("test_verify_damage.py", "test_fallback.py"),
-        "test_streams.py",
-        "test_tasks.py",
-        "test_changed_flows.py",
-        "test_channel_runs.py",
-        "test_maps.py",
-    ),
-}
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if os.environ.get("EVERSTEP_SOAK") == "1":
         return
-    left_out = [item for item in items if item.path.parent == HERE and _is_for_later(item)]
+    left_out = [item for item in items if _is_for_later(item)]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         gone = set(left_out)
@@ -42,7 +31,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _is_for_later(item: pytest.Item) -> bool:
     given = getattr(item, "callspec", None)
     server = None if given is None else given.params.get("url")
-    return server == "s3" or (server in SERVERS and item.path.name not in ON_SERVERS)
+    if server not in SERVERS or not item.path.is_relative_to(HERE):
+        return False
+    return server == "s3" or item.get_closest_marker("servers") is None
 
 
 @pytest.fixture(params=["memory", "sqlite", *SERVERS])

@@ -37,7 +37,7 @@ PRELOADED = (
     "everstep.testing",
 )
 """Packages that are imported whole before anything starts."""
-PROGRAMS = ("tests.acceptance.crash_lives", "tests.acceptance.matrix_lives")
+PROGRAMS = ("tests.acceptance.crash.lives", "tests.acceptance.crash.matrix_lives")
 """Modules that tests run as programs: what they import is there already, they themselves are run anew."""
 LONGEST = 1 << 20
 """Bytes that a command with its environment may have."""

@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from everstep.model.leases import Process
+from tests.integration.runtime.integrity.vandals import InMemory
 from tests.integration.server.serving import (
     KEY,
     NO_SUCH_WAIT,
@@ -22,7 +23,6 @@ from tests.integration.server.serving import (
     served,
     shipping,
 )
-from tests.integration.vandals import InMemory
 
 APPROVED = {"approved": True, "approver": "Bo", "comment": "fine"}
 

@@ -1,0 +1,184 @@
+"""What a newer everstep wrote fails closed where it is needed and is shown as such where it is looked at."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from everstep import Flow, Host, KeyRing, node
+from everstep.cli.main import cli
+from everstep.codec import records
+from everstep.codec.records import glance, seal, unseal, with_payloads
+from everstep.errors import EverstepError, IncompatibleVersion, StateCorrupted
+from everstep.model.enums import Trigger
+from everstep.model.records import CheckpointRecord
+from everstep.runtime.drive import chain_writer
+from tests.integration.runtime.integrity.test_verify_damage import Place
+from tests.unit.codec.test_records import NOW
+
+
+@node(output=("b", "old"))
+def first(a: int) -> tuple[int, str]:
+    return a + 1, "readable"
+
+
+@node(output="c")
+def second(b: int, stop: bool) -> int:
+    if stop:
+        raise ValueError("not yet")
+    return b + 1
+
+
+FLOW = Flow("f", [first, second], durability="strong")
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    """A run that failed, in whose second checkpoint `b` was written by a newer everstep."""
+    made = Place(f"sqlite:///{tmp_path}/runs.db", tmp_path)
+    with made.host() as host:
+        assert host.run(FLOW, {"a": 1, "stop": True}, run_id="A").status == "failed"
+    return made
+
+
+def newer_value(place: Place, sequence: int = 2, *, at: int = 1) -> None:
+    body = place.vandal.body("A", sequence)
+    payloads = glance(body, "it").payloads
+    payloads[0] = payloads[0][:at] + b"\x09" + payloads[0][at + 1 :]
+    place.vandal.write("A", sequence, with_payloads(body, payloads))
+
+
+@pytest.mark.parametrize("at", [0, 1])
+def test_a_value_of_a_newer_format_or_serializer_is_shown_as_such(place: Place, at: int) -> None:
+    newer_value(place, at=at)
+    with place.host() as host:
+        state = host.state("A")
+        assert state["old"] == "readable" and state["a"] == 1
+        with pytest.raises(IncompatibleVersion) as caught:
+            state["b"]
+        assert caught.value.code == "DAG-CKPT-009"
+        assert [record.sequence for record in host.history("A")] == [1, 2, 3]
+        assert host.diff("A", start=1).values
+        [found] = host.verify("A")
+        assert [(flaw.kind.value, flaw.sequence) for flaw in found.flaws] == [("newer", 2)]
+
+
+def test_a_run_that_needs_it_fails_closed_and_loses_nothing(place: Place) -> None:
+    newer_value(place)
+    mended = Flow("f", [first, second], durability="strong")
+    with place.host() as host:
+        for act in (
+            lambda: host.resume("A", mended),
+            lambda: host.resume("A", mended, fallback=True),
+            lambda: host.run(mended, run_id="A").raise_for_status(),
+        ):
+            with pytest.raises(IncompatibleVersion) as caught:
+                act()
+            assert caught.value.code == "DAG-CKPT-009"
+        assert host.info("A").status == "failed" and not host.info("A").is_driven
+        assert [run.run_id for run in host.runs()] == ["A"]
+
+
+def test_a_worker_leaves_a_newer_run_alone_and_does_not_call_it_damaged(place: Place) -> None:
+    with place.host() as host:
+        host.start(FLOW, {"a": 1, "stop": False}, run_id="B")
+        body = place.vandal.body("B", 1)
+        version, *rest = msgspec.msgpack.decode(body)
+        place.vandal.write("B", 1, msgspec.msgpack.encode([version + 1, *rest]))
+        stats = host.work([FLOW], until_idle=True)
+        assert (stats.set_aside, stats.failed, stats.completed) == (0, 0, 0)
+        assert host.info("B").status == "running" and host.runs(needs_repair=True) == []
+        place.vandal.write("B", 1, body)
+    with place.host() as host:
+        assert host.work([FLOW], until_idle=True).completed == 1
+
+
+@pytest.mark.parametrize(
+    "words", [("log", "A"), ("show", "A"), ("state", "A"), ("diff", "A@1", "A@3"), ("show", "A", "first")]
+)
+def test_commands_show_what_they_cannot_read_and_go_on(
+    place: Place, tmp_path: Path, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EVERSTEP_ENCRYPT_KEYS", "")
+    newer_value(place)
+    for more in ((), ("--json",)):
+        said = CliRunner().invoke(
+            cli, [*words, *more, "--store", str(tmp_path / "runs.db")], standalone_mode=False
+        )
+        assert said.exception is None, said.exception
+        if words[0] in ("state", "diff"):
+            assert "readable" in said.output and (
+                "serializer 9" in said.output or "unreadable" in said.output
+            )
+
+
+def test_keyframes_of_a_newer_version_fail_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chain_writer, "max", lambda *_: 0, raising=False)
+    place = Place(f"sqlite:///{tmp_path}/runs.db", tmp_path)
+    looks: list[Callable[[Host], Any]] = [
+        lambda host: host.state("A"),
+        lambda host: host.history("A"),
+        lambda host: host.checkpoints("A"),
+        lambda host: host.resume("A", FLOW),
+        lambda host: host.fork("A"),
+        lambda host: host.latest("A"),
+    ]
+    with place.host() as host:
+        host.run(FLOW, {"a": 1, "stop": True}, run_id="A")
+        for envelope in (lambda rest: [2, *rest], lambda rest: [2, {"another": "shape"}], lambda rest: [2]):
+            body = place.vandal.body("A", 3)
+            _, *rest = msgspec.msgpack.decode(body)
+            place.vandal.write("A", 3, msgspec.msgpack.encode(envelope(rest)))
+            for look in looks:
+                with pytest.raises(EverstepError) as caught:
+                    look(host)
+                assert caught.value.code == "DAG-CKPT-009", look
+            place.vandal.write("A", 3, body)
+
+
+# -- older and wider --------------------------------------------------------------------------------------
+
+
+def test_an_older_record_is_read_through_upgraders_and_keeps_its_digest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    record = CheckpointRecord(checkpoint_id="c", sequence=1, trigger=Trigger.STEP, created_at=NOW)
+    fields = msgspec.msgpack.decode(msgspec.msgpack.encode(record))
+    raw = msgspec.msgpack.encode({("number" if k == "sequence" else k): v for k, v in fields.items()})
+    digest = hashlib.sha256(b"before" + raw).digest()
+    body = msgspec.msgpack.encode([1, digest, b"", raw, []])
+    monkeypatch.setattr(records, "SCHEMA_VERSION", 2)
+    with pytest.raises(StateCorrupted):
+        unseal(body, "it", b"before")
+    monkeypatch.setitem(
+        records.UPGRADERS, 1, lambda it: {("sequence" if k == "number" else k): v for k, v in it.items()}
+    )
+    opened = unseal(body, "it", b"before")
+    assert opened.record.sequence == 1 and opened.record.version == 1 and opened.digest == digest
+    assert unseal(seal(record, b"", [])[0], "it", b"").record.version == 2
+
+
+def test_what_a_later_release_adds_to_a_record_outlasts_a_change_of_keys(tmp_path: Path) -> None:
+    place = Place(f"sqlite:///{tmp_path}/runs.db", tmp_path)
+    with place.host() as host:
+        host.run(FLOW, {"a": 1, "stop": False}, run_id="A")
+    body = place.vandal.body("A", 3)
+    version, _, kept, header, payloads = msgspec.msgpack.decode(body)
+    wider = msgspec.msgpack.encode({**msgspec.msgpack.decode(header), "colour": {"of": "it"}})
+    before = glance(place.vandal.body("A", 2), "it").digest
+    digest = hashlib.sha256(before + wider).digest()
+    notes: list[bytes] = []
+    envelope = [version, digest, kept, wider, payloads, notes, "and more"]
+    place.vandal.write("A", 3, msgspec.msgpack.encode(envelope))
+    with Host(f"sqlite:///{tmp_path}/runs.db", encrypt=KeyRing({"k": b"1" * 32})) as host:
+        assert host.rekey("A")[0].checkpoints == 3
+        assert host.verify("A")[0].is_sound and host.state("A")["c"] == 3
+    *_, header, payloads, notes, more = msgspec.msgpack.decode(place.vandal.body("A", 3))
+    assert msgspec.msgpack.decode(header)["colour"] == {"of": "it"} and more == "and more"
+    assert all(payload[2] == 1 for payload in payloads)
