@@ -11,7 +11,7 @@ EverstepError
 ├── HostClosed                host.closed              the host was closed while it drove the run
 ├── NodeFailed                node.failed              a node used up its attempts
 ├── NodeTimeout               node.timeout             one attempt took longer than the node allows
-├── ProbeFailed               node.probe_failed        nobody could say whether an effect happened
+├── ProbeFailed               node.probe_failed        the probe could not say whether an effect happened
 ├── OutputError               node.bad_output          a node returned other than its outputs
 ├── GateError                 gate.bad_decision        a gate chose something it did not declare
 ├── PhaseInputInvalid         phase.bad_input          a phase that was not given what it takes
@@ -28,8 +28,8 @@ EverstepError
 ├── LimitExceeded             run.limit_exceeded       too many steps or visits
 ├── BudgetExceeded            budget.exceeded          all of a budget is spent, and more was not approved
 ├── BreakerOpen               breaker.open             a breaker is open, and a person said to leave it so
-├── InputNeverCame            node.input_never_came    a chosen node waits for a value nobody will write
-├── RunCancelled              run.cancelled            somebody cancelled the run
+├── InputNeverCame            node.input_never_came    a chosen node waits for a value that no node will write
+├── RunCancelled              run.cancelled            the run was cancelled
 ├── RunHalted                 run.halted               the run waits for an answer
 ├── RunAbandoned              run.abandoned            too many takeovers without progress
 ├── ValueNotStorable          value.not_storable       a value that would not come back equal
@@ -40,7 +40,7 @@ EverstepError
 ├── WaitSettled               wait.settled             the wait has its answer already
 │   └── AnswerTooLate         answer.too_late          an answer given after the wait's time was over
 ├── WaitClosed                wait.closed              its run no longer wants an answer
-├── WaitTimeout               wait.timeout             nobody answered in time
+├── WaitTimeout               wait.timeout             no answer came in time
 ├── AnswerInvalid             answer.invalid           an answer of another shape than the wait asks for
 ├── TokenInvalid              token.invalid            a token that is not, or no longer, one of ours
 ├── TokenExpired              token.expired            a token whose time is over
@@ -51,7 +51,7 @@ EverstepError
 ├── ScheduleNotFound          schedule.not_found       no such schedule
 ├── UnknownScheduler          scheduler.unknown        an alias that the host does not have
 ├── UnknownNotifier           notifier.unknown         likewise for who is to be told
-├── NotifyFailed              notifier.failed          somebody could not be told of a wait
+├── NotifyFailed              notifier.failed          a notification of a wait could not be sent
 ├── ServiceMissing            DAG-CKPT-003             the host lacks a service that the flow needs
 ├── HaltNeedsDurability       DAG-CKPT-002             a node that halts, in a flow that is kept nowhere
 ├── NotCheckpointable         DAG-CKPT-001             a node that cannot be checkpointed, in a strong flow
@@ -67,7 +67,7 @@ EverstepError
 ├── RunNotFound               DAG-CKPT-006             no such run or checkpoint
 │   └── RunErased             run.erased               there was one, and it was removed
 ├── CheckpointPinned          run.pinned               a fork or a pin keeps what was to be removed
-├── LeaseConflict             DAG-CKPT-007             somebody else drives this run
+├── LeaseConflict             DAG-CKPT-007             another owner drives this run
 │   └── LeaseLost             store.lease_lost         we drove it, and no longer do
 ├── StateCorrupted            DAG-CKPT-008             a record or an artifact is missing or altered
 ├── IncompatibleVersion       DAG-CKPT-009             written by a newer everstep

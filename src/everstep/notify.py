@@ -1,4 +1,4 @@
-"""Ways to tell somebody of a wait: `Host(notifiers={"finance": notify.Webhook("https://...")})`."""
+"""Ways to notify people and systems of a wait: `Host(notifiers={"finance": notify.Webhook("https://...")})`."""
 
 from everstep.ports.durability import Notice, Notifier
 from everstep.runtime.waits.notifiers import console

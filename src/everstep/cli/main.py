@@ -176,7 +176,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     except click.Abort:
         code = 130
     except BrokenPipeError:
-        # Whoever read our output has seen enough; Python would complain again when it flushes on exit.
+        # The reader of our output has closed it; Python would complain again when it flushes on exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 1
     except Exception as error:

@@ -80,7 +80,7 @@ class HostRetention:
     async def pin(
         self,
         run_id: str,
-        reason: str = "somebody wants it kept",
+        reason: str = "pinned on request",
         *,
         by: str | None = None,
         comment: str | None = None,

@@ -45,7 +45,7 @@ class SyncRetention:
     def pin(
         self,
         run_id: str,
-        reason: str = "somebody wants it kept",
+        reason: str = "pinned on request",
         *,
         by: str | None = None,
         comment: str | None = None,

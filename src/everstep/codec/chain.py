@@ -116,7 +116,7 @@ class Codecs:
             if codec == AES_GCM:
                 data = self._decrypted(data, layers[position], owner, header + place, where)
             elif codec == ZSTD:
-                # What another codec made of the value may be larger than it, by nobody knows how much.
+                # What another codec made of the value may be larger than it, by an unknown amount.
                 data = self._zstd.decompress(data, where, size if position == 0 else None)
             else:
                 data = self._decoded(codec, data, where)
@@ -176,7 +176,7 @@ class Codecs:
         cipher = key.cipher(owner)
         try:
             return bytes(cipher.decrypt(data[:_NONCE], data[_NONCE:], bound))
-        # The tag does not fit, or the bytes are too few for one; which of these is nobody's concern.
+        # The tag does not fit, or the bytes are too few for one; which of these makes no difference.
         except (invalid_tag(), ValueError):
             raise StateCorrupted(
                 f"the bytes of {where!r} were altered, or belong to another place."

@@ -29,7 +29,7 @@ _TEXTUAL: Final[dict[type, dict[str, Json]]] = {
 
 
 def schema_of(kind: Any) -> dict[str, Json] | None:
-    """Return the JSON Schema of a type; none if it takes anything, or nobody can tell what it takes.
+    """Return the JSON Schema of a type; none if it takes anything, or cannot be told.
 
     A schema stands for itself.
     """

@@ -33,7 +33,7 @@ def shown(payload: bytes, where: str, size: int) -> Any:
         if payload[1] != SERIALIZER:
             return {"$type": "encoded", "codec": f"serializer {payload[1]}", "size": size}
         return jsonable(_DECODER.decode(data))
-    # Damaged bytes can make anything fail; whoever looks learns that they are unreadable.
+    # Damaged bytes can make anything fail; they are shown as unreadable.
     except Exception as error:
         return {"$type": "unreadable", "text": str(error), "size": size}
 

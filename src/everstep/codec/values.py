@@ -68,7 +68,7 @@ class Values:
 
     def __init__(self, *, loose: bool = False, allow_pickle: bool = False) -> None:
         self.allow_pickle = allow_pickle
-        """Pickle what has no data-only form, and unpickle it: whoever can write the store can run code."""
+        """Pickle what has no data-only form, and unpickle it; who can write to the store can run code."""
         self.loose = loose
         """Read instances of classes that are not at hand as `Stored`, for people to look at."""
         self.seen_without_class: set[str] = set()
@@ -137,7 +137,7 @@ class Values:
         return _SORTED.encode(_UNBUILT.decode(self.encode(value, "value")))
 
     def is_frozen(self, value: object) -> bool:
-        """Say whether readers may share this very object, because nobody can change it."""
+        """Say whether readers may share this very object, because it cannot be changed."""
         level: list[Any] = [value]
         for _ in range(MAX_DEPTH):
             kinds = set(map(type, level)) - ATOMS

@@ -83,7 +83,7 @@ def with_act(reason: str, act: Act | None) -> str:
 
 
 def one_reason(reason: str) -> str:
-    """Return a reason that nobody can take for one with a name."""
+    """Return a reason that cannot be mistaken for one with a name."""
     return " ".join(reason.split("\n")) if _act_in(reason) is not None else reason
 
 

@@ -84,7 +84,7 @@ def add_to(sums: dict[str, Decimal], amounts: Mapping[str, Decimal]) -> None:
 
 
 def spelled(amounts: Mapping[str, Decimal]) -> dict[str, str]:
-    """Return amounts as JSON says them: as text, so that nobody rounds them."""
+    """Return amounts as JSON says them: as text, so that no JSON reader rounds them."""
     return {name: plain(amount) for name, amount in amounts.items()}
 
 

@@ -18,7 +18,7 @@ Amount = int | float | str | Decimal
 class Budget:
     """How much of something a run may spend: `Budget("usd", "5.00")`, `Budget("seconds", "10m")`.
 
-    At `warn_at` of it a checkpoint is written and whoever watches is told; once all of it is spent nothing
+    At `warn_at` of it a checkpoint is written and an event is emitted; once all of it is spent nothing
     new starts before a person has approved of more.
     """
 

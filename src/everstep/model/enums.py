@@ -19,11 +19,11 @@ class Status(StrEnum):
     """Waiting for a person, a clock or a callback."""
     CANCELLED = "cancelled"
     ABANDONED = "abandoned"
-    """Taken over too often without progress; nobody drives it until an operator resumes it."""
+    """Taken over too often without progress; no worker drives it until an operator resumes it."""
 
     @property
     def is_final(self) -> bool:
-        """True when nobody will drive the run any more unless a person asks for it."""
+        """True when no worker will drive the run any more, unless it is resumed or reopened."""
         return self in FINAL
 
 

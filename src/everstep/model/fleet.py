@@ -9,7 +9,7 @@ import msgspec
 from everstep.model.leases import Process
 
 SKEW = 1.0
-"""Seconds between the clocks of a machine and of a store that somebody should know of."""
+"""Seconds between the clocks of a machine and of a store from which on it is reported."""
 
 
 class Quota(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ class Process(msgspec.Struct, frozen=True):
     started: int
     """Start time in clock ticks since boot, as the kernel counts it."""
     until: float | None = None
-    """When the lease that it holds ends, in seconds since boot: nobody sets that clock. None if the store
+    """When the lease that it holds ends, in seconds since boot, a clock that cannot be set. None if the store
     has a clock of its own, or the owner is of a version that noted none."""
 
 

@@ -18,7 +18,7 @@ class TimerOutput:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalOutput:
-    """Somebody approved or rejected, or nobody did in time."""
+    """Approved, rejected, or timed out."""
 
     approved: bool
     approver: str | None
@@ -28,7 +28,7 @@ class ApprovalOutput:
 
 @dataclass(frozen=True, slots=True)
 class CallbackOutput:
-    """Somebody called back, with this."""
+    """The payload of the callback."""
 
     payload: Any
     received_at: datetime

@@ -17,7 +17,7 @@ MONEY: Final = "usd"
 COST_KEYS: Final = ("cost_accumulated", "cost", "total_cost_usd")
 """Channel keys that tell the cost of a run in which no money was spent by that name."""
 RAW: Final = "__raw__"
-"""Stands between a phase and a value in the name of what a flow wrote before a contract mended it."""
+"""Stands between a phase and a value in the name of what a flow wrote before a contract corrected it."""
 BREAKERS: Final = "circuit_breaker_state"
 RESERVED: Final[Mapping[str, Any]] = {
     HEALTH: [],

@@ -1,7 +1,7 @@
 """The record: one commit of a run, and what it is made of.
 
 A delta stores its steps only. A keyframe also stores the folded state, so a resume reads from the newest
-keyframe on. Fields that a delta leaves empty are filled in by whoever folds the chain.
+keyframe on. Fields that a delta leaves empty are filled in by the fold.
 """
 
 from __future__ import annotations
@@ -253,7 +253,7 @@ class OpenedState(msgspec.Struct, frozen=True, omit_defaults=True):
     done: tuple[int, ...] = ()
     """The items that are completed."""
     failed: tuple[int, ...] = ()
-    """The items that failed and were borne."""
+    """The items whose failure was tolerated."""
     started_at: datetime | None = None
     task: int | None = None
     """The queued task that the visit answers."""

@@ -20,11 +20,11 @@ class Erasure(StrEnum):
     MOVED = "moved"
     """It has another newest record than was looked at."""
     LEASED = "leased"
-    """Somebody has a lease of it that holds."""
+    """It has an owner with a live lease."""
     FORKED = "forked"
     """A run that is still there goes on from it."""
     PINNED = "pinned"
-    """Somebody wants it kept."""
+    """It is pinned."""
 
 
 class Tombstone(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -73,4 +73,4 @@ class StoredBlob(msgspec.Struct, frozen=True):
     size: int
     """How many bytes it takes where it is kept."""
     untouched_for: timedelta
-    """How long ago it was put last, by the clock of whoever keeps it."""
+    """How long ago it was put last, by the clock of its store."""

@@ -29,7 +29,7 @@ class Retention:
     whole: int | None
     """Only so many of them keep all their checkpoints; older ones keep the last."""
     abandoned_for: timedelta | None
-    """Runs that nobody drives any more although they have not ended are removed after so long."""
+    """Unfinished runs without an owner are removed after so long."""
     tombstones_for: timedelta | None
     """For so long a removed run's id stays taken and its summary can be read; none for ever."""
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 TIME_TO_TELL = timedelta(seconds=30)
-"""How long whoever opens a wait has to tell of it; then others do."""
+"""Grace period before a sweep sends the notification."""
 
 
 class WaitStatus(StrEnum):
@@ -27,7 +27,7 @@ class SettledBy(StrEnum):
 
     ANSWER = "answer"
     CLOCK = "clock"
-    """Its time was over: a timer is due, or nobody answered."""
+    """Its time was over: a timer is due, or no answer came."""
 
 
 class WaitOpened(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -54,13 +54,13 @@ class WaitRow(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     opened_at: datetime
     details: bytes
-    """JSON: what is shown to whoever answers, what an answer must look like, and who was told so far."""
+    """JSON: what is shown to who answers, what an answer must look like, and who was told so far."""
     due_at: datetime | None = None
     scheduler: str = ""
     schedule_id: str | None = None
     """What another scheduler than the store's called it."""
     notifies: bool = False
-    """True if somebody is to be told of it."""
+    """True if a notification is to be sent."""
     notified_at: datetime | None = None
     token_hash: bytes | None = None
     """SHA-256 of the token; none if it has no token, or it was revoked."""
@@ -82,14 +82,14 @@ class WaitRow(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_untold(self) -> bool:
-        """True if somebody should know of it and does not: whom it notifies, or its scheduler."""
+        """True if a notifier, or its scheduler, has not been told yet."""
         if self.status is not WaitStatus.OPEN:
             return False
         is_scheduled = self.scheduler == "" or self.due_at is None or self.schedule_id is not None
         return not is_scheduled or (self.notifies and self.notified_at is None)
 
     def is_forgotten(self, now: datetime) -> bool:
-        """True if whoever opened it had time enough to tell of it, and did not."""
+        """True if the grace period is over and its notification was not sent."""
         return self.is_untold and now - self.opened_at >= TIME_TO_TELL
 
     def settled(

@@ -1,4 +1,4 @@
-"""What may be kept beside a run's chain: its channel, and the word that it waits for somebody to drive it."""
+"""What may be kept beside a run's chain: its channel, and the message that it is due."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class RunQueue(Protocol):
         """Put a run into the queue and ring for it; false if it is there already."""
 
     def take(self, run_ids: Collection[str]) -> None:
-        """Take runs out that somebody drives now."""
+        """Take runs out that have an owner now."""
 
     def waiting(self) -> list[str]:
         """Return the runs in the queue, the longest waiting first."""

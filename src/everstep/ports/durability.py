@@ -40,7 +40,7 @@ class ScheduleStatus(msgspec.Struct, frozen=True):
 
 @runtime_checkable
 class ResumeScheduler(Protocol):
-    """Keeps due times. When one comes, whoever implements this calls `host.fire(handle.wait_id)`."""
+    """Keeps due times. When one comes, the implementation calls `host.fire(handle.wait_id)`."""
 
     async def schedule_at(self, handle: Handle, at: datetime) -> str:
         """Keep a due time for a wait, in place of the one it had; returns the schedule's id."""
@@ -70,7 +70,7 @@ class ResumeSignalSource(Protocol):
 
 
 class Notice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What somebody is told of a wait."""
+    """The content of a notification of a wait."""
 
     wait_id: str
     run_id: str
@@ -89,7 +89,7 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 Notifier = Callable[[Notice], Awaitable[None] | None]
-"""Tells somebody of a wait. What it raises is logged, and it is tried again."""
+"""Sends notifications of waits. What it raises is logged, and the call is retried."""
 
 
 class HostDurability(Protocol):

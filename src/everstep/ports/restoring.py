@@ -22,7 +22,7 @@ class WholeRun(msgspec.Struct, frozen=True, kw_only=True):
     """One run as a store keeps it, apart from its artifacts."""
 
     row: RunRow
-    """Its lease is not restored: nobody drives the run in the other store yet."""
+    """Its lease is not restored: the run has no owner in the other store yet."""
     base: str | None
     """The checkpoint of its parent that a fork goes on from; none for any other run."""
     records: tuple[StoredRecord, ...]
@@ -80,7 +80,7 @@ class RestoringStore(Protocol):
 
         It is then as if it had been put here: without a lease, and the newest in listings. Its
         row, signal, mark for repair, waits with tokens and answers stay as they are. `judge_there` says what
-        one that is there already means, so whoever lost the reply may ask again. `StoreError` if a wait's id
+        one that is there already means, so the call may be repeated. `StoreError` if a wait's id
         or token is another's here. A run that was erased here may come back, at an
         epoch that it never had: an owner which slept meanwhile is fenced.
         """

@@ -1,4 +1,4 @@
-"""Removing runs and what belongs to them, so that nobody loses what is still needed."""
+"""Removing runs and what belongs to them, without losing what is still needed."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class RetainingBlobStore(Protocol):
         """Return the artifacts whose keys sort behind `after`, sorted by key."""
 
     def delete_checkpoint_blobs(self, keys: Sequence[str], *, untouched_for: timedelta) -> list[str]:
-        """Remove those that nobody has put for so long, and return their keys; others stay.
+        """Remove those that were not put for so long, and return their keys; others stay.
 
         A put of the same key touches it, and is never undone by a deletion that was judged before it.
         """

@@ -88,7 +88,7 @@ class Verdict(StrEnum):
     FENCED = "fenced"
     """A newer lease exists."""
     SIGNALLED = "signalled"
-    """Somebody asked the run to stop; answer that first."""
+    """The run was asked to stop; handle that first."""
     UNKNOWN_RUN = "unknown_run"
     """There is no such run; of a fork: no such parent."""
 
@@ -175,7 +175,7 @@ class WaitFilter(msgspec.Struct, frozen=True, kw_only=True):
     is_unclosed: bool = False
     """Only the open and settled ones of a run, however many it has closed; it needs `run_id`."""
     is_untold: bool = False
-    """Only open ones of which somebody is to be told and was not, or whose scheduler does not know yet."""
+    """Only open ones whose notification was not sent, or whose scheduler does not know them yet."""
     limit: int = 100
     after: str | None = None
     """Continue a listing: only waits opened after this one."""
@@ -289,7 +289,7 @@ class CheckpointStore(Protocol):
         """Leave a signal for the run's owner, with a note on who wants it; false if the run has ended."""
 
     async def signal_note(self, run_id: str) -> bytes | None:
-        """Return the note of a signal that nobody has answered yet, as it was left last."""
+        """Return the note of the newest signal that was not handled yet."""
 
     async def waits(self, wanted: WaitFilter) -> list[WaitRow]:
         """Return the waits that match, the oldest first."""
@@ -335,25 +335,25 @@ class CheckpointStore(Protocol):
         apart_from: Collection[str] = (),
         quotas: Mapping[str, Quota] | None = None,
     ) -> list[tuple[RunRow, Lease]]:
-        """Claim runs of these flows that somebody should drive, in one go.
+        """Claim due runs of these flows, in one go.
 
         A flow is named with its hash. Those runs are: halted with a wait that is settled or due, running
-        without a lease that holds, and unfinished with a signal that nobody answers; none that was set aside.
+        without a lease that holds, and unfinished with an unhandled signal; none that was set aside.
         Waits that are due are settled on the way. `engine.claims` says which come first: the highest
         priority, flows and groups in turn, the longest due.
 
         `quotas` are by the name of a flow. No claim makes more leases hold than they allow, however many
-        clients claim at once: every lease of the flow counts that holds, whoever has it.
+        clients claim at once: every live lease of the flow counts, whichever owner has it.
         """
 
     async def leased(self, owners: Collection[str] | None = None) -> list[RunRow]:
         """Return the runs whose lease holds; with `owners`, those that they hold.
 
-        Whoever lost the reply to a claim finds out like this what it got.
+        A client that lost the reply to a claim finds out like this what it got.
         """
 
     async def set_aside(self, run_id: str, *, epoch: int, reason: str) -> bool:
-        """Mark a damaged run, so that workers leave it alone until somebody claims it by name.
+        """Mark a damaged run, so that workers leave it alone until it is claimed by name.
 
         False if it was claimed since that epoch, or has ended. A lease of that epoch is given back.
         """
@@ -373,11 +373,11 @@ class CheckpointStore(Protocol):
     async def next_due(self, *, after: datetime | None = None) -> datetime | None:
         """Return when the next wait of a halted run is due by the store's own scheduler.
 
-        With `after`, the next one later than that: what is due already may be somebody else's to drive.
+        With `after`, the next one later than that: what is due already may be another worker's to drive.
         """
 
     def changes(self) -> int:
-        """Return a number that is another one soon after somebody else wrote. It costs next to nothing."""
+        """Return a number that is another one soon after another client wrote. It costs next to nothing."""
 
     async def counts(self) -> Counts:
         """Count runs by status and open waits by kind."""
@@ -463,7 +463,7 @@ class RecodingStore(Protocol):
         """Replace the bytes of a run's own records and waits in one go, and return how many were.
 
         A record is replaced only while it is there, no stub, and only by one that claims the same digest; a
-        wait only while it says what was read. All others stay as they are. Nobody needs a lease for it.
+        wait only while it says what was read. All others stay as they are. It needs no lease.
         """
 
 

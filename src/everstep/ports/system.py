@@ -18,7 +18,7 @@ class Clock(Protocol):
     async def sleep_until(self, at: datetime) -> None:
         """Return once `now()` has reached `at`, or as much time has passed as there was to go.
 
-        A clock that is set back meanwhile lets nobody sleep longer.
+        A clock that is set back meanwhile does not make a sleep longer.
         """
 
 
@@ -33,7 +33,7 @@ def time_for_store(clock: Clock) -> datetime | None:
 async def reached(clock: Clock, at: datetime) -> None:
     """Return once `now()` has reached `at`, without making it come.
 
-    A clock that tests move may move by itself for whoever sleeps; not for who looks out while others work.
+    A clock that tests move may move by itself for a sleeper; not for one who polls while others work.
     """
     await getattr(clock, "reached", clock.sleep_until)(at)
 

@@ -50,7 +50,7 @@ def create_app(
     keep_alive: float = 15.0,
     works: bool = True,
 ) -> Application:
-    """Return the service as an ASGI application. `token` is none only where nobody else can connect.
+    """Return the service as an ASGI application. `token` is none only where no other machine can connect.
 
     One that does not work drives no run: what is to go on is left to workers.
     """

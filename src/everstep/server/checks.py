@@ -66,7 +66,7 @@ def flow_named(flows: Mapping[str, Flow], name: object) -> Flow:
 
 
 def check_query(request: Request, known: Sequence[str]) -> None:
-    """Refuse what nobody would look at: a misspelt filter would give everything."""
+    """Refuse unknown parameters: a misspelt filter would give everything."""
     for name in request.query_params:
         if name not in known:
             shown = ", ".join(known) or "none"

@@ -44,8 +44,8 @@ class Guard(StrEnum):
 
     BEARER = "bearer"
     TOKEN = "token"
-    """Whoever has the token of a wait, which is in the path."""
-    NOBODY = "nobody"
+    """The token of a wait, which is in the path."""
+    NONE = "none"
     """Anyone; it tells nothing."""
 
 

@@ -100,7 +100,7 @@ def statuses_of(endpoint: Endpoint) -> list[int]:
         found |= {400, 408, 413}
     if endpoint.query or endpoint.is_signed or "{run_id}" in endpoint.path:
         found |= {400}
-    if endpoint.guard is not Guard.NOBODY:
+    if endpoint.guard is not Guard.NONE:
         found |= {503}
     return sorted(found)
 

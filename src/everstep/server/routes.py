@@ -285,7 +285,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         name="health",
         summary="Say that the service answers.",
         handler=monitoring.healthz,
-        guard=Guard.NOBODY,
+        guard=Guard.NONE,
         answers={200: _json("It does.", "Health")},
     ),
     Endpoint(

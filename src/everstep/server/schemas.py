@@ -51,7 +51,7 @@ RUN_STATUS: Schema = {"type": "string", "enum": RUN_STATUSES}
 
 BREAKER_NAME = "[A-Za-z0-9][A-Za-z0-9._-]{0,79}"
 AMOUNTS: Schema = {"type": "object", "additionalProperties": TEXT}
-"""Amounts are text, so that nobody rounds them."""
+"""Amounts are text, so that no JSON reader rounds them."""
 BREAKER: Schema = exactly(
     {
         "state": {"type": "string", "enum": ["closed", "open", "half_open"]},

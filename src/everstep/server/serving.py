@@ -1,4 +1,4 @@
-"""Listening: one socket, uvicorn, and a worker beside it, until somebody says stop."""
+"""Listening: one socket, uvicorn, and a worker beside it, until it is stopped."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def config_of(app: Application) -> uvicorn.Config:
 
 
 def listen(host: str, port: int, *, has_token: bool) -> socket.socket:
-    """Open the socket to listen at. Without a token, only where nobody but this machine can connect."""
+    """Open the socket to listen at. Without a token, only where no other machine can connect."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:

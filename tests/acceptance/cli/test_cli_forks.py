@@ -150,7 +150,7 @@ def test_the_graph_shows_the_whole_family(looped: Everstep) -> None:
     shown = looped("log", "--graph", "B").stdout.splitlines()
     assert shown[-5:] == [
         "* 3  step  more",
-        "| * 3  fork  (B, running (nobody drives it))",
+        "| * 3  fork  (B, running (no live worker))",
         "|/",
         "* 2  step",
         "* 1  admission  inputs",

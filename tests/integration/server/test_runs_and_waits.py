@@ -340,7 +340,7 @@ async def test_a_run_is_pinned_unpinned_and_erased(s: Serving) -> None:
     assert [run["run_id"] for run in (await s.client.get("/runs?pinned=true")).json()["runs"]] == ["A1"]
     assert code_of(await s.client.delete("/runs/A1")) == (409, "run.pinned")
     assert (await s.client.post("/runs/A1/unpin")).json()["pinned"] is None
-    assert (await s.client.post("/runs/A1/pin")).json()["pinned"] == "somebody wants it kept"
+    assert (await s.client.post("/runs/A1/pin")).json()["pinned"] == "pinned on request"
     for wrong in ({"reason": ""}, {"reason": 7}, {"reason": "x" * 501}, {"why": "x"}):
         assert code_of(await s.client.post("/runs/A1/pin", json=wrong)) == (400, "request.invalid"), wrong
     await s.client.post("/runs/A1/unpin")

@@ -222,7 +222,7 @@ def _cannot_load(place: str, error: Exception) -> FlowError:
     )
     trace += "".join(traceback.format_exception_only(error))
     message = f"{place} cannot be loaded: {type(error).__name__}: {error}."
-    return FlowError(message, fix="Mend the file and try again.", traceback=trace)
+    return FlowError(message, fix="Fix the file and try again.", traceback=trace)
 
 
 def _is_machinery(filename: str) -> bool:

@@ -96,7 +96,7 @@ def who() -> dict[str, Any]:
 
 
 def login_name() -> str | None:
-    """Return what the user of this process is called; none if nobody knows."""
+    """Return what the user of this process is called; none if that is unknown."""
     if name := os.environ.get("EVERSTEP_AS"):
         return name
     try:

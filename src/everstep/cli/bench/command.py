@@ -312,5 +312,5 @@ def pair_of(folder: Path, work: Workload, n: int, *, everstep_first: bool) -> tu
 
 def in_own_folder(folder: Path, side: Measure, n: int) -> Sample:
     with tempfile.TemporaryDirectory(dir=folder) as name:
-        gc.collect()  # so that nobody pays for the garbage of the other
+        gc.collect()  # so that neither pays for the garbage of the other
         return side(Path(name), n)

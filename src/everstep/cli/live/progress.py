@@ -13,7 +13,7 @@ import click
 
 from everstep import Flow, RunState
 from everstep.cli.args.options import command_line
-from everstep.cli.view.outline import is_borne, node_at
+from everstep.cli.view.outline import is_tolerated, node_at
 from everstep.cli.view.text import count, duration, moment, one_line
 from everstep.cli.view.waits import due_in, noun, present, short
 from everstep.model.address import Address, item_of, map_of, plain_of
@@ -41,7 +41,7 @@ def choose_watcher(
 ) -> Watcher:
     """Pick what suits where stderr goes; one that stays with a halted run says how to answer it.
 
-    A plain one leaves the terminal to whoever asks something on it.
+    A plain one leaves the terminal to questions that are asked on it.
     """
     if quiet:
         return Silent()
@@ -94,7 +94,7 @@ class Lines(Silent):
             self._maps[base_of(event)] = Fan(event.data["items"])
         base = map_of(event.node)
         if base is None:
-            in_full = is_borne(self._flow.plan, plain_of(event.node))
+            in_full = is_tolerated(self._flow.plan, plain_of(event.node))
             line = describe(event, attempt_of(event, self._flow), in_full=in_full)
         else:
             line = self._of_item(event, base)

@@ -25,7 +25,7 @@ from everstep.cli.live.progress import (
     resumed_at,
 )
 from everstep.cli.view.groups import members_of
-from everstep.cli.view.outline import is_beside_a_phase, is_borne, node_at, outline
+from everstep.cli.view.outline import is_beside_a_phase, is_tolerated, node_at, outline
 from everstep.cli.view.text import cut, duration, one_line
 from everstep.cli.view.waits import SHOWN, due_said, noun, present
 from everstep.graph.author.joins import JoinNode
@@ -217,7 +217,7 @@ class LiveTree:
         if event.kind == "step_failed":
             line.note = f"{event.node.rpartition('/')[0] or event.node}: {event.data['error']}"
         elif event.kind == "step_retrying":
-            line.note = f"{event.node} is tried again: {event.data.get('error', 'somebody said so')}"
+            line.note = f"{event.node} is tried again: {event.data.get('error', 'on request')}"
 
     def _note_step(self, line: Line, event: Event) -> None:
         kind, data = event.kind, event.data
@@ -252,7 +252,7 @@ class LiveTree:
             line.state = "retrying" if kind == "step_retrying" else "failed"
             # A retry is mentioned nowhere else; what ends the run is told in full when it has ended.
             error = data.get("error", "it is called again")
-            in_full = kind == "step_retrying" or is_borne(self._flow.plan, line.path)
+            in_full = kind == "step_retrying" or is_tolerated(self._flow.plan, line.path)
             line.note = error if in_full else error.partition(":")[0]
 
     def draw(self) -> Group:

@@ -87,8 +87,8 @@ def _plan_around(plan: Plan, path: str) -> Plan | None:
     return plan
 
 
-def is_borne(plan: Plan, path: str) -> bool:
-    """True if a group bears the failure of the node at a path, so that the run may go on."""
+def is_tolerated(plan: Plan, path: str) -> bool:
+    """True if a group tolerates the failure of the node at a path, so that the run may go on."""
     found = _plan_around(plan, path)
     i = found.index.get(path.rpartition("/")[2], -1) if found is not None else -1
     return found is not None and any(found.meetings[j].bears for j in found.meets_at.get(i, ()))

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from everstep.graph.draw.layers import topological
 
 MOST_RAILS = 24
-"""Beyond that a picture on the terminal helps nobody; the nodes are listed without lines."""
+"""Beyond that a picture on the terminal is unreadable; the nodes are listed without lines."""
 
 
 class Row(NamedTuple):

@@ -180,7 +180,7 @@ def act_json(act: Act | None) -> dict[str, Any] | None:
 
 
 def act_said(act: Act | None) -> str:
-    """Write who did something, and why: `by ada: ticket 4711`; empty if nobody said."""
+    """Write who did something, and why: `by ada: ticket 4711`; empty if that is not recorded."""
     if act is None:
         return ""
     by = f"by {one_line(act.by)}" if act.by else ""

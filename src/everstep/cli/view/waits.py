@@ -158,7 +158,7 @@ def noun(kind: str) -> str:
 
 
 def asked(wait: WaitInfo, width: int = 72) -> str:
-    """Write what somebody is asked in one line."""
+    """Write what is asked in one line."""
     parts = [one_line(wait.prompt)] if wait.prompt else []
     if wait.options:
         parts.append("one of " + ", ".join(one_line(str(option)) for option in wait.options))
@@ -189,7 +189,7 @@ def settled(wait: WaitInfo) -> str:
 
 
 def _answered(wait: WaitInfo) -> str:
-    """Say what was answered, whoever did."""
+    """Say what was answered, and by whom."""
     if wait.kind == "settle" and isinstance(wait.answer, dict):
         if "rerun" in wait.answer:
             return "to be called again"

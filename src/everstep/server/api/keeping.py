@@ -18,7 +18,7 @@ async def pin(service: Service, request: Request) -> Response:
     """Keep a run, whatever retention says."""
     run_id = run_id_of(request)
     body = expect_object(await read_json(request, service.max_body, default={}), optional=["reason", *WHO])
-    reason = body.get("reason", "somebody wants it kept")
+    reason = body.get("reason", "pinned on request")
     if not isinstance(reason, str) or not reason.strip() or len(reason) > LONGEST_REASON or "\0" in reason:
         raise BadRequest(
             f"reason is {cut(str(reason))}.", fix=f"Send a text of 1 to {LONGEST_REASON} characters."

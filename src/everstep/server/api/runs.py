@@ -101,7 +101,7 @@ async def show(service: Service, request: Request) -> Response:
     """Show one run."""
     run_id = run_id_of(request)
     told = run_wire(await service.host.info(run_id))
-    with suppress(EverstepError):  # what is wrong with its records is said by whoever asks for its state
+    with suppress(EverstepError):  # asking for its state says what is wrong with its records
         told["guards"] = (await service.host.state(run_id)).guards.to_json()
     return answer(told)
 

@@ -57,7 +57,7 @@ async def settle(service: Service, request: Request) -> Response:
 
 
 async def _given(service: Service, request: Request, wait: WaitInfo) -> Any:
-    """Read an answer. Only a timer may go without: nothing at all is nobody's answer."""
+    """Read an answer. Only a timer may go without: an empty body is no answer."""
     return await read_json(request, service.max_body, default=None if wait.kind == "timer" else ...)
 
 
@@ -90,7 +90,7 @@ def _ttl(seconds: Any) -> timedelta | None:
 async def answer_by_token(service: Service, request: Request) -> Response:
     """Answer a wait with its token alone. Nothing more of the wait is told."""
     token = token_of(request)
-    # Whoever has no token is not listened to.
+    # Without a token nothing else is looked at.
     given = await _given(service, request, await service.host.wait(token))
     wait = await service.host.answer(token, given, **who_of(request))
     return answer({"status": "settled", "settled_at": moment(wait.settled_at)})

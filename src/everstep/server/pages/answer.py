@@ -31,7 +31,7 @@ from everstep.server.endpoint import Service
 from everstep.server.pages.forms import answer_of, form_html, signed
 from everstep.server.pages.look import context_html, message, moment_html, page
 
-_ANSWERED = "Somebody has answered this already, or its time was over. There is nothing left to do."
+_ANSWERED = "This was answered already, or its time was over. There is nothing left to do."
 
 TOLD: dict[type[EverstepError], tuple[str, str]] = {
     TokenInvalid: ("This link does not work", "It is not complete, or another link has taken its place."),

@@ -59,7 +59,7 @@ def _examine(text: str, store: str | None) -> Iterator[Diagnostics]:
             return
         with host_for(store) as host:
             found = validate(error.draft, host)
-        # The file was not read to its end, so nobody knows who it wires.
+        # The file was not read to its end, so it is unknown which nodes it wires.
         known = (d for d in found if d.code not in (UnknownNotifier.code, UnknownScheduler.code))
         yield Diagnostics(found.flow, known)
         return

@@ -16,7 +16,7 @@ def drain(store: str | None, as_json: bool) -> None:
 
     A flow with on_store_failure="best_effort" goes on while its store is out of reach, and keeps its
     checkpoints in a folder: EVERSTEP_SPOOL, by default beside a SQLite file (runs.db.spool), for other stores
-    under ~/.local/state/everstep. Workers write them too, and so does whoever continues the run here.
+    under ~/.local/state/everstep. Workers write them too, and so does a resume of the run on this machine.
     If the run has gone on without them, they become a fork of it.
 
     \b

@@ -146,7 +146,7 @@ async def _work(
     *,
     once: bool,
 ) -> int:
-    """Work until there is nothing to do, or somebody says stop; returns the exit code."""
+    """Work until there is nothing to do, or it is stopped; returns the exit code."""
     async with host:
         hand = host.worker(flows, concurrency=concurrency, per_flow=per_flow)
         teller.begin(host.url, sorted({flow.name for flow in flows}), concurrency)

@@ -121,7 +121,7 @@ def place(info: RunInfo) -> str:
 
 
 def standing(info: RunInfo) -> str:
-    """Say how a run stands, and whether somebody drives one that has not ended."""
+    """Say how a run stands, and whether an unfinished one has a live owner."""
     if info.status.is_final:
         return f"{info.status.value} (pinned)" if info.pinned is not None else info.status.value
     if info.needs_repair is not None:
@@ -129,8 +129,8 @@ def standing(info: RunInfo) -> str:
     if info.is_cancelling:
         return f"{info.status.value} (cancelling)"
     if info.status is Status.HALTED:
-        return info.status.value  # it needs nobody until it is answered
-    return info.status.value if info.is_driven else f"{info.status.value} (nobody drives it)"
+        return info.status.value  # it needs no worker until it is answered
+    return info.status.value if info.is_driven else f"{info.status.value} (no live worker)"
 
 
 def info_json(info: RunInfo) -> dict[str, Any]:

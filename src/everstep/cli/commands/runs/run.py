@@ -391,7 +391,7 @@ def execute(
     quiet: bool,
     stays: bool = False,
 ) -> Executed:
-    """Drive a run while somebody watches. Ctrl-C ends the process with how to go on."""
+    """Drive a run while its progress is shown. Ctrl-C ends the process with how to go on."""
     watcher = choose_watcher(flow, quiet=quiet, store=opening.store, stays=stays, is_plain=asks())
     keeper = FolderKeeper(flow)
     with opening.host(keeper.hearing(watcher)) as host:

@@ -96,7 +96,7 @@ _DONE = {
     Trigger.FORK: "forked",
     Trigger.CANCELLED: "cancelled",
 }
-"""What was done with a checkpoint, by its trigger, if somebody did it."""
+"""What a person did with a checkpoint, by its trigger."""
 
 
 class NodeLine:

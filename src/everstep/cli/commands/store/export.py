@@ -166,7 +166,7 @@ def _say_exported(done: Exported) -> None:
     if tokens:
         click.echo(f"left out: {count(tokens, 'token')}; to make new ones: everstep answer WAIT --reissue")
     if done.keys:
-        click.echo(f"encrypted with: {', '.join(done.keys)}; whoever imports it needs the key to read it")
+        click.echo(f"encrypted with: {', '.join(done.keys)}; reading it after an import needs the key")
     if done.elsewhere:
         text = f"not in the file, as it is kept elsewhere: {', '.join(done.elsewhere)}"
         click.secho(text, err=True, fg="yellow")
@@ -283,7 +283,7 @@ def _say_imported(done: Imported, dry_run: bool, store: str | None) -> None:
         click.secho(f"kept elsewhere, and not in the file: {', '.join(done.elsewhere)}", fg="yellow")
     for run_id in done.set_aside:
         again = command_line("resume", run_id, store=store)
-        click.echo(f"  workers leave {run_id} alone; once nobody drives it elsewhere: {again}")
+        click.echo(f"  workers leave {run_id} alone; once no other store drives it: {again}")
 
 
 def _imported_json(done: Imported, dry_run: bool) -> dict[str, Any]:

@@ -30,7 +30,7 @@ SHOWN = 50
 )
 @click.option("--tiers", is_flag=True, help="The same as --whole 10 --keep-last 50.")
 @click.option(
-    "--abandoned-for", metavar="SPAN", help="Remove runs that nobody has driven for so long, such as 7d."
+    "--abandoned-for", metavar="SPAN", help="Remove unfinished runs without an owner for so long, such as 7d."
 )
 @click.option(
     "--tombstones-for", metavar="SPAN", help="Let go of the ids and summaries of runs removed longer ago."
@@ -39,7 +39,9 @@ SHOWN = 50
     "--flows", metavar="FILE.py[:FLOW]", multiple=True, help="Keep runs of these flows by their own rules."
 )
 @click.option(
-    "--shared", is_flag=True, help="Nobody else keeps artifacts where EVERSTEP_BLOBS says: sweep there, too."
+    "--shared",
+    is_flag=True,
+    help="Only this store keeps artifacts where EVERSTEP_BLOBS says: sweep there, too.",
 )
 @click.option("--log", "shows_log", is_flag=True, help="Only show what went before, the newest first.")
 @click.option(
@@ -66,7 +68,7 @@ def command(
     """Remove what retention says, of every run or of some, and what no run needs any more.
 
     A run is kept by the rules of its flow, as they were when it began, or by those given here; without any,
-    every run stays. Artifacts that no record names and that nobody has put for a day go in any case.
+    every run stays. Artifacts that no record names and that were not put for a day go in any case.
     Nothing that a live run, a fork, a pin or an open wait needs is removed. Exits with 1 if something could
     not be looked at.
 

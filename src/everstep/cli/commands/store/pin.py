@@ -13,7 +13,7 @@ from everstep.errors import BadRequest
 
 @click.command()
 @click.argument("run_id", metavar="RUN")
-@click.argument("reason", metavar="[REASON]", default="somebody wants it kept")
+@click.argument("reason", metavar="[REASON]", default="pinned on request")
 @who_options
 @store_option
 @json_option

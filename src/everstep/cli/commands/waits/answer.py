@@ -185,12 +185,12 @@ def _answer(host: Host, name: str, wait: WaitInfo, given: Given, store: str | No
 
 
 def _check_settles(wait: WaitInfo, given: Given, store: str | None) -> None:
-    """Refer whoever does not say what became of an effect to the command that is for it."""
+    """Refer an answer to an effect that never reported to `everstep settle`."""
     said = answer_of(wait, given) if given.words is not None or given.file not in (None, "-") else {}
     if given.file == "-" or (isinstance(said, dict) and said.keys() & {"done", "rerun"}):
         return
     command, other = how_to_answer(wait, store)
-    message = f"{wait.node!r} was begun and never reported: somebody is to say whether it happened."
+    message = f"{wait.node!r} was begun and never reported: an operator has to say whether it happened."
     raise BadRequest(message, fix=f"Use: {command}, {other}")
 
 

@@ -142,11 +142,11 @@ def _listed(options: Sequence[Any]) -> str:
 
 
 class Later(Exception):
-    """Whoever was asked would rather not answer now."""
+    """The person asked declined to answer now."""
 
 
 def introduce(wait: WaitInfo) -> None:
-    """Write what is asked on stderr, as whoever answers needs to know it."""
+    """Write what is asked on stderr, as the person who answers needs it."""
     now = present()
     due = f", {due_said(wait.due_at, now)} ({moment(wait.due_at)})" if wait.due_at is not None else ""
     head = f"{click.style(wait.node, bold=True)} of run {wait.run_id} ({wait.flow})"
