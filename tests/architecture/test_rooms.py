@@ -18,8 +18,9 @@ KNOTS = [
     {"cli.live.progress", "cli.live.tree"},
     {"engine.halts", "engine.meetings", "engine.opened", "engine.scope"},
     {
-        *("runtime.drive.chain_writer", "runtime.drive.external_channel", "runtime.drive.finish"),
+        *("runtime.drive.chain_writer", "runtime.drive.context", "runtime.drive.external_channel"),
         *("runtime.drive.flushing", "runtime.drive.loop", "runtime.drive.prepare", "runtime.drive.subflows"),
+        *("runtime.drive.parallel", "runtime.drive.streams"),
         *("runtime.guards.breakers", "runtime.guards.budgets", "runtime.guards.shared_breakers"),
         *("runtime.guards.spending", "runtime.history", "runtime.inputs", "runtime.integrity.chain_check"),
         *("runtime.integrity.fallback", "runtime.integrity.keyframe_check", "runtime.integrity.run_check"),

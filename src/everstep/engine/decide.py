@@ -18,33 +18,6 @@ from everstep.model.records import SPENT, ErrorInfo, QueuedTask, StepRecord, Str
 from everstep.model.waits import WaitOpened
 
 
-def plain(
-    scope: Scope,
-    i: int,
-    reads: dict[str, int],
-    writes: tuple[Written, ...],
-    decision: tuple[str, ...] | None,
-    key: str | None,
-    started_at: datetime,
-    ended_at: datetime,
-) -> StepRecord:
-    """Return the record of a visit in the run's own flow that succeeded and asked for nothing."""
-    return StepRecord(
-        scope.plan.paths[i],
-        scope.visits[i] + 1,
-        Status.COMPLETED,
-        scope.attempts[i] + 1,
-        reads,
-        writes,
-        decision,
-        key,
-        None,
-        None,
-        started_at,
-        ended_at,
-    )
-
-
 def completed(
     scope: Scope,
     i: int,
@@ -64,24 +37,21 @@ def completed(
 ) -> StepRecord:
     """Return the record of a visit that succeeded."""
     return StepRecord(
-        scope.path_of(i) if scope.prefix else scope.plan.paths[i],
-        scope.visits[i] + 1,
-        Status.COMPLETED,
-        scope.attempts[i] + 1,
-        reads,
-        writes,
-        decision,
-        key,
-        None,
-        None,
-        started_at,
-        ended_at,
-        None,
-        queued,
-        task,
-        goto,
-        ends,
-        wait,
+        path=scope.path_of(i),
+        visit=scope.visits[i] + 1,
+        status=Status.COMPLETED,
+        attempts=scope.attempts[i] + 1,
+        reads=reads,
+        writes=writes,
+        decision=decision,
+        key=key,
+        started_at=started_at,
+        ended_at=ended_at,
+        queued=queued,
+        task=task,
+        goto=goto,
+        ends=ends,
+        wait=wait,
         outcome=outcome,
     )
 
@@ -239,7 +209,7 @@ def opened(scope: Scope, i: int, *, reads: dict[str, int], items: int | None, no
 def item_ended(visit: Opened, item: int, error: ErrorInfo | None, now: datetime) -> StepRecord:
     """Return the record that ends one item of a map of flows."""
     status = Status.COMPLETED if error is None else Status.FAILED
-    return StepRecord(visit.prefix_of(item)[:-1], 1, status, error=error, ended_at=now)
+    return StepRecord(path=visit.prefix_of(item)[:-1], status=status, error=error, ended_at=now)
 
 
 def closed(

@@ -155,7 +155,10 @@ def _restore_visit(
     head, _, name = path.rpartition("/")
     scope = state.scope_at(head) if head else state
     i = scope.plan.index[name]
-    scope.take(i, StepRecord(path, visit.visit, Status.RUNNING, reads=visit.reads, items=visit.items))
+    step = StepRecord(
+        path=path, visit=visit.visit, status=Status.RUNNING, reads=visit.reads, items=visit.items
+    )
+    scope.take(i, step)
     opened = scope.opened[i]
     opened.done, opened.failed = set(visit.done), set(visit.failed)
     opened.started_at, opened.task = visit.started_at, visit.task

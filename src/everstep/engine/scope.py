@@ -17,6 +17,8 @@ from everstep.model.enums import OnError, Status
 from everstep.model.records import ErrorInfo, QueuedTask, StepRecord, StreamAt
 
 _NOTHING: dict[str, int] = {}
+_UNDER_WAY = frozenset({Status.RUNNING, Status.RETRYING, Status.HALTED})
+"""What a step says of a visit that goes on."""
 
 
 class Scope:
@@ -158,29 +160,13 @@ class Scope:
     def take(self, i: int, step: StepRecord) -> None:
         """Take one recorded step of a node into account."""
         status = step.status
-        if status is Status.RUNNING:
-            if i in self.plan.children:
-                self._open(i, step)
-            elif step.stream is not None:
-                self.streams[i] = step.stream
-            elif step.spent is None:
-                self.keys[i] = step.key or ""
-                self.begun.add(i)
+        if status in _UNDER_WAY:
+            self._take_under_way(i, step)
             return
         if step.unknown:
             self.begun.add(i)
         elif self.begun:
             self.begun.discard(i)
-        if status is Status.RETRYING:
-            self.attempts[i] = step.attempts
-            self.statuses[i] = status
-            self._note_retry(i, step)
-            self.running.discard(i)
-            self.waiting.pop(i, None)
-            return
-        if status is Status.HALTED:
-            halts.halt(self, i, step)
-            return
         self.visits[i] = step.visit
         self.statuses[i] = status
         self.reads[i] = step.reads
@@ -204,7 +190,46 @@ class Scope:
         if status is Status.CANCELLED:
             self._leave(i, step)
             return
-        self._settle(i, step)
+        plan = self.plan
+        round_ = self.due.pop(i, 0)
+        self.active &= ~(1 << i)
+        for write in step.writes:
+            if write.name[0] != "@":
+                self.write(write.name, write.version, round_, not step.goto)
+        if step.decision is not None or plan.is_target[i]:
+            self._choose(i, step, round_)
+        if not plan.is_target[i]:
+            reads, versions = step.reads, self.versions
+            for name in plan.watched[i]:
+                if versions.get(name, 0) > reads.get(name, 0) and not meetings.is_left_out(self, i, name):
+                    self.activate(i, round_)  # what it read is no longer the newest
+                    break
+        if plan.is_wired or self.queue or step.queued or step.ends:
+            self._lead_on(i, step, round_)
+
+    def _take_under_way(self, i: int, step: StepRecord) -> None:
+        """Take a step of a visit that goes on: it was announced, failed to be tried again, or waits."""
+        if step.status is Status.RUNNING:
+            if i in self.plan.children:
+                self._open(i, step)
+            elif step.stream is not None:
+                self.streams[i] = step.stream
+            elif step.spent is None:
+                self.keys[i] = step.key or ""
+                self.begun.add(i)
+            return
+        if step.unknown:
+            self.begun.add(i)
+        elif self.begun:
+            self.begun.discard(i)
+        if step.status is Status.HALTED:
+            halts.halt(self, i, step)
+            return
+        self.attempts[i] = step.attempts
+        self.statuses[i] = step.status
+        self._note_retry(i, step)
+        self.running.discard(i)
+        self.waiting.pop(i, None)
 
     def admit(self, names: dict[str, int]) -> None:
         """Begin with these inputs."""
@@ -276,27 +301,18 @@ class Scope:
             self.activate(i, round_)
         meetings.meet(self, i, round_)
 
-    def _settle(self, i: int, step: StepRecord) -> None:
+    def _choose(self, i: int, step: StepRecord, round_: int) -> None:
+        """Reach the nodes that a gate chose; a node that was chosen itself has used one choice up."""
         plan = self.plan
-        round_ = self.due.pop(i, 0)
-        self.active &= ~(1 << i)
-        for write in step.writes:
-            if write.name[0] != "@":
-                self.write(write.name, write.version, round_, not step.goto)
-        if step.decision is not None:
-            for target in step.decision:
-                t = plan.index[target]
-                self.chosen[t] += 1
-                self.activate(t, self._round_of_choice(i, t, round_))
+        for target in step.decision or ():
+            t = plan.index[target]
+            self.chosen[t] += 1
+            self.activate(t, self._round_of_choice(i, t, round_))
         if plan.is_target[i]:
             if step.task is None and self.chosen[i] > 0:
                 self.chosen[i] -= 1
             if self.chosen[i] > 0:
                 self.activate(i, self._round_of_choice(i, i, round_))
-        elif self._is_stale(i):
-            self.activate(i, round_)
-        if plan.is_wired or self.queue or step.queued or step.ends:
-            self._lead_on(i, step, round_)
 
     def _lead_on(self, i: int, step: StepRecord, round_: int) -> None:
         """Reach the nodes that follow, unless this one asked for others instead."""
@@ -389,13 +405,6 @@ class Scope:
                     continue
                 if not plan.is_led[i] or self.arrived[i] or self.visits[i]:
                     self.activate(i, round_)
-
-    def _is_stale(self, i: int) -> bool:
-        reads, versions = self.reads[i], self.versions
-        return any(
-            versions.get(name, 0) > reads.get(name, 0) and not meetings.is_left_out(self, i, name)
-            for name in self.plan.watched[i]
-        )
 
     def _note_retry(self, i: int, step: StepRecord) -> None:
         if step.retry_at is not None:

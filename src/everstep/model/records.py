@@ -128,7 +128,7 @@ class StreamAt(msgspec.Struct, frozen=True, omit_defaults=True):
     """The version of each value that it streams from."""
 
 
-class StepRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+class StepRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One visit of the run to a node, or what is known of one under way.
 
     `running` announces an effect with its key before it is attempted, opens an inner flow, or keeps what a

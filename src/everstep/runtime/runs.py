@@ -38,6 +38,7 @@ from everstep.ports.store import RunFilter, RunRow, Signal, Verdict
 from everstep.runtime.bundles.conflicts import check_still_here
 from everstep.runtime.drive.chain_writer import Identity, Journal
 from everstep.runtime.drive.channel import first_values
+from everstep.runtime.drive.context import RunContext
 from everstep.runtime.drive.external_channel import attach
 from everstep.runtime.drive.loop import Drive
 from everstep.runtime.drive.values import Slot, ValueSpace
@@ -657,7 +658,8 @@ class Runs:
 
     async def _drive_once(self, flow: Flow, ready: Ready) -> Outcome:
         journal, state, space = ready.journal, ready.state, ready.space
-        drive = Drive(self._services, flow, journal, state, space, self.shared)
+        run = RunContext(self._services, flow, journal, state, space)
+        drive = Drive(run, self.shared)
         lease, driving = journal.lease, self._services.driving
         status: Status | None = None
         try:

@@ -12,7 +12,7 @@ from everstep.model.enums import Mode, Status
 from everstep.model.records import CHANNEL, INPUTS, KEPT, Written
 from everstep.ports.store import RunRow
 from everstep.runtime.drive.external_channel import is_elsewhere
-from everstep.runtime.drive.values import Slot, ValueSpace
+from everstep.runtime.drive.values import Slot, ValueSpace, slot_of
 from everstep.runtime.services import Services
 from everstep.runtime.travel.migrate import check, is_other, judge_run, kept_nowhere
 
@@ -101,6 +101,6 @@ async def _recorded_inputs(
             for write in step.writes:
                 payload = next(payloads) if write.is_inline else None
                 if step.path == INPUTS or write.name in stored or write.name in plan.free_inputs:
-                    space.place("", write.name, Slot(write, payload))
+                    space.place("", write.name, slot_of(write, payload))
                     stored[write.name] = write
     return stored, space, began_with

@@ -136,8 +136,8 @@ DELTA = CheckpointRecord(
     trigger=Trigger.STEP,
     created_at=NOW,
     steps=(
-        StepRecord("a", reads={"y": 2}, writes=(written("x", INLINE[0]),), started_at=NOW),
-        StepRecord("b", 2, Status.FAILED, writes=(written("z", INLINE[1]),), error=ERROR),
+        StepRecord(path="a", reads={"y": 2}, writes=(written("x", INLINE[0]),), started_at=NOW),
+        StepRecord(path="b", visit=2, status=Status.FAILED, writes=(written("z", INLINE[1]),), error=ERROR),
     ),
 )
 KEYFRAME = msgspec.structs.replace(

@@ -26,7 +26,7 @@ def record(*, keyframe: bool = False) -> CheckpointRecord:
         trigger=Trigger.STEP,
         created_at=NOW,
         keyframe=keyframe,
-        steps=(StepRecord("a", reads={"y": 2}, writes=(WRITTEN,), started_at=NOW),),
+        steps=(StepRecord(path="a", reads={"y": 2}, writes=(WRITTEN,), started_at=NOW),),
     )
 
 

@@ -21,7 +21,7 @@ def writes(*names: str, version: int = 1) -> tuple[Written, ...]:
 
 def begin(flow: Flow, *names: str) -> RunState:
     state = RunState(flow.plan)
-    state.evolve(StepRecord(INPUTS, writes=writes(*names)))
+    state.evolve(StepRecord(path=INPUTS, writes=writes(*names)))
     return state
 
 
@@ -34,7 +34,7 @@ def done(state: RunState, path: str, decision: tuple[str, ...] | None = None) ->
     n = state.plan.nodes[i]
     reads = {p.source: state.versions[p.source] for p in n.params if p.source in state.versions}
     new = tuple(Written(o, state.versions.get(o, 0) + 1, b"", 0) for o in n.outputs)
-    state.evolve(StepRecord(path, state.visits[i] + 1, reads=reads, writes=new, decision=decision))
+    state.evolve(StepRecord(path=path, visit=state.visits[i] + 1, reads=reads, writes=new, decision=decision))
 
 
 def make(name: str, reads: str, output: str | None = None) -> Node:
@@ -230,14 +230,14 @@ def test_a_value_written_while_its_reader_ran_is_read_again_on_every_replay() ->
     flow = Flow("f", [make("a", "s", "x"), make("b", "x", "y")])
     state = begin(flow, "s")
     done(state, "a")
-    state.evolve(StepRecord("b", 1, reads={"x": 0}, writes=writes("y")))
+    state.evolve(StepRecord(path="b", visit=1, reads={"x": 0}, writes=writes("y")))
     assert ready(state) == ["b"]
 
 
 def test_a_failed_attempt_keeps_its_count_and_pause() -> None:
     state = begin(Flow("f", [make("a", "s", "x")]), "s")
     state.begin(0)
-    state.evolve(StepRecord("a", 1, Status.RETRYING, 2, key="k"))
+    state.evolve(StepRecord(path="a", visit=1, status=Status.RETRYING, attempts=2, key="k"))
     assert state.attempts[0] == 2 and ready(state) == ["a"]
     assert state.idempotency().pending == {"a": "k"}
     done(state, "a")
@@ -246,7 +246,7 @@ def test_a_failed_attempt_keeps_its_count_and_pause() -> None:
 
 def test_a_failed_step_is_reopened_with_a_fresh_budget() -> None:
     state = begin(Flow("f", [make("a", "s", "x")]), "s")
-    state.evolve(StepRecord("a", 1, Status.FAILED, 4))
+    state.evolve(StepRecord(path="a", visit=1, status=Status.FAILED, attempts=4))
     state.reopen()
     assert ready(state) == ["a"] and state.attempts[0] == 0 and state.visits[0] == 0
     done(state, "a")
@@ -356,8 +356,12 @@ def test_nobody_wakes_up_for_a_pause_that_is_over_if_its_node_waits_for_another(
     start = datetime(2030, 1, 1, tzinfo=UTC)
     later = start + timedelta(seconds=10)
     done(state, "a")
-    state.evolve(StepRecord("b", 1, Status.RETRYING, 1, retry_at=start + timedelta(seconds=1)))
+    state.evolve(
+        StepRecord(
+            path="b", visit=1, status=Status.RETRYING, attempts=1, retry_at=start + timedelta(seconds=1)
+        )
+    )
     state.write("s", 2, 0)
-    state.evolve(StepRecord("a", 2, Status.RETRYING, 1, retry_at=later))
+    state.evolve(StepRecord(path="a", visit=2, status=Status.RETRYING, attempts=1, retry_at=later))
     assert state.startable(start + timedelta(seconds=2)) == []
     assert state.next_retry() == later

@@ -31,7 +31,7 @@ def test_sums_are_exact_and_survive_a_keyframe(given_amounts: list[int | Decimal
     for given_amount in given_amounts:
         amount = amount_of(given_amount, "it")
         whole += Fraction(repr(given_amount)) if isinstance(given_amount, float) else Fraction(given_amount)
-        books.take(StepRecord("n", spent={"usd": amount}))
+        books.take(StepRecord(path="n", spent={"usd": amount}))
         books = Books(books.to_ledger())
     assert Fraction(books.spent.get("usd", Decimal(0))) == whole
 
@@ -53,8 +53,8 @@ def test_amounts_are_written_without_exponents() -> None:
 def test_a_limit_is_what_was_declared_and_what_was_approved() -> None:
     books = Books()
     assert books.limit_of("usd") is None
-    books.take(StepRecord("@guards", guards=Guarded(limits={"usd": Decimal(5)})))
-    books.take(StepRecord("n", guards=Guarded(raised={"usd": Decimal("0.5")})))
+    books.take(StepRecord(path="@guards", guards=Guarded(limits={"usd": Decimal(5)})))
+    books.take(StepRecord(path="n", guards=Guarded(raised={"usd": Decimal("0.5")})))
     assert books.limit_of("usd") == Decimal("5.5")
 
 

@@ -144,7 +144,7 @@ def lines(
             if fold is not None:
                 yield fold
                 fold = None
-            yield Line(record, StepRecord("@"), 0, "–")
+            yield Line(record, StepRecord(path="@"), 0, "–")
     if fold is not None:
         yield fold
 

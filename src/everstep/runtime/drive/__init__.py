@@ -1,8 +1,8 @@
 """The life of a step. Read from top to bottom: `loop` picks what is ready, `prepare` gathers its
-arguments, `invoke` calls it, `finish` reads what it returned, `step_records` makes the record,
-`chain_writer` buffers and puts it, `committer` brings it to the store.
+arguments, `invoke` calls it, `finish` makes values and a record of what it returned, `chain_writer` buffers
+and puts it, `committer` brings it to the store. `context` is what they all work with.
 
 Beside them: `parallel` and `node_threads` for calls that run at once, `subflows` and `apply` for flows
-inside the run, `values`, `channel` and `streams` for what nodes read and write, `limits`, and `flushing`
-for when to write.
+inside the run, `values`, `channel` and `streams` for what nodes read and write, `limits`, `rest` for its
+sleep, and `flushing` for when to write.
 """

@@ -23,7 +23,7 @@ from everstep.graph.compile.plan import Child
 from everstep.model.enums import OnError, Status, ValueForm
 from everstep.model.items import ItemError
 from everstep.model.records import FORK, STREAM, WAIT, QueuedTask, StepRecord, StreamAt, Written
-from everstep.runtime.drive.values import Slot, ValueSpace, split_name
+from everstep.runtime.drive.values import Slot, ValueSpace, slot_of, split_name
 
 TASK = "@task/"
 """What the names of a queued task's arguments begin with."""
@@ -162,9 +162,9 @@ def loaded(
         prefix, name = split_name(written.name)
         known = space.areas.get(prefix, {}).get(name)
         version = 1 if known is None else known.written.version + 1
-        return Slot(msgspec.structs.replace(written, version=version), payload)
+        return slot_of(msgspec.structs.replace(written, version=version), payload)
     if written.form is not ValueForm.LIFTED:
-        return Slot(written, payload)
+        return slot_of(written, payload)
     scope, i, _ = state.locate(step.path)
     return _lifted(space, scope, i, written.source, written)
 
@@ -387,7 +387,7 @@ def _gathered(space: ValueSpace, child: Child, visit: Opened, inner: str, writte
             items = told
     if not written.digest:
         written = _measured(written, _digest_of(items), sum(item.written.size for item in items))
-    slot = Slot(written, None)
+    slot = slot_of(written, None)
     slot.items, slot.whole = items, None
     slot.cost = sum(item.cost for item in items)
     return slot

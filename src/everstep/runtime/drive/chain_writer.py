@@ -19,7 +19,7 @@ from everstep.errors import LeaseLost, RunCancelled, StoreError, StoreUnavailabl
 from everstep.model.acts import Act
 from everstep.model.durability import Durability
 from everstep.model.durations import spell
-from everstep.model.enums import Flush, Mode, Status, Trigger, ValueForm, with_priority
+from everstep.model.enums import PRIORITIES, Flush, Mode, Status, Trigger, ValueForm, with_priority
 from everstep.model.leases import Lease
 from everstep.model.records import (
     INPUTS,
@@ -31,6 +31,7 @@ from everstep.model.retention import Retention
 from everstep.model.waits import WaitRow
 from everstep.ports.store import Admission, Adoption, Commit, RunRow, Verdict
 from everstep.runtime.drive.apply import apply
+from everstep.runtime.drive.committer import SAMPLE
 from everstep.runtime.drive.external_channel import Elsewhere
 from everstep.runtime.drive.values import Slot, ValueSpace
 from everstep.runtime.events import Event, checkpoint_data, tell
@@ -149,6 +150,8 @@ class Journal:
         """Who wants to know when the steps of now are durable."""
         self.elsewhere: Elsewhere | None = None
         """The channel, if the chain does not keep it."""
+        self._until_timed = 1
+        """After how many more puts one is timed."""
 
     def add(self, step: StepRecord, drafts: tuple[Slot, ...]) -> None:
         """Buffer a step with the values it wrote and take it into account."""
@@ -309,20 +312,27 @@ class Journal:
         self._advance(record, commit, digest)
 
     def flush_soon(
-        self, trigger: Trigger, metadata: dict[str, Any] | None, now: datetime
+        self, trigger: Trigger, metadata: dict[str, Any] | None = None
     ) -> Coroutine[Any, Any, None] | None:
-        """Write what is buffered: on the spot if nobody waits for this thread, else return what to await."""
-        services = self._services
-        is_free = services.owns_loop and not self._unsure and services.committer.is_free()
+        """Write what is buffered: on the spot if nothing waits for this thread, else return what to await."""
+        services, store = self._services, self._services.blocking
+        committer = services.committer
+        is_free = services.owns_loop and not (committer.is_busy or committer.drives > 1 or committer.tasks)
         if self.elsewhere is not None and self.elsewhere.has_changes:
             is_free = False
-        if not (self.writes and is_free) or self.is_halted or self.outbox is not None:
+        if not (self.writes and is_free) or self.is_halted or self._unsure or self.outbox is not None:
             return self.flush(trigger, metadata=metadata)
-        record = self._record(trigger, Status.RUNNING, None, metadata, now)
+        record = self._record(trigger, Status.RUNNING, None, metadata, services.clock.now())
         commit, digest = self._seal(record, None, None)
+        self._until_timed -= 1
         try:
-            verdict = services.committer.write_here([commit])[0]
+            if self._until_timed and store is not None:
+                verdict = store.put_blocking((commit,))[0]
+            else:
+                self._until_timed = SAMPLE
+                verdict = committer.write_here((commit,))[0]
         except StoreUnavailable:
+            committer.fell_silent()
             # It may have gone through all the same, so the very same commit is put again.
             return self._settle(record, commit, digest)
         if verdict is not Verdict.ACCEPTED:
@@ -386,7 +396,7 @@ class Journal:
             status=status,
             steps=tuple(self.steps),
             error=error,
-            metadata=with_priority(trigger, metadata),
+            metadata=with_priority(trigger, metadata) if trigger in PRIORITIES else metadata,
             resume_after=self._state.next_due() if status is Status.HALTED else None,
             act=self.act,
         )
@@ -549,7 +559,7 @@ class Journal:
         services = self._services
         if not services.committer.is_free():
             return await services.committer.put(commit, note)
-        verdict = services.committer.write_here([commit])[0]
+        verdict = services.committer.write_here((commit,))[0]
         if not services.owns_loop:
             try:
                 await asyncio.sleep(0)  # others on this loop have waited for the disk

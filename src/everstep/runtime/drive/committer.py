@@ -14,6 +14,7 @@ from everstep.ports.system import Clock
 SLOW = 0.002
 """A store whose commits take longer than this is not waited for on the loop."""
 SAMPLE = 8
+"""Of so many commits that are written on the spot, one is timed."""
 PATIENCE = 5.0
 """Seconds that whoever is cancelled waits for a commit that is under way."""
 PUT_BYTES = 64 * MIB
@@ -34,12 +35,13 @@ class Committer:
         self._queue: list[tuple[Commit, asyncio.Future[Verdict]]] = []
         self._is_writing = False
         self._is_scheduled = False
+        self.is_busy = blocking is None or not self._may_wait
+        """True while no commit may be written on the spot: a thread writes, the store is slow or far away."""
         self._writer: ThreadPoolExecutor | None = None
         self._latency = 0.0
         self._queued_at = 0.0
         self.lag = 0.0
         """Seconds from handing a commit over until it is durable, on average; of lone runs, until written."""
-        self._count = 0
         self.drives = 0
         """How many runs are being driven."""
         self.tasks = 0
@@ -47,35 +49,31 @@ class Committer:
 
     def is_free(self) -> bool:
         """True if a commit may be written on the spot: nothing else could be waiting for this thread."""
-        return (
-            self._blocking is not None
-            and self._may_wait
-            and self.drives <= 1
-            and not self.tasks
-            and not self._is_writing
-            and self._latency <= SLOW
-        )
+        return not self.is_busy and self.drives <= 1 and not self.tasks
 
     def write_here(self, commits: Sequence[Commit]) -> list[Verdict]:
-        """Commit on this thread. Now and then, and while it is slow, the time it takes is measured."""
-        self._count += 1
-        if self._count % SAMPLE and self._latency <= SLOW:
-            return self._write(commits)
+        """Commit on this thread, and note how long that takes."""
+        assert self._blocking is not None
         before = self._clock.monotonic()
-        verdicts = self._write(commits)
-        self._latency += 0.3 * (self._clock.monotonic() - before - self._latency)
+        try:
+            verdicts = self._blocking.put_blocking(commits)
+        except StoreUnavailable:
+            self.fell_silent()
+            raise
+        self._note(self._latency + 0.3 * (self._clock.monotonic() - before - self._latency))
         if not self._is_writing:
             self.lag = self._latency
         return verdicts
 
-    def _write(self, commits: Sequence[Commit]) -> list[Verdict]:
-        assert self._blocking is not None
-        try:
-            return self._blocking.put_blocking(commits)
-        except StoreUnavailable:
-            # Whether it is back is found out on the writer's thread.
-            self._latency = max(self._latency, 2 * SLOW)
-            raise
+    def fell_silent(self) -> None:
+        """Write nothing on the spot for now: the writer's thread finds out whether the store is back."""
+        self._note(max(self._latency, 2 * SLOW))
+
+    def _note(self, latency: float | None = None, *, is_writing: bool | None = None) -> None:
+        self._latency = self._latency if latency is None else latency
+        self._is_writing = self._is_writing if is_writing is None else is_writing
+        is_far = self._blocking is None or not self._may_wait
+        self.is_busy = is_far or self._is_writing or self._latency > SLOW
 
     async def put(self, commit: Commit, note: Callable[[Verdict], None] | None = None) -> Verdict:
         """Commit together with whatever else is ready by the time the store is free.
@@ -107,13 +105,13 @@ class Committer:
         batch = self._take_batch()
         since = self._queued_at
         if self._blocking is None:
-            self._is_writing = True
+            self._note(is_writing=True)
             task = loop.create_task(self._put_async([c for c, _ in batch]))
             task.add_done_callback(lambda t: self._answer(loop, batch, _outcome(t), since))
         elif len(batch) >= self.drives and self._may_wait and not self.tasks and self._latency <= SLOW:
             self._answer(loop, batch, self._attempt(batch), since)
         else:
-            self._is_writing = True
+            self._note(is_writing=True)
             if self._writer is None:
                 self._writer = ThreadPoolExecutor(1, thread_name_prefix="everstep-writer")
             self._writer.submit(self._write_there, loop, batch, since)
@@ -151,7 +149,7 @@ class Committer:
         outcome: list[Verdict] | BaseException,
         since: float,
     ) -> None:
-        self._is_writing = False
+        self._note(is_writing=False)
         self.lag += 0.3 * (self._clock.monotonic() - since - self.lag)
         for k, (_, done) in enumerate(batch):
             if done.done():

@@ -8,14 +8,11 @@ from functools import partial
 from types import TracebackType
 from typing import Any
 
-from everstep.engine.flush import FlushPolicy
 from everstep.model.enums import Status, Trigger
 from everstep.ports.store import CheckpointStore
-from everstep.ports.system import Clock
-from everstep.runtime.drive.chain_writer import Journal
-from everstep.runtime.events import NEWS, Teller, news_of
+from everstep.runtime.drive.context import RunContext
+from everstep.runtime.events import NEWS, news_of
 from everstep.runtime.outage.store_retry import patiently
-from everstep.runtime.services import Services
 
 _NEEDS_STEPS = (Trigger.INTERVAL, Trigger.SPENT, Trigger.BEFORE_EFFECT)
 """Triggers that mean nothing if there is nothing to write."""
@@ -24,10 +21,10 @@ _NEEDS_STEPS = (Trigger.INTERVAL, Trigger.SPENT, Trigger.BEFORE_EFFECT)
 class Owing:
     """What one drive is to write before anything else starts."""
 
-    def __init__(self, journal: Journal, clock: Clock, teller: Teller, wake: Callable[[], None]) -> None:
-        self._journal = journal
-        self._clock = clock
-        self._teller = teller
+    def __init__(self, run: RunContext, wake: Callable[[], None]) -> None:
+        self._journal = run.journal
+        self._clock = run.clock
+        self._teller = run.teller
         self._wake = wake
         self.trigger: Trigger | None = None
         """Why to write; none if nothing is owed."""
@@ -69,7 +66,7 @@ class Owing:
         self.trigger = self._about = None
         if trigger in _NEEDS_STEPS and not self._journal.steps:
             return
-        pending = self._journal.flush_soon(trigger, metadata, self._clock.now())
+        pending = self._journal.flush_soon(trigger, metadata)
         if pending is not None:
             await pending
         for kind, data in news_of(trigger, metadata) if self._teller.is_heard else ():
@@ -82,10 +79,10 @@ class LateFlush:
     Only policies with a deadline need it; for the others it does nothing.
     """
 
-    def __init__(self, journal: Journal, policy: FlushPolicy, services: Services) -> None:
-        self._journal = journal
-        self._limit = policy.max_seconds if policy.has_deadline else None
-        self._may_write = services.blocking is not None and self._limit is not None
+    def __init__(self, run: RunContext) -> None:
+        self._journal = run.journal
+        self._limit = run.policy.max_seconds if run.policy.has_deadline else None
+        self._may_write = run.services.blocking is not None and self._limit is not None
         self.lock = threading.Lock()
         """Held by whoever writes while the drive is inside user code."""
         self._is_away = False

@@ -98,6 +98,8 @@ class Call:
     """What the answer of whoever was asked for it does to the guards."""
     news: tuple[Trigger, dict[str, Any]] | None = None
     """Why it is written at once: what it cost or how it failed made a guard speak up."""
+    drafts: tuple[Any, ...] | None = None
+    """What it gave, once that is encoded."""
     given_up_on: Call | None = None
     """The call that this one reports as too late."""
 

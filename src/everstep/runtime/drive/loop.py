@@ -15,32 +15,28 @@ from datetime import datetime
 from typing import Any
 
 from everstep.engine import decide
-from everstep.engine.flush import FlushPolicy
 from everstep.engine.scope import Scope
-from everstep.engine.state import RunState
 from everstep.errors import EverstepError, HostClosed, RunCancelled, StoreError, ValueNotStorable
 from everstep.graph.author.flow import Flow
 from everstep.graph.author.node import Node
+from everstep.graph.author.waits import Wait
 from everstep.model.enums import Status, Trigger
 from everstep.model.records import ErrorInfo, StepRecord
-from everstep.ports.system import Clock, reached, uptime
-from everstep.runtime.drive.chain_writer import Journal
 from everstep.runtime.drive.channel import ChannelDesk
-from everstep.runtime.drive.finish import Reading
+from everstep.runtime.drive.context import RunContext
+from everstep.runtime.drive.finish import draft_asked, draft_outputs, step_of
 from everstep.runtime.drive.flushing import LateFlush, Owing
 from everstep.runtime.drive.invoke import Call, call_async, call_here, describe_error
 from everstep.runtime.drive.limits import Place, starving, within_limits
 from everstep.runtime.drive.parallel import Beside
 from everstep.runtime.drive.prepare import Preparer
-from everstep.runtime.drive.step_records import plain_step, step_of
+from everstep.runtime.drive.rest import Pauses, Rest
 from everstep.runtime.drive.streams import Streams
 from everstep.runtime.drive.subflows import Inner
-from everstep.runtime.drive.values import Slot, ValueSpace, write_aside
-from everstep.runtime.events import Teller
+from everstep.runtime.drive.values import Slot, write_aside
 from everstep.runtime.guards.budgets import Guards
 from everstep.runtime.guards.shared_breakers import SharedBreakers
 from everstep.runtime.guards.spending import Spending
-from everstep.runtime.services import Services
 from everstep.runtime.waits.open import LOOK, Waiting
 
 log = logging.getLogger("everstep")
@@ -51,62 +47,33 @@ _BREATH = BaseException("the loop is to have its turn")
 class Drive:
     """One owner's work on one run, from where it stands to where it ends or stops."""
 
-    def __init__(
-        self,
-        services: Services,
-        flow: Flow,
-        journal: Journal,
-        state: RunState,
-        space: ValueSpace,
-        shared: SharedBreakers | None = None,
-    ) -> None:
-        self._services = services
-        self._clock = services.clock
-        self._flow = flow
-        self._journal = journal
-        self._state = state
-        self._space = space
-        self._policy = FlushPolicy(flow.durability, flow.auto_checkpoint, record_bytes=services.record_bytes)
-        self._late = LateFlush(journal, self._policy, services)
-        self._teller = Teller(services.listener, services.clock, journal.run_id)
-        self._loop = asyncio.get_running_loop()
-        self._rest = Rest(services.clock, self._loop)
-        self._pauses = Pauses(services.clock)
-        self._owing = Owing(journal, services.clock, self._teller, self._rest.wake)
-        self._desk = ChannelDesk(state, space, services.clock)
+    def __init__(self, run: RunContext, shared: SharedBreakers | None = None) -> None:
+        self._run = run
+        self._services, self._clock, self._journal = run.services, run.clock, run.journal
+        self._state, self._space = run.state, run.space
+        self._policy, self._teller = run.policy, run.teller
+        self._rest = Rest(run.clock, run.loop)
+        self._pauses = Pauses(run.clock)
+        self._late = LateFlush(run)
+        self._owing = Owing(run, self._rest.wake)
+        self._desk = ChannelDesk(run.state, run.space, run.clock)
         self._finished: deque[Call] = deque()
         self._guards: Guards | None = None
-        if flow.budgets or flow.breakers:
-            self._guards = Guards(services, flow, journal, state, space, self._finished, shared)
-        self._spending = Spending(
-            services, journal, state, self._teller, self._late, self._guards, self._owing.owe
-        )
-        self._streams = streams = Streams(services, space, self._note_chunks)
-        self._preparer = Preparer(
-            services,
-            flow,
-            journal,
-            state,
-            space,
-            self._desk,
-            self._policy,
-            streams,
-            self._spending,
-            self._guards,
-        )
-        self._inner = Inner(
-            journal, state, space, services.clock, self._teller, self._finish, self._fail_with
-        )
-        self._waiting = Waiting(services, state, space, journal.run_id, flow.name)
-        self._reading = Reading(self._waiting, self._desk, self._inner, streams, space, state)
-        journal.waits, journal.on_opened = self._waiting.opened, self._waiting.tell
-        self._beside = Beside(services, self._teller, self._finish, self._rest.wake, self._break)
+        if run.flow.budgets or run.flow.breakers:
+            self._guards = Guards(run, self._finished, shared)
+        self._spending = Spending(run, self._late, self._guards, self._owing.owe)
+        self._streams = Streams(run, self._note_chunks)
+        self._preparer = Preparer(run, self._desk, self._streams, self._spending, self._guards)
+        self._inner = Inner(run, self._finish, self._fail_with)
+        self._waiting = Waiting(run)
+        run.journal.waits, run.journal.on_opened = self._waiting.opened, self._waiting.tell
+        self._beside = Beside(run, self._finish, self._rest.wake, self._break)
         self.threads = self._beside.left
-        self._read_plan(flow)
+        self._read_plan(run.flow)
         self._awaiting: asyncio.Task[Any] | None = None
         """The drive's own task while it awaits a lone node, and may be interrupted."""
         self._stop: BaseException | None = None
-        self.failure: ErrorInfo | None = state.error
+        self.failure: ErrorInfo | None = run.state.error
         """Why the run fails, once it does."""
         self.exception: BaseException | None = None
         """The live exception behind it, for the caller in this process."""
@@ -174,7 +141,7 @@ class Drive:
 
     def _from_anywhere(self, act: Callable[[], None]) -> None:
         with suppress(RuntimeError):  # the loop is closed, so the drive is over
-            self._loop.call_soon_threadsafe(act)
+            self._run.loop.call_soon_threadsafe(act)
 
     @property
     def tokens(self) -> dict[str, str]:
@@ -261,7 +228,7 @@ class Drive:
                 ready = state.stuck()
             if beside.overdue:
                 ready = [place for place in ready if place not in beside.overdue]
-            if not self._is_unlimited or state.steps + len(ready) > self._flow.max_steps:
+            if not self._is_unlimited or state.steps + len(ready) > self._run.flow.max_steps:
                 ready = self._within_limits(ready)
                 if self.failure is not None:
                     return []
@@ -288,7 +255,7 @@ class Drive:
 
     def _within_limits(self, ready: list[Place]) -> list[Place]:
         """Leave out what would be too much at once; fail a flow that has gone too far."""
-        allowed, broken = within_limits(ready, self._flow.max_concurrency, len(self._beside.calls))
+        allowed, broken = within_limits(ready, self._run.flow.max_concurrency, len(self._beside.calls))
         if broken is not None:
             self._fail_in(*broken)
         return allowed
@@ -388,6 +355,9 @@ class Drive:
         if call.error is not None or call.asks is not None:
             self._finish(call)
             return
+        if call.context is None and not call.node.is_async:
+            await self._make(call)  # it can spend nothing, and nothing else happens while it holds the loop
+            return
         self._spending.alone = call
         try:
             await self._make(call)
@@ -411,7 +381,8 @@ class Drive:
         else:
             with self._late if self._policy.has_deadline and self._journal.steps else nullcontext():
                 call_here(call, on_chunk)
-            self._finish(call)
+            call.ended_at = self._clock.now()
+            self._finished.append(call)
 
     async def _run_beside(self, call: Call) -> None:
         self._spending.alone = None
@@ -477,8 +448,10 @@ class Drive:
         if trigger is not None and goes_on and self._journal.steps:
             if self._state.waits and not self._beside.calls:
                 self._owing.owe(trigger)  # perhaps nothing else can start, and the put that halts will do
-            else:
-                await self._owing.flush(trigger, None)
+            elif self._owing.trigger is not None:
+                await self._owing.flush(trigger)
+            elif (pending := self._journal.flush_soon(trigger)) is not None:
+                await pending
 
     async def _take_in(self) -> Trigger | None:
         """Buffer the steps of all finished calls; returns why to write them, if at all.
@@ -488,16 +461,13 @@ class Drive:
         trigger: Trigger | None = None
         while self._finished:
             call = self._finished.popleft()
-            if not self._is_plain and (call.node.halts or call.asks is not None):
-                await self._services.time.hear()  # what it waits for may be due some time from now
-            drafts = self._reading.read(call)
-            if drafts is None:
+            if self._is_plain and self._take_plain(call):
+                every = self._policy.every_step
+                wanted = Trigger.STEP if every else self._wanted(call, Status.COMPLETED, asked=False)
+            elif (drafts := await self._given_by(call)) is None:
                 continue
-            if len(drafts) > 1:
-                self._space.fit(drafts, self._services.record_bytes)
-            if any(draft.spill is not None for draft in drafts) and not await self._put_aside(call, drafts):
-                drafts = ()
-            wanted = self._record(call, drafts)
+            else:
+                wanted = self._record(call, drafts)
             if call.news is not None:
                 await self._owing.flush(*call.news)
             if wanted in (Trigger.MANUAL, Trigger.EXPENSIVE_OP, Trigger.GATE_DECISION):
@@ -511,6 +481,92 @@ class Drive:
             if self._finished and self._policy.is_full(len(self._journal.steps), self._journal.size):
                 await self._owing.flush(Trigger.INTERVAL)
         return trigger
+
+    def _take_plain(self, call: Call) -> bool:
+        """Record a call that succeeded and asked for nothing, in a run where a step means no more than that.
+
+        False if it is no such call, or has values to be written aside first.
+        """
+        if call.error is not None or call.context is not None or call.task is not None or call.is_dropped:
+            return False
+        node, scope, i = call.node, call.scope, call.index
+        if len(node.outputs) == 1 and not node.is_gate and not isinstance(call.returned, Wait):
+            try:
+                drafts: tuple[Slot, ...] = (
+                    self._space.draft(scope, node.outputs[0], call.returned, node.persist),
+                )
+            except ValueNotStorable:
+                return False  # whether that matters is found out where calls fail
+        else:
+            drafts = draft_outputs(call, self._space)
+            if call.error is not None:
+                return False
+            if len(drafts) > 1:
+                self._space.fit(drafts, self._services.record_bytes)
+        for draft in drafts:
+            if draft.spill is not None:
+                call.drafts = drafts
+                return False
+        scope.busy -= 1
+        step = StepRecord(
+            path=scope.plan.paths[i],
+            visit=call.visit,
+            attempts=call.attempt,
+            reads=call.reads,
+            writes=tuple([draft.written for draft in drafts]),
+            decision=call.decision,
+            key=call.key,
+            started_at=call.started_at,
+            ended_at=call.ended_at,
+        )
+        self._journal.add_plain(step, i, drafts)
+        return True
+
+    async def _given_by(self, call: Call) -> tuple[Slot, ...] | None:
+        """Return what a finished call gave, encoded, large values written aside; none if it is dropped."""
+        if not self._is_plain and (call.node.halts or call.asks is not None):
+            await self._services.time.hear()  # what it waits for may be due some time from now
+        drafts = self._read(call)
+        if drafts is None:
+            return None
+        if len(drafts) > 1:
+            self._space.fit(drafts, self._services.record_bytes)
+        for draft in drafts:
+            if draft.spill is not None:
+                return drafts if await self._put_aside(call, drafts) else ()
+        return drafts
+
+    def _read(self, call: Call) -> tuple[Slot, ...] | None:
+        """Read a finished call's answer and encode what it gave; none if it is dropped or called off."""
+        scope = call.scope
+        if scope.parent is None:
+            scope.busy -= 1
+        else:
+            scope.let_go()
+        may_be_off = scope.parent is not None or scope.plan.meetings
+        if call.is_dropped or (may_be_off and not scope.awaits(call.index)):
+            self._desk.release(call)
+            return None
+        if call.error is not None and isinstance(call.error, RunCancelled) and call.context is not None:
+            reason = describe_error(call.error)
+            self._inner.note(scope, decide.cancelled(scope, call.index, reason=reason, now=call.ended_at), ())
+            raise call.error
+        asked = call.asks or (call.returned if call.node.halts else None)
+        if call.error is None and isinstance(asked, Wait):
+            if scope.ended:  # no wait is opened for a flow that is over
+                step = decide.cancelled(scope, call.index, reason=None, now=call.ended_at)
+                self._inner.note(scope, step, ())
+                return None
+            return self._waiting.open(call, asked, self._desk)
+        if call.is_again:
+            return ()
+        if call.stream is not None and call.error is not None:
+            self._streams.keep_rest(call)
+        drafts = draft_outputs(call, self._space) if call.drafts is None else call.drafts
+        if call.context is not None:
+            changes = draft_asked(call, self._space, self._state, self._desk)
+            drafts = drafts + changes if call.error is None else changes
+        return drafts
 
     async def _put_aside(self, call: Call, drafts: tuple[Slot, ...]) -> bool:
         """Keep the large values of a call as artifacts; false if one is too large and fails it."""
@@ -529,11 +585,6 @@ class Drive:
     def _record(self, call: Call, drafts: tuple[Slot, ...]) -> Trigger | None:
         """Buffer the step of a finished call; returns the trigger if it wants to be written."""
         journal, policy, scope = self._journal, self._policy, call.scope
-        if self._is_plain and call.error is None and call.context is None and call.task is None:
-            journal.add_plain(plain_step(call, drafts), call.index, drafts)
-            if policy.every_step:
-                return Trigger.STEP
-            return self._wanted(call, Status.COMPLETED, asked=False)
         chance = self._services.ids.chance() if call.error is not None else 0.0
         before = len(journal.steps)
         if call.error is not None and scope.ended:
@@ -604,80 +655,3 @@ def recorded_node(scope: Scope, node: Node) -> Node:
         assert around is not None
         scope, node = around, around.plan.nodes[place]
     return node
-
-
-class Pauses:
-    """When pauses end by a clock that nobody sets, so that setting the other one back prolongs none."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._ends: dict[datetime, float] = {}
-        self._over: datetime | None = None
-
-    def note(self, until: datetime) -> float | None:
-        """Remember when a pause ends that lasts until then; returns how many seconds are left of it.
-
-        None of a clock that tests move: its seconds do not pass by themselves.
-        """
-        now = uptime(self._clock)
-        if now is None:
-            return None
-        if until not in self._ends:
-            self._ends[until] = now + (until - self._clock.now()).total_seconds()
-        return max(0.0, self._ends[until] - now)
-
-    def now(self) -> datetime:
-        """Return the time as far as pauses are concerned."""
-        now = self._clock.monotonic()
-        for until in [until for until, end in self._ends.items() if end <= now]:
-            del self._ends[until]
-            self._over = until if self._over is None else max(until, self._over)
-        wall = self._clock.now()
-        return wall if self._over is None else max(wall, self._over)
-
-
-class Rest:
-    """The sleep of one drive, on its loop."""
-
-    def __init__(self, clock: Clock, loop: asyncio.AbstractEventLoop) -> None:
-        self._clock = clock
-        self._loop = loop
-        self._waker: asyncio.Future[None] | None = None
-        self.is_asleep = False
-
-    def wake(self) -> None:
-        """End the sleep, if there is one."""
-        if self._waker is not None and not self._waker.done():
-            self._waker.set_result(None)
-
-    async def sleep(
-        self,
-        until: datetime | None,
-        seconds: float | None,
-        most: float | None = None,
-        *,
-        is_busy: bool = False,
-    ) -> bool:
-        """Sleep, at most so long; true if neither a call nor the clock ended it but the seconds are over.
-
-        Who is busy only looks out for the time, while what it waits for is under way.
-        """
-        self._waker, self.is_asleep = self._loop.create_future(), True
-        sleeper: asyncio.Task[None] | None = None
-        try:
-            if until is None and seconds is None:
-                await self._waker
-                return False
-            watched: set[asyncio.Future[None]] = {self._waker}
-            if until is not None:
-                ends = reached(self._clock, until) if is_busy else self._clock.sleep_until(until)
-                sleeper = self._loop.create_task(ends)
-                watched.add(sleeper)
-            is_capped = most is not None and (seconds is None or most < seconds)
-            limit = most if is_capped else seconds
-            done, _ = await asyncio.wait(watched, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
-            return not done and not is_capped
-        finally:
-            self._waker, self.is_asleep = None, False
-            if sleeper is not None:
-                sleeper.cancel()

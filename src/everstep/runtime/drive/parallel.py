@@ -11,6 +11,7 @@ from concurrent.futures import Executor, Future
 from contextlib import suppress
 
 from everstep.engine.scope import Scope
+from everstep.runtime.drive.context import RunContext
 from everstep.runtime.drive.invoke import (
     Call,
     OnChunk,
@@ -20,8 +21,6 @@ from everstep.runtime.drive.invoke import (
     call_in_thread,
     on_loop,
 )
-from everstep.runtime.events import Teller
-from everstep.runtime.services import Services
 
 Place = tuple[Scope, int]
 
@@ -31,14 +30,13 @@ class Beside:
 
     def __init__(
         self,
-        services: Services,
-        teller: Teller,
+        run: RunContext,
         finish: Callable[[Call], None],
         wake: Callable[[], None],
         fail: Callable[[BaseException], None],
     ) -> None:
-        self._services = services
-        self._teller = teller
+        self._services = run.services
+        self._teller = run.teller
         self._finish = finish
         self._wake = wake
         self._fail = fail

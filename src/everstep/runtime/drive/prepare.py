@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 from everstep.engine import decide, meetings
-from everstep.engine.flush import FlushPolicy
 from everstep.engine.keys import automatic_key, declared_key, must_announce
 from everstep.engine.scope import Scope
-from everstep.engine.state import RunState
 from everstep.errors import EverstepError, InputNeverCame, ValueUnreadable
 from everstep.graph.author.channel import RESULT_SUFFIX, Channel
-from everstep.graph.author.flow import Flow
 from everstep.graph.author.node import Node
 from everstep.graph.author.options import Place, not_here, refused_at_call
 from everstep.graph.author.unknown_effects import for_an_operator, probing
 from everstep.model.enums import Trigger
 from everstep.model.records import QueuedTask
 from everstep.runtime.drive.apply import TASK
-from everstep.runtime.drive.chain_writer import Journal
 from everstep.runtime.drive.channel import ChannelDesk
+from everstep.runtime.drive.context import RunContext
 from everstep.runtime.drive.invoke import Call, call_anywhere, give_context, soon
 from everstep.runtime.drive.streams import Streams
 from everstep.runtime.drive.values import ValueSpace
-from everstep.runtime.events import Teller
 from everstep.runtime.guards.budgets import Guards
 from everstep.runtime.guards.spending import Spending
-from everstep.runtime.services import Services
 
 
 class Arguments:
@@ -113,28 +107,21 @@ class Preparer:
 
     def __init__(
         self,
-        services: Services,
-        flow: Flow,
-        journal: Journal,
-        state: RunState,
-        space: ValueSpace,
+        run: RunContext,
         desk: ChannelDesk,
-        policy: FlushPolicy,
         streams: Streams,
         spending: Spending,
         guards: Guards | None,
     ) -> None:
-        self._services = services
+        self._run = run
+        self._journal = run.journal
+        self._state = state = run.state
+        self._space = space = run.space
+        self._desk = desk
+        self._streams = streams
         self._spending = spending
         self._guards = guards
-        self._streams = streams
-        self._flow = flow
-        self._journal = journal
-        self._state = state
-        self._space = space
-        self._desk = desk
         self._arguments = Arguments(space, desk)
-        self._policy = policy
         self._missed = {
             prefix + name
             for prefix, area in space.areas.items()
@@ -174,7 +161,7 @@ class Preparer:
         if node.announces and call.error is None and not scope.is_hidden:
             await self._announce(call, is_unknown=is_unknown)
         cursor = None
-        if call.node.goes_on and call.error is None and self._policy.writes and not scope.is_hidden:
+        if call.node.goes_on and call.error is None and self._run.policy.writes and not scope.is_hidden:
             cursor = self._streams.begin(call)
         call.is_made = call.error is None
         if node.context_param is not None:
@@ -248,7 +235,7 @@ class Preparer:
             call = self._arguments.call_of(scope, w, scope.plan.nodes[w])
             if call.node.context_param is not None:
                 self._give_context(call, scope.visits[w], waits=False)
-            await call_anywhere(call, self._services.pool)
+            await call_anywhere(call, self._run.services.pool)
             if call.error is not None:
                 return call.error
             try:
@@ -264,7 +251,7 @@ class Preparer:
         self._is_fresh = True
         view, types = self._desk.seen_from(call.scope), key_types(call.scope)
         journal = self._journal
-        emit = self._emitting(call) if self._services.listener is not None else None
+        emit = self._emitting(call) if self._run.teller.is_heard else None
         refused = refused_at_call(Place.ATOMIC) if call.scope.is_hidden else None
         change = None if refused is None else partial(not_here, call.path, refused["channel"])
         give_context(
@@ -284,8 +271,8 @@ class Preparer:
 
     def _emitting(self, call: Call) -> Callable[[dict[str, Any]], None]:
         """Return what tells the host's listener, on its loop, what a node has to say."""
-        teller = Teller(self._services.listener, self._services.clock, self._journal.run_id)
-        loop, path, visit, attempt = asyncio.get_running_loop(), call.path, call.visit, call.attempt
+        teller, loop = self._run.teller, self._run.loop
+        path, visit, attempt = call.path, call.visit, call.attempt
 
         def emit(data: dict[str, Any]) -> None:
             soon(loop, lambda: teller.tell("emitted", path, visit, attempt, data))

@@ -12,9 +12,9 @@ from everstep.engine import decide
 from everstep.engine.flush import MAX_LAG, MAX_LAG_BYTES, MAX_LAG_STEPS
 from everstep.errors import OutputError, ValueNotStorable
 from everstep.model.records import STREAM, StepRecord, StreamAt
+from everstep.runtime.drive.context import RunContext
 from everstep.runtime.drive.invoke import Call, soon
-from everstep.runtime.drive.values import Slot, ValueSpace
-from everstep.runtime.services import Services
+from everstep.runtime.drive.values import Slot
 
 _UNKNOWN_WEIGHT = MAX_LAG_BYTES // MAX_LAG_STEPS
 """Bytes that a chunk of unknown size counts for before it is encoded."""
@@ -25,9 +25,9 @@ Record = Callable[[Call, StepRecord, tuple[Slot, ...]], None]
 class Streams:
     """The streams of one drive. Their chunks are recorded on its loop."""
 
-    def __init__(self, services: Services, space: ValueSpace, record: Record) -> None:
-        self._services = services
-        self._space = space
+    def __init__(self, run: RunContext, record: Record) -> None:
+        self._services = run.services
+        self._space = run.space
         self._record = record
 
     def begin(self, call: Call) -> str | None:

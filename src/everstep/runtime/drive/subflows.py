@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
+import msgspec
+
 from everstep.engine import decide, meetings
 from everstep.engine.halts import is_parked
 from everstep.engine.opened import Opened
 from everstep.engine.scope import Scope
-from everstep.engine.state import RunState
 from everstep.errors import EverstepError, ItemsFailed, LiftError, MapInputError
 from everstep.graph.author.node import Node
 from everstep.graph.compile.loops import bits
 from everstep.graph.compile.plan import Child
 from everstep.model.enums import OnError, Persist, Status
 from everstep.model.records import ErrorInfo, StepRecord
-from everstep.ports.system import Clock
 from everstep.runtime.drive.apply import FAILED_ITEM, Lists, lift
-from everstep.runtime.drive.chain_writer import Journal
+from everstep.runtime.drive.context import RunContext
 from everstep.runtime.drive.invoke import Call, InnerFailed, describe_error
-from everstep.runtime.drive.values import Slot, ValueSpace
-from everstep.runtime.events import Teller
+from everstep.runtime.drive.values import Slot
 
 _NAMED = 5
 """How many failed items of a map its error names."""
@@ -30,24 +29,17 @@ class Inner:
     """The flows inside one run."""
 
     def __init__(
-        self,
-        journal: Journal,
-        state: RunState,
-        space: ValueSpace,
-        clock: Clock,
-        teller: Teller,
-        finish: Callable[[Call], None],
-        fail_run: Callable[[ErrorInfo], None],
+        self, run: RunContext, finish: Callable[[Call], None], fail_run: Callable[[ErrorInfo], None]
     ) -> None:
-        self._journal = journal
-        self._state = state
-        self._space = space
-        self._clock = clock
-        self._teller = teller
+        self._journal = run.journal
+        self._state = run.state
+        self._space = run.space
+        self._clock = run.clock
+        self._teller = run.teller
         self._finish = finish
         """Takes the call of an atomic flow that has ended, as of any node."""
         self._fail_run = fail_run
-        self._lists = Lists(space)
+        self._lists = Lists(run.space)
         self.fans: dict[Opened, tuple[Scope, int]] = {}
         """Maps that may have items to open."""
 
@@ -397,11 +389,4 @@ def _not_given(path: str, node: Node, given: Collection[str]) -> LiftError | Non
 
 
 def _with_writes(step: StepRecord, drafts: tuple[Slot, ...]) -> StepRecord:
-    return StepRecord(
-        step.path,
-        step.visit,
-        step.status,
-        writes=tuple(d.written for d in drafts),
-        error=step.error,
-        ended_at=step.ended_at,
-    )
+    return msgspec.structs.replace(step, writes=tuple(d.written for d in drafts))

@@ -35,50 +35,33 @@ LIVE_FROM = 64 * 1024
 CONTENT_TYPE = "application/vnd.everstep.value"
 
 
-class Slot:
+class Slot(msgspec.Struct, eq=False):
     """One version of a value: its recorded bytes, and the live object while it may be handed out.
 
     A step's outputs are drafts until the step is recorded; then they take their place in the space.
     """
 
-    __slots__ = (
-        "added",
-        "artifact",
-        "cost",
-        "is_frozen",
-        "is_lent",
-        "items",
-        "live",
-        "parts",
-        "payload",
-        "shadow",
-        "spill",
-        "whole",
-        "written",
-    )
-
-    def __init__(self, written: Written, payload: bytes | None, live: Any = _GONE) -> None:
-        self.written = written
-        self.payload = payload
-        """What travels with the record: the value, or what it appends; none for an artifact."""
-        self.live = live
-        self.is_frozen = False
-        self.is_lent = False
-        """True if the live object is the caller's own, which no node may change."""
-        self.artifact = written.artifact
-        self.whole: Written | None = written
-        """How a keyframe names it, unless it has grown since it was written whole."""
-        self.parts: list[bytes] | None = None
-        """The payloads it was put together from, once it has grown."""
-        self.items: list[Slot] | None = None
-        """What a map's items wrote, for a list that was never written as one."""
-        self.cost = 0 if payload is None else len(payload)
-        """About how many bytes a keyframe would write for it."""
-        self.shadow: Shadow | None = None
-        self.added: list[Any] | None = None
-        """What it appends to the version before."""
-        self.spill: bytes | None = None
-        """Serialized bytes that are still to be written aside."""
+    written: Written
+    payload: bytes | None
+    """What travels with the record: the value, or what it appends; none for an artifact."""
+    live: Any
+    whole: Written | None
+    """How a keyframe names it, unless it has grown since it was written whole."""
+    cost: int
+    """About how many bytes a keyframe would write for it."""
+    is_frozen: bool = False
+    is_lent: bool = False
+    """True if the live object is the caller's own, which no node may change."""
+    artifact: ArtifactRef | None = None
+    parts: list[bytes] | None = None
+    """The payloads it was put together from, once it has grown."""
+    items: list[Slot] | None = None
+    """What a map's items wrote, for a list that was never written as one."""
+    shadow: Shadow | None = None
+    added: list[Any] | None = None
+    """What it appends to the version before."""
+    spill: bytes | None = None
+    """Serialized bytes that are still to be written aside."""
 
     @property
     def is_transient(self) -> bool:
@@ -96,7 +79,7 @@ class Slot:
 
     def alias(self, written: Written, *, moves_live: bool) -> Slot:
         """Return the same value under another name. The live object goes along if nobody else may have it."""
-        twin = Slot(written, self.payload)
+        twin = slot_of(written, self.payload)
         twin.artifact, twin.items, twin.cost = self.artifact, self.items, self.cost
         twin.parts = None if self.parts is None else list(self.parts)
         twin.is_frozen, twin.is_lent = self.is_frozen, self.is_lent
@@ -109,6 +92,12 @@ class Slot:
         elif moves_live:
             twin.live, self.live = self.live, _GONE
         return twin
+
+
+def slot_of(written: Written, payload: bytes | None, live: Any = _GONE) -> Slot:
+    """Return the slot of a value as it was written."""
+    cost = 0 if payload is None else len(payload)
+    return Slot(written, payload, live, written, cost, artifact=written.artifact)
 
 
 Area = dict[str, Slot]
@@ -211,14 +200,12 @@ class ValueSpace:
     def _draft_whole(self, name: str, value: Any, version: int, threshold: int | None) -> Slot:
         data = self._values.encode(value, name)
         size = len(data)
+        is_frozen = type(value) not in _MUTABLE and self._values.is_frozen(value)
         if size > (VALUE_BYTES if threshold is None else threshold) and self._goes_aside(name, size):
-            draft = Slot(Written(name, version, b"", len(data)), None, value)
-            draft.spill = data
-        else:
-            written = Written(name, version, hashlib.sha256(data).digest(), len(data))
-            draft = Slot(written, HEADER + data, value)
-        draft.is_frozen = type(value) not in _MUTABLE and self._values.is_frozen(value)
-        return draft
+            written = Written(name, version, b"", size)
+            return Slot(written, None, value, written, 0, is_frozen, spill=data)
+        written = Written(name, version, hashlib.sha256(data).digest(), size)
+        return Slot(written, HEADER + data, value, written, len(HEADER) + size, is_frozen)
 
     def _goes_aside(self, name: str, size: int) -> bool:
         """Say whether a large value becomes an artifact; where there is no place for them, warn once."""
@@ -258,14 +245,14 @@ class ValueSpace:
         if self._blobs is not None and len(data) > self._threshold:
             return None
         written = Written(name, version, hashlib.sha256(data).digest(), len(data), ValueForm.APPEND)
-        draft = Slot(written, HEADER + data, value)
+        draft = slot_of(written, HEADER + data, value)
         draft.shadow, draft.added = shadow, added
         return draft
 
     def change(self, name: str, version: int, value: Any, form: ValueForm) -> Slot:
         """Encode a value of the channel or of a task, or what is to be done to it."""
         if form is ValueForm.DELETED:
-            return Slot(Written(name, version, b"", 0, form), None)
+            return slot_of(Written(name, version, b"", 0, form), None)
         if not self.keeps:
             return self.unkept(name, version, value)
         slot = self._draft_whole(name, value, version, self._threshold if form is ValueForm.WHOLE else None)
@@ -279,11 +266,11 @@ class ValueSpace:
         """Encode what is added to a list, or the list itself as its first version. Touches nothing here."""
         data = self._values.encode(items, name)
         form = ValueForm.WHOLE if version == 1 else ValueForm.APPEND
-        return Slot(Written(name, version, hashlib.sha256(data).digest(), len(data), form), HEADER + data)
+        return slot_of(Written(name, version, hashlib.sha256(data).digest(), len(data), form), HEADER + data)
 
     def unkept(self, name: str, version: int, value: Any) -> Slot:
         """Return a value of which no bytes are kept."""
-        return Slot(Written(name, version, b"", 0, ValueForm.TRANSIENT), None, value)
+        return slot_of(Written(name, version, b"", 0, ValueForm.TRANSIENT), None, value)
 
     def read(self, slot: Slot) -> Any:
         """Return what is in a slot."""
@@ -545,7 +532,7 @@ class ValueSpace:
         for write in written:
             payload = next(payloads) if write.is_inline else None
             prefix, name = split_name(write.name)
-            slot = Slot(_renamed(write, name), payload)
+            slot = slot_of(_renamed(write, name), payload)
             if write.source:
                 slot = made[write.source].alias(slot.written, moves_live=False)
             elif write.form is ValueForm.LIFTED:

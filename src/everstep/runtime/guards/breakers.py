@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -11,17 +11,14 @@ from typing import Any
 from everstep.engine import breaking
 from everstep.engine.breaking import Happened
 from everstep.engine.scope import Scope
-from everstep.engine.state import RunState
 from everstep.graph.author.guards import BREAKER
 from everstep.model.address import plain_of
 from everstep.model.amounts import SECONDS, seconds_of
-from everstep.model.breakers import Breaker
 from everstep.model.enums import Status
 from everstep.model.ledger import BreakerAt, BreakerState
 from everstep.model.records import StepRecord
-from everstep.ports.system import Clock
+from everstep.runtime.drive.context import RunContext
 from everstep.runtime.drive.invoke import Call
-from everstep.runtime.drive.values import ValueSpace
 from everstep.runtime.guards.shared_breakers import TRIAL, SharedBreakers, is_stale
 
 _CLOSED = BreakerAt()
@@ -30,18 +27,11 @@ _CLOSED = BreakerAt()
 class Breakers:
     """The breakers of a flow, in the order in which they matter."""
 
-    def __init__(
-        self,
-        rules: Iterable[Breaker],
-        state: RunState,
-        space: ValueSpace,
-        clock: Clock,
-        shared: SharedBreakers | None,
-    ) -> None:
-        self.rules = {rule.name: rule for rule in rules}
-        self._state = state
-        self._space = space
-        self._clock = clock
+    def __init__(self, run: RunContext, shared: SharedBreakers | None) -> None:
+        self.rules = {rule.name: rule for rule in run.flow.breakers}
+        self._state = run.state
+        self._space = run.space
+        self._clock = run.clock
         self._shared = shared
         self.calls: Mapping[Any, Call] = {}
         """What is under way."""

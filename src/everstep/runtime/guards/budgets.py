@@ -12,9 +12,7 @@ import msgspec
 from everstep.engine import breaking
 from everstep.engine.books import Books
 from everstep.engine.scope import Scope
-from everstep.engine.state import RunState
 from everstep.errors import BreakerOpen, BudgetExceeded, EverstepError, StoreError, StoreUnavailable
-from everstep.graph.author.flow import Flow
 from everstep.graph.author.guards import BREAKER, BUDGET, GuardWait, for_more, for_review
 from everstep.model.amounts import SECONDS, ZERO, add, amount_of, past, plain
 from everstep.model.budgets import Budget
@@ -22,14 +20,12 @@ from everstep.model.enums import Trigger
 from everstep.model.ledger import BreakerAt, BreakerState, Guarded
 from everstep.model.records import GUARDS, StepRecord
 from everstep.model.waits import SettledBy, WaitRow
-from everstep.runtime.drive.chain_writer import Journal
+from everstep.runtime.drive.context import RunContext
 from everstep.runtime.drive.invoke import Call
 from everstep.runtime.drive.limits import Place
-from everstep.runtime.drive.values import ValueSpace
 from everstep.runtime.guards.breakers import Breakers
 from everstep.runtime.guards.shared_breakers import SharedBreakers
 from everstep.runtime.guards.spending import News
-from everstep.runtime.services import Services
 from everstep.runtime.workers.backpressure import enduringly
 
 _TICK = Decimal("0.001")
@@ -39,26 +35,17 @@ _TICK = Decimal("0.001")
 class Guards:
     """The budgets and breakers of one drive."""
 
-    def __init__(
-        self,
-        services: Services,
-        flow: Flow,
-        journal: Journal,
-        state: RunState,
-        space: ValueSpace,
-        finished: Iterable[Call],
-        shared: SharedBreakers | None,
-    ) -> None:
-        self._services = services
-        self._clock = services.clock
-        self._journal = journal
-        self._state = state
+    def __init__(self, run: RunContext, finished: Iterable[Call], shared: SharedBreakers | None) -> None:
+        self._services = run.services
+        self._clock = run.clock
+        self._journal = run.journal
+        self._state = run.state
         self._finished = finished
-        self._budgets = {budget.name: budget for budget in flow.budgets}
-        self._breakers = Breakers(flow.breakers, state, space, services.clock, shared)
+        self._budgets = {budget.name: budget for budget in run.flow.budgets}
+        self._breakers = Breakers(run, shared)
         self._is_timed = SECONDS in self._budgets
         self._since = self._clock.monotonic()
-        self._can_ask = journal.writes and services.store.capabilities.holds_waits
+        self._can_ask = run.journal.writes and run.services.store.capabilities.holds_waits
         self.is_shared = self._breakers.has_shared
         """True if others may have something to say about what may start."""
 

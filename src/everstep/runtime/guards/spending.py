@@ -12,18 +12,15 @@ from functools import partial
 from typing import Any, Protocol
 
 from everstep.engine import decide
-from everstep.engine.state import RunState
 from everstep.errors import LeaseLost
 from everstep.graph.author.context import Spent
 from everstep.graph.author.guards import check_known
 from everstep.model.enums import Trigger
 from everstep.model.ledger import Guarded
 from everstep.model.records import StepRecord
-from everstep.runtime.drive.chain_writer import Journal
+from everstep.runtime.drive.context import RunContext
 from everstep.runtime.drive.flushing import LateFlush
 from everstep.runtime.drive.invoke import Call, soon
-from everstep.runtime.events import Teller
-from everstep.runtime.services import Services
 
 News = tuple[Trigger, dict[str, Any]]
 """Why a checkpoint is due, and what it says."""
@@ -39,30 +36,22 @@ class Watching(Protocol):
 class Spending:
     """The spending of one drive. Amounts are recorded on its loop, or on the thread that holds it up."""
 
-    def __init__(
-        self,
-        services: Services,
-        journal: Journal,
-        state: RunState,
-        teller: Teller,
-        late: LateFlush,
-        guards: Watching | None,
-        owe: Owe,
-    ) -> None:
-        self._services = services
-        self._journal = journal
-        self._state = state
-        self._teller = teller
+    def __init__(self, run: RunContext, late: LateFlush, guards: Watching | None, owe: Owe) -> None:
+        self._services = run.services
+        self._journal = run.journal
+        self._state = run.state
+        self._teller = run.teller
         self._late = late
         self._guards = guards
         self._owe = owe
-        self._loop = asyncio.get_running_loop()
+        self._loop = run.loop
         self._thread = threading.get_ident()
         self._is_over = False
         self._waiting: set[Future[None]] = set()
         self.alone: Call | None = None
         """The call that the drive makes itself, and does nothing meanwhile."""
-        self._may_write_here = guards is None and services.blocking is not None and journal.outbox is None
+        may_write = run.services.blocking is not None and run.journal.outbox is None
+        self._may_write_here = guards is None and may_write
 
     def may_run_alone(self, call: Call) -> bool:
         """True if the drive may make a call itself: what that spends can be written on the spot."""

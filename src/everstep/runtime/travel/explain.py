@@ -27,6 +27,7 @@ from everstep.model.waits import WaitRow, WaitStatus
 from everstep.ports.store import RunRow
 from everstep.runtime.drive.apply import apply
 from everstep.runtime.drive.chain_writer import Identity, Journal
+from everstep.runtime.drive.context import RunContext
 from everstep.runtime.drive.loop import Drive
 from everstep.runtime.drive.values import ValueSpace
 from everstep.runtime.outage.spooled_view import ahead, waiting_for
@@ -267,7 +268,7 @@ async def _planned(
     identity = Identity(row.run_id, row.flow_id, row.flow_version, row.flow_hash, b"")
     journal = Journal(quiet, identity, Durability(Mode.OFF), state, space)
     journal.key_run = key_run
-    first = _Preview(quiet, flow, journal, state, space).first()
+    first = _Preview(RunContext(quiet, flow, journal, state, space)).first()
     known = {(due.scope.prefix, due.i) for due in first}
     later = [
         _Due(scope, i)

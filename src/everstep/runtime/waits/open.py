@@ -13,7 +13,6 @@ import msgspec
 
 from everstep.codec.notes import DETAILS, close_note, open_settled, sealed_due
 from everstep.codec.schema import schema_of, shaped
-from everstep.engine.state import RunState
 from everstep.errors import AnswerInvalid, BadRequest, EverstepError, StateCorrupted, WaitTimeout
 from everstep.graph.author.guards import BUDGET, GuardWait
 from everstep.graph.author.node import Node
@@ -26,12 +25,12 @@ from everstep.model.outputs import ApprovalOutput, CallbackOutput, TimerOutput
 from everstep.model.records import WAIT, StepRecord
 from everstep.model.waits import SettledBy, WaitOpened, WaitRow
 from everstep.runtime.drive.channel import ChannelDesk
+from everstep.runtime.drive.context import RunContext
+from everstep.runtime.drive.finish import draft_asked
 from everstep.runtime.drive.invoke import Call
-from everstep.runtime.drive.step_records import draft_asked
-from everstep.runtime.drive.values import Slot, ValueSpace
+from everstep.runtime.drive.values import Slot
 from everstep.runtime.guards.budgets import take_answer
 from everstep.runtime.outage.store_retry import outage, patiently
-from everstep.runtime.services import Services
 from everstep.runtime.waits.announce import announce
 from everstep.runtime.waits.answers import who_settled
 from everstep.runtime.waits.tokens import hash_of
@@ -63,14 +62,12 @@ RAISING = {**APPROVAL, "properties": {**APPROVAL["properties"], "raise_by": _RAI
 class Waiting:
     """What a drive knows of its waits besides where they stand."""
 
-    def __init__(
-        self, services: Services, state: RunState, space: ValueSpace, run_id: str, flow: str
-    ) -> None:
-        self._services = services
-        self._state = state
-        self._space = space
-        self._run_id = run_id
-        self._flow = flow
+    def __init__(self, run: RunContext) -> None:
+        self._services = run.services
+        self._state = run.state
+        self._space = run.space
+        self._run_id = run.run_id
+        self._flow = run.flow.name
         self.opened: list[WaitRow] = []
         """Rows that are still to be written."""
         self.tokens: dict[str, str] = {}

@@ -1,0 +1,31 @@
+"""What all parts of one drive work with, handed to each of them as one thing."""
+
+from __future__ import annotations
+
+import asyncio
+
+from everstep.engine.flush import FlushPolicy
+from everstep.engine.state import RunState
+from everstep.graph.author.flow import Flow
+from everstep.runtime.drive.chain_writer import Journal
+from everstep.runtime.drive.values import ValueSpace
+from everstep.runtime.events import Teller
+from everstep.runtime.services import Services
+
+
+class RunContext:
+    """One run while it is driven: flow, standing, values and writer, with the services of its host."""
+
+    def __init__(
+        self, services: Services, flow: Flow, journal: Journal, state: RunState, space: ValueSpace
+    ) -> None:
+        self.services = services
+        self.clock = services.clock
+        self.flow = flow
+        self.journal = journal
+        self.run_id = journal.run_id
+        self.state = state
+        self.space = space
+        self.policy = FlushPolicy(flow.durability, flow.auto_checkpoint, record_bytes=services.record_bytes)
+        self.teller = Teller(services.listener, services.clock, journal.run_id)
+        self.loop = asyncio.get_running_loop()

@@ -1,0 +1,88 @@
+"""How a drive sleeps, and how it tells that a pause is over.
+
+Apart from `loop`, its only user, so that the loop reads in one sitting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime
+
+from everstep.ports.system import Clock, reached, uptime
+
+
+class Pauses:
+    """When pauses end by a clock that nobody sets, so that setting the other one back prolongs none."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._ends: dict[datetime, float] = {}
+        self._over: datetime | None = None
+
+    def note(self, until: datetime) -> float | None:
+        """Remember when a pause ends that lasts until then; returns how many seconds are left of it.
+
+        None of a clock that tests move: its seconds do not pass by themselves.
+        """
+        now = uptime(self._clock)
+        if now is None:
+            return None
+        if until not in self._ends:
+            self._ends[until] = now + (until - self._clock.now()).total_seconds()
+        return max(0.0, self._ends[until] - now)
+
+    def now(self) -> datetime:
+        """Return the time as far as pauses are concerned."""
+        now = self._clock.monotonic()
+        for until in [until for until, end in self._ends.items() if end <= now]:
+            del self._ends[until]
+            self._over = until if self._over is None else max(until, self._over)
+        wall = self._clock.now()
+        return wall if self._over is None else max(wall, self._over)
+
+
+class Rest:
+    """The sleep of one drive, on its loop."""
+
+    def __init__(self, clock: Clock, loop: asyncio.AbstractEventLoop) -> None:
+        self._clock = clock
+        self._loop = loop
+        self._waker: asyncio.Future[None] | None = None
+        self.is_asleep = False
+
+    def wake(self) -> None:
+        """End the sleep, if there is one."""
+        if self._waker is not None and not self._waker.done():
+            self._waker.set_result(None)
+
+    async def sleep(
+        self,
+        until: datetime | None,
+        seconds: float | None,
+        most: float | None = None,
+        *,
+        is_busy: bool = False,
+    ) -> bool:
+        """Sleep, at most so long; true if neither a call nor the clock ended it but the seconds are over.
+
+        Who is busy only looks out for the time, while what it waits for is under way.
+        """
+        self._waker, self.is_asleep = self._loop.create_future(), True
+        sleeper: asyncio.Task[None] | None = None
+        try:
+            if until is None and seconds is None:
+                await self._waker
+                return False
+            watched: set[asyncio.Future[None]] = {self._waker}
+            if until is not None:
+                ends = reached(self._clock, until) if is_busy else self._clock.sleep_until(until)
+                sleeper = self._loop.create_task(ends)
+                watched.add(sleeper)
+            is_capped = most is not None and (seconds is None or most < seconds)
+            limit = most if is_capped else seconds
+            done, _ = await asyncio.wait(watched, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
+            return not done and not is_capped
+        finally:
+            self._waker, self.is_asleep = None, False
+            if sleeper is not None:
+                sleeper.cancel()
