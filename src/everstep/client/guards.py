@@ -1,4 +1,4 @@
-"""What a run has spent, what it may spend, and how its breakers stand, for whoever looks."""
+"""What a run has spent, what it may spend, and how its breakers stand, as a host shows it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class BudgetInfo(NamedTuple):
         return float(self.spent / self.limit) if self.limit else 1.0
 
     def to_json(self) -> dict[str, Any]:
-        """Return it with amounts as text, so that nobody rounds them."""
+        """Return it with amounts as text, so that no JSON reader rounds them."""
         return {
             "spent": plain(self.spent),
             "limit": plain(self.limit),
@@ -104,7 +104,7 @@ class RunGuards(NamedTuple):
         return bool(self.spent or self.budgets or self.breakers)
 
     def to_json(self) -> dict[str, Any]:
-        """Return them as plain data; amounts are text, so that nobody rounds them."""
+        """Return them as plain data; amounts are text, so that no JSON reader rounds them."""
         return {
             "spent": spelled(self.spent),
             "budgets": {name: budget.to_json() for name, budget in self.budgets.items()},

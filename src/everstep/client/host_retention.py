@@ -31,7 +31,7 @@ from everstep.runtime.services import Services
 
 
 class HostRetention:
-    """What anybody may do to what a store keeps, whoever drives its runs."""
+    """Calls on what a store keeps; none needs a lease."""
 
     _services: Services
     _runs: Runs
@@ -65,7 +65,7 @@ class HostRetention:
 
         A run is kept by the rules of its flow if that is among `flows`, else by those that it was begun with,
         else by `retention`, or the host's. Without names, artifacts that no record names go too, and
-        tombstones whose time is over; `shared` says that nobody else keeps artifacts in the same place. With
+        tombstones whose time is over; `shared` says that no other store shares their place. With
         `dry_run` nothing is removed. `on_progress` is told in words how far it has come.
         """
         for run_id in run_ids:

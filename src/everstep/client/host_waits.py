@@ -23,7 +23,7 @@ from everstep.runtime.waits.answers import UNSAID, Answers
 
 
 class HostWaits:
-    """What anybody may do with the waits of a store, whoever drives their runs."""
+    """Calls on the waits of a store; none needs the lease of a run."""
 
     _services: Services
     _runs: Runs
@@ -161,7 +161,7 @@ class HostWaits:
     async def revoke(
         self, token_or_id: str | None, *, by: str | None = None, comment: str | None = None
     ) -> None:
-        """Make the token of a wait worthless; the wait stays open for whoever has access to the store."""
+        """Make the token of a wait worthless; the wait stays open for those with access to the store."""
         act = act_of(by, comment)
         await self._note("revoke", await self._answers.revoke(token_or_id), act)
 

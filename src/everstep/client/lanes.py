@@ -35,7 +35,7 @@ _OURS = tuple(f"{_PACKAGE / room}{os.sep}" for room in ("client", "codec", "engi
 
 
 class Underway:
-    """One call. Whoever wants it to end says so here, from any thread."""
+    """One call. Any thread may ask here for its end."""
 
     def __init__(self) -> None:
         self.reason: BaseException | None = None

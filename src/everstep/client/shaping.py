@@ -37,7 +37,7 @@ def shaped(name: str, value: Any, hints: list[Any]) -> Any:
     """Return what was given for an input as what its readers want, or raise `InputError`.
 
     If they want different things, what all of them can take; if there is no such thing, the value stays and
-    whoever checks the inputs names the reader.
+    the check of the inputs names the reader.
     """
     wanted = [hint for k, hint in enumerate(hints) if hint is not UNKNOWN and hint not in hints[:k]]
     errors: list[InputError] = []

@@ -18,7 +18,7 @@ from everstep.runtime.system import random_bytes
 def spool_folder(url: str, given: str | Path | None) -> Path:
     """Return where commits wait on this machine: a folder of its own for each store.
 
-    It does not depend on where a program is started, so that whoever finds the store finds what waits for it.
+    It does not depend on where a program is started, so that all who find the store find what waits for it.
     """
     place = place_of(url)
     root = given or os.environ.get("EVERSTEP_SPOOL")
@@ -32,7 +32,7 @@ def _state_folder() -> Path:
     named = os.environ.get("XDG_STATE_HOME")
     try:
         state = Path(named) if named else Path.home() / ".local" / "state"
-    except RuntimeError:  # a container may run as somebody who has no home
+    except RuntimeError:  # a container may run as a user without a home
         return Path(".everstep") / "spool"
     return state / "everstep" / "spool"
 

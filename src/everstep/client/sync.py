@@ -323,7 +323,7 @@ class Host(SyncCarrying, SyncRetention):
         return self._lanes.call(lambda host: host.reissue(wait_id, ttl=ttl, single_use=single_use, **how))
 
     def revoke(self, token_or_id: str | None, *, by: str | None = None, comment: str | None = None) -> None:
-        """Make the token of a wait worthless; the wait stays open for whoever has access to the store."""
+        """Make the token of a wait worthless; the wait stays open for those with access to the store."""
         return self._lanes.call(lambda host: host.revoke(token_or_id, by=by, comment=comment))
 
     def work(

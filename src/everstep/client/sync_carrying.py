@@ -53,7 +53,7 @@ class SyncCarrying:
     ) -> Imported:
         """Put the runs of a bundle into the store. All of it is checked before anything is written.
 
-        They keep their ids. Workers leave an unfinished one alone until somebody resumes it by name, as it
+        They keep their ids. Workers leave an unfinished one alone until it is resumed by name, as it
         may still be driven where it comes from; with `live` they go on with it. `values` are values that were
         left out, by name: their digests must fit. Done again, it changes nothing. Records are not changed by
         it, so who imports them stands in the log of what went.
@@ -89,7 +89,7 @@ class SyncCarrying:
         """Write a run as a folder of plain files below `folder`, and return it; done again, it goes on.
 
         It holds checkpoints, events, and what each node was asked and answered, in the clear, as the records
-        tell it. Nobody reads it back. `pipeline` is the text of `pipeline.dot`. With `until` it goes on with
+        tell it. It is never read back. `pipeline` is the text of `pipeline.dot`. With `until` it goes on with
         what comes until that function says so.
         """
         return self._lanes.call(

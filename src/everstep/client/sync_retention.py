@@ -11,7 +11,7 @@ from everstep.model.retention import Retention
 
 
 class SyncRetention:
-    """What anybody may do to what a store keeps, whoever drives its runs."""
+    """Calls on what a store keeps; none needs a lease."""
 
     _lanes: Lanes
 
@@ -28,7 +28,7 @@ class SyncRetention:
 
         A run is kept by the rules of its flow if that is among `flows`, else by those that it was begun with,
         else by `retention`, or the host's. Without names, artifacts that no record names go too, and
-        tombstones whose time is over; `shared` says that nobody else keeps artifacts in the same place. With
+        tombstones whose time is over; `shared` says that no other store shares their place. With
         `dry_run` nothing is removed. `on_progress` is told in words how far it has come.
         """
         return self._lanes.call(

@@ -451,7 +451,7 @@ class RemovedRun:
         self.reason, self.act = split_act(left.reason)
         """Which rule wanted it; who asked for it, and why, if that was said."""
         self.summary: RunSummary | None = None if left.summary is None else read_summary(left.summary)
-        """None if somebody wanted nothing to be told of it."""
+        """None if it was erased without a summary."""
 
     def __repr__(self) -> str:
         return f"<removed run {self.run_id} of {self.flow}: {self.reason}>"

@@ -13,21 +13,21 @@ if TYPE_CHECKING:
     from everstep.graph.compile.plan import Member
 
 
-def bears(scope: Scope, i: int) -> bool:
+def tolerates(scope: Scope, i: int) -> bool:
     """True if the failure of a node is a group's affair."""
     plan = scope.plan
-    return any(plan.meetings[j].bears for j in plan.meets_at.get(i, ()))
+    return any(plan.meetings[j].tolerates for j in plan.meets_at.get(i, ()))
 
 
 def meet(scope: Scope, i: int, round_: int) -> None:
-    """A node of a group has settled: note what became of its branch."""
+    """A node of a group has ended: note what became of its branch."""
     plan = scope.plan
     for j in plan.meets_at.get(i, ()):
         meeting = plan.meetings[j]
         for k, member in enumerate(meeting.members):
             if not member.nodes >> i & 1:
                 continue
-            if scope.statuses[i] is Status.FAILED and not _is_borne_inside(scope, i, member):
+            if scope.statuses[i] is Status.FAILED and not _is_tolerated_inside(scope, i, member):
                 scope.lost[j] = scope.lost.get(j, 0) | 1 << k
             elif member.last >> i & 1 and _has_won(scope, i, j, k):
                 scope.won[j] = scope.won.get(j, 0) | 1 << k
@@ -37,10 +37,10 @@ def meet(scope: Scope, i: int, round_: int) -> None:
             _forget(scope, j)
 
 
-def _is_borne_inside(scope: Scope, i: int, member: Member) -> bool:
+def _is_tolerated_inside(scope: Scope, i: int, member: Member) -> bool:
     """True if the failure of a node is the affair of a group inside the branch, not of the branch."""
     found = (scope.plan.meetings[j] for j in member.joins)
-    return any(meeting.bears and meeting.everyone >> i & 1 for meeting in found)
+    return any(meeting.tolerates and meeting.everyone >> i & 1 for meeting in found)
 
 
 def _has_won(scope: Scope, i: int, j: int, k: int) -> bool:
@@ -118,7 +118,7 @@ def meet_anew(scope: Scope, again: Iterable[int]) -> None:
 
 def _has_failed(scope: Scope, member: Member) -> bool:
     failed = (i for i in bits(member.nodes) if scope.statuses[i] is Status.FAILED)
-    return any(not _is_borne_inside(scope, i, member) for i in failed)
+    return any(not _is_tolerated_inside(scope, i, member) for i in failed)
 
 
 def reopen(scope: Scope, j: int) -> None:

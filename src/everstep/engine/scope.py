@@ -278,7 +278,7 @@ class Scope:
                 del self.opened[i]
         else:
             self.running.discard(i)
-        if meetings.bears(self, i):
+        if meetings.tolerates(self, i):
             self._leave(i, step)
         else:
             self.error = step.error

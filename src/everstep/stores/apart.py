@@ -16,7 +16,7 @@ from everstep.ports.store import CheckpointBlobStore, StreamedBlobs
 class ArtifactsApart:
     """Keeps artifacts in one place, and still reads those that were kept beside the records before.
 
-    Others may keep theirs in the same place, so it is marked: who looks for artifacts that nobody needs sees
+    Others may keep theirs in the same place, so it is marked: a sweep for unused artifacts sees
     the records of one store only.
     """
 

@@ -93,7 +93,7 @@ class ArtifactFolder:
     def _locked(self, kind: int) -> Iterator[None]:
         """Keep who removes artifacts apart from those who put them, in other processes too.
 
-        Where files cannot be locked nobody removes any, so that a put need not care.
+        Where files cannot be locked none is removed, so that a put need not care.
         """
         file = os.open(self._folder, os.O_RDONLY)
         try:
@@ -122,7 +122,7 @@ class ArtifactFolder:
         return self._folder / digest[:2] / digest
 
     def _temporary(self) -> tuple[Path, int]:
-        """Make a new file that nobody else, in this process or another, writes to."""
+        """Make a new file that no other thread or process writes to."""
         while True:
             with self._lock:
                 self._count += 1

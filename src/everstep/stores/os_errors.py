@@ -1,4 +1,4 @@
-"""What the errors of a file system mean to whoever keeps runs on it."""
+"""What the errors of a file system mean to a store on it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _PASSING = frozenset(
 )
 """Trying again may help."""
 _FOR_NOW = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
-"""It helps once somebody has made room, or mounted it for writing."""
+"""A retry helps once there is room, or it is mounted for writing."""
 
 
 def explain(error: OSError, doing: str) -> StoreError:

@@ -91,7 +91,7 @@ def is_tolerated(plan: Plan, path: str) -> bool:
     """True if a group tolerates the failure of the node at a path, so that the run may go on."""
     found = _plan_around(plan, path)
     i = found.index.get(path.rpartition("/")[2], -1) if found is not None else -1
-    return found is not None and any(found.meetings[j].bears for j in found.meets_at.get(i, ()))
+    return found is not None and any(found.meetings[j].tolerates for j in found.meets_at.get(i, ()))
 
 
 def split_pending(plan: Plan, pending: Iterable[str]) -> tuple[list[str], list[str]]:

@@ -242,7 +242,7 @@ class CheckpointManager:
         except Refused as refused:
             raise BadRequest(
                 f"{path} is a pickle, and this host does not unpickle.",
-                fix="If you trust whoever wrote it: Host(..., allow_pickle=True).",
+                fix="If you trust where it comes from: Host(..., allow_pickle=True).",
             ) from refused
         except Exception as error:  # a pickle may do anything
             raise _invalid(path, f"it cannot be unpickled: {error}") from error

@@ -34,7 +34,7 @@ from everstep.runtime.services import Services
 from everstep.runtime.system import pause
 
 LOOK: Final = 0.05
-"""Seconds between two looks at whether somebody wrote to the store."""
+"""Seconds between two looks at whether the store was written to."""
 _AT_ONCE: Final = 256
 """Checkpoints that are read together."""
 _FORMAT: Final = 1

@@ -134,7 +134,7 @@ class Told:
 
 
 def may_be_late(step: StepRecord) -> bool:
-    """True if nobody may have answered a step in time, so that a default counted; its wait says whether."""
+    """True if a step may have timed out, so that a default counted; its wait says whether."""
     due = step.wait.due_at if step.wait is not None else None
     return step.status in _DONE and due is not None and step.ended_at is not None and step.ended_at >= due
 

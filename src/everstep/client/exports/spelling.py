@@ -49,7 +49,7 @@ def context_of(state: RunState) -> dict[str, Any]:
 
 
 def signature(act: Act | None) -> dict[str, str]:
-    """Return who decided, and why, as other forms have it; nothing where nobody said."""
+    """Return who decided, and why, as other forms have it; nothing where that is not recorded."""
     if act is None:
         return {}
     said = {"by": act.by, "comment": act.comment, "how": act.how.value}

@@ -33,7 +33,7 @@ _LOOK: Final = 0.05
 _PATIENCE: Final = 2.0
 """Seconds to wait for a killed command: one that hangs in the kernel is left to it."""
 _PIPE: Final = 64
-"""Reads that empty a pipe of any size, unless somebody goes on filling it."""
+"""Reads that empty a pipe of any size, unless it goes on being filled."""
 _TAIL: Final = 4096
 """Bytes of stderr that are kept: the last, as errors stand at the end."""
 
@@ -109,7 +109,7 @@ def _deliver(running: _Running, loop: asyncio.AbstractEventLoop, ended: asyncio.
         else:
             ended.set_exception(failed or RuntimeError("the command was lost."))
 
-    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+    with contextlib.suppress(RuntimeError):  # the loop is closed: nothing awaits it any more
         loop.call_soon_threadsafe(settle)
 
 

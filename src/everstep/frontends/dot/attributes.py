@@ -1,4 +1,4 @@
-"""The attributes of a node, an edge or a graph: read as what they are meant to be, when somebody asks."""
+"""The attributes of a node, an edge or a graph: read as what they are meant to be, when asked for."""
 
 from __future__ import annotations
 

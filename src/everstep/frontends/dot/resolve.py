@@ -111,7 +111,7 @@ class _Scope:
         self.at = at
         self.own: dict[str, dict[str, Attribute]] = {"node": {}, "edge": {}}
         self.defaults: dict[str, dict[str, Attribute]] = {"node": {}, "edge": {}}
-        """Own and outer ones together; never changed once somebody may hold it."""
+        """Own and outer ones together; never changed once it was handed out."""
         self.attributes: dict[str, Attribute] = {}
         self.members: dict[str, None] = {}
         self.named: dict[str, _Scope] = {}

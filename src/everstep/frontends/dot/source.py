@@ -16,7 +16,7 @@ _LINE_END: Final = re.compile(r"\r\n?|\n")
 _WIDEST: Final = 100
 """Of a longer line only the part around the place is shown."""
 MOST_SAID: Final = 100
-"""After so many problems nobody reads on."""
+"""After so many problems reading stops."""
 
 
 class Place(NamedTuple):
@@ -27,7 +27,7 @@ class Place(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """One thing that is wrong, or odd, where it is, and how to mend it."""
+    """One thing that is wrong, or odd, where it is, and how to fix it."""
 
     code: str
     message: str
@@ -143,7 +143,7 @@ class Problems:
             self.found.append(self._source.problem(at, code, message, fix))
 
     def take(self, problem: Problem) -> None:
-        """Note a problem that somebody else found, a warning too."""
+        """Note a problem that was found elsewhere, a warning too."""
         self.found.append(problem)
 
     @contextmanager

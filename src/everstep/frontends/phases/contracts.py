@@ -1,4 +1,4 @@
-"""What a phase takes and gives: what is wrong with values, and how a wrong output is mended."""
+"""What a phase takes and gives: what is wrong with values, and how a wrong output is corrected."""
 
 from __future__ import annotations
 
@@ -78,11 +78,11 @@ def faults(contract: Contract, refers: Mapping[str, str], values: Mapping[str, A
     return found or list(_dangling(refers, values))
 
 
-def mended(value: Any, kind: Any, name: str) -> tuple[Any, list[str]]:
+def corrected(value: Any, kind: Any, name: str) -> tuple[Any, list[str]]:
     """Return an output with defaults in the place of what is wrong or missing, and what was done to it."""
     if isinstance(kind, dict):
         said: list[str] = []
-        return _mend(value, _part(kind, kind), name, said), said
+        return _correct(value, _part(kind, kind), name, said), said
     wrong = _wrong(value, kind, name)
     return value, [f"{fault}; it has no default and was left as it is" for fault in wrong]
 
@@ -126,18 +126,18 @@ def _fits_wholly(value: Any, kind: Any) -> bool:
     return True
 
 
-def _mend(value: Any, schema: Any, where: str, said: list[str]) -> Any:
-    """Mend a value from the outside in: parts that have a default of their own keep the rest whole."""
+def _correct(value: Any, schema: Any, where: str, said: list[str]) -> Any:
+    """Correct a value from the outside in: parts that have a default of their own keep the rest whole."""
     if not isinstance(schema, Mapping):
         said.extend(f"{fault}; it was left as it is" for fault in complaints(value, schema, where=where))
         return value
     parts = schema.get("properties")
     if isinstance(value, dict) and isinstance(parts, Mapping):
-        return _mend_object(value, schema, parts, where, said)
+        return _correct_object(value, schema, parts, where, said)
     own, before = schema, len(said)
     if isinstance(value, list) and isinstance(schema.get("items"), Mapping):
         items = _part(schema, schema["items"])
-        value = [_mend(item, items, f"{where}[{k}]", said) for k, item in enumerate(value)]
+        value = [_correct(item, items, f"{where}[{k}]", said) for k, item in enumerate(value)]
         own = schema if "default" in schema else {**schema, "items": {}}
     return _settled(value, schema, complaints(jsonable(value), own, where=where), said, before)
 
@@ -164,7 +164,7 @@ def _part(schema: Mapping[str, Any], part: Any) -> Any:
     return {**known, **meant, **{word: part[word] for word in part if word != "$ref"}}
 
 
-def _mend_object(
+def _correct_object(
     value: dict[Any, Any],
     schema: Mapping[str, Any],
     parts: Mapping[str, Any],
@@ -176,7 +176,7 @@ def _mend_object(
     for name, part in parts.items():
         alone = _part(schema, part)
         if name in found:
-            found[name] = _mend(found[name], alone, f"{where}.{name}", said)
+            found[name] = _correct(found[name], alone, f"{where}.{name}", said)
         elif name in required and isinstance(alone, Mapping) and "default" in alone:
             said.append(f"{where}.{name} is missing; the default {alone['default']!r:.40} took its place")
             found[name] = copy.deepcopy(alone["default"])

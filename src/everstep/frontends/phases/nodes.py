@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 
 from everstep.codec.plain_json import jsonable
 from everstep.errors import GateError, PhaseAborted, PhaseInputInvalid
-from everstep.frontends.phases.contracts import faults, mended
+from everstep.frontends.phases.contracts import corrected, faults
 from everstep.frontends.phases.deciding import (
     Decision,
     decide,
@@ -157,7 +157,7 @@ def _check_node(spot: Spot) -> Node:
 
 
 def _flow_nodes(spot: Spot) -> list[Node]:
-    """Return a flow as a node, and what keeps its end: outputs that a contract mends go by another name."""
+    """Return a flow as a node, and what keeps its end: corrected outputs go by another name."""
     phase = spot.phase
     assert phase.flow is not None
     inner = phase.flow.as_node(name=spot.name)
@@ -188,18 +188,18 @@ def _begin(spot: Spot, ctx: Context, values: Mapping[str, Any]) -> None:
     if wrong:
         raise PhaseInputInvalid(
             f"{spot.label} was not begun: {'; '.join(fault.rstrip('.') for fault in wrong)}.",
-            fix="Mend what the phases before it give, or what it takes.",
+            fix="Fix what the phases before it give, or what it takes.",
         )
     _note_lessons(spot, ctx)
 
 
 def _finish(spot: Spot, ctx: Context, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a phase gives, mended, and ask for the checkpoint that says that it is done."""
+    """Return what a phase gives, corrected, and ask for the checkpoint that says that it is done."""
     found: dict[str, Any] = {}
     warned: list[str] = []
     for name, value in values.items():
         found[name], said = (
-            mended(value, spot.phase.gives[name], name) if name in spot.phase.gives else (value, [])
+            corrected(value, spot.phase.gives[name], name) if name in spot.phase.gives else (value, [])
         )
         warned += said
     for warning in warned:

@@ -56,7 +56,7 @@ class ScoredGate:
         """Aliases of the host's notifiers, told when a person has to decide."""
         self.timeout = None if timeout is None else span_of(timeout, "a gate's timeout")
         self.default = default
-        """What is decided if nobody does in time."""
+        """What is decided on a timeout."""
         if default is not None and default not in ("proceed", "iterate", "abort"):
             raise BadRequest(f"a gate's default is {default!r}.", fix="Use proceed, iterate or abort.")
 
@@ -65,7 +65,7 @@ class Phase:
     """One phase of a process: a function, a node or a whole flow, with what it takes and gives.
 
     `takes` and `gives` name values, each with a type or a JSON Schema. A phase whose inputs are wrong is not
-    begun; outputs that are wrong are mended with the schema's defaults, and that is warned of. `refers` says
+    begun; outputs that are wrong are replaced by the schema's defaults, and that is warned of. `refers` says
     which parts of its inputs have to be found in others. Anything else is an option of `@node`.
     """
 

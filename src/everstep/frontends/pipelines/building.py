@@ -279,7 +279,7 @@ def _resume_rule(
         if layers.UNROUTED in record:
             return None  # it has done its work, and only its edge is chosen again
         if name != failed:
-            return name  # whoever did not answer is asked again; what failed inside is gone through again
+            return name  # an unanswered question is asked again; what failed inside is gone through again
         spec = by_name.get(failed)
         if spec is None:
             return None

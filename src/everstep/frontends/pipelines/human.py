@@ -29,7 +29,7 @@ from everstep.graph.author.context import Context
 from everstep.graph.author.waits import NO_DEFAULT, Wait
 
 TIMED_OUT: Final = "@timeout"
-"""The answer of a question that nobody answered in time."""
+"""The answer of a question that timed out."""
 SKIPPED: Final = "@skipped"
 UNANSWERED: Final = "unanswered"
 """In what stands for the answer where any text may be one: no text, so that no person can give it."""
@@ -55,7 +55,7 @@ class HumanRunner(StageRunner):
     # -- asking -------------------------------------------------------------------------------------------
 
     def asking(self) -> Callable[..., Any]:
-        """Return the function of the node that halts, unless somebody answers at once."""
+        """Return the function of the node that halts, unless there is an answer at once."""
         if self._human is not None and inspect.iscoroutinefunction(self._human.ask):
 
             async def ask_async(ctx: Context) -> Any:
@@ -122,7 +122,7 @@ class HumanRunner(StageRunner):
         return [alias.strip() for alias in named.split(",") if alias.strip()] or None
 
     def _default(self) -> str:
-        """Return the answer that counts when nobody gave one in time."""
+        """Return the answer that counts after a timeout."""
         wanted, action = self.spec.attributes.get("human.default_choice", ""), self.spec.timeout_action
         found = default_of(wanted, self.choices) if wanted and not self.is_free else None
         if wanted and self.is_free:
@@ -161,9 +161,9 @@ class HumanRunner(StageRunner):
     def _outcome(self, read: tuple[Any, str]) -> Outcome:
         answer, absent = read
         if absent == SKIPPED:
-            return Outcome(status=StageStatus.SKIPPED, notes="nobody answered in time")
+            return Outcome(status=StageStatus.SKIPPED, notes="no answer came in time")
         if absent:
-            return Outcome.fail("nobody answered in time", retryable=False, type="WaitTimeout")
+            return Outcome.fail("no answer came in time", retryable=False, type="WaitTimeout")
         if self.is_free:
             return Outcome(context_updates={"human.response": answer}, notes=str(answer))
         found = match(answer, self.choices)
@@ -194,7 +194,7 @@ class HumanRunner(StageRunner):
 
 
 def _chosen_among(ways: Sequence[Way]) -> list[Way]:
-    """Return the edges that a person chooses among, without those for the case that nobody answers.
+    """Return the edges that a person chooses among, without those for a timeout.
 
     One that is labelled for failures is a choice if its label names a key, or if it is one of two labels.
     """

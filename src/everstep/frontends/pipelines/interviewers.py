@@ -49,7 +49,7 @@ class Choice:
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """What somebody is asked."""
+    """What a person is asked."""
 
     prompt: str
     choices: tuple[Choice, ...] = ()
@@ -68,7 +68,7 @@ class Question:
 
 
 Answer = str | int | bool | Choice | None
-"""What may be answered: a key, a label or its beginning, a place, a target; or nothing, if nobody does."""
+"""What may be answered: a key, a label or its beginning, a place, a target; or nothing after a timeout."""
 
 
 class Interviewer(Protocol):

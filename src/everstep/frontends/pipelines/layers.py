@@ -1,7 +1,7 @@
 """The context of a pipeline: keys of the run's channel, with a layer of its own for each branch.
 
 A branch sees what was there when it began and writes to its own layer, so that each has its own copy of the
-context though nothing is copied. While branches are under way, nobody writes below them.
+context though nothing is copied. While branches are under way, nothing is written below them.
 """
 
 from __future__ import annotations

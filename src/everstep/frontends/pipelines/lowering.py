@@ -191,7 +191,7 @@ class _Lowering:
             return make(name, members or [_nothing(name)], max_concurrency=max(1, limit))
         joined = _free(f"{name}.race", {member.name for member in members})
         names = tuple(MemberSpec(m.name, (m.name,), (m.name,)) for m in members)
-        join = JoinSpec(joined, names, Join("first_success", need), Policy("rule", rule=bear_all))
+        join = JoinSpec(joined, names, Join("first_success", need), Policy("rule", rule=tolerate_all))
         edges = tuple((m.name, joined) for m in members)
         return make(name, Layout(tuple(members), edges, (join,)), max_concurrency=max(1, limit))
 
@@ -231,7 +231,7 @@ class _Lowering:
         return chain(flow.as_node(name=spec.name).lift(), behind)
 
 
-def bear_all(outcomes: dict[str, str]) -> bool:
+def tolerate_all(outcomes: dict[str, str]) -> bool:
     """Let branches that failed be judged by the node behind them."""
     return True
 

@@ -360,7 +360,7 @@ class StageRunner:
         return None, ""
 
     def _return(self, context: Layered) -> tuple[Way | None, str]:
-        """Go back to where a failure is to be mended, so often in a row as is allowed."""
+        """Go back to where a failure is to be fixed, so often in a row as is allowed."""
         spec, key = self.spec, layers.REDIRECTS + self.spec.id
         target = next((t for t in spec.returns if t in self.place.enter), None)
         count = context.get(key, 0)

@@ -13,7 +13,7 @@ from typing import Any
 async def on_own_thread(function: Callable[..., Any], *arguments: Any) -> Any:
     """Call a function on a thread of its own and return what it returns, or raise what it raises.
 
-    If nobody waits any more, the thread is left to end alone: it keeps nobody else from starting, nor the
+    If nothing awaits it any more, the thread is left to end alone: it keeps no other from starting, nor the
     process from ending.
     """
     loop = asyncio.get_running_loop()
@@ -30,7 +30,7 @@ async def on_own_thread(function: Callable[..., Any], *arguments: Any) -> Any:
             returned = context.run(function, *arguments)
         except BaseException as error:
             failed = error
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nothing awaits it any more
             loop.call_soon_threadsafe(settle, returned, failed)
 
     threading.Thread(target=work, name="everstep-stage", daemon=True).start()

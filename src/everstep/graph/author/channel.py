@@ -174,8 +174,8 @@ class Channel:
     def lock(self, key: str, timeout: Span = 30.0) -> ChannelLock:
         """Hold a key for this node: `with channel.lock(key):`, or `async with` in an async node.
 
-        Leaving the block does not release it. It is held until the node's step is recorded, because nobody
-        sees what the node wrote before that, and whoever came next would read the old value. It keeps out
+        Leaving the block does not release it. It is held until the node's step is recorded, because what
+        the node wrote is not visible before that, and the next holder would read the old value. It keeps out
         only those who ask for the lock of the same key.
         """
         seconds = seconds_of(timeout, f"timeout of the lock of channel key {key!r}", least=0)

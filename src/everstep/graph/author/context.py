@@ -243,14 +243,14 @@ class Context:
         self._ends = True
 
     def emit(self, name: str, /, **data: Any) -> None:
-        """Tell whoever watches the run in this process, with any data; nothing is recorded."""
+        """Emit an event to those who watch the run in this process, with any data; nothing is recorded."""
         if not isinstance(name, str) or not name:
             raise BadRequest(f"node {self.node!r} emits {name!r}.", fix="Give what happened a name.")
         if self._emit is not None:
             self._emit({**data, "name": name, "data": data})
 
     def heartbeat(self, **data: Any) -> None:
-        """Say that the node is alive: its `timeout` begins anew. Whoever watches is told, with the data."""
+        """Say that the node is alive: its `timeout` begins anew. An event with the data is emitted."""
         if self._beat is not None:
             self._beat()
         if self._emit is not None:

@@ -199,7 +199,7 @@ class Flow:
         twin = copy.copy(self)
         twin.original = self.original or self
         twin.profiles = {**self.profiles, **profiles}
-        # What this flow says of its nodes goes before what a registry knows, whoever brings that.
+        # What this flow says of its nodes goes before what any registry knows.
         twin.nodes = tuple(_declared(self.nodes, registry, profiles if registry is None else twin.profiles))
         twin.problems = Diagnostics(self.name, twin._compile())
         return twin

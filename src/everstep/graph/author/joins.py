@@ -32,7 +32,7 @@ class JoinNode(Node):
         return self.spec.join.kind == "first_success"
 
     @property
-    def bears(self) -> bool:
+    def tolerates(self) -> bool:
         """True if a failed branch is the group's affair, not at once the run's."""
         return self.spec.policy.kind != "strict"
 
@@ -40,7 +40,7 @@ class JoinNode(Node):
         """Raise `GroupFailed` unless these outcomes satisfy the group's policy."""
         reason = self._objection(outcomes)
         if reason:
-            fix = "Its members' steps say why; mend them and resume, or choose a policy that bears them."
+            fix = "Its members' steps say why; fix them and resume, or choose a policy that tolerates them."
             raise GroupFailed(f"group {self.name!r} failed: {reason} ({_spell(outcomes)}).", fix=fix)
 
     def _objection(self, outcomes: dict[str, str]) -> str:

@@ -395,7 +395,7 @@ class Gate(Node):
         self.targets = tuple(targets)
         self.multi = multi
         self._means: Callable[[Any], Any] | None = getattr(fn, "target_of", None)
-        """Says which target an answer means, for a gate that asks somebody."""
+        """Says which target an answer means, for a gate that waits for an answer."""
         self.answered_as = getattr(fn, "answered_as", None)
 
     def describe(self) -> dict[str, Any]:

@@ -62,7 +62,7 @@ class Refusal(NamedTuple):
     verdict: Verdict
     code: str
     does: str
-    """What somebody does who declares it, as in "'pay' is expensive"."""
+    """What declaring it says, as in "'pay' is expensive"."""
     because: str
     fix: str
 
@@ -169,7 +169,9 @@ _NODE: Final = (
         Of.NODE,
         "answer_type",
         "without halts",
-        _nowhere("has an answer_type", "it does not halt, so nobody answers", "Say halts=True, or drop it."),
+        _nowhere(
+            "has an answer_type", "it does not halt, so there is no answer", "Say halts=True, or drop it."
+        ),
         lambda n: n.answer_type is not None and not n.halts,
     ),
     Option(

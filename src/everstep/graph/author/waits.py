@@ -33,7 +33,7 @@ class Wait:
 
     kind: str = "custom"
     context: Any = None
-    """Shown to whoever answers."""
+    """Shown to the person or system that answers."""
     prompt: str = ""
     timeout: Span | None = None
     until: datetime | str | None = None
@@ -134,7 +134,7 @@ class WaitNode(Node):
             )
 
     def _called(self, name: str) -> tuple[str, ...]:
-        # Whoever wrote context="order" knows of no parameter, only of the value.
+        # The author of context="order" knows of no parameter, only of the value.
         found = tuple(p.name for p in self.params if p.source == name)
         return found if found and all(p.name != name for p in self.params) else (name,)
 
@@ -196,7 +196,7 @@ def approval(
     single_use: bool = True,
     output: str | None = None,
 ) -> WaitNode:
-    """Return a node that waits for somebody to approve or reject; a time-out rejects.
+    """Return a node that waits for an approval or a rejection; a time-out rejects.
 
     It writes an `ApprovalOutput`.
     """
@@ -279,7 +279,7 @@ def question(
     single_use: bool = True,
     output: str | None = None,
 ) -> WaitNode:
-    """Return a node that asks somebody: yes or no, one of some options, a text, or a confirmation.
+    """Return a node that asks a person: yes or no, one of some options, a text, or a confirmation.
 
     Without a `kind`, options make it a choice, so does a `Literal` as `answer_type`, another type makes it a
     text, and otherwise it is a yes or no. It writes the answer itself. A time-out fails the node with

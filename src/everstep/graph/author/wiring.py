@@ -41,7 +41,7 @@ class Wired:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """When a group has succeeded, and which failures it bears."""
+    """When a group has succeeded, and which failures it tolerates."""
 
     kind: PolicyKind
     names: tuple[str, ...] = ()
@@ -196,7 +196,7 @@ def parallel(
 
 
 def critical(*members: str | Wired) -> Policy:
-    """These members must succeed, the failures of others are borne."""
+    """These members must succeed, the failures of others are tolerated."""
     if not members or not all(isinstance(m, Wired) or (isinstance(m, str) and m) for m in members):
         raise BadRequest(f"critical got {members!r}.", fix="Give members of the group, or their names.")
     names = (m if isinstance(m, str) else _name_of(m) for m in members)
@@ -204,7 +204,7 @@ def critical(*members: str | Wired) -> Policy:
 
 
 def at_least(count: int) -> Policy:
-    """So many members must succeed, the failures of others are borne."""
+    """So many members must succeed, the failures of others are tolerated."""
     return Policy("at_least", count=_whole(count, "at_least"))
 
 
@@ -375,7 +375,7 @@ def _agree(join: Join | None, policy: Policy | None) -> tuple[Join, Policy]:
 
 
 def _contradiction(join: Join, policy: Policy) -> str:
-    """Return how to mend a pair that cannot both hold, or nothing."""
+    """Return how to fix a pair that cannot both hold, or nothing."""
     if (join.kind, join.count) == (policy.kind, policy.count):
         return ""
     if policy.kind == "first_success":
@@ -383,7 +383,7 @@ def _contradiction(join: Join, policy: Policy) -> str:
     if policy.kind == "quorum":
         return f"Drop join=: the policy brings its own, or wait for all with at_least({policy.count})."
     if join.kind == "first_success" or join.kind == "quorum":
-        return "Drop policy=: the join brings its own and bears the other failures."
+        return "Drop policy=: the join brings its own and tolerates the other failures."
     if join.kind == "any" and policy.kind == "at_least" and policy.count > 1:
         return f"Use quorum({policy.count}), which goes on after so many successes."
     if join.kind == "any" and policy.kind == "rule":

@@ -1,4 +1,4 @@
-"""What is wrong, or odd, about a flow: where, and how to mend it."""
+"""What is wrong, or odd, about a flow: where, and how to fix it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Severity(StrEnum):
 
 
 class Diagnostic(NamedTuple):
-    """One finding: what it is called, where it is, and how to mend it."""
+    """One finding: what it is called, where it is, and how to fix it."""
 
     code: str
     severity: str = Severity.ERROR

@@ -591,7 +591,7 @@ def _fields(template: str) -> Iterator[str]:
 def _missing(fn: Callable[..., Any], known: Collection[str]) -> str:
     try:
         params = inspect.signature(fn).parameters.values()
-    except (TypeError, ValueError):  # nobody knows what it takes
+    except (TypeError, ValueError):  # what it takes is unknown
         return ""
     for p in params:
         is_needed = p.default is p.empty and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)

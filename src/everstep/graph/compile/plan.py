@@ -62,7 +62,7 @@ class Meeting(NamedTuple):
     cancels: bool
     everyone: int
     """The nodes of all branches."""
-    bears: bool
+    tolerates: bool
     """True if the failure of a branch is the group's affair, not at once the run's."""
 
 
@@ -227,7 +227,7 @@ class Plan:
                 everyone = 0
                 for m in members:
                     everyone |= m.nodes
-                self.meetings[j] = Meeting(members, n.need, n.cancels, everyone, n.bears)
+                self.meetings[j] = Meeting(members, n.need, n.cancels, everyone, n.tolerates)
                 found += [(name, j) for _, names in branches for name in names]
         self.meets_at = {self.index[name]: joins for name, joins in _gather(found).items()}
 
@@ -315,7 +315,7 @@ class Plan:
         return found
 
     def _excuses(self) -> dict[int, dict[int, int]]:
-        """Work out whom nobody waits for any more once an early join has gone on.
+        """Work out which nodes are no longer waited for once an early join has gone on.
 
         For each node behind the join, the nodes of the branches that stand in its way only through the join,
         or by what they write for the nodes right behind it.

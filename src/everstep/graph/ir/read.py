@@ -39,7 +39,7 @@ def read(make: Callable[..., F], ir: object, registry: Registry) -> F:
 
 
 def _as_json(ir: object, faults: Faults) -> Json:
-    """Return a copy that nobody else can change."""
+    """Return a private copy."""
     try:
         return json.loads(json.dumps(ir, allow_nan=False))
     except (TypeError, ValueError, RecursionError) as error:
@@ -161,9 +161,7 @@ class Reader(Generic[F]):
         for at, edge in edges:
             if _ends(edge) not in written:
                 message = f"{edge['to']!r} does not read {edge['value']!r} from {edge['from']!r}."
-                self._faults.add(
-                    "ir.contradiction", at, message, "Drop the edge, or mend inputs and outputs."
-                )
+                self._faults.add("ir.contradiction", at, message, "Drop the edge, or fix inputs and outputs.")
 
 
 def _ends(edge: dict[str, Json]) -> tuple[Json, ...]:

@@ -17,7 +17,7 @@ class Registry(Protocol):
 
 
 class LookUp:
-    """Looks names up for one flow, notes those that nobody knows, and remembers what was asked for where."""
+    """Looks names up for one flow, notes unknown ones, and remembers what was asked for where."""
 
     def __init__(self, registry: Registry, faults: Faults) -> None:
         self._registry = registry
@@ -76,6 +76,6 @@ def _has_signature(thing: Any) -> bool:
     """True for a function whose parameters are known."""
     try:
         inspect.signature(thing)
-    except (TypeError, ValueError):  # it cannot be called, or nobody knows how
+    except (TypeError, ValueError):  # it cannot be called, or its signature is unknown
         return False
     return not isinstance(thing, type)

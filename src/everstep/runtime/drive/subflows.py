@@ -174,7 +174,7 @@ class Inner:
             over = scope.parent.plan.children[scope.place].over
             if over is not None and over.on_error is not OnError.STOP:
                 return False
-            if meetings.bears(scope.parent, scope.place):
+            if meetings.tolerates(scope.parent, scope.place):
                 return False
             scope = scope.parent
         return True
@@ -334,7 +334,7 @@ class Inner:
         """True if a failed map does not end the run and items of it still run: they are recorded first."""
         if not any(inside.busy for inside in visit.scopes.values()):
             return False
-        if not meetings.bears(scope, i) and self._is_doomed(scope):
+        if not meetings.tolerates(scope, i) and self._is_doomed(scope):
             return False
         self.fans.pop(visit, None)
         for inside in visit.scopes.values():  # nothing more starts in them

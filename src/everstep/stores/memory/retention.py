@@ -60,7 +60,7 @@ class MemoryData:
         return there is not None and there.checkpoint_id == checkpoint_id and not there.is_stub
 
     def restore(self, run: WholeRun) -> Restored:
-        """Keep a run that comes whole from another store; whoever calls holds the lock."""
+        """Keep a run that comes whole from another store; the caller holds the lock."""
         row = msgspec.structs.replace(run.row, lease=None)
         there = self.runs.get(row.run_id)
         if there is not None:

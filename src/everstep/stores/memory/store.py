@@ -301,7 +301,7 @@ class MemoryStore(MemoryRetention):
         return (run.row for run in self.data.runs.values() if _is_held(run.row, now))
 
     def _due(self, now: datetime) -> Iterator[tuple[str, datetime]]:
-        """Yield runs that somebody should drive unless somebody does, and since when."""
+        """Yield runs that are due unless they have an owner, and since when."""
         for run_id in self.data.signalled:
             yield run_id, EARLIEST
         yield from self.data.waits.due(now)

@@ -81,7 +81,7 @@ class ObjectBlobs:
         return listed.modified_at if found is None else _put_at(found.data)
 
     def delete_checkpoint_blobs(self, keys: Sequence[str], *, untouched_for: timedelta) -> list[str]:
-        """Take out the bytes of those that nobody has put for so long: what is put meanwhile stays."""
+        """Take out the bytes of those that were not put for so long: what is put meanwhile stays."""
         latest = self._now() - untouched_for
         removed = []
         for key in keys:

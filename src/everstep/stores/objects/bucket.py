@@ -1,4 +1,4 @@
-"""What the object store needs of a place: named bytes, and writes that are refused if somebody was faster."""
+"""What the object store needs of a place: named bytes, and writes that are refused if another was faster."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Bucket(Protocol):
 
     Names are parts of `[A-Za-z0-9._~=-]` joined by `/`; no part begins with a dot.
     Every call blocks and may come from any thread. What fails raises `StoreError`; `StoreUnavailable` if
-    trying again may help, and then nobody knows whether the write happened.
+    trying again may help, and then it is unknown whether the write happened.
     """
 
     is_local: bool

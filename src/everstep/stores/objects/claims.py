@@ -1,4 +1,4 @@
-"""Which runs of a bucket somebody should drive, and who does."""
+"""Which runs of a bucket are due, and who owns the others."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Claims:
     def claim_due(
         self, flows: Flows, wish: Wish, limit: int, apart_from: Collection[str], quotas: Mapping[str, Quota]
     ) -> list[tuple[RunRow, Lease]]:
-        """Claim runs that somebody should drive."""
+        """Claim runs that are due."""
         wanted = set(flows)
         claimed: list[tuple[RunRow, Lease]] = []
         passed = set(apart_from)
@@ -179,7 +179,7 @@ class Claims:
                 yield line, at
 
     def _since(self, line: Line, standing: Standing, now: datetime, *, looks: bool) -> datetime | None:
-        """Return since when somebody should drive a run; none if nobody should, or somebody does."""
+        """Return since when a run is due; none if it is not, or has an owner."""
         row = standing.row
         if row.status.is_final or row.needs_repair is not None:
             return None
@@ -250,7 +250,7 @@ class Claims:
             return None
 
     def unfinished(self) -> list[Line]:
-        """Return all runs that somebody drives, should drive, or that have waits."""
+        """Return all runs that have an owner, are due, or have waits."""
         return self._candidates(None)
 
     def next_due(self, after: datetime | None) -> datetime | None:
@@ -325,7 +325,7 @@ class Ledger:
         return line.head is None or line.head.place <= claim.place
 
     def note(self, claims: Sequence[tuple[Line, str]], now: datetime) -> bool:
-        """Write down what will be claimed; false if somebody else did meanwhile: all is to be judged anew."""
+        """Write down what will be claimed; false if another did meanwhile: all is to be judged anew."""
         until = to_int(now + _PENDING) or 0
         for line, owner in claims:
             standing = line.standing

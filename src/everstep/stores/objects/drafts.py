@@ -21,7 +21,7 @@ from everstep.stores.objects.entries import Entry, Record, Standing, WaitMark, n
 
 _replace = msgspec.structs.replace
 _LEAVES_WAITS = frozenset({Status.HALTED, Status.FAILED, Status.ABANDONED})
-"""Nobody drives a run that stands so, and its waits are still wanted."""
+"""A run in this status has no owner, and its waits are still wanted."""
 
 
 class Reader:
@@ -469,7 +469,7 @@ class Draft:
 
 
 def needs_driving(standing: Standing) -> bool:
-    """True if somebody drives the run, or should."""
+    """True if the run has an owner, or is due."""
     row = standing.row
     if standing.gone:
         return False
@@ -483,7 +483,7 @@ def needs_driving(standing: Standing) -> bool:
 
 
 def waits_at(standing: Standing) -> tuple[bool, datetime | None]:
-    """Return whether the run has waits that nobody drives, and when the first of a halted one is due."""
+    """Return whether the run has waits and no owner, and when the first wait of a halted one is due."""
     row = standing.row
     if standing.gone or row.status not in _LEAVES_WAITS:
         return False, None

@@ -54,7 +54,7 @@ class Standing(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     begins: int = 1
     """The place of the run's first entry: what lies before belongs to a run of that id which was removed."""
     forked: bool = False
-    """Somebody may have forked it: `children/` tells."""
+    """It may have forks: `children/` tells."""
     waits: tuple[WaitMark, ...] = ()
     live: str = ""
     """The name under which it is marked as one to be driven."""
@@ -88,7 +88,7 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     version: int = VERSION
     nonce: bytes
-    """Tells whoever lost the reply whether it was its own write."""
+    """Tells a client that lost the reply whether it was its own write."""
     standing: Standing
     records: tuple[Record, ...] = ()
     keyframe_before: int = 0

@@ -25,7 +25,7 @@ _removals = msgspec.msgpack.Decoder(Removal)
 _CHUNK = 8 << 20
 """How many bytes of records are put into one object, at least one record."""
 _OLD = timedelta(days=1)
-"""After this long, a name that leads nowhere is taken for what somebody left who was cut off."""
+"""After this long, a name that leads nowhere is taken for the rest of an interrupted call."""
 _PAGE = 1000
 
 
@@ -41,7 +41,7 @@ class Keeping:
     def pin_base(self, parent_id: str, run_id: str, at: int, base: str | None) -> Verdict | None:
         """Keep the base of a fork that is about to be admitted; returns why it cannot be.
 
-        The fork is named first, and the parent's log is written to in any case: whoever trims or removes the
+        The fork is named first, and the parent's log is written to in any case: trimming or removing the
         parent at the same time either finds its place taken, or was first.
         """
         standing = self._lines.fresh(parent_id).standing
@@ -221,7 +221,7 @@ class Keeping:
                 return judged
 
     def _restore_all(self, run: WholeRun, chunks: Sequence[Sequence[StoredRecord]]) -> Restored | None:
-        """Write chunk after chunk; none if somebody else wrote in between."""
+        """Write chunk after chunk; none if another client wrote in between."""
         begins = 0
         for number, chunk in enumerate(chunks):
             place = begins + number if number else None

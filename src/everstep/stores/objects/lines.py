@@ -1,7 +1,7 @@
 """The logs of runs: what stands at their ends, and how something is added there.
 
 Every write to a run takes the next place of its log, and a place is taken once. So what a client believes of
-a run need not be new: if somebody was quicker, its place is taken, and it looks and judges again.
+a run need not be new: if another was quicker, its place is taken, and it looks and judges again.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Lines:
         return self.ticks(1)[0]
 
     def ticks(self, many: int) -> range:
-        """Return so many of them, which nobody else here gets."""
+        """Return so many of them, reserved for this caller."""
         now = to_int(self.bucket.now()) or 0
         with self._lock:
             first = max(self._last_tick + 1, now)
@@ -107,7 +107,7 @@ class Lines:
         return list(done)
 
     def close(self) -> None:
-        """Let threads go; whoever prolongs leases still gets new ones."""
+        """Let threads go; the renewal of leases still gets new ones."""
         with self._lock:
             pool, self._pool = self._pool, None
         if pool is not None:
@@ -138,7 +138,7 @@ class Lines:
     def believing(self, run_id: str) -> Iterator[None]:
         """Read each place of a run once, and look for its end no more, until this ends.
 
-        For whoever reads a run several times to judge what to write: a write is still judged by what stands
+        For callers that read a run several times before they write: a write is still judged by what stands
         there, because its place is taken once.
         """
         line = self.known(run_id)
@@ -189,7 +189,7 @@ class Lines:
             self._take(line, place, entry)
 
     def _before(self, line: Line, place: int, why: str) -> Standing:
-        """Return how a run stood before a damaged entry: with one record more, which nobody can read."""
+        """Return how a run stood before a damaged entry: with one more record, which is unreadable."""
         for earlier in range(place - 1, 0, -1):
             with suppress(StateCorrupted):
                 standing = self.entry(line.run_id, earlier).standing
@@ -273,9 +273,9 @@ class Lines:
         checkpoint_at: Callable[[int], str | None] = lambda _: None,
         ticks: Iterable[int] = (),
     ) -> T:
-        """Let `work` make the next entry of a run, and add it; again if somebody was quicker.
+        """Let `work` make the next entry of a run, and add it; again if another was quicker.
 
-        It is judged by what stands at the end of the log: whoever is refused, or changes nothing, was so
+        It is judged by what stands at the end of the log: what is refused, or changes nothing, was so
         after a look. `ticks` are used up before others are.
         """
         line = self.known(run_id)

@@ -77,13 +77,13 @@ class Listing:
         bucket = self._lines.bucket
         page = bucket.names(names.INDEX, after=after, limit=_PAGE)
         if is_first and not page and not self._has_names:
-            self._mend_names()
+            self._restore_names()
             page = bucket.names(names.INDEX, limit=_PAGE)
         self._has_names = self._has_names or bool(page)
         return page
 
-    def _mend_names(self) -> None:
-        """Make the names anew that lead to runs, if somebody removed them all and the logs are there."""
+    def _restore_names(self) -> None:
+        """Make the names anew that lead to runs, if they were all removed and the logs are there."""
         bucket = self._lines.bucket
         after = ""
         while found := bucket.names(names.RUNS, after=after, limit=1):

@@ -4,8 +4,8 @@ runs/{run}/log/{place}            what happened to a run, one object after the o
 beats/{run}/{epoch}               until when its owner has prolonged its lease
 flows/{hash}                      the structure of a flow
 index/{newest first}~{flow}~{run} runs in the order they came in
-live/{run}~{place}                somebody should drive it, or does
-waiting/{due}~{run}~{place}       it has waits, and nobody drives it
+live/{run}~{place}                it is due, or has an owner
+waiting/{due}~{run}~{place}       it has waits and no owner
 waits/{two digits}/{wait}~{run}   which run a wait belongs to
 tokens/{two digits}/{token}~{run} which run a token belongs to
 children/{parent}/{run}~{base}    its forks, and the checkpoint they go on from
@@ -54,7 +54,7 @@ def unquoted(part: str) -> str:
 
 
 def is_ours(name: str) -> bool:
-    """False for what somebody else put between objects: a backup of one, or what a file manager leaves."""
+    """False for foreign files between objects: a backup of one, or what a file manager leaves."""
     return _KEPT.match(name) is None or _OURS.fullmatch(name) is not None
 
 

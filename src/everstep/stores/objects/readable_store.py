@@ -20,7 +20,7 @@ from everstep.stores.objects.store import ObjectStore
 log = logging.getLogger("everstep")
 
 BY_HAND = f"it is named in {PRESERVED}"
-"""The reason of a pin that somebody set in the file."""
+"""The reason of a pin that was set in the file."""
 _TOLD = 1000
 """How many removals the log for people tells of, the newest ones."""
 _PAGE = 1000
@@ -75,7 +75,7 @@ class ReadableStore(ObjectStore):
         await super().close()
 
     async def heed(self) -> None:
-        """Pin what somebody wrote into the file, and unpin what somebody took out of it."""
+        """Pin what was added to the file, and unpin what was taken out of it."""
         found = await self._aside(lambda: self.bucket.get(PRESERVED))
         data = None if found is None else found.data
         if data is None or data == self._heeded:

@@ -39,7 +39,7 @@ class Records:
             found = self._between(line, begins, ends) if begins <= ends else []
             if all(record.body != LOST for record in found):
                 return found
-            # Somebody may have trimmed or erased the run while it was read.
+            # The run may have been trimmed or erased while it was read.
             if self._lines.fresh(run_id).standing == standing:
                 return found
 
@@ -52,7 +52,7 @@ class Records:
         records = [r for entry in entries if entry is not None for r in entry.records]
         found = {r.sequence: _shown(r, row.trimmed_before) for r in records if first <= r.sequence <= last}
         if len(found) < last - first + 1 and None in entries:
-            # What cannot be read is told as such: whoever folds the chain says what that means.
+            # What cannot be read is returned as such: the fold says what that means.
             lost = {k: StoredRecord(k, "", False, LOST) for k in range(first, last + 1)}
             found = lost | found
         return [found[k] for k in sorted(found)]

@@ -26,7 +26,7 @@ _SHARE = 20
 """The index of a long run is written so seldom that it takes a twentieth of the time."""
 _SHELVES = 64
 _FAILURES = (EverstepError, OSError, ArithmeticError, LookupError, RecursionError, TypeError, ValueError)
-"""What bytes that somebody damaged and disks that are full come to."""
+"""What damaged bytes and full disks come to."""
 
 Write = Callable[[str, bytes], None]
 
@@ -150,7 +150,7 @@ class Scribe:
         return not is_behind
 
     def _pause(self) -> None:
-        """Let more come together, unless somebody hastens."""
+        """Let more come together, unless hurried."""
         self._hurry.wait(LAG)
 
     def _try(self, batch: list[tuple[str, bytes]], behind: set[str]) -> None:
@@ -271,7 +271,7 @@ class Scribe:
         return found
 
     def _write_latest(self, shelf: Shelf) -> None:
-        # Whoever lost the run to another owner and was asleep must not put its older view over the newer one.
+        # A stale owner that was asleep must not put its older view over the newer one.
         found = self._bucket.get(f"{readable.folder_of(shelf.run_id)}{readable.LATEST}")
         told = None if found is None else readable.valid(found.data, shelf.run_id)
         if told is not None and told["sequence_number"] > shelf.newest[0]:

@@ -61,7 +61,7 @@ _reports = msgspec.msgpack.Decoder(Reported)
 
 
 class ObjectStore(KeepingCalls):
-    """Keeps each run as a log of objects, each written once; whoever is slower looks and judges again."""
+    """Keeps each run as a log of objects, each written once; the slower writer looks and judges again."""
 
     def __init__(self, bucket: Bucket, clock: Clock, *, poll: float = 1.0) -> None:
         self.bucket = bucket

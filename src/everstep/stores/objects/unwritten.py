@@ -1,4 +1,4 @@
-"""Which runs have files for people that are not written yet, so that somebody writes them after a crash."""
+"""Which runs have files for people that are not written yet, so that they are written after a crash."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Learns that somebody wrote to a bucket which cannot tell: by looking now and then, while somebody asks."""
+"""Learns of writes to a bucket that cannot notify: by polling now and then, while it is asked."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Watch:
         self._pid = os.getpid()
 
     def count(self) -> int:
-        """Return a number that is soon another one once somebody wrote. It neither waits nor fails."""
+        """Return a number that is soon another one once another client wrote. It neither waits nor fails."""
         bucket = self._lines.bucket
         told = bucket.changes()
         if told is not None:

@@ -19,7 +19,7 @@ class Address(NamedTuple):
     """Where the tables are."""
 
     url: str
-    """What the driver gets. It may hold a password, so it is shown to nobody."""
+    """What the driver gets. It may hold a password, so it is never shown."""
     schema: str
     shown: str
     """The same for people."""

@@ -68,7 +68,7 @@ def claim_values(row: Row, granted: Lease) -> Row:
 
 
 class DueRuns:
-    """The runs that somebody should drive, and whose turn it is.
+    """The runs that are due, and whose turn it is.
 
     As long as few runs are due, all of them are looked at. Where there is a crowd, an index leads from lane
     to lane, so that a claim reads about as many rows as it can use.
@@ -84,7 +84,7 @@ class DueRuns:
         """Claim up to so many; those that others are about to take are passed over."""
         if wish.limit <= 0 or not wish.flows:
             return []
-        # Looking locks nothing, so workers with nothing to do disturb nobody.
+        # Looking locks nothing, so idle workers disturb no writer.
         chosen = self._choose(db, wish)
         if not chosen:
             return []

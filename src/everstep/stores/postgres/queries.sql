@@ -2,7 +2,7 @@
 SELECT {schema}.put_step_1($1, $2, $3, $4, $5, $6, $7, $8);
 
 -- name: put_group
--- Whoever waits for work hears of it when the transaction is committed, if the fourth names where to tell.
+-- Idle workers hear of it when the transaction is committed, if the fourth names where to tell.
 SELECT {schema}.put_2($1, $2, $3, $4);
 
 -- name: records
@@ -45,7 +45,7 @@ UPDATE {schema}.waits SET details = $4, answer = $5
 WHERE wait_id = $1 AND details = $2 AND answer IS NOT DISTINCT FROM $3;
 
 -- name: restore_run
--- Waits for whoever restores or admits a run of this id at the same time.
+-- Waits for a client that restores or admits a run of this id at the same time.
 INSERT INTO {schema}.runs (run_id, flow_id, flow_version, flow_hash, parent_run_id, status, created_at, ended_at,
                            epoch, claimed_sequence, signal, acked_at, forked_at, trimmed_before, adopted_at,
                            priority, run_group, needs_repair, pinned)
@@ -213,7 +213,7 @@ WHERE waits.status = 'open'
 ORDER BY wait_key LIMIT $6;
 
 -- name: lock_run_of_wait
--- Whether its run is halted decides whether an answer wakes somebody, so the run may not move meanwhile.
+-- Whether its run is halted decides whether an answer wakes a worker, so the run may not move meanwhile.
 SELECT runs.run_key, runs.status FROM {schema}.runs JOIN {schema}.waits USING (run_key)
 WHERE wait_id = $1 FOR NO KEY UPDATE OF runs;
 
@@ -272,7 +272,7 @@ SELECT {schema}.now_1();
 SELECT min(wake_at) FROM {schema}.waits WHERE wake_at > greatest($1::bigint, 0);
 
 -- name: due
--- Runs that somebody should drive, of each kind the longest due first: the kind, since when, and their lane.
+-- Runs that are due, of each kind the longest due first: the kind, since when, and their lane.
 -- Each part reads the index made for it, in order; the conditions on the run are written so that no other index
 -- is tempting, whatever the statistics of the day are.
 (SELECT 0, run_key, run_id, 0::bigint, priority, flow_id, run_group FROM {schema}.runs
@@ -337,7 +337,7 @@ WITH done AS (
 SELECT run_key, nextval('{schema}.changes') FROM done;
 
 -- name: forget_workers
--- Apart from the next, which waits for whoever forgets that worker: together they could wait for each other.
+-- Apart from the next, which waits for the client that deregisters that worker: together they could wait for each other.
 DELETE FROM {schema}.workers WHERE expires_at <= {now} AND worker_id <> $2;
 
 -- name: report
@@ -354,7 +354,7 @@ DELETE FROM {schema}.workers WHERE worker_id = $1;
 SELECT details, seen_at FROM {schema}.workers WHERE expires_at > {now} ORDER BY started_at, worker_id;
 
 -- name: lock_due
--- What another worker is about to take is passed over, and so is what one has driven since somebody looked.
+-- What another worker is about to take is passed over, and so is what one has driven since we looked.
 SELECT {run}, {now} FROM {schema}.runs JOIN unnest($2::bigint[]) WITH ORDINALITY AS due (run_key, place) USING (run_key)
 WHERE (expires_at IS NULL OR expires_at <= {now}) AND needs_repair IS NULL AND status IN ('running', 'halted')
   AND flow_id || ' ' || flow_hash = ANY ($4::text[])

@@ -111,11 +111,11 @@ def migrate(connection: Connection, at: Address, steps: list[Migration]) -> None
     """Bring the schema up to date in one transaction; another process may be doing the same."""
     with connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock($1, hashtext($2))", (_LOCK, at.schema))
-        # Whoever waits for a lock on a table makes all others wait behind it.
+        # A client that waits for a lock on a table makes all others wait behind it.
         connection.execute("SET LOCAL lock_timeout = '5s'")
         known = _version(connection, at)
         if known is None:
-            # Where somebody made the schema for us, we need no right to make one.
+            # Where the schema was made for us, we need no right to make one.
             if not rows(connection, "SELECT FROM pg_namespace WHERE nspname = $1", (at.schema,)):
                 connection.execute(f"CREATE SCHEMA {at.quoted_schema}")
             connection.execute(
@@ -144,7 +144,7 @@ def _relations(connection: Connection, at: Address) -> dict[str, str]:
 
 
 def _grant(connection: Connection, at: Address, before: dict[str, str]) -> None:
-    """Let whoever may use the runs use what an upgrade has added: clients before it must not stop."""
+    """Let every role that may use the runs use what an upgrade has added: clients before it must not stop."""
     query = (
         "SELECT CASE WHEN grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) END, "
         "string_agg(DISTINCT privilege_type, ', ') FROM pg_class, aclexplode(relacl) "

@@ -88,7 +88,7 @@ class PostgresStore(RetentionCalls):
         return to_int(time_for_store(self._clock))
 
     async def _aside(self, work: Callable[[Connection], T], *, repeats: bool = True) -> T:
-        """Do some work on a thread, so that nobody else's tasks wait for the network."""
+        """Do some work on a thread, so that no other task waits for the network."""
         return await self._threads.run(partial(self._connections.use, work, repeats=repeats))
 
     async def _rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
@@ -163,7 +163,7 @@ class PostgresStore(RetentionCalls):
         self, db: Connection, run_id: str, records: Sequence[Recoded], waits: Sequence[RecodedWait]
     ) -> int:
         with db.transaction():
-            found = rows(db, self._sql["lock_run"], (text(run_id),))  # nobody trims it meanwhile
+            found = rows(db, self._sql["lock_run"], (text(run_id),))  # it is not trimmed meanwhile
             if not found:
                 raise _unknown(run_id)
             key, since, _ = found[0]
@@ -318,7 +318,7 @@ class PostgresStore(RetentionCalls):
     ) -> tuple[bool, WaitRow | None]:
         now = self._now() if at is None else to_int(at)
         given = (wait_id, by, answer, token_hash, now, details)
-        # If the reply were lost, a second try would say that somebody else had answered.
+        # If the reply were lost, a second try would say that another answer had come first.
         return await self._aside(lambda db: self._waits.settle(db, *given), repeats=False)
 
     async def fire(self, run_id: str) -> list[WaitRow]:
@@ -390,5 +390,5 @@ def _is_plain(commit: Commit) -> bool:
 
 
 def _makes_due(commit: Commit) -> bool:
-    """True if somebody may have to drive the run, now or at a time it names."""
+    """True if the run is due, now or at a time it names."""
     return commit.status is Status.HALTED or (commit.admission is not None and commit.admission.owner is None)

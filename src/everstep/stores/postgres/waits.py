@@ -1,4 +1,4 @@
-"""The table of waits. Whoever calls it holds the connection."""
+"""The table of waits. The caller holds the connection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hearing that somebody wrote: LISTEN on a connection of its own, and a slow look for what no one tells of.
+"""Hearing of writes: LISTEN on a connection of its own, and slow polling for what is not announced.
 
 Only what makes a run due is told of with NOTIFY, whose commits wait for each other; a step only takes a
 number from a sequence. It is taken before the step can be seen, so it counts again whenever a transaction of
@@ -20,9 +20,9 @@ from everstep.stores.postgres.connections import Connection, connect, rows
 
 log = logging.getLogger("everstep")
 LOOK = 0.2
-"""Seconds between two looks, as long as somebody asks."""
+"""Seconds between two looks, as long as it is asked."""
 IDLE = 10.0
-"""Seconds after which nobody is taken to ask any more."""
+"""Seconds after the last question until looking stops."""
 AGAIN = 1.0
 """Seconds before a connection that failed is tried again."""
 
@@ -33,7 +33,7 @@ def channel_of(at: Address) -> str:
 
 
 class Watch:
-    """Counts what others wrote, on a thread that starts when somebody first asks."""
+    """Counts what others wrote, on a thread that starts with the first question."""
 
     def __init__(self, at: Address, queries: dict[str, str]) -> None:
         self._at = at
@@ -54,7 +54,7 @@ class Watch:
         self._pid = os.getpid()
 
     def count(self) -> int:
-        """Return a number that rises when somebody writes. The first call waits until it listens."""
+        """Return a number that rises when another client writes. The first call waits until it listens."""
         if self._pid != os.getpid():
             self._begin()  # no thread of its parent lives in a forked child
         self._asked.set()

@@ -42,12 +42,12 @@ def _lanes(found: Sequence[Sequence[Any]]) -> Iterator[Lane]:
 
 
 def is_free(row: Hash, now: datetime) -> bool:
-    """False if somebody else was quicker."""
+    """False if another worker was quicker."""
     return b"expires" not in row or moment(row[b"expires"]) <= now
 
 
 def is_known(row: Hash, flows: Collection[tuple[str, str]]) -> bool:
-    """False if the run goes by another version of its flow since somebody looked."""
+    """False if the run goes by another version of its flow since we looked."""
     return (row[b"flow"].decode(), row[b"hash"].decode()) in flows
 
 

@@ -89,10 +89,10 @@ def _about_disk(facts: Facts) -> Finding:
         return Finding(Level.WARNING, text, "CONFIG SET appendfsync always keeps every step.")
     if has_log:
         text = "it keeps a log on disk, and does not say how often that is synced."
-        return Finding(Level.WARNING, text, "Ask whoever runs it for appendfsync always.")
+        return Finding(Level.WARNING, text, "Ask its operator for appendfsync always.")
     if saves is None:
         text = "it keeps no log (appendonly no), and does not say how often it takes snapshots."
-        return Finding(Level.PROBLEM, text, "Ask whoever runs it for appendonly yes, appendfsync always.")
+        return Finding(Level.PROBLEM, text, "Ask its operator for appendonly yes, appendfsync always.")
     if saves == "":
         text = "it keeps nothing on disk (appendonly no, no save points): a restart loses every run."
         return Finding(Level.PROBLEM, text, fix)

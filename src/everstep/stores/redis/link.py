@@ -57,7 +57,7 @@ class Links:
         return self._ask(lambda wire: _run(wire, known, self._keys, arguments), once=once)
 
     def command(self, *words: Argument) -> Any:
-        """Send one command and return the reply; it must bear being sent twice."""
+        """Send one command and return the reply; it must be idempotent: it may be sent again."""
         return self._ask(lambda wire: wire.ask(*words), once=False)
 
     def _ask(self, work: Callable[[Wire], Any], *, once: bool) -> Any:
@@ -134,7 +134,7 @@ class Links:
         raise explain(error, self.address) from None
 
     def close(self) -> None:
-        """Close what lies ready; whoever still asks gets a connection for that one question."""
+        """Close what lies ready; a later call gets a connection of its own."""
         self._is_closed = True
         self._drop_free()
 

@@ -115,7 +115,7 @@ class RedisStore(RetentionCalls):
         return self._links.call(name, told, *arguments, once=once)
 
     async def _aside(self, name: str, *arguments: Argument, once: bool = False) -> Any:
-        """Run a script on a thread, so that a slow server holds nobody else up."""
+        """Run a script on a thread, so that a slow server holds no other task up."""
         return await self._on_thread(partial(self._call, name, *arguments, once=once))
 
     async def _on_thread(self, work: Callable[[], T]) -> T:
@@ -337,7 +337,7 @@ class RedisStore(RetentionCalls):
         at: datetime | None = None,
         details: bytes | None = None,
     ) -> tuple[bool, WaitRow | None]:
-        # Called once: if the reply were lost, a second call would say that somebody else had answered.
+        # Called once: if the reply were lost, a second call would say that another answer had come first.
         done, flat = await self._aside(
             "settle",
             wait_id,

@@ -1,4 +1,4 @@
-"""Learns that somebody wrote, by listening: a look costs one system call and no round trip."""
+"""Learns of writes by listening: a look costs one system call and no round trip."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Watch:
         self._pid = os.getpid()
 
     def count(self) -> int:
-        """Return a number that is soon another one once somebody wrote. It neither waits nor fails."""
+        """Return a number that is soon another one once another client wrote. It neither waits nor fails."""
         with self._lock:
             if self._pid != os.getpid():
                 # A forked child must not listen on its parent's connection.

@@ -1,4 +1,4 @@
-"""Which runs somebody should drive, and whose turn it is."""
+"""Which runs are due, and whose turn it is."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Way = tuple[str, str, int]
 
 
 class DueRuns:
-    """Finds the runs to claim. Whoever calls it holds the connection.
+    """Finds the runs to claim. The caller holds the connection.
 
     As long as few runs are due, all of them are looked at. Where there is a crowd, an index leads from lane
     to lane, so that a claim reads about as many rows as it claims runs.
@@ -64,7 +64,7 @@ class DueRuns:
         *,
         looks_only: bool = False,
     ) -> list[str]:
-        """Return the runs to claim, in order. Whoever looks only takes no turn."""
+        """Return the runs to claim, in order. A look takes no turn."""
         if limit <= 0:
             return []
         encode = msgspec.json.encode

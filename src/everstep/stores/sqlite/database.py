@@ -31,7 +31,7 @@ PAGE_SIZE = 8192
 """Two or three 1 KiB records to a 4 KiB page leave a third of it empty."""
 BUSY_MS = 10_000
 HURRY_MS = 1_000
-"""How long others are waited for; and by whoever can do without."""
+"""Busy timeout; the shorter one when the commit can be spooled."""
 
 
 @cache

@@ -1,5 +1,5 @@
 -- name: put
--- Accepted only if the writer's epoch is the newest, nobody asked the run to stop, and the place is free.
+-- Accepted only if the writer's epoch is the newest, the run was not asked to stop, and the place is free.
 -- Whether the place before it holds the base is checked apart: records never change, and reading the table
 -- that is written to would make SQLite copy the row through a temporary table.
 INSERT INTO checkpoints (position, checkpoint_id, keyframe, body)
@@ -373,7 +373,7 @@ SET token_hash = ?2, token_expires_at = ?3, generation = ?4, single_use = ?5, sc
 WHERE wait_id = ?1 AND status = 'open';
 
 -- name: signalled_runs
--- Each of these five finds runs that somebody should drive, the longest due first: since when, and their lane.
+-- Each of these five finds runs that are due, the longest due first: since when, and their lane.
 SELECT run_id, 0, runs.priority, runs.flow_id, runs.run_group FROM runs INDEXED BY runs_signalled
 WHERE signal IS NOT NULL AND status = 'halted' AND (expires_at IS NULL OR expires_at <= ?1)
   AND needs_repair IS NULL AND runs.flow_id || ' ' || flow_hash IN (SELECT value FROM json_each(?2))

@@ -15,7 +15,7 @@ from everstep.stores.sqlite.database import rows
 
 
 class RecordTable:
-    """The records of every run, by the run's key. Whoever calls it holds the connection."""
+    """The records of every run, by the run's key. The caller holds the connection."""
 
     def __init__(self, db: apsw.Connection, sql: dict[str, str], where: object) -> None:
         self._db = db

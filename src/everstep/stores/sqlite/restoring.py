@@ -21,7 +21,7 @@ MOST = 10**9 - 2**16
 
 
 def restore(db: apsw.Connection, sql: dict[str, str], run: WholeRun) -> Restored:
-    """Keep a run with its records and waits; whoever calls has begun a transaction."""
+    """Keep a run with its records and waits; the caller has begun a transaction."""
     check_run(run, MOST, "SQLite")
     found = rows(db, sql["run"], (run.row.run_id,))
     if found:

@@ -379,7 +379,7 @@ class SqliteStore(WaitCalls, RetentionCalls):
             return claimed
 
         with self._lock, plainly(self.path):
-            # Looking needs no lock on the file, so workers with nothing to do disturb nobody.
+            # Looking needs no lock on the file, so idle workers disturb no writer.
             now = self._clock.now()
             if not self._due.choose(now, flows, apart_from, min(limit, 1), quotas or {}, looks_only=True):
                 return []

@@ -17,7 +17,7 @@ from everstep.stores.sqlite.database import rows
 
 
 class WaitTable:
-    """The waits of every run. Whoever calls it holds the connection."""
+    """The waits of every run. The caller holds the connection."""
 
     def __init__(self, db: apsw.Connection, sql: dict[str, str]) -> None:
         self._db = db

@@ -107,7 +107,7 @@ class Page(msgspec.Struct):
 
 
 @pytest.mark.parametrize(
-    ("schema", "given", "mended", "said"),
+    ("schema", "given", "corrected", "said"),
     [
         (
             {"properties": {"a": True, "b": False}},
@@ -138,10 +138,10 @@ class Page(msgspec.Struct):
         ),
     ],
 )
-def test_outputs_are_mended_as_deep_as_their_schema_goes(
-    schema: dict[str, Any], given: Any, mended: Any, said: list[str]
+def test_outputs_are_corrected_as_deep_as_their_schema_goes(
+    schema: dict[str, Any], given: Any, corrected: Any, said: list[str]
 ) -> None:
-    assert contracts.mended(given, schema, "v") == (mended, said)
+    assert contracts.corrected(given, schema, "v") == (corrected, said)
 
 
 @pytest.mark.parametrize(

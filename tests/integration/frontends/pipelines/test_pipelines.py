@@ -380,7 +380,7 @@ def test_when_nobody_answers_the_node_says_what_counts(host: Host, more: str, la
     if status == "completed":
         assert last in trace(host, result)
     else:
-        assert result.error is not None and "nobody answered in time" in result.error.message
+        assert result.error is not None and "no answer came in time" in result.error.message
 
 
 def test_a_free_question_takes_any_text(host: Host) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everstep.errors import BadRequest, GateError
-from everstep.frontends.phases.contracts import faults, mended
+from everstep.frontends.phases.contracts import corrected, faults
 from everstep.frontends.phases.deciding import (
     Decision,
     Rule,
@@ -193,7 +193,7 @@ class TestContracts:
 
     def test_missing_and_wrong_parts_get_their_defaults(self) -> None:
         value = {"findings": [{"weight": -2}, {"weight": 3}, {}], "more": "kept"}
-        found, said = mended(value, SCHEMA, "discovery")
+        found, said = corrected(value, SCHEMA, "discovery")
         assert found == {
             "findings": [{"weight": 1}, {"weight": 3}, {"weight": 1}],
             "more": "kept",
@@ -207,26 +207,26 @@ class TestContracts:
         assert value == {"findings": [{"weight": -2}, {"weight": 3}, {}], "more": "kept"}
 
     def test_what_has_no_default_is_left_as_it_is_and_told(self) -> None:
-        found, said = mended({"risks": 3}, SCHEMA, "discovery")
+        found, said = corrected({"risks": 3}, SCHEMA, "discovery")
         assert found == {"risks": []}
         assert len(said) == 2 and "findings" in said[1] and "left as it is" in said[1]
-        assert mended(3, str, "x")[0] == 3 and "left as it is" in mended(3, str, "x")[1][0]
+        assert corrected(3, str, "x")[0] == 3 and "left as it is" in corrected(3, str, "x")[1][0]
 
     def test_a_whole_value_may_have_a_default(self) -> None:
-        assert mended(None, {"type": "object", "default": {"a": 1}}, "x")[0] == {"a": 1}
-        assert mended("no", {**SCHEMA, "default": {}}, "x")[0] == {}
+        assert corrected(None, {"type": "object", "default": {"a": 1}}, "x")[0] == {"a": 1}
+        assert corrected("no", {**SCHEMA, "default": {}}, "x")[0] == {}
 
     def test_a_default_is_a_new_one_each_time(self) -> None:
-        one, other = (mended({"findings": []}, SCHEMA, "x")[0] for _ in range(2))
+        one, other = (corrected({"findings": []}, SCHEMA, "x")[0] for _ in range(2))
         one["risks"].append("a")
         assert other["risks"] == []
 
     def test_more_than_a_schema_allows_is_told_once(self) -> None:
-        found, said = mended(
+        found, said = corrected(
             {"findings": [], "risks": [], "x": 1}, {**SCHEMA, "additionalProperties": False}, "d"
         )
         assert found["x"] == 1 and len(said) == 1
 
     def test_what_is_right_is_left_alone(self) -> None:
         value = {"findings": [], "risks": ["a"]}
-        assert mended(value, SCHEMA, "x") == (value, [])
+        assert corrected(value, SCHEMA, "x") == (value, [])

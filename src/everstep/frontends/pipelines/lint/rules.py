@@ -132,7 +132,7 @@ class _Ends:
 
 
 class _Names:
-    """Ids that can be names, each given once, and types that somebody handles."""
+    """Ids that can be names, each given once, and types that have a handler."""
 
     def __init__(self, digraph: Digraph, kinds: Kinds, findings: Findings, handlers: frozenset[str]) -> None:
         self._digraph = digraph

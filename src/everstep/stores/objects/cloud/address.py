@@ -164,7 +164,7 @@ def _may_be_plain(endpoint: str | None, is_allowed: bool) -> bool:
         return is_allowed
     if not is_allowed and not _is_here(endpoint):
         raise BadRequest(
-            f"{endpoint} is not encrypted: whoever is on the way reads and changes what is kept.",
+            f"{endpoint} is not encrypted: anyone on the network path can read and change what is kept.",
             fix="Use https, or say allow_http=true.",
         )
     return True
@@ -219,7 +219,7 @@ def _section(variable: str, file: str, name: str) -> Mapping[str, str]:
     except (configparser.Error, UnicodeDecodeError):
         # What the parser says quotes the line, which may hold a key.
         raise BadRequest(
-            f"{path} cannot be read.", fix="Mend it, or make it anew with: aws configure"
+            f"{path} cannot be read.", fix="Fix it, or make it anew with: aws configure"
         ) from None
     return dict(reader[name]) if reader.has_section(name) or name == reader.default_section else {}
 

@@ -33,7 +33,7 @@ _PAGE = 1000
 _AT_ONCE = 64 << 20
 """Bytes up to which one request carries a whole object."""
 _CONFLICTS = 5
-"""How often two writes may meet before somebody else has to decide what to do."""
+"""How often two writes may collide before the caller has to decide what to do."""
 _SIDE_BY_SIDE = 16
 _FAILURES = (BaseError, OSError, ValueError)
 _ALPHABET = "-.0123456789=ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz~"
@@ -70,7 +70,7 @@ class Cloud:
     """Keeps each name as one object. Conditional writes are sent once; anything else is tried again.
 
     A conditional write whose reply is lost raises `StoreUnavailable`: a second try would meet the first one's
-    object and take it for somebody else's. Tags are what the server calls its ETag, which most servers make
+    object and take it for another client's. Tags are what the server calls its ETag, which most servers make
     from the bytes alone: bytes that return to what they were have the tag that they had.
     """
 
@@ -195,7 +195,7 @@ class Cloud:
         return look_at(self)
 
     def close(self) -> None:
-        """Let threads go; whoever still gives a lease back gets new ones."""
+        """Let threads go; a call that still gives a lease back gets new ones."""
         with self._lock:
             pool, self._pool = self._pool, None
         if pool is not None:
@@ -251,7 +251,7 @@ class Cloud:
         return tell
 
     def _new_name(self) -> str:
-        """Return a name for something that is soon removed, and that nobody else uses."""
+        """Return an unused name for something that is soon removed."""
         with self._lock:
             self._stamps += 1
             here = (platform.node(), os.getpid(), id(self), self._stamps)

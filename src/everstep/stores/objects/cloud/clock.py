@@ -24,7 +24,7 @@ class ServerClock:
 
     Servers give the time of a write in whole seconds. If this machine's clock agrees with that, it is taken
     as right, so that machines set by NTP agree to the millisecond. If not, a few more writes find the moment
-    at which the server's second changes. In between, a clock that nobody sets counts on.
+    at which the server's second changes. In between, the monotonic clock counts on.
 
     A server's clock is nothing that a test can move: with a clock that it moves, this machine's is looked at.
     """

@@ -11,7 +11,7 @@ _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>([A-Za-z.]{1,64})</Code>|code: \"?([A-Za-z.]{1,64})")
 _KEY_SERVERS = ("/latest/api/token", "/latest/meta-data", "169.254.170.2", "metadata.google.internal")
 _BROKEN = ("HttpError", "reqwest::Error", "hyper", "UnexpectedEof", "body error")
-"""Signs that the way to the server failed, so that nobody knows what became of a request."""
+"""Signs that the connection failed, so that the outcome of a request is unknown."""
 
 
 class Said:

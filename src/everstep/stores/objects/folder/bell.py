@@ -12,7 +12,7 @@ _SIZE = 8
 
 
 class Bell:
-    """Rung by whoever wrote. It is read with one short call, and says that there may be something to read."""
+    """Rung by the writer. It is read with one short call, and says that there may be something to read."""
 
     def __init__(self, root: Handle, name: str) -> None:
         self._root = root
@@ -23,14 +23,14 @@ class Bell:
         self._count = 0
 
     def read(self) -> int | None:
-        """Return a number that is another one once somebody rang; none where that cannot be told."""
+        """Return a number that is another one once it rang; none where that cannot be told."""
         try:
             return int.from_bytes(os.pread(self._open().fd, _SIZE, 0))
         except OSError:
             return None
 
     def ring(self) -> None:
-        """Write a number that nobody else writes. Whoever misses it looks by itself after a while."""
+        """Write a unique number. A client that misses it polls after a while."""
         with self._lock:
             self._count += 1
             number = hash((os.getpid(), id(self), self._count)) & (1 << 64) - 1

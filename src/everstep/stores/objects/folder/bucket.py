@@ -1,7 +1,7 @@
 """A folder as a bucket: files that appear whole under names that are taken only once.
 
 An object is written aside, synced, and linked to its name, which the file system refuses if that is taken;
-then its folder is synced. Whoever replaces or removes one holds a lock. The folder `.everstep` has the locks
+then its folder is synced. Replacing or removing one needs a lock. The folder `.everstep` has the locks
 and nothing else; other names that begin with a dot are files being written.
 """
 
@@ -34,7 +34,7 @@ from everstep.stores.os_errors import explain, plainly
 
 _TRIES = 50
 _LEFTOVER = timedelta(days=1)
-"""A file that was being written for so long belongs to nobody any more."""
+"""A file that was being written for so long has no writer any more."""
 _REMEASURED = 60.0
 """Seconds after which the clock of a file server is looked at again."""
 _LOOKS = 8
@@ -143,7 +143,7 @@ class Folder:
             return found
 
     def _is_ours(self, name: str) -> bool:
-        """False for a file that is no object, whoever put it there."""
+        """False for a file that is no object."""
         return True
 
     def listed(self, prefix: str) -> Iterable[Listed]:
@@ -224,7 +224,7 @@ class Folder:
             try:
                 mark = os.open(leaf, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644, dir_fd=folder.fd)
                 try:
-                    os.utime(mark)  # one that somebody left long ago is new again
+                    os.utime(mark)  # one that was left long ago is new again
                 finally:
                     os.close(mark)
             except OSError as error:
@@ -242,7 +242,7 @@ class Folder:
         """Make marks last before the object that they lead to is there."""
         if not self._marked:
             return
-        # Whoever comes second waits, because it may be its own marks that are being synced.
+        # The second one waits, because it may be its own marks that are being synced.
         with self._marking:
             for path, (folder, number) in list(self._marked.items()):
                 self._sync(folder)
@@ -304,7 +304,7 @@ class Folder:
     def _write_aside(
         self, folder: Handle, data: bytes, *, named: bool, durably: bool = True
     ) -> tuple[int, str | None]:
-        """Write a file that has no name yet, or one that nobody looks at."""
+        """Write a file that has no name yet, or one that is not read yet."""
         temporary = None
         if named:
             temporary = self._new_name()
@@ -366,7 +366,7 @@ class Folder:
         return self._handles.get(above), leaf
 
     def _expect_removed(self, folder: Handle, error: OSError) -> None:
-        """Go on if somebody removed an empty folder under our hands; anything else is an error."""
+        """Go on if another process removed an empty folder meanwhile; anything else is an error."""
         self._check_root()
         # What a file system says of a folder that is gone differs: no such file, or not permitted.
         if not folder.is_removed():
@@ -374,7 +374,7 @@ class Folder:
         self._handles.forget(folder.path)
 
     def _sync(self, folder: Handle) -> None:
-        """Make a change of a folder last. If that fails nobody knows what is on disk, so nothing goes on."""
+        """Make a change of a folder last. If that fails it is unknown what is on disk, so nothing goes on."""
         if not self._syncs_folders:
             return
         try:
@@ -449,7 +449,7 @@ class Folder:
         return stamp - _local_time()
 
     def close(self) -> None:
-        """Let go of open folders; whoever still writes opens them anew."""
+        """Let go of open folders; a call that still writes opens them anew."""
         self._handles.close()
 
 

@@ -1,4 +1,4 @@
-"""Forks of a process: a thread that held a lock is not in the child, and nobody would let go of it there."""
+"""Forks of a process: a thread that held a lock is not in the child, and nothing would release it there."""
 
 from __future__ import annotations
 

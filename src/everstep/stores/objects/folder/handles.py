@@ -12,12 +12,12 @@ from everstep.stores.objects.folder.forking import free_in_children
 
 _MOST = 256
 _TRIES = 50
-"""How often a folder that somebody removes while it is wanted is made again."""
+"""How often a folder that is removed while it is wanted is made again."""
 _AS_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 class Handle:
-    """An open folder or file, closed once nobody refers to it, so that no thread loses one in use."""
+    """An open folder or file, closed once nothing refers to it, so that no thread loses one in use."""
 
     __slots__ = ("__weakref__", "fd", "is_anchored", "parent", "path")
 
@@ -89,7 +89,7 @@ class Handles:
 def sync(folder: Handle, *, alone: bool = False) -> None:
     """Make what is in a folder last, and that the folder itself is found again.
 
-    Somebody else may have made it, or one above it, without having come to sync that; so it is done once
+    Another process may have made it, or one above it, without having come to sync that; so it is done once
     by everybody who writes there. It is not done where the sync of one folder is enough.
     """
     os.fsync(folder.fd)
@@ -105,7 +105,7 @@ def sync(folder: Handle, *, alone: bool = False) -> None:
 
 
 def open_for_all(path: str, folder: int) -> int:
-    """Open a file that holds nothing of anybody's, so that whoever may enter the folder may use it."""
+    """Open a file that holds nothing of anybody's, so that all who may enter the folder may use it."""
     flags = os.O_RDWR | os.O_CLOEXEC
     try:
         return os.open(path, flags, dir_fd=folder)

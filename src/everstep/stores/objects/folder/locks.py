@@ -25,7 +25,7 @@ class Locks:
 
     @contextmanager
     def held(self, name: str) -> Iterator[None]:
-        """Hold the lock of a name; `StoreUnavailable` if somebody does not let go of it."""
+        """Hold the lock of a name; `StoreUnavailable` if another process does not release it."""
         fd = self._acquire(hashlib.sha256(name.encode()).hexdigest()[:2])
         try:
             yield
@@ -38,7 +38,7 @@ class Locks:
             fd = self.open(stripe)
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                # A file that somebody removed meanwhile keeps nobody out.
+                # A file that was removed meanwhile locks nothing.
                 if os.fstat(fd).st_nlink:
                     return fd
             except BlockingIOError:

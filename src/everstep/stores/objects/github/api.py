@@ -103,9 +103,9 @@ class Api:
             raise self.refused(answer)
 
     def pause(self, failures: int) -> None:
-        """Let real time pass before something is tried again: whoever was in the way needs it.
+        """Let real time pass before a retry: the server needs it.
 
-        A clock that tests move stands still meanwhile; there nobody is far away.
+        A clock that tests move stands still meanwhile; there the server is local.
         """
         seconds = min(PAUSE * 2 ** (failures - 1), LONGEST_PAUSE)
         Event().wait(seconds if time_for_store(self._clock) is None else seconds / 25)

@@ -74,7 +74,7 @@ class GithubBucket:
         """The newest commits that were made here."""
         self._foreign = ""
         self._own: OrderedDict[str, str] = OrderedDict()
-        """What was last written here, by git's name for it: to replace or remove that nobody has to look."""
+        """What was last written here, by git's name for it: replacing or removing that needs no lookup."""
 
     @property
     def quota(self) -> Quota:
@@ -100,7 +100,7 @@ class GithubBucket:
         return found._replace(data=join(name, wanted, pieces))
 
     def create(self, name: str, data: bytes) -> bool:
-        """Keep bytes under a free name. False also where others stand there now: whoever asks reads them."""
+        """Keep bytes under a free name. False also where others stand there now: the caller reads them."""
         self._check()
         with self._writing:
             packed = self._packed(name, data)
@@ -191,7 +191,7 @@ class GithubBucket:
         return None
 
     def head(self) -> str:
-        """Return the newest commit that somebody else made; asking again costs no quota while it stays."""
+        """Return the newest commit of another client; asking again costs no quota while it stays."""
         self._check()
         newest = self._commits.head()
         if newest not in self._made:
@@ -327,7 +327,7 @@ class GithubBucket:
         None if the file, or the branch, was not as expected: read what is there, and judge.
         """
         body: dict[str, object] = {"content": b64encode(content).decode()}
-        body["message"] = f"{message}\n\n{path}"  # whoever asks for times reads the path here
+        body["message"] = f"{message}\n\n{path}"  # listings read the path here
         body |= {} if sha is None else {"sha": sha}
         body |= {} if self._address.branch is None else {"branch": self._address.branch}
         answer = self._api.ask("PUT", f"contents/{path}", body=body, expected=(409, 422))
@@ -370,7 +370,7 @@ class GithubBucket:
                         dict.fromkeys(self._with_parts([path])), f"Remove the parts of {path}"
                     )
                 return
-            if answer.status != 404:  # else somebody else removed it, or it may not be written: look
+            if answer.status != 404:  # else another client removed it, or it may not be written: look
                 self._api.pause(failures)
         raise self._contended(path)
 

@@ -60,7 +60,7 @@ class Commits:
             base = self._api.get(f"git/commits/{head}").body["tree"]["sha"]
             tree = [_entry(path, text) for path, text in files.items()]
             made = self._api.ask("POST", "git/trees", body={"base_tree": base, "tree": tree}, expected=(422,))
-            if made.status == 422 and failures < TRIES:  # somebody else removed one of them
+            if made.status == 422 and failures < TRIES:  # another client removed one of them
                 files = {p: text for p, text in files.items() if text or self._is_there(p, head)}
                 if not files:
                     return
@@ -69,7 +69,7 @@ class Commits:
                 raise self._api.refused(made)
             body = {"message": message, "tree": made.body["sha"], "parents": [head]}
             commit = self._api.ask("POST", "git/commits", body=body).body["sha"]
-            # Without force: it fails if the branch has moved since, so that nobody's commit is lost.
+            # Without force: it fails if the branch has moved since, so that no commit is lost.
             moved = self._api.ask(
                 *("PATCH", f"git/refs/heads/{branch}"),
                 body={"sha": commit, "force": False},

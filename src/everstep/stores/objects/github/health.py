@@ -21,7 +21,7 @@ def look_at(api: Api, address: Address) -> Health:
 
 _HISTORY = Finding(
     Level.WARNING,
-    "what is removed here stays in the history of the repository, for whoever may read that.",
+    "what is removed here stays in the history of the repository, for all who may read that.",
     "Encrypt what must be erasable, and drop its key; or keep such runs in another store.",
 )
 

@@ -89,7 +89,7 @@ class Quota:
         return max(0.0, seconds) + BUFFER
 
     def close_for(self, seconds: float) -> None:
-        """Ask nothing for a while: whoever asks on is locked out for longer."""
+        """Ask nothing for a while: asking on is answered with a longer lockout."""
         self._closed_until = max(self._closed_until, self._clock.monotonic() + seconds)
 
     def used_up(self) -> StoreUnavailable:
@@ -120,7 +120,7 @@ def _number(headers: Mapping[str, str], name: str) -> int | None:
 
 
 def _time_of(headers: Mapping[str, str], clock: Clock) -> float:
-    """Return when an answer was given, by the clock of whoever gave it: resets are told by that clock."""
+    """Return when an answer was given, by the server's clock: resets are given by that clock."""
     return _date(headers.get("date", ""), clock)
 
 

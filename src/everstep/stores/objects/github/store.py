@@ -1,4 +1,4 @@
-"""Runs in a repository: few calls an hour, so that they are saved, and nobody waits for them who need not."""
+"""Runs in a repository: few calls an hour, so that calls are saved, and waited for only where needed."""
 
 from __future__ import annotations
 
@@ -74,14 +74,14 @@ class GithubStore(ObjectStore):
 
 
 class SparseBlobs(ObjectBlobs):
-    """Artifacts of which there are few: where none begin with some digits, nobody looks."""
+    """Artifacts of which there are few: where none begin with some digits, no call is made."""
 
     def _parts(self) -> Iterable[str]:
         return sorted({name.split("/")[1] for name in self._bucket.names("blobs/")})
 
 
 class HeadWatch(Watch):
-    """Sees that somebody else wrote by the newest commit: one call, which is free while there is no other."""
+    """Sees writes of others by the newest commit: one call, which is free while there is no other."""
 
     def __init__(self, lines: Lines, bucket: GithubBucket, every: float) -> None:
         super().__init__(lines, every)
@@ -90,7 +90,7 @@ class HeadWatch(Watch):
 
     def look(self) -> None:
         head = self._repository.head()
-        if head != self._head:  # the first time, too: somebody may have written before it
+        if head != self._head:  # the first time, too: another client may have written before it
             self._count += 1
         self._head = head
 

@@ -1,4 +1,4 @@
--- Returns artifacts by digest: each with its size, and for how long nobody put it. ARGV: after, limit.
+-- Returns artifacts by digest: each with its size, and how long ago it was put. ARGV: after, limit.
 local now, found = tonumber(clock()), {}
 local first = ARGV[2] == '' and '-' or '(' .. ARGV[2]
 for _, digest in ipairs(redis.call('ZRANGEBYLEX', P .. 'blobs', first, '+', 'LIMIT', 0, ARGV[3])) do

@@ -6,7 +6,7 @@ local EACH, given = 10, {}
 local now, has_written = clock(), false
 local quotas = ARGV[3] ~= '' and cmsgpack.unpack(ARGV[3]) or {}
 
--- Since somebody looked, another may have driven the run until it ended, or halted again.
+-- Since we looked, another worker may have driven the run until it ended, or halted again.
 local function is_due(run_id, row, flow, group)
   local f = redis.call('HMGET', row, 'hash', 'priority', 'n')
   local lane = lane_of(version_of(flow, f[1]), f[2] or '0', group or '')

@@ -1,4 +1,4 @@
--- Removes artifacts that nobody put for so long, and returns them. ARGV: how long, digests.
+-- Removes artifacts that were not put for so long, and returns them. ARGV: how long, digests.
 local latest, gone = tonumber(clock()) - tonumber(ARGV[2]), {}
 for k = 3, #ARGV do
   local touched = redis.call('ZSCORE', P .. 'blobs:touched', ARGV[k])

@@ -1,4 +1,4 @@
--- Returns the time, the lanes of some flows with runs that somebody should drive, the longest due first, and how many
+-- Returns the time, the lanes of some flows with runs that are due, the longest due first, and how many
 -- leases hold of each group and flow that has a quota.
 -- ARGV: limit, number of flows, name and hash of each, quotas, runs to be left alone.
 local now, limit, flows = clock(), tonumber(ARGV[2]), tonumber(ARGV[3])

@@ -7,7 +7,7 @@ local function whole(number)
   return string.format('%.0f', number)
 end
 
--- The time of whoever keeps the data, unless a test brings its own.
+-- The time of the server, unless a test brings its own.
 local function clock()
   if ARGV[1] ~= '' then
     return ARGV[1]
@@ -16,7 +16,7 @@ local function clock()
   return at[1] .. string.rep('0', 6 - #at[2]) .. at[2]
 end
 
--- Others hear that there is something new; nobody needs to be listening.
+-- Others hear that there is something new; no client needs to be listening.
 local function announce()
   redis.call('PUBLISH', P .. 'changes', '')
 end
@@ -42,7 +42,7 @@ local function version_of(flow, hash)
   return #flow .. ':' .. flow .. hash
 end
 
--- The runs of a lane, that is of one version of a flow, priority and group, by when somebody should drive them.
+-- The runs of a lane, that is of one version of a flow, priority and group, by when they are due.
 local function lane_of(version, priority, group)
   return P .. 'due:' .. priority .. ':' .. #version .. ':' .. version .. group
 end
@@ -117,7 +117,7 @@ local function give_back(run_id)
   note_lease(run_id, nil)
 end
 
--- Says since when, or from when on, somebody should drive a run, and puts it into its lane.
+-- Says since when, or from when on, a run is due, and puts it into its lane.
 local function reckon(run_id)
   local f = redis.call('HMGET', row_of(run_id), 'status', 'flow', 'hash', 'created', 'expires', 'signal',
     'priority', 'group', 'repair', 'n')
@@ -126,7 +126,7 @@ local function reckon(run_id)
     if f[6] then
       at = '-inf'
     elseif status == 'running' then
-      -- Whoever admitted it may have a clock that is ahead.
+      -- The client that admitted it may have a clock that is ahead.
       local now = clock()
       at = tonumber(f[4]) < tonumber(now) and f[4] or now
     else

@@ -1,4 +1,4 @@
--- Puts stubs in the place of records, unless somebody trimmed, forked or pinned the run meanwhile.
+-- Puts stubs in the place of records, unless the run was trimmed, forked or pinned meanwhile.
 -- ARGV: run, before, the pin and the first sequence it was decided for, stubs.
 local run_id, since = ARGV[2], tonumber(ARGV[5])
 local f = redis.call('HMGET', row_of(run_id), 'forked', 'trimmed', 'head', 'pinned')
