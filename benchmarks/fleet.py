@@ -50,7 +50,7 @@ flow = chain(int(os.environ.get("STEPS", "20")))
 def drive(url: str, workers: int, runs: int, steps: int, concurrency: int) -> float:
     """Return how many steps a second so many workers make, until all runs have ended."""
     with Host(url) as host:
-        done = host.counts().runs.get("completed", 0)
+        done = host.fleet.counts().runs.get("completed", 0)
         command = [sys.executable, "-m", "everstep", "worker", f"{Path(__file__)}:flow", "--store", url]
         environment = {**os.environ, "STEPS": str(steps)}
         started = [
@@ -63,12 +63,12 @@ def drive(url: str, workers: int, runs: int, steps: int, concurrency: int) -> fl
             for _ in range(workers)
         ]
         try:
-            while len(host.workers()) < workers:
+            while len(host.fleet.workers()) < workers:
                 time.sleep(0.05)
             began = time.perf_counter()
             for _ in range(runs):
                 host.start(chain(steps), {"v0": 0})
-            while host.counts().runs.get("completed", 0) < done + runs:
+            while host.fleet.counts().runs.get("completed", 0) < done + runs:
                 time.sleep(0.02)
             took = time.perf_counter() - began
         finally:
@@ -76,7 +76,7 @@ def drive(url: str, workers: int, runs: int, steps: int, concurrency: int) -> fl
                 process.terminate()
             for process in started:
                 process.wait()
-        while host.workers():
+        while host.fleet.workers():
             time.sleep(0.05)
     return runs * steps / took
 

@@ -93,7 +93,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 MAY_USE: dict[str, set[str]] = {
     "model": {"msgspec"},
     "codec": {"backports", "cryptography", "msgspec"},
-    "graph": {"msgspec"},
+    "graph": {"msgspec", "typing_extensions"},  # the latter only for type checkers, which bring it along
     "frontends": {"httpx2", "msgspec"},
     "ports": {"msgspec"},
     "runtime": {"msgspec"},

@@ -3,50 +3,44 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import aclosing
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import msgspec
 
-from everstep.client.diff import Diff, compare_states
-from everstep.client.host_carrying import HostCarrying
-from everstep.client.host_checks import HostChecks
-from everstep.client.host_guards import HostGuards, counted
-from everstep.client.host_retention import HostRetention
-from everstep.client.host_waits import HostWaits, check_limit
+from everstep.client.moved import moved_call
+from everstep.client.parts import CallGroup, Parts, check_limit
 from everstep.client.surroundings import codecs_of, make_own_folder, spool_folder
 from everstep.client.views import (
     CheckpointInfo,
-    Compat,
     Delivery,
-    Divergence,
     Explanation,
-    Replay,
     RunInfo,
     RunResult,
     RunState,
-    WorkerInfo,
+    WaitInfo,
 )
 from everstep.codec.chain import Codec
 from everstep.codec.keyring import KeyRing
 from everstep.codec.values import Values
-from everstep.engine.leases import seconds_left
-from everstep.errors import BadRequest
+from everstep.errors import BadRequest, StoreUnavailable
 from everstep.graph.author.flow import Flow
 from everstep.graph.check.validate import Offers, Rule
 from everstep.model.acts import act_of
-from everstep.model.durability import Durability
+from everstep.model.address import Part
+from everstep.model.durability import Durability, DurabilityMode
 from everstep.model.durations import Span
 from everstep.model.enums import Mode, Status
 from everstep.model.records import CheckpointRecord
-from everstep.model.retention import Retention
+from everstep.model.retention import Retention, checked_retention
+from everstep.model.waits import WaitRow, WaitStatus
 from everstep.ports.durability import HostDurability, Notifier, ResumeScheduler
-from everstep.ports.store import Counts, RunFilter, RunRow
-from everstep.ports.system import Clock, Ids, uptime
+from everstep.ports.store import RunFilter, WaitFilter
+from everstep.ports.system import Clock, Ids
 from everstep.registry import (
     DEFAULT_URL,
     NO_STORE,
@@ -58,35 +52,56 @@ from everstep.registry import (
     with_blobs,
 )
 from everstep.runtime.addresses import addressed, in_run
-from everstep.runtime.doctor import Diagnosis, examine
 from everstep.runtime.drive.external_channel import current_channel
 from everstep.runtime.events import Event, Listener
 from everstep.runtime.host_durability import Bundle
 from everstep.runtime.inputs import Given
 from everstep.runtime.integrity.fallback import resume_with_fallback
-from everstep.runtime.outage.outbox import Drained, drain_all
+from everstep.runtime.outage.outbox import waits_here
 from everstep.runtime.outage.spool import Spool
-from everstep.runtime.outage.spooled_view import ahead, read_waiting
 from everstep.runtime.record_events import Tailing
-from everstep.runtime.rekey import Rekeyed, rekey
-from everstep.runtime.run_ids import check_run_id
-from everstep.runtime.runs import Outcome, Runs, gone_on
+from everstep.runtime.retention.after_run import Afterwards
+from everstep.runtime.retention.erase import retaining_store
+from everstep.runtime.runs import Runs, gone_on
 from everstep.runtime.services import Drivable, Services
 from everstep.runtime.system import ProcFs, SystemClock, SystemIds
-from everstep.runtime.travel.bisect import bisect
 from everstep.runtime.travel.explain import explain
 from everstep.runtime.travel.fork import Edits, fork
-from everstep.runtime.travel.migrate import migrate, rehearse
-from everstep.runtime.travel.recall import recall
-from everstep.runtime.travel.replay import replay
-from everstep.runtime.waits.answers import Answers
+from everstep.runtime.waits.answers import UNSAID, Answers
 from everstep.runtime.waits.delivery import Deliveries
 from everstep.runtime.workers.lease_renewal import LeaseKeeper
 from everstep.runtime.workers.worker import GRACE, Stats, Worker
 
+if TYPE_CHECKING:
+    from everstep.client.groups.debug import DebugCalls
+    from everstep.client.groups.fleet import FleetCalls
+    from everstep.client.groups.retention import RetentionCalls
+    from everstep.client.groups.storage import StorageCalls
+    from everstep.client.groups.transfer import TransferCalls
+    from everstep.client.groups.versions import VersionCalls
+    from everstep.client.groups.waiting import WaitingCalls
 
-class AsyncHost(HostWaits, HostCarrying, HostChecks, HostGuards, HostRetention):
-    """Runs flows and keeps what they do. Without a URL, in a SQLite file under `./.everstep/`."""
+
+class AsyncHost:
+    """Runs flows and keeps what they do. Without a URL, in a SQLite file under `./.everstep/`.
+
+    What most programs need is here; the rest is in groups, such as `host.retention.gc()`.
+    """
+
+    debug: CallGroup[DebugCalls] = CallGroup("everstep.client.groups.debug", "DebugCalls")
+    """Find out what happened: two runs compared, the first step that differs, one step again."""
+    versions: CallGroup[VersionCalls] = CallGroup("everstep.client.groups.versions", "VersionCalls")
+    """Runs of a flow that has changed since they began."""
+    waiting: CallGroup[WaitingCalls] = CallGroup("everstep.client.groups.waiting", "WaitingCalls")
+    """Waits that are settled otherwise than by an answer, and their tokens."""
+    fleet: CallGroup[FleetCalls] = CallGroup("everstep.client.groups.fleet", "FleetCalls")
+    """Workers, what they share, and runs for them to drive."""
+    retention: CallGroup[RetentionCalls] = CallGroup("everstep.client.groups.retention", "RetentionCalls")
+    """How long runs are kept: clean-up, pins, erasing."""
+    transfer: CallGroup[TransferCalls] = CallGroup("everstep.client.groups.transfer", "TransferCalls")
+    """Whole runs carried elsewhere: bundles, copies to other stores, folders of plain files."""
+    storage: CallGroup[StorageCalls] = CallGroup("everstep.client.groups.storage", "StorageCalls")
+    """The store itself: its health, whether what it keeps is sound, what waits for it on this machine."""
 
     def __init__(
         self,
@@ -103,7 +118,7 @@ class AsyncHost(HostWaits, HostCarrying, HostChecks, HostGuards, HostRetention):
         schedulers: Mapping[str, ResumeScheduler] | None = None,
         scheduler: str = "",
         notifiers: Mapping[str, Notifier] | None = None,
-        max_durability_mode: Mode | Literal["off", "partial", "strong"] = Mode.STRONG,
+        max_durability_mode: DurabilityMode = Mode.STRONG,
         provides: Iterable[str] = (),
         spool: str | Path | Spool | None = None,
         rules: Iterable[Rule] = (),
@@ -121,7 +136,7 @@ class AsyncHost(HostWaits, HostCarrying, HostChecks, HostGuards, HostRetention):
             make_own_folder()
         opened = url if isinstance(url, Opened) else open_store(url or DEFAULT_URL, clock, create=create)
         self.url = opened.url
-        self._schemes = {"queue": _scheme(queue or opened.url), "channel": _scheme(channel or opened.url)}
+        schemes = {"queue": _scheme(queue or opened.url), "channel": _scheme(channel or opened.url)}
         blobs = os.environ.get("EVERSTEP_BLOBS") or None if blobs is None else blobs
         self._home: Closes = None
         if blobs is not None:
@@ -150,21 +165,35 @@ class AsyncHost(HostWaits, HostCarrying, HostChecks, HostGuards, HostRetention):
             codecs=codecs_of(encrypt, compress, codecs),
         )
         self._runs = Runs(self._services, LeaseKeeper(opened.store, clock))
-        self._tailing = Tailing(self._services, self._runs)
-        self._answers = Answers(self._services, self._runs.keeper)
-        self._keep_by(retention)
+        self._assemble(self._keep_by(retention), schemes)
+
+    def _keep_by(self, retention: Retention | None) -> Retention:
+        kept = checked_retention(retention) or Retention()
+        self._after_run = Afterwards(kept, self._twin_runs)
+        if not kept.keeps_all:
+            retaining_store(self._services)
+        if self._services.store.capabilities.retains:
+            self._services.after_run = self._after_run.note
+        return kept
+
+    def _assemble(self, retention: Retention, schemes: Mapping[str, str]) -> None:
+        services, runs = self._services, self._runs
+        self._tailing = Tailing(services, runs)
+        self._answers = Answers(services, runs.keeper)
+        self._parts = Parts(self.url, schemes, services, runs, self._answers, retention)
+
+    def _twin_runs(self) -> tuple[Services, Runs]:
+        services = self._services.twin()
+        return services, Runs(services, self._runs.keeper)
 
     def twin(self) -> Self:
         """Return this host for another event loop: the same store, leases and types, commits of its own."""
         twin = object.__new__(type(self))
         twin.url = self.url
-        twin._schemes = self._schemes
         twin._home = None
-        twin._services = self._services.twin()
-        twin._runs = Runs(twin._services, self._runs.keeper)
-        twin._tailing = Tailing(twin._services, twin._runs)
-        twin._answers = Answers(twin._services, self._runs.keeper)
-        twin._retention, twin._afterwards = self._retention, self._afterwards
+        twin._services, twin._runs = self._twin_runs()
+        twin._after_run = self._after_run
+        twin._assemble(self._parts.retention, self._parts.schemes)
         return twin
 
     @property
@@ -173,19 +202,9 @@ class AsyncHost(HostWaits, HostCarrying, HostChecks, HostGuards, HostRetention):
         return self._services.driving
 
     @property
-    def schemes(self) -> dict[str, str]:
-        """Where queued tasks and channels of new runs are kept: `sqlite`, `redis`."""
-        return dict(self._schemes)
-
-    @property
     def clock(self) -> Clock:
         """The clock that its runs go by."""
         return self._services.clock
-
-    @property
-    def spool(self) -> Path:
-        """The folder where checkpoints wait while its store is out of reach."""
-        return self._services.spool.folder
 
     @property
     def durability(self) -> HostDurability:
@@ -225,7 +244,7 @@ class AsyncHost(HostWaits, HostCarrying, HostChecks, HostGuards, HostRetention):
         recorded result and runs nothing. Other inputs than the recorded ones are refused.
         """
         given = Given(inputs, channel, priority, group, act_of(by, comment))
-        return self._result(await self._runs.run(flow, given, run_id, wait=wait))
+        return self._parts.result(await self._runs.run(flow, given, run_id, wait=wait))
 
     async def start(
         self,
@@ -245,7 +264,7 @@ class AsyncHost(HostWaits, HostCarrying, HostChecks, HostGuards, HostRetention):
         other groups, and `Flow(max_per_group=...)` says how many of them may be driven at once.
         """
         given = Given(inputs, channel, priority, group, act_of(by, comment))
-        return self._info(await self._runs.start(flow, given, run_id))
+        return self._parts.info(await self._runs.start(flow, given, run_id))
 
     async def resume(
         self,
@@ -274,27 +293,7 @@ class AsyncHost(HostWaits, HostCarrying, HostChecks, HostGuards, HostRetention):
                 raise gone_on(row, sequence)
         go_on = partial(resume_with_fallback, self._services, self._runs) if fallback else self._runs.resume
         how: dict[str, Any] = {"wait": wait, "is_patient": not at_once, "act": act_of(by, comment)}
-        return self._result(await go_on(run_id, flow, start, **how))
-
-    async def reopen(
-        self,
-        run_id: str,
-        flow: Flow,
-        *,
-        start: str | None = None,
-        by: str | None = None,
-        comment: str | None = None,
-    ) -> RunInfo:
-        """Let a run that failed or was abandoned go on, as `resume` does, but leave it to workers to drive.
-
-        With `start` it begins at that node, whatever was due, also if it has ended otherwise.
-        """
-        run_id, _ = await in_run(self._runs, run_id)
-        return self._info(await self._runs.reopen(run_id, flow, start, act=act_of(by, comment)))
-
-    def _result(self, outcome: Outcome) -> RunResult:
-        waits = [self._wait(row, outcome.tokens.get(row.wait_id)) for row in outcome.waits]
-        return RunResult(outcome, waits, self._services.clock.now())
+        return self._parts.result(await go_on(run_id, flow, start, **how))
 
     def worker(
         self,
@@ -338,12 +337,6 @@ class AsyncHost(HostWaits, HostCarrying, HostChecks, HostGuards, HostRetention):
                 if part is None or (event.node is not None and part.holds(event.node, event.visit)):
                     yield event
 
-    async def compat(self, run_id: str, flow: Flow) -> Compat:
-        """Say whether a run can go on with this flow, and what stands in its way. Nothing is written."""
-        run_id, _ = await in_run(self._runs, run_id)
-        services, runs = await ahead(self._services, self._runs, check_run_id(run_id))
-        return (await rehearse(services, runs, await runs.row(run_id), flow)).compat
-
     async def explain(self, run_id: str, flow: Flow) -> Explanation:
         """Say what a resume would skip, start, repeat and miss. Nothing is called or written.
 
@@ -353,23 +346,82 @@ class AsyncHost(HostWaits, HostCarrying, HostChecks, HostGuards, HostRetention):
         told = await explain(self._services, self._runs, run_id, flow)
         return told if part is None else told.within(part)
 
-    async def migrate(
+    async def waits(
         self,
-        run_id: str,
-        flow: Flow,
+        run_id: str | None = None,
         *,
-        dry_run: bool = False,
+        flow: str | None = None,
+        kind: str | None = None,
+        status: WaitStatus | Literal["open", "settled", "closed"] | None = WaitStatus.OPEN,
+        limit: int = 100,
+        after: str | None = None,
+    ) -> list[WaitInfo]:
+        """List waits, the oldest first; open ones unless told otherwise. `after` continues a listing.
+
+        Those that wait on this machine for a store that cannot be reached come last. Of a part such as
+        A17/rag, the waits of steps in it.
+        """
+        check_limit(limit)
+        part = None
+        if run_id is not None:
+            run_id, part = await in_run(self._runs, run_id)
+        try:
+            wanted = WaitStatus(status) if status is not None else None
+        except ValueError:
+            known = ", ".join(WaitStatus)
+            raise BadRequest(f"{status!r} is not a status of waits.", fix=f"Use one of {known}.") from None
+        here = [
+            row
+            for row in waits_here(self._services)
+            if run_id in (None, row.run_id) and flow in (None, row.flow_id) and kind in (None, row.kind)
+            if part is None or part.holds(row.path, row.visit)
+        ]
+        if after in [row.wait_id for row in here]:
+            return []  # they were all on the last page
+        try:
+            asked = WaitFilter(
+                run_id=run_id, flow_id=flow, kind=kind, status=wanted, limit=limit, after=after
+            )
+            rows = await self._rows(asked, part)
+        except StoreUnavailable:
+            if not here:
+                raise
+            rows = []
+        if len(rows) < limit and wanted in (None, WaitStatus.OPEN):
+            there = {row.wait_id for row in rows}
+            rows += [row for row in here if row.wait_id not in there]
+        return [self._parts.wait(row) for row in rows]
+
+    async def _rows(self, asked: WaitFilter, part: Part | None) -> list[WaitRow]:
+        """Return waits as the store has them; of a part, page by page until there are enough."""
+        rows = await self._services.store.waits(asked)
+        if part is None:
+            return rows
+        found = [row for row in rows if part.holds(row.path, row.visit)]
+        while len(rows) == asked.limit and len(found) < asked.limit:
+            asked = msgspec.structs.replace(asked, after=rows[-1].wait_id)
+            rows = await self._services.store.waits(asked)
+            found += [row for row in rows if part.holds(row.path, row.visit)]
+        return found[: asked.limit]
+
+    async def wait(self, token_or_id: str | None) -> WaitInfo:
+        """Return one wait, by its id or its token. Looking uses nothing up."""
+        return self._parts.wait((await self._answers.find(token_or_id, brings=False)).row)
+
+    async def answer(
+        self,
+        token_or_id: str | None,
+        answer: Any = UNSAID,
+        *,
         by: str | None = None,
         comment: str | None = None,
-    ) -> Compat:
-        """Take a run over to this version of its flow without driving it, and say what changed.
+    ) -> WaitInfo:
+        """Settle a wait with an answer, once. The run goes on when a worker, or `resume`, drives it.
 
-        With `dry_run` all of it is tried on a copy, up-casts too, and nothing is written.
+        An answer of the wrong shape is refused and uses nothing up; so is a second one, and one that JSON
+        would change without being asked to. Only a timer goes on without one.
         """
-        services, runs, act = self._services, self._runs, act_of(by, comment)
-        if dry_run:
-            services, runs = await ahead(services, runs, check_run_id(run_id))
-        return await migrate(services, runs, run_id, flow, dry_run=dry_run, act=act)
+        return self._parts.wait(await self._answers.answer(token_or_id, answer, act_of(by, comment)))
 
     async def deliver(
         self,
@@ -393,51 +445,9 @@ class AsyncHost(HostWaits, HostCarrying, HostChecks, HostGuards, HostRetention):
         )
         outcome = delivered.outcome
         if outcome is None:
-            return Delivery(delivered.run_id, None, [self._wait(row) for row in delivered.waits], None)
-        result = self._result(outcome)
+            return Delivery(delivered.run_id, None, [self._parts.wait(row) for row in delivered.waits], None)
+        result = self._parts.result(outcome)
         return Delivery(delivered.run_id, result, result.waits, outcome.resumed)
-
-    async def workers(self) -> list[WorkerInfo]:
-        """List the workers that are alive, the longest serving first, with what they drive."""
-        rows, is_gone = await self._services.store.workers(), self._services.processes.is_gone
-        return [WorkerInfo(row) for row in rows if row.process is None or not is_gone(row.process)]
-
-    async def counts(self) -> Counts:
-        """Count runs by status and open waits by kind, and what runs driven here have spent."""
-        return await counted(self._services)
-
-    async def spooled(self, run_id: str) -> list[CheckpointRecord]:
-        """Return the checkpoints of a run that wait on this machine for its store, oldest first."""
-        found = await read_waiting(self._services, await self._runs.row(run_id))
-        return [msgspec.structs.replace(one.record, digest=one.digest.hex()) for one in found]
-
-    async def doctor(self) -> Diagnosis:
-        """Look at the store: can it be written to, how fast, and what can it lose as it is set up now."""
-        return await examine(self._services, self.url)
-
-    async def drain(self) -> list[Drained]:
-        """Bring checkpoints that wait on this machine to the store; says what became of each run's.
-
-        Those of a run that has gone on without them become a fork of it.
-        """
-        drained, errors = await drain_all(self._services)
-        if errors:
-            raise errors[0]
-        return drained
-
-    async def rekey(
-        self,
-        run_id: str | None = None,
-        *,
-        dry_run: bool = False,
-        on_run: Callable[[Rekeyed], object] | None = None,
-    ) -> list[Rekeyed]:
-        """Encrypt what is kept of a run, or of every run, with the active key; says what was done to each.
-
-        Digests stay, runs may be driven meanwhile, and what has the key already is passed by. `on_run` is
-        told of each run when it is done. With `dry_run` nothing is written.
-        """
-        return await rekey(self._services, self._runs, run_id, dry_run=dry_run, on_run=on_run)
 
     async def cancel(self, run_id: str, *, by: str | None = None, comment: str | None = None) -> Status:
         """Cancel a run; `running` means that its owner was told and will stop at its next write."""
@@ -471,13 +481,6 @@ class AsyncHost(HostWaits, HostCarrying, HostChecks, HostGuards, HostRetention):
         """Return the channel of a run as it is now, wherever it is kept."""
         return await current_channel(self._services, self._runs, run_id)
 
-    async def recall(self, run_id: str, versions: Collection[tuple[str, int]]) -> dict[tuple[str, int], Any]:
-        """Return values as steps wrote them, by whole name and version, also those overwritten since.
-
-        Where one cannot be read, what stands in its place says why.
-        """
-        return await recall(self._runs, run_id, versions)
-
     async def fork(
         self,
         run_id: str,
@@ -506,7 +509,7 @@ class AsyncHost(HostWaits, HostCarrying, HostChecks, HostGuards, HostRetention):
         edits = Edits(inputs or {}, state, channel or {})
         how: dict[str, Any] = {"fork_id": fork_id, "keep_keys": keep_keys, "act": act_of(by, comment)}
         how["choose_again"] = choose_again
-        return self._info(await fork(self._services, self._runs, run_id, at, edits, **how))
+        return self._parts.info(await fork(self._services, self._runs, run_id, at, edits, **how))
 
     async def checkpoints(
         self, run_id: str, *, first: int = 1, last: int | None = None
@@ -524,51 +527,6 @@ class AsyncHost(HostWaits, HostCarrying, HostChecks, HostGuards, HostRetention):
         """Return the newest checkpoint of a run, whichever part of it is named."""
         row = await self._runs.row((await in_run(self._runs, run_id))[0])
         return CheckpointInfo.of(*await self._runs.lineage.read(row, row.checkpoints, needs_values=False))
-
-    async def diff(
-        self,
-        run_id: str,
-        other: str | None = None,
-        *,
-        start: int | str | None = None,
-        end: int | str | None = None,
-    ) -> Diff:
-        """Compare a run at `start` with `other`, or with itself, at `end`: values, nodes and status.
-
-        Both are sequences or checkpoint ids. `end` is the newest by default; so is `start` if there is
-        another run, and otherwise the oldest that was not removed. Of parts such as A17/rag or A17/check#7
-        what lies inside is compared, whatever they are called.
-        """
-        if other is not None:
-            before = await self.state(run_id, start)
-            return compare_states(before, await self.state(other, end), self.values)
-        name, at, part = await addressed(self._runs, run_id)
-        if at is not None and start is not None:
-            raise BadRequest("the checkpoint is given twice.", fix=f"Leave out `start`, or write {name}.")
-        if at is None:
-            at = max(1, (await self.info(name)).trimmed_before) if start is None else start
-        # A part may have begun after the first of the two.
-        before = RunState(name, await self._runs.look_back(name, at), part)
-        return compare_states(
-            before, RunState(name, await self._runs.look_back(name, end), part), self.values
-        )
-
-    async def bisect(self, good: str, bad: str) -> Divergence | None:
-        """Return the first step of a bad run that a good one lacks, or that came out differently there.
-
-        None if every finished step of the bad run is the same in the good one.
-        """
-        return await bisect(self._runs, self.values, good, bad)
-
-    async def replay(self, run_id: str, step: str, flow: Flow, *, allow_effects: bool = False) -> Replay:
-        """Run one recorded step again, alone, on the values it read, and compare. Nothing is written.
-
-        `step` is an address: a node (its last finished visit), `"draft@2"`, `"rag/embed"`, `"check#7"`. An
-        effectful node is refused unless `allow_effects` is true. After A17/rag, `step` lies inside it.
-        """
-        run_id, part = await in_run(self._runs, run_id)
-        step = step if part is None else part.within(step)
-        return await replay(self._runs, self._services, run_id, step, flow, allow_effects=allow_effects)
 
     async def runs(
         self,
@@ -601,26 +559,15 @@ class AsyncHost(HostWaits, HostCarrying, HostChecks, HostGuards, HostRetention):
             limit=limit,
             before=before,
         )
-        return [self._info(row) for row in await self._services.store.list(narrowed)]
+        return [self._parts.info(row) for row in await self._services.store.list(narrowed)]
 
     async def info(self, run_id: str) -> RunInfo:
         """Return one run's line; of a part such as A17/rag, that of its run."""
-        return self._info(await self._runs.row((await in_run(self._runs, run_id))[0]))
+        return self._parts.info(await self._runs.row((await in_run(self._runs, run_id))[0]))
 
     async def find(self, name: str) -> RunInfo:
         """Return the run that its id, its newest checkpoint's id, or a token of one of its waits names."""
-        return self._info(await self._runs.named(name))
-
-    def _info(self, row: RunRow) -> RunInfo:
-        lease = row.lease
-        services = self._services
-        now, here = services.clock.now(), services.processes.me()
-        is_driven = (
-            lease is not None and seconds_left(lease, now=now, here=here, uptime=uptime(services.clock)) > 0
-        )
-        if is_driven and lease is not None and lease.process is not None:
-            is_driven = not self._services.processes.is_gone(lease.process)
-        return RunInfo(row, is_driven=is_driven)
+        return self._parts.info(await self._runs.named(name))
 
     async def close(self) -> None:
         """Release threads and connections. Runs under way stop with `HostClosed`, wherever they are driven.
@@ -629,7 +576,7 @@ class AsyncHost(HostWaits, HostCarrying, HostChecks, HostGuards, HostRetention):
         half a minute.
         """
         await self._runs.stop()
-        await self._afterwards.close()
+        await self._after_run.close()
         self._runs.close()
         self._services.close()
         await self._services.store.close()
@@ -643,6 +590,11 @@ class AsyncHost(HostWaits, HostCarrying, HostChecks, HostGuards, HostRetention):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+    if not TYPE_CHECKING:  # type checkers name what is not there; at run time 0.1's names still work
+
+        def __getattr__(self, name: str) -> Any:
+            return moved_call(self, name)
 
 
 def _scheme(url: str) -> str:

@@ -175,7 +175,7 @@ class Lanes:
     """Event loops for as many calls as are under way, each used by one thread at a time."""
 
     def __init__(self, host: AsyncHost) -> None:
-        self._host = host
+        self.host = host
         self._changed = threading.Condition(threading.Lock())
         self._free = [_Lane(host)]
         self._underway: set[Underway] = set()
@@ -202,7 +202,7 @@ class Lanes:
             self._underway.add(underway)
             if self._free:
                 return self._free.pop()
-        return _Lane(self._host.twin())
+        return _Lane(self.host.twin())
 
     def _give_back(self, lane: _Lane, underway: Underway) -> None:
         with self._changed:
@@ -259,9 +259,9 @@ class Lanes:
                 thread.join()
 
     def _shut(self) -> None:
-        lane = self._free.pop() if self._free else _Lane(self._host)
+        lane = self._free.pop() if self._free else _Lane(self.host)
         try:
-            lane.run(lambda _: self._host.close(), Underway())
+            lane.run(lambda _: self.host.close(), Underway())
         finally:
             for free in (lane, *self._free):
                 free.close()

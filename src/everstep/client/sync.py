@@ -1,59 +1,63 @@
 """`Host`: `AsyncHost` for code that does not await. No logic of its own.
 
+Made by `scripts/generate_host.py` from `host.py` and `groups/`: change those, and run it.
+
 Each call drives an event loop of its own on the caller's thread, so a sync node runs where the caller is,
 Ctrl-C reaches it, and threads that share a host do not wait for one another.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from everstep.client.diff import Diff
-from everstep.client.guards import BreakerInfo
 from everstep.client.host import AsyncHost
 from everstep.client.lanes import Lanes
-from everstep.client.sync_carrying import SyncCarrying
-from everstep.client.sync_retention import SyncRetention
-from everstep.client.views import (
-    CheckpointInfo,
-    Compat,
-    Delivery,
-    Divergence,
-    Explanation,
-    Replay,
-    RunInfo,
-    RunResult,
-    RunState,
-    Verified,
-    WaitInfo,
-    WorkerInfo,
+from everstep.client.moved import moved_call
+from everstep.client.sync_groups import (
+    SyncDebugCalls,
+    SyncFleetCalls,
+    SyncRetentionCalls,
+    SyncStorageCalls,
+    SyncTransferCalls,
+    SyncVersionCalls,
+    SyncWaitingCalls,
 )
-from everstep.codec.chain import Codec
-from everstep.codec.keyring import KeyRing
-from everstep.codec.values import Values
 from everstep.errors import BadRequest
-from everstep.graph.author.flow import Flow
-from everstep.graph.check.validate import Offers, Rule
-from everstep.model.durations import Span
-from everstep.model.enums import Mode, Status
-from everstep.model.records import CheckpointRecord
-from everstep.model.retention import Retention
+from everstep.model.enums import Mode
 from everstep.model.waits import WaitStatus
-from everstep.ports.durability import HostDurability, Notifier, ResumeScheduler
-from everstep.ports.store import Counts
-from everstep.ports.system import Clock, Ids
-from everstep.registry import Opened
-from everstep.runtime.doctor import Diagnosis
-from everstep.runtime.events import Event, Listener
-from everstep.runtime.outage.outbox import Drained
-from everstep.runtime.outage.spool import Spool
-from everstep.runtime.rekey import Rekeyed
 from everstep.runtime.waits.answers import UNSAID
-from everstep.runtime.workers.worker import Stats
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
+    from pathlib import Path
+    from typing import Literal
+
+    from everstep.client.views import (
+        CheckpointInfo,
+        Delivery,
+        Explanation,
+        RunInfo,
+        RunResult,
+        RunState,
+        WaitInfo,
+    )
+    from everstep.codec.chain import Codec
+    from everstep.codec.keyring import KeyRing
+    from everstep.codec.values import Values
+    from everstep.graph.author.flow import Flow
+    from everstep.graph.check.validate import Offers, Rule
+    from everstep.model.durability import DurabilityMode
+    from everstep.model.enums import Status
+    from everstep.model.records import CheckpointRecord
+    from everstep.model.retention import Retention
+    from everstep.ports.durability import HostDurability, Notifier, ResumeScheduler
+    from everstep.ports.system import Clock, Ids
+    from everstep.registry import Opened
+    from everstep.runtime.events import Event, Listener
+    from everstep.runtime.outage.spool import Spool
+    from everstep.runtime.workers.worker import Stats
 
 
 async def _next_event(events: AsyncGenerator[Event, None]) -> Event | None:
@@ -64,8 +68,11 @@ async def _close(events: AsyncGenerator[Event, None]) -> None:
     await events.aclose()
 
 
-class Host(SyncCarrying, SyncRetention):
-    """Runs flows and keeps what they do. Without a URL, in a SQLite file under `./.everstep/`."""
+class Host:
+    """Runs flows and keeps what they do. Without a URL, in a SQLite file under `./.everstep/`.
+
+    What most programs need is here; the rest is in groups, such as `host.retention.gc()`.
+    """
 
     def __init__(
         self,
@@ -81,7 +88,7 @@ class Host(SyncCarrying, SyncRetention):
         schedulers: Mapping[str, ResumeScheduler] | None = None,
         scheduler: str = "",
         notifiers: Mapping[str, Notifier] | None = None,
-        max_durability_mode: Mode | Literal["off", "partial", "strong"] = Mode.STRONG,
+        max_durability_mode: DurabilityMode = Mode.STRONG,
         provides: Iterable[str] = (),
         spool: str | Path | Spool | None = None,
         rules: Iterable[Rule] = (),
@@ -101,7 +108,6 @@ class Host(SyncCarrying, SyncRetention):
             ids=ids,
             max_threads=max_threads,
             create=create,
-            owns_loop=True,
             key=key,
             base_url=base_url,
             schedulers=schedulers,
@@ -119,17 +125,49 @@ class Host(SyncCarrying, SyncRetention):
             codecs=codecs,
             allow_pickle=allow_pickle,
             retention=retention,
+            owns_loop=True,
         )
         self._lanes = Lanes(self._host)
 
     @property
     def url(self) -> str:
+        """Where its runs are kept."""
         return self._host.url
 
     @property
-    def schemes(self) -> dict[str, str]:
-        """Where queued tasks and channels of new runs are kept: `sqlite`, `redis`."""
-        return self._host.schemes
+    def debug(self) -> SyncDebugCalls:
+        """Find out what happened: two runs compared, the first step that differs, one step again."""
+        return SyncDebugCalls(self._lanes)
+
+    @property
+    def versions(self) -> SyncVersionCalls:
+        """Runs of a flow that has changed since they began."""
+        return SyncVersionCalls(self._lanes)
+
+    @property
+    def waiting(self) -> SyncWaitingCalls:
+        """Waits that are settled otherwise than by an answer, and their tokens."""
+        return SyncWaitingCalls(self._lanes)
+
+    @property
+    def fleet(self) -> SyncFleetCalls:
+        """Workers, what they share, and runs for them to drive."""
+        return SyncFleetCalls(self._lanes)
+
+    @property
+    def retention(self) -> SyncRetentionCalls:
+        """How long runs are kept: clean-up, pins, erasing."""
+        return SyncRetentionCalls(self._lanes)
+
+    @property
+    def transfer(self) -> SyncTransferCalls:
+        """Whole runs carried elsewhere: bundles, copies to other stores, folders of plain files."""
+        return SyncTransferCalls(self._lanes)
+
+    @property
+    def storage(self) -> SyncStorageCalls:
+        """The store itself: its health, whether what it keeps is sound, what waits for it on this machine."""
+        return SyncStorageCalls(self._lanes)
 
     @property
     def clock(self) -> Clock:
@@ -140,11 +178,6 @@ class Host(SyncCarrying, SyncRetention):
     def durability(self) -> HostDurability:
         """The services that waiting rests on, as far as this host has them."""
         return self._host.durability
-
-    @property
-    def spool(self) -> Path:
-        """The folder where checkpoints wait while its store is out of reach."""
-        return self._host.spool
 
     @property
     def offers(self) -> Offers:
@@ -178,9 +211,19 @@ class Host(SyncCarrying, SyncRetention):
         With the id of an unfinished run it continues that one; with the id of a finished one it returns the
         recorded result and runs nothing. Other inputs than the recorded ones are refused.
         """
-        about: dict[str, Any] = {"channel": channel, "priority": priority, "group": group}
-        about |= {"by": by, "comment": comment}
-        return self._lanes.call(lambda host: host.run(flow, inputs, run_id=run_id, wait=wait, **about))
+        return self._lanes.call(
+            lambda host: host.run(
+                flow,
+                inputs,
+                run_id=run_id,
+                channel=channel,
+                wait=wait,
+                priority=priority,
+                group=group,
+                by=by,
+                comment=comment,
+            )
+        )
 
     def start(
         self,
@@ -199,9 +242,18 @@ class Host(SyncCarrying, SyncRetention):
         The higher its `priority`, the sooner. Runs of a flow with the same `group` take turns with those of
         other groups, and `Flow(max_per_group=...)` says how many of them may be driven at once.
         """
-        about: dict[str, Any] = {"channel": channel, "priority": priority, "group": group}
-        about |= {"by": by, "comment": comment}
-        return self._lanes.call(lambda host: host.start(flow, inputs, run_id=run_id, **about))
+        return self._lanes.call(
+            lambda host: host.start(
+                flow,
+                inputs,
+                run_id=run_id,
+                channel=channel,
+                priority=priority,
+                group=group,
+                by=by,
+                comment=comment,
+            )
+        )
 
     def resume(
         self,
@@ -223,24 +275,56 @@ class Host(SyncCarrying, SyncRetention):
         With `fallback`, a run whose newest checkpoints are damaged goes on from its newest valid one, as a
         fork; the result's `fallback` says which, and what may be done twice.
         """
-        how: dict[str, Any] = {"start": start, "wait": wait, "at_once": at_once, "fallback": fallback}
-        how |= {"by": by, "comment": comment}
-        return self._lanes.call(lambda host: host.resume(run_id, flow, **how))
+        return self._lanes.call(
+            lambda host: host.resume(
+                run_id,
+                flow,
+                start=start,
+                wait=wait,
+                at_once=at_once,
+                fallback=fallback,
+                by=by,
+                comment=comment,
+            )
+        )
 
-    def reopen(
+    def work(
         self,
-        run_id: str,
-        flow: Flow,
+        flows: Iterable[Flow],
         *,
-        start: str | None = None,
-        by: str | None = None,
-        comment: str | None = None,
-    ) -> RunInfo:
-        """Let a run that failed or was abandoned go on, as `resume` does, but leave it to workers to drive.
+        concurrency: int = 32,
+        per_flow: Mapping[str, int] | None = None,
+        until_idle: bool = False,
+    ) -> Stats:
+        """Drive whatever is due of these flows: accepted runs, answered or overdue waits, dead owners' runs.
 
-        With `start` it begins at that node, whatever was due, also if it has ended otherwise.
+        It works until it is cancelled, or until nothing is due; `concurrency` runs at once, and of each flow
+        as many as `per_flow` says.
         """
-        return self._lanes.call(lambda host: host.reopen(run_id, flow, start=start, by=by, comment=comment))
+        return self._lanes.call(
+            lambda host: host.work(flows, concurrency=concurrency, per_flow=per_flow, until_idle=until_idle)
+        )
+
+    def events(self, run_id: str, *, after: str | None = None, live: bool = True) -> Iterator[Event]:
+        """Yield the events of a run as its records tell them, those still to come too until it has ended.
+
+        `after` is the id of an event to go on from. Of a part such as A17/rag, the events of steps in it.
+        """
+
+        events = self._host.twin().events(run_id, after=after, live=live)
+        try:
+            while (event := self._lanes.call(lambda _: _next_event(events))) is not None:
+                yield event
+        finally:
+            with suppress(BadRequest):  # the host is closed
+                self._lanes.call(lambda _: _close(events))
+
+    def explain(self, run_id: str, flow: Flow) -> Explanation:
+        """Say what a resume would skip, start, repeat and miss. Nothing is called or written.
+
+        Of a part such as A17/rag, only which of its steps.
+        """
+        return self._lanes.call(lambda host: host.explain(run_id, flow))
 
     def waits(
         self,
@@ -280,110 +364,6 @@ class Host(SyncCarrying, SyncRetention):
         """
         return self._lanes.call(lambda host: host.answer(token_or_id, answer, by=by, comment=comment))
 
-    def fire(self, wait_id: str, *, by: str | None = None, comment: str | None = None) -> WaitInfo:
-        """Settle a wait as its clock would: a timer fires, anything else is too late.
-
-        This is what a scheduler of your own calls when a time has come.
-        """
-        return self._lanes.call(lambda host: host.fire(wait_id, by=by, comment=comment))
-
-    def settle(
-        self,
-        run_id: str,
-        step: str,
-        *,
-        done: Any = UNSAID,
-        rerun: bool = False,
-        by: str | None = None,
-        comment: str | None = None,
-    ) -> WaitInfo:
-        """Say what became of an effect that was begun and never reported, for a run that stopped for it.
-
-        `done` is the value that the node would have returned; with `rerun` it is called again, with its key.
-        After A17/rag, `step` lies inside it.
-        """
-        who = {"by": by, "comment": comment}
-        return self._lanes.call(lambda host: host.settle(run_id, step, done=done, rerun=rerun, **who))
-
-    def reissue(
-        self,
-        wait_id: str,
-        *,
-        ttl: Span | None = None,
-        single_use: bool = True,
-        metadata: dict[str, Any] | None = None,
-        by: str | None = None,
-        comment: str | None = None,
-    ) -> WaitInfo:
-        """Make a new token for an open wait and return it with the wait; the old one dies.
-
-        `metadata` is JSON to note of the token, such as for whom it is; `token_metadata` shows it.
-        """
-        how: dict[str, Any] = {"metadata": metadata, "by": by, "comment": comment}
-        return self._lanes.call(lambda host: host.reissue(wait_id, ttl=ttl, single_use=single_use, **how))
-
-    def revoke(self, token_or_id: str | None, *, by: str | None = None, comment: str | None = None) -> None:
-        """Make the token of a wait worthless; the wait stays open for those with access to the store."""
-        return self._lanes.call(lambda host: host.revoke(token_or_id, by=by, comment=comment))
-
-    def work(
-        self,
-        flows: Iterable[Flow],
-        *,
-        concurrency: int = 32,
-        per_flow: Mapping[str, int] | None = None,
-        until_idle: bool = False,
-    ) -> Stats:
-        """Drive whatever is due of these flows: accepted runs, answered or overdue waits, dead owners' runs.
-
-        It works until it is cancelled, or until nothing is due; `concurrency` runs at once, and of each flow
-        as many as `per_flow` says.
-        """
-        return self._lanes.call(
-            lambda host: host.work(flows, concurrency=concurrency, per_flow=per_flow, until_idle=until_idle)
-        )
-
-    def events(self, run_id: str, *, after: str | None = None, live: bool = True) -> Iterator[Event]:
-        """Yield the events of a run as its records tell them, those still to come too until it has ended.
-
-        `after` is the id of an event to go on from. Of a part such as A17/rag, the events of steps in it.
-        """
-        events = self._host.twin().events(run_id, after=after, live=live)
-        try:
-            while (event := self._lanes.call(lambda _: _next_event(events))) is not None:
-                yield event
-        finally:
-            with suppress(BadRequest):  # the host is closed
-                self._lanes.call(lambda _: _close(events))
-
-    def compat(self, run_id: str, flow: Flow) -> Compat:
-        """Say whether a run can go on with this flow, and what stands in its way. Nothing is written."""
-        return self._lanes.call(lambda host: host.compat(run_id, flow))
-
-    def explain(self, run_id: str, flow: Flow) -> Explanation:
-        """Say what a resume would skip, start, repeat and miss. Nothing is called or written.
-
-        Of a part such as A17/rag, only which of its steps.
-        """
-        return self._lanes.call(lambda host: host.explain(run_id, flow))
-
-    def migrate(
-        self,
-        run_id: str,
-        flow: Flow,
-        *,
-        dry_run: bool = False,
-        by: str | None = None,
-        comment: str | None = None,
-    ) -> Compat:
-        """Take a run over to this version of its flow without driving it, and say what changed.
-
-        With `dry_run` all of it is tried on a copy, up-casts too, and nothing is written.
-        """
-        return self._lanes.call(
-            lambda host: host.migrate(run_id, flow, dry_run=dry_run, by=by, comment=comment)
-        )
-
     def deliver(
         self,
         message: Mapping[str, Any],
@@ -404,71 +384,9 @@ class Host(SyncCarrying, SyncRetention):
             lambda host: host.deliver(message, flows, drive=drive, by=by, comment=comment)
         )
 
-    def workers(self) -> list[WorkerInfo]:
-        """List the workers that are alive, the longest serving first, with what they drive."""
-        return self._lanes.call(lambda host: host.workers())
-
-    def counts(self) -> Counts:
-        """Count runs by status and open waits by kind, and what runs driven here have spent."""
-        return self._lanes.call(lambda host: host.counts())
-
-    def spooled(self, run_id: str) -> list[CheckpointRecord]:
-        """Return the checkpoints of a run that wait on this machine for its store, oldest first."""
-        return self._lanes.call(lambda host: host.spooled(run_id))
-
-    def doctor(self) -> Diagnosis:
-        """Look at the store: can it be written to, how fast, and what can it lose as it is set up now."""
-        return self._lanes.call(lambda host: host.doctor())
-
-    def drain(self) -> list[Drained]:
-        """Bring checkpoints that wait on this machine to the store; says what became of each run's.
-
-        Those of a run that has gone on without them become a fork of it.
-        """
-        return self._lanes.call(lambda host: host.drain())
-
-    def verify(
-        self,
-        run_ids: str | Iterable[str] | None = None,
-        *,
-        blobs: bool = True,
-        on_run: Callable[[Verified], object] | None = None,
-        on_progress: Callable[[str, int, int], object] | None = None,
-    ) -> list[Verified]:
-        """Check that what is kept of some runs, or of every run, is as it was written; nothing is changed.
-
-        Of a part such as A17/rag, all of its run. Without `blobs`, artifacts are not read. `on_run` is told
-        of each run when it is done, `on_progress` of a run, how many of its checkpoints were checked, and how
-        many there are.
-        """
-        told: dict[str, Any] = {"on_run": on_run, "on_progress": on_progress}
-        return self._lanes.call(lambda host: host.verify(run_ids, blobs=blobs, **told))
-
-    def rekey(
-        self,
-        run_id: str | None = None,
-        *,
-        dry_run: bool = False,
-        on_run: Callable[[Rekeyed], object] | None = None,
-    ) -> list[Rekeyed]:
-        """Encrypt what is kept of a run, or of every run, with the active key; says what was done to each.
-
-        Digests stay, runs may be driven meanwhile, and what has the key already is passed by. `on_run` is
-        told of each run when it is done. With `dry_run` nothing is written.
-        """
-        return self._lanes.call(lambda host: host.rekey(run_id, dry_run=dry_run, on_run=on_run))
-
     def cancel(self, run_id: str, *, by: str | None = None, comment: str | None = None) -> Status:
         """Cancel a run; `running` means that its owner was told and will stop at its next write."""
         return self._lanes.call(lambda host: host.cancel(run_id, by=by, comment=comment))
-
-    def breakers(self) -> dict[str, BreakerInfo]:
-        """Return the shared breakers of the store that ever changed, by name."""
-        return self._lanes.call(lambda host: host.breakers())
-
-    def reset_breaker(self, name: str, *, by: str | None = None, comment: str | None = None) -> BreakerInfo:
-        """Close a shared breaker; what it has counted is forgotten. Runs that wait for review still do."""
-        return self._lanes.call(lambda host: host.reset_breaker(name, by=by, comment=comment))
 
     def history(
         self, run_id: str, *, last: int | None = None, count: int | None = None
@@ -491,44 +409,6 @@ class Host(SyncCarrying, SyncRetention):
     def channel(self, run_id: str) -> dict[str, Any]:
         """Return the channel of a run as it is now, wherever it is kept."""
         return self._lanes.call(lambda host: host.channel(run_id))
-
-    def recall(self, run_id: str, versions: Collection[tuple[str, int]]) -> dict[tuple[str, int], Any]:
-        """Return values as steps wrote them, by whole name and version, also those overwritten since.
-
-        Where one cannot be read, what stands in its place says why.
-        """
-        return self._lanes.call(lambda host: host.recall(run_id, versions))
-
-    def diff(
-        self,
-        run_id: str,
-        other: str | None = None,
-        *,
-        start: int | str | None = None,
-        end: int | str | None = None,
-    ) -> Diff:
-        """Compare a run at `start` with `other`, or with itself, at `end`: values, nodes and status.
-
-        Both are sequences or checkpoint ids. `end` is the newest by default; so is `start` if there is
-        another run, and otherwise the oldest that was not removed. Of parts such as A17/rag or A17/check#7
-        what lies inside is compared, whatever they are called.
-        """
-        return self._lanes.call(lambda host: host.diff(run_id, other, start=start, end=end))
-
-    def bisect(self, good: str, bad: str) -> Divergence | None:
-        """Return the first step of a bad run that a good one lacks, or that came out differently there.
-
-        None if every finished step of the bad run is the same in the good one.
-        """
-        return self._lanes.call(lambda host: host.bisect(good, bad))
-
-    def replay(self, run_id: str, step: str, flow: Flow, *, allow_effects: bool = False) -> Replay:
-        """Run one recorded step again, alone, on the values it read, and compare. Nothing is written.
-
-        `step` is an address: a node (its last finished visit), `"draft@2"`, `"rag/embed"`, `"check#7"`. An
-        effectful node is refused unless `allow_effects` is true. After A17/rag, `step` lies inside it.
-        """
-        return self._lanes.call(lambda host: host.replay(run_id, step, flow, allow_effects=allow_effects))
 
     def fork(
         self,
@@ -593,9 +473,17 @@ class Host(SyncCarrying, SyncRetention):
         With `needs_repair`, those that workers leave alone because they are damaged; with `pinned`, those
         that retention leaves alone.
         """
-        marks: dict[str, Any] = {"needs_repair": needs_repair, "pinned": pinned}
-        wanted: dict[str, Any] = {"status": status, "parent": parent, **marks}
-        return self._lanes.call(lambda host: host.runs(flow=flow, limit=limit, before=before, **wanted))
+        return self._lanes.call(
+            lambda host: host.runs(
+                flow=flow,
+                status=status,
+                parent=parent,
+                needs_repair=needs_repair,
+                pinned=pinned,
+                limit=limit,
+                before=before,
+            )
+        )
 
     def info(self, run_id: str) -> RunInfo:
         """Return one run's line; of a part such as A17/rag, that of its run."""
@@ -620,3 +508,8 @@ class Host(SyncCarrying, SyncRetention):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    if not TYPE_CHECKING:  # type checkers name what is not there; at run time 0.1's names still work
+
+        def __getattr__(self, name: str) -> Any:
+            return moved_call(self, name)

@@ -21,6 +21,7 @@ RECORD_STEPS = 10_000
 VALUE_BYTES = 256 * MIB
 """What no value in a record may exceed, even if its node wants it there."""
 E = TypeVar("E", bound=StrEnum)
+DurabilityMode = Mode | Literal["off", "partial", "strong"]
 Interval = int | timedelta | str | tuple[int, timedelta | str] | None
 
 
@@ -54,7 +55,7 @@ class Durability:
 
     def __init__(
         self,
-        mode: Mode | Literal["off", "partial", "strong"] = Mode.PARTIAL,
+        mode: DurabilityMode = Mode.PARTIAL,
         *,
         interval: Interval = None,
         flush: Flush | Literal["every_step", "before_effects"] = Flush.EVERY_STEP,
@@ -146,7 +147,7 @@ class Durability:
         )
 
     @classmethod
-    def of(cls, wanted: str | Durability) -> Durability:
+    def of(cls, wanted: DurabilityMode | Durability) -> Durability:
         """Read a mode's name, or pass an object on."""
         if isinstance(wanted, Durability):
             return wanted

@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from datetime import timedelta
+from typing import Final, Literal, get_args
 
 from everstep.errors import BadRequest
 from everstep.model.durations import Span, seconds_of
+
+RetryPreset = Literal["none", "standard", "aggressive", "linear", "patient"]
 
 
 class Retry:
@@ -62,7 +65,7 @@ class Retry:
         return timedelta(seconds=plain * (1 + self.jitter * (2 * chance - 1)))
 
     @classmethod
-    def of(cls, wanted: int | str | Retry | None) -> Retry:
+    def of(cls, wanted: int | RetryPreset | Retry | None) -> Retry:
         """Read a number of retries, a preset's name, or pass a policy on."""
         match wanted:
             case None:
@@ -73,22 +76,21 @@ class Retry:
                 pass
             case int():
                 return cls(wanted)
-            case "none":
-                return cls(0)
-            case "standard":
-                return cls(4, first=0.2)
-            case "aggressive":
-                return cls(4, first=0.5)
-            case "linear":
-                return cls(2, first=0.5, factor=1.0)
-            case "patient":
-                return cls(2, first=2.0, factor=3.0)
-        raise BadRequest(
-            f"retry is {wanted!r}.",
-            fix="Use a number, a Retry, or one of 'none', 'standard', 'aggressive', 'linear', 'patient'.",
-        )
+            case str() if wanted in _PRESETS:
+                return _PRESETS[wanted]
+        known = ", ".join(map(repr, get_args(RetryPreset)))
+        raise BadRequest(f"retry is {wanted!r}.", fix=f"Use a number, a Retry, or one of {known}.")
 
 
 def _pause(given: Span, what: str) -> float:
     """Return a pause in seconds; that without end is a limit that is never reached."""
     return given if given == math.inf and isinstance(given, float) else seconds_of(given, what, least=0)
+
+
+_PRESETS: Final[dict[RetryPreset, Retry]] = {
+    "none": Retry(0),
+    "standard": Retry(4, first=0.2),
+    "aggressive": Retry(4, first=0.5),
+    "linear": Retry(2, first=0.5, factor=1.0),
+    "patient": Retry(2, first=2.0, factor=3.0),
+}

@@ -40,7 +40,7 @@ class ScheduleStatus(msgspec.Struct, frozen=True):
 
 @runtime_checkable
 class ResumeScheduler(Protocol):
-    """Keeps due times. When one comes, the implementation calls `host.fire(handle.wait_id)`."""
+    """Keeps due times. When one comes, the implementation calls `host.waiting.fire(handle.wait_id)`."""
 
     async def schedule_at(self, handle: Handle, at: datetime) -> str:
         """Keep a due time for a wait, in place of the one it had; returns the schedule's id."""

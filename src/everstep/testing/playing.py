@@ -125,5 +125,5 @@ def _let_time_pass(host: Host, waits: list[WaitInfo]) -> bool:
     clock = host.clock
     if isinstance(clock, ManualClock):
         clock.advance(max(due_at - clock.now(), timedelta(0)))
-    host.fire(wait_id)
+    host.waiting.fire(wait_id)
     return True

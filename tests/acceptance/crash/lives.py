@@ -132,7 +132,7 @@ def chain_of(host: Host, run: str, *, spooled: bool = False) -> list[Facts]:
     """
     try:
         history, forked_at = host.history(run), host.info(run).forked_at or 0
-        history += host.spooled(run) if spooled else []
+        history += host.storage.spooled(run) if spooled else []
     except RunNotFound:
         return []
     where = "" if run == RUN else f"{run}:"

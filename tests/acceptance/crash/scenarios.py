@@ -13,6 +13,7 @@ from typing import Any
 
 from everstep import Context, Durability, Flow, Host, Node, Retry, RunResult
 from everstep.graph.author.wiring import Chain, Group
+from everstep.model.durability import DurabilityMode
 from everstep.runtime.system import SystemClock
 from everstep.testing.killing import Killer
 
@@ -116,7 +117,7 @@ class Scenario:
         self,
         parts: Callable[[Bodies], Parts],
         inputs: Facts,
-        durability: str | Durability = "partial",
+        durability: DurabilityMode | Durability = "partial",
         *,
         program: Program = run_to_its_end,
         atomic: tuple[str, ...] = (),

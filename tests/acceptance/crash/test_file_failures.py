@@ -60,7 +60,7 @@ def judge(folder: Path) -> None:
         }
         result = host.run(flow_in(folder), {"t0": 0}, run_id="run-1")
         assert result[f"t{STEPS}"] == STEPS
-        assert not any(found.flaws for found in host.verify("run-1"))
+        assert not any(found.flaws for found in host.storage.verify("run-1"))
     ended = Counter(effects.read_text().split())
     for name in (f"add{k}" for k in range(STEPS)):
         again = ended[name] - began[name]

@@ -103,8 +103,8 @@ def test_every_effect_is_made_once_while_workers_are_killed_at_random(
         for number in range(RUNS):
             host.start(orders, {"amount": number}, run_id=f"r{number}", group=f"g{number % 5}")
         end = time.monotonic() + (1200 if IS_SOAK else 120)
-        while host.counts().runs.get("completed", 0) < RUNS:
-            assert time.monotonic() < end, host.counts().runs
+        while host.fleet.counts().runs.get("completed", 0) < RUNS:
+            assert time.monotonic() < end, host.fleet.counts().runs
             if fleet.kills < LEAST_KILLS or IS_SOAK:
                 time.sleep(whims.uniform(0.1, 1.0) if IS_SOAK else whims.uniform(0.02, 0.15))
                 fleet.kill_one(whims)

@@ -69,7 +69,7 @@ def test_workers_of_0_1_0_and_of_now_share_a_store(
             assert worker.returncode == 0, said
         ended = {run.run_id: run.status.value for run in host.runs()}
         assert Counter(ended.values()) == {"completed": RUNS}
-        assert [one.run_id for one in host.verify() if not one.is_sound] == []
+        assert [one.run_id for one in host.storage.verify() if not one.is_sound] == []
     lines = (tmp_path / "paid").read_text().split("\n")[:-1]
     assert Counter(line.partition(":")[0] for line in lines) == {f"item {n}": 1 for n in range(RUNS)}
 

@@ -69,13 +69,13 @@ def test_runs_end_as_they_should_while_workers_are_killed(tmp_path: Path, url: s
                 workers[k] = hire()
                 kills += 1
                 next_kill = time.monotonic() + whims.uniform(0.3, 0.9)
-            return kills == KILLS and host.counts().runs == {"completed": RUNS}
+            return kills == KILLS and host.fleet.counts().runs == {"completed": RUNS}
 
         until(storm, PATIENCE)
         for number in range(RUNS):
             judge(host, tmp_path, number)
         assert host.waits() == []
-        assert not any(found.flaws for found in host.verify())
+        assert not any(found.flaws for found in host.storage.verify())
     for worker in workers:
         worker.terminate()
         worker.wait(20)

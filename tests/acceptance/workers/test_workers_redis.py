@@ -92,7 +92,7 @@ def test_runs_end_as_they_should_while_workers_and_the_server_are_killed(
                 workers[k] = hire()
                 kills += 1
                 next_kill = time.monotonic() + whims.uniform(0.3, 0.9)
-            counts = again(host.counts).runs
+            counts = again(host.fleet.counts).runs
             return kills == KILLS and counts == {"completed": RUNS}
 
         until(storm, PATIENCE)

@@ -181,11 +181,11 @@ class TestStrangers:
             flow = Flow("strange", [Node(lambda x: 1 // 0, name="double", output="y")])
             flow.source = "strange_module:flow"  # as a run of `everstep run` remembers it
             theirs.run(flow, {"x": 13}, run_id="R")
-            theirs.export("R", "R.everstep")
+            theirs.transfer.export("R", "R.everstep")
         with Host("sqlite:///ours.db") as ours:
-            ours.import_("R.everstep")
+            ours.transfer.import_("R.everstep")
             ours.fork("R", at=1, fork_id="F")
-            ours.copy("sqlite:///copied.db", ["R", "F"])
+            ours.transfer.copy("sqlite:///copied.db", ["R", "F"])
         (tmp_path / "strange_module.py").write_text(STRANGE)
         for store in ("ours.db", "copied.db"):
             code, text = failed(*words, "--store", store, capsys=capsys)

@@ -77,7 +77,7 @@ def test_gc_takes_the_rules_of_a_flow_from_its_file(url: str, tmp_path: Path) ->
 def test_gc_names_what_stays(url: str) -> None:
     with Host(url) as host:
         host.fork("run-0", fork_id="fork")
-        host.pin("run-1", "a lesson")
+        host.retention.pin("run-1", "a lesson")
     out = said(url, "gc", "--keep-for", "0s")
     assert "run run-0 stays: a fork goes on from it" in out and "removed: 3 runs" in out
     with Host(url) as host:
@@ -100,7 +100,7 @@ def test_erase_wants_a_yes(url: str) -> None:
     told = json.loads(said(url, "erase", "run-2", "--yes", "--json"))
     assert (told["run_id"], told["checkpoints"], told["dry_run"]) == ("run-2", 2, False)
     with Host(url) as host:
-        assert {run.run_id for run in host.removed()} == {"run-1", "run-2"}
+        assert {run.run_id for run in host.retention.removed()} == {"run-1", "run-2"}
 
 
 def test_the_result_of_a_run_is_acknowledged(url: str) -> None:

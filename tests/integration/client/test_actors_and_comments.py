@@ -172,35 +172,40 @@ def test_who_settled_an_effect_that_never_reported_is_kept(host: Host) -> None:
         host.run(flow, run_id="r")
     dies[0] = False
     host.resume("r", flow)
-    host.settle("r", "charge", done="paid", by="ada", comment="ticket 4711")
+    host.waiting.settle("r", "charge", done="paid", by="ada", comment="ticket 4711")
     assert host.resume("r", flow).status == "completed"
     assert acts(host, "r") == [("charge", ADA)]
 
 
 def test_pins_and_tombstones_say_who_wanted_them(host: Host) -> None:
     host.run(Flow("f", [price]), {"region": "north"}, run_id="r")
-    pinned = host.pin("r", "the outage of May", by="ada", comment="ticket 4711")
+    pinned = host.retention.pin("r", "the outage of May", by="ada", comment="ticket 4711")
     assert (pinned.pinned, pinned.pinned_by) == ("the outage of May", ADA)
-    host.unpin("r", by="grace")
-    host.erase("r", by="ada", comment="ticket 4711")
-    [gone] = host.removed()
+    host.retention.unpin("r", by="grace")
+    host.retention.erase("r", by="ada", comment="ticket 4711")
+    [gone] = host.retention.removed()
     assert gone.act == ADA
-    assert {(line.what, line.act) for line in host.removals()} == {("run", ADA), ("unpin", Act("grace"))}
+    assert {(line.what, line.act) for line in host.retention.removals()} == {
+        ("run", ADA),
+        ("unpin", Act("grace")),
+    }
 
 
 def test_a_reason_cannot_pretend_to_carry_a_name(host: Host) -> None:
     host.run(Flow("f", [price]), {"region": "north"}, run_id="r")
-    pinned = host.pin("r", 'kept\n{"by":"the boss","how":"authenticated"}')
+    pinned = host.retention.pin("r", 'kept\n{"by":"the boss","how":"authenticated"}')
     assert pinned.pinned_by is None
 
 
 def test_who_imported_a_run_stands_in_the_log(host: Host, tmp_path: Any) -> None:
     host.run(Flow("f", [price]), {"region": "north"}, run_id="r")
-    host.export("r", tmp_path / "r.everstep")
-    host.erase("r")
+    host.transfer.export("r", tmp_path / "r.everstep")
+    host.retention.erase("r")
     with Host("memory:") as other:
-        other.import_(tmp_path / "r.everstep", by="ada", comment="ticket 4711")
-        assert [(line.what, line.run_id, line.act) for line in other.removals()] == [("import", "r", ADA)]
+        other.transfer.import_(tmp_path / "r.everstep", by="ada", comment="ticket 4711")
+        assert [(line.what, line.run_id, line.act) for line in other.retention.removals()] == [
+            ("import", "r", ADA)
+        ]
 
 
 @pytest.mark.parametrize(
@@ -236,10 +241,10 @@ def test_names_and_comments_are_encrypted_where_answers_are(tmp_path: Any) -> No
     kept = b"".join(path.read_bytes() for path in tmp_path.iterdir() if path.is_file())
     assert b"Lovelace" not in kept and b"Hopper" not in kept and b"private" not in kept
     with Host(url, encrypt=KeyRing({"two": two, "one": one}, active="two")) as host:
-        host.rekey()
+        host.storage.rekey()
     with Host(url, encrypt=KeyRing({"two": two})) as host:
         assert acts(host, "r") == found
-        assert not host.verify("r")[0].flaws
+        assert not host.storage.verify("r")[0].flaws
 
 
 def test_everything_is_claimed_until_tokens_have_names(host: Host) -> None:
@@ -292,7 +297,7 @@ def test_whoever_listens_in_the_same_process_is_told_who(url: str) -> None:
 def test_who_let_a_time_be_over_before_it_was_is_kept(host: Host) -> None:
     flow = Flow("f", [wait.approval("ok", timeout="1h")])
     [asked] = host.run(flow, run_id="r").waits
-    fired = host.fire(asked.id, by="ada", comment="ticket 4711")
+    fired = host.waiting.fire(asked.id, by="ada", comment="ticket 4711")
     assert (fired.settled_by, fired.act) == ("clock", ADA)
     assert host.resume("r", flow)["ok"].approved is False
     assert acts(host, "r") == [("ok", ADA)]
@@ -307,7 +312,7 @@ def test_who_comes_after_the_due_time_did_not_end_the_wait(url: str) -> None:
         flow = Flow("f", [wait.timer("later", duration="1h")])
         [asked] = host.run(flow, run_id="r").waits
         clock.advance(3601)
-        assert host.fire(asked.id, by="ada").act is None
+        assert host.waiting.fire(asked.id, by="ada").act is None
         host.resume("r", flow)
         assert acts(host, "r") == []
 
@@ -316,7 +321,7 @@ def test_who_let_a_time_be_over_is_encrypted_where_answers_are(tmp_path: Any) ->
     flow = Flow("f", [wait.approval("ok", timeout="1h")])
     with Host(f"sqlite:///{tmp_path}/runs.db", encrypt=KeyRing({"one": b"1" * 32})) as host:
         [asked] = host.run(flow, run_id="r").waits
-        host.fire(asked.id, by="Ada Lovelace", comment="a private reason")
+        host.waiting.fire(asked.id, by="Ada Lovelace", comment="a private reason")
         host.resume("r", flow)
         assert acts(host, "r") == [("ok", Act("Ada Lovelace", "a private reason"))]
     kept = b"".join(path.read_bytes() for path in tmp_path.iterdir() if path.is_file())
@@ -330,8 +335,8 @@ def test_who_took_a_run_over_to_another_version_is_kept(host: Host) -> None:
 
     host.run(ASKING, run_id="r")
     newer = Flow("asking", [wait.question("region", answer_type=str), price, repeat], version="2")
-    host.migrate("r", newer, by="ada", comment="ticket 4711")
-    host.migrate("r", newer, by="grace")  # it goes by that version already, so nothing is done
+    host.versions.migrate("r", newer, by="ada", comment="ticket 4711")
+    host.versions.migrate("r", newer, by="grace")  # it goes by that version already, so nothing is done
     assert acts(host, "r") == [("migration", ADA)]
 
 
@@ -339,21 +344,21 @@ def test_who_copied_and_moved_a_run_stands_in_both_stores(tmp_path: Any) -> None
     with Host(f"sqlite:///{tmp_path}/a.db") as here, Host(f"sqlite:///{tmp_path}/b.db") as there:
         for run_id in ("r", "s"):
             here.run(Flow("f", [price]), {"region": "north"}, run_id=run_id)
-        here.copy(there.url, ["r"], by="ada", comment="ticket 4711")
-        here.copy(there.url, ["s"], move=True, by="grace", comment="for good")
-        here.copy(there.url, ["r"], by="turing")  # it is there already, so nothing is done
-        came = {(line.what, line.run_id): line.act for line in there.removals()}
+        here.transfer.copy(there.url, ["r"], by="ada", comment="ticket 4711")
+        here.transfer.copy(there.url, ["s"], move=True, by="grace", comment="for good")
+        here.transfer.copy(there.url, ["r"], by="turing")  # it is there already, so nothing is done
+        came = {(line.what, line.run_id): line.act for line in there.retention.removals()}
         assert came == {("copy", "r"): ADA, ("move", "s"): Act("grace", "for good")}
-        [left] = here.removed()
+        [left] = here.retention.removed()
         assert left.run_id == "s" and left.act == Act("grace", "for good")
 
 
 def test_who_let_the_token_of_a_wait_die_stands_in_the_log(host: Host) -> None:
     [asked] = host.run(Flow("f", [wait.callback("paid")]), run_id="r").waits
-    host.reissue(asked.id, by="ada", comment="ticket 4711")
-    host.revoke(asked.id, by="grace")
-    host.reissue(asked.id)  # without a name nothing is noted
-    lines = [line for line in host.removals() if line.what in ("reissue", "revoke")]
+    host.waiting.reissue(asked.id, by="ada", comment="ticket 4711")
+    host.waiting.revoke(asked.id, by="grace")
+    host.waiting.reissue(asked.id)  # without a name nothing is noted
+    lines = [line for line in host.retention.removals() if line.what in ("reissue", "revoke")]
     assert [(line.what, line.run_id, line.act) for line in reversed(lines)] == [
         ("reissue", "r", ADA),
         ("revoke", "r", Act("grace")),
@@ -371,7 +376,7 @@ def test_a_run_folder_says_who_started_answered_and_cancelled(host: Host, tmp_pa
         ("r", [("pipeline.started", "ada"), ("checkpoint.saved", "ada"), ("human.responded", "grace")]),
         ("s", [("checkpoint.saved", "ada"), ("pipeline.failed", "ada")]),
     ):
-        folder = host.write_run_folder(run_id, tmp_path)
+        folder = host.transfer.write_run_folder(run_id, tmp_path)
         lines = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
         said = [(line["type"], line["data"]["by"]) for line in lines if "by" in line["data"]]
         assert [one for one in said if one[0] != "node.completed"] == expected

@@ -119,13 +119,13 @@ def test_waits_explanations_and_events_are_those_of_the_part(host: Host) -> None
 
 
 def test_two_items_of_a_map_can_be_compared(host: Host) -> None:
-    found = host.diff("r1/check#1", "r1/check#2")
+    found = host.debug.diff("r1/check#1", "r1/check#2")
     assert {(c.path, c.before, c.after) for c in found.values} == {("score", 20, 30)}
-    assert not host.diff("r1/check#1", "r1/check#1")
-    grown = host.diff("r1/measure")
+    assert not host.debug.diff("r1/check#1", "r1/check#1")
+    grown = host.debug.diff("r1/measure")
     assert {change.path for change in grown.values} == {"words", "count"}
     host.run(FLOW, {"text": "a b", "items": [1]}, run_id="r2")
-    assert {c.path.partition("[")[0] for c in host.diff("r1/measure", "r2/measure").values} == {
+    assert {c.path.partition("[")[0] for c in host.debug.diff("r1/measure", "r2/measure").values} == {
         "words",
         "count",
     }
@@ -139,23 +139,29 @@ def test_a_fork_of_a_part_is_a_fork_of_its_run_that_edits_inside(host: Host) -> 
 
 
 def test_what_is_about_whole_runs_takes_the_run_or_refuses_the_part(host: Host, tmp_path: Path) -> None:
-    [checked] = host.verify(["r1/measure", "r1"])
+    [checked] = host.storage.verify(["r1/measure", "r1"])
     assert (checked.run_id, checked.is_sound) == ("r1", True)
-    written = host.export("r1/measure", tmp_path / "r1.everstep")
+    written = host.transfer.export("r1/measure", tmp_path / "r1.everstep")
     assert [run.run_id for run in written.runs] == ["r1"]
     assert host.info("r1/measure").run_id == "r1"
     assert host.resume("r1/asking", FLOW).run_id == "r1"
-    assert host.replay("r1/measure", "number", FLOW).is_equal
+    assert host.debug.replay("r1/measure", "number", FLOW).is_equal
     with pytest.raises(BadRequest, match=r"'r1/measure' is a part of a run.*everstep cancel r1"):
         host.cancel("r1/measure")
-    for act in (host.pin, host.erase, host.clean_up, host.rekey, host.gc):
+    for act in (
+        host.retention.pin,
+        host.retention.erase,
+        host.retention.clean_up,
+        host.storage.rekey,
+        host.retention.gc,
+    ):
         with pytest.raises(BadRequest, match=r"whole runs|encrypt|keys"):
             act("r1/measure")
     assert host.info("r1").status == "halted"
 
 
 def test_a_part_that_the_run_does_not_have_is_named_with_what_is_near(host: Host) -> None:
-    for look in (host.state, host.history, host.checkpoints, host.waits, host.info, host.verify):
+    for look in (host.state, host.history, host.checkpoints, host.waits, host.info, host.storage.verify):
         with pytest.raises(RunNotFound, match=r"'r1' has no part 'mesure'. Did you mean 'measure'"):
             look("r1/mesure")
     with pytest.raises(
@@ -212,7 +218,7 @@ def test_a_part_whose_steps_were_removed_still_has_its_values(tmp_path: Path) ->
     flow = Flow("f", [measure.as_node(), count_up >> again], entry="count_up", durability="strong")
     with Host(f"sqlite:///{tmp_path}/runs.db") as host:
         host.run(flow, {"text": "a b", "n": 0}, run_id="A")
-        assert host.clean_up("A", keep=1) > 0
+        assert host.retention.clean_up("A", keep=1) > 0
         assert dict(host.state("A/measure")) == {"measure/words": ["a", "b"], "measure/count": 2}
         assert host.history("A/measure") == []
 

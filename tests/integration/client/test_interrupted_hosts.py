@@ -115,7 +115,7 @@ def test_ctrl_c_at_any_moment_leaves_the_run_free_to_go_on(
             run_interrupted(host, shape, f"r{at}", at)
             assert not any(run.is_driven for run in host.runs(limit=1))
             assert host.run(flow, inputs, run_id=f"r{at}").status is Status.COMPLETED
-        assert all(verified.is_sound for verified in host.verify())
+        assert all(verified.is_sound for verified in host.storage.verify())
 
 
 @pytest.mark.usefixtures("ctrl_c")
@@ -336,7 +336,7 @@ def test_sys_exit_in_two_async_items_comes_out_once(tmp_path: Path) -> None:
             host.run(flow, {"xs": [1, 2, 3]}, run_id="r")
         assert not host.info("r").is_driven
         assert len(host.runs()) == 1
-        host.counts()
+        host.fleet.counts()
 
 
 def deep(frames: int, act: Callable[[], Any]) -> Any:

@@ -46,7 +46,7 @@ def test_a_chain_of_0_1_0_is_read_forked_and_gone_on_with(options: dict[str, Any
     clock = ManualClock()
     store = opened(clock)
     with Host(Opened(store, store, "memory:"), clock=clock, **options) as host:
-        assert all(one.is_sound for one in host.verify())
+        assert all(one.is_sound for one in host.storage.verify())
         failed = host.history("books")[-1].error
         assert failed is not None and failed.message == "nobody pays 9"
         state = host.state("books")
@@ -68,7 +68,7 @@ def test_channels_streams_tasks_loops_and_waits_of_0_1_0_are_read_and_gone_on_wi
     clock = ManualClock(auto=True)
     store = opened(clock, "shapes")
     with Host(Opened(store, store, "memory:"), clock=clock, **options) as host:
-        for one in host.verify():
+        for one in host.storage.verify():
             assert one.is_sound and one.newest_valid == one.checkpoints, one.flaws
         assert [c.sequence for c in host.checkpoints("short") if c.keyframe] == [3, 7]
         state = host.state("trip")
@@ -83,7 +83,7 @@ def test_channels_streams_tasks_loops_and_waits_of_0_1_0_are_read_and_gone_on_wi
             [asked] = host.waits(run)
             host.answer(asked.id, "well")
             assert host.resume(run, TRIP)["told"] == "2 days, well"
-        assert all(one.is_sound for one in host.verify())
+        assert all(one.is_sound for one in host.storage.verify())
 
 
 @pytest.mark.parametrize("name", ["chain", "shapes"])
@@ -93,11 +93,11 @@ def test_chains_of_0_1_0_keep_their_digests_under_any_key(name: str) -> None:
     with Host(Opened(store, store, "memory:"), clock=clock, encrypt=KEYS, compress=True) as host:
         runs = [run.run_id for run in host.runs()]
         before = {run: [record.digest for record in host.history(run)] for run in runs}
-        host.rekey()
+        host.storage.rekey()
         assert {run: [record.digest for record in host.history(run)] for run in runs} == before
-        assert all(one.is_sound and not one.locked for one in host.verify())
+        assert all(one.is_sound and not one.locked for one in host.storage.verify())
     with Host(Opened(store, store, "memory:"), clock=clock, encrypt=False) as host:
-        assert all(one.is_sound and one.locked for one in host.verify())
+        assert all(one.is_sound and one.locked for one in host.storage.verify())
 
 
 def test_a_chain_of_0_1_0_can_be_encrypted_and_keeps_its_digests() -> None:
@@ -105,7 +105,7 @@ def test_a_chain_of_0_1_0_can_be_encrypted_and_keeps_its_digests() -> None:
     store = opened(clock)
     with Host(Opened(store, store, "memory:"), clock=clock, encrypt=KEYS) as host:
         before = [record.digest for record in host.history("books")]
-        done = {one.run_id: one for one in host.rekey()}
+        done = {one.run_id: one for one in host.storage.rekey()}
         assert done["books"].checkpoints and sum(one.artifacts for one in done.values())
         assert [record.digest for record in host.history("books")] == before
         assert host.state("books")["catalogue"].startswith("2 books at 9")

@@ -113,12 +113,12 @@ def test_runs_of_0_1_0_are_read_as_they_were_and_go_on(
         assert {run.run_id for run in host.runs(limit=1000)} == set(KNOWN[store])
         for run_id, told in KNOWN[store].items():
             is_as_written(host, run_id, told)
-        assert [one.run_id for one in host.verify() if not one.is_sound] == []
+        assert [one.run_id for one in host.storage.verify() if not one.is_sound] == []
         monkeypatch.setattr(flows, "IS_MENDED", True)
         for run_id in KNOWN[store]:
             if is_asked(run_id) and (IS_SOAK or store in ("sqlite", "redis") or shape_of(run_id) in FEW):
                 go_on(host, run_id)
-        assert [one.run_id for one in host.verify() if not one.is_sound] == []
+        assert [one.run_id for one in host.storage.verify() if not one.is_sound] == []
 
 
 def is_asked(run_id: str) -> bool:
@@ -140,26 +140,26 @@ def test_runs_of_0_1_0_in_a_repository_are_read_as_they_were_and_go_on(
         assert {run.run_id for run in host.runs(limit=1000)} == set(known)
         for run_id, told in known.items():
             is_as_written(host, run_id, told)
-        assert [one.run_id for one in host.verify() if not one.is_sound] == []
+        assert [one.run_id for one in host.storage.verify() if not one.is_sound] == []
     monkeypatch.setattr(flows, "IS_MENDED", True)
     with fresh_token(), Host(github_url, encrypt=KEYS, compress=True) as host:
         for run_id in filter(is_asked, known):
             go_on(host, run_id)
-        assert [one.run_id for one in host.verify() if not one.is_sound] == []
+        assert [one.run_id for one in host.storage.verify() if not one.is_sound] == []
 
 
 def test_bundles_of_0_1_0_are_imported_and_go_on(tmp_path: Path) -> None:
     dumps.unpack(KEPT / "bundles.tar.xz", tmp_path)
     with Host("memory:", encrypt=KEYS) as host:
         for file in sorted(tmp_path.glob("*.everstep")):
-            host.import_(file)
+            host.transfer.import_(file)
         for run_id, told in KNOWN["sqlite"].items():
             if state_of(run_id) != "killed":
                 is_as_written(host, run_id, told)
         for shape in flows.SHAPES:
             if f"{shape}-halted" in KNOWN["sqlite"]:
                 go_on(host, f"{shape}-halted")
-        assert [one.run_id for one in host.verify() if not one.is_sound] == []
+        assert [one.run_id for one in host.storage.verify() if not one.is_sound] == []
 
 
 def test_three_file_sets_of_0_1_0_are_resumed(tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_a_run_folder_of_0_1_0_has_the_files_that_are_written_now(shape: str, tm
     dumps.unpack(KEPT / "sqlite.tar.xz", tmp_path / "store")
     run_id = f"{shape}-completed"
     with Host(f"sqlite:///{tmp_path}/store/runs.db") as host:
-        host.write_run_folder(run_id, tmp_path / "new" / run_id)
+        host.transfer.write_run_folder(run_id, tmp_path / "new" / run_id)
     old, new = files_in(tmp_path / "old" / run_id), files_in(tmp_path / "new" / run_id)
     for before, now in RENAMED.get(shape, {}).items():
         (gone,) = (file for file in old if file.endswith(before))

@@ -64,8 +64,8 @@ def test_a_value_of_a_newer_format_or_serializer_is_shown_as_such(place: Place, 
             state["b"]
         assert caught.value.code == "DAG-CKPT-009"
         assert [record.sequence for record in host.history("A")] == [1, 2, 3]
-        assert host.diff("A", start=1).values
-        [found] = host.verify("A")
+        assert host.debug.diff("A", start=1).values
+        [found] = host.storage.verify("A")
         assert [(flaw.kind.value, flaw.sequence) for flaw in found.flaws] == [("newer", 2)]
 
 
@@ -177,8 +177,8 @@ def test_what_a_later_release_adds_to_a_record_outlasts_a_change_of_keys(tmp_pat
     envelope = [version, digest, kept, wider, payloads, notes, "and more"]
     place.vandal.write("A", 3, msgspec.msgpack.encode(envelope))
     with Host(f"sqlite:///{tmp_path}/runs.db", encrypt=KeyRing({"k": b"1" * 32})) as host:
-        assert host.rekey("A")[0].checkpoints == 3
-        assert host.verify("A")[0].is_sound and host.state("A")["c"] == 3
+        assert host.storage.rekey("A")[0].checkpoints == 3
+        assert host.storage.verify("A")[0].is_sound and host.state("A")["c"] == 3
     *_, header, payloads, notes, more = msgspec.msgpack.decode(place.vandal.body("A", 3))
     assert msgspec.msgpack.decode(header)["colour"] == {"of": "it"} and more == "and more"
     assert all(payload[2] == 1 for payload in payloads)

@@ -1,4 +1,4 @@
-"""`host.doctor()` and `everstep doctor` say how a store is, and what it can lose."""
+"""`host.storage.doctor()` and `everstep doctor` say how a store is, and what it can lose."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def admin(server: ValkeyServer) -> Iterator[redis.Redis]:
 def worst(url: str) -> tuple[Level, str]:
     """Return the gravest finding on a store."""
     with Host(url) as host:
-        found = host.doctor()
+        found = host.storage.doctor()
     order = [Level.PROBLEM, Level.WARNING, Level.FINE]
     gravest = min(found.findings, key=lambda finding: order.index(finding.level))
     assert found.is_well is (gravest.level is not Level.PROBLEM)
@@ -74,7 +74,7 @@ def test_what_a_redis_can_lose_follows_from_its_settings(
 def test_a_redis_is_measured_and_left_as_it_was(server: ValkeyServer, admin: redis.Redis) -> None:
     with Host(server.url) as host:
         before = sorted(admin.keys())
-        found = host.doctor()
+        found = host.storage.doctor()
     assert sorted(admin.keys()) == before
     assert found.server.startswith(("Valkey ", "Redis "))
     assert (found.durable, found.single_writer, found.can_write) == (True, True, True)
@@ -88,7 +88,7 @@ def test_a_clock_that_goes_wrong_is_told(server: ValkeyServer) -> None:
             return super().now() - timedelta(minutes=5)
 
     with Host(server.url, clock=Slow()) as host:
-        found = host.doctor()
+        found = host.storage.doctor()
     assert found.skew_seconds is not None and 299 < found.skew_seconds < 301
     assert any("s ahead of this machine's" in finding.text for finding in found.findings)
 
@@ -97,12 +97,12 @@ def test_a_replica_and_full_memory_are_problems(server: ValkeyServer, admin: red
     with Host(server.url) as host:
         admin.replicaof("127.0.0.1", "1")
         admin.config_set("replica-serve-stale-data", "yes")
-        found = host.doctor()
+        found = host.storage.doctor()
         assert not found.can_write and not found.is_well
         assert any("read-only replica" in finding.text for finding in found.findings)
         admin.replicaof("NO", "ONE")
         admin.config_set("maxmemory", "1mb")
-        found = host.doctor()
+        found = host.storage.doctor()
     assert not found.can_write
     assert any("maxmemory" in finding.text for finding in found.findings)
 
@@ -128,7 +128,7 @@ def test_memory_says_that_it_forgets_and_a_store_that_cannot_tell_says_so() -> N
 
     clock = ManualClock()
     with Host(Opened(Mute(clock), None, "mute:"), clock=clock) as host:
-        found = host.doctor()
+        found = host.storage.doctor()
     assert found.is_well and not found.can_write
     assert "cannot say how it is" in found.findings[0].text
 

@@ -78,7 +78,7 @@ def test_values_errors_questions_and_answers_are_not_in_the_files(tmp_path: Path
         assert host.resume("ask", ASK)["reply"] == "a secret answer"
         assert [host.state("shop")[name] for name in ("user", "big")] == ["jo", "BIG-SECRET " * 60_000]
         assert host.history("shop")[-1].error == failed.error
-        assert all(one.is_sound for one in host.verify())
+        assert all(one.is_sound for one in host.storage.verify())
     kept = stored_bytes(tmp_path)
     assert [secret for secret in SECRETS if secret in kept] == []
     assert b"login" in kept and b"ValueError" in kept and b"2025" in kept
@@ -107,7 +107,7 @@ def test_without_the_key_a_run_is_listed_and_its_values_are_not_shown(tmp_path: 
         ):
             with pytest.raises(KeyUnavailable, match="the key '2025', which this host does not have"):
                 refused()
-        [found] = host.verify("shop")
+        [found] = host.storage.verify("shop")
         assert found.is_sound and found.locked == len(history) and found.locked_by == ("2025",)
     with host_of(tmp_path, OLD) as host:
         assert host.state("shop")["user"] == "jo" and host.info("ask").status == "halted"
@@ -134,7 +134,7 @@ def test_a_chain_in_the_clear_loads_beside_an_encrypted_one(tmp_path: Path) -> N
         assert host.state("clear")["word"]["user"] == "clear"
         host.fork("clear", at=1, inputs={"user": "forked"}, fork_id="fork")
         assert host.resume("fork", flow)["word"]["user"] == "forked"
-        assert host.diff("clear", "fork").values
+        assert host.debug.diff("clear", "fork").values
     with host_of(tmp_path, None) as host:
         assert host.state("clear")["word"]["user"] == "clear"
         with pytest.raises(KeyUnavailable):
@@ -162,7 +162,7 @@ def test_a_host_that_requires_its_key_reads_nothing_that_was_put_there_without_i
             with pytest.raises(StateCorrupted, match="is not encrypted, and this host reads only what is"):
                 look()
     with host_of(tmp_path, OLD) as host:
-        host.rekey()
+        host.storage.rekey()
     with Host(url, encrypt=KeyRing(OLD, required=True)) as host:
         assert host.state("clear")["word"]["user"] == "forged"
 
@@ -193,7 +193,7 @@ def test_an_answer_that_was_put_into_the_store_without_the_key_is_not_believed(
             host.resume("ask", ASK)
         if not details:
             with pytest.raises(StateCorrupted, match="not encrypted"):
-                host.rekey()
+                host.storage.rekey()
 
 
 @pytest.mark.parametrize("change", ["due_at = opened_at + 1", "FIRED"])
@@ -220,7 +220,7 @@ def test_the_time_of_an_encrypted_wait_may_be_over_moved_or_declared_over(tmp_pa
     with Host(url, encrypt=KeyRing(OLD), clock=clock) as host:
         for run_id in ("fired", "over"):
             host.run(flow, run_id=run_id)
-        host.fire(host.waits("fired")[0].id)
+        host.waiting.fire(host.waits("fired")[0].id)
         assert host.resume("fired", flow)["reply"] == "yes"
         clock.advance(timedelta(days=3))
         assert host.resume("over", flow)["reply"] == "yes"
@@ -267,9 +267,9 @@ def test_encrypted_steps_that_waited_on_this_machine_open_in_the_fork_they_becom
     with Host(other.opened, clock=other.clock, spool=tmp_path / "elsewhere") as host:
         assert host.resume("A", other.flow("best_effort", asked)).status == "halted"
     with Place(tmp_path).host() as host:
-        [drained] = host.drain()
+        [drained] = host.storage.drain()
         assert drained.fork is not None
-        assert all(one.is_sound for one in host.verify())
+        assert all(one.is_sound for one in host.storage.verify())
         host.work([place.flow("best_effort", asked)], until_idle=True)
         told = {w.run_id: w.context for w in host.waits()}
         assert told == {"A": "a secret note", drained.fork: "a secret note"}
@@ -437,18 +437,18 @@ def test_rekey_leaves_nothing_under_the_old_key_and_no_digest_changed(tmp_path: 
     told: list[str] = []
     with host_of(tmp_path, {**NEW, **OLD}) as host:
         before = digests(host)
-        tried = host.rekey(dry_run=True)
-        assert host.rekey(dry_run=True) == tried
-        done = host.rekey(on_run=lambda one: told.append(one.run_id))
+        tried = host.storage.rekey(dry_run=True)
+        assert host.storage.rekey(dry_run=True) == tried
+        done = host.storage.rekey(on_run=lambda one: told.append(one.run_id))
         assert done == tried
         assert told == [one.run_id for one in done] and set(told) == {"shop", "fork", "ask", "clear"}
         by_run = {one.run_id: one for one in done}
         assert by_run["shop"].artifacts == 1 and by_run["ask"].waits == 1
         assert all(one.checkpoints for one in done)
-        assert not any(one.has_changed for one in host.rekey())
+        assert not any(one.has_changed for one in host.storage.rekey())
     with host_of(tmp_path, NEW) as host:
         assert digests(host) == before
-        assert all(one.is_sound for one in host.verify())
+        assert all(one.is_sound for one in host.storage.verify())
         assert host.state("shop")["big"] == "BIG-SECRET " * 60_000
         assert host.state("fork")["user"] == "al"
         assert host.state("clear")["word"]["user"] == "jo"
@@ -472,12 +472,12 @@ def test_rekey_that_was_killed_anywhere_goes_on_when_it_is_started_again() -> No
             before = digests(host)
         with vault.host({**NEW, **OLD}, Killer(at, act=crash)) as host:
             try:
-                host.rekey()
+                host.storage.rekey()
             except Crashed:
                 is_killed = True
         with vault.host({**NEW, **OLD}) as host:
             assert digests(host) == before and host.state("r1")["user"] == "jo 1"
-            host.rekey()
+            host.storage.rekey()
         with vault.host(NEW) as host:
             assert digests(host) == before
             assert [host.state(f"r{k}")["user"] for k in range(3)] == ["jo 0", "jo 1", "jo 2"]
@@ -490,11 +490,11 @@ def test_rekey_of_one_run_leaves_the_others_and_one_that_lacks_a_key_is_left_who
         for run_id in ("a", "b"):
             host.run(flow, {"user": run_id}, run_id=run_id)
     with host_of(tmp_path, {**NEW, **OLD}) as host:
-        assert [one.run_id for one in host.rekey("a")] == ["a"]
+        assert [one.run_id for one in host.storage.rekey("a")] == ["a"]
     with host_of(tmp_path, NEW) as host:
         assert host.state("a")["user"] == "a"
         with pytest.raises(KeyUnavailable, match="2025"):
-            host.rekey()
+            host.storage.rekey()
     with host_of(tmp_path, OLD) as host:
         assert host.state("b")["user"] == "b"
 
@@ -511,10 +511,10 @@ def test_rekey_on_a_server_leaves_nothing_under_the_old_key(
         host.answer(host.waits("ask")[0].id, "a secret answer")
         before = digests(host)
     with Host(url, encrypt=KeyRing({**NEW, **OLD})) as host:
-        assert all(one.checkpoints for one in host.rekey())
-        assert not any(one.has_changed for one in host.rekey())
+        assert all(one.checkpoints for one in host.storage.rekey())
+        assert not any(one.has_changed for one in host.storage.rekey())
     with Host(url, encrypt=KeyRing(NEW)) as host:
-        assert digests(host) == before and all(one.is_sound for one in host.verify())
+        assert digests(host) == before and all(one.is_sound for one in host.storage.verify())
         assert host.state("shop")["big"] == "BIG-SECRET " * 60_000
         assert host.state("fork")["user"] == "al"
         assert host.resume("ask", ASK)["reply"] == "a secret answer"
@@ -527,13 +527,13 @@ def test_rekey_never_encrypts_what_was_altered() -> None:
     payloads = vault.payloads("a", 2)
     vault.put("a", 2, [payloads[0][:-1] + b"!", *payloads[1:]])
     with vault.host(NEW) as host, pytest.raises(StateCorrupted, match="were altered"):
-        host.rekey()
+        host.storage.rekey()
 
 
 def test_rekey_needs_a_key_and_a_store_that_can() -> None:
     vault = Vault()
     with vault.host(None) as host, pytest.raises(BadRequest, match="no key to encrypt with"):
-        host.rekey()
+        host.storage.rekey()
 
 
 # -- where keys come from ---------------------------------------------------------------------------------
@@ -659,7 +659,7 @@ def test_what_was_said_of_an_encrypted_effect_is_explained(tmp_path: Path) -> No
         with pytest.raises(KeyboardInterrupt):
             host.run(flow, {"amount": 1}, run_id="A")
         assert host.resume("A", flow).status == "halted"
-        host.settle("A", "pay", done="by hand")
+        host.waiting.settle("A", "pay", done="by hand")
         [asked] = host.explain("A", flow).waits
         assert asked.outcome == "done"
         assert host.resume("A", flow)["paid"] == "by hand" and calls == [1]

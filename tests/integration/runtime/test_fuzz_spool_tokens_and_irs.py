@@ -35,17 +35,17 @@ def test_a_damaged_spool_is_refused_by_name_or_holds_what_was_written(tmp_path: 
     file = spooled(place)
     whole = file.read_bytes()
     with place.host() as host:
-        written = [record.digest for record in host.spooled("A")]
+        written = [record.digest for record in host.storage.spooled("A")]
         assert len(written) == 2
         looks: list[Callable[[], object]] = [
-            lambda: host.verify("A"),
+            lambda: host.storage.verify("A"),
             lambda: host.explain("A", place.flow()),
             lambda: host.state("A"),
         ]
         for _ in range(TRIES):
             file.write_bytes(spoiled(chance, whole, (b"\0" * 99, whole[len(whole) // 2 :])))
             try:
-                found = [record.digest for record in host.spooled("A")]
+                found = [record.digest for record in host.storage.spooled("A")]
                 assert found == written[: len(found)]
             except EverstepError as error:
                 assert isinstance(error, StateCorrupted | StoreError)
@@ -55,7 +55,7 @@ def test_a_damaged_spool_is_refused_by_name_or_holds_what_was_written(tmp_path: 
                 except EverstepError as error:
                     assert isinstance(error, StateCorrupted | StoreError)
         file.write_bytes(whole)
-        assert [d.checkpoints for d in host.drain()] == [2]
+        assert [d.checkpoints for d in host.storage.drain()] == [2]
 
 
 def test_any_text_is_a_token_of_ours_or_none(tmp_path: Path) -> None:
@@ -95,4 +95,4 @@ def test_a_structure_whose_bytes_are_others_is_refused_before_it_is_read() -> No
     with Host(Opened(store, store, "memory:"), clock=clock) as host:
         with pytest.raises(StateCorrupted, match="structure of flow 'f' was altered"):
             host.state("A")
-        assert [flaw.kind.value for flaw in host.verify("A")[0].flaws] == ["blueprint"]
+        assert [flaw.kind.value for flaw in host.storage.verify("A")[0].flaws] == ["blueprint"]

@@ -69,7 +69,7 @@ def test_a_worker_whose_clock_is_wrong_says_so_at_start_and_among_workers(
     @node
     def look() -> None:
         with Host(server) as other:
-            seen.extend(other.workers())
+            seen.extend(other.fleet.workers())
 
     flow = Flow("f", [look])
     with Host(server, clock=Wrong(ahead)) as host, caplog.at_level(logging.WARNING, "everstep"):

@@ -211,7 +211,7 @@ def test_a_form_filled_in_wrongly_comes_back_with_what_is_wrong(
 @served(headers={})
 async def test_a_person_can_let_a_timer_go_on(s: Serving) -> None:
     waiting = await s.halted(cool_down)
-    renewed = await s.host.reissue(waiting.id)
+    renewed = await s.host.waiting.reissue(waiting.id)
     page = await page_of(s, renewed.token)
     assert "Goes on at 3 January 2030, 00:00 UTC" in page.text
     assert (await s.client.post(f"/w/{renewed.token}")).status_code == 200
@@ -242,11 +242,11 @@ async def test_a_link_that_leads_to_nothing_says_why(s: Serving) -> None:
     await s.host.cancel(cancelled.run_id)
     assert await both(cancelled.token) == {(409, "No longer needed")}
     timed = await s.halted(expense, amount=3)
-    token = (await s.host.reissue(timed.id, ttl="1m")).token
+    token = (await s.host.waiting.reissue(timed.id, ttl="1m")).token
     s.clock.advance(61)
     assert await both(token) == {(401, "This link has expired")}
     shared = await s.halted(paid)
-    token = (await s.host.reissue(shared.id, single_use=False)).token
+    token = (await s.host.waiting.reissue(shared.id, single_use=False)).token
     await s.host.answer(shared.id, 1)
     assert await both(token) == {(409, "Already answered")}
 

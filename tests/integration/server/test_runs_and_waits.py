@@ -384,7 +384,7 @@ async def test_who_sends_a_request_and_why_is_kept_with_what_it_does(s: Serving)
     waiting = await s.halted(ask_choice)
     await s.client.post(f"/waits/{waiting.id}/reissue", headers=headers)
     await s.client.post(f"/waits/{waiting.id}/reissue", json=signed)
-    lines = [line for line in await s.host.removals() if line.what == "reissue"]
+    lines = [line for line in await s.host.retention.removals() if line.what == "reissue"]
     assert [line.act.by for line in lines if line.act is not None] == ["ada", "Jörg"]
     settled = await s.client.post(f"/waits/{waiting.id}/answer", json="red", headers=headers)
     assert settled.json()["act"]["by"] == "Jörg"

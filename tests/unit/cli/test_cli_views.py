@@ -24,6 +24,7 @@ from everstep.cli.view.outline import outline, split_pending
 from everstep.cli.view.table import Cell, layout, narrowed
 from everstep.cli.view.text import Unreadable
 from everstep.errors import BadRequest, FlowError
+from everstep.model.durability import DurabilityMode
 from everstep.runtime.events import Event
 
 
@@ -52,7 +53,7 @@ def pay(topic: str) -> str:
     return topic
 
 
-def essay(durability: str = "strong") -> Flow:
+def essay(durability: DurabilityMode = "strong") -> Flow:
     nodes = [publish, is_short, read, write]
     return Flow("essay", nodes, entry="write", durability=durability, max_concurrency=1)
 

@@ -1,39 +1,107 @@
-"""`Host` says exactly what `AsyncHost` says, without the waiting."""
+"""The calls of a host: `Host` is made from `AsyncHost`, neither grows unnoticed, 0.1's names still work."""
 
 from __future__ import annotations
 
 import inspect
+import runpy
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from everstep import AsyncHost, Host
+from everstep.client.moved import MOVED_CALLS
+from everstep.client.parts import CallGroup
+from tests.architecture.sources import ROOT
 
+CALLS = {
+    *("run", "start", "resume", "cancel", "fork", "answer", "deliver", "work", "close"),
+    *("runs", "info", "find", "waits", "wait", "state", "channel", "history", "checkpoints", "latest"),
+    *("events", "explain"),
+}
+"""What most programs need. A call that few need belongs into a group."""
+PROPERTIES = {"clock", "durability", "offers", "url", "values"}
 ONLY_ASYNC = {"driving", "twin", "worker"}
 """`twin` is for another event loop; a worker lives on one, and so does what is driven."""
+GROUPS = {
+    "debug": {"bisect", "diff", "recall", "replay"},
+    "fleet": {"breakers", "counts", "reopen", "reset_breaker", "workers"},
+    "retention": {"ack", "clean_up", "erase", "gc", "pin", "removals", "removed", "unpin"},
+    "storage": {"doctor", "drain", "rekey", "schemes", "spool", "spooled", "verify"},
+    "transfer": {"checkpoint_as", "copy", "export", "import_", "was_imported", "write_run_folder"},
+    "versions": {"compat", "migrate"},
+    "waiting": {"fire", "reissue", "revoke", "settle"},
+}
+
+
+@pytest.fixture
+def host() -> Iterator[Host]:
+    with Host("memory:") as host:
+        yield host
 
 
 def public(cls: type) -> dict[str, Any]:
     return {name: member for name, member in inspect.getmembers_static(cls) if not name.startswith("_")}
 
 
-def test_both_faces_have_the_same_methods() -> None:
-    names = set(public(AsyncHost)) | {"url"}
-    assert set(public(Host)) == names - ONLY_ASYNC
+def test_host_is_what_the_script_makes_of_the_async_host() -> None:
+    made: dict[Any, str] = runpy.run_path(str(ROOT / "scripts" / "generate_host.py"))["generate"]()
+    for path, text in made.items():
+        assert path.read_text(encoding="utf-8") == text, "run scripts/generate_host.py"
 
 
-AWAITED = sorted(n for n, m in public(AsyncHost).items() if inspect.iscoroutinefunction(m))
+def test_a_host_has_these_calls_and_groups() -> None:
+    assert set(public(Host)) == CALLS | PROPERTIES | set(GROUPS)
+    assert set(public(AsyncHost)) | {"url"} == CALLS | PROPERTIES | set(GROUPS) | ONLY_ASYNC
 
 
-@pytest.mark.parametrize("name", AWAITED)
-def test_signatures_and_promises_agree(name: str) -> None:
-    there, here = getattr(AsyncHost, name), getattr(Host, name)
-    assert inspect.signature(here) == inspect.signature(there)
-    assert inspect.getdoc(here) == inspect.getdoc(there)
-    assert not inspect.iscoroutinefunction(here)
+@pytest.mark.parametrize("group", GROUPS)
+def test_a_group_has_these_calls(group: str, host: Host) -> None:
+    assert set(public(type(getattr(host, group)))) == GROUPS[group]
+    assert set(public(type(getattr(host._host, group)))) == GROUPS[group]
+
+
+def test_no_call_has_the_name_of_a_group() -> None:
+    assert not set(GROUPS) & (CALLS | PROPERTIES | ONLY_ASYNC | set(MOVED_CALLS))
+    assert {name for name, member in public(AsyncHost).items() if isinstance(member, CallGroup)} == set(
+        GROUPS
+    )
+
+
+def test_signatures_and_promises_agree(host: Host) -> None:
+    pairs = [(Host, AsyncHost)] + [(type(getattr(host, g)), type(getattr(host._host, g))) for g in GROUPS]
+    compared = 0
+    for here, there in pairs:
+        for name, member in public(there).items():
+            if inspect.iscoroutinefunction(member):
+                assert inspect.signature(getattr(here, name)) == inspect.signature(member), name
+                assert inspect.getdoc(getattr(here, name)) == inspect.getdoc(member)
+                compared += 1
+    assert compared > 50
 
 
 def test_the_constructors_agree() -> None:
     there = dict(inspect.signature(AsyncHost.__init__).parameters)
     del there["owns_loop"]
     assert list(inspect.signature(Host.__init__).parameters.values()) == list(there.values())
+
+
+@pytest.mark.parametrize("name", MOVED_CALLS)
+def test_calls_of_0_1_work_and_say_where_they_are_now(name: str, host: Host) -> None:
+    group, _, call = MOVED_CALLS[name].partition(".")
+    for one in (host, host._host):
+        with pytest.warns(DeprecationWarning, match=rf"host\.{name} is host\.{group}\.{call} now") as caught:
+            old = getattr(one, name)
+        assert caught[0].filename == __file__
+        new = getattr(getattr(one, group), call)
+        assert (old.__func__ is new.__func__) if inspect.ismethod(new) else old == new
+
+
+def test_a_call_of_0_1_does_what_it_did(host: Host) -> None:
+    with pytest.warns(DeprecationWarning, match="host.counts is host.fleet.counts now"):
+        assert host.counts().runs == {}  # type: ignore[attr-defined]
+
+
+def test_what_never_was_a_call_is_none(host: Host) -> None:
+    with pytest.raises(AttributeError, match="'Host' object has no attribute 'nothing'"):
+        host.nothing  # type: ignore[attr-defined]  # noqa: B018

@@ -167,11 +167,11 @@ class World:
             if opened.kind == "timer":
                 due = opened.due_at or self.clock.now()
                 self.clock.advance(max(due - self.clock.now(), timedelta(0)))
-                host.fire(opened.id)
+                host.waiting.fire(opened.id)
                 continue
             self._life.tell("asked", opened.kind)
             if opened.kind == "settle":
-                host.settle(RUN, opened.node, done="low" if self._is_gate else 8)
+                host.waiting.settle(RUN, opened.node, done="low" if self._is_gate else 8)
             else:
                 host.answer(opened.id, self._said(opened))
         return host.resume(RUN, self._flow)

@@ -63,7 +63,7 @@ def begun(host: Host, nodes: Any, inputs: dict[str, Any] | None = None, **option
 
 
 def compat(host: Host, nodes: Any, *rules: migrate.Migration, **options: Any) -> Compat:
-    return host.compat(RUN, Flow("f", nodes, durability="strong", migrations=rules, **options))
+    return host.versions.compat(RUN, Flow("f", nodes, durability="strong", migrations=rules, **options))
 
 
 Case = tuple[list[Any], list[migrate.Migration]]
@@ -194,7 +194,7 @@ def test_what_starts_at_once_is_told(host: Host) -> None:
 
 def test_another_flow_is_refused(host: Host) -> None:
     begun(host, BEFORE)
-    told = host.compat(RUN, Flow("g", BEFORE))
+    told = host.versions.compat(RUN, Flow("g", BEFORE))
     assert told.verdict == "refused" and "belongs to flow 'f'" in told.reason
 
 
@@ -263,7 +263,7 @@ def test_a_task_whose_node_or_parameter_is_gone_is_refused(host: Host) -> None:
     gone = Flow("f", [ask], tasks=[], channel={"k": int}, durability="strong")
     other_parameter = Flow("f", [ask], tasks=[other.with_inputs(z="a"), last], durability="strong")
     for flow, match in ((gone, "queued for 'extra'"), (other_parameter, "brings 'a' to 'extra'")):
-        told = host.compat(RUN, flow)
+        told = host.versions.compat(RUN, flow)
         assert told.verdict == "refused" and told.nodes == ("extra",)
         with pytest.raises(TaskGone, match=match):
             host.resume(RUN, flow)

@@ -22,6 +22,7 @@ from everstep.graph.author.joins import JoinNode
 from everstep.graph.author.subflow import Subflow
 from everstep.graph.compile.plan import DEEPEST
 from everstep.graph.ir.check import schema
+from everstep.model.durability import DurabilityMode
 from everstep.testing import ManualClock
 from tests.unit.graph import ir_flows
 from tests.unit.graph.ir_flows import EXAMPLES, Address, add, charge, left, meet, plain, right
@@ -184,7 +185,7 @@ def test_a_flow_of_the_registry_may_be_named_in_place_of_its_ir() -> None:
 
 
 @pytest.mark.parametrize("mode", ["off", "partial", "strong"])
-def test_durability_may_be_a_plain_text(mode: str) -> None:
+def test_durability_may_be_a_plain_text(mode: DurabilityMode) -> None:
     ir = plain.to_ir()
     ir["policies"]["durability"] = mode
     VALIDATOR.validate(ir)

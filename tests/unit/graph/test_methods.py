@@ -97,4 +97,4 @@ def test_a_node_does_not_keep_its_object_alive() -> None:
 @pytest.mark.parametrize("taken", [Agent.write, Bare.count])
 def test_a_method_without_its_object_is_refused_and_the_fix_is_named(taken: object) -> None:
     with pytest.raises(FlowError, match=r"is a method, and nothing says of which.*give the flow agent\."):
-        Flow("f", [taken])  # type: ignore[list-item]
+        Flow("f", [taken])

@@ -69,7 +69,11 @@ def test_a_generator_streams_and_is_not_replayable_unless_it_says_so() -> None:
         assert streaming.streams
         assert Profile.of(streaming)[:2] == (False, False)
         assert Profile.of(Node(fn, name="s", output="s", replayable=True))[:2] == (True, True)
-    assert Profile.of(Node(lambda x: [x], name="l", replayable=False))[:2] == (True, False)
+
+    def listed(x: int) -> list[int]:
+        return [x]
+
+    assert Profile.of(Node(listed, replayable=False))[:2] == (True, False)
 
 
 def test_a_generator_still_collects_its_value() -> None:

@@ -28,6 +28,7 @@ from everstep.cli.view.rails import rails
 from everstep.errors import FlowError, NotCheckpointable
 from everstep.graph.draw.drawing import to_dot, to_mermaid, to_svg
 from everstep.graph.draw.layers import layered
+from everstep.model.durability import DurabilityMode
 from tests.unit.graph.diagnosed import NAP, NONE, feed, first, loop, of, second, send_once
 
 
@@ -41,7 +42,7 @@ def fourth(b: int, rates: int) -> int:
     return b
 
 
-def shop(durability: str = "partial") -> Flow:
+def shop(durability: DurabilityMode = "partial") -> Flow:
     ask = wait.approval("ok", context="d")
     return Flow("shop", [first, second, feed, fourth, ask], durability=durability)
 

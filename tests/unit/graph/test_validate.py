@@ -32,6 +32,7 @@ from everstep.errors import (
     ServiceMissing,
 )
 from everstep.frontends.dot.parser import parse
+from everstep.model.durability import DurabilityMode
 from everstep.model.enums import Mode
 from tests.architecture.sources import PACKAGE, ROOT
 from tests.unit.frontends.pipelines import pipelines_diagnosed
@@ -377,7 +378,9 @@ def test_without_a_host_nothing_is_missing() -> None:
         ([stream], "strong", NotReplayable),
     ],
 )
-def test_a_flow_with_errors_does_not_start(nodes: list[Any], durability: str, error: type[Exception]) -> None:
+def test_a_flow_with_errors_does_not_start(
+    nodes: list[Any], durability: DurabilityMode, error: type[Exception]
+) -> None:
     flow = Flow("f", nodes, durability=durability)
     with Host("memory:") as host:
         for begin in (host.run, host.start):

@@ -34,6 +34,7 @@ from everstep import (
     route,
     wait,
 )
+from everstep.graph.author.node import EffectsName
 from everstep.graph.author.subflow import Subflow
 from everstep.graph.author.wiring import Policy, PolicyKind, Wired
 from everstep.model.enums import Flush, Mode, OnError
@@ -59,7 +60,7 @@ class Body:
     """So many attempts fail before one succeeds."""
     op: str | None = None
     """What it does to the channel."""
-    effects: str = "undeclared"
+    effects: EffectsName = "undeclared"
     fatal: int | None = None
     """It fails for good if what it reads has this remainder, or always."""
 
@@ -373,8 +374,7 @@ class Built:
                 log.note(ctx, 0)
                 return (one, two)[total(list(values.values())) % 2].name
 
-            gate = route(one, two, name=f"g{number}", inputs=[source])(choose)
-            scene.wired += [gate, one, two]
+            scene.wired += [route(one, two, name=f"g{number}", inputs=[source])(choose), one, two]
             scene.gives(one.outputs[0])
             return
 

@@ -100,7 +100,11 @@ class Chat:
 
         if self.groups == 1 or self.tools < 2:
             names = [f"tool{k}" for k in range(self.tools)]
-            return [route(names, name="use")(lambda messages: names[pick(messages)])]
+
+            def use(messages: list[str]) -> str:
+                return names[pick(messages)]
+
+            return [route(names)(use)]
         halves = [[f"tool{k}" for k in range(self.tools) if k % 2 == side] for side in (0, 1)]
         inner = [
             route(half, name=f"use{side}")(lambda messages: f"tool{pick(messages)}")
@@ -169,5 +173,5 @@ def test_a_chat_that_is_killed_comes_to_the_same_end(seed: int) -> None:
     with Host("memory:") as host:
         result = talk(chat, host)
         assert (result.status, result["messages"]) == ("completed", chat.expected())
-        (checked,) = host.verify("r")
+        (checked,) = host.storage.verify("r")
         assert not checked.problem

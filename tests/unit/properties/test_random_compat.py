@@ -134,7 +134,7 @@ def test_a_run_of_which_compat_says_that_it_continues_can_be_resumed(seed: int, 
             flow = version.flow(shop, stops=False)
         except EverstepError:
             return  # no version that could be deployed
-        told = host.compat("r", flow)
+        told = host.versions.compat("r", flow)
         ended = outcome(host, flow)
         if told.verdict == "continues":
             assert ended in ("completed", "failed"), (told, ended)
@@ -154,6 +154,6 @@ def test_some_of_these_continue_and_some_do_not(shop: Any) -> None:
             with pytest.raises(KeyboardInterrupt):
                 host.run(version.flow(shop, stops=True), {"x": 1}, run_id="r")
             version.change(chance, shop)
-            told = host.compat("r", version.flow(shop, stops=False))
+            told = host.versions.compat("r", version.flow(shop, stops=False))
             said.add(f"{told.verdict} {told.code}".strip())
     assert {"continues", f"refused {ValueUnreadable.code}", f"needs_migration {FlowChanged.code}"} <= said

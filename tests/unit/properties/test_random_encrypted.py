@@ -92,13 +92,13 @@ def test_a_fork_of_an_encrypted_run_ends_like_its_original_before_and_after_a_ch
             before = [record.digest for record in host.history(RUN)]
         world.keys = KeyRing({**NEW, **OLD})
         with world.host() as host:
-            host.rekey()
-            assert not any(one.has_changed for one in host.rekey())
+            host.storage.rekey()
+            assert not any(one.has_changed for one in host.storage.rekey())
         assert world.keys_used() <= {"new"}
         world.keys = KeyRing(NEW)
         with world.host() as host:
             assert [record.digest for record in host.history(RUN)] == before
-            assert all(one.is_sound for one in host.verify())
+            assert all(one.is_sound for one in host.storage.verify())
             result = world.answer(host, host.resume("fork", built.flow), built)
             assert seen(host, "fork", result, built) == expected
 
@@ -135,6 +135,6 @@ def test_a_run_that_began_in_the_clear_goes_on_encrypted_and_rekey_encrypts_the_
     assert world.live() == expected
     event(f"{sorted(world.keys_used())}")
     with world.host() as host:
-        assert all(one.is_sound for one in host.verify())
-        host.rekey()
+        assert all(one.is_sound for one in host.storage.verify())
+        host.storage.rekey()
     assert world.keys_used() <= {"old"}

@@ -250,7 +250,7 @@ def test_a_fork_without_edits_ends_like_its_original(
                 fork_id = host.fork(parent, at=sequence, fork_id=f"fork-{k}").run_id
                 assert seen(host, fork_id, host.resume(fork_id, built.flow), built) == expected
                 racy = built.racy
-                changed = without({c.path: c for c in host.diff(RUN, fork_id).values}, racy)
+                changed = without({c.path: c for c in host.debug.diff(RUN, fork_id).values}, racy)
                 assert not {name for name in changed if not name.startswith("@channel/log")}
                 parent = fork_id
     assert bodies_of(world.data) == before
@@ -284,10 +284,10 @@ def test_what_differs_between_two_checkpoints_leads_from_one_to_the_other(
     with world.host() as host:
         last = host.info(RUN).checkpoints
         start, end = (1 + k % last for k in at)
-        assert not host.diff(RUN, RUN)
-        assert not host.diff(RUN, start=start, end=start)
+        assert not host.debug.diff(RUN, RUN)
+        assert not host.debug.diff(RUN, start=start, end=start)
         first, second = (apart(host.state(RUN, k)) for k in (start, end))
-        for change in host.diff(RUN, start=start, end=end).values:
+        for change in host.debug.diff(RUN, start=start, end=end).values:
             if change.path[0] == "@" or not re.search(r"@\d", change.path):  # not of an older visit
                 put_change(first, change.path, change.kind, tree(change.after))
         assert first == second
@@ -335,7 +335,7 @@ def test_a_run_goes_on_and_can_be_forked_after_a_clean_up(
         crashed = world.live(at=at) is None
         assume(RUN in world.data.runs)
         with world.host() as host:
-            removed = host.clean_up(RUN, keep=keep)
+            removed = host.retention.clean_up(RUN, keep=keep)
             info, built = host.info(RUN), Built(case)
             assert removed == max(0, info.checkpoints - keep)
             oldest = max(1, info.trimmed_before)

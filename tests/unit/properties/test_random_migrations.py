@@ -118,7 +118,7 @@ def test_a_run_whose_flow_got_a_node_more_ends_as_it_would_have_with_what_that_w
     more = Node(lambda x: x + 1000, name="more", inputs=["x"], output="much")
     built = Built(case, more=[more])
     with world.host() as host:
-        told = host.compat(RUN, built.flow)
+        told = host.versions.compat(RUN, built.flow)
         assert told.verdict is Compatibility.CONTINUES
         has_ended = host.state(RUN).counters.visits and not told.starts
     outcome = resumed(world, built)

@@ -151,16 +151,16 @@ class World:
             elif op == "fork_at":
                 host.fork(name, at=1 + j % run.checkpoints, state={"page": page_of(f"text {j % 3}")})
             elif op in ("pin", "unpin"):
-                host.pin(name, "why not") if op == "pin" else host.unpin(name)
+                host.retention.pin(name, "why not") if op == "pin" else host.retention.unpin(name)
             elif op == "answer":
                 for waiting in host.waits(name)[:1]:
                     host.answer(waiting.id, {"approved": True})
             elif op == "resume":
                 host.resume(name, self.flows[run.flow], at_once=True)
             elif op == "clean_up":
-                host.clean_up(name, keep=1)
+                host.retention.clean_up(name, keep=1)
             elif op == "erase":
-                host.erase(name)
+                host.retention.erase(name)
             else:
                 self.claim(name, timedelta(seconds=30) if op == "leave" else timedelta(days=30))
         except (CheckpointPinned, LeaseConflict, RunNotFound):
@@ -179,7 +179,7 @@ class World:
         before = {run.run_id: run for run in self.runs()}
         needed = self.needed(before)
         shown = {name: self.shows(name) for name in before}
-        found = self.sweeper.gc(retention=POLICIES[k % len(POLICIES)])
+        found = self.sweeper.retention.gc(retention=POLICIES[k % len(POLICIES)])
         assert not found.problems and not found.artifacts.problem
         self.done.update(one.action for one in found.runs)
         self.done.update(one.reason for one in found.spared)
@@ -238,14 +238,14 @@ class World:
                 result = self.host.resume(run.run_id, self.flows[run.flow])
             assert result.status in (Status.COMPLETED, Status.CANCELLED), f"{run.run_id}: {result.error}"
             assert result["size"] == len(result["page"])
-        for verified in self.host.verify():
+        for verified in self.host.storage.verify():
             assert verified.problem == ""
         self.leaves_no_orphan()
 
     def leaves_no_orphan(self) -> None:
         """What nobody names is gone in the end: clean-up that removes nothing would pass all else."""
         self.clock.advance(48 * 3600)
-        self.sweeper.gc(retention=Retention(keep_for="0s", abandoned_for="0s"))
+        self.sweeper.retention.gc(retention=Retention(keep_for="0s", abandoned_for="0s"))
         left = {run.run_id for run in self.runs() if run.pinned is None}
         assert left <= self.parents({run.run_id: run for run in self.runs()}), left
         blobs = self.host._host._services.blobs
@@ -315,7 +315,7 @@ def test_clean_up_takes_nothing_that_somebody_needs_on_sqlite(tmp_path: Path) ->
 def test_an_erased_run_is_no_run_to_pin() -> None:
     world = World(in_memory())
     world.begin("work", 0, 0)
-    world.host.erase("work-1")
+    world.host.retention.erase("work-1")
     with pytest.raises(RunErased):
-        world.host.pin("work-1")
+        world.host.retention.pin("work-1")
     world.close()

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from everstep import END, Flow, Host, Node, ifelse
 from everstep.graph.author.subflow import Subflow
+from everstep.model.durability import DurabilityMode
 from tests.unit.properties.flows import Built, Case, cases
 from tests.unit.properties.test_random_flows import every_put, examples
 from tests.unit.properties.test_random_waits import DEATHS, SOME_WAITING, WHIMS
@@ -19,7 +20,7 @@ from tests.unit.properties.worlds import RUN, World
 
 
 def check_sound(host: Host) -> None:
-    for one in host.verify():
+    for one in host.storage.verify():
         assert not one.flaws, one.flaws
         assert one.is_sound and one.newest_valid == one.checkpoints
 
@@ -117,7 +118,7 @@ def test_nothing_is_wrong_with_a_loop_inside_that_had_only_begun_when_others_wro
     lengths: list[int],
     held: list[bool],
     keyframes: bool,
-    durability: str,
+    durability: DurabilityMode,
 ) -> None:
     beside = Beside(lengths)
     inside = loop_inside(rounds, depth, beside, held)

@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from everstep import END, Context, Durability, Flow, Host, Node, Retry, ifelse
+from everstep.graph.author.node import EffectsName
 from everstep.model.enums import Flush, Mode
 from everstep.registry import Opened
 from everstep.stores.memory import MemoryData, MemoryStore
@@ -41,7 +42,7 @@ class Shape:
 
     reads: tuple[int, ...]
     """The values it reads: 0 is the input, k what node k writes."""
-    effects: str
+    effects: EffectsName
     mutates: bool
     failures: int
 

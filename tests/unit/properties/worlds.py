@@ -61,7 +61,7 @@ class World:
                 elif opened.due_at is not None and self._whims.random() < 0.5:
                     self.clock.advance(max(opened.due_at - self.clock.now(), timedelta(0)))
                 else:
-                    host.fire(opened.id)
+                    host.waiting.fire(opened.id)
             result = host.resume(result.run_id, built.flow)
         return result
 

@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from everstep import END, AsyncHost, Durability, Flow, Host, Node, ifelse, node
 from everstep.cli.bench.values import DIED, STEPS_A_RUN, Sample, bytes_in, large, message, run_python, small
+from everstep.model.durability import DurabilityMode
 from everstep.model.enums import Flush, Mode
 
 BEFORE_EFFECTS = Durability(Mode.STRONG, flush=Flush.BEFORE_EFFECTS)
@@ -49,7 +50,7 @@ def pure_step(previous: Any) -> dict[str, Any]:
     return small(1)
 
 
-def in_a_row(nodes: Sequence[Node], durability: str | Durability = "strong") -> Flow:
+def in_a_row(nodes: Sequence[Node], durability: DurabilityMode | Durability = "strong") -> Flow:
     """Make a flow of nodes, each of which reads what the one before it wrote; the first reads `v0`."""
     links = [
         each.with_name(f"s{k}").with_inputs(previous=f"v{k}").with_outputs(f"v{k + 1}")
@@ -70,7 +71,7 @@ def chain(
     *,
     synchronous: str = "full",
     each: Node = step,
-    durability: str | Durability = "strong",
+    durability: DurabilityMode | Durability = "strong",
 ) -> Sample:
     """Run n nodes in a row."""
     flow, empty = in_a_row([each] * n, durability), emptied(folder)

@@ -89,7 +89,9 @@ class FolderKeeper:
     def _write(self, run_id: str, until: Callable[[], bool] | None = None) -> None:
         assert self._host is not None and self._folder is not None
         try:
-            self.path = self._host.write_run_folder(run_id, self._folder, pipeline=self._text, until=until)
+            self.path = self._host.transfer.write_run_folder(
+                run_id, self._folder, pipeline=self._text, until=until
+            )
             self._written = run_id
         except EverstepError as error:
             if until is None:

@@ -41,7 +41,7 @@ class Lookup:
         wanted = (name, version)
         if wanted not in self._read:
             at = self._place.get(wanted)
-            self._read = self._host.recall(self._run_id, [wanted] if at is None else self._stretch(at))
+            self._read = self._host.debug.recall(self._run_id, [wanted] if at is None else self._stretch(at))
         found = self._read[wanted]
         return Unreadable(found.why) if isinstance(found, UnreadableValue) else found
 

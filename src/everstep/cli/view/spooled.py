@@ -19,7 +19,7 @@ from everstep.model.records import CheckpointRecord
 def waiting_rows(host: Host, run_id: str) -> list[list[Cell]]:
     """Return the rows of the checkpoints of a run that the store does not have yet."""
     rows: list[list[Cell]] = []
-    waiting = host.spooled(run_id)
+    waiting = host.storage.spooled(run_id)
     note = "on this machine only" + (", becomes a fork" if _goes_astray(host, run_id, waiting) else "")
     for record in waiting:
         heads = [str(record.sequence), clock_time(record.created_at), record.trigger.value]
@@ -32,7 +32,7 @@ def waiting_rows(host: Host, run_id: str) -> list[list[Cell]]:
 
 def say_waiting(host: Host, run_id: str, store: str | None) -> None:
     """Say how checkpoints that wait on this machine get into the store."""
-    waiting = host.spooled(run_id)
+    waiting = host.storage.spooled(run_id)
     if waiting:
         later = command_line("drain", store=store)
         said = f"{count(len(waiting), 'checkpoint')} on this machine, not yet in the store: {later}"
@@ -54,7 +54,7 @@ def _goes_astray(host: Host, run_id: str, waiting: Sequence[CheckpointRecord]) -
 def waiting_json(host: Host, run_id: str) -> dict[str, Any]:
     """Return the checkpoints of a run that the store does not have yet, as JSON shows them."""
     try:
-        found = host.spooled(run_id)
+        found = host.storage.spooled(run_id)
     except EverstepError as error:
         return {"spooled": [], "spool_problem": str(error)}
     spooled = [

@@ -194,7 +194,7 @@ class CheckpointManager:
     def _backend(self, state: RunState) -> dict[str, str]:
         """Say where the run has its queue and its channel, which may lie beside its records."""
         own = self._host.url.partition(":")[0]
-        schemes = self._host.schemes
+        schemes = self._host.storage.schemes
         return {"queue": schemes["queue"], "channel": schemes["channel"] if state.has_channel_beside else own}
 
     def _base(self, path: str | Path) -> Path:
@@ -210,11 +210,11 @@ class CheckpointManager:
     def _write_payload(self, run_id: str, base: Path) -> _File:
         if not self._pickles:
             path = _named(base, DATA)
-            self._host.export(run_id, path, force=True)
+            self._host.transfer.export(run_id, path, force=True)
             return _file(path)
         with TemporaryDirectory(prefix="everstep-") as folder:
             bundle = Path(folder) / "run.everstep"
-            self._host.export(run_id, bundle)
+            self._host.transfer.export(run_id, bundle)
             state = self._host.state(run_id)
             values = {name: state[name] for name in state if not name.startswith("@")}
             data = {"schema_version": SCHEMA, "session_id": run_id, "values": values}
@@ -228,9 +228,9 @@ class CheckpointManager:
             with TemporaryDirectory(prefix="everstep-") as folder:
                 bundle = Path(folder) / base.name
                 bundle.write_bytes(self._unpickle(_named(base, PICKLE)))
-                brought = self._host.import_(bundle)
+                brought = self._host.transfer.import_(bundle)
         else:
-            brought = self._host.import_(_named(base, DATA))
+            brought = self._host.transfer.import_(_named(base, DATA))
         run = brought.runs[-1]
         if (run.run_id, run.checkpoint_id) != (meta.session_id, meta.checkpoint_id):
             raise _invalid(base, "it is the checkpoint of another run")

@@ -10,7 +10,7 @@ from everstep.frontends.phases.nodes import Spot, gate_nodes, next_node, work_no
 from everstep.frontends.phases.phase import Functions, Phase, phase_of
 from everstep.graph.author.node import END, Node
 from everstep.graph.author.wiring import Chain, Wired
-from everstep.model.durability import Durability
+from everstep.model.durability import Durability, DurabilityMode
 from everstep.model.phases import BREAKERS, GATES, LESSONS_GIVEN, RESERVED
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def phases(
     *,
     functions: Functions | None = None,
     lessons: Iterable[Any] | None = None,
-    durability: str | Durability = "strong",
+    durability: DurabilityMode | Durability = "strong",
     channel: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Flow:

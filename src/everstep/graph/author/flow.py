@@ -34,7 +34,7 @@ from everstep.graph.ir.registry import Registry as Names
 from everstep.graph.ir.write import Writer
 from everstep.model.breakers import Breaker, breakers_of
 from everstep.model.budgets import Budget, budgets_of
-from everstep.model.durability import Durability
+from everstep.model.durability import Durability, DurabilityMode
 from everstep.model.retention import Retention, checked_retention
 
 COUNTS = ("max_steps", "max_visits", "max_concurrency", "max_running", "max_per_group", "auto_checkpoint")
@@ -75,12 +75,12 @@ class Flow:
     def __init__(
         self,
         name: str,
-        nodes: Iterable[Node | Wired] | Wired | Layout = (),
+        nodes: Iterable[Any] | Wired | Layout = (),  # mypy takes a list of nodes for a list of objects
         *,
         entry: str | Node | Iterable[str | Node] = (),
         tasks: Iterable[Node] = (),
         channel: Mapping[str, Any] | None = None,
-        durability: str | Durability = "partial",
+        durability: DurabilityMode | Durability = "partial",
         version: str = "1",
         max_steps: int = 10_000,
         max_visits: int | None = None,

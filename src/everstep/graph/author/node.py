@@ -5,7 +5,19 @@ from __future__ import annotations
 import difflib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, Literal, NamedTuple, Self, TypeVar, cast, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Final,
+    Generic,
+    Literal,
+    NamedTuple,
+    Protocol,
+    Self,
+    cast,
+    overload,
+)
 from weakref import WeakValueDictionary
 
 from everstep.errors import BadRequest, GateError, OutputError
@@ -28,7 +40,7 @@ from everstep.graph.ir.names import home_of
 from everstep.model.durations import Span, seconds_of
 from everstep.model.enums import Determinism, Effects, OnError, Persist, Trigger
 from everstep.model.phases import PhasePlace
-from everstep.model.retry import Retry
+from everstep.model.retry import Retry, RetryPreset
 
 END: Final = "@end"
 """A gate's target that ends its path."""
@@ -36,7 +48,21 @@ END: Final = "@end"
 BUILT_IN: Final = "std."
 """How the identifiers of nodes begin that come with everstep."""
 
-F = TypeVar("F", bound=Callable[..., Any])
+if TYPE_CHECKING:  # what is written `Node` alone is any node; Python knows defaults of these from 3.13 on
+    from typing_extensions import ParamSpec, TypeVar
+
+    P = ParamSpec("P", default=...)
+    R = TypeVar("R", default=Any, covariant=True)
+else:
+    from typing import ParamSpec, TypeVar
+
+    P = ParamSpec("P")
+    R = TypeVar("R", covariant=True)
+Q = ParamSpec("Q")
+S = TypeVar("S")
+EffectsName = Literal["pure", "read_only", "effectful", "undeclared"]
+DeterminismName = Literal["strict", "stable", "best_effort", "nondeterministic"]
+PersistName = Literal["auto", "inline", "ref", "no"]
 KeyRule = str | Callable[..., str] | None
 
 
@@ -49,10 +75,11 @@ class MapSpec(NamedTuple):
     max_concurrency: int
 
 
-class Node(Wired):
+class Node(Wired, Generic[P, R]):
     """A function and its place in a flow: what it reads, what it writes, how it may be treated.
 
-    Calling it calls the function, so that nodes can be tested like functions.
+    Calling it calls the function, so that nodes can be tested like functions. `Node[P, R]` has the
+    function's parameters and what it returns, for editors and type checkers.
     """
 
     is_gate = False
@@ -84,18 +111,18 @@ class Node(Wired):
 
     def __init__(
         self,
-        fn: Callable[..., Any],
+        fn: Callable[P, R],
         *,
         name: str | None = None,
         output: str | Iterable[str] | None = None,
         inputs: Iterable[str] | None = None,
-        effects: Effects | str = Effects.UNDECLARED,
-        determinism: Determinism | str = Determinism.BEST_EFFORT,
+        effects: Effects | EffectsName = Effects.UNDECLARED,
+        determinism: Determinism | DeterminismName = Determinism.BEST_EFFORT,
         idempotency_key: KeyRule = None,
-        retry: int | str | Retry | None = None,
+        retry: int | RetryPreset | Retry | None = None,
         timeout: Span | None = None,
         max_visits: int | None = None,
-        persist: Persist | str = Persist.AUTO,
+        persist: Persist | PersistName = Persist.AUTO,
         skip_on_resume: bool | None = None,
         halts: bool = False,
         requires: Iterable[str] = (),
@@ -116,7 +143,7 @@ class Node(Wired):
             )
         if not isinstance(name, (str, type(None))):
             raise BadRequest(f"a node's name is text, not {name!r:.60}.", fix='Write @node(name="...").')
-        self.fn = fn
+        self.fn: Callable[..., Any] = fn
         self.name = name or str(getattr(fn, "__name__", type(fn).__name__))
         self.outputs = (output,) if isinstance(output, str) else names_of(output, self.name)
         self.effects = word_of(Effects, effects, "effects", self.name)
@@ -216,7 +243,13 @@ class Node(Wired):
         """True for the node of a method that belongs to no object yet."""
         return bool(self.params) and self.params[0].name == self.params[0].source == "self"
 
-    def __get__(self, owner: object, kind: type | None = None) -> Self:
+    @overload
+    def __get__(self, owner: None, kind: type | None = None) -> Self: ...
+    @overload
+    def __get__(
+        self: Node[Concatenate[Any, Q], R], owner: object, kind: type | None = None
+    ) -> Node[Q, R]: ...
+    def __get__(self, owner: object, kind: type | None = None) -> Any:
         """Return the node of a method for one object, as `agent.think`; asked again, the same node.
 
         It is kept only as long as a flow holds it: it has the object, so neither outlives the other.
@@ -229,10 +262,10 @@ class Node(Wired):
         if bound is None:
             fn = self.fn.__get__(owner, kind)
             bound = self._bound[id(owner)] = self._copy(fn=fn, params=self.params[1:])
-        return cast(Self, bound)
+        return bound
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.fn(*args, **kwargs)
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return cast(R, self.fn(*args, **kwargs))
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__.lower()} {self.name}({', '.join(p.source for p in self.params)})>"
@@ -383,13 +416,13 @@ class Node(Wired):
         return shape
 
 
-class Gate(Node):
+class Gate(Node[P, R]):
     """A node that chooses which of its targets run next."""
 
     is_gate = True
 
     def __init__(
-        self, fn: Callable[..., Any], targets: Iterable[str], *, multi: bool = False, **options: Any
+        self, fn: Callable[P, R], targets: Iterable[str], *, multi: bool = False, **options: Any
     ) -> None:
         super().__init__(fn, **options)
         self.targets = tuple(targets)
@@ -418,10 +451,10 @@ class Gate(Node):
         return tuple(n for n in names if n != END)
 
 
-class IfElse(Gate):
+class IfElse(Gate[P, R]):
     """A gate with two ways: a boolean chooses."""
 
-    def __init__(self, fn: Callable[..., Any], when_true: str, when_false: str, **options: Any) -> None:
+    def __init__(self, fn: Callable[P, R], when_true: str, when_false: str, **options: Any) -> None:
         super().__init__(fn, (when_true, when_false), **options)
 
     def decide(self, returned: Any) -> tuple[str, ...]:
@@ -433,22 +466,29 @@ class IfElse(Gate):
         return () if target == END else (target,)
 
 
+class _MakesNode(Protocol):
+    def __call__(self, fn: Callable[Q, S], /) -> Node[Q, S]: ...
+
+
+class _MakesGate(Protocol):
+    def __call__(self, fn: Callable[Q, S], /) -> Gate[Q, S]: ...
+
+
 @overload
-def node(fn: F) -> Node: ...
+def node(fn: Callable[Q, S], /) -> Node[Q, S]: ...
 @overload
 def node(
     *,
     output: str | Iterable[str] | None = None,
     name: str | None = None,
     inputs: Iterable[str] | None = None,
-    effects: Effects | Literal["pure", "read_only", "effectful", "undeclared"] = Effects.UNDECLARED,
-    determinism: Determinism
-    | Literal["strict", "stable", "best_effort", "nondeterministic"] = Determinism.BEST_EFFORT,
+    effects: Effects | EffectsName = Effects.UNDECLARED,
+    determinism: Determinism | DeterminismName = Determinism.BEST_EFFORT,
     idempotency_key: KeyRule = None,
-    retry: int | str | Retry | None = None,
+    retry: int | RetryPreset | Retry | None = None,
     timeout: Span | None = None,
     max_visits: int | None = None,
-    persist: Persist | Literal["auto", "inline", "ref", "no"] = Persist.AUTO,
+    persist: Persist | PersistName = Persist.AUTO,
     skip_on_resume: bool | None = None,
     halts: bool = False,
     requires: Iterable[str] = (),
@@ -462,7 +502,7 @@ def node(
     keep_every: int | None = None,
     expensive: bool = False,
     destructive: bool = False,
-) -> Callable[[Callable[..., Any]], Node]: ...
+) -> _MakesNode: ...
 def node(fn: Callable[..., Any] | None = None, **options: Any) -> Any:
     """Turn a function into a node: its parameters are its inputs, `output=` names what it writes.
 
@@ -495,23 +535,27 @@ def node(fn: Callable[..., Any] | None = None, **options: Any) -> Any:
     return Node(fn, **options) if fn is not None else lambda f: Node(f, **options)
 
 
-def ifelse(
-    *, when_true: str | Node, when_false: str | Node, **options: Any
-) -> Callable[[Callable[..., Any]], Gate]:
+def ifelse(*, when_true: str | Node, when_false: str | Node, **options: Any) -> _MakesGate:
     """Turn a function that returns a bool into a gate with two targets."""
     _check_options("@ifelse", options)
-    return lambda f: IfElse(f, _target_name(when_true), _target_name(when_false), **options)
+
+    def make(fn: Callable[Q, S]) -> Gate[Q, S]:
+        return IfElse(fn, _target_name(when_true), _target_name(when_false), **options)
+
+    return make
 
 
-def route(
-    *targets: str | Node | Iterable[str | Node], multi: bool = False, **options: Any
-) -> Callable[[Callable[..., Any]], Gate]:
+def route(*targets: str | Node | Iterable[str | Node], multi: bool = False, **options: Any) -> _MakesGate:
     """Turn a function that returns a target's name into a gate; with `multi` it may return several."""
     _check_options("@route", options)
     given: list[object] = []
     for target in targets:
         given.extend([target] if isinstance(target, (str, Node)) else target)
-    return lambda f: Gate(f, [_target_name(t) for t in given], multi=multi, **options)
+
+    def make(fn: Callable[Q, S]) -> Gate[Q, S]:
+        return Gate(fn, [_target_name(t) for t in given], multi=multi, **options)
+
+    return make
 
 
 _OPTIONS = frozenset(inspect.signature(Node.__init__).parameters) - {"self", "fn"}

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from everstep.errors import BadRequest, EverstepError
 from everstep.graph.author.node import Node
 from everstep.graph.check.hints import UNKNOWN
 from everstep.graph.ir.names import Json
 from everstep.graph.ir.registry import LookUp
-from everstep.model.durability import Durability, Interval
+from everstep.model.durability import Durability, DurabilityMode, Interval
 from everstep.model.durations import span_of
 from everstep.model.retention import Retention
 from everstep.model.retry import Retry
@@ -111,7 +111,7 @@ DURABILITY: Final = ("checkpointable", "replayable", "halts", "reason")
 def durability_from_ir(ir: Json) -> Durability:
     """Read how a flow wants to be kept: a mode's name, or an object."""
     if isinstance(ir, str):
-        return Durability.of(ir)
+        return Durability.of(cast(DurabilityMode, ir))
     given: dict[str, Any] = {
         field: ir[field]
         for field in ("mode", "flush", "retry_on_lease_conflict", "max_resume_attempts", "on_store_failure")

@@ -16,7 +16,7 @@ from everstep.server.wire import answer
 
 async def listing(service: Service, request: Request) -> Response:
     """List the shared breakers of the store."""
-    found = await service.host.breakers()
+    found = await service.host.fleet.breakers()
     return answer({"breakers": {name: info.to_json() for name, info in found.items()}})
 
 
@@ -25,4 +25,4 @@ async def reset(service: Service, request: Request) -> Response:
     name: str = request.path_params["breaker"]
     if not re.fullmatch(BREAKER_NAME, name):
         raise RunNotFound(f"{cut(name)} is not a breaker.", fix="List them: GET /breakers")
-    return answer((await service.host.reset_breaker(name, **who_of(request))).to_json())
+    return answer((await service.host.fleet.reset_breaker(name, **who_of(request))).to_json())

@@ -23,19 +23,19 @@ async def pin(service: Service, request: Request) -> Response:
         raise BadRequest(
             f"reason is {cut(str(reason))}.", fix=f"Send a text of 1 to {LONGEST_REASON} characters."
         )
-    return answer(run_wire(await service.host.pin(run_id, reason, **who_of(request, body))))
+    return answer(run_wire(await service.host.retention.pin(run_id, reason, **who_of(request, body))))
 
 
 async def unpin(service: Service, request: Request) -> Response:
     """Let retention apply to a run again."""
-    return answer(run_wire(await service.host.unpin(run_id_of(request), **who_of(request))))
+    return answer(run_wire(await service.host.retention.unpin(run_id_of(request), **who_of(request))))
 
 
 async def ack(service: Service, request: Request) -> Response:
     """Note that the result of a run was taken."""
-    return answer(run_wire(await service.host.ack(run_id_of(request), **who_of(request))))
+    return answer(run_wire(await service.host.retention.ack(run_id_of(request), **who_of(request))))
 
 
 async def erase(service: Service, request: Request) -> Response:
     """Remove a run for good."""
-    return answer((await service.host.erase(run_id_of(request), **who_of(request))).to_wire())
+    return answer((await service.host.retention.erase(run_id_of(request), **who_of(request))).to_wire())

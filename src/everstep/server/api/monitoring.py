@@ -17,8 +17,8 @@ async def healthz(service: Service, request: Request) -> Response:
 
 async def metrics(service: Service, request: Request) -> Response:
     """Give the metrics in the text form of Prometheus."""
-    counts = await service.host.counts()
-    breakers = {name: info.state.value for name, info in (await service.host.breakers()).items()}
+    counts = await service.host.fleet.counts()
+    breakers = {name: info.state.value for name, info in (await service.host.fleet.breakers()).items()}
     text = service.metrics.text(counts, breakers)
     return Response(text, headers={**HEADERS, "Content-Type": CONTENT_TYPE})
 

@@ -94,7 +94,7 @@ async def listing(service: Service, request: Request) -> Response:
 
 async def workers(service: Service, request: Request) -> Response:
     """List the workers that are alive."""
-    return answer({"workers": [worker_wire(info) for info in await service.host.workers()]})
+    return answer({"workers": [worker_wire(info) for info in await service.host.fleet.workers()]})
 
 
 async def show(service: Service, request: Request) -> Response:
@@ -161,6 +161,6 @@ async def _leave_to_workers(
             "this service drives no runs, and a fallback begins with driving one.",
             fix=f"Where the run can be driven: everstep resume {run_id} --fallback",
         )
-    info = await service.host.reopen(run_id, flow, start=start, **signed)
+    info = await service.host.fleet.reopen(run_id, flow, start=start, **signed)
     waits = [wait_wire(wait) for wait in await service.host.waits(run_id)]
     return answer({"halted": info.status == "halted", "run_id": run_id, "waits": waits}, 202)

@@ -73,7 +73,7 @@ async def reissue(service: Service, request: Request) -> Response:
         raise BadRequest("single_use is neither true nor false.", fix='Send {"single_use": true}.')
     how: dict[str, Any] = {"ttl": _ttl(body.get("ttl_seconds")), "single_use": single_use}
     how["metadata"] = body.get("metadata")
-    wait = await service.host.reissue(wait_id, **how, **who_of(request, body))
+    wait = await service.host.waiting.reissue(wait_id, **how, **who_of(request, body))
     return answer(wait_wire(wait))
 
 

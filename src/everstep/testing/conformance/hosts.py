@@ -126,7 +126,7 @@ class Hosts(Suite):
         [asked] = host.waits("run", kind="approval")
         assert asked.token is not None
         host = hosts(key=KEY)
-        renewed = host.reissue(asked.id)
+        renewed = host.waiting.reissue(asked.id)
         with pytest.raises(TokenInvalid):
             host.answer(asked.token, {"approved": True})
         assert renewed.token is not None
@@ -178,10 +178,10 @@ class Hosts(Suite):
         hosts(schedulers={"mine": alarms}).run(flow, run_id="run")
         [wait_id] = alarms.times
         host = hosts(schedulers={"mine": alarms})
-        host.fire(wait_id)
+        host.waiting.fire(wait_id)
         assert host.resume("run", flow).status is Status.COMPLETED
         with pytest.raises(WaitSettled):
-            host.fire(wait_id)
+            host.waiting.fire(wait_id)
 
     def test_a_fork_and_its_parent_go_their_own_ways(self, hosts: Callable[..., Host]) -> None:
         hosts().run(FLOW, {"count": 1}, run_id="run")

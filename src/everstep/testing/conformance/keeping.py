@@ -47,20 +47,20 @@ class Keeping(Suite):
         self, keeper: Host, store_kit: StoreKit
     ) -> None:
         host = keeper
-        host.pin("run-0", "a lesson")
+        host.retention.pin("run-0", "a lesson")
         host.fork("run-1", fork_id="fork")
         store_kit.clock.advance(2 * DAY)
         policy = Retention(whole=3, keep_last=5)
-        dry = host.gc(retention=policy, dry_run=True)
-        found = host.gc(retention=policy)
+        dry = host.retention.gc(retention=policy, dry_run=True)
+        found = host.retention.gc(retention=policy)
         assert found.runs == dry.runs and found.problems == []
         # The fork is the newest, so that of six runs and a fork five are kept, and what is needed.
         assert [(run.run_id, run.action) for run in found.runs] == [("run-3", "trim"), ("run-2", "trim")]
         assert [run.run_id for run in found.spared] == ["run-1"]
         host.cancel("fork")
-        host.unpin("run-0")
-        assert host.erase("fork").checkpoints == 2
-        found = host.gc(retention=Retention(whole=1, keep_last=2))
+        host.retention.unpin("run-0")
+        assert host.retention.erase("fork").checkpoints == 2
+        found = host.retention.gc(retention=Retention(whole=1, keep_last=2))
         assert [(run.run_id, run.action) for run in found.runs] == [
             ("run-4", "trim"),
             *((f"run-{k}", "erase") for k in (3, 2, 1, 0)),
@@ -70,23 +70,23 @@ class Keeping(Suite):
         assert [c.is_trimmed for c in host.checkpoints("run-4")] == [True, True, True, False]
         assert host.state("run-4")["page"] == "text 0 " * 2000
         assert host.run(PAGES, {"text": "text 0"}, run_id="run-4").status is Status.COMPLETED
-        assert all(one.is_sound for one in host.verify())
-        left = {run.run_id: run.summary for run in host.removed()}
+        assert all(one.is_sound for one in host.storage.verify())
+        left = {run.run_id: run.summary for run in host.retention.removed()}
         assert left.pop("fork") is None and sorted(left) == [f"run-{k}" for k in range(4)]
         for summary in left.values():
             assert summary is not None and (summary.phases_completed, summary.errors_count) == (2, 0)
             assert summary.total_cost_usd == 140
-        assert sum(line.what == "run" for line in host.removals()) == 5
+        assert sum(line.what == "run" for line in host.retention.removals()) == 5
         with pytest.raises(RunErased):
             host.run(PAGES, {"text": "text 0"}, run_id="run-0")
-        assert host.gc(retention=Retention(whole=1, keep_last=2)).has_removed is False
+        assert host.retention.gc(retention=Retention(whole=1, keep_last=2)).has_removed is False
 
     def test_an_erased_run_takes_along_what_only_it_names(self, keeper: Host, store_kit: StoreKit) -> None:
         host = keeper
         store_kit.clock.advance(DAY)
-        assert host.erase("run-2").artifacts == 1
-        assert host.erase("run-0").artifacts == 0, "another run names the same bytes"
+        assert host.retention.erase("run-2").artifacts == 1
+        assert host.retention.erase("run-0").artifacts == 0, "another run names the same bytes"
         assert host.state("run-4")["page"] == "text 0 " * 2000
-        assert host.erase("run-4").artifacts == 1
-        assert host.gc().artifacts.removed == 0
+        assert host.retention.erase("run-4").artifacts == 1
+        assert host.retention.gc().artifacts.removed == 0
         assert {run.run_id for run in host.runs()} == {"run-1", "run-3", "run-5"}

@@ -114,7 +114,7 @@ def drained(host: Host, flow: Flow, inputs: Facts) -> RunResult:
     result = host.run(flow, inputs, run_id=RUN)
     while result.spooled or result.status == "halted":
         Line(clock_of(host).folder).mend()
-        host.drain()
+        host.storage.drain()
         for asked in host.waits(RUN):
             host.answer(asked.id, {"approved": True})
         result = host.resume(RUN, flow)

@@ -99,9 +99,9 @@ def settling(*, rerun: bool) -> Program:
                 return result
             for asked in host.waits(RUN, kind="settle"):
                 if rerun:
-                    host.settle(RUN, asked.node, rerun=True)
+                    host.waiting.settle(RUN, asked.node, rerun=True)
                 else:
-                    host.settle(RUN, asked.node, done=f"sent {asked.node}")
+                    host.waiting.settle(RUN, asked.node, done=f"sent {asked.node}")
 
     return program
 

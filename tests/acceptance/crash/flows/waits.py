@@ -38,7 +38,7 @@ def answering(to: Reply = reply, *, one_by_one: bool = True, run: str = RUN) -> 
             waits = sorted(host.waits(run, limit=1000), key=lambda w: (w.kind == "timer", w.node))
             for opened in waits[:1] if one_by_one else waits:
                 if opened.kind == "timer":
-                    host.fire(opened.id)
+                    host.waiting.fire(opened.id)
                 else:
                     # An approval says itself who gives it, and so does every scenario's.
                     who = {} if opened.kind == "approval" else {"by": "ada", "comment": opened.node}
@@ -84,7 +84,7 @@ def reopen_after_a_time_out(host: Host, flow: Flow, inputs: Facts) -> RunResult:
     while result.status in ("halted", "failed"):
         for opened in host.waits(RUN):
             seen = len(host.waits(RUN, status="closed"))
-            host.fire(opened.id) if not seen else host.answer(opened.id, reply(opened))
+            host.waiting.fire(opened.id) if not seen else host.answer(opened.id, reply(opened))
         result = host.resume(RUN, flow)
     return result
 

@@ -54,7 +54,7 @@ def host(tmp_path: Path) -> Iterator[Host]:
 class TestPhases:
     def test_every_checkpoint_has_the_required_fields(self, host: Host) -> None:
         for info in host.checkpoints("A17"):
-            told = host.checkpoint_as("A17", "phases", at=info.sequence)
+            told = host.transfer.checkpoint_as("A17", "phases", at=info.sequence)
             assert UUID(told["checkpoint_id"]).version == 4 == UUID(told["run_id"]).version
             assert told["timestamp"].startswith("2026-11-15T12:") and told["trigger"] in TRIGGERS
             assert re.fullmatch(r"phase_\d+_[a-z0-9_]+", told["phase"])
@@ -69,7 +69,7 @@ class TestPhases:
             json.dumps(told)
 
     def test_the_newest_tells_the_whole_story(self, host: Host) -> None:
-        told = host.checkpoint_as("A17", "004")
+        told = host.transfer.checkpoint_as("A17", "004")
         state = told["state_snapshot"]
         assert told["phase"] == "phase_2_polish"
         assert state["phase_outputs"] == {
@@ -86,7 +86,7 @@ class TestPhases:
 
     def test_a_gates_decision_is_called_so(self, host: Host) -> None:
         triggers = [
-            host.checkpoint_as("A17", "phases", at=info.sequence)["trigger"]
+            host.transfer.checkpoint_as("A17", "phases", at=info.sequence)["trigger"]
             for info in host.checkpoints("A17")
         ]
         assert "gate_decision" in triggers and "phase_complete" in triggers
@@ -94,13 +94,13 @@ class TestPhases:
     def test_errors_are_told(self, host: Host) -> None:
         flow = Flow("alone", [polish], durability="strong")
         host.run(flow, {"text": "bad"}, run_id="B")
-        told = host.checkpoint_as("B", "phases")
+        told = host.transfer.checkpoint_as("B", "phases")
         assert told["trigger"] == "circuit_breaker"
         assert told["state_snapshot"]["errors_encountered"][0]["type"] == "ValueError"
 
     def test_a_run_that_halts_escalates(self, host: Host) -> None:
         host.run(Flow("ask", [wait.approval("agree", prompt="?", output="ok")]), {}, run_id="H")
-        assert host.checkpoint_as("H", "phases")["trigger"] == "escalation"
+        assert host.transfer.checkpoint_as("H", "phases")["trigger"] == "escalation"
 
 
 class TestPipeline:
@@ -113,12 +113,12 @@ class TestPipeline:
 
     def test_every_checkpoint_has_nine_fields(self, host: Host) -> None:
         for info in host.checkpoints("A17"):
-            told = host.checkpoint_as(f"A17@{info.sequence}", "pipeline")
+            told = host.transfer.checkpoint_as(f"A17@{info.sequence}", "pipeline")
             assert set(told) == self.NINE
             json.dumps(told)
 
     def test_the_newest_tells_the_whole_story(self, host: Host) -> None:
-        told = host.checkpoint_as("A17", "001")
+        told = host.transfer.checkpoint_as("A17", "001")
         assert (told["run_id"], told["pipeline_name"], told["current_node"]) == ("A17", "essay", "polish")
         assert told["outcome"] == {"status": "success"}
         assert told["context"]["final"] == "ABCABC" and told["context"]["cost"] == 5.0
@@ -126,13 +126,13 @@ class TestPipeline:
         assert told["goal_gate_status"] == {"good": "satisfied"}
 
     def test_an_early_one_tells_only_what_was_known_then(self, host: Host) -> None:
-        told = host.checkpoint_as("A17", "pipeline", at=2)
+        told = host.transfer.checkpoint_as("A17", "pipeline", at=2)
         assert told["current_node"] == "draft" and "final" not in told["context"]
         assert told["goal_gate_status"] == {"good": "pending"}
 
     def test_a_failure_says_why(self, host: Host) -> None:
         host.run(Flow("alone", [polish], durability="strong"), {"text": "bad"}, run_id="B")
-        assert host.checkpoint_as("B", "pipeline")["outcome"] == {
+        assert host.transfer.checkpoint_as("B", "pipeline")["outcome"] == {
             "status": "fail",
             "failure_reason": "ValueError: no",
         }
@@ -140,7 +140,7 @@ class TestPipeline:
 
 def test_a_form_that_is_none_is_refused(host: Host) -> None:
     with pytest.raises(BadRequest, match="no form"):
-        host.checkpoint_as("A17", "xml")
+        host.transfer.checkpoint_as("A17", "xml")
 
 
 def test_ids_that_are_no_uuids_become_some_and_always_the_same() -> None:

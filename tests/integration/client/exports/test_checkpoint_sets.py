@@ -128,9 +128,9 @@ class TestWriting:
     def test_a_queue_and_a_channel_beside_are_told_as_what_they_are(self) -> None:
         pytest.importorskip("redis")
         with Host("memory:", queue="redis://localhost/0", channel="valkey://localhost/1") as host:
-            assert host.schemes == {"queue": "redis", "channel": "valkey"}
+            assert host.storage.schemes == {"queue": "redis", "channel": "valkey"}
         with Host("memory:") as host:
-            assert host.schemes == {"queue": "memory", "channel": "memory"}
+            assert host.storage.schemes == {"queue": "memory", "channel": "memory"}
 
     def test_the_backend_is_where_the_channel_of_this_run_is_kept(
         self, redis_url: str, tmp_path: Path

@@ -55,7 +55,9 @@ def done(host: Host) -> list[dict[str, Any]]:
         host.answer(result.waits[0].id, "proceed")
         result = host.resume("shed", ten_phases)
     assert result.status == "completed", result.error
-    return [host.checkpoint_as("shed", "phases", at=info.sequence) for info in host.checkpoints("shed")]
+    return [
+        host.transfer.checkpoint_as("shed", "phases", at=info.sequence) for info in host.checkpoints("shed")
+    ]
 
 
 def test_every_checkpoint_has_exactly_the_fields_of_the_shape(done: list[dict[str, Any]]) -> None:
@@ -133,7 +135,7 @@ def test_the_gate_history_says_who_decided_and_why(host: Host) -> None:
     host.run(flow, {}, run_id="A18")
     host.answer(host.waits("A18")[0].id, "proceed", by="ada", comment="good enough")
     host.resume("A18", flow)
-    asked, decided = host.checkpoint_as("A18", "phases")["state_snapshot"]["gate_history"]
+    asked, decided = host.transfer.checkpoint_as("A18", "phases")["state_snapshot"]["gate_history"]
     assert asked.keys() == {"gate_id", "decision", "score", "iteration"}
     assert (decided["decision"], decided["by"], decided["comment"]) == ("proceed", "ada", "good enough")
     assert decided["how"] == "claimed"
@@ -147,7 +149,7 @@ def test_an_abort_and_a_failure_are_told(host: Host) -> None:
     host.run(flow, {}, run_id="A17")
     host.answer(host.waits("A17")[0].id, "abort")
     host.resume("A17", flow)
-    told = host.checkpoint_as("A17", "phases")["state_snapshot"]
+    told = host.transfer.checkpoint_as("A17", "phases")["state_snapshot"]
     assert [one["decision"] for one in told["gate_history"]] == ["escalate", "abort"]
     assert told["errors_encountered"][0]["type"] == "PhaseAborted"
 
@@ -163,14 +165,14 @@ def test_what_a_flow_has_done_of_its_phase_is_told(host: Host) -> None:
 
     flow = phases("p", [Phase("inner", Flow("inner", [first, second])), Phase("more", lambda: 1)])
     host.run(flow, {}, run_id="A17")
-    told = host.checkpoint_as("A17", "phases")
+    told = host.transfer.checkpoint_as("A17", "phases")
     assert told["phase"] == "phase_0_inner" and told["state_snapshot"]["phase_outputs"]["phase_0"] is None
     assert told["state_snapshot"]["current_phase_state"]["partial_output"] == {"first": "one"}
 
 
 def test_a_fork_and_a_trimmed_run_tell_the_same(host: Host, done: list[dict[str, Any]]) -> None:
     host.fork("shed", fork_id="F1")
-    told = host.checkpoint_as("F1", "phases")["state_snapshot"]
+    told = host.transfer.checkpoint_as("F1", "phases")["state_snapshot"]
     assert told["gate_history"] == done[-1]["state_snapshot"]["gate_history"]
     assert told["phase_outputs"].keys() == done[-1]["state_snapshot"]["phase_outputs"].keys()
 
@@ -183,8 +185,8 @@ def test_the_command_line_says_the_same(host: Host, done: list[dict[str, Any]], 
 
 def test_a_summary_counts_phases_and_what_was_spent(host: Host, done: list[dict[str, Any]]) -> None:
     assert host.run(ten_phases, {"goal": "?"}, run_id="newer").status == "failed"
-    host.gc(retention=Retention(keep_last=1))
-    (gone,) = host.removed()
+    host.retention.gc(retention=Retention(keep_last=1))
+    (gone,) = host.retention.removed()
     assert gone.summary is not None
     assert (gone.summary.phases_completed, gone.summary.total_cost_usd) == (10, 20.75)
 

@@ -105,7 +105,7 @@ class TestPipelines:
         self, host: Host, tmp_path: Path
     ) -> None:
         review(host, Flow.from_dot(REVIEW))
-        folder = host.write_run_folder("A17", tmp_path / "runs", pipeline=REVIEW)
+        folder = host.transfer.write_run_folder("A17", tmp_path / "runs", pipeline=REVIEW)
         created = host.info("A17").created_at
         assert folder == tmp_path / "runs" / f"{created:%Y%m%dT%H%M%SZ}_review_A17"
         assert (folder / "pipeline.dot").read_text() == REVIEW
@@ -128,7 +128,7 @@ class TestPipelines:
         self, kept: Host, tmp_path: Path
     ) -> None:
         review(kept, Flow.from_dot(REVIEW))
-        folder = kept.write_run_folder("A17", tmp_path)
+        folder = kept.transfer.write_run_folder("A17", tmp_path)
         found = sorted((folder / "checkpoints").iterdir())
         assert [int(path.name[:3]) for path in found] == [c.sequence for c in kept.checkpoints("A17")]
         assert (found[0].name, found[1].name, found[-1].name) == (
@@ -139,14 +139,14 @@ class TestPipelines:
         for number, path in enumerate(found, 1):
             form = load(path)
             assert set(form) == NINE
-            assert form == kept.checkpoint_as("A17", "pipeline", at=number)
+            assert form == kept.transfer.checkpoint_as("A17", "pipeline", at=number)
         assert set(load(folder / "checkpoint.json")) == {
             *("timestamp", "current_node", "completed_nodes", "node_retries", "context", "logs"),
         }
 
     def test_context_is_what_the_stages_saw_and_nothing_else(self, kept: Host, tmp_path: Path) -> None:
         review(kept, Flow.from_dot(REVIEW))
-        form = kept.checkpoint_as("A17", "pipeline")
+        form = kept.transfer.checkpoint_as("A17", "pipeline")
         assert form["context"]["graph.goal"] == "Ship it"
         assert form["context"]["human.response"] == "Yes"
         assert not [key for key in form["context"] if key.startswith(("stages.", "gates.", "internal.", "~"))]
@@ -157,7 +157,9 @@ class TestPipelines:
 
     def test_gate_that_failed_is_pending(self, kept: Host) -> None:
         kept.run(Flow.from_dot(REVIEW), run_id="A17")
-        forms = [kept.checkpoint_as("A17", "pipeline", at=c.sequence) for c in kept.checkpoints("A17")]
+        forms = [
+            kept.transfer.checkpoint_as("A17", "pipeline", at=c.sequence) for c in kept.checkpoints("A17")
+        ]
         told = [form["goal_gate_status"].get("check") for form in forms if form["current_node"] == "check"]
         assert told == ["pending", "satisfied"]
 
@@ -171,7 +173,7 @@ class TestPipelines:
           make -> plan [label=again, loop_restart=true] }"""
         script = [{"preferred_label": "again"}, {"preferred_label": "done"}]
         kept.run(Flow.from_dot(text, backend=Simulation({"make": script})), run_id="A17")
-        forms = [kept.checkpoint_as("A17", "pipeline", at=n) for n in range(2, 7)]
+        forms = [kept.transfer.checkpoint_as("A17", "pipeline", at=n) for n in range(2, 7)]
         told = [(f["current_node"], *f["goal_gate_status"].values()) for f in forms]
         assert told == [
             ("start", "pending", "pending"),
@@ -183,12 +185,12 @@ class TestPipelines:
 
     def test_waiting_for_a_person_is_where_the_pipeline_stands(self, kept: Host) -> None:
         kept.run(Flow.from_dot(REVIEW), run_id="A17")
-        form = kept.checkpoint_as("A17", "pipeline")
+        form = kept.transfer.checkpoint_as("A17", "pipeline")
         assert (form["current_node"], form["outcome"]) == ("ask", {"status": "waiting"})
 
     def test_events_have_five_fields_and_known_names_in_order(self, kept: Host, tmp_path: Path) -> None:
         review(kept, Flow.from_dot(REVIEW))
-        events = events_in(kept.write_run_folder("A17", tmp_path))
+        events = events_in(kept.transfer.write_run_folder("A17", tmp_path))
         assert {frozenset(event) for event in events} == {
             frozenset({"type", "run_id", "timestamp", "node_id", "data"})
         }
@@ -212,7 +214,7 @@ class TestPipelines:
           make -> plan [label=again, loop_restart=true] }"""
         script = [{"preferred_label": "again"}, {"preferred_label": "done"}]
         kept.run(Flow.from_dot(text, backend=Simulation({"make": script})), run_id="A17")
-        folder = kept.write_run_folder("A17", tmp_path)
+        folder = kept.transfer.write_run_folder("A17", tmp_path)
         assert load(folder / "status.json")["restarts"] == 1
         assert load(folder / "nodes/make/outcome.json")["preferred_label"] == "again"
         assert load(folder / "restart-2/nodes/make/outcome.json")["preferred_label"] == "done"
@@ -224,11 +226,11 @@ class TestPipelines:
     def test_failed_pipeline_says_why(self, kept: Host, tmp_path: Path) -> None:
         text = SHORT.replace("prompt", "simulate=fail, prompt")
         kept.run(Flow.from_dot(text), run_id="A17")
-        folder = kept.write_run_folder("A17", tmp_path)
+        folder = kept.transfer.write_run_folder("A17", tmp_path)
         assert "[simulated] make: fail" in load(folder / "status.json")["error"]["message"]
         assert load(folder / "nodes/make/outcome.json")["status"] == "fail"
         assert events_in(folder)[-1]["type"] == "pipeline.failed"
-        form = kept.checkpoint_as("A17", "pipeline")
+        form = kept.transfer.checkpoint_as("A17", "pipeline")
         assert form["current_node"] == "make" and form["outcome"]["status"] == "fail"
 
     def test_run_that_failed_and_was_resumed_says_both(self, kept: Host, tmp_path: Path) -> None:
@@ -241,7 +243,7 @@ class TestPipelines:
         assert kept.run(flow, run_id="A17").status == "failed"
         is_mended.append(True)
         assert kept.resume("A17", flow).status == "completed"
-        folder = kept.write_run_folder("A17", tmp_path)
+        folder = kept.transfer.write_run_folder("A17", tmp_path)
         told = [e["type"] for e in events_in(folder) if e["type"].startswith(("pipeline.", "checkpoint.l"))]
         assert told == [
             *("pipeline.started", "pipeline.failed", "checkpoint.loaded"),
@@ -254,7 +256,7 @@ class TestPipelines:
         text = """digraph flaky { start [shape=Mdiamond]; exit [shape=Msquare]
           make [simulate="retry/success", max_retries=2, prompt="W"]; start -> make -> exit }"""
         assert kept.run(Flow.from_dot(text), run_id="A17").status == "completed"
-        events = events_in(kept.write_run_folder("A17", tmp_path))
+        events = events_in(kept.transfer.write_run_folder("A17", tmp_path))
         told = [event["type"] for event in events if event["node_id"] == "make"]
         assert told == ["node.retrying", "node.started", "node.completed", "edge.selected"]
 
@@ -270,14 +272,14 @@ class TestPipelines:
         [wait] = kept.run(flow, run_id="A17").waits
         kept.answer(wait.id, {"approved": True})
         assert kept.resume("A17", flow).status == "completed"
-        events = events_in(kept.write_run_folder("A17", tmp_path))
+        events = events_in(kept.transfer.write_run_folder("A17", tmp_path))
         told = [event["type"] for event in events if event["node_id"] == "make"]
         assert told == ["human.waiting", "human.responded", "node.started", "node.completed", "edge.selected"]
 
     def test_files_that_a_stage_names_are_not_copied(self, kept: Host, tmp_path: Path) -> None:
         made = Outcome(artifacts=("/etc/passwd",))
         kept.run(Flow.from_dot(SHORT, backend=Simulation({"make": made})), run_id="A17")
-        folder = kept.write_run_folder("A17", tmp_path)
+        folder = kept.transfer.write_run_folder("A17", tmp_path)
         assert load(folder / "nodes/make/artifacts/references.json") == ["/etc/passwd"]
         assert not [name for name in files_in(folder) if "passwd" in name]
 
@@ -311,7 +313,7 @@ PLAIN = Flow("plain", [first, second, again, third])
 class TestAnyFlow:
     def test_nodes_without_stages_have_their_outcome(self, host: Host, tmp_path: Path) -> None:
         host.run(PLAIN, {"seed": 1}, run_id="P1")
-        folder = host.write_run_folder("P1", tmp_path)
+        folder = host.transfer.write_run_folder("P1", tmp_path)
         assert load(folder / "nodes/first/outcome.json") == {"status": "success"}
         assert load(folder / "nodes/third/outcome.json") == {"status": "success", "retries": 1}
         assert not (folder / "nodes/first/prompt.md").exists()
@@ -324,7 +326,7 @@ class TestAnyFlow:
 
     def test_structure_is_drawn_where_there_is_no_text(self, kept: Host, tmp_path: Path) -> None:
         kept.run(PLAIN, {"seed": 1}, run_id="P1")
-        drawn = read((kept.write_run_folder("P1", tmp_path) / "pipeline.dot").read_text(), "")
+        drawn = read((kept.transfer.write_run_folder("P1", tmp_path) / "pipeline.dot").read_text(), "")
         assert [n.attributes.text("label", "") for n in drawn.nodes.values()] == [
             "first",
             "second",
@@ -340,7 +342,7 @@ class TestAnyFlow:
 
         flow = Flow("maps", [double.map_over("item")])
         kept.run(flow, {"item": [1, 2, 3]}, run_id="M1")
-        folder = kept.write_run_folder("M1", tmp_path)
+        folder = kept.transfer.write_run_folder("M1", tmp_path)
         assert {"double#0", "double#1", "double#2", "double"} == {
             p.name for p in (folder / "nodes").iterdir()
         }
@@ -349,15 +351,15 @@ class TestAnyFlow:
 class TestWriting:
     def test_done_again_it_is_the_same(self, kept: Host, tmp_path: Path) -> None:
         review(kept, Flow.from_dot(REVIEW))
-        one = kept.write_run_folder("A17", tmp_path / "one")
+        one = kept.transfer.write_run_folder("A17", tmp_path / "one")
         before = {name: (one / name).read_bytes() for name in files_in(one)}
-        assert kept.write_run_folder("A17", tmp_path / "one") == one
+        assert kept.transfer.write_run_folder("A17", tmp_path / "one") == one
         assert {name: (one / name).read_bytes() for name in files_in(one)} == before
 
     def test_text_of_the_pipeline_stays_when_nobody_gives_it_again(self, kept: Host, tmp_path: Path) -> None:
         review(kept, Flow.from_dot(REVIEW))
-        folder = kept.write_run_folder("A17", tmp_path, pipeline=REVIEW)
-        kept.write_run_folder("A17", tmp_path)
+        folder = kept.transfer.write_run_folder("A17", tmp_path, pipeline=REVIEW)
+        kept.transfer.write_run_folder("A17", tmp_path)
         assert (folder / "pipeline.dot").read_text() == REVIEW
 
     def test_written_step_by_step_it_is_the_same_as_afterwards(self, host: Host, tmp_path: Path) -> None:
@@ -367,7 +369,7 @@ class TestWriting:
         made: list[Path] = []
 
         def follow() -> None:
-            made.append(host.write_run_folder("A17", tmp_path / "live", until=is_over.is_set))
+            made.append(host.transfer.write_run_folder("A17", tmp_path / "live", until=is_over.is_set))
 
         thread = threading.Thread(target=follow)
         thread.start()
@@ -377,20 +379,20 @@ class TestWriting:
         host.resume("A17", flow)
         is_over.set()
         thread.join(10)
-        assert_same(made[0], host.write_run_folder("A17", tmp_path / "after"))
+        assert_same(made[0], host.transfer.write_run_folder("A17", tmp_path / "after"))
 
     def test_half_a_run_is_gone_on_with_elsewhere(self, kept: Host, tmp_path: Path) -> None:
         flow = Flow.from_dot(REVIEW)
         [wait] = kept.run(flow, run_id="A17").waits
-        kept.write_run_folder("A17", tmp_path / "here")
+        kept.transfer.write_run_folder("A17", tmp_path / "here")
         kept.answer(wait.id, "no")
-        kept.copy(f"file://{tmp_path}/there", ["A17"], move=True)
+        kept.transfer.copy(f"file://{tmp_path}/there", ["A17"], move=True)
         with Host(f"file://{tmp_path}/there") as there:
             [wait] = there.resume("A17", flow).waits
             there.answer(wait.id, "yes")
             there.resume("A17", flow)
-            one = there.write_run_folder("A17", tmp_path / "here")
-            assert_same(one, there.write_run_folder("A17", tmp_path / "anew"))
+            one = there.transfer.write_run_folder("A17", tmp_path / "here")
+            assert_same(one, there.transfer.write_run_folder("A17", tmp_path / "anew"))
             assert load(one / "nodes/ask/visits/1/outcome.json")["preferred_label"] == "No"
 
     def test_fork_tells_what_it_shares(self, kept: Host, tmp_path: Path) -> None:
@@ -398,7 +400,7 @@ class TestWriting:
         review(kept, flow)
         kept.fork("A17", at=5, fork_id="F1")
         kept.resume("F1", flow)
-        folder = kept.write_run_folder("F1", tmp_path)
+        folder = kept.transfer.write_run_folder("F1", tmp_path)
         assert load(folder / "manifest.json")["parent_run_id"] == "A17"
         assert (folder / "checkpoints/002_start.json").exists()
 
@@ -407,9 +409,9 @@ class TestWriting:
     ) -> None:
         review(kept, Flow.from_dot(REVIEW))
         review(kept, Flow.from_dot(REVIEW), "B18")
-        kept.gc(retention=Retention.tiers(whole=1, last_checkpoint=2))
+        kept.retention.gc(retention=Retention.tiers(whole=1, last_checkpoint=2))
         left = [c.sequence for c in kept.checkpoints("A17") if c.trigger]
-        folder = kept.write_run_folder("A17", tmp_path)
+        folder = kept.transfer.write_run_folder("A17", tmp_path)
         assert len(list((folder / "checkpoints").iterdir())) == len(left) == 1
         assert load(folder / "status.json")["status"] == "completed"
 
@@ -417,12 +419,12 @@ class TestWriting:
         kept.run(PLAIN, {"seed": 1}, run_id="P1")
         is_over, refused = threading.Event(), []
         thread = threading.Thread(
-            target=lambda: kept.write_run_folder("P1", tmp_path / "out", until=is_over.is_set)
+            target=lambda: kept.transfer.write_run_folder("P1", tmp_path / "out", until=is_over.is_set)
         )
         thread.start()
         until_there(tmp_path / "out", "status.json")
         try:
-            kept.write_run_folder("P1", tmp_path / "out")
+            kept.transfer.write_run_folder("P1", tmp_path / "out")
         except BadRequest as error:
             refused.append(str(error))
         is_over.set()
@@ -433,13 +435,13 @@ class TestWriting:
         kept.run(PLAIN, {"seed": 1}, run_id="P1")
         (tmp_path / "taken").write_text("")
         with pytest.raises(StoreError, match="cannot be written"):
-            kept.write_run_folder("P1", tmp_path / "taken")
+            kept.transfer.write_run_folder("P1", tmp_path / "taken")
 
     def test_run_that_is_not_there_makes_no_folder(self, kept: Host, tmp_path: Path) -> None:
         with pytest.raises(RunNotFound):
-            kept.write_run_folder("nobody", tmp_path / "out")
+            kept.transfer.write_run_folder("nobody", tmp_path / "out")
         with pytest.raises(BadRequest):
-            kept.write_run_folder("../../etc", tmp_path / "out")
+            kept.transfer.write_run_folder("../../etc", tmp_path / "out")
         assert not (tmp_path / "out").exists()
 
     def test_following_can_be_cancelled(self, tmp_path: Path) -> None:
@@ -448,8 +450,8 @@ class TestWriting:
                 await host.run(PLAIN, {"seed": 1}, run_id="P1")
                 with pytest.raises(TimeoutError):
                     async with asyncio.timeout(0.3):
-                        await host.write_run_folder("P1", tmp_path / "out", until=lambda: False)
-                await host.write_run_folder("P1", tmp_path / "out")
+                        await host.transfer.write_run_folder("P1", tmp_path / "out", until=lambda: False)
+                await host.transfer.write_run_folder("P1", tmp_path / "out")
 
         asyncio.run(follow())
 
@@ -489,7 +491,7 @@ def test_names_from_a_pipeline_lead_nowhere_else(kept: Host, tmp_path: Path) -> 
         return stage.node
 
     assert kept.run(Flow.from_dot(text, backend=answer), run_id="A17").status == "completed"
-    folder = kept.write_run_folder("A17", tmp_path / "out")
+    folder = kept.transfer.write_run_folder("A17", tmp_path / "out")
     found = [path for path in (folder / "nodes").iterdir() if (path / "response.md").exists()]
     assert sorted((path / "response.md").read_text() for path in found) == sorted(asked)
     assert len({path.name.lower() for path in found}) == len(odd)

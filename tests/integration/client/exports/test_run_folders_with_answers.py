@@ -27,7 +27,7 @@ def test_a_run_folder_tells_answers_from_silence(tmp_path: Path, more: str, is_a
             host.answer(halted.waits[0].id, "yes")
         clock.advance(timedelta(hours=2))
         assert host.resume("a", flow).status == "completed"
-        folder = host.write_run_folder("a", tmp_path)
+        folder = host.transfer.write_run_folder("a", tmp_path)
     told = [json.loads(line)["type"] for line in (folder / "events.jsonl").read_text().splitlines()]
     expected = "human.responded" if is_answered else "human.timeout"
     assert [kind for kind in told if kind.startswith("human.")] == ["human.waiting", expected]

@@ -141,7 +141,7 @@ class TestChanges:
     def test_phases_may_be_numbered_anew_while_a_run_is_under_way(self, host: Host) -> None:
         self.halted(host)
         assert host.resume("A17", self.changed(number=3)).status == "completed"
-        told = host.checkpoint_as("A17", "phases")
+        told = host.transfer.checkpoint_as("A17", "phases")
         assert told["phase"] == "phase_4_end"
         assert told["state_snapshot"]["phase_outputs"]["phase_3"]["metadata"]["gate_score"] == 50
 
@@ -202,7 +202,7 @@ class TestGuards:
         host.run(flow, {}, run_id="A17")
         assert decisions(host) == [("escalate", 95, 0, "breaker_open")]
         assert "circuit_breaker" in triggers(host)
-        told = host.checkpoint_as("A17", "phases")["state_snapshot"]
+        told = host.transfer.checkpoint_as("A17", "phases")["state_snapshot"]
         assert told["circuit_breaker_state"]["dear"]["state"] == "open" and told["cost_accumulated"] == 3
         host.answer(host.waits("A17")[0].id, "proceed")
         assert host.resume("A17", flow)["more"] == 2
@@ -251,7 +251,7 @@ class TestGuards:
         host.resume("A17", flow)
         (told,) = [e.data["resume"]["phases"] for e in events if e.kind == "run_resumed"]
         assert told["cost"] == 0.3
-        metadata = host.checkpoint_as("A17", "phases")["state_snapshot"]["phase_outputs"]["phase_0"][
+        metadata = host.transfer.checkpoint_as("A17", "phases")["state_snapshot"]["phase_outputs"]["phase_0"][
             "metadata"
         ]
         assert metadata["cost_usd"] == 0.3

@@ -54,7 +54,7 @@ class TestGates:
             ("iterate", 79, 1, "middle_score"),
             ("proceed", 81, 2, "high_score"),
         ]
-        told = host.checkpoint_as("A17", "phases")["context_fields"]
+        told = host.transfer.checkpoint_as("A17", "phases")["context_fields"]
         assert told["iteration_counts"] == {"synthesis.gate": 2}
 
     def test_after_three_iterations_a_person_is_asked(self, host: Host) -> None:
@@ -122,7 +122,7 @@ class TestGates:
     def test_a_question_that_nobody_answers_has_the_declared_answer(self, host: Host) -> None:
         flow = process(40, timeout="8h", default="abort")
         host.run(flow, {"topic": "tea"}, run_id="A17")
-        host.fire(host.waits("A17")[0].id)
+        host.waiting.fire(host.waits("A17")[0].id)
         result = host.resume("A17", flow)
         assert result.error is not None and result.error.code == "phase.aborted"
 
@@ -281,7 +281,7 @@ class TestPhases:
         host.run(flow, {}, run_id="A17")
         host.answer(host.waits("A17")[0].id, "proceed")
         host.resume("A17", flow)
-        told = host.checkpoint_as("A17", "phases")
+        told = host.transfer.checkpoint_as("A17", "phases")
         snapshot, fields = told["state_snapshot"], told["context_fields"]
         assert (
             snapshot["health_history"]
@@ -336,7 +336,7 @@ class TestFlowsAsPhases:
             *("phase_complete", "phase_complete", "gate_decision", "iteration"),
             *("phase_complete", "gate_decision", "phase_complete"),
         ]
-        told = host.checkpoint_as("A17", "phases")["state_snapshot"]["phase_outputs"]["phase_1"]
+        told = host.transfer.checkpoint_as("A17", "phases")["state_snapshot"]["phase_outputs"]["phase_1"]
         assert told["facts"]["n"] == 1 and told["read"] == "tea!" and "reading__raw__facts" not in told
 
     def test_its_inputs_are_checked_before_it_begins(self, host: Host, inner: Flow) -> None:
@@ -407,7 +407,7 @@ class TestFlowsAsPhases:
             [Phase("inner", inner, gate=ScoredGate(lambda build: 85)), Phase("end", lambda build: build)],
         )
         assert run(host, flow)["end"] == "built draft 2"
-        told = host.checkpoint_as("A17", "phases")
+        told = host.transfer.checkpoint_as("A17", "phases")
         assert told["state_snapshot"]["gate_history"] == [
             {"gate_id": "inner.gate", "decision": "proceed", "score": 85, "iteration": 0}
         ]

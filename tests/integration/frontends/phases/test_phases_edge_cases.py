@@ -62,7 +62,7 @@ def test_a_phase_that_trips_a_breaker_as_it_ends_has_both_checkpoints() -> None:
     )
     with Host("memory:", clock=clock) as host:
         assert host.run(flow, run_id="r").status == "halted"
-        told = [host.checkpoint_as("r", "phases", at=c.sequence) for c in host.checkpoints("r")]
+        told = [host.transfer.checkpoint_as("r", "phases", at=c.sequence) for c in host.checkpoints("r")]
     found = [one["trigger"] for one in told]
     assert found == ["manual", "circuit_breaker", "phase_complete", "escalation"]
     assert all(one["state_snapshot"]["phase_outputs"]["phase_0"] for one in told[1:])
@@ -75,7 +75,7 @@ def test_a_phase_may_be_called_like_a_key_of_the_channel(name: str) -> None:
     stages = [Phase("one", lambda: 1, gate=ScoredGate(lambda one: 90)), Phase(name, lambda one: 7)]
     with Host("memory:") as host:
         assert host.run(phases("named", stages, lessons=["be kind"]), run_id="r").status == "completed"
-        told = host.checkpoint_as("r", "phases")
+        told = host.transfer.checkpoint_as("r", "phases")
     assert told["state_snapshot"]["active_lessons"] == ["be kind"]
     assert [one["gate_id"] for one in told["state_snapshot"]["gate_history"]] == ["one.gate"]
     assert told["state_snapshot"]["health_history"] == told["state_snapshot"]["errors_encountered"] == []
@@ -91,7 +91,7 @@ def test_the_exported_shape_stands_whatever_nodes_put_into_the_channel() -> None
 
     with Host("memory:") as host:
         host.run(phases("careless", [Phase("one", careless)]), run_id="r")
-        told = host.checkpoint_as("r", "phases")
+        told = host.transfer.checkpoint_as("r", "phases")
     assert told["state_snapshot"]["health_history"] == [{"status": "ok"}]
     assert told["context_fields"]["api_metrics"] == {}
 

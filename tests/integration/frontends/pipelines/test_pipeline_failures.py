@@ -194,7 +194,7 @@ def test_a_fork_that_fails_again_and_again_calls_only_what_fails(host: Host) -> 
         result = host.resume("r", flow)
     assert result.status == "completed"
     assert sorted(worker.calls) == ["a"] * 4 + ["b"]
-    names = [name for name, _ in host.checkpoint_as("r", "pipeline")["node_history"]]
+    names = [name for name, _ in host.transfer.checkpoint_as("r", "pipeline")["node_history"]]
     assert names.count("fork/b/b") == 1, "a stage that is passed is not told of twice"
 
 
@@ -412,7 +412,7 @@ def folder_of(
     host: Host, run_id: str, place: Path
 ) -> tuple[dict[str, dict[str, Any]], list[tuple[str, Any]]]:
     """Return the checkpoints in a run's folder by file, and what is told of its nodes and people."""
-    root = host.write_run_folder(run_id, place)
+    root = host.transfer.write_run_folder(run_id, place)
     files = {path.name: json.loads(path.read_text()) for path in sorted((root / "checkpoints").iterdir())}
     events = [json.loads(line) for line in (root / "events.jsonl").read_text().splitlines()]
     told = [(f"{e['type']} {e['node_id']}", e["data"].get("status")) for e in events if e["node_id"]]
@@ -422,7 +422,7 @@ def folder_of(
 def test_the_run_folder_has_what_a_failing_tool_printed(host: Host, tmp_path: Path) -> None:
     body = 'start -> make -> exit; make [shape=parallelogram, tool_command="echo FAILED test_login; exit 1"]'
     host.run(square(body, tools=Tools()), run_id="r")
-    root = host.write_run_folder("r", tmp_path)
+    root = host.transfer.write_run_folder("r", tmp_path)
     assert (root / "nodes/make/response.md").read_text() == "FAILED test_login\n"
     last = json.loads((root / "checkpoints/003_make.json").read_text())
     assert last["outcome"]["response"] == last["context"]["tool.output"] == "FAILED test_login\n"
@@ -515,7 +515,7 @@ def test_a_goal_that_is_only_met_in_part_is_gone_for_so_often_and_no_more(
     assert (
         result.error is not None and "'work' is partial_success, after 2 more tries" in result.error.message
     )
-    told = host.checkpoint_as("r", "pipeline")
+    told = host.transfer.checkpoint_as("r", "pipeline")
     assert told["goal_gate_status"] == {"work": "pending"}
 
 
@@ -526,7 +526,7 @@ def test_in_the_square_dialect_a_goal_met_in_part_is_met(host: Host) -> None:
     )
     result = host.run(flow, run_id="r")
     assert result.status == "completed"
-    assert host.checkpoint_as("r", "pipeline")["goal_gate_status"] == {"work": "satisfied"}
+    assert host.transfer.checkpoint_as("r", "pipeline")["goal_gate_status"] == {"work": "satisfied"}
 
 
 # -- no edge ----------------------------------------------------------------------------------------------
@@ -550,7 +550,10 @@ def test_a_stage_that_succeeded_is_not_called_again_because_no_edge_held(host: H
         assert result.error is not None and result.error.code == "pipeline.no_edge"
         assert "context.kind=a; context.kind=b" in result.error.message
         assert context(host, result)["stages.work"]["status"] == "success"
-        assert host.checkpoint_as("r", "pipeline")["node_history"][-1] == ["work", {"status": "success"}]
+        assert host.transfer.checkpoint_as("r", "pipeline")["node_history"][-1] == [
+            "work",
+            {"status": "success"},
+        ]
         result = host.resume("r", no_edge(calls))
     assert calls == ["work"]
     changed = no_edge(calls, "work -> exit [label=on]", migrations=[accept("work")])
@@ -558,7 +561,7 @@ def test_a_stage_that_succeeded_is_not_called_again_because_no_edge_held(host: H
     assert calls == ["work"]
     kept = context(host, host.run(changed, run_id="r"))
     assert kept["stages.work"]["edge"]["to"] == "exit" and "unrouted" not in kept["stages.work"]
-    assert [name for name, _ in host.checkpoint_as("r", "pipeline")["node_history"]] == [
+    assert [name for name, _ in host.transfer.checkpoint_as("r", "pipeline")["node_history"]] == [
         *("start", "work", "exit")
     ]
 

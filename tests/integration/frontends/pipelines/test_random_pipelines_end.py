@@ -78,7 +78,7 @@ def test_every_random_pipeline_ends_or_fails_by_a_limit_with_every_outcome_kept(
         assert result.error is None or result.error.code in LIMITS, result.error
         assert worker.said.keys() - kept(host) == set(), text
         if not (result.error is not None and result.error.code == LIMITS[-1]):
-            told = host.checkpoint_as("r", "pipeline")
+            told = host.transfer.checkpoint_as("r", "pipeline")
             assert told["outcome"]["status"] == ("fail" if result.error is not None else "success") or (
                 result.error is not None and result.error.code == "pipeline.no_edge"
             )

@@ -44,11 +44,11 @@ def file(tmp_path: Path) -> Path:
 class TestSecrets:
     def test_values_named_like_secrets_stay_behind(self, here: Host, there: Host, file: Path) -> None:
         here.run(CRAWL, GIVEN, run_id="A17")
-        done = here.export("A17", file, leave_out=LeaveOut.secrets())
+        done = here.transfer.export("A17", file, leave_out=LeaveOut.secrets())
         assert [one.name for one in done.left_out] == ["api_token"]
         assert b"hush-hush" not in file.read_bytes()
-        assert [one.name for one in there.import_(file).missing] == ["api_token"]
-        assert same(here, there, "A17") and there.verify("A17")[0].is_sound
+        assert [one.name for one in there.transfer.import_(file).missing] == ["api_token"]
+        assert same(here, there, "A17") and there.storage.verify("A17")[0].is_sound
         state = there.state("A17")
         assert state["size"] == 12_002
         with pytest.raises(ValueLeftOut, match="left out when the run was exported"):
@@ -62,45 +62,45 @@ class TestSecrets:
             return api_token
 
         here.run(Flow("leak", [pass_on]), {"api_token": "hush-hush"}, run_id="A17")
-        done = here.export("A17", file, leave_out=LeaveOut.secrets())
+        done = here.transfer.export("A17", file, leave_out=LeaveOut.secrets())
         assert [one.name for one in done.left_out] == ["api_token", "copy"]
         assert b"hush-hush" not in file.read_bytes()
-        there.import_(file)
+        there.transfer.import_(file)
 
     def test_an_artifact_stays_behind(self, here: Host, there: Host, file: Path) -> None:
         here.run(CRAWL, GIVEN, run_id="A17")
-        done = here.export("A17", file, leave_out=LeaveOut(values=("PAGE",)))
+        done = here.transfer.export("A17", file, leave_out=LeaveOut(values=("PAGE",)))
         assert (done.artifacts, [one.name for one in done.left_out]) == (0, ["page"])
         assert b"a long page" not in file.read_bytes()
-        assert [one.name for one in there.import_(file).missing] == ["page"]
+        assert [one.name for one in there.transfer.import_(file).missing] == ["page"]
         with pytest.raises(StateCorrupted):
             there.state("A17")["page"]
         assert there.state("A17")["size"] == 12_002
 
     def test_a_value_is_given_back_and_must_be_the_one(self, here: Host, there: Host, file: Path) -> None:
         here.run(CRAWL, GIVEN, run_id="A17")
-        here.export("A17", file, leave_out=LeaveOut.secrets("page"))
+        here.transfer.export("A17", file, leave_out=LeaveOut.secrets("page"))
         with pytest.raises(BadRequest, match="not the one that was left out"):
-            there.import_(file, values={"api_token": "guessed"})
+            there.transfer.import_(file, values={"api_token": "guessed"})
         with pytest.raises(BadRequest, match="was not left out"):
-            there.import_(file, values={"user": "ann"})
+            there.transfer.import_(file, values={"user": "ann"})
         assert there.runs() == []
         given = {"api_token": "hush-hush", "page": "a long page " * 1_000}
-        assert there.import_(file, values=given).missing == ()
+        assert there.transfer.import_(file, values=given).missing == ()
         assert dict(there.state("A17")) == dict(here.state("A17"))
 
     def test_a_run_goes_on_that_needs_none_of_them(self, here: Host, there: Host, file: Path) -> None:
         here.start(ASK, GIVEN, run_id="A17")
         here.resume("A17", ASK)
-        here.export("A17", file, leave_out=LeaveOut.secrets())
-        there.import_(file)
+        here.transfer.export("A17", file, leave_out=LeaveOut.secrets())
+        there.transfer.import_(file)
         there.answer(there.waits("A17")[0].id, {"approved": True})
         assert there.resume("A17", ASK)["agreed"].approved
 
     def test_a_run_that_needs_one_says_which(self, here: Host, there: Host, file: Path) -> None:
         here.start(CRAWL, GIVEN, run_id="A17")
-        here.export("A17", file, leave_out=LeaveOut.secrets())
-        there.import_(file)
+        here.transfer.export("A17", file, leave_out=LeaveOut.secrets())
+        there.transfer.import_(file)
         with pytest.raises(ValueLeftOut, match="api_token"):
             there.resume("A17", CRAWL).raise_for_status()
 
@@ -109,10 +109,10 @@ class TestSecrets:
         here.run(flow, {}, run_id="A17")
         here.answer(here.waits("A17")[0].id, "hush-hush")
         here.resume("A17", flow)
-        done = here.export("A17", file, leave_out=LeaveOut.secrets())
+        done = here.transfer.export("A17", file, leave_out=LeaveOut.secrets())
         assert {one.what for one in done.left_out} >= {"value", "answer"}
         assert b"hush-hush" not in file.read_bytes()
-        there.import_(file)
+        there.transfer.import_(file)
         assert there.info("A17").status is Status.COMPLETED
 
 
@@ -126,14 +126,14 @@ class TestEncryption:
         keys = KeyRing({"2026": b"2" * 32})
         with Host(f"sqlite:///{tmp_path}/a.db", encrypt=keys) as here:
             here.run(CRAWL, GIVEN, run_id="A17")
-            assert here.export("A17", file).keys == ("2026",)
+            assert here.transfer.export("A17", file).keys == ("2026",)
         assert b"hush" not in file.read_bytes() and b"a long page" not in file.read_bytes()
         with Host(f"sqlite:///{tmp_path}/b.db", encrypt=False) as there:
-            assert there.import_(file).keys == ("2026",)
+            assert there.transfer.import_(file).keys == ("2026",)
             with pytest.raises(KeyUnavailable):
                 there.state("A17")["user"]
         with Host(f"sqlite:///{tmp_path}/b.db", encrypt=keys) as there:
-            assert there.state("A17")["api_token"] == "hush-hush" and there.verify("A17")[0].is_sound
+            assert there.state("A17")["api_token"] == "hush-hush" and there.storage.verify("A17")[0].is_sound
             assert len(there.state("A17")["page"]) == 12_000
 
     def test_decrypt_writes_it_in_the_clear_and_an_encrypting_host_closes_it_again(
@@ -141,11 +141,11 @@ class TestEncryption:
     ) -> None:
         with Host(f"sqlite:///{tmp_path}/a.db", encrypt=KeyRing({"2026": b"2" * 32})) as here:
             here.run(CRAWL, GIVEN, run_id="A17")
-            done = here.export("A17", file, decrypt=True)
+            done = here.transfer.export("A17", file, decrypt=True)
             digests = [r.digest for r in here.history("A17")]
         assert done.keys == () and b"hush-hush" in file.read_bytes()
         with Host(f"sqlite:///{tmp_path}/b.db", encrypt=KeyRing({"other": b"3" * 32})) as there:
-            there.import_(file)
+            there.transfer.import_(file)
             assert [r.digest for r in there.history("A17")] == digests
             assert len(there.state("A17")["page"]) == 12_000
         stored = b"".join(p.read_bytes() for p in tmp_path.rglob("b.db*") if p.is_file())
@@ -157,11 +157,11 @@ class TestEncryption:
         with Host(f"sqlite:///{tmp_path}/a.db", encrypt=KeyRing({"2026": b"2" * 32})) as here:
             here.run(flow, {}, run_id="A17")
             here.answer(here.waits("A17")[0].id, "a quiet answer")
-            assert here.export("A17", file).keys == ("2026",)
+            assert here.transfer.export("A17", file).keys == ("2026",)
             assert b"quiet" not in file.read_bytes()
-            here.export("A17", file, decrypt=True, force=True)
+            here.transfer.export("A17", file, decrypt=True, force=True)
         with Host(f"sqlite:///{tmp_path}/b.db", encrypt=KeyRing({"other": b"3" * 32})) as there:
-            there.import_(file)
+            there.transfer.import_(file)
             assert there.waits("A17", status=None)[0].prompt == "a quiet question"
             assert there.resume("A17", flow)["length"] == 14
         stored = b"".join(p.read_bytes() for p in tmp_path.rglob("b.db*") if p.is_file())
@@ -170,7 +170,7 @@ class TestEncryption:
     def test_compressed_values_are_carried(self, tmp_path: Path, file: Path, there: Host) -> None:
         with Host(f"sqlite:///{tmp_path}/a.db", compress=True) as here:
             here.run(CRAWL, GIVEN, run_id="A17")
-            here.export("A17", file)
+            here.transfer.export("A17", file)
         assert file.stat().st_size < 12_000
-        there.import_(file)
+        there.transfer.import_(file)
         assert len(there.state("A17")["page"]) == 12_000

@@ -85,28 +85,28 @@ class TestCopying:
     def test_everything_is_there_as_it_was(self, here: Host, to: str, clock: ManualClock) -> None:
         here.run(CRAWL, GIVEN, run_id="A17")
         here.run(LONG, {"text": "", "round": 0}, run_id="L")
-        here.clean_up("L", keep=2)
+        here.retention.clean_up("L", keep=2)
         here.fork("A17", at=2, fork_id="B")
         here.resume("B", CRAWL)
         here.run(ORDER, {"user": "ann"}, run_id="H")
-        found = here.copy(to)
+        found = here.transfer.copy(to)
         assert outcomes(found) == dict.fromkeys(("A17", "L", "B", "H"), "copied")
         with Host(to, clock=clock) as there:
             for one in found:
                 assert digests(there, one.run_id) == digests(here, one.run_id)
                 assert digests(there, one.run_id)[-1] == one.digest
                 assert dict(there.state(one.run_id)) == dict(here.state(one.run_id))
-                assert there.verify(one.run_id)[0].is_sound
+                assert there.storage.verify(one.run_id)[0].is_sound
             assert there.waits("H")[0].id == here.waits("H")[0].id
-        assert outcomes(here.copy(to)) == dict.fromkeys(("A17", "L", "B", "H"), "there")
+        assert outcomes(here.transfer.copy(to)) == dict.fromkeys(("A17", "L", "B", "H"), "there")
 
     def test_and_back_again(self, here: Host, to: str, tmp_path: Path, clock: ManualClock) -> None:
         here.run(CRAWL, GIVEN, run_id="A17")
         before = digests(here, "A17")
-        assert outcomes(here.copy(to, move=True)) == {"A17": "moved"}
+        assert outcomes(here.transfer.copy(to, move=True)) == {"A17": "moved"}
         assert here.runs() == []
         with Host(to, clock=clock) as there:
-            assert outcomes(there.copy(here.url, ["A17"], move=True)) == {"A17": "moved"}
+            assert outcomes(there.transfer.copy(here.url, ["A17"], move=True)) == {"A17": "moved"}
             assert there.runs() == []
         with Host(here.url, clock=clock) as again:
             assert digests(again, "A17") == before
@@ -116,22 +116,22 @@ class TestCopying:
         self, here: Host, to: str, tmp_path: Path, clock: ManualClock
     ) -> None:
         here.run(CRAWL, GIVEN, run_id="A17")
-        here.copy(to)
+        here.transfer.copy(to)
         clock.advance(10 * 86_400)
         with Host(to, clock=clock) as there:
-            assert there.gc().artifacts.removed == 0
+            assert there.retention.gc().artifacts.removed == 0
             assert len(there.state("A17")["page"]) == 12_000
-            there.copy(f"sqlite:///{tmp_path}/further.db")
+            there.transfer.copy(f"sqlite:///{tmp_path}/further.db")
             clock.advance(10 * 86_400)
-            assert there.erase("A17").artifacts == 1
+            assert there.retention.erase("A17").artifacts == 1
         with Host(f"sqlite:///{tmp_path}/further.db", clock=clock) as further:
-            assert further.gc().artifacts.removed == 0
+            assert further.retention.gc().artifacts.removed == 0
             assert len(further.state("A17")["page"]) == 12_000
 
     def test_a_moved_run_goes_on_there(self, here: Host, to: str, clock: ManualClock) -> None:
         CALLS.clear()
         token = here.run(ORDER, {"user": "ann"}, run_id="H").waits[0].token
-        assert outcomes(here.copy(to, ["H"], move=True)) == {"H": "moved"}
+        assert outcomes(here.transfer.copy(to, ["H"], move=True)) == {"H": "moved"}
         with Host(to, clock=clock) as there:
             there.answer(token, {"approved": True})
             assert there.work([ORDER], until_idle=True).completed == 1
@@ -142,7 +142,7 @@ class TestCopying:
         self, here: Host, file: str, clock: ManualClock
     ) -> None:
         here.start(CRAWL, GIVEN, run_id="A17")
-        here.copy(file)
+        here.transfer.copy(file)
         with Host(file, clock=clock) as there:
             assert there.work([CRAWL], until_idle=True).completed == 0
             assert there.info("A17").needs_repair is not None
@@ -154,9 +154,9 @@ class TestCopying:
     ) -> None:
         here.run(ORDER, {"user": "ann"}, run_id="H")
         here.start(CRAWL, GIVEN, run_id="R")
-        assert outcomes(here.copy(to)) == {"H": "copied", "R": "copied"}
+        assert outcomes(here.transfer.copy(to)) == {"H": "copied", "R": "copied"}
         here.answer(here.waits("H")[0].id, {"approved": True, "comment": "since"})
-        assert outcomes(here.copy(to, move=True)) == {"H": "moved", "R": "moved"}
+        assert outcomes(here.transfer.copy(to, move=True)) == {"H": "moved", "R": "moved"}
         with Host(to, clock=clock) as there:
             assert there.work([ORDER, CRAWL], until_idle=True).completed == 2
             assert there.state("H")["agreed"].comment == "since"
@@ -166,7 +166,7 @@ class TestCopying:
     ) -> None:
         here.run(ORDER, {"user": "ann"}, run_id="H")
         here.fork("H", fork_id="F")
-        assert outcomes(here.copy(file, ["F"], move=True)) == {"F": "moved"}
+        assert outcomes(here.transfer.copy(file, ["F"], move=True)) == {"F": "moved"}
         assert [info.run_id for info in here.runs()] == ["H"]
         with Host(file, clock=clock) as there:
             assert {info.run_id: info.needs_repair is None for info in there.runs()} == {
@@ -177,17 +177,17 @@ class TestCopying:
     def test_what_others_go_on_from_stays_here_when_it_is_moved(self, here: Host, file: str) -> None:
         here.run(CRAWL, GIVEN, run_id="A17")
         here.fork("A17", at=2, fork_id="B")
-        [moved] = here.copy(file, ["A17"], move=True)
+        [moved] = here.transfer.copy(file, ["A17"], move=True)
         assert (moved.outcome, "goes on from it" in moved.problem) == ("copied", True)
-        assert outcomes(here.copy(file, move=True)) == {"A17": "moved", "B": "moved"}
+        assert outcomes(here.transfer.copy(file, move=True)) == {"A17": "moved", "B": "moved"}
         assert here.runs() == []
 
     def test_some_are_chosen_by_flow_and_status(self, here: Host, file: str) -> None:
         here.run(CRAWL, GIVEN, run_id="A17")
         here.run(ASK, GIVEN, run_id="H")
         here.start(CRAWL, GIVEN, run_id="R")
-        assert outcomes(here.copy(file, flow="crawl", status="completed")) == {"A17": "copied"}
-        assert outcomes(here.copy(file, flow="ask")) == {"H": "copied"}
+        assert outcomes(here.transfer.copy(file, flow="crawl", status="completed")) == {"A17": "copied"}
+        assert outcomes(here.transfer.copy(file, flow="ask")) == {"H": "copied"}
 
     def test_one_that_cannot_be_copied_stops_no_other(
         self, here: Host, file: str, clock: ManualClock
@@ -196,21 +196,21 @@ class TestCopying:
             here.run(CRAWL, GIVEN, run_id=run_id)
         with Host(file, clock=clock) as there:
             there.run(CRAWL, {**GIVEN, "user": "bob"}, run_id="B")
-        found = here.copy(file)
+        found = here.transfer.copy(file)
         assert outcomes(found) == {"A": "copied", "B": "failed", "C": "copied"}
         assert "another run is called 'B'" in found[1].problem
-        assert outcomes(here.copy(file, ["nobody"])) == {"nobody": "failed"}
+        assert outcomes(here.transfer.copy(file, ["nobody"])) == {"nobody": "failed"}
 
     def test_an_older_copy_that_nobody_touched_is_replaced(
         self, here: Host, to: str, clock: ManualClock
     ) -> None:
         here.run(ORDER, {"user": "ann"}, run_id="H")
-        assert outcomes(here.copy(to)) == {"H": "copied"}
+        assert outcomes(here.transfer.copy(to)) == {"H": "copied"}
         here.answer(here.waits("H")[0].id, {"approved": True})
         here.resume("H", ORDER)
-        assert outcomes(here.copy(to)) == {"H": "copied"}
+        assert outcomes(here.transfer.copy(to)) == {"H": "copied"}
         with Host(to, clock=clock) as there:
-            assert digests(there, "H") == digests(here, "H") and there.verify("H")[0].is_sound
+            assert digests(there, "H") == digests(here, "H") and there.storage.verify("H")[0].is_sound
             assert there.waits("H") == []
 
     @pytest.mark.parametrize("touched", ["resumed", "answered", "forked", "pinned"])
@@ -218,20 +218,20 @@ class TestCopying:
         self, here: Host, file: str, clock: ManualClock, touched: str
     ) -> None:
         here.run(ORDER, {"user": "ann"}, run_id="H")
-        here.copy(file)
+        here.transfer.copy(file)
         with Host(file, clock=clock) as there:
             if touched == "answered":
                 there.answer(there.waits("H")[0].id, {"approved": False})
             elif touched == "forked":
                 there.fork("H", fork_id="mine")
             elif touched == "pinned":
-                there.pin("H", "mine")
+                there.retention.pin("H", "mine")
             else:
                 there.resume("H", ORDER)
             before = (there.history("H"), there.waits("H", status=None)[0].status)
             here.answer(here.waits("H")[0].id, {"approved": True})
             here.resume("H", ORDER)
-            [found] = here.copy(file)
+            [found] = here.transfer.copy(file)
             assert found.outcome == "failed" and "older state" in found.problem
             assert (there.history("H"), there.waits("H", status=None)[0].status) == before
 
@@ -244,7 +244,7 @@ class TestCopying:
         @node(output="x")
         def look(user: str) -> int:
             with Host(url, clock=clock) as other:
-                found.extend(other.copy(file, ["A17"], move=True))
+                found.extend(other.transfer.copy(file, ["A17"], move=True))
             return 1
 
         with Host(url, clock=clock) as here:
@@ -255,10 +255,10 @@ class TestCopying:
         self, here: Host, file: str, clock: ManualClock
     ) -> None:
         here.start(CRAWL, GIVEN, run_id="A17")
-        here.copy(file)
+        here.transfer.copy(file)
         with Host(file, clock=clock) as there:
             why = there.info("A17").needs_repair
-            there.copy(f"{file}.further", ["A17"])
+            there.transfer.copy(f"{file}.further", ["A17"])
             assert there.info("A17").needs_repair == why is not None
             assert not there.info("A17").is_driven
 
@@ -267,17 +267,17 @@ class TestCopying:
     ) -> None:
         with Host(f"sqlite:///{tmp_path}/beside.db", channel=redis_url) as host:
             host.run(CRAWL, GIVEN, run_id="A17", channel={"key": 1})
-            assert host.copy(file)[0].elsewhere == ("channel",)
-            assert host.export("A17", tmp_path / "x.everstep").elsewhere == ("channel",)
+            assert host.transfer.copy(file)[0].elsewhere == ("channel",)
+            assert host.transfer.export("A17", tmp_path / "x.everstep").elsewhere == ("channel",)
 
     def test_what_was_copied_can_be_encrypted_with_another_key(self, tmp_path: Path, redis_url: str) -> None:
         old, new = {"2025": b"1" * 32}, {"2026": b"2" * 32}
         with Host(f"sqlite:///{tmp_path}/here.db", encrypt=KeyRing(old)) as here:
             here.run(CRAWL, GIVEN, run_id="A17")
-            here.copy(redis_url)
+            here.transfer.copy(redis_url)
         with Host(redis_url, encrypt=KeyRing(new | old)) as there:
-            [done] = there.rekey()
-            assert (done.artifacts, there.rekey()[0].has_changed) == (1, False)
+            [done] = there.storage.rekey()
+            assert (done.artifacts, there.storage.rekey()[0].has_changed) == (1, False)
         with Host(redis_url, encrypt=KeyRing(new)) as there:
             assert len(there.state("A17")["page"]) == 12_000
 
@@ -291,26 +291,26 @@ class TestCopying:
             there.run(CRAWL, GIVEN, run_id="theirs")
         with Host(f"sqlite:///{tmp_path}/here.db", encrypt=KeyRing({"2025": b"1" * 32})) as here:
             here.run(CRAWL, GIVEN, run_id="A17")
-            here.export("A17", tmp_path / "A17.everstep")
-            copied = here.copy(file) if way == "copied" else []
+            here.transfer.export("A17", tmp_path / "A17.everstep")
+            copied = here.transfer.copy(file) if way == "copied" else []
         with Host(file, encrypt=ours) as there:
             if way == "copied":
                 assert ("2026" if there_has else "") in copied[0].problem
                 assert copied[0].outcome == ("failed" if there_has else "copied")
             else:
-                there.import_(tmp_path / "A17.everstep")
+                there.transfer.import_(tmp_path / "A17.everstep")
             assert len(there.state("theirs")["page"]) == 12_000
 
     def test_what_is_there_encrypted_is_not_replaced_by_what_is_not(self, here: Host, file: str) -> None:
         with Host(file, encrypt=KeyRing({"2026": b"2" * 32})) as there:
             there.run(CRAWL, GIVEN, run_id="theirs")
         here.run(CRAWL, GIVEN, run_id="A17")
-        [found] = here.copy(file)
+        [found] = here.transfer.copy(file)
         assert found.outcome == "failed" and "2026" in found.problem
 
     def test_to_the_same_store_is_refused(self, here: Host) -> None:
         with pytest.raises(BadRequest, match="the same"):
-            here.copy(here.url)
+            here.transfer.copy(here.url)
 
     def test_a_run_that_goes_on_before_it_is_erased_stays(
         self, tmp_path: Path, clock: ManualClock, file: str
@@ -325,7 +325,7 @@ class TestCopying:
 
             killer = Killer("before erase 1", act=resume)
             with Host(killing(open_store(url, clock), by=killer), clock=clock) as here:
-                [found] = here.copy(file, move=True)
+                [found] = here.transfer.copy(file, move=True)
             assert (found.outcome, "has gone on" in found.problem) == ("copied", True)
             assert other.info("A17").status == "failed"
 
@@ -341,7 +341,7 @@ class TestCopying:
 
             killer = Killer("before set_aside 1", act=answer)
             with Host(killing(open_store(url, clock), by=killer), clock=clock) as here:
-                assert outcomes(here.copy(to, move=True)) == {"H": "moved"}
+                assert outcomes(here.transfer.copy(to, move=True)) == {"H": "moved"}
         with Host(to, clock=clock) as there:
             assert there.work([ORDER], until_idle=True).completed == 1
             assert there.state("H")["agreed"].comment == "in time"
@@ -351,7 +351,7 @@ class TestCopying:
     ) -> None:
         here.run(ORDER, {"user": "ann"}, run_id="H")
         here.fork("H", fork_id="F")  # so that it cannot be erased here
-        assert "goes on from it" in here.copy(file, ["H"], move=True)[0].problem
+        assert "goes on from it" in here.transfer.copy(file, ["H"], move=True)[0].problem
         [asked] = here.waits("H")
         with pytest.raises(WaitClosed, match=r"moved to .*there\.db"):
             here.answer(asked.id, {"approved": True})
@@ -367,7 +367,7 @@ class TestCopying:
         here.run(CRAWL, GIVEN, run_id="A17")
         runs: list[Copied] = []
         sizes: list[int] = []
-        here.copy(file, on_run=runs.append, on_progress=lambda progress: sizes.append(progress.size))
+        here.transfer.copy(file, on_run=runs.append, on_progress=lambda progress: sizes.append(progress.size))
         assert [one.run_id for one in runs] == ["A17"] and sizes[-1] > 12_000
 
 
@@ -439,7 +439,7 @@ class TestCrashes:
         there = open_store(f"sqlite:///{folder}/there.db", clock)
         host = Host(killing(opened, by=killer), clock=clock)
         try:
-            found = host.copy(killing(there, by=killer), move=move)
+            found = host.transfer.copy(killing(there, by=killer), move=move)
             if killer.at is None:
                 assert not [one.problem for one in found if one.outcome == "failed"]
         finally:
@@ -460,7 +460,9 @@ class TestCrashes:
     def has_arrived(self, folder: Path, *, move: bool) -> None:
         clock = ManualClock(datetime(2027, 1, 2, tzinfo=UTC), auto=True)
         with Host(f"sqlite:///{folder}/there.db", clock=clock) as there:
-            assert {one.run_id: one.problem for one in there.verify()} == dict.fromkeys(("H", "B", "A17"), "")
+            assert {one.run_id: one.problem for one in there.storage.verify()} == dict.fromkeys(
+                ("H", "B", "A17"), ""
+            )
             assert len(there.state("A17")["page"]) == 12_000
             assert there.info("H").status is Status.HALTED and there.waits("H")
         with Host(f"sqlite:///{folder}/here.db", clock=clock) as here:
@@ -468,7 +470,7 @@ class TestCrashes:
             assert left == (set() if move else {"A17", "B", "H"})
             for run_id in left:
                 assert not here.info(run_id).is_driven and here.info(run_id).needs_repair is None
-                assert here.verify(run_id)[0].is_sound
+                assert here.storage.verify(run_id)[0].is_sound
 
 
 CHILD = """
@@ -481,7 +483,7 @@ from everstep.testing.killing import Killer, killing
 here, there, point = sys.argv[1:]
 clock, killer = SystemClock(), Killer(point)
 there = killing(open_store(there, clock), by=killer)
-Host(killing(open_store(here, clock), by=killer)).copy(there, move=True)
+Host(killing(open_store(here, clock), by=killer)).transfer.copy(there, move=True)
 """
 
 
@@ -495,17 +497,17 @@ def test_after_kill_9_the_same_command_ends_what_was_begun(tmp_path: Path, point
     assert died.returncode == -signal.SIGKILL
     with Host(here) as host:
         # No lease is waited for: whoever held it is gone.
-        assert outcomes(host.copy(there, move=True)) == {"H": "moved", "A17": "moved"}
+        assert outcomes(host.transfer.copy(there, move=True)) == {"H": "moved", "A17": "moved"}
         assert host.runs() == []
     with Host(there) as other:
-        assert all(one.is_sound for one in other.verify()) and other.waits("H")
+        assert all(one.is_sound for one in other.storage.verify()) and other.waits("H")
 
 
 @pytest.mark.parametrize("to", ["none:", "memory:"])
 def test_a_target_that_keeps_nothing_is_refused(here: Host, to: str) -> None:
     here.run(CRAWL, GIVEN, run_id="A17")
     with pytest.raises(BadRequest, match="keeps nothing"):
-        here.copy(to, move=True)
+        here.transfer.copy(to, move=True)
     assert [info.run_id for info in here.runs()] == ["A17"]
 
 
@@ -523,13 +525,13 @@ def test_a_record_larger_than_the_other_store_takes_is_refused_by_name_and_stays
     to = f"sqlite:///{tmp_path}/there.db" if kind == "sqlite" else request.getfixturevalue(f"{kind}_url")
     monkeypatch.setattr(f"everstep.stores.{kind}.restoring.MOST", 1000)
     here.run(INLINE, {"user": "ann"}, run_id="H")
-    here.export("H", tmp_path / "H.everstep")
-    [found] = here.copy(to, move=move)
+    here.transfer.export("H", tmp_path / "H.everstep")
+    [found] = here.transfer.copy(to, move=move)
     assert found.outcome == "failed"
     assert "a record of" in found.problem and "too large" in found.problem
     with Host(to) as there:
         with pytest.raises(ValueNotStorable, match="too large"):
-            there.import_(tmp_path / "H.everstep")
+            there.transfer.import_(tmp_path / "H.everstep")
         assert there.runs() == []
     here.answer(here.waits("H")[0].id, {"approved": True})
     assert here.resume("H", INLINE).status is Status.COMPLETED
@@ -541,18 +543,18 @@ def test_artifacts_that_were_erased_there_before_their_run_came_are_brought_agai
 ) -> None:
     to = f"sqlite:///{tmp_path}/there.db"
     here.run(CRAWL, GIVEN, run_id="A17")
-    here.export("A17", tmp_path / "A17.everstep")
+    here.transfer.export("A17", tmp_path / "A17.everstep")
     with Host(to, clock=clock) as there:
         there.run(CRAWL, GIVEN, run_id="same")
 
         def take_long(_: object) -> None:
             clock.advance(4000)
             if there.runs():
-                assert there.erase("same").artifacts == 1
+                assert there.retention.erase("same").artifacts == 1
 
         if carries == "copy":
-            here.copy(to, on_progress=take_long)
+            here.transfer.copy(to, on_progress=take_long)
         else:
-            there.import_(tmp_path / "A17.everstep", on_progress=take_long)
+            there.transfer.import_(tmp_path / "A17.everstep", on_progress=take_long)
         assert len(there.state("A17")["page"]) == 12_000
-        assert there.verify("A17")[0].is_sound
+        assert there.storage.verify("A17")[0].is_sound

@@ -53,7 +53,7 @@ def file(tmp_path: Path) -> Path:
 def honest(here: Host, file: Path) -> Path:
     here.run(CRAWL, GIVEN, run_id="A17")
     here.fork("A17", at=2, fork_id="B")
-    here.export("B", file)
+    here.transfer.export("B", file)
     return file
 
 
@@ -151,14 +151,14 @@ class TestHostility:
     ) -> None:
         bad = repacked(lie(parts_of(honest)), tmp_path / "bad.everstep")
         with pytest.raises((BundleInvalid, StateCorrupted, TooLarge)):
-            there.import_(bad)
+            there.transfer.import_(bad)
         assert there.runs() == []
         assert not [
             p for p in (tmp_path / "there.db.artifacts").rglob("*") if p.is_file() and len(p.name) == 64
         ]
 
     def test_the_repacked_one_without_a_lie_is_read(self, honest: Path, there: Host, tmp_path: Path) -> None:
-        assert there.import_(repacked(parts_of(honest), tmp_path / "good")).restored == ("A17", "B")
+        assert there.transfer.import_(repacked(parts_of(honest), tmp_path / "good")).restored == ("A17", "B")
 
     @pytest.mark.parametrize(
         ("said", "error"),
@@ -176,7 +176,7 @@ class TestHostility:
         self, honest: Path, there: Host, tmp_path: Path, said: dict[str, Any], error: type[EverstepError]
     ) -> None:
         with pytest.raises(error) as caught:
-            there.import_(repacked(parts_of(honest), tmp_path / "bad", **said))
+            there.transfer.import_(repacked(parts_of(honest), tmp_path / "bad", **said))
         assert caught.value.code == ("DAG-CKPT-009" if error is IncompatibleVersion else "bundle.invalid")
         assert there.runs() == []
 
@@ -186,7 +186,9 @@ class TestHostility:
         parts = parts_of(honest)
         runs = msgspec.json.decode(parts["manifest.json"])["runs"]
         with pytest.raises(BundleInvalid, match="other things"):
-            there.import_(repacked(parts, tmp_path / "bad", runs=[runs[0] | {"digest": "0" * 64}, runs[1]]))
+            there.transfer.import_(
+                repacked(parts, tmp_path / "bad", runs=[runs[0] | {"digest": "0" * 64}, runs[1]])
+            )
 
     @pytest.mark.parametrize("what", ["folder", "nothing", "text", "pipe"])
     def test_what_is_no_bundle_is_refused(self, there: Host, tmp_path: Path, what: str) -> None:
@@ -198,7 +200,7 @@ class TestHostility:
         elif what == "pipe":
             os.mkfifo(path)
         with pytest.raises(BundleInvalid):
-            there.import_(path)
+            there.transfer.import_(path)
 
     @pytest.mark.parametrize(
         "changes",
@@ -218,23 +220,25 @@ class TestHostility:
         self, here: Host, there: Host, file: Path, tmp_path: Path, changes: dict[str, Any]
     ) -> None:
         here.run(ASK, GIVEN, run_id="A17")
-        here.export("A17", file)
+        here.transfer.export("A17", file)
         parts = parts_of(file)
         [asked] = msgspec.json.decode(parts["runs/A17/run.json"])["waits"]
-        assert there.import_(repacked(waiting(parts, asked), tmp_path / "good"), dry_run=True).restored
+        assert there.transfer.import_(
+            repacked(waiting(parts, asked), tmp_path / "good"), dry_run=True
+        ).restored
         with pytest.raises(BundleInvalid):
-            there.import_(repacked(waiting(parts, asked | changes), tmp_path / "bad"))
+            there.transfer.import_(repacked(waiting(parts, asked | changes), tmp_path / "bad"))
         assert there.runs() == [] and there.waits() == []
 
     def test_a_run_whose_wait_is_taken_there_is_refused_whole(
         self, here: Host, there: Host, file: Path
     ) -> None:
         here.run(ASK, GIVEN, run_id="A17")
-        here.export("A17", file)
-        there.import_(file)
+        here.transfer.export("A17", file)
+        there.transfer.import_(file)
         with pytest.raises(EverstepError):
             parts = renamed(parts_of(file), "A17", "A18")
-            there.import_(repacked(parts, file))
+            there.transfer.import_(repacked(parts, file))
         assert [info.run_id for info in there.runs()] == ["A17"]
 
     @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -252,5 +256,5 @@ class TestHostility:
         bad = tmp_path / "bad.everstep"
         bad.write_bytes(bytes(altered[:cut]))
         with pytest.raises(EverstepError):
-            there.import_(bad)
+            there.transfer.import_(bad)
         assert there.runs() == []

@@ -90,7 +90,7 @@ def test_what_a_recorded_run_came_to_is_shown_by_any_flow(off: tuple[Host, Flow]
 
 def test_compat_says_that_a_flow_that_keeps_nothing_cannot_go_on(off: tuple[Host, Flow]) -> None:
     host, flow = off
-    told = host.compat("new", flow)
+    told = host.versions.compat("new", flow)
     assert (told.verdict, told.code) == (Compatibility.REFUSED, "durability.off")
     assert host.explain("new", flow).compat.verdict is Compatibility.REFUSED
 

@@ -403,8 +403,8 @@ def test_each_item_of_a_map_iterates_on_its_own(host: Host) -> None:
     assert steps(host, "r") == ["count@1", "count#0@1", "count#0@2", "count#1@1", "count#2@1", "count@1"]
     fork = host.fork("r", at=3)
     assert host.resume(fork.run_id, flow)["last"] == result["last"]
-    assert host.replay("r", "count#0", flow).inputs == {"n": 3}
-    assert host.replay("r", "count#0@1", flow).inputs == {"n": 2}
+    assert host.debug.replay("r", "count#0", flow).inputs == {"n": 3}
+    assert host.debug.replay("r", "count#0@1", flow).inputs == {"n": 2}
 
 
 def test_an_endless_iteration_stops_at_the_limit(host: Host) -> None:

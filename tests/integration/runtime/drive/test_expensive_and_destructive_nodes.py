@@ -10,6 +10,7 @@ import pytest
 
 from everstep import Durability, Flow, Host, Status, node, report
 from everstep.errors import BadRequest
+from everstep.model.durability import DurabilityMode
 from everstep.model.enums import Trigger
 
 MODES = (
@@ -46,7 +47,7 @@ def finish(gone: str) -> str:
     return gone.upper()
 
 
-def flow(durability: Durability | str = "partial") -> Flow:
+def flow(durability: Durability | DurabilityMode = "partial") -> Flow:
     return Flow("house", [begin, train, wipe, finish], durability=durability)
 
 

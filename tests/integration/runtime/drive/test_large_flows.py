@@ -25,7 +25,10 @@ def keyframes(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -
 
 
 def members(size: int) -> list[Node]:
-    return [node(name=f"m{k}", output=f"o{k}", inputs=["x"])(lambda x: x) for k in range(size)]
+    def same(x: int) -> int:
+        return x
+
+    return [node(name=f"m{k}", output=f"o{k}", inputs=["x"])(same) for k in range(size)]
 
 
 def counted(size: int) -> Node:
@@ -116,7 +119,7 @@ def test_a_run_with_many_of_a_thing_can_be_taken_up_again(shape: str, size: int)
         host.answer(host.waits("r")[0].id, {"approved": True})
         result = host.resume("r", flow)
         assert (result.status, result["total"], result["twice"]) == ("completed", size, 2 * size)
-        (checked,) = host.verify("r")
+        (checked,) = host.storage.verify("r")
         assert not checked.problem
 
 

@@ -74,7 +74,7 @@ def test_all_items_are_done_before_a_map_fails_and_a_resume_runs_the_failed_ones
     assert [world.calls[f"work {x}"] for x in range(5)] == [1, 2, 1, 3, 1]
     if kind in ("flow", "flow in a flow"):  # an item goes on where it failed
         assert [world.calls[f"before {x}"] for x in range(5)] == [1] * 5
-    (checked,) = host.verify("r")
+    (checked,) = host.storage.verify("r")
     assert not checked.problem
 
 
@@ -108,7 +108,7 @@ def test_a_map_that_is_killed_calls_nothing_again_that_was_recorded(
         again = {seed % 5: 1}
         for x in range(5):
             assert world.calls[f"work {x}"] == 1 + again.get(x, 0) + (x in (1, 3))
-        (checked,) = host.verify("r")
+        (checked,) = host.storage.verify("r")
         assert not checked.problem
 
 
@@ -148,7 +148,7 @@ def test_an_item_error_holds_what_the_item_was_called_with(host: Host, is_killed
     except KeyboardInterrupt:
         result = host.resume("r", flow)
     assert result["seen"] == [{"a": 2, "b": 0}, 0]
-    (checked,) = host.verify("r")
+    (checked,) = host.storage.verify("r")
     assert not checked.problem
 
 

@@ -522,7 +522,7 @@ def test_an_item_that_adds_to_the_list_it_began_with_goes_on_after_a_halt(host: 
     for opened in halted.waits:
         host.answer(opened.id, {"approved": True})
     assert host.resume("r1", flow)["heard"] == [["a", 1, 1]] * 2
-    assert [found.problem for found in host.verify("r1")] == [""]
+    assert [found.problem for found in host.storage.verify("r1")] == [""]
 
 
 def test_a_node_that_goes_over_a_list_is_told_where_its_tasks_belong(host: Host) -> None:

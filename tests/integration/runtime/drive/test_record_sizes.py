@@ -108,7 +108,7 @@ def test_a_keyframe_of_many_values_does_not_outgrow_a_store(host: Host) -> None:
     assert any(record.keyframe for record in kept)
     assert max(len(record.body) for record in kept) < LIMIT + SLACK + LIMIT
     assert len(host.state("r")["p3"]) == PAGE
-    assert all(run.is_sound for run in host.verify("r"))
+    assert all(run.is_sound for run in host.storage.verify("r"))
     assert host.run(flow, run_id="r").status == "completed"
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from everstep import Chunk, Context, Event, Flow, Host, Node, Retry, migrate, node, parallel
 from everstep.errors import NodeFailed, OutputError, ValueNotStorable
+from everstep.model.durability import DurabilityMode
 from everstep.model.records import StreamAt
 from everstep.testing import ManualClock
 
@@ -78,7 +79,9 @@ def count(words: list[str]) -> int:
 
 @pytest.mark.parametrize("mode", ["strong", "partial"])
 @pytest.mark.parametrize("make", [with_cursor, with_cursor_async])
-def test_a_retry_goes_on_at_the_newest_cursor(host: Host, make: Callable[..., Node], mode: str) -> None:
+def test_a_retry_goes_on_at_the_newest_cursor(
+    host: Host, make: Callable[..., Node], mode: DurabilityMode
+) -> None:
     trouble = Trouble("four")
     flow = Flow("f", [make(trouble, retry=AT_ONCE), count], durability=mode)
     result = host.run(flow, {"times": 1}, run_id="A1")
@@ -286,7 +289,7 @@ def test_a_renamed_stream_goes_on_where_it_stopped(host: Host) -> None:
     renamed = with_cursor(trouble).with_name("fetch").with_inputs(times="rounds")
     rules = [migrate.rename_node("read", "fetch"), migrate.rename_value("times", "rounds")]
     after = Flow("f", [renamed], durability="strong", version="2", migrations=rules)
-    host.migrate("A1", after)
+    host.versions.migrate("A1", after)
     assert host.history("A1")[-1].keyframe, "the next resume reads nothing before it"
     assert host.resume("A1", after)["words"] == WORDS
     assert trouble.cursors == [None, "3"]

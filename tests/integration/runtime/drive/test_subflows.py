@@ -9,6 +9,7 @@ import pytest
 
 from everstep import END, Context, Flow, Host, Status, ifelse, node
 from everstep.errors import BadRequest, FlowError
+from everstep.model.durability import DurabilityMode
 from everstep.model.enums import ValueForm
 from everstep.runtime.events import Event
 
@@ -36,7 +37,7 @@ def paths(host: Host, run_id: str) -> list[str]:
 
 
 @pytest.mark.parametrize("mode", ["strong", "partial", "off"])
-def test_a_flow_is_one_node_of_another(host: Host, mode: str) -> None:
+def test_a_flow_is_one_node_of_another(host: Host, mode: DurabilityMode) -> None:
     flow = Flow("outer", [RAG.as_node(name="child"), report], durability=mode)
     result = host.run(flow, {"doc": "hi"}, run_id="r")
     assert result.status == "completed"

@@ -120,23 +120,23 @@ def test_it_stops_for_an_operator_who_knows_the_value(world: World, url: str) ->
         assert (asked.kind, asked.node, asked.token) == ("settle", "charge", None)
         assert asked.context == {"node": "charge", "idempotency_key": world.calls[0], "attempt": 1}
         with pytest.raises(AnswerInvalid):
-            host.settle("A", "charge", done=17)
+            host.waiting.settle("A", "charge", done=17)
         with pytest.raises(BadRequest):
-            host.settle("A", "charge")
+            host.waiting.settle("A", "charge")
         with pytest.raises(BadRequest):
-            host.settle("A", "charge", done="x", rerun=True)
+            host.waiting.settle("A", "charge", done="x", rerun=True)
         with pytest.raises(WaitNotFound, match="charge"):
-            host.settle("A", "thank", rerun=True)
+            host.waiting.settle("A", "thank", rerun=True)
         with pytest.raises(RunNotFound, match="'B'"):
-            host.settle("B", "charge", rerun=True)
-        host.settle("A", "charge", done="receipt-by-hand")
+            host.waiting.settle("B", "charge", rerun=True)
+        host.waiting.settle("A", "charge", done="receipt-by-hand")
         with pytest.raises(WaitSettled):
-            host.settle("A", "charge", done="another")
+            host.waiting.settle("A", "charge", done="another")
         assert host.resume("A", flow)["letter"] == "thanks for receipt-by-hand"
         (*_, step) = [s for c in host.history("A") for s in c.steps if s.path == "charge"]
         assert step.started_at == step.ended_at, "how long somebody thought about it is not how long it took"
         with pytest.raises(WaitNotFound):
-            host.settle("A", "charge", rerun=True)
+            host.waiting.settle("A", "charge", rerun=True)
     assert len(world.calls) == 1
 
 
@@ -145,7 +145,7 @@ def test_it_stops_for_an_operator_who_has_it_made_again(world: World, url: str) 
     die(world, url, flow, "before")
     with Host(url) as host:
         assert host.resume("A", flow).status == "halted"
-        host.settle("A", "charge", rerun=True)
+        host.waiting.settle("A", "charge", rerun=True)
         assert host.resume("A", flow)["letter"] == "thanks for receipt-7"
         (step,) = [
             s for c in host.history("A") for s in c.steps if (s.path, s.status) == ("charge", "completed")
@@ -160,7 +160,7 @@ def test_it_asks_again_if_it_is_unknown_again(world: World, url: str) -> None:
     die(world, url, flow, "before")
     with Host(url) as host:
         host.resume("A", flow)
-        host.settle("A", "charge", rerun=True)
+        host.waiting.settle("A", "charge", rerun=True)
     world.dies_before = True
     with Host(url) as host, pytest.raises(KeyboardInterrupt):
         host.resume("A", flow)
@@ -241,7 +241,7 @@ def test_a_call_that_took_too_long_has_not_reported(
         result = host.run(flow_of(slow), {"amount": 7}, run_id="A")
         if how == "stop":
             assert result.status == "halted"
-            host.settle("A", "charge", done="found")
+            host.waiting.settle("A", "charge", done="found")
             result = host.resume("A", flow_of(slow))
         assert result["receipt"] == "found"
     assert len(world.calls) == 1
@@ -301,8 +301,8 @@ def test_a_value_of_the_wrong_form_is_refused_before_it_settles_anything(
         host.resume("A", flow)
         for value in wrong:
             with pytest.raises(AnswerInvalid):
-                host.settle("A", "charge", done=value)
-        host.settle("A", "charge", done=right)
+                host.waiting.settle("A", "charge", done=value)
+        host.waiting.settle("A", "charge", done=right)
         assert host.resume("A", flow)["receipt"] in ("a", Receipt("a", 2), [Receipt("a", 2)])
 
 
@@ -317,7 +317,7 @@ def test_an_effect_stays_unknown_if_what_the_operator_said_cannot_be_used(world:
     changed = Flow("order", [other.with_name("charge")])
     with Host(url) as host:
         host.resume("A", flow)
-        host.settle("A", "charge", done="text")
+        host.waiting.settle("A", "charge", done="text")
         assert host.resume("A", changed).status == "failed"
         assert host.resume("A", changed).status == "halted"
 
@@ -329,7 +329,7 @@ def test_it_is_settled_though_its_node_would_not_stop_any_more(world: World, url
     with Host(url) as host:
         host.resume("A", flow)
         said: dict[str, Any] = {"rerun": True} if rerun else {"done": "by hand"}
-        host.settle("A", "charge", **said)
+        host.waiting.settle("A", "charge", **said)
         expected = "receipt-7" if rerun else "by hand"
         assert host.resume("A", changed)["letter"] == f"thanks for {expected}"
         assert [(s.path, s.status) for c in host.history("A") for s in c.steps if s.wait is not None] == [
@@ -359,8 +359,8 @@ def test_a_visit_of_a_loop_is_settled_by_its_address(url: str) -> None:
         assert host.resume("A", flow).status == "halted"
         for wrong in ("send@1", "send@3", "send#2", "nowhere"):
             with pytest.raises(WaitNotFound):
-                host.settle("A", wrong, done=2)
-        host.settle("A", "send@2", done=2)
+                host.waiting.settle("A", wrong, done=2)
+        host.waiting.settle("A", "send@2", done=2)
         assert host.resume("A", flow)["x"] == 3
     assert calls == [1, 2, 3]
 
@@ -452,7 +452,7 @@ def test_explain_says_what_was_settled_and_what_is_called_again(
         told = host.explain("A", flow)
         assert [(w.kind, w.outcome) for w in told.waits] == [("settle", None)]
         assert told.starts == told.pending == ()
-        host.settle("A", "charge", **said)
+        host.waiting.settle("A", "charge", **said)
         told = host.explain("A", flow)
         assert [w.outcome for w in told.waits] == list(said)
         again = [(p.path, p.key, p.asks) for p in told.may_repeat]
@@ -466,11 +466,11 @@ def test_whoever_settles_right_after_a_crash_is_told_to_let_the_run_ask_first(wo
     die(world, url, flow, "after")
     with Host(url) as host:
         with pytest.raises(WaitNotFound, match="everstep resume A"):
-            host.settle("A", "charge", rerun=True)
+            host.waiting.settle("A", "charge", rerun=True)
         host.resume("A", flow)
         with pytest.raises(WaitNotFound, match="waits for charge"):
-            host.settle("A", "thank", rerun=True)
-        host.settle("A", "charge", rerun=True)
+            host.waiting.settle("A", "thank", rerun=True)
+        host.waiting.settle("A", "charge", rerun=True)
 
 
 @pytest.mark.parametrize("words", [["yes"], ["--yes"], ["--approve"], ["17"], []])
@@ -508,8 +508,8 @@ def test_a_value_that_json_would_change_settles_nothing_unless_its_node_returns_
             host.resume(run_id, flow)
             if run_id == "untyped":
                 with pytest.raises(AnswerInvalid, match="JSON would change"):
-                    host.settle(run_id, "charge", done=value)
+                    host.waiting.settle(run_id, "charge", done=value)
                 assert [row.status for row in host.waits(run_id)] == ["open"]
             else:
-                host.settle(run_id, "charge", done=value)
+                host.waiting.settle(run_id, "charge", done=value)
                 assert host.resume(run_id, flow)["receipt"] == value

@@ -14,6 +14,7 @@ import pytest
 
 from everstep import Breaker, Context, Event, Flow, Host, Retry, Status, chain, node, route
 from everstep.errors import BadRequest, RunNotFound
+from everstep.model.durability import DurabilityMode
 from everstep.model.enums import Trigger
 from everstep.model.ledger import BreakerState
 from everstep.testing import ManualClock
@@ -63,7 +64,7 @@ def trips(host: Host, run: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("durability", ["partial", "strong"])
-def test_failures_in_a_row_open_it_and_a_person_lets_it_try(host: Host, durability: str) -> None:
+def test_failures_in_a_row_open_it_and_a_person_lets_it_try(host: Host, durability: DurabilityMode) -> None:
     api = Api(fails=3)
     flow = Flow("f", [api.node(retry=AT_ONCE)], breakers=[Breaker("api", failures=3)], durability=durability)
     result = host.run(flow, run_id="r")
@@ -368,10 +369,10 @@ def test_one_that_another_process_tripped_is_open_here(url: str) -> None:
         result = host.run(shared_flow(api), run_id="here")
         assert result.status is Status.HALTED and api.calls == 0
         assert result.waits[0].context["breaker"] == "payments"
-        assert host.breakers()["payments"].state is BreakerState.OPEN
+        assert host.fleet.breakers()["payments"].state is BreakerState.OPEN
         host.answer(result.waits[0].id, {"approved": True})
         assert host.resume("here", shared_flow(api)).status is Status.COMPLETED and api.calls == 1
-        assert host.breakers()["payments"].state is BreakerState.CLOSED
+        assert host.fleet.breakers()["payments"].state is BreakerState.CLOSED
     states = [
         at.state
         for r in _history(url, "breaker.payments")
@@ -410,8 +411,8 @@ def test_no_failure_is_lost_when_many_runs_fail_at_once(tmp_path: Path, kind: st
             thread.start()
         for thread in threads:
             thread.join(60)
-        assert one.breakers()["many"].failures == 16
-        assert other.reset_breaker("many").failures == 0
+        assert one.fleet.breakers()["many"].failures == 16
+        assert other.fleet.reset_breaker("many").failures == 0
 
 
 def test_a_shared_one_tries_again_after_its_cooldown(url: str) -> None:
@@ -429,20 +430,20 @@ def test_it_can_be_reset_by_hand(host: Host) -> None:
     api = Api(fails=3)
     flow = shared_flow(api)
     assert host.run(flow, run_id="a").status is Status.HALTED
-    assert host.reset_breaker("payments").state is BreakerState.CLOSED
+    assert host.fleet.reset_breaker("payments").state is BreakerState.CLOSED
     assert host.run(flow, run_id="b").status is Status.COMPLETED
     with pytest.raises(RunNotFound):
-        host.reset_breaker("no such")
+        host.fleet.reset_breaker("no such")
 
 
 def test_one_whose_run_was_cancelled_goes_on(host: Host) -> None:
     flow = shared_flow(Api())
     assert host.run(flow, run_id="a").status is Status.HALTED
     host.cancel("breaker.payments")
-    assert host.breakers()["payments"].state is BreakerState.OPEN
-    assert host.reset_breaker("payments").state is BreakerState.CLOSED
+    assert host.fleet.breakers()["payments"].state is BreakerState.OPEN
+    assert host.fleet.reset_breaker("payments").state is BreakerState.CLOSED
     assert host.run(flow, run_id="b").status is Status.HALTED
-    assert host.breakers()["payments"].trips == 2
+    assert host.fleet.breakers()["payments"].trips == 2
 
 
 def test_a_run_that_has_its_place_is_told_of(host: Host) -> None:

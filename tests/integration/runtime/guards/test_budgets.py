@@ -492,7 +492,7 @@ def test_an_effect_that_never_reported_is_still_asked_about_after_a_budget_was(h
     host.answer(wait.id, {"approved": True, "raise_by": 20})
     (wait,) = host.resume("r", paid).waits
     assert wait.kind == "settle"
-    host.settle("r", "send", rerun=True)
+    host.waiting.settle("r", "send", rerun=True)
     assert host.resume("r", paid)["sent"] == "sent" and spent(host, "r") == {"usd": "10"}
 
 

@@ -112,7 +112,7 @@ def test_a_run_knows_that_others_closed_a_shared_breaker(host: Host) -> None:
     flow = _failing(is_up)
     host.run(flow, run_id="r")
     run = host.resume("r", flow)
-    host.reset_breaker("bank")
+    host.fleet.reset_breaker("bank")
     is_up.append(True)
     host.answer(run.waits[0].id, {"approved": True})
     run = host.resume("r", flow)
@@ -127,11 +127,11 @@ def test_a_reset_forgets_what_a_closed_breaker_has_counted(host: Host) -> None:
 
     flow = Flow("spends", [spends], breakers=[Breaker("bank", cost={"usd": 10}, shared=True)])
     host.run(flow)
-    host.reset_breaker("bank")
+    host.fleet.reset_breaker("bank")
     host.run(flow)
-    assert host.breakers()["bank"].state == "closed"
+    assert host.fleet.breakers()["bank"].state == "closed"
     host.run(flow)
-    assert host.breakers()["bank"].state == "open"
+    assert host.fleet.breakers()["bank"].state == "open"
 
 
 class _Unreachable(Flaky):
@@ -171,7 +171,7 @@ def test_with_best_effort_a_shared_breaker_waits_for_the_store(tmp_path: Path, t
     )
     with place.host() as host:
         assert host.run(flow, run_id="A").status == "failed"
-        assert host.breakers()["bank"].failures == 1, "the success in between was told as well"
+        assert host.fleet.breakers()["bank"].failures == 1, "the success in between was told as well"
 
 
 def test_a_store_that_is_gone_for_a_moment_costs_no_failure(tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_a_store_that_is_gone_for_a_moment_costs_no_failure(tmp_path: Path) -> N
     flow = Flow("fails", [fails], breakers=[Breaker("bank", failures=1, shared=True)])
     with place.host() as host:
         assert host.run(flow, run_id="A").status == "failed"
-        assert (left, host.breakers()["bank"].state) == ([0], "open")
+        assert (left, host.fleet.breakers()["bank"].state) == ([0], "open")
 
 
 @pytest.mark.parametrize("trouble", ["cancelled", "taken over"])
@@ -210,7 +210,7 @@ def test_what_befalls_the_run_of_a_shared_breaker_is_not_taken_for_ones_own(
                     assert other.cancel("breaker.bank") == "running"
                 else:
                     clock.advance(timedelta(seconds=11))
-                    other.reset_breaker("bank")
+                    other.fleet.reset_breaker("bank")
         return after(*args)
 
     @node(output="a")
@@ -223,7 +223,7 @@ def test_what_befalls_the_run_of_a_shared_breaker_is_not_taken_for_ones_own(
         monkeypatch.setattr(breaking, "after", interrupted)
         assert host.run(flow, run_id="r").status == "failed"
         assert host.run(flow, run_id="next").status == "failed"
-        assert host.breakers()["bank"].failures == {"cancelled": 3, "taken over": 2}[trouble]
+        assert host.fleet.breakers()["bank"].failures == {"cancelled": 3, "taken over": 2}[trouble]
 
 
 @pytest.mark.parametrize("budget", ["api", "usd"])
@@ -284,7 +284,7 @@ def test_a_try_that_is_rejected_keeps_no_other_run_waiting() -> None:
         host.answer(asked.waits[0].id, {"approved": False})
         clock.advance(4)
         assert host.resume("asked", guarded()).status == "failed"
-        assert host.breakers()["bank"].state == "open", "nobody tries"
+        assert host.fleet.breakers()["bank"].state == "open", "nobody tries"
         is_up = True
         clock.advance(1)
         assert host.run(guarded(), run_id="next").status == "completed"

@@ -118,7 +118,7 @@ def test_the_answer_of_a_budget_is_given_at_a_shell(tmp_path: Path) -> None:
         result = host.resume("r", flow)
         assert result.status is Status.COMPLETED
         assert str(result.guards.budgets["usd"].limit) == "5.50"
-        assert host.counts().spent == {}, "this host has driven nothing that spent"
+        assert host.fleet.counts().spent == {}, "this host has driven nothing that spent"
 
 
 def test_the_ir_of_a_guarded_flow_reads_back_alike() -> None:
@@ -159,9 +159,9 @@ def test_a_resume_tells_what_had_been_spent() -> None:
         host.run(flow, run_id="r")
         host.resume("r", flow)
         assert [e.data["resume"]["spent"] for e in heard if e.kind == "run_resumed"] == [{"usd": "1.10"}]
-        form = host.checkpoint_as("r", "phases")
+        form = host.transfer.checkpoint_as("r", "phases")
         assert form["state_snapshot"]["cost_accumulated"] == 1.1
-        assert host.counts().spent == {"usd": flow_cost(host)}
+        assert host.fleet.counts().spent == {"usd": flow_cost(host)}
 
 
 def flow_cost(host: Host) -> Any:

@@ -29,14 +29,14 @@ class Bucket:
         with self.host() as host:
             assert host.run(FLOW, {"x": 1}, run_id="A").status == "halted"
             assert host.run(PLAIN, {"x": 1}, run_id="B").status == "completed"
-            assert all(one.is_sound for one in host.verify())
+            assert all(one.is_sound for one in host.storage.verify())
 
     def host(self) -> Host:
         return Host(f"file://{self.folder}", clock=self.clock, encrypt=False, compress=False)
 
     def verify(self, run_id: str) -> Verified:
         with self.host() as host:
-            [one] = host.verify(run_id)
+            [one] = host.storage.verify(run_id)
         return one
 
     def file(self, run: str, sequence: int) -> Path:
@@ -185,7 +185,7 @@ def test_any_object_may_hold_anything(bucket: Bucket) -> None:
         with bucket.host() as host:
             for look in (
                 host.runs,
-                host.verify,
+                host.storage.verify,
                 host.waits,
                 lambda: host.history("A"),
                 lambda: dict(host.state("A")),

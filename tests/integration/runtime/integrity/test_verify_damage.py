@@ -76,7 +76,7 @@ class Place:
 
     def verify(self, run_id: str) -> Verified:
         with self.host() as host:
-            [one] = host.verify(run_id)
+            [one] = host.storage.verify(run_id)
         return one
 
 
@@ -94,7 +94,7 @@ def place(url: str, tmp_path: Path) -> Iterator[Place]:
     with made.host() as host:
         assert host.run(FLOW, {"x": 1}, run_id="A").status == "halted"
         assert host.run(PLAIN, {"x": 1}, run_id="B").status == "completed"
-        assert [one.flaws for one in host.verify()] == [(), ()]
+        assert [one.flaws for one in host.storage.verify()] == [(), ()]
     yield made
 
 
@@ -187,7 +187,7 @@ def test_a_damaged_artifact_is_named_and_what_does_not_need_it_is_valid(
     assert kinds(found) == [(kind, 3)] and found.newest_valid == 2
     assert "'large'" in found.problem
     with place.host() as host:
-        [unread] = host.verify("A", blobs=False)
+        [unread] = host.storage.verify("A", blobs=False)
     assert unread.is_sound and unread.newest_valid == 5
 
 
@@ -205,7 +205,7 @@ def test_a_missing_structure_is_named(place: Place) -> None:
     found = place.verify("A")
     assert kinds(found) == [("blueprint", None)] and found.newest_valid == 5
     with place.host() as host:
-        assert [one.is_sound for one in host.verify()] == [True, False]
+        assert [one.is_sound for one in host.storage.verify()] == [True, False]
 
 
 def test_waits_that_disagree_with_the_chain_are_named(place: Place) -> None:
@@ -236,12 +236,12 @@ def test_forks_are_verified_down_to_their_base(place: Place) -> None:
     with place.host() as host:
         host.fork("A", at=4, inputs={"x": 5}, fork_id="F")
         host.fork("A", at=2, fork_id="E")
-        assert all(one.is_sound for one in host.verify())
+        assert all(one.is_sound for one in host.storage.verify())
     edit(place.vandal)
     assert kinds(place.verify("F")) == [("altered", 3)] and place.verify("F").newest_valid == 2
     assert place.verify("F").flaws[0].run_id == "A" and place.verify("E").is_sound
     with place.host() as host:
-        found = {one.run_id: one for one in host.verify()}
+        found = {one.run_id: one for one in host.storage.verify()}
     assert {run: one.is_sound for run, one in found.items()} == {"A": False, "B": True, "E": True, "F": False}
 
 
@@ -292,7 +292,7 @@ def test_a_record_that_does_not_fit_its_flow_is_named(place: Place) -> None:
 
 def test_a_stub_whose_digest_does_not_join_is_named(framed: Place) -> None:
     with framed.host() as host:
-        assert host.clean_up("K", keep=2) == 3
+        assert host.retention.clean_up("K", keep=2) == 3
         assert framed.verify("K").removed == 3 and framed.verify("K").is_sound
     digest = framed.vandal.body("K", 3)
     framed.vandal.write("K", 3, hashlib.sha256(digest).digest())
@@ -330,7 +330,9 @@ def test_progress_is_told_and_every_run_when_it_is_done(place: Place, monkeypatc
     pages: list[tuple[str, int, int]] = []
     done: list[str] = []
     with place.host() as host:
-        host.verify(on_progress=lambda *told: pages.append(told), on_run=lambda one: done.append(one.run_id))
+        host.storage.verify(
+            on_progress=lambda *told: pages.append(told), on_run=lambda one: done.append(one.run_id)
+        )
         assert done == ["B", "A"]
         assert [told for told in pages if told[0] == "A"] == [("A", 2, 5), ("A", 4, 5), ("A", 5, 5)]
-        assert [one.run_id for one in host.verify(["A", "B"])] == ["A", "B"]
+        assert [one.run_id for one in host.storage.verify(["A", "B"])] == ["A", "B"]

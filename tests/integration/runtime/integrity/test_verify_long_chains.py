@@ -35,7 +35,7 @@ def peak_of_a_check(folder: Path, steps: int) -> int:
         checkpoints = host.info("long").checkpoints
         assert checkpoints > steps
         tracemalloc.start()
-        [found] = host.verify("long")
+        [found] = host.storage.verify("long")
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert found.is_sound and found.newest_valid == found.checkpoints == checkpoints

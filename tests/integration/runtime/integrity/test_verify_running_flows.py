@@ -59,7 +59,7 @@ def test_a_run_is_sound_although_a_loop_inside_had_only_begun_at_a_keyframe(
             assert result.status is Status.COMPLETED
             assert result["out"] == ([2, 2] if is_map else 2)
             assert sum(checkpoint.keyframe for checkpoint in await host.checkpoints("r")) > 1
-            (verified,) = await host.verify(["r"])
+            (verified,) = await host.storage.verify(["r"])
             assert verified.flaws == ()
 
     asyncio.run(main())

@@ -149,7 +149,7 @@ def test_a_disk_that_fills_up_leaves_what_was_kept_before(place: Place) -> None:
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         place.store.fails_with = None
-        [drained] = host.drain()
+        [drained] = host.storage.drain()
         assert (drained.checkpoints, drained.fork) == (2, None)
         assert host.state("A")["c"].endswith("!")
 
@@ -184,7 +184,7 @@ def test_a_run_goes_on_after_another_process_has_emptied_its_spool(place: Place)
     @node(output="d")
     def fourth(c: str) -> str:
         with other.host() as host:
-            [drained] = host.drain()
+            [drained] = host.storage.drain()
             assert (drained.checkpoints, drained.fork) == (2, None)
         return c
 
@@ -212,13 +212,13 @@ def test_one_spool_that_cannot_be_taken_stops_no_other(place: Place) -> None:
     broken.write_bytes(whole)
     with place.host() as host:
         with pytest.raises(StateCorrupted, match=r"A\.spool"):
-            host.drain()
+            host.storage.drain()
         assert host.info("B").status == "completed"
         assert host.info("A").status == "running"
         host.work([place.flow()], until_idle=True)
         assert host.info("A").status == "running", "whoever repairs the spool has the last word"
         broken.unlink()
-        assert host.drain() == []
+        assert host.storage.drain() == []
         place.clock.advance(60)
         assert host.run(place.flow(), {"x": 1}, run_id="A").status == "completed"
 
@@ -231,7 +231,7 @@ def test_a_spool_of_another_store_is_left_alone(place: Place) -> None:
     fresh = Place(place.folder)
     with fresh.host() as host:
         with pytest.raises(StoreError, match=foreign):
-            host.drain()
+            host.storage.drain()
         with pytest.raises(StoreError, match=foreign):
             host.run(fresh.flow(), {"x": 1}, run_id="A")
         assert host.runs() == []
@@ -240,7 +240,7 @@ def test_a_spool_of_another_store_is_left_alone(place: Place) -> None:
         host.run(fresh.flow(), {"x": 1}, run_id="A").raise_for_status()
     with Place(place.folder).host() as host:
         with pytest.raises(StoreError, match=foreign):
-            host.drain()
+            host.storage.drain()
         assert [run.run_id for run in host.runs()] == ["A"]
     assert file.exists()
 
@@ -253,9 +253,9 @@ def test_a_drain_that_died_after_it_made_a_fork_makes_no_other(place: Place) -> 
     with Host(other.opened, clock=other.clock, spool=other.folder / "elsewhere") as host:
         host.resume("A", other.flow()).raise_for_status()
     with place.host() as host:
-        [first] = host.drain()
+        [first] = host.storage.drain()
         file.write_bytes(kept)
-        [again] = host.drain()
+        [again] = host.storage.drain()
         assert again.fork == first.fork
         assert len(host.runs()) == 2
 
@@ -292,7 +292,7 @@ def test_a_worker_does_not_claim_what_it_has_yet_to_write(place: Place) -> None:
         host.start(Flow("other", [leave]), {"x": 1}, run_id="B")
         host.work([Flow("other", [leave]), again.flow()], until_idle=True)
         assert again.ran == []
-        host.drain()
+        host.storage.drain()
         assert host.info("A").status == "completed"
 
 
@@ -308,7 +308,7 @@ def test_what_a_fork_of_spooled_steps_waits_for_is_asked_again(place: Place) -> 
     with Host(other.opened, clock=other.clock, spool=other.folder / "elsewhere") as host:
         assert host.resume("A", other.flow("best_effort", ok)).status == "halted"
     with Place(place.folder).host() as host:
-        [drained] = host.drain()
+        [drained] = host.storage.drain()
         assert drained.fork is not None
         host.work([place.flow("best_effort", ok)], until_idle=True)
         assert {w.run_id for w in host.waits()} == {"A", drained.fork}

@@ -117,16 +117,16 @@ def test_compat_and_a_dry_run_judge_what_was_done_here_too(place: Place) -> None
 
     with place.host() as host:
         flow = Flow("f", [*changed, other], durability="strong")
-        told = host.compat("A", flow)
+        told = host.versions.compat("A", flow)
         assert (told.verdict, told.nodes) == ("needs_migration", ("third",))
         renamed = Flow(
             "f", [*changed, other], durability="strong", migrations=[migrate.rename_node("third", "other")]
         )
-        assert host.migrate("A", renamed, dry_run=True).verdict == "continues"
-        assert host.spooled("A") != []
+        assert host.versions.migrate("A", renamed, dry_run=True).verdict == "continues"
+        assert host.storage.spooled("A") != []
         place.clock.advance(60)
-        assert host.migrate("A", renamed).verdict == "continues"
-        assert host.spooled("A") == []
+        assert host.versions.migrate("A", renamed).verdict == "continues"
+        assert host.storage.spooled("A") == []
         assert [s.path for s in host.explain("A", renamed).starts] == ["later"]
 
 
@@ -184,7 +184,7 @@ def test_verify_names_the_newest_checkpoint_that_is_valid(place: Place, change: 
     with place.host() as host:
         host.run(place.flow(), {"x": 1}, run_id="A")
         host.run(place.flow(), {"x": 2}, run_id="B")
-        assert [one.is_sound for one in host.verify()] == [True, True]
+        assert [one.is_sound for one in host.storage.verify()] == [True, True]
     db = apsw.Connection(str(place.folder / "runs.db"))
     rows = list(db.execute("SELECT position, body FROM checkpoints ORDER BY position"))
     position, body = rows[2]
@@ -215,9 +215,9 @@ def test_verify_takes_stubs_and_shared_checkpoints_in(place: Place, monkeypatch:
         host.fork("A", at=3, fork_id="B")
         host.resume("B", place.flow())
         host.run(place.flow(), {"x": 1}, run_id="C")
-        removed = host.clean_up("C", keep=1)
+        removed = host.retention.clean_up("C", keep=1)
         assert removed
-        found = {one.run_id: one for one in host.verify()}
+        found = {one.run_id: one for one in host.storage.verify()}
         assert all(one.is_sound for one in found.values())
         assert found["B"].checkpoints == host.info("B").checkpoints
         assert found["C"].removed == removed

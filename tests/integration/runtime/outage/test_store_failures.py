@@ -173,7 +173,7 @@ def test_a_run_whose_copy_could_not_let_it_go_can_go_on_where_it_is(place: Place
     with place.host() as host:
         host.start(flow, {"x": 1}, run_id="A")
         place.store.keeps_leases = True
-        assert "the disk is full" in host.copy(f"sqlite:///{tmp_path}/other.db", ["A"])[0].problem
+        assert "the disk is full" in host.transfer.copy(f"sqlite:///{tmp_path}/other.db", ["A"])[0].problem
         place.store.keeps_leases = False
         assert host.resume("A", flow).status == "completed"
 
@@ -188,11 +188,11 @@ def test_with_best_effort_it_goes_on_says_so_and_is_written_later(place: Place, 
         assert result.spooled == 2
         assert host.info("A").status == "running", "the store knows nothing of it yet"
         with pytest.raises(StoreError):
-            host.drain()
+            host.storage.drain()
         place.store.fails_with = None
-        (drained,) = host.drain()
+        (drained,) = host.storage.drain()
         assert (drained.run_id, drained.checkpoints, drained.fork) == ("A", 2, None)
-        assert host.drain() == []
+        assert host.storage.drain() == []
         assert host.info("A").status == "completed"
         assert not host.info("A").is_driven
         assert host.run(flow, {"x": 1}, run_id="A")["c"] == result["c"]
@@ -206,7 +206,7 @@ def test_when_the_store_is_back_before_the_end_everything_is_written_in_order(pl
         result = host.run(place.flow(), {"x": 1}, run_id="A")
         assert (result.status, result.spooled) == ("completed", 0)
         assert [c.sequence for c in host.history("A")] == [1, 2, 3, 4]
-        assert host.drain() == []
+        assert host.storage.drain() == []
 
 
 def test_another_process_writes_what_was_left_and_a_resume_does_so_first(place: Place) -> None:
@@ -245,12 +245,12 @@ def test_what_was_done_here_becomes_a_fork_if_another_went_on_without_it(place: 
         assert host.resume("A", other.flow()).status == "completed"
     assert other.ran == ["second", "third"]
     with Place(place.folder).host() as host:
-        (drained,) = host.drain()
+        (drained,) = host.storage.drain()
         assert drained.fork is not None
         fork = host.info(drained.fork)
         assert (fork.status, fork.parent_run_id, fork.forked_at) == ("completed", "A", 2)
         assert host.state(drained.fork)["c"] == result["c"]
-        assert host.drain() == []
+        assert host.storage.drain() == []
 
 
 def test_a_drive_that_was_taken_over_meanwhile_is_told_of_the_fork(place: Place) -> None:
@@ -286,7 +286,7 @@ def test_a_wait_opened_while_the_store_was_away_can_be_answered_once_it_is_writt
         assert halted.status == "halted"
         assert halted.spooled > 0
         place.store.fails_with = None
-        host.drain()
+        host.storage.drain()
         (asked,) = host.waits("A")
         host.answer(asked.id, {"approved": True})
         assert host.resume("A", flow)["ok"].approved
@@ -360,5 +360,5 @@ def test_a_locked_file_holds_up_a_run_that_can_do_without_it_only_briefly(tmp_pa
         took = time.monotonic() - began
         assert result.spooled > 40
         other.execute("ROLLBACK")
-        assert host.drain()[0].checkpoints == result.spooled
+        assert host.storage.drain()[0].checkpoints == result.spooled
     assert took < 8

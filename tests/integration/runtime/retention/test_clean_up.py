@@ -52,10 +52,10 @@ class TestCleanUp:
         *_, older, newest = keyframes(host)
         head = host.info("run").checkpoints
         keep = head - newest + 2
-        assert host.clean_up("run", keep=keep) == older - 1
+        assert host.retention.clean_up("run", keep=keep) == older - 1
         assert host.info("run").trimmed_before == older
-        assert host.clean_up("run", keep=keep) == 0
-        assert host.clean_up("run", keep=head - newest + 1) == newest - older
+        assert host.retention.clean_up("run", keep=keep) == 0
+        assert host.retention.clean_up("run", keep=head - newest + 1) == newest - older
         listed = host.checkpoints("run")
         assert [c.sequence for c in listed] == list(range(1, head + 1))
         assert [c.is_trimmed for c in listed] == [c.sequence < newest for c in listed]
@@ -64,7 +64,7 @@ class TestCleanUp:
     def test_what_is_kept_can_be_looked_at_and_forked(self, host: Host) -> None:
         before = host.history("run")
         states = {c.sequence: dict(host.state("run", c.sequence)) for c in before}
-        removed = host.clean_up("run")
+        removed = host.retention.clean_up("run")
         assert 0 < removed < len(before) - 5
         assert host.history("run") == before[removed:]
         for at in range(removed + 1, len(before) + 1):
@@ -74,7 +74,7 @@ class TestCleanUp:
 
     def test_what_was_removed_is_refused_with_the_oldest_one_that_is_there(self, host: Host) -> None:
         ids = [c.checkpoint_id for c in host.checkpoints("run")]
-        oldest = host.clean_up("run") + 1
+        oldest = host.retention.clean_up("run") + 1
         for at in (1, oldest - 1, ids[0]):
             for ask in (host.state, host.fork):
                 with pytest.raises(RunNotFound, match=f"oldest one still there is {oldest}") as caught:
@@ -85,38 +85,38 @@ class TestCleanUp:
     def test_a_short_run_stays_whole(self, host: Host) -> None:
         brief = host.fork("run", at=1, inputs={"round": LAST - 1}).run_id
         host.resume(brief, BOOK)
-        assert host.clean_up(brief, keep=1) == 0
+        assert host.retention.clean_up(brief, keep=1) == 0
         assert not any(c.is_trimmed for c in host.checkpoints(brief))
 
     def test_keeping_more_than_there_is_removes_nothing(self, host: Host) -> None:
-        assert host.clean_up("run", keep=10_000) == 0
+        assert host.retention.clean_up("run", keep=10_000) == 0
 
     @pytest.mark.parametrize("keep", [0, -1, True, 1.5])
     def test_something_must_be_kept(self, host: Host, keep: int) -> None:
         with pytest.raises(BadRequest, match="keep"):
-            host.clean_up("run", keep=keep)
+            host.retention.clean_up("run", keep=keep)
 
     def test_an_unknown_run_cannot_be_cleaned_up(self, host: Host) -> None:
         with pytest.raises(RunNotFound):
-            host.clean_up("stranger")
+            host.retention.clean_up("stranger")
 
     def test_what_a_fork_needs_is_kept(self, host: Host) -> None:
         first, second, *_ = keyframes(host)
         fork = host.fork("run", at=second + 1).run_id
         early = host.fork("run", at=second - 1).run_id
-        assert host.clean_up("run", keep=1) == first - 1
+        assert host.retention.clean_up("run", keep=1) == first - 1
         for run_id in (fork, early):
             assert dict(host.resume(run_id, BOOK)) == dict(host.run(BOOK, run_id="run"))
 
     def test_a_fork_before_the_first_keyframe_keeps_everything(self, host: Host) -> None:
         host.fork("run", at=1)
-        assert host.clean_up("run", keep=1) == 0
+        assert host.retention.clean_up("run", keep=1) == 0
 
     def test_a_fork_is_cleaned_up_apart_from_its_parent(self, host: Host) -> None:
         fork = host.fork("run", at=3).run_id
         host.resume(fork, BOOK)
         before = host.history(fork)
-        removed = host.clean_up(fork, keep=1)
+        removed = host.retention.clean_up(fork, keep=1)
         assert removed == keyframes(host, fork)[-1] - 4
         assert host.history(fork) == [*before[:3], *before[3 + removed :]]
         assert not any(c.is_trimmed for c in host.checkpoints("run"))
@@ -129,18 +129,18 @@ class TestCleanUp:
         fork = host.fork("run", at=3, inputs={"salt": "cd"}).run_id
         host.resume(fork, BOOK)
         ends = [(c.sequence, s) for c in host.history(fork) for s in c.steps if s.path == "write_page"]
-        host.clean_up(fork, keep=1)
+        host.retention.clean_up(fork, keep=1)
         oldest = host.info(fork).trimmed_before
         first, second, *_ = [s for sequence, s in ends if sequence >= oldest]
         versions = [(w.name, w.version) for w in (*ends[0][1].writes, *first.writes)]
-        found = host.recall(fork, versions)
+        found = host.debug.recall(fork, versions)
         assert [v for (name, _), v in found.items() if name == "round"] == [1, first.visit]
-        assert host.replay(fork, f"write_page@{second.visit}", BOOK).is_equal
-        part = host.bisect("run", fork)
+        assert host.debug.replay(fork, f"write_page@{second.visit}", BOOK).is_equal
+        part = host.debug.bisect("run", fork)
         assert part is not None and part.visit == first.visit
 
     def test_inputs_are_still_compared_as_far_as_they_are_known(self, host: Host) -> None:
-        host.clean_up("run")
+        host.retention.clean_up("run")
         assert host.run(BOOK, INPUTS, run_id="run").status is Status.COMPLETED
         with pytest.raises(InputsDiffer, match="salt"):
             host.run(BOOK, {**INPUTS, "salt": "zz"}, run_id="run")
@@ -156,7 +156,7 @@ class TestCleanUp:
 
         flow = Flow("closing", [write_page, again, close], entry="write_page", durability="strong")
         assert host.run(flow, INPUTS, run_id="failing").status is Status.FAILED
-        assert host.clean_up("failing", keep=1) > 0
+        assert host.retention.clean_up("failing", keep=1) > 0
         is_broken[0] = False
         assert host.resume("failing", flow)["end"] == LAST
 
@@ -166,7 +166,7 @@ class TestVerifying:
         path = tmp_path / "runs.db"
         with Host(f"sqlite:///{path}") as host:
             host.run(BOOK, INPUTS, run_id="run")
-            removed = host.clean_up("run")
+            removed = host.retention.clean_up("run")
             assert host.history("run")[0].sequence == removed + 1
         database = apsw.Connection(str(path))
         database.execute(
@@ -188,7 +188,7 @@ class TestVerifying:
         database.close()
         with Host(f"sqlite:///{path}") as host:
             with pytest.raises(StateCorrupted):
-                host.clean_up("run", keep=1)
+                host.retention.clean_up("run", keep=1)
             assert host.info("run").trimmed_before == 0
 
 

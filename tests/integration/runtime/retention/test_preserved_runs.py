@@ -47,36 +47,36 @@ def runs(host: Host) -> list[str]:
 @pytest.mark.parametrize("text", ['["run-1", "never-was"]', '{"run-1": "for the auditors"}'])
 def test_a_run_that_somebody_wrote_into_the_file_is_kept(host: Host, preserved: Path, text: str) -> None:
     preserved.write_text(text)
-    host.gc(retention=NOTHING)
+    host.retention.gc(retention=NOTHING)
     assert runs(host) == ["run-1"]
     assert host.info("run-1").pinned == BY_HAND
 
 
 def test_a_run_that_somebody_took_out_of_the_file_is_no_longer_kept(host: Host, preserved: Path) -> None:
     preserved.write_text('["run-1", "run-2"]')
-    host.gc(retention=NOTHING)
+    host.retention.gc(retention=NOTHING)
     preserved.write_text('["run-2"]')
-    host.gc(retention=NOTHING)
+    host.retention.gc(retention=NOTHING)
     assert runs(host) == ["run-2"]
 
 
 def test_the_file_tells_of_runs_that_were_pinned_otherwise(host: Host, preserved: Path) -> None:
     preserved.write_text('["run-1"]')
-    host.pin("run-2", "a reason")
+    host.retention.pin("run-2", "a reason")
     assert json.loads(preserved.read_text()) == ["run-1", "run-2"]
-    host.unpin("run-2")
+    host.retention.unpin("run-2")
     assert json.loads(preserved.read_text()) == ["run-1"]
-    host.gc(retention=NOTHING)
+    host.retention.gc(retention=NOTHING)
     assert runs(host) == ["run-1"]
 
 
 def test_nothing_is_removed_while_the_file_cannot_be_read(host: Host, preserved: Path) -> None:
     for text in ("", "{", "[1]", '"run-1"', "null"):
         preserved.write_text(text)
-        found = host.gc(retention=NOTHING)
+        found = host.retention.gc(retention=NOTHING)
         assert len(found.problems) == 1 and "preserved_runs.json" in found.problems[0]
         with pytest.raises(EverstepError, match="nothing is removed"):
-            host.erase("run-0")
+            host.retention.erase("run-0")
         assert runs(host) == ["run-0", "run-1", "run-2"]
 
 
@@ -93,8 +93,8 @@ def test_gc_says_that_the_file_cannot_be_read_even_if_nothing_is_due(
 
 
 def test_what_was_removed_can_be_read_in_a_log(host: Host, preserved: Path) -> None:
-    host.pin("run-1")
-    host.gc(retention=NOTHING)
+    host.retention.pin("run-1")
+    host.retention.gc(retention=NOTHING)
     told = json.loads(preserved.with_name("retention_log.json").read_text())
     assert {(line["what"], line["run_id"]) for line in told} == {("run", "run-0"), ("run", "run-2")}
     assert all(line["reason"] and line["at"] for line in told)

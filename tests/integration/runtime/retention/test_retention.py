@@ -90,7 +90,7 @@ def test_sixty_runs_ten_whole_forty_with_their_last_checkpoint_ten_summaries(
         info = host.info(name)
         assert info.status is Status.COMPLETED and info.duration is not None
         assert info.duration < timedelta(seconds=1), "it ended when it ended, not when it was trimmed"
-    gone = host.removed()
+    gone = host.retention.removed()
     assert {run.run_id for run in gone} == {f"run-{number:02}" for number in range(10)}
     for run in gone:
         assert run.summary is not None
@@ -99,18 +99,18 @@ def test_sixty_runs_ten_whole_forty_with_their_last_checkpoint_ten_summaries(
         assert run.summary.final_status == "completed" and run.summary.completed_at is not None
         assert (run.summary.phases_completed, run.summary.errors_count) == (2, 0)
         assert run.summary.total_cost_usd == number / 2
-    assert all(verified.problem == "" for verified in host.verify())
-    log = host.removals(limit=200)
+    assert all(verified.problem == "" for verified in host.storage.verify())
+    log = host.retention.removals(limit=200)
     assert sum(line.what == "run" for line in log) == 10
     assert sum(line.what == "checkpoints" for line in log) == 50
-    assert host.gc(retention=Retention.tiers()).runs == []
+    assert host.retention.gc(retention=Retention.tiers()).runs == []
 
 
 def test_a_removed_run_says_so_and_its_id_stays_taken(open_host: Callable[..., Host]) -> None:
     host = open_host()
     host.run(STEPS, {"count": 1}, run_id="old")
     host.run(STEPS, {"count": 1}, run_id="new")
-    host.gc(retention=Retention(keep_last=1))
+    host.retention.gc(retention=Retention(keep_last=1))
     for look in (host.info, host.state, host.history, host.cancel):
         with pytest.raises(RunErased, match="the newest 1 are kept"):
             look("old")
@@ -132,8 +132,8 @@ def test_runs_are_kept_for_a_while_after_their_end_or_their_acknowledgement(
         clock.advance(DAY.total_seconds() * 10)
     host._lanes.call(lambda one: one._services.store.ack("acknowledged"))
     clock.advance(DAY.total_seconds() * 5)
-    assert [one.run_id for one in host.gc(retention=policy, dry_run=True).runs] == ["old"]
-    found = host.gc(retention=policy)
+    assert [one.run_id for one in host.retention.gc(retention=policy, dry_run=True).runs] == ["old"]
+    found = host.retention.gc(retention=policy)
     assert [(one.run_id, one.action, one.reason) for one in found.runs] == [
         ("old", "erase", "it ended more than 30d ago")
     ]
@@ -147,23 +147,23 @@ def test_a_dry_run_removes_nothing(
     for number in range(4):
         host.run(PAGES, {"text": f"{number}"}, run_id=f"run-{number}")
     host.run(STEPS, {"count": 1}, run_id="steps")
-    host.erase("steps")
+    host.retention.erase("steps")
     clock.advance(2 * DAY.total_seconds())
     before = artifacts(tmp_path)
     policy = Retention(keep_last=2, whole=1, tombstones_for="1d")
-    found = host.gc(retention=policy, dry_run=True)
+    found = host.retention.gc(retention=policy, dry_run=True)
     assert [(one.run_id, one.action) for one in found.runs] == [
         ("run-2", "trim"),
         ("run-1", "erase"),
         ("run-0", "erase"),
     ]
     assert found.tombstones == 1 and found.dry_run
-    assert len(host.runs()) == 4 and artifacts(tmp_path) == before and len(host.removed()) == 1
-    assert host.removals()[0].run_id == "steps"
-    real = host.gc(retention=policy)
+    assert len(host.runs()) == 4 and artifacts(tmp_path) == before and len(host.retention.removed()) == 1
+    assert host.retention.removals()[0].run_id == "steps"
+    real = host.retention.gc(retention=policy)
     assert real.runs == found.runs and real.artifacts.removed == 2
     assert len(artifacts(tmp_path)) == 2
-    assert host.gc(retention=policy).has_removed is False
+    assert host.retention.gc(retention=policy).has_removed is False
 
 
 def test_a_flow_has_rules_of_its_own(open_host: Callable[..., Host], clock: ManualClock) -> None:
@@ -177,15 +177,15 @@ def test_a_flow_has_rules_of_its_own(open_host: Callable[..., Host], clock: Manu
     host = open_host()
     assert [run.run_id for run in host.runs(flow="short")] == ["short-2"], "at once, after each run"
     clock.advance(DAY.total_seconds())
-    found = host.gc()
+    found = host.retention.gc()
     assert {one.run_id for one in found.runs} == {f"timed-{number}" for number in range(3)}
     clock.advance(DAY.total_seconds())
-    assert {one.run_id for one in host.gc().runs} == {f"brief-{number}" for number in range(3)}
+    assert {one.run_id for one in host.retention.gc().runs} == {f"brief-{number}" for number in range(3)}
     assert [run.run_id for run in host.runs()] == ["short-2"]
     laxer = Flow("short", [double], retention=Retention())
     clock.advance(200 * DAY.total_seconds())
-    assert host.gc(flows=[laxer], retention=Retention(keep_for="1d")).runs == []
-    assert host.gc(retention=Retention(keep_for="1d")).runs == [], "it was begun with other rules"
+    assert host.retention.gc(flows=[laxer], retention=Retention(keep_for="1d")).runs == []
+    assert host.retention.gc(retention=Retention(keep_for="1d")).runs == [], "it was begun with other rules"
 
 
 def test_what_somebody_needs_is_kept(open_host: Callable[..., Host], clock: ManualClock) -> None:
@@ -196,17 +196,17 @@ def test_what_somebody_needs_is_kept(open_host: Callable[..., Host], clock: Manu
     host.run(asks, {}, run_id="halted")
     host.start(STEPS, {"count": 1}, run_id="accepted")
     host.fork("forked", fork_id="fork")
-    host.pin("pinned", "a lesson")
+    host.retention.pin("pinned", "a lesson")
     clock.advance(1000 * DAY.total_seconds())
     strict = Retention(keep_for="1s", keep_last=1, whole=1, abandoned_for="1s")
-    found = host.gc(retention=strict)
+    found = host.retention.gc(retention=strict)
     assert [one.run_id for one in found.runs] == ["plain"]
     assert {(one.run_id, one.reason) for one in found.spared} == {("forked", "a fork goes on from it")}
     host.resume("fork", STEPS).raise_for_status()
-    host.unpin("pinned")
+    host.retention.unpin("pinned")
     clock.advance(10)
     # The fork goes first, and so does its parent behind it.
-    assert [one.run_id for one in host.gc(retention=strict).runs] == ["fork", "pinned", "forked"]
+    assert [one.run_id for one in host.retention.gc(retention=strict).runs] == ["fork", "pinned", "forked"]
     assert {run.run_id for run in host.runs()} == {"halted", "accepted"}
 
 
@@ -221,26 +221,26 @@ def test_an_open_wait_keeps_a_failed_run(open_host: Callable[..., Host], clock: 
     assert host.info("run").status is Status.FAILED
     clock.advance(DAY.total_seconds())
     assert len(host.waits("run")) == 1
-    found = host.gc(retention=Retention(keep_for="1h"))
+    found = host.retention.gc(retention=Retention(keep_for="1h"))
     assert [one.reason for one in found.spared] == ["it has a wait that is not closed"]
-    assert host.erase("run").checkpoints > 0
+    assert host.retention.erase("run").checkpoints > 0
 
 
 def test_a_pinned_run_is_kept_whole_and_listed(open_host: Callable[..., Host]) -> None:
     host = open_host()
     for number in range(3):
         host.run(STEPS, {"count": number}, run_id=f"run-{number}")
-    assert host.pin("run-0", "case 7").pinned == "case 7"
-    host.gc(retention=Retention(keep_last=2, whole=1))
+    assert host.retention.pin("run-0", "case 7").pinned == "case 7"
+    host.retention.gc(retention=Retention(keep_last=2, whole=1))
     assert [run.run_id for run in host.runs(pinned=True)] == ["run-0"]
     assert len(host.history("run-0")) == 3
     with pytest.raises(CheckpointPinned, match="case 7"):
-        host.erase("run-0")
-    assert host.unpin("run-0").pinned is None
+        host.retention.erase("run-0")
+    assert host.retention.unpin("run-0").pinned is None
     with pytest.raises(RunNotFound):
-        host.pin("nobody")
+        host.retention.pin("nobody")
     with pytest.raises(BadRequest, match="reason"):
-        host.pin("run-0", " ")
+        host.retention.pin("run-0", " ")
 
 
 def test_an_erased_run_takes_its_own_artifacts_along(
@@ -251,17 +251,17 @@ def test_an_erased_run_takes_its_own_artifacts_along(
     host.run(PAGES, {"text": "both"}, run_id="one")
     host.run(PAGES, {"text": "both"}, run_id="other")
     assert len(artifacts(tmp_path)) == 2
-    told = host.erase("mine")
+    told = host.retention.erase("mine")
     assert (told.artifacts, told.artifacts_left) == (0, 1), "another run may be about to name the same"
     clock.advance(2 * DAY.total_seconds())
-    assert host.gc().artifacts.removed == 1
-    assert host.erase("one").artifacts == 0 and len(artifacts(tmp_path)) == 1
+    assert host.retention.gc().artifacts.removed == 1
+    assert host.retention.erase("one").artifacts == 0 and len(artifacts(tmp_path)) == 1
     assert host.state("other")["page"] == "both" * 1000
     clock.advance(121)
-    assert host.erase("other").artifacts == 1 and artifacts(tmp_path) == []
-    assert host.removed()[0].summary is None
+    assert host.retention.erase("other").artifacts == 1 and artifacts(tmp_path) == []
+    assert host.retention.removed()[0].summary is None
     with pytest.raises(RunErased):
-        host.erase("other")
+        host.retention.erase("other")
 
 
 def test_an_erased_run_takes_its_artifacts_along_while_another_is_driven(
@@ -274,7 +274,7 @@ def test_an_erased_run_takes_its_artifacts_along_while_another_is_driven(
 
     @node(output="size")
     def measure(page: str) -> int:
-        told = other.erase("mine")
+        told = other.retention.erase("mine")
         found.append((told.artifacts, told.artifacts_left))
         return len(page)
 
@@ -288,10 +288,10 @@ def test_a_run_that_is_not_over_is_not_erased(open_host: Callable[..., Host]) ->
     host = open_host()
     host.start(STEPS, {"count": 1}, run_id="run")
     with pytest.raises(BadRequest, match="Cancel it first"):
-        host.erase("run")
+        host.retention.erase("run")
     host.cancel("run")
-    assert host.erase("run", dry_run=True).checkpoints == 2
-    assert host.erase("run").checkpoints == 2
+    assert host.retention.erase("run", dry_run=True).checkpoints == 2
+    assert host.retention.erase("run").checkpoints == 2
 
 
 def test_a_live_run_may_still_name_what_it_put_long_ago(
@@ -307,7 +307,7 @@ def test_a_live_run_may_still_name_what_it_put_long_ago(
     @node(output="seen")
     def slow(page: str) -> int:
         clock.advance(30 * DAY.total_seconds())
-        swept = other.gc(retention=Retention(abandoned_for="1d")).artifacts
+        swept = other.retention.gc(retention=Retention(abandoned_for="1d")).artifacts
         found.append(swept.removed)
         return len(page)
 
@@ -326,16 +326,16 @@ def test_abandoned_runs_are_listed_and_removed_only_if_asked_for(
         lambda one: one._services.store.lease("run", owner="dead", ttl=timedelta(seconds=30), process=None)
     )
     clock.advance(3600)
-    assert host.gc().abandoned == []
+    assert host.retention.gc().abandoned == []
     clock.advance(2 * DAY.total_seconds())
-    found = host.gc(retention=Retention(keep_for="1s", keep_last=1))
+    found = host.retention.gc(retention=Retention(keep_for="1s", keep_last=1))
     assert (found.abandoned, found.runs) == (["run"], [])
-    found = host.gc(retention=Retention(abandoned_for="7d"))
+    found = host.retention.gc(retention=Retention(abandoned_for="7d"))
     assert (found.abandoned, found.runs) == (["run"], [])
     clock.advance(5 * DAY.total_seconds())
-    found = host.gc(retention=Retention(abandoned_for="7d"))
+    found = host.retention.gc(retention=Retention(abandoned_for="7d"))
     assert found.abandoned == [] and [one.run_id for one in found.runs] == ["run"]
-    assert "abandoned" in host.removed()[0].reason
+    assert "abandoned" in host.retention.removed()[0].reason
 
 
 def test_a_trimmed_failure_can_still_be_reopened(open_host: Callable[..., Host]) -> None:
@@ -352,15 +352,15 @@ def test_a_trimmed_failure_can_still_be_reopened(open_host: Callable[..., Host])
     host.run(flow, {"count": 2}, run_id="failed")
     host.run(STEPS, {"count": 2}, run_id="newer")
     before = host.info("failed")
-    found = host.gc(retention=Retention(whole=1))
+    found = host.retention.gc(retention=Retention(whole=1))
     assert [(one.run_id, one.action) for one in found.runs] == [("failed", "trim")]
     after = host.info("failed")
     assert (after.status, after.ended_at) == (before.status, before.ended_at)
     assert [event.kind for event in host.events("failed", live=False)] == ["checkpoint", "run_ended"]
     is_mended = True
     assert host.resume("failed", flow)["out"] == 5
-    host.gc(retention=Retention(whole=1, keep_last=1))
-    summary = host.removed()[0].summary
+    host.retention.gc(retention=Retention(whole=1, keep_last=1))
+    summary = host.retention.removed()[0].summary
     assert summary is not None and summary.errors_count == 1
 
 
@@ -368,22 +368,22 @@ def test_tombstones_go_when_their_time_is_over(open_host: Callable[..., Host], c
     host = open_host()
     for name in ("one", "two"):
         host.run(STEPS, {"count": 1}, run_id=name)
-        host.erase(name)
+        host.retention.erase(name)
         clock.advance(DAY.total_seconds())
-    assert host.gc(retention=Retention(tombstones_for="2d")).tombstones == 1
-    assert [run.run_id for run in host.removed()] == ["two"]
+    assert host.retention.gc(retention=Retention(tombstones_for="2d")).tombstones == 1
+    assert [run.run_id for run in host.retention.removed()] == ["two"]
     assert host.run(STEPS, {"count": 1}, run_id="one").status is Status.COMPLETED
-    assert host.removals()[0].what == "tombstones"
+    assert host.retention.removals()[0].what == "tombstones"
 
 
 def test_only_the_named_runs_are_touched(open_host: Callable[..., Host], clock: ManualClock) -> None:
     host = open_host()
     for number in range(4):
         host.run(STEPS, {"count": 1}, run_id=f"run-{number}")
-    found = host.gc("run-0", "run-3", retention=Retention(keep_last=2))
+    found = host.retention.gc("run-0", "run-3", retention=Retention(keep_last=2))
     assert [one.run_id for one in found.runs] == ["run-0"]
     with pytest.raises(RunNotFound):
-        host.gc("nobody")
+        host.retention.gc("nobody")
 
 
 def test_two_may_clean_up_at_once(open_host: Callable[..., Host], clock: ManualClock, tmp_path: Path) -> None:
@@ -396,7 +396,7 @@ def test_two_may_clean_up_at_once(open_host: Callable[..., Host], clock: ManualC
 
     def clean(one: Host) -> None:
         start.wait(30)
-        found.append(one.gc(retention=Retention(keep_last=8, whole=4)))
+        found.append(one.retention.gc(retention=Retention(keep_last=8, whole=4)))
 
     threads = [threading.Thread(target=clean, args=(one,)) for one in hosts]
     for thread in threads:
@@ -407,8 +407,8 @@ def test_two_may_clean_up_at_once(open_host: Callable[..., Host], clock: ManualC
     assert [one.artifacts.problem for one in found] == ["", "", ""]
     erased = [run.run_id for one in found for run in one.runs if run.action == "erase"]
     assert sorted(erased) == sorted(f"run-{number}" for number in range(32))
-    assert len(host.runs()) == 8 and all(verified.is_sound for verified in host.verify())
-    assert host.gc().artifacts.removed + sum(one.artifacts.removed for one in found) == 32
+    assert len(host.runs()) == 8 and all(verified.is_sound for verified in host.storage.verify())
+    assert host.retention.gc().artifacts.removed + sum(one.artifacts.removed for one in found) == 32
     assert len(artifacts(tmp_path)) == 8
 
 
@@ -420,12 +420,12 @@ def test_what_a_copied_run_names_as_elsewhere_is_kept(
     source, target = (sqlite, file) if there == "file" else (file, sqlite)
     with Host(source, clock=clock) as host:
         host.run(PAGES, {"text": "carried"}, run_id="run")
-        host.copy(target)
+        host.transfer.copy(target)
     with Host(target, clock=clock) as host:
         clock.advance(10 * DAY.total_seconds())
-        assert host.gc().artifacts.removed == 0
+        assert host.retention.gc().artifacts.removed == 0
         assert host.state("run")["page"] == "carried" * 1000
-        assert host.erase("run").artifacts == 1
+        assert host.retention.erase("run").artifacts == 1
 
 
 def test_artifacts_in_a_place_of_their_own_are_left_alone_unless_nobody_else_uses_it(
@@ -436,14 +436,14 @@ def test_artifacts_in_a_place_of_their_own_are_left_alone_unless_nobody_else_use
         for name in ("mine", "gone"):
             host.run(PAGES, {"text": name}, run_id=name)
         other.run(PAGES, {"text": "theirs"}, run_id="theirs")
-        host.erase("gone")
+        host.retention.erase("gone")
         clock.advance(2 * DAY.total_seconds())
         for cleaner in (host, other):
-            swept = cleaner.gc().artifacts
+            swept = cleaner.retention.gc().artifacts
             assert swept.removed == 0 and "other stores" in swept.left_alone
         assert host.state("mine")["page"] and other.state("theirs")["page"]
         # Whoever says what is not so loses what the other store names.
-        assert host.gc(shared=True).artifacts.removed == 2
+        assert host.retention.gc(shared=True).artifacts.removed == 2
 
 
 def test_a_store_that_cannot_remove_runs_is_no_place_for_rules(clock: ManualClock) -> None:
@@ -457,7 +457,7 @@ def test_a_store_that_cannot_remove_runs_is_no_place_for_rules(clock: ManualCloc
         Host(Opened(store, store, "memory:"), clock=clock) as host,
         pytest.raises(BadRequest, match="cannot pin or remove"),
     ):
-        host.gc()
+        host.retention.gc()
 
 
 @pytest.mark.parametrize(
@@ -490,17 +490,17 @@ def test_the_days_of_a_run_whose_result_was_taken_are_counted_from_then(
     for run_id in ("taken", "left"):
         host.run(STEPS, {"count": 1}, run_id=run_id)
     clock.advance(2 * DAY)
-    acked = host.ack("taken", by="ann", comment="booked").acked_at
+    acked = host.retention.ack("taken", by="ann", comment="booked").acked_at
     assert acked is not None
     clock.advance(2 * DAY)
-    assert host.ack("taken", by="bob").acked_at == acked, "only the first time counts"
-    host.gc()
+    assert host.retention.ack("taken", by="bob").acked_at == acked, "only the first time counts"
+    host.retention.gc()
     assert [info.run_id for info in host.runs()] == ["taken"]
-    [line] = [line for line in host.removals() if line.what == "ack"]
+    [line] = [line for line in host.retention.removals() if line.what == "ack"]
     assert line.act is not None
     assert (line.run_id, line.act.by, line.act.comment) == ("taken", "ann", "booked")
     clock.advance(DAY)
-    host.gc()
+    host.retention.gc()
     assert host.runs() == []
 
 
@@ -508,7 +508,7 @@ def test_a_run_that_has_not_ended_has_no_result_to_take(open_host: Callable[...,
     host = open_host()
     host.start(STEPS, {"count": 1}, run_id="r")
     with pytest.raises(BadRequest, match="it has no result yet"):
-        host.ack("r")
+        host.retention.ack("r")
     assert host.info("r").acked_at is None
     with pytest.raises(RunNotFound):
-        host.ack("unknown")
+        host.retention.ack("unknown")

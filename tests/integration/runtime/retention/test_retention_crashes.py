@@ -52,7 +52,7 @@ def furnish(open_it: Open, clock: ManualClock) -> None:
     """Make runs of which some share an artifact, and one that was erased long ago."""
     with Host(open_it(clock), clock=clock) as host:
         host.run(FLOW, {"text": "x"}, run_id="buried")
-        host.erase("buried")
+        host.retention.erase("buried")
         clock.advance(11 * DAY)
         for number in range(7):
             host.run(FLOW, {"text": "ab"[number % 2] if number < 4 else f"{number}"}, run_id=f"run-{number}")
@@ -71,21 +71,21 @@ def picture(open_it: Open, clock: ManualClock) -> dict[str, Any]:
                 for run in runs
             },
             "values": {run.run_id: dict(host.state(run.run_id)) for run in runs},
-            "left": {run.run_id: (run.reason, run.summary) for run in host.removed()},
+            "left": {run.run_id: (run.reason, run.summary) for run in host.retention.removed()},
             "artifacts": [one.key for one in blobs.list_checkpoint_blobs()],
-            "sound": [verified.is_sound for verified in host.verify()],
+            "sound": [verified.is_sound for verified in host.storage.verify()],
         }
 
 
 def clean(host: Host) -> None:
-    found = host.gc(retention=POLICY)
+    found = host.retention.gc(retention=POLICY)
     if found.problems or found.artifacts.problem:
         raise StoreError("; ".join([*found.problems, found.artifacts.problem]))
 
 
 def erase(host: Host) -> None:
     with suppress(RunErased):
-        host.erase("run-5")
+        host.retention.erase("run-5")
 
 
 IS_SOAK = os.environ.get("EVERSTEP_SOAK") == "1"

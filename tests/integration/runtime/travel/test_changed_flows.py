@@ -103,15 +103,15 @@ def test_looking_back_sees_each_version_as_it_was(host: Host) -> None:
     host.resume("r", SECOND)
     assert dict(host.state("r", 2)) == {"items": [1, 2], "total": 3}
     assert host.state("r", 3)["amount"] == {"cents": 300}
-    assert host.recall("r", [("total", 1), ("amount", 2), ("paid", 1)]) == {
+    assert host.debug.recall("r", [("total", 1), ("amount", 2), ("paid", 1)]) == {
         ("total", 1): 3,
         ("amount", 2): {"cents": 300},
         ("paid", 1): "300 ct",
     }
-    changes = {c.path: c.kind for c in host.diff("r", start=2).values}
+    changes = {c.path: c.kind for c in host.debug.diff("r", start=2).values}
     assert changes["total"] == "removed" and changes["amount"] == "added"
-    assert host.replay("r", "charge", SECOND, allow_effects=True).is_equal
-    assert host.replay("r", "add", FIRST).is_equal
+    assert host.debug.replay("r", "charge", SECOND, allow_effects=True).is_equal
+    assert host.debug.replay("r", "add", FIRST).is_equal
 
 
 def test_runs_that_went_over_are_compared_step_by_step(host: Host) -> None:
@@ -119,7 +119,7 @@ def test_runs_that_went_over_are_compared_step_by_step(host: Host) -> None:
     begun(host, run_id="s")
     host.resume("r", SECOND)
     host.resume("s", SECOND)
-    assert host.bisect("r", "s") is None
+    assert host.debug.bisect("r", "s") is None
 
 
 def test_a_fork_from_before_a_migration_goes_by_the_version_of_that_time(host: Host) -> None:
@@ -138,7 +138,7 @@ def test_a_fork_from_before_a_migration_goes_by_the_version_of_that_time(host: H
 
 def test_a_run_can_go_over_more_than_once(host: Host) -> None:
     begun(host)
-    host.migrate("r", SECOND)
+    host.versions.migrate("r", SECOND)
     third = Flow(
         "shop",
         [add_cents, charge.with_name("debit"), thank, count],
@@ -158,7 +158,7 @@ def test_a_run_can_go_over_more_than_once(host: Host) -> None:
 
 def test_a_dry_run_tries_everything_and_writes_nothing(host: Host) -> None:
     begun(host)
-    told = host.migrate("r", SECOND, dry_run=True)
+    told = host.versions.migrate("r", SECOND, dry_run=True)
     assert told.verdict == "continues"
     assert told.migrations[-2:] == ("upcast('amount')", "add_value('tone')")
     assert (host.info("r").checkpoints, host.info("r").flow_version) == (2, "1")
@@ -168,11 +168,11 @@ def test_a_dry_run_tries_everything_and_writes_nothing(host: Host) -> None:
         version="2",
         migrations=[*RULES[:2], migrate.upcast("amount", lambda euros: euros["no"]), RULES[3]],
     )
-    for told in (host.compat("r", broken), host.migrate("r", broken, dry_run=True)):
+    for told in (host.versions.compat("r", broken), host.versions.migrate("r", broken, dry_run=True)):
         assert told.verdict == "needs_migration"
         assert "upcast('amount') failed on 'amount': TypeError" in told.reason
     with pytest.raises(FlowChanged, match=r"upcast\('amount'\) failed on 'amount': TypeError"):
-        host.migrate("r", broken)
+        host.versions.migrate("r", broken)
     with pytest.raises(FlowChanged, match="nothing was changed"):
         host.resume("r", broken)
     assert host.resume("r", SECOND).status == "completed"
@@ -180,13 +180,13 @@ def test_a_dry_run_tries_everything_and_writes_nothing(host: Host) -> None:
 
 def test_to_migrate_writes_one_checkpoint_and_lets_the_run_go(host: Host) -> None:
     begun(host)
-    assert host.migrate("r", SECOND).verdict == "continues"
+    assert host.versions.migrate("r", SECOND).verdict == "continues"
     info = host.info("r")
     assert (info.checkpoints, info.flow_version, info.is_driven) == (3, "2", False)
-    assert host.migrate("r", SECOND).is_same
+    assert host.versions.migrate("r", SECOND).is_same
     host.resume("r", SECOND)
     with pytest.raises(BadRequest, match="'r' is completed"):
-        host.migrate("r", SECOND)
+        host.versions.migrate("r", SECOND)
 
 
 def test_an_upcast_alone_is_made_when_the_version_is_another(host: Host) -> None:
@@ -252,7 +252,7 @@ def test_an_answer_finds_its_node_under_another_name(host: Host) -> None:
     rules = [migrate.rename_node("ask", "sign"), migrate.rename_value("ask", "sign")]
     renamed = ask.with_name("sign").with_outputs("sign")
     after = Flow("f", [renamed, finish_later], durability="strong", migrations=rules)
-    host.migrate("r", after)
+    host.versions.migrate("r", after)
     assert host.info("r").status == "halted"
     again = host.resume("r", after)
     assert [w.id for w in again.waits] == [w.id for w in halted.waits]
@@ -264,7 +264,7 @@ def test_an_answer_finds_its_node_under_another_name(host: Host) -> None:
 def test_clean_up_across_a_migration_leaves_what_a_resume_needs(host: Host) -> None:
     begun(host)
     host.resume("r", SECOND)
-    assert host.clean_up("r", keep=1) == 2
+    assert host.retention.clean_up("r", keep=1) == 2
     assert host.run(SECOND, run_id="r")["mail"] == "thanks: 300 ct"
     assert host.state("r", 3)["amount"] == {"cents": 300}
 
@@ -344,13 +344,13 @@ def test_an_upcast_that_fails_fails_the_deploy_and_is_explained(host: Host, is_w
     changed = Flow("f", nodes, version="2", migrations=rules)
     reason = "no such form" if is_wrong == "raises" else "Odd"
     for told in (
-        host.compat("r", changed),
+        host.versions.compat("r", changed),
         host.explain("r", changed).compat,
-        host.migrate("r", changed, dry_run=True),
+        host.versions.migrate("r", changed, dry_run=True),
     ):
         assert (told.verdict, told.values) == ("needs_migration", ("a",))
         assert reason in told.reason and "upcast('a')" in told.reason
-    for go_over in (host.migrate, host.resume):
+    for go_over in (host.versions.migrate, host.resume):
         with pytest.raises(FlowChanged, match=reason):
             go_over("r", changed)
     assert (host.info("r").flow_version, host.info("r").is_driven) == ("1", False)
@@ -365,7 +365,7 @@ def test_an_added_value_that_cannot_be_stored_is_told(host: Host) -> None:
         return 1
 
     changed = Flow("f", [*nodes, more], migrations=[migrate.add_value("lock", object())])
-    told = host.migrate("r", changed, dry_run=True)
+    told = host.versions.migrate("r", changed, dry_run=True)
     assert (told.verdict, told.values) == ("needs_migration", ("lock",))
     with pytest.raises(FlowChanged, match="lock"):
         host.resume("r", changed)
@@ -403,12 +403,12 @@ def test_runs_that_stand_alike_are_judged_once(host: Host, monkeypatch: pytest.M
         with contextlib.suppress(KeyboardInterrupt):
             host.run(flow, {"x": x}, run_id=f"r{x}")
     changed = Flow("f", [one.with_name("first"), wait.approval("ok", context="a")], durability="strong")
-    told = [host.compat(f"r{x}", changed) for x in range(10)]
+    told = [host.versions.compat(f"r{x}", changed) for x in range(10)]
     assert [t.reason for t in told[:8]] == ["'one' is finished, and is gone from the flow."] * 8
     assert [t.reason for t in told[8:]] == ["'one' is pending, and is gone from the flow."] * 2
     assert len(judged) == 2
     changed.migrations = (migrate.rename_node("one", "first"),)
-    assert {host.compat(f"r{x}", changed).verdict for x in range(10)} == {"continues"}
+    assert {host.versions.compat(f"r{x}", changed).verdict for x in range(10)} == {"continues"}
 
 
 @pytest.mark.parametrize("is_newer_first", [False, True])
@@ -419,7 +419,7 @@ def test_two_versions_of_the_code_do_not_drive_a_run_at_once(host: Host, is_newe
         other = "2" if number == "1" else "1"
 
         def work(x: int) -> int:
-            for drive in (host.resume, host.migrate):
+            for drive in (host.resume, host.versions.migrate):
                 try:
                     drive("r", version(other))
                 except LeaseConflict as conflict:
@@ -439,8 +439,8 @@ def test_two_versions_of_the_code_do_not_drive_a_run_at_once(host: Host, is_newe
 
 def test_compat_names_the_rules_that_change_values(host: Host) -> None:
     begun(host)
-    told = host.compat("r", SECOND)
-    assert told.migrations == host.migrate("r", SECOND, dry_run=True).migrations
+    told = host.versions.compat("r", SECOND)
+    assert told.migrations == host.versions.migrate("r", SECOND, dry_run=True).migrations
     assert {"upcast('amount')", "add_value('tone')"} <= set(told.migrations)
 
 
@@ -466,12 +466,12 @@ def test_a_recorded_value_that_no_longer_fits_is_warned_of(host: Host, version: 
     first, changed = Flow("f", [early, ok, late]), Flow("f", [early_two, ok, late_two], version=version)
     rules = [migrate.upcast("source", lambda url: {"url": url}, versions=["1"])]
     host.run(first, {"source": "x"}, run_id="W")
-    assert host.compat("W", first).warnings == host.explain("W", first).compat.warnings == ()
-    for told in (host.compat("W", changed), host.explain("W", changed).compat):
+    assert host.versions.compat("W", first).warnings == host.explain("W", first).compat.warnings == ()
+    for told in (host.versions.compat("W", changed), host.explain("W", changed).compat):
         assert told.verdict == "continues"
         (said,) = told.warnings
         assert "'source'" in said and "'late'" in said and "dict[str, str]" in said
-    assert host.compat("W", Flow("f", changed.nodes, version="2", migrations=rules)).warnings == ()
+    assert host.versions.compat("W", Flow("f", changed.nodes, version="2", migrations=rules)).warnings == ()
 
 
 def test_show_knows_a_renamed_node_by_its_new_name_only(host: Host) -> None:

@@ -21,6 +21,7 @@ from everstep.errors import (
     ValueNotStorable,
     ValueUnreadable,
 )
+from everstep.model.durability import DurabilityMode
 from everstep.runtime.travel.recall import chain_of
 from tests.integration.noise import noise
 
@@ -84,7 +85,7 @@ def small(total: int) -> str:
     return f"small {total}"
 
 
-def shop(durability: str | Durability = "strong") -> Flow:
+def shop(durability: DurabilityMode | Durability = "strong") -> Flow:
     return Flow("shop", [make, price, is_big, big, small], durability=durability)
 
 
@@ -101,15 +102,15 @@ def changed(diff: Any) -> list[tuple[str, str, Any, Any]]:
 
 def test_a_run_does_not_differ_from_itself(host: Host) -> None:
     run(host, "r")
-    found = host.diff("r", "r")
+    found = host.debug.diff("r", "r")
     assert not found
     assert (found.values, found.nodes, found.status) == ((), (), ("completed", "completed"))
-    assert not host.diff("r", start=3, end=3)
+    assert not host.debug.diff("r", start=3, end=3)
 
 
 def test_one_run_is_compared_with_its_beginning(host: Host) -> None:
     run(host, "r")
-    found = host.diff("r")
+    found = host.debug.diff("r")
     assert (found.before.sequence, found.after.sequence) == (1, 5)
     assert found.status == ("running", "completed")
     assert [(path, kind) for path, kind, _, _ in changed(found)] == [
@@ -124,45 +125,50 @@ def test_one_run_is_compared_with_its_beginning(host: Host) -> None:
 def test_two_checkpoints_of_a_run_are_compared_by_sequence_or_id(host: Host) -> None:
     run(host, "r")
     third, fourth = host.history("r")[2:4]
-    found = host.diff("r", start=third.checkpoint_id, end=4)
+    found = host.debug.diff("r", start=third.checkpoint_id, end=4)
     assert found.values == ()
     assert [n.path for n in found.nodes] == ["is_big"]
     assert bool(found)
-    assert [n.visits for n in host.diff("r", start=fourth.sequence, end=3).nodes] == [(1, 0)]
+    assert [n.visits for n in host.debug.diff("r", start=fourth.sequence, end=3).nodes] == [(1, 0)]
 
 
 def test_two_runs_are_compared_into_their_values(host: Host, knobs: Knobs) -> None:
     run(host, "one")
     knobs.factor = 2
     run(host, "two", order_id="A", lines=4)
-    assert changed(host.diff("one", "two")) == [
+    assert changed(host.debug.diff("one", "two")) == [
         ("lines", "changed", 3, 4),
         ("order.lines[3]", "added", None, {"price": 3}),
         ("total", "changed", 3, 12),
         ("label", "changed", "small 3", "big 12"),
     ]
-    assert [(n.path, n.visits) for n in host.diff("one", "two").nodes] == [("small", (1, 0)), ("big", (0, 1))]
-    assert changed(host.diff("one", "two", start=2, end=2)) == changed(host.diff("one", "two"))[:2]
+    assert [(n.path, n.visits) for n in host.debug.diff("one", "two").nodes] == [
+        ("small", (1, 0)),
+        ("big", (0, 1)),
+    ]
+    assert (
+        changed(host.debug.diff("one", "two", start=2, end=2)) == changed(host.debug.diff("one", "two"))[:2]
+    )
 
 
 def test_runs_that_failed_with_other_errors_differ(host: Host, knobs: Knobs) -> None:
     knobs.raises = ValueError("no")
     run(host, "one")
     run(host, "two")
-    assert not host.diff("one", "two")
+    assert not host.debug.diff("one", "two")
     knobs.raises = ValueError("never")
     run(host, "three")
-    assert host.diff("one", "three")
-    assert host.diff("one", "three").values == ()
+    assert host.debug.diff("one", "three")
+    assert host.debug.diff("one", "three").values == ()
 
 
 def test_a_checkpoint_or_run_that_is_not_there_is_refused(host: Host) -> None:
     run(host, "r")
     for bad in ({"start": 9}, {"end": 0}, {"start": "no-such-id"}):
         with pytest.raises(RunNotFound):
-            host.diff("r", **bad)
+            host.debug.diff("r", **bad)
     with pytest.raises(RunNotFound):
-        host.diff("r", "nobody")
+        host.debug.diff("r", "nobody")
 
 
 @node(output="large", persist="ref")
@@ -184,8 +190,8 @@ def test_unchanged_artifacts_are_never_fetched(tmp_path: Path, knobs: Knobs) -> 
         run(host, "three", flow, n=2)
         [folder] = [p for p in tmp_path.iterdir() if p.is_dir()]
         shutil.rmtree(folder)
-        assert changed(host.diff("one", "two")) == [("little", "changed", 1, 2)]
-        lost, other = host.diff("one", "three").values[-1], host.diff("one", "three").values
+        assert changed(host.debug.diff("one", "two")) == [("little", "changed", 1, 2)]
+        lost, other = host.debug.diff("one", "three").values[-1], host.debug.diff("one", "three").values
         assert [c.path for c in other] == ["n", "large", "little"]
         assert lost.path == "little"
         assert isinstance(other[1].before, Unreadable)
@@ -204,12 +210,12 @@ def test_a_value_that_cannot_be_decoded_is_shown_as_such_and_the_diff_goes_on(ho
     host.values.register(Token, name="token", encode=lambda t: t.text, decode=Token)
     run(host, "one", flow, n=1)
     run(host, "two", flow, n=2)
-    assert [c.path for c in host.diff("one", "two").values] == ["n", "token", "after"]
+    assert [c.path for c in host.debug.diff("one", "two").values] == ["n", "token", "after"]
     host.values._by_name.clear()
-    unknown = host.diff("one", "two").values[1]
+    unknown = host.debug.diff("one", "two").values[1]
     assert isinstance(unknown.before, Unreadable)
     assert "no serializer named" in unknown.before.why
-    assert [c.path for c in host.diff("one", "two").values] == ["n", "token", "after"]
+    assert [c.path for c in host.debug.diff("one", "two").values] == ["n", "token", "after"]
 
 
 @node(output="log")
@@ -222,13 +228,13 @@ def more(log: list[int]) -> bool:
     return len(log) < 5
 
 
-def loop(durability: str = "strong") -> Flow:
+def loop(durability: DurabilityMode = "strong") -> Flow:
     return Flow("loop", [grow, more], entry="grow", durability=durability)
 
 
 def test_a_list_that_grew_differs_by_what_was_added(host: Host) -> None:
     run(host, "r", loop(), log=[])
-    assert changed(host.diff("r", start=4, end=8)) == [
+    assert changed(host.debug.diff("r", start=4, end=8)) == [
         ("log[2]", "added", None, 2),
         ("log[3]", "added", None, 3),
     ]
@@ -239,7 +245,7 @@ def test_lists_that_grew_alike_are_equal_by_digest_alone(host: Host, monkeypatch
     run(host, "two", loop(), log=[])
     decoded: list[str] = []
     monkeypatch.setattr(Values, "decode", lambda self, data, where="": decoded.append(where))
-    assert not host.diff("one", "two")
+    assert not host.debug.diff("one", "two")
     assert decoded == []
 
 
@@ -255,8 +261,8 @@ def test_values_that_were_not_kept_are_no_difference_but_their_coming_is(host: H
     flow = Flow("secrets", [secret, show], durability="strong")
     run(host, "one", flow, n=1)
     run(host, "two", flow, n=1)
-    assert not host.diff("one", "two")
-    came = next(c for c in host.diff("one").values if c.path == "secret")
+    assert not host.debug.diff("one", "two")
+    came = next(c for c in host.debug.diff("one").values if c.path == "secret")
     assert came.kind == "added"
     assert repr(came.after) == "<unreadable: it was not kept>"
 
@@ -267,15 +273,15 @@ def test_values_that_were_not_kept_are_no_difference_but_their_coming_is(host: H
 def test_runs_that_went_alike_do_not_part(host: Host) -> None:
     run(host, "good")
     run(host, "bad")
-    assert host.bisect("good", "bad") is None
-    assert host.bisect("good", "good") is None
+    assert host.debug.bisect("good", "bad") is None
+    assert host.debug.bisect("good", "good") is None
 
 
 def test_the_first_step_that_differs_on_equal_values_is_the_culprit(host: Host, knobs: Knobs) -> None:
     run(host, "good")
     knobs.factor = 7
     run(host, "bad")
-    found = host.bisect("good", "bad")
+    found = host.debug.bisect("good", "bad")
     assert found is not None
     assert (found.path, found.visit, found.is_culprit) == ("price", 1, True)
     assert found.good is not None
@@ -290,7 +296,7 @@ def test_the_first_step_that_differs_on_equal_values_is_the_culprit(host: Host, 
 def test_a_step_that_differs_on_other_inputs_is_not_the_culprit(host: Host) -> None:
     run(host, "good")
     run(host, "bad", order_id="A", lines=2)
-    found = host.bisect("good", "bad")
+    found = host.debug.bisect("good", "bad")
     assert found is not None
     assert (found.path, found.is_culprit) == ("make", False)
     assert [(p.name, p.is_equal) for p in found.reads] == [("order_id", True), ("lines", False)]
@@ -301,7 +307,7 @@ def test_a_step_that_failed_where_it_had_succeeded_is_found(host: Host, knobs: K
     run(host, "good")
     knobs.raises = ValueError("no")
     run(host, "bad")
-    found = host.bisect("good", "bad")
+    found = host.debug.bisect("good", "bad")
     assert found is not None
     assert (found.path, found.bad.status, found.is_culprit) == ("price", "failed", True)
     assert found.bad.error is not None
@@ -309,7 +315,7 @@ def test_a_step_that_failed_where_it_had_succeeded_is_found(host: Host, knobs: K
     assert [(p.name, p.after) for p in found.outputs] == [("total", None), ("note", None)]
     knobs.raises = None
     host.resume("bad", shop())
-    assert host.bisect("good", "bad") is None
+    assert host.debug.bisect("good", "bad") is None
 
 
 def test_another_decision_is_a_difference(host: Host) -> None:
@@ -322,7 +328,7 @@ def test_another_decision_is_a_difference(host: Host) -> None:
     flow = Flow("shop", [make, price, coin, big, small], durability="strong")
     run(host, "good", flow)
     run(host, "bad", flow)
-    found = host.bisect("good", "bad")
+    found = host.debug.bisect("good", "bad")
     assert found is not None and found.good is not None
     assert (found.path, found.good.decision, found.bad.decision) == ("is_big", ("small",), ("big",))
 
@@ -334,14 +340,14 @@ def test_a_step_that_the_good_run_lacks_is_found(host: Host, knobs: Knobs) -> No
 
     run(host, "good", Flow("loop", [grow, enough], entry="grow", durability="strong"), log=[])
     run(host, "bad", loop(), log=[])
-    found = host.bisect("good", "bad")
+    found = host.debug.bisect("good", "bad")
     assert found is not None
     assert (found.path, found.visit) == ("more", 3)
     knobs.raises = ValueError("stops here")
     run(host, "short")
     knobs.raises = None
     run(host, "long")
-    found = host.bisect("short", "long")
+    found = host.debug.bisect("short", "long")
     assert found is not None
     assert found.path == "price"
 
@@ -349,7 +355,7 @@ def test_a_step_that_the_good_run_lacks_is_found(host: Host, knobs: Knobs) -> No
 def test_a_step_after_the_end_of_the_good_run_has_no_counterpart(host: Host) -> None:
     run(host, "good", Flow("loop", [grow, more], entry="grow", durability="strong", max_steps=4), log=[])
     run(host, "bad", loop(), log=[])
-    found = host.bisect("good", "bad")
+    found = host.debug.bisect("good", "bad")
     assert found is not None
     assert (found.path, found.visit, found.good, found.is_culprit) == ("grow", 3, None, False)
     assert [(p.name, p.after) for p in found.reads] == [("log", [0, 1])]
@@ -364,7 +370,7 @@ def test_the_visit_at_which_a_loop_went_wrong_is_found(host: Host, knobs: Knobs)
         return [*log, -1 if len(log) == 3 else len(log)]
 
     run(host, "bad", Flow("loop", [slips, more], entry="grow", durability="strong"), log=[])
-    found = host.bisect("good", "bad")
+    found = host.debug.bisect("good", "bad")
     assert found is not None
     assert (found.path, found.visit, found.is_culprit) == ("grow", 4, True)
     assert [(c.path, c.before, c.after) for c in found.outputs[0].changes] == [("log[3]", 3, -1)]
@@ -380,8 +386,8 @@ def test_a_list_written_whole_equals_one_that_was_appended_to(host: Host) -> Non
     for run_id, form in (("grown", "append"), ("whole", "whole")):
         steps = [s for c in host.history(run_id) for s in c.steps if s.path == "grow"]
         assert [w.form for s in steps for w in s.writes] == [form] * 5
-    assert host.bisect("grown", "whole") is None
-    assert host.bisect("whole", "grown") is None
+    assert host.debug.bisect("grown", "whole") is None
+    assert host.debug.bisect("whole", "grown") is None
 
 
 def test_lists_that_append_the_same_to_other_beginnings_differ(host: Host) -> None:
@@ -392,7 +398,7 @@ def test_lists_that_append_the_same_to_other_beginnings_differ(host: Host) -> No
     flow = Flow("loop", [one_more, more], entry="grow", durability="strong")
     run(host, "good", flow, log=[1])
     run(host, "bad", flow, log=[2])
-    found = host.bisect("good", "bad")
+    found = host.debug.bisect("good", "bad")
     assert found is not None
     assert (found.path, found.visit, found.is_culprit) == ("grow", 1, False)
 
@@ -407,8 +413,8 @@ def test_another_order_of_a_dicts_keys_is_no_difference_between_runs(host: Host)
     flow = Flow("f", [shuffled], durability="strong")
     run(host, "good", flow, n=1)
     run(host, "bad", flow, n=1)
-    assert host.bisect("good", "bad") is None
-    assert not host.diff("good", "bad")
+    assert host.debug.bisect("good", "bad") is None
+    assert not host.debug.diff("good", "bad")
 
 
 def test_steps_of_one_checkpoint_are_told_apart(host: Host) -> None:
@@ -420,7 +426,7 @@ def test_steps_of_one_checkpoint_are_told_apart(host: Host) -> None:
 
     run(host, "bad", Flow("loop", [slips, more], entry="grow", durability="partial"), log=[])
     assert len(host.history("bad")) == 2
-    found = host.bisect("good", "bad")
+    found = host.debug.bisect("good", "bad")
     assert found is not None
     assert (found.path, found.visit) == ("grow", 3)
     assert found.reads[0].before == found.reads[0].after == [0, 1]
@@ -440,9 +446,9 @@ def test_only_values_of_the_step_found_are_read(host: Host, knobs: Knobs, monkey
         return decode(self, data, where)
 
     monkeypatch.setattr(Values, "decode", spy)
-    assert host.bisect("good", "same") is None
+    assert host.debug.bisect("good", "same") is None
     assert decoded == set()
-    assert host.bisect("good", "bad") is not None
+    assert host.debug.bisect("good", "bad") is not None
     assert decoded == {"order", "total", "note"}
 
 
@@ -452,7 +458,7 @@ def test_only_values_of_the_step_found_are_read(host: Host, knobs: Knobs, monkey
 def test_a_step_runs_again_on_what_it_read_and_comes_out_as_recorded(host: Host, knobs: Knobs) -> None:
     run(host, "r")
     knobs.seen.clear()
-    again = host.replay("r", "price", shop())
+    again = host.debug.replay("r", "price", shop())
     assert again.is_equal is True
     assert (again.path, again.visit, again.sequence) == ("price", 1, 3)
     assert again.inputs == {"order": {"id": "A", "lines": [{"price": 0}, {"price": 1}, {"price": 2}]}}
@@ -463,7 +469,7 @@ def test_a_step_runs_again_on_what_it_read_and_comes_out_as_recorded(host: Host,
 def test_a_step_that_comes_out_differently_is_compared_output_by_output(host: Host, knobs: Knobs) -> None:
     run(host, "r")
     knobs.factor = 5
-    again = host.replay("r", "price@1", shop())
+    again = host.debug.replay("r", "price@1", shop())
     assert again.is_equal is False
     assert [(p.name, p.is_equal) for p in again.outputs] == [("total", False), ("note", True)]
 
@@ -480,7 +486,7 @@ def test_a_replay_writes_nothing(url: str, tmp_path: Path) -> None:
             ctx.checkpoint({"wanted": True})
             return [n] * 5000
 
-        again = host.replay("r", "large", Flow("large", [larger, little], durability="strong"))
+        again = host.debug.replay("r", "large", Flow("large", [larger, little], durability="strong"))
         assert len(again.outputs[0].changes) == 4000
         assert (host.history("r"), host.info("r").__dict__, len(host.runs())) == before
         assert {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*") if p.is_file()} == files
@@ -490,10 +496,10 @@ def test_every_visit_reads_the_version_it_read_then(host: Host) -> None:
     for durability in ("strong", "partial"):
         run(host, durability, loop(durability), log=[])
         for visit in range(1, 6):
-            again = host.replay(durability, f"grow@{visit}", loop())
+            again = host.debug.replay(durability, f"grow@{visit}", loop())
             assert again.is_equal is True
             assert again.inputs["log"] == list(range(visit - 1))
-        assert host.replay(durability, "grow", loop()).visit == 5
+        assert host.debug.replay(durability, "grow", loop()).visit == 5
 
 
 def test_versions_overwritten_long_before_are_found_where_they_were_written(url: str) -> None:
@@ -528,15 +534,15 @@ def test_a_step_whose_record_is_a_keyframe_reads_what_was_there_before_it(host: 
     keyframes = [c for c in host.history("r") if c.keyframe and any(s.path == "write" for s in c.steps)]
     assert keyframes
     for visit in range(1, 9):
-        again = host.replay("r", f"write@{visit}", flow)
+        again = host.debug.replay("r", f"write@{visit}", flow)
         assert (again.is_equal, len(again.inputs["pages"])) == (True, visit - 1)
     assert {w.form for c in keyframes for s in c.steps for w in s.writes if w.name == "pages"} == {"append"}
-    assert [c.path for c in host.diff("r", "longer").values] == [
+    assert [c.path for c in host.debug.diff("r", "longer").values] == [
         *(f"pages[{k}]" for k in range(8, 12)),
         "n",
         "scratch",
     ]
-    found = host.bisect("r", "longer")
+    found = host.debug.bisect("r", "longer")
     assert found is not None
     assert (found.path, found.visit, found.is_culprit) == ("go_on", 8, False)
 
@@ -544,7 +550,7 @@ def test_a_step_whose_record_is_a_keyframe_reads_what_was_there_before_it(host: 
 def test_a_node_that_raises_is_reported_with_its_error(host: Host, knobs: Knobs) -> None:
     run(host, "r")
     knobs.raises = KeyError("gone")
-    again = host.replay("r", "price", shop())
+    again = host.debug.replay("r", "price", shop())
     assert again.is_equal is False
     assert again.error is not None
     assert again.error.type == "KeyError"
@@ -555,9 +561,9 @@ def test_a_node_that_raises_is_reported_with_its_error(host: Host, knobs: Knobs)
 def test_a_step_that_failed_can_be_tried_alone_with_mended_code(host: Host, knobs: Knobs) -> None:
     knobs.raises = ValueError("no")
     run(host, "r")
-    assert host.replay("r", "price", shop()).is_equal is True
+    assert host.debug.replay("r", "price", shop()).is_equal is True
     knobs.raises = None
-    mended = host.replay("r", "price", shop())
+    mended = host.debug.replay("r", "price", shop())
     assert mended.is_equal is False
     assert mended.error is None
     assert [(p.name, p.after) for p in mended.outputs] == [("total", 3), ("note", "A")]
@@ -566,14 +572,14 @@ def test_a_step_that_failed_can_be_tried_alone_with_mended_code(host: Host, knob
 
 def test_a_gate_is_replayed_by_its_decision(host: Host) -> None:
     run(host, "r")
-    again = host.replay("r", "is_big", shop())
+    again = host.debug.replay("r", "is_big", shop())
     assert (again.decision, again.recorded_decision, again.is_equal) == (("small",), ("small",), True)
 
     @ifelse(when_true="big", when_false="small", name="is_big")
     def always(total: int) -> bool:
         return True
 
-    other = host.replay("r", "is_big", Flow("shop", [make, price, always, big, small]))
+    other = host.debug.replay("r", "is_big", Flow("shop", [make, price, always, big, small]))
     assert (other.decision, other.is_equal) == (("big",), False)
 
 
@@ -588,9 +594,9 @@ def test_an_effect_is_refused_unless_it_is_allowed(host: Host) -> None:
     flow = Flow("send", [send], durability="strong")
     run(host, "r", flow, n=1)
     with pytest.raises(BadRequest, match=r"effectful.*allow_effects=True"):
-        host.replay("r", "send", flow)
+        host.debug.replay("r", "send", flow)
     assert sent == [1]
-    assert host.replay("r", "send", flow, allow_effects=True).is_equal is True
+    assert host.debug.replay("r", "send", flow, allow_effects=True).is_equal is True
     assert sent == [1, 1]
 
 
@@ -606,8 +612,8 @@ def test_a_value_that_was_not_kept_is_named(host: Host) -> None:
     flow = Flow("secrets", [secret, show], durability="strong")
     run(host, "r", flow, n=1)
     with pytest.raises(ValueUnreadable, match="'show' cannot be replayed: secret was not kept"):
-        host.replay("r", "show", flow)
-    again = host.replay("r", "secret", flow)
+        host.debug.replay("r", "show", flow)
+    again = host.debug.replay("r", "secret", flow)
     assert again.is_equal is None
     assert (again.outputs[0].after, again.outputs[0].is_equal) == (1, None)
 
@@ -629,10 +635,10 @@ def test_a_node_is_given_the_context_of_its_visit(host: Host) -> None:
     flow = Flow("keys", [keyed, automatic], durability="strong")
     run(host, "r", flow, n=4)
     with pytest.raises(BadRequest, match="'keyed' is effectful"):  # what has a key is meant for the world
-        host.replay("r", "keyed", flow)
-    assert host.replay("r", "keyed", flow, allow_effects=True).is_equal is True
+        host.debug.replay("r", "keyed", flow)
+    assert host.debug.replay("r", "keyed", flow, allow_effects=True).is_equal is True
     assert given[-1] == ("r", "keyed", 1, 2, "order-4") == given[-2]
-    assert host.replay("r", "automatic", flow).is_equal is True
+    assert host.debug.replay("r", "automatic", flow).is_equal is True
 
 
 def test_async_nodes_generators_and_time_limits_are_called_as_in_a_run(host: Host) -> None:
@@ -655,10 +661,10 @@ def test_async_nodes_generators_and_time_limits_are_called_as_in_a_run(host: Hos
 
     flow = Flow("kinds", [waits, streams, limited], durability="strong")
     run(host, "r", flow, n=3)
-    assert host.replay("r", "waits", flow).is_equal is True
-    assert host.replay("r", "streams", flow).outputs[0].after == [0, 1, 2]
+    assert host.debug.replay("r", "waits", flow).is_equal is True
+    assert host.debug.replay("r", "streams", flow).outputs[0].after == [0, 1, 2]
     slow.append(True)
-    late = host.replay("r", "limited", flow)
+    late = host.debug.replay("r", "limited", flow)
     assert late.error is not None
     assert late.error.code == NodeTimeout.code
 
@@ -670,7 +676,7 @@ def test_an_output_that_a_run_would_refuse_is_an_error_of_the_node(host: Host) -
     def bad(log: list[int]) -> object:
         return object()
 
-    again = host.replay("r", "grow", Flow("loop", [bad, more], entry="grow"))
+    again = host.debug.replay("r", "grow", Flow("loop", [bad, more], entry="grow"))
     assert again.error is not None
     assert again.error.code == ValueNotStorable.code
 
@@ -679,20 +685,20 @@ def test_a_step_or_flow_that_does_not_fit_is_refused(host: Host) -> None:
     run(host, "r")
     for wanted in ("nobody", "price@2", "@inputs", "price@x", "big"):
         with pytest.raises(RunNotFound, match="no finished step"):
-            host.replay("r", wanted, shop())
+            host.debug.replay("r", wanted, shop())
     with pytest.raises(FlowChanged, match="belongs to flow 'shop'"):
-        host.replay("r", "price", loop())
+        host.debug.replay("r", "price", loop())
     with pytest.raises(FlowChanged, match="has no node 'price'"):
-        host.replay("r", "price", Flow("shop", [make]))
+        host.debug.replay("r", "price", Flow("shop", [make]))
 
     @node(output=("total", "note"), name="price")
     def wider(order: dict[str, Any], lines: int) -> tuple[int, str]:
         return 0, ""
 
     with pytest.raises(FlowChanged, match="reads 'lines' now"):
-        host.replay("r", "price", Flow("shop", [make, wider, is_big, big, small]))
+        host.debug.replay("r", "price", Flow("shop", [make, wider, is_big, big, small]))
     with pytest.raises(BadRequest, match="is a node"):
-        host.replay("r", "price", price)  # type: ignore[arg-type]
+        host.debug.replay("r", "price", price)  # type: ignore[arg-type]
 
 
 def test_the_async_host_says_the_same(url: str) -> None:
@@ -700,14 +706,14 @@ def test_the_async_host_says_the_same(url: str) -> None:
         async with AsyncHost(url) as host:
             for run_id in ("one", "two"):
                 await host.run(shop(), {"order_id": run_id}, run_id=run_id)
-            assert [c.path for c in (await host.diff("one", "two")).values] == [
+            assert [c.path for c in (await host.debug.diff("one", "two")).values] == [
                 "order_id",
                 "order.id",
                 "note",
             ]
-            found = await host.bisect("one", "two")
+            found = await host.debug.bisect("one", "two")
             assert found is not None
             assert found.path == "make"
-            assert (await host.replay("one", "price", shop())).is_equal is True
+            assert (await host.debug.replay("one", "price", shop())).is_equal is True
 
     asyncio.run(compare())

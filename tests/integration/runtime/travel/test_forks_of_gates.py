@@ -48,7 +48,7 @@ def test_a_fork_with_an_edited_channel_can_choose_again(host: Host, choose_again
     assert result["sent"] == ("by rail" if choose_again else "by air")
     assert log.count("choose") == 1 + choose_again
     assert host.run(flow, run_id="r")["sent"] == "by air"
-    (checked,) = host.verify("f")
+    (checked,) = host.storage.verify("f")
     assert not checked.problem
 
 

@@ -65,12 +65,14 @@ def test_a_value_is_found_alike_alone_and_among_all_others(
                 for step in record.steps
                 for write in step.writes
             }
-            together = host.recall(run_id, versions)
+            together = host.debug.recall(run_id, versions)
             assert len(versions) > 2 * ROUNDS
             assert not any(isinstance(value, Unreadable) for value in together.values())
             assert together["seen", 4] == list(range(1, 4)) or run_id == fork
             monkeypatch.setattr("everstep.runtime.travel.recall._FEW", 2)
-            assert {version: host.recall(run_id, [version])[version] for version in versions} == together
+            assert {
+                version: host.debug.recall(run_id, [version])[version] for version in versions
+            } == together
             monkeypatch.undo()
-        missing = host.recall("A", [("n", 99), ("n", 1)])
+        missing = host.debug.recall("A", [("n", 99), ("n", 1)])
         assert (missing["n", 1], type(missing["n", 99])) == (0, Unreadable)

@@ -121,7 +121,7 @@ def test_an_input_of_an_open_flow_is_edited(host: Host) -> None:
     at = checkpoint_of(host, "run", "rag/embed")
     fork = host.fork("run", at=at, state={"rag/text": "ab"})
     assert host.resume(fork.run_id, ASK)["docs"] == ["doc 0", "doc 1"]
-    assert host.recall(fork.run_id, [("rag/text", 1), ("rag/text", 2)]) == {
+    assert host.debug.recall(fork.run_id, [("rag/text", 1), ("rag/text", 2)]) == {
         ("rag/text", 1): "abc",
         ("rag/text", 2): "ab",
     }
@@ -227,7 +227,7 @@ def test_recall_finds_what_inner_flows_began_with_and_wrote(host: Host) -> None:
         ("text", 2): "aa",
         ("topic", 1): "a",
     }
-    assert host.recall("run", wanted) == wanted
+    assert host.debug.recall("run", wanted) == wanted
 
 
 def test_recall_finds_values_of_items_entries_and_arguments(host: Host) -> None:
@@ -249,16 +249,16 @@ def test_recall_finds_values_of_items_entries_and_arguments(host: Host) -> None:
         ("@task/1/to", 1): "ann",
         ("size", 1): [1, 2],
     }
-    assert host.recall("run", wanted) == wanted
+    assert host.debug.recall("run", wanted) == wanted
 
 
 def test_recall_says_what_cannot_be_found(host: Host) -> None:
     host.run(ASK, {"text": "abc"}, run_id="run")
-    found = host.recall("run", [("docs", 7), ("rag@9/docs", 1)])
+    found = host.debug.recall("run", [("docs", 7), ("rag@9/docs", 1)])
     assert "version 7 of 'docs'" in found["docs", 7].why
     assert "rag@9/docs" in found["rag@9/docs", 1].why
     with pytest.raises(RunNotFound):
-        host.recall("nobody", [("docs", 1)])
+        host.debug.recall("nobody", [("docs", 1)])
 
 
 # -- replay -----------------------------------------------------------------------------------------------
@@ -267,27 +267,27 @@ def test_recall_says_what_cannot_be_found(host: Host) -> None:
 def test_a_step_inside_a_flow_is_replayed_by_its_address(host: Host) -> None:
     host.run(LOOP, {"topic": "a"}, run_id="run")
     for address, text in [("rag/embed", "aaa"), ("rag@1/embed", "a"), ("rag@2/embed@1", "aa")]:
-        done = host.replay("run", address, LOOP)
+        done = host.debug.replay("run", address, LOOP)
         assert (done.inputs, done.is_equal) == ({"text": text}, True)
     broken.add("embed")
-    assert host.replay("run", "rag@2/embed", LOOP).is_equal is False
+    assert host.debug.replay("run", "rag@2/embed", LOOP).is_equal is False
 
 
 def test_items_are_replayed(host: Host) -> None:
     host.run(LEAF, {"raws": ["a ", "b"]}, run_id="leaf")
-    assert host.replay("leaf", "strip#0", LEAF).inputs == {"raw": "a "}
+    assert host.debug.replay("leaf", "strip#0", LEAF).inputs == {"raw": "a "}
     broken.add("b")
     host.run(MANY, {"raws": ["a ", "b"]}, run_id="run")
-    done = host.replay("run", "check#1/measure", MANY)
+    done = host.debug.replay("run", "check#1/measure", MANY)
     assert (done.inputs, done.is_equal) == ({"clean": "b"}, True)
     assert done.error is not None
     broken.clear()
-    assert host.replay("run", "check#1/measure", MANY).is_equal is False
+    assert host.debug.replay("run", "check#1/measure", MANY).is_equal is False
 
 
 def test_a_replay_compares_what_a_step_did_to_the_channel(host: Host) -> None:
     host.run(MANY, {"raws": ["a", "bb"]}, run_id="run")
-    done = host.replay("run", "check#1/measure", MANY)
+    done = host.debug.replay("run", "check#1/measure", MANY)
     assert {pair.name: pair.after for pair in done.outputs} == {
         "size": 2,
         "@channel/seen": ["a", "bb"],
@@ -301,7 +301,7 @@ def test_a_replay_compares_what_a_step_did_to_the_channel(host: Host) -> None:
         return len(clean)
 
     inner = Flow("check", [strip, other]).as_node().with_inputs(raw="raws").map_over("raw")
-    done = host.replay("run", "check#1/measure", Flow("many", [inner]))
+    done = host.debug.replay("run", "check#1/measure", Flow("many", [inner]))
     assert done.is_equal is False
     assert [(p.name, p.is_equal) for p in done.outputs] == [
         ("size", True),
@@ -325,12 +325,12 @@ def tasks_flow(to: str) -> Flow:
 
 def test_a_replay_compares_the_tasks_that_a_step_asked_for(host: Host) -> None:
     host.run(tasks_flow("ann"), {"name": "x"}, run_id="run")
-    assert host.replay("run", "ask", tasks_flow("ann")).is_equal is True
-    done = host.replay("run", "ask", tasks_flow("bob"))
+    assert host.debug.replay("run", "ask", tasks_flow("ann")).is_equal is True
+    done = host.debug.replay("run", "ask", tasks_flow("bob"))
     assert done.is_equal is False
     [change] = next(pair for pair in done.outputs if pair.name == "@tasks").changes
     assert (change.before, change.after) == ("ann", "bob")
-    assert host.replay("run", "mail", tasks_flow("ann")).inputs == {"to": "ann"}
+    assert host.debug.replay("run", "mail", tasks_flow("ann")).inputs == {"to": "ann"}
 
 
 def test_what_is_no_step_of_one_node_is_not_replayed(host: Host) -> None:
@@ -342,9 +342,9 @@ def test_what_is_no_step_of_one_node_is_not_replayed(host: Host) -> None:
         ("leaf", "strip", LEAF, "goes over items.*strip#0"),
     ]:
         with pytest.raises(BadRequest, match=says):
-            host.replay(run, address, flow)
+            host.debug.replay(run, address, flow)
     with pytest.raises(RunNotFound, match="no finished step 'check#9/strip'"):
-        host.replay("run", "check#9/strip", MANY)
+        host.debug.replay("run", "check#9/strip", MANY)
 
 
 # -- bisect and diff --------------------------------------------------------------------------------------
@@ -354,7 +354,7 @@ def test_bisect_finds_the_inner_step_to_blame(host: Host) -> None:
     host.run(LOOP, {"topic": "aa"}, run_id="good")
     broken.add("embed")
     host.run(LOOP, {"topic": "aa"}, run_id="bad")
-    found = host.bisect("good", "bad")
+    found = host.debug.bisect("good", "bad")
     assert found is not None
     assert (found.path, found.visit, found.is_culprit) == ("rag/embed", 1, True)
     assert [(pair.name, pair.before, pair.after) for pair in found.reads] == [("text", "aa", "aa")]
@@ -364,11 +364,11 @@ def test_bisect_finds_the_inner_step_to_blame(host: Host) -> None:
 def test_bisect_finds_the_item_to_blame(host: Host) -> None:
     host.run(MANY, {"raws": ["a", "b"]}, run_id="good")
     host.run(MANY, {"raws": ["a", "c"]}, run_id="bad")
-    found = host.bisect("good", "bad")
+    found = host.debug.bisect("good", "bad")
     assert found is not None
     assert (found.path, found.is_culprit) == ("check#1/strip", False)
     assert [(pair.before, pair.after) for pair in found.reads] == [("b", "c")]
-    assert host.bisect("good", "good") is None
+    assert host.debug.bisect("good", "good") is None
 
 
 def racing(slow: str) -> Flow:
@@ -396,13 +396,13 @@ def test_items_that_ended_in_another_order_are_no_difference(host: Host) -> None
     host.run(racing("ccc"), {"raws": raws}, run_id="bad").raise_for_status()
     orders = [host.state(run)["@channel/seen"] for run in ("good", "bad")]
     assert orders[0] != orders[1]
-    assert host.bisect("good", "bad") is None
+    assert host.debug.bisect("good", "bad") is None
 
 
 def test_bisect_finds_other_tasks(host: Host) -> None:
     host.run(tasks_flow("ann"), {"name": "x"}, run_id="good")
     host.run(tasks_flow("bob"), {"name": "x"}, run_id="bad")
-    found = host.bisect("good", "bad")
+    found = host.debug.bisect("good", "bad")
     assert found is not None
     assert (found.path, found.is_culprit) == ("ask", True)
     [tasks] = [pair for pair in found.outputs if pair.changes]
@@ -424,11 +424,11 @@ def test_bisect_finds_another_entry_of_the_channel(host: Host) -> None:
     for run, what in (("one", 1), ("other", 2), ("gone", None)):
         host.run(noting(what), {"name": "x"}, run_id=run, channel={"note": 0}).raise_for_status()
     for bad in ("other", "gone"):
-        found = host.bisect("one", bad)
+        found = host.debug.bisect("one", bad)
         assert found is not None
         assert [pair.name for pair in found.outputs if pair.changes] == ["@channel/note"]
-    assert host.bisect("one", "one") is None
-    assert host.bisect("gone", "gone") is None
+    assert host.debug.bisect("one", "one") is None
+    assert host.debug.bisect("gone", "gone") is None
 
 
 def test_cancelled_members_of_a_race_are_no_difference(host: Host) -> None:
@@ -444,14 +444,14 @@ def test_cancelled_members_of_a_race_are_no_difference(host: Host) -> None:
     flow = Flow("race", [parallel(quick, slow, join="first_success", name="race")], durability="strong")
     for run in ("good", "bad"):
         host.run(flow, run_id=run).raise_for_status()
-    assert host.bisect("good", "bad") is None
-    assert not host.diff("good", "bad")
+    assert host.debug.bisect("good", "bad") is None
+    assert not host.debug.diff("good", "bad")
 
 
 def test_diff_compares_the_last_visit_to_a_flow_whichever_it_is(host: Host) -> None:
     host.run(LOOP, {"topic": "a"}, run_id="three")
     host.run(LOOP, {"topic": "aaa"}, run_id="one")
-    found = host.diff("three", "one")
+    found = host.debug.diff("three", "one")
     assert {change.path for change in found.values} == {"topic"}
     assert {(node.path, node.visits) for node in found.nodes} == {
         ("begin", (3, 1)),
@@ -463,7 +463,7 @@ def test_diff_compares_the_last_visit_to_a_flow_whichever_it_is(host: Host) -> N
 def test_diff_of_two_moments_of_an_open_flow_names_what_is_inside(host: Host) -> None:
     host.run(LOOP, {"topic": "a"}, run_id="run")
     at = checkpoint_of(host, "run", "rag@2/embed")
-    found = host.diff("run", start=at - 1, end=at)
+    found = host.debug.diff("run", start=at - 1, end=at)
     assert {change.path for change in found.values} >= {"rag/vector[0]", "rag/text"}
     assert ("rag/embed", (0, 1)) in {(n.path, n.visits) for n in found.nodes}
 
@@ -477,10 +477,10 @@ def test_diff_and_bisect_take_failed_items_into_account(host: Host) -> None:
     host.run(flow, {"raws": ["a", "b"]}, run_id="good")
     broken.add("b")
     host.run(flow, {"raws": ["a", "b"]}, run_id="bad")
-    changed = {change.path: (change.before, change.after) for change in host.diff("good", "bad").values}
+    changed = {change.path: (change.before, change.after) for change in host.debug.diff("good", "bad").values}
     error = ItemError(1, "ValueError", "no b")
     assert changed["size[1]"] == (1, error)
-    found = host.bisect("good", "bad")
+    found = host.debug.bisect("good", "bad")
     assert found is not None
     assert (found.path, found.bad.status) == ("check#1/measure", Status.FAILED)
 
@@ -492,4 +492,4 @@ def test_fork_edits_are_shown_in_the_history_with_their_version(host: Host) -> N
     [step] = host.history(fork.run_id)[-1].steps
     assert {w.name: w.version for w in step.writes} == {"rag/vector": 2, "rag/limit": 1}
     wanted = {("rag/vector", 1): [3], ("rag/vector", 2): [5], ("rag/limit", 1): 2}
-    assert host.recall(fork.run_id, wanted) == wanted
+    assert host.debug.recall(fork.run_id, wanted) == wanted

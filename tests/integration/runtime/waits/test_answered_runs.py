@@ -135,7 +135,7 @@ def test_an_answer_whose_token_is_replaced_meanwhile_is_told_so(url: str) -> Non
             settle = opened.store.settle
 
             async def replaced_first(wait_id: str, **given: Any) -> Any:
-                await host.reissue(wait_id)
+                await host.waiting.reissue(wait_id)
                 return await settle(wait_id, **given)
 
             opened.store.settle = replaced_first  # type: ignore[method-assign]
@@ -183,7 +183,7 @@ def test_a_failed_run_that_is_named_by_its_newest_checkpoint_is_left_to_workers(
     with Host(url) as host:
         assert host.run(flow, {"x": 1}, run_id="r").status == "failed"
         mended.append(True)
-        info = host.reopen(host.history("r")[-1].checkpoint_id, flow)
+        info = host.fleet.reopen(host.history("r")[-1].checkpoint_id, flow)
         assert (info.run_id, info.status) == ("r", "running")
         assert host.work([flow], until_idle=True).completed == 1
 
@@ -221,7 +221,7 @@ def test_an_erased_run_is_said_to_be_erased_however_many_others_there_are(
     with Host(url) as host:
         gone = host.run(flow, {"x": 1}).run_id
         host.run(flow, {"x": 2})
-        host.erase(gone)
+        host.retention.erase(gone)
         with pytest.raises(RunErased):
             host.resume(gone, flow)
 

@@ -86,7 +86,7 @@ def test_a_second_answer_is_refused_before_and_after_the_run_went_on(host: Host)
         with pytest.raises(WaitSettled):
             host.answer(opened.id, NO)
         with pytest.raises(WaitSettled):
-            host.fire(opened.id)
+            host.waiting.fire(opened.id)
         assert host.resume("r", FLOW)["ok"].approved
 
 
@@ -97,7 +97,7 @@ def test_a_wait_without_a_time_cannot_be_over(host: Host, asking: Any) -> None:
     flow = Flow("f", [asking])
     opened = halted(host, flow)
     with pytest.raises(BadRequest, match="has no time that could be over"):
-        host.fire(opened.id)
+        host.waiting.fire(opened.id)
     with pytest.raises(BadRequest, match="has no time that could be over"):
         host.deliver({"wait_id": opened.id}, [flow])
     assert host.wait(opened.id).status == "open"
@@ -106,7 +106,7 @@ def test_a_wait_without_a_time_cannot_be_over(host: Host, asking: Any) -> None:
 def test_a_wait_with_a_time_may_be_ended_before_it_is_over(host: Host) -> None:
     flow = Flow("f", [wait.callback("paid", timeout="1h")])
     opened = halted(host, flow)
-    assert host.fire(opened.id).settled_by == "clock"
+    assert host.waiting.fire(opened.id).settled_by == "clock"
     assert host.resume("r", flow).status == "failed"
 
 
@@ -294,7 +294,7 @@ def test_looking_at_a_wait_uses_nothing_up(host: Host) -> None:
 
 def test_a_revoked_token_is_worthless_and_the_wait_stays_open(host: Host) -> None:
     opened = halted(host)
-    host.revoke(opened.token)
+    host.waiting.revoke(opened.token)
     with pytest.raises(TokenInvalid):
         host.answer(opened.token, YES)
     assert host.wait(opened.id).status == "open"
@@ -304,14 +304,14 @@ def test_a_revoked_token_is_worthless_and_the_wait_stays_open(host: Host) -> Non
 
 def test_a_token_issued_anew_kills_the_old_one(host: Host) -> None:
     opened = halted(host)
-    renewed = host.reissue(opened.id)
+    renewed = host.waiting.reissue(opened.id)
     assert renewed.token not in (None, opened.token)
     with pytest.raises(TokenInvalid):
         host.answer(opened.token, YES)
     assert renewed.token is not None
     host.answer(renewed.token, YES)
     with pytest.raises(WaitSettled):
-        host.reissue(opened.id)
+        host.waiting.reissue(opened.id)
     assert host.resume("r", FLOW)["ok"].approved
 
 
@@ -320,7 +320,7 @@ def test_a_token_lives_as_long_as_it_was_given(host: Host, clock: ManualClock) -
     clock.advance(3600)
     with pytest.raises(TokenExpired):
         host.answer(opened.token, YES)
-    renewed = host.reissue(opened.id, ttl="5m")
+    renewed = host.waiting.reissue(opened.id, ttl="5m")
     assert renewed.token is not None
     clock.advance(299)
     assert host.wait(renewed.token).id == opened.id
@@ -403,7 +403,7 @@ def test_a_cancelled_run_wants_no_answer(host: Host) -> None:
         with pytest.raises(WaitClosed):
             host.answer(name, YES)
     with pytest.raises(WaitClosed):
-        host.reissue(opened.id)
+        host.waiting.reissue(opened.id)
     assert host.resume("r", FLOW).status == "cancelled"
 
 

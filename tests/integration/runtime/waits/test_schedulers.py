@@ -219,7 +219,7 @@ def test_a_host_may_let_another_scheduler_keep_the_times_of_all_its_flows() -> N
         clock.advance(3600)
         host.work([flow], until_idle=True)
         assert host.wait(waits["nap"]).status == "open", "its scheduler says when its time is over"
-        host.fire(waits["nap"])
+        host.waiting.fire(waits["nap"])
         host.answer(waits["ok"], {"approved": True})
         assert host.resume("r", flow)["ok"].approved
         assert waits["ok"] not in kept

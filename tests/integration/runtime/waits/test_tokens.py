@@ -317,11 +317,11 @@ def test_what_is_noted_of_a_token_is_shown_with_its_wait_until_there_is_another(
     with Host("memory:", encrypt=keys or False) as host:
         [asked] = host.run(Flow("f", [wait.approval("ok", context="who pays?")]), run_id="r").waits
         assert asked.token_metadata is None
-        made = host.reissue(asked.id, metadata={"for": "ann"})
+        made = host.waiting.reissue(asked.id, metadata={"for": "ann"})
         assert made.token is not None
         assert host.wait(made.token).token_metadata == host.waits()[0].token_metadata == {"for": "ann"}
         assert host.wait(asked.id).context == "who pays?"
-        assert host.reissue(asked.id).token_metadata is None
+        assert host.waiting.reissue(asked.id).token_metadata is None
         for wrong in ([1], {"x": object()}, {"x": float("nan")}, {"x": "y" * 5000}):
             with pytest.raises(BadRequest, match="what is said of a token"):
-                host.reissue(asked.id, metadata=wrong)  # type: ignore[arg-type]
+                host.waiting.reissue(asked.id, metadata=wrong)  # type: ignore[arg-type]

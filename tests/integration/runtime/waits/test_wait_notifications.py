@@ -92,7 +92,7 @@ def test_a_scheduler_that_was_out_of_order_hears_of_the_wait_later(tmp_path: Pat
         assert alarm.set == {nap.id: nap.due_at}
         clock.advance(timedelta(hours=2))
         assert host.resume("A", flow).status == "halted", "only its own scheduler says when"
-        host.fire(nap.id)
+        host.waiting.fire(nap.id)
         assert host.resume("A", flow)["nap"].drift_ms == 3_660_000
 
 
@@ -225,7 +225,7 @@ def test_a_token_that_was_revoked_is_not_replaced_by_a_sweep(url: str) -> None:
 
     with Host(url, clock=clock, notifiers={"boss": boss}) as host:
         (ok,) = host.run(FLOW, run_id="A").waits
-        host.revoke(ok.id)
+        host.waiting.revoke(ok.id)
         is_broken = False
         clock.advance(60)
         host.resume("A", FLOW)
@@ -283,7 +283,7 @@ def test_a_scheduler_that_cannot_cancel_keeps_no_run_from_going_on(url: str) -> 
         alarm.is_broken = True
         host.answer(ok.id, {"approved": True})
         with pytest.raises(WaitSettled):
-            host.fire(ok.id)
+            host.waiting.fire(ok.id)
         assert host.resume("A", TIMED).status == "completed"
 
 
@@ -292,6 +292,6 @@ def test_a_time_that_has_come_is_not_cancelled(url: str) -> None:
     with Host(url, clock=clock, schedulers={"alarm": alarm}) as host:
         (ok,) = host.run(TIMED, run_id="A").waits
         clock.advance(3600)
-        host.fire(ok.id)
+        host.waiting.fire(ok.id)
         assert not host.resume("A", TIMED)["ok"].approved
         assert alarm.cancelled == []

@@ -331,7 +331,7 @@ def test_a_scheduler_of_ones_own_keeps_the_time_and_the_store_does_not(url: str,
         assert list(alarms.set.values()) == [(opened.id, START + timedelta(hours=1))]
         clock.advance(7200)
         assert host.resume("r", flow).status == "halted"
-        fired = host.fire(opened.id)
+        fired = host.waiting.fire(opened.id)
         assert (fired.status, fired.settled_by) == ("settled", "clock")
         assert host.resume("r", flow)["nap"] == wait.TimerOutput(1, clock.now(), 3_600_000)
         assert len(alarms.set) == 1
@@ -343,7 +343,7 @@ def test_a_scheduler_of_ones_own_times_an_approval_out(url: str, clock: ManualCl
     with Host(url, clock=clock, schedulers={"alarms": alarms}) as host:
         host.run(flow, run_id="r")
         [(wait_id, _)] = alarms.set.values()
-        host.fire(wait_id)
+        host.waiting.fire(wait_id)
         assert not host.resume("r", flow)["ok"].approved
 
 

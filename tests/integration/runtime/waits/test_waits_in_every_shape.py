@@ -109,7 +109,7 @@ def test_a_thousand_items_wait_at_once(host: Host, clock: ManualClock) -> None:
     halted = host.run(flow, {"x": list(range(1000))}, run_id="r")
     assert len(halted.waits) == 1000
     for opened in halted.waits[:10]:
-        host.fire(opened.id)
+        host.waiting.fire(opened.id)
     assert len(host.resume("r", flow).waits) == 990
     clock.advance(3600)
     assert [nap.payload for nap in host.resume("r", flow)["nap"]] == list(range(1000))

@@ -260,11 +260,11 @@ def test_an_abandoned_run_can_be_left_to_the_workers_again() -> None:
     async def work() -> None:
         async with worked_after_deaths(shared=False) as (host, flow):
             assert (await host.info("r")).status == "abandoned"
-            info = await host.reopen("r", flow)
+            info = await host.fleet.reopen("r", flow)
             assert (info.status, info.is_driven) == ("running", False)
             assert (await host.work([flow], until_idle=True)).completed == 1
-            assert (await host.reopen("r", flow)).status == "completed", "nothing is left to do"
-            again = await host.reopen("r", flow, start="double")
+            assert (await host.fleet.reopen("r", flow)).status == "completed", "nothing is left to do"
+            again = await host.fleet.reopen("r", flow, start="double")
             assert (again.status, again.is_driven) == ("running", False)
             assert (await host.work([flow], until_idle=True)).completed == 1
 

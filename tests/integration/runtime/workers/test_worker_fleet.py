@@ -72,7 +72,7 @@ def test_workers_are_seen_while_they_work_with_what_they_drive(tmp_path: Path, p
 
     async def work() -> None:
         async with AsyncHost(place.format(tmp_path)) as host:
-            assert await host.workers() == []
+            assert await host.fleet.workers() == []
             for number in range(3):
                 await host.start(flow, {"a": number}, run_id=f"r{number}")
             one, two = host.worker([flow], concurrency=2), host.worker([flow, FLOW], concurrency=1)
@@ -82,19 +82,19 @@ def test_workers_are_seen_while_they_work_with_what_they_drive(tmp_path: Path, p
             # Reports come every ten seconds; this one comes when it is asked for.
             for worker in (one, two):
                 await worker._presence.tell()
-            seen = await host.workers()
+            seen = await host.fleet.workers()
             assert {info.concurrency: info.driving for info in seen} == {2: 2, 1: 1}
             assert {info.pid for info in seen} == {os.getpid()}
             assert sorted(run.run_id for info in seen for run in info.longest) == ["r0", "r1", "r2"]
             assert {tuple(info.flows) for info in seen} == {("holding",), ("doubling", "holding")}
             one.stop()
             await asyncio.sleep(0.05)
-            stopping = {info.concurrency: info.is_stopping for info in await host.workers()}
+            stopping = {info.concurrency: info.is_stopping for info in await host.fleet.workers()}
             assert stopping == {2: True, 1: False}
             held.set()
             two.stop()
             await working
-            assert await host.workers() == []
+            assert await host.fleet.workers() == []
 
     asyncio.run(work())
 
@@ -112,7 +112,7 @@ def test_a_worker_is_seen_while_a_node_holds_its_thread(
         with Host(url(tmp_path), clock=clock) as other:
             clock.advance(5)
             for _ in range(500):
-                seen[:] = other.workers()
+                seen[:] = other.fleet.workers()
                 if seen and seen[0].seen_at == clock.now():
                     return a
                 clock.advance(0.03)
@@ -142,7 +142,7 @@ def test_a_worker_that_was_killed_on_this_machine_is_not_shown(tmp_path: Path) -
         store: Any = open_store(url(tmp_path), host.clock).store
         for row in (alive, dead, elsewhere):
             asyncio.run(store.report(row, timedelta(minutes=1)))
-        assert [info.id for info in host.workers()] == ["alive", "elsewhere"]
+        assert [info.id for info in host.fleet.workers()] == ["alive", "elsewhere"]
 
 
 def test_a_dead_workers_halted_run_need_not_wait_for_its_lease(tmp_path: Path) -> None:

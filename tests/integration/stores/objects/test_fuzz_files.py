@@ -87,7 +87,7 @@ def template(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         host.fork("one", at=4, inputs={"text": "other words"}, fork_id="fork")
         host.resume("fork", FLOW)
         assert any(c.keyframe for c in host.checkpoints("one"))
-        assert all(one.is_sound and one.artifacts for one in host.verify() if one.run_id != "fork")
+        assert all(one.is_sound and one.artifacts for one in host.storage.verify() if one.run_id != "fork")
     return folder
 
 
@@ -177,16 +177,16 @@ def looks(host: Host, run: str, truth: Truth) -> list[Callable[[], object]]:
         state,
         lambda: state(3),
         settled,
-        lambda: host.diff(run, start=1),
+        lambda: host.debug.diff(run, start=1),
         lambda: host.explain(run, FLOW),
-        lambda: host.compat(run, FLOW),
-        lambda: host.verify(run),
+        lambda: host.versions.compat(run, FLOW),
+        lambda: host.storage.verify(run),
         lambda: host.fork(run, at=3),
-        lambda: host.clean_up(run, keep=2),
+        lambda: host.retention.clean_up(run, keep=2),
         lambda: host.resume(run, FLOW),
         lambda: host.resume(run, FLOW, fallback=True),
         lambda: host.cancel(run),
-        lambda: host.rekey(run) if host.url else None,
+        lambda: host.storage.rekey(run) if host.url else None,
     ]
 
 
@@ -196,9 +196,9 @@ def everything(folder: Path, truth: Truth, chance: Random, *, is_locked: bool) -
         with host_of(folder, is_locked=is_locked) as host:
             all_runs: list[Callable[[], object]] = [
                 host.runs,
-                host.counts,
+                host.fleet.counts,
                 host.waits,
-                host.verify,
+                host.storage.verify,
                 lambda: host.work([FLOW], until_idle=True),
             ]
             run = chance.choice(sorted(truth))

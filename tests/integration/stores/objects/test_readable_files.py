@@ -157,7 +157,7 @@ def test_what_is_encrypted_later_does_not_stay_in_the_clear(url: str, checkpoint
     assert LONG in (checkpoints / "run-1" / "latest.json").read_text()
     keys = KeyRing({"2026": "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="})
     with Host(url, encrypt=keys) as host:
-        host.rekey("run-1")
+        host.storage.rekey("run-1")
     for path in checkpoints.rglob("*.json"):
         assert "nobody should find" not in path.read_text(), path
     assert read(checkpoints / "run-1" / "index.json")["checkpoint_count"] == 3
@@ -190,7 +190,7 @@ def test_checkpoints_that_were_cleaned_up_leave_no_files(url: str, checkpoints: 
         flow = Flow("book", [write_page, again], entry="write_page", durability="strong")
         host.run(flow, {"round": 0}, run_id="run-1").raise_for_status()
     with Host(url) as host:
-        assert host.clean_up("run-1", keep=1)
+        assert host.retention.clean_up("run-1", keep=1)
         kept = [info.sequence for info in host.checkpoints("run-1") if not info.is_trimmed]
     assert kept[0] > 1
     found = sorted(int(path.name[3:6]) for path in (checkpoints / "run-1").glob("cp_*"))

@@ -322,14 +322,14 @@ def test_a_command_to_copy_shows_no_password() -> None:
 
 def test_the_doctor_says_what_the_server_can_lose(postgres_url: str) -> None:
     with Host(postgres_url) as host:
-        found = host.doctor()
+        found = host.storage.doctor()
         assert found.server.startswith("PostgreSQL ")
         assert found.can_write and found.is_well and found.skew_seconds is not None
         told = " ".join(finding.text for finding in found.findings)
         assert ("fsync is off" in told) or ("no crash loses" in told)
-        assert host.workers() == []
+        assert host.fleet.workers() == []
     lazy = postgres_url + "&options=-c%20synchronous_commit%3Doff%20-c%20default_transaction_read_only%3Don"
     with Host(lazy) as host:
-        found = host.doctor()
+        found = host.storage.doctor()
         assert not found.is_well and not found.can_write
         assert any("read-only" in finding.text for finding in found.findings)

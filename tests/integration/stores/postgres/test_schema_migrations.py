@@ -244,10 +244,10 @@ def test_a_worker_of_its_own_role_goes_on_after_the_owner_has_upgraded(
             with Host(at_schema_1.replace("postgres@", f"{user}@")) as host:
                 host.start(flow, {"a": 1}, run_id="A1")
                 assert host.work([flow], until_idle=True).completed == 1
-                host.pin("A1", "kept")
-                host.unpin("A1")
-                host.erase("A1")
-                assert [gone.run_id for gone in host.removed()] == ["A1"]
+                host.retention.pin("A1", "kept")
+                host.retention.unpin("A1")
+                host.retention.erase("A1")
+                assert [gone.run_id for gone in host.retention.removed()] == ["A1"]
         finally:
             admin.execute(f"DROP OWNED BY {role}; DROP ROLE {role}".encode())
 

@@ -16,6 +16,7 @@ import pytest
 from everstep import AsyncHost, Context, Durability, Flow, Host, Status, node, wait
 from everstep.checkpoints import CheckpointManager
 from everstep.errors import BadRequest, ServiceMissing, StoreError, StoreUnavailable
+from everstep.model.durability import DurabilityMode
 from everstep.registry import open_channels, open_queue, open_store
 from everstep.runtime.system import SystemClock
 from tests.servers import warm
@@ -27,7 +28,7 @@ AT = "127.0.0.1"
 class Shop:
     """Three steps that use the channel in every way."""
 
-    def __init__(self, mode: str = "strong") -> None:
+    def __init__(self, mode: DurabilityMode = "strong") -> None:
         self.calls: Counter[str] = Counter()
 
         @node
@@ -61,7 +62,7 @@ DONE = {"state": "ordered", "log": ["began", "created", "ordered", "paid", "ship
 
 @pytest.mark.parametrize("mode", ["strong", "partial"])
 def test_the_channel_is_in_redis_and_the_chain_says_so_and_nothing_more(
-    tmp_path: Path, redis_url: str, mode: str
+    tmp_path: Path, redis_url: str, mode: DurabilityMode
 ) -> None:
     shop, store = Shop(mode), f"sqlite:///{tmp_path}/runs.db"
     with Host(store, channel=redis_url) as host:
@@ -190,7 +191,7 @@ def test_forks_and_replays_say_that_the_channel_has_no_past(
         assert host.channel("B")["log"] == ["began", "ordered", "paid", "shipped"]
         assert host.channel("A") == DONE
         with pytest.raises(BadRequest, match="no past"):
-            host.replay("A", "pay", shop.flow)
+            host.debug.replay("A", "pay", shop.flow)
 
 
 def test_a_channel_out_of_reach_stops_the_run_which_goes_on_later(tmp_path: Path, redis_url: str) -> None:

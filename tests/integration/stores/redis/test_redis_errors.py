@@ -220,7 +220,7 @@ def test_a_user_without_the_right_is_told_what_to_allow(server: ValkeyServer, ad
     with Host(f"redis://rich:{SECRET}@127.0.0.1:{server.port}/0") as host:
         assert host.run(work.flow, {"start": 1}, run_id="A").status is Status.COMPLETED
         assert SECRET not in host.url
-        assert host.doctor().can_write
+        assert host.storage.doctor().can_write
 
 
 def test_a_database_number_that_is_not_there_is_named(server: ValkeyServer) -> None:

@@ -122,6 +122,6 @@ def test_a_process_does_what_the_rules_say_and_goes_on_from_any_checkpoint(
         assert drive(host, flow, stages, "fork").status == status
         assert visited(host, "fork") == trace and kept(host, "fork") == kept(host, "whole")
         assert (
-            host.checkpoint_as("fork", "phases")["state_snapshot"]["gate_history"]
-            == host.checkpoint_as("whole", "phases")["state_snapshot"]["gate_history"]
+            host.transfer.checkpoint_as("fork", "phases")["state_snapshot"]["gate_history"]
+            == host.transfer.checkpoint_as("whole", "phases")["state_snapshot"]["gate_history"]
         )

@@ -30,8 +30,8 @@ def breakers(reset: str | None, store: str | None, as_json: bool) -> None:
     if reset is not None or store or DEFAULT_FILE.exists():
         with open_host(store, create=False) as host:
             if reset is not None:
-                host.reset_breaker(reset, **who())
-            found = host.breakers()
+                host.fleet.reset_breaker(reset, **who())
+            found = host.fleet.breakers()
     if as_json:
         write_json({"breakers": {name: info.to_json() for name, info in found.items()}})
     elif found:

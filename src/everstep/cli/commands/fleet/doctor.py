@@ -30,7 +30,7 @@ def doctor(url: str | None, store: str | None, as_json: bool) -> int:
     where = url or store
     is_file = where is None or path_in(url_of(where)) is not None
     with open_host(where, create=not is_file) as host:
-        found = host.doctor()
+        found = host.storage.doctor()
     if as_json:
         told = {name: getattr(found, name) for name in found.__struct_fields__}
         findings = [{"level": f.level.value, "text": f.text, "fix": f.fix} for f in found.findings]

@@ -24,7 +24,7 @@ def drain(store: str | None, as_json: bool) -> None:
       everstep drain --store sqlite:///runs.db
     """
     with open_host(store, create=False) as host:
-        drained, folder = host.drain(), host.spool
+        drained, folder = host.storage.drain(), host.storage.spool
     if as_json:
         write_json({"spool": str(folder), "runs": [one._asdict() for one in drained]})
         return

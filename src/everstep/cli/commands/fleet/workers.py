@@ -35,7 +35,7 @@ def workers(store: str | None, as_json: bool) -> None:
     damaged: list[str] = []
     if store or DEFAULT_FILE.exists():
         with open_host(store, create=False) as host:
-            found = host.workers()
+            found = host.fleet.workers()
             aside = host.runs(needs_repair=True, limit=1000)
             damaged = [info.run_id for info in aside if info.is_damaged]
     if as_json:

@@ -103,7 +103,7 @@ def clean_up(run_id: str, keep: int, store: str | None, as_json: bool) -> None:
     """
     with open_host(store, create=False) as host:
         run_id = find_run(host, run_id)
-        removed = host.clean_up(run_id, keep=keep)
+        removed = host.retention.clean_up(run_id, keep=keep)
         info = host.info(run_id)
     if as_json:
         write_json({"run_id": run_id, "removed": removed, "trimmed_before": info.trimmed_before})

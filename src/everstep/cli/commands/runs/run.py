@@ -213,7 +213,7 @@ def resume(
         )
         if for_workers:
             with opening.host() as host:
-                left = host.reopen(run_id, definition, start=start, **signed)
+                left = host.fleet.reopen(run_id, definition, start=start, **signed)
         else:
             outcome = execute(definition, flow, opening, work, run_id=run_id, quiet=quiet, stays=stays)
     if for_workers:
@@ -320,7 +320,7 @@ def remembered_place(host: Host, run_id: str) -> str | None:
         info = host.info(info.parent_run_id)
     found = host.checkpoints(info.run_id, first=at or 1, last=at or 1)
     place = (found[0].metadata or {}).get("source") if found else None
-    if not isinstance(place, str) or host.was_imported(info.run_id):
+    if not isinstance(place, str) or host.transfer.was_imported(info.run_id):
         return None  # a bundle must not choose which code of this machine is loaded
     return place
 
@@ -332,7 +332,7 @@ def place_for(host: Host, run_id: str, command: Sequence[str], store: str | None
         return place
     info = host.info(run_id)
     name = info.flow
-    if host.was_imported(run_id):
+    if host.transfer.was_imported(run_id):
         raise BadRequest(
             f"run {run_id!r} was imported, and an imported run names no code.",
             fix=f"Write: {command_line(*command, f'FILE.py:{name}', store=store)}",

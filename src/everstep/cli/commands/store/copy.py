@@ -74,7 +74,7 @@ def copy(
                 _say(one)
 
         to, how = url_of(target), {"move": move, "blobs": to_blobs, **who()}
-        found = host.copy(to, names, flow=flow, status=status, **how, on_run=say, on_progress=meter)
+        found = host.transfer.copy(to, names, flow=flow, status=status, **how, on_run=say, on_progress=meter)
     failed = sum(one.outcome == "failed" for one in found)
     if as_json:
         write_json({"to": without_password(target), "move": move, "runs": [_json(one) for one in found]})

@@ -107,7 +107,7 @@ def export(
             return _folder(host, run_id, out, flow, as_json)
         policy = LeaveOut.secrets(*patterns) if without_secrets else LeaveOut(values=patterns)
         with Meter("written", shows=not as_json) as meter:
-            done = host.export(
+            done = host.transfer.export(
                 run_id,
                 out or f"{run_id}.everstep",
                 leave_out=LeaveOut(values=policy.values, tokens=not with_tokens),
@@ -125,7 +125,7 @@ def export(
 
 def _one(host: Host, run: str, out: str | None, form: str, force: bool) -> int:
     run_id, at = find_place(host, run, None)
-    text = json.dumps(host.checkpoint_as(run_id, form, at=at), indent=2, ensure_ascii=False) + "\n"
+    text = json.dumps(host.transfer.checkpoint_as(run_id, form, at=at), indent=2, ensure_ascii=False) + "\n"
     if out is None or out == "-":
         sys.stdout.write(text)
         return 0
@@ -147,7 +147,7 @@ def _session(host: Host, run_id: str, out: str | None, as_json: bool) -> int:
 
 def _folder(host: Host, run_id: str, out: str | None, flow: str | None, as_json: bool) -> int:
     text = text_of(load_flow(flow)) if flow is not None else None
-    path = host.write_run_folder(run_id, out or "runs", pipeline=text)
+    path = host.transfer.write_run_folder(run_id, out or "runs", pipeline=text)
     if as_json:
         write_json({"path": str(path)})
     else:
@@ -233,7 +233,7 @@ def import_(
         say_if_new(store)
     with open_host(store, create=True) as host, Meter("read", shows=not as_json) as meter:
         how: dict[str, Any] = {"live": live, "dry_run": dry_run, "on_progress": meter, **who()}
-        done = host.import_(path, values=_values(pairs), **how)
+        done = host.transfer.import_(path, values=_values(pairs), **how)
     if as_json:
         write_json(_imported_json(done, dry_run))
     else:

@@ -81,7 +81,7 @@ def command(
     """
     with open_host(store, create=False) as host:
         if shows_log:
-            _write_log(host.removals(limit=limit), as_json=as_json)
+            _write_log(host.retention.removals(limit=limit), as_json=as_json)
             return 0
         policy = Retention(
             keep_for=keep_for,
@@ -93,7 +93,7 @@ def command(
         known: list[Flow] = load_several(flows)[0] if flows else []
         names = [find_run(host, run_id) for run_id in run_ids]
         watched = sys.stderr.isatty() and not as_json
-        found = host.gc(
+        found = host.retention.gc(
             *names,
             retention=policy,
             flows=known,

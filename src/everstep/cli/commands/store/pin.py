@@ -25,7 +25,7 @@ def pin(run_id: str, reason: str, store: str | None, as_json: bool) -> None:
       everstep pin A17 "the outage of May"
     """
     with open_host(store, create=False) as host:
-        info = host.pin(find_run(host, run_id), reason, **who())
+        info = host.retention.pin(find_run(host, run_id), reason, **who())
     if as_json:
         write_json({"run_id": info.run_id, "pinned": info.pinned, "pinned_by": act_json(info.pinned_by)})
     else:
@@ -45,7 +45,7 @@ def unpin(run_id: str, store: str | None, as_json: bool) -> None:
       everstep unpin A17
     """
     with open_host(store, create=False) as host:
-        info = host.unpin(find_run(host, run_id), **who())
+        info = host.retention.unpin(find_run(host, run_id), **who())
     if as_json:
         write_json({"run_id": info.run_id, "pinned": info.pinned})
     else:
@@ -65,7 +65,7 @@ def ack(run_id: str, store: str | None, as_json: bool) -> None:
       everstep ack A17
     """
     with open_host(store, create=False) as host:
-        info = host.ack(find_run(host, run_id), **who())
+        info = host.retention.ack(find_run(host, run_id), **who())
     assert info.acked_at is not None
     if as_json:
         write_json({"run_id": info.run_id, "acked_at": info.acked_at.isoformat()})
@@ -93,11 +93,11 @@ def erase(run_id: str, yes: bool, dry_run: bool, store: str | None, as_json: boo
     """
     with open_host(store, create=False) as host:
         run_id = find_run(host, run_id)
-        found = host.erase(run_id, dry_run=True)
+        found = host.retention.erase(run_id, dry_run=True)
         if not dry_run:
             if not yes and not _agrees(run_id, found.checkpoints):
                 return 1
-            found = host.erase(run_id, **who())
+            found = host.retention.erase(run_id, **who())
     if as_json:
         write_json({"dry_run": dry_run, **found.to_wire()})
         return 0

@@ -31,7 +31,7 @@ def rekey(run_id: str | None, dry_run: bool, store: str | None, as_json: bool) -
     """
     with open_host(store, create=False) as host:
         name = find_run(host, run_id) if run_id is not None else None
-        found = host.rekey(name, dry_run=dry_run, on_run=None if as_json else _say)
+        found = host.storage.rekey(name, dry_run=dry_run, on_run=None if as_json else _say)
     if as_json:
         write_json({"dry_run": dry_run, "runs": [_json(one) for one in found]})
         return 0

@@ -40,7 +40,7 @@ def verify(run_ids: tuple[str, ...], blobs: bool, store: str | None, as_json: bo
     teller = _Teller(store, is_quiet=as_json)
     with open_host(store, create=False) as host:
         names = [whole_run(host, run_id) for run_id in run_ids] or None
-        found = host.verify(names, blobs=blobs, on_run=teller.tell, on_progress=teller.follow)
+        found = host.storage.verify(names, blobs=blobs, on_run=teller.tell, on_progress=teller.follow)
     if as_json:
         write_json({"is_sound": all(one.is_sound for one in found), "runs": [_json(one) for one in found]})
     else:

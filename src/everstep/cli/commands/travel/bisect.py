@@ -45,7 +45,7 @@ def bisect(
     """
     with looking_at(store, modules, as_json=as_json) as host:
         good, bad = find_run(host, good), find_run(host, bad)
-        found = host.bisect(good, bad)
+        found = host.debug.bisect(good, bad)
         if as_json:
             write_json({"good": good, "bad": bad, "divergence": divergence_json(found) if found else None})
         elif found is None:

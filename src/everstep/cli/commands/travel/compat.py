@@ -74,7 +74,7 @@ def judged(host: Host, flow: Flow, limit: int | None, *, quiet: bool) -> Groups:
 def _told(host: Host, run_id: str, flow: Flow) -> Compat:
     """Judge a run; one that is damaged cannot go on either, and keeps no other from being judged."""
     try:
-        return host.compat(run_id, flow)
+        return host.versions.compat(run_id, flow)
     except (StateCorrupted, IncompatibleVersion, ValueUnreadable) as error:
         return Compat(
             verdict=Compatibility.REFUSED, reason=error.message, fix=error.fix, code=type(error).code
@@ -170,9 +170,9 @@ def migrate(run_id: str, flow: str, dry_run: bool, store: str | None, as_json: b
         run_id = find_run(host, run_id)
         with stdout_kept_clean(as_json):
             definition = load_flow(flow, runs=False)
-            told = host.compat(run_id, definition)
+            told = host.versions.compat(run_id, definition)
             if told.verdict is Compatibility.CONTINUES:
-                told = host.migrate(run_id, definition, dry_run=dry_run, **who())
+                told = host.versions.migrate(run_id, definition, dry_run=dry_run, **who())
     if as_json:
         write_json({"run_id": run_id, "dry_run": dry_run, **compat_json(told)})
     else:

@@ -63,7 +63,7 @@ def diff(
     with looking_at(store, modules, as_json=as_json) as host:
         run_id, first = find_place(host, run_id, start)
         target, last = find_place(host, other or run_id, end)
-        found = host.diff(run_id, target if other is not None else None, start=first, end=last)
+        found = host.debug.diff(run_id, target if other is not None else None, start=first, end=last)
         if as_json:
             write_json(diff_json(found))
         else:

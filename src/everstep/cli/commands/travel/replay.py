@@ -48,7 +48,7 @@ def replay(
         step = f"{path}/{step}" if path else step
         with stdout_kept_clean(as_json):
             definition = load_flow(flow or place_for(host, run_id, ["replay", run_id, step], store))
-            done = host.replay(run_id, step, definition, allow_effects=effects)
+            done = host.debug.replay(run_id, step, definition, allow_effects=effects)
     if as_json:
         write_json(replay_json(done))
     else:

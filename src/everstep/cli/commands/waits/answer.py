@@ -102,10 +102,10 @@ def answer(
             about = {"ttl": ttl, "single_use": not multi_use, "metadata": _object(metadata)}
             _reissue(host, found, about, as_json=as_json)
         elif revoke:
-            host.revoke(name, **who())
+            host.waiting.revoke(name, **who())
             _say_revoked(found, as_json=as_json)
         elif fire:
-            _say_settled(host, host.fire(found.id, **who()), store, as_json=as_json)
+            _say_settled(host, host.waiting.fire(found.id, **who()), store, as_json=as_json)
         else:
             _answer(host, name, found, given, store, as_json=as_json)
 
@@ -170,7 +170,7 @@ def _answer(host: Host, name: str, wait: WaitInfo, given: Given, store: str | No
         try:
             value = ask(wait, given)
             done = (
-                host.fire(wait.id, **who())
+                host.waiting.fire(wait.id, **who())
                 if wait.kind == "timer"
                 else host.answer(name, value, **signed(value))
             )
@@ -216,7 +216,7 @@ def _say_settled(host: Host, wait: WaitInfo, store: str | None, *, as_json: bool
 def _reissue(host: Host, wait: WaitInfo, about: dict[str, Any], *, as_json: bool) -> None:
     if wait.kind == "timer":
         raise BadRequest(f"{wait.node!r} is a timer, and a timer has no token.", fix="To end it: --fire")
-    wait = host.reissue(wait.id, **about, **who())
+    wait = host.waiting.reissue(wait.id, **about, **who())
     if as_json:
         write_json(wait_json(wait, with_token=True))
         return

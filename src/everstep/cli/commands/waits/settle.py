@@ -47,9 +47,9 @@ def settle(run_id: str, step: str, done: str | None, rerun: bool, store: str | N
         run_id, path = split_run(find_run(host, run_id))
         step = f"{path}/{step}" if path else step
         if done is None:
-            found = host.settle(run_id, step, rerun=True, **who())
+            found = host.waiting.settle(run_id, step, rerun=True, **who())
         else:
-            found = host.settle(run_id, step, done=_value(done), **who())
+            found = host.waiting.settle(run_id, step, done=_value(done), **who())
     if as_json:
         write_json(wait_json(found))
     else:

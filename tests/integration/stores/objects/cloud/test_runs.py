@@ -313,7 +313,7 @@ def test_of_processes_that_run_the_same_run_at_once_one_does(s3_url: str) -> Non
             run_id = f"run-{number}"
             assert host.info(run_id).status is Status.COMPLETED
             assert len(host.history(run_id)) == 9
-            assert host.verify(run_id)
+            assert host.storage.verify(run_id)
 
 
 # What a key may, and where it leads

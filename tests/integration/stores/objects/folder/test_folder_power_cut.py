@@ -285,4 +285,4 @@ def test_a_run_goes_on_after_a_power_cut_at_any_moment(disk: Disk, tmp_path: Pat
             known = [info.run_id for info in host.runs()]
             assert known == ["run"] or cut < len(ops) - 1
             assert host.run(FLOW, {"a": 1}, run_id="run")["c"] == 20
-            assert not any(found.flaws for found in host.verify())
+            assert not any(found.flaws for found in host.storage.verify())

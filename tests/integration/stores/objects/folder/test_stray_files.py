@@ -49,10 +49,10 @@ def test_files_of_others_between_objects_are_passed_by(host: Host, folder: Path,
         (folder / name / stray).write_bytes(b"not ours")
         os.utime(folder / name / stray, (0, 0))
     assert host.work([FLOW], until_idle=True).completed == 2
-    assert host.waits() == [] and host.removals() == []
-    assert all(one.is_sound for one in host.verify())
-    assert host.gc().problems == []
-    host.erase("bad")
+    assert host.waits() == [] and host.retention.removals() == []
+    assert all(one.is_sound for one in host.storage.verify())
+    assert host.retention.gc().problems == []
+    host.retention.erase("bad")
     assert [info.run_id for info in host.runs()] == ["good"]
     assert all((folder / name / stray).exists() for name in FOLDERS.split())
 
@@ -65,8 +65,8 @@ def test_a_run_of_which_nothing_can_be_read_keeps_no_other_from_its_turn(
     entry.write_bytes(data)
     assert host.work([FLOW], until_idle=True).completed == 1
     assert host.waits() == []
-    assert [(one.run_id, one.is_sound) for one in host.verify()] == [("good", True), ("bad", False)]
-    assert "bad" in host.gc().problems[0]
+    assert [(one.run_id, one.is_sound) for one in host.storage.verify()] == [("good", True), ("bad", False)]
+    assert "bad" in host.retention.gc().problems[0]
 
 
 def test_a_lease_that_was_prolonged_and_cannot_be_read_stops_nobody(host: Host, folder: Path) -> None:
@@ -87,8 +87,8 @@ def test_an_owner_that_slept_while_a_run_was_moved_away_and_back_is_fenced(
 ) -> None:
     store, away = open_store(f"file://{folder}", SystemClock()).store, f"file://{tmp_path}/away"
     asleep = asyncio.run(store.lease("good", owner="o", ttl=timedelta(0), process=None))
-    assert host.copy(away, ["good"], move=True)[0].outcome == "moved"
+    assert host.transfer.copy(away, ["good"], move=True)[0].outcome == "moved"
     with Host(away) as there:
-        assert there.copy(host.url, ["good"], move=True)[0].outcome == "moved"
+        assert there.transfer.copy(host.url, ["good"], move=True)[0].outcome == "moved"
     taken_over = asyncio.run(store.lease("good", owner="p", ttl=timedelta(minutes=1), process=None))
     assert taken_over.epoch > asleep.epoch

@@ -54,7 +54,7 @@ def test_a_run_outlasts_an_outage_and_is_written_later(
         assert result.spooled == 3
         assert len(repository.entries("O")) == 3
         is_out[0] = False
-        assert [one.checkpoints for one in host.drain()] == [3]
+        assert [one.checkpoints for one in host.storage.drain()] == [3]
         assert host.history("O")[-1].status is Status.COMPLETED
     assert [len(entry.records) for entry in repository.entries("O")] == [1, 1, 1, 3]
 
@@ -117,7 +117,7 @@ def test_a_taken_over_run_leaves_what_waited_here_as_a_fork(github_url, github_t
         with hosted(github_url, github_token, tmp_path / "there", clock=clock) as (other, _):
             assert other.resume("T", chain(4))["v4"] == 4
         is_out[0] = False
-        [drained] = host.drain()
+        [drained] = host.storage.drain()
         assert drained.fork is not None
         assert host.info(drained.fork).parent_run_id == "T"
 
@@ -131,7 +131,7 @@ def test_the_doctor_tells_of_rights_branch_quota_and_readers(github_url, github_
         return httpx2.Response(200, json=body, headers=headers)
 
     with hosted(github_url, github_token, tmp_path, telling) as (host, _):
-        found = host.doctor()
+        found = host.storage.doctor()
     assert (found.server, found.can_write, found.single_writer, found.durable) == ("GitHub", True, True, True)
     assert found.skew_seconds is not None
     said = {finding.text: finding.level for finding in found.findings}
@@ -236,12 +236,12 @@ def test_files_that_a_killed_process_did_not_write_are_written_by_clean_up(
             host.start(chain(2), {"v0": 0}, run_id="S")
     assert repository.paths("checkpoints/") == []
     with hosted(github_url, new_token(), tmp_path) as (host, _):
-        assert host.gc(dry_run=True).leftovers == 0
-        assert host.gc().leftovers == 2
+        assert host.retention.gc(dry_run=True).leftovers == 0
+        assert host.retention.gc().leftovers == 2
     assert len(repository.paths("checkpoints/K/cp_")) == 3
     assert len(repository.paths("checkpoints/S/cp_")) == 1
     with hosted(github_url, new_token(), tmp_path) as (host, _):
-        assert host.gc().leftovers == 0
+        assert host.retention.gc().leftovers == 0
 
 
 def test_the_newest_checkpoint_is_found_without_everstep_in_a_batch_too(github_url, github_token, tmp_path):
@@ -250,7 +250,7 @@ def test_the_newest_checkpoint_is_found_without_everstep_in_a_batch_too(github_u
     with hosted(github_url, github_token, tmp_path, rule) as (host, _):
         host.run(flow, {"v0": 0}, run_id="B")
         is_out[0] = False
-        host.drain()
+        host.storage.drain()
     bucket, meddler = pair_at(github_url, github_token)
     told = readable.newest(bucket, "B")
     assert (told["status"], told["sequence_number"]) == ("completed", 6)

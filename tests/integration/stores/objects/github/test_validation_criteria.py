@@ -29,7 +29,7 @@ def repository(github_url: str, github_token: str) -> Iterator[Repository]:
 
 
 def is_whole(host: Host, run_id: str) -> bool:
-    [found] = host.verify(run_id)
+    [found] = host.storage.verify(run_id)
     return not found.flaws and not found.spool_problem
 
 
@@ -129,7 +129,7 @@ def test_rate_limit_used_up_and_the_run_goes_on_and_is_written_later(
         assert len(repository.entries("X")) == 3
     is_closed[0] = False
     with hosted(github_url, github_token, tmp_path) as (host, _):
-        [drained] = host.drain()
+        [drained] = host.storage.drain()
         assert (drained.run_id, drained.checkpoints, drained.fork) == ("X", result.spooled, None)
         assert host.run(flow, {"v0": 0}, run_id="X")["v6"] == 6
         assert is_whole(host, "X")
@@ -250,11 +250,11 @@ def check_tiers(
     with hosted(url, new_token(), spool) as (host, _):
         for number, run_id in enumerate(ids):
             host.run(flow, {"v0": number}, run_id=run_id)
-        host.pin(oldest[0], "it failed in an interesting way")
+        host.retention.pin(oldest[0], "it failed in an interesting way")
     with hosted(url, token, spool) as (host, _):
-        assert not host.gc(retention=Retention.tiers(whole, last)).problems
+        assert not host.retention.gc(retention=Retention.tiers(whole, last)).problems
         assert {info.run_id for info in host.runs(limit=100)} == {oldest[0], *middle, *newest}
-        gone = {removed.run_id: removed.summary for removed in host.removed()}
+        gone = {removed.run_id: removed.summary for removed in host.retention.removed()}
         assert host.run(flow, run_id=middle[0])["v1"] == runs - last + 1
         assert is_whole(host, middle[0])
     assert set(gone) == set(oldest[1:])

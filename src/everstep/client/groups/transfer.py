@@ -1,4 +1,4 @@
-"""The part of a host that carries runs elsewhere: bundles, and copies to other stores."""
+"""Calls that carry whole runs elsewhere: bundles, copies to other stores, folders of plain files."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import msgspec
 
 from everstep.client.exports.forms import as_form
 from everstep.client.exports.run_folder import write_run_folder
+from everstep.client.parts import Parts
 from everstep.client.views import Copied, Exported, Imported, Progress, RunInfo, RunState
 from everstep.errors import BadRequest
 from everstep.graph.author.flow import Flow
 from everstep.model.acts import act_of
-from everstep.model.bundles import LeaveOut
+from everstep.model.bundles import IMPORTED, LeaveOut
 from everstep.model.enums import Status
 from everstep.ports.store import RunFilter
 from everstep.registry import Opened, open_store, place_of, with_blobs, without_secrets
@@ -23,16 +24,15 @@ from everstep.runtime.bundles.copy import Target, chosen, copy_runs
 from everstep.runtime.bundles.export import export
 from everstep.runtime.bundles.import_run import import_bundle
 from everstep.runtime.history import views
-from everstep.runtime.runs import Runs
-from everstep.runtime.services import Services
+from everstep.runtime.retention.erase import imported_runs
 
 
-class HostCarrying:
-    """What may be done with whole runs."""
+class TransferCalls:
+    """Whole runs, carried elsewhere."""
 
-    url: str
-    _services: Services
-    _runs: Runs
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._services, self._runs = parts.services, parts.runs
 
     async def export(
         self,
@@ -92,6 +92,53 @@ class HostCarrying:
             act=act_of(by, comment),
         )
 
+    async def was_imported(self, run_id: str) -> bool:
+        """True if a run came with a bundle, so that what it says of itself is the word of a stranger."""
+        row = await self._runs.row(run_id)
+        return row.needs_repair == IMPORTED or row.run_id in await imported_runs(self._services)
+
+    async def copy(
+        self,
+        to: str | Opened,
+        run_ids: Sequence[str] | None = None,
+        *,
+        flow: str | None = None,
+        status: Status | str | None = None,
+        move: bool = False,
+        blobs: str | None = None,
+        on_run: Callable[[Copied], object] | None = None,
+        on_progress: Callable[[Progress], object] | None = None,
+        by: str | None = None,
+        comment: str | None = None,
+    ) -> list[Copied]:
+        """Copy runs to another store as they are, all unless some are named; says what became of each.
+
+        An unfinished run is claimed meanwhile. Workers there leave the copy of one alone, as it goes on here;
+        with `move` it goes on there, and is erased here once the digests of both were compared. `blobs` is
+        where the other store's artifacts are kept, if not beside it. Stopped anywhere, it can be done again.
+        Who copies them stands in the log of the other store, and of what was moved also in this one's.
+        """
+        act = act_of(by, comment)
+        opened = to if isinstance(to, Opened) else open_store(to, self._services.clock)
+        home = None
+        try:
+            if place_of(opened.url) == place_of(self._parts.url) and self._parts.url != "memory:":
+                raise BadRequest("both stores are the same.", fix="Name another one to copy to.")
+            if not opened.store.capabilities.durable and (move or not isinstance(to, Opened)):
+                raise BadRequest(f"{opened.url} keeps nothing.", fix="Name a store that lasts to copy to.")
+            if blobs is not None:
+                opened, home = with_blobs(opened, blobs, self._services.clock)
+            wanted = RunFilter(flow_id=flow, status=Status(status) if status is not None else None)
+            target = Target(opened.store, opened.blobs, without_secrets(opened.url))
+            ids = await chosen(self._services.store, run_ids, wanted)
+            told: dict[str, Any] = {"on_run": on_run, "on_progress": on_progress}
+            return await copy_runs(self._services, self._runs, target, ids, move=move, act=act, **told)
+        finally:
+            if not isinstance(to, Opened):
+                await opened.store.close()
+            if home is not None:
+                await home.close()
+
     async def checkpoint_as(self, run_id: str, form: str, *, at: int | str | None = None) -> dict[str, Any]:
         """Return a checkpoint in another form, as JSON has it: `pipeline` or `phases`; by default the newest.
 
@@ -120,45 +167,3 @@ class HostCarrying:
         return await write_run_folder(
             self._services, self._runs, run_id, Path(folder), pipeline=pipeline, until=until
         )
-
-    async def copy(
-        self,
-        to: str | Opened,
-        run_ids: Sequence[str] | None = None,
-        *,
-        flow: str | None = None,
-        status: Status | str | None = None,
-        move: bool = False,
-        blobs: str | None = None,
-        on_run: Callable[[Copied], object] | None = None,
-        on_progress: Callable[[Progress], object] | None = None,
-        by: str | None = None,
-        comment: str | None = None,
-    ) -> list[Copied]:
-        """Copy runs to another store as they are, all unless some are named; says what became of each.
-
-        An unfinished run is claimed meanwhile. Workers there leave the copy of one alone, as it goes on here;
-        with `move` it goes on there, and is erased here once the digests of both were compared. `blobs` is
-        where the other store's artifacts are kept, if not beside it. Stopped anywhere, it can be done again.
-        Who copies them stands in the log of the other store, and of what was moved also in this one's.
-        """
-        act = act_of(by, comment)
-        opened = to if isinstance(to, Opened) else open_store(to, self._services.clock)
-        home = None
-        try:
-            if place_of(opened.url) == place_of(self.url) and self.url != "memory:":
-                raise BadRequest("both stores are the same.", fix="Name another one to copy to.")
-            if not opened.store.capabilities.durable and (move or not isinstance(to, Opened)):
-                raise BadRequest(f"{opened.url} keeps nothing.", fix="Name a store that lasts to copy to.")
-            if blobs is not None:
-                opened, home = with_blobs(opened, blobs, self._services.clock)
-            wanted = RunFilter(flow_id=flow, status=Status(status) if status is not None else None)
-            target = Target(opened.store, opened.blobs, without_secrets(opened.url))
-            ids = await chosen(self._services.store, run_ids, wanted)
-            told: dict[str, Any] = {"on_run": on_run, "on_progress": on_progress}
-            return await copy_runs(self._services, self._runs, target, ids, move=move, act=act, **told)
-        finally:
-            if not isinstance(to, Opened):
-                await opened.store.close()
-            if home is not None:
-                await home.close()

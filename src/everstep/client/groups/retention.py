@@ -1,56 +1,30 @@
-"""The part of a host that is about what is kept: clean-up, pins, erasing."""
+"""Calls about how long runs are kept: clean-up, pins, erasing."""
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable
 
-from everstep.client.host_waits import check_limit
+from everstep.client.parts import Parts, check_limit
 from everstep.client.views import RemovedRun, RunInfo
 from everstep.errors import BadRequest
 from everstep.graph.author.flow import Flow
 from everstep.model.acts import act_of, with_act
-from everstep.model.bundles import IMPORTED
 from everstep.model.removal import Removal
 from everstep.model.retention import Retention, checked_retention
 from everstep.ports.retention import TombstoneFilter
-from everstep.runtime.retention.after_run import Afterwards
 from everstep.runtime.retention.collect import Collected, Collector
-from everstep.runtime.retention.erase import (
-    Erased,
-    erase,
-    erased_line,
-    imported_runs,
-    note_act,
-    retaining_store,
-)
+from everstep.runtime.retention.erase import Erased, erase, erased_line, note_act, retaining_store
 from everstep.runtime.retention.trim import clean_up
 from everstep.runtime.run_ids import check_run_id, missing_run
-from everstep.runtime.runs import Runs
-from everstep.runtime.services import Services
 
 
-class HostRetention:
-    """Calls on what a store keeps; none needs a lease."""
+class RetentionCalls:
+    """How long runs are kept, and what became of those that went."""
 
-    _services: Services
-    _runs: Runs
-    _retention: Retention
-    _afterwards: Afterwards
-    _info: Callable[..., RunInfo]
-
-    def _keep_by(self, retention: Retention | None) -> None:
-        self._retention = checked_retention(retention) or Retention()
-
-        def make() -> tuple[Services, Runs]:
-            services = self._services.twin()
-            return services, Runs(services, self._runs.keeper)
-
-        self._afterwards = Afterwards(self._retention, make)
-        if not self._retention.keeps_all:
-            retaining_store(self._services)
-        if self._services.store.capabilities.retains:
-            self._services.after_run = self._afterwards.note
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._services, self._runs = parts.services, parts.runs
 
     async def gc(
         self,
@@ -65,15 +39,20 @@ class HostRetention:
 
         A run is kept by the rules of its flow if that is among `flows`, else by those that it was begun with,
         else by `retention`, or the host's. Without names, artifacts that no record names go too, and
-        tombstones whose time is over; `shared` says that no other store shares their place. With
+        tombstones whose time is over; `shared` says that no other store keeps artifacts in that place. With
         `dry_run` nothing is removed. `on_progress` is told in words how far it has come.
         """
         for run_id in run_ids:
             await self._runs.row(run_id)
-        policy = self._retention if retention is None else checked_retention(retention)
+        policy = self._parts.retention if retention is None else checked_retention(retention)
         known = {flow.name: flow for flow in flows}
         collector = Collector(
-            self._services, self._runs, policy or Retention(), known, dry_run=dry_run, say=on_progress
+            self._services,
+            self._runs,
+            policy or Retention(),
+            known,
+            dry_run=dry_run,
+            say=on_progress,
         )
         return await collector.everything(run_ids, shared=shared)
 
@@ -102,7 +81,7 @@ class HostRetention:
         store = retaining_store(self._services)
         if not await store.pin(check_run_id(run_id), reason):
             raise await missing_run(self._services.store, run_id)
-        return self._info(await self._runs.row(run_id))
+        return self._parts.info(await self._runs.row(run_id))
 
     async def ack(self, run_id: str, *, by: str | None = None, comment: str | None = None) -> RunInfo:
         """Note that the result of a run that has ended was taken: rules about time count from then on.
@@ -119,7 +98,7 @@ class HostRetention:
         await self._services.store.ack(row.run_id)
         if act is not None and row.acked_at is None:
             await note_act(self._services, "ack", row.run_id, row.flow_id, act)
-        return self._info(await self._runs.row(row.run_id))
+        return self._parts.info(await self._runs.row(row.run_id))
 
     async def erase(
         self,
@@ -154,11 +133,6 @@ class HostRetention:
         runs = [erased_line(tombstone) for tombstone in gone]
         merged = heapq.merge(noted, runs, key=lambda line: line.at, reverse=True)
         return list(merged)[:limit]
-
-    async def was_imported(self, run_id: str) -> bool:
-        """True if a run came with a bundle, so that what it says of itself is the word of a stranger."""
-        row = await self._runs.row(run_id)
-        return row.needs_repair == IMPORTED or row.run_id in await imported_runs(self._services)
 
     async def clean_up(self, run_id: str, *, keep: int = 5) -> int:
         """Remove old checkpoints and return how many: what a resume from the last `keep` does not need.

@@ -1,0 +1,4 @@
+"""Calls of a host that few programs need, in groups: `host.retention`, `host.fleet` and so on, a module each.
+
+A group is loaded when it is first used, and knows the host only by its `Parts`.
+"""

@@ -1,0 +1,81 @@
+"""Calls that look into what happened: where two runs part, and one step again."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from everstep.client.diff import Diff, compare_states
+from everstep.client.parts import Parts
+from everstep.client.views import Divergence, Replay, RunState
+from everstep.errors import BadRequest
+from everstep.graph.author.flow import Flow
+from everstep.runtime.addresses import addressed, in_run
+from everstep.runtime.travel.bisect import bisect
+from everstep.runtime.travel.recall import recall
+from everstep.runtime.travel.replay import replay
+
+
+class DebugCalls:
+    """What happened in runs, and where two of them part."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._services, self._runs = parts.services, parts.runs
+
+    async def diff(
+        self,
+        run_id: str,
+        other: str | None = None,
+        *,
+        start: int | str | None = None,
+        end: int | str | None = None,
+    ) -> Diff:
+        """Compare a run at `start` with `other`, or with itself, at `end`: values, nodes and status.
+
+        Both are sequences or checkpoint ids. `end` is the newest by default; so is `start` if there is
+        another run, and otherwise the oldest that was not removed. Of parts such as A17/rag or A17/check#7
+        what lies inside is compared, whatever they are called.
+        """
+        if other is not None:
+            before = await self._state(run_id, start)
+            return compare_states(before, await self._state(other, end), self._services.values)
+        name, at, part = await addressed(self._runs, run_id)
+        if at is not None and start is not None:
+            raise BadRequest("the checkpoint is given twice.", fix=f"Leave out `start`, or write {name}.")
+        if at is None:
+            at = max(1, (await self._runs.row(name)).trimmed_before) if start is None else start
+        # A part may have begun after the first of the two.
+        before = RunState(name, await self._runs.look_back(name, at), part)
+        return compare_states(
+            before,
+            RunState(name, await self._runs.look_back(name, end), part),
+            self._services.values,
+        )
+
+    async def _state(self, run_id: str, at: int | str | None) -> RunState:
+        run_id, at, part = await addressed(self._runs, run_id, at)
+        return RunState(run_id, await self._runs.look_back(run_id, at), part)
+
+    async def bisect(self, good: str, bad: str) -> Divergence | None:
+        """Return the first step of a bad run that a good one lacks, or that came out differently there.
+
+        None if every finished step of the bad run is the same in the good one.
+        """
+        return await bisect(self._runs, self._services.values, good, bad)
+
+    async def replay(self, run_id: str, step: str, flow: Flow, *, allow_effects: bool = False) -> Replay:
+        """Run one recorded step again, alone, on the values it read, and compare. Nothing is written.
+
+        `step` is an address: a node (its last finished visit), `"draft@2"`, `"rag/embed"`, `"check#7"`. An
+        effectful node is refused unless `allow_effects` is true. After A17/rag, `step` lies inside it.
+        """
+        run_id, part = await in_run(self._runs, run_id)
+        step = step if part is None else part.within(step)
+        return await replay(self._runs, self._services, run_id, step, flow, allow_effects=allow_effects)
+
+    async def recall(self, run_id: str, versions: Collection[tuple[str, int]]) -> dict[tuple[str, int], Any]:
+        """Return values as steps wrote them, by whole name and version, also those overwritten since.
+
+        Where one cannot be read, what stands in its place says why.
+        """
+        return await recall(self._runs, run_id, versions)

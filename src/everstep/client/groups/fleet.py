@@ -1,0 +1,58 @@
+"""Calls that look after all workers and runs of a store."""
+
+from __future__ import annotations
+
+import msgspec
+
+from everstep.client.guards import BreakerInfo
+from everstep.client.parts import Parts
+from everstep.client.views import RunInfo, WorkerInfo
+from everstep.graph.author.flow import Flow
+from everstep.model.acts import act_of
+from everstep.ports.store import Counts
+from everstep.runtime.addresses import in_run
+
+
+class FleetCalls:
+    """The workers of a store, what they share, and runs for them to drive."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._services, self._runs = parts.services, parts.runs
+
+    async def workers(self) -> list[WorkerInfo]:
+        """List the workers that are alive, the longest serving first, with what they drive."""
+        rows, is_gone = await self._services.store.workers(), self._services.processes.is_gone
+        return [WorkerInfo(row) for row in rows if row.process is None or not is_gone(row.process)]
+
+    async def counts(self) -> Counts:
+        """Count runs by status and open waits by kind, and what runs driven here have spent."""
+        spent, warnings, trips = self._services.tally.counts()
+        found = await self._services.store.counts()
+        return msgspec.structs.replace(found, spent=spent, warnings=warnings, trips=trips)
+
+    async def reopen(
+        self,
+        run_id: str,
+        flow: Flow,
+        *,
+        start: str | None = None,
+        by: str | None = None,
+        comment: str | None = None,
+    ) -> RunInfo:
+        """Let a run that failed or was abandoned go on, as `resume` does, but leave it to workers to drive.
+
+        With `start` it begins at that node, whatever was due, also if it has ended otherwise.
+        """
+        run_id, _ = await in_run(self._runs, run_id)
+        return self._parts.info(await self._runs.reopen(run_id, flow, start, act=act_of(by, comment)))
+
+    async def breakers(self) -> dict[str, BreakerInfo]:
+        """Return the shared breakers of the store that ever changed, by name."""
+        return {name: BreakerInfo.of(name, at) for name, at in (await self._runs.shared.all()).items()}
+
+    async def reset_breaker(
+        self, name: str, *, by: str | None = None, comment: str | None = None
+    ) -> BreakerInfo:
+        """Close a shared breaker; what it has counted is forgotten. Runs that wait for review still do."""
+        return BreakerInfo.of(name, await self._runs.shared.reset(name, act_of(by, comment)))

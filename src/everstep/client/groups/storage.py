@@ -1,0 +1,90 @@
+"""Calls about the store itself: is it healthy, is what it keeps sound, what waits for it on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import msgspec
+
+from everstep.client.parts import Parts
+from everstep.client.views import Verified
+from everstep.model.records import CheckpointRecord
+from everstep.runtime.addresses import in_run
+from everstep.runtime.doctor import Diagnosis, examine
+from everstep.runtime.integrity.verify import Watching, verify
+from everstep.runtime.outage.outbox import Drained, drain_all
+from everstep.runtime.outage.spooled_view import read_waiting
+from everstep.runtime.rekey import Rekeyed, rekey
+
+
+class StorageCalls:
+    """The store itself, and what it keeps as bytes."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._services, self._runs = parts.services, parts.runs
+
+    async def doctor(self) -> Diagnosis:
+        """Look at the store: can it be written to, how fast, and what can it lose as it is set up now."""
+        return await examine(self._services, self._parts.url)
+
+    async def verify(
+        self,
+        run_ids: str | Iterable[str] | None = None,
+        *,
+        blobs: bool = True,
+        on_run: Callable[[Verified], object] | None = None,
+        on_progress: Callable[[str, int, int], object] | None = None,
+    ) -> list[Verified]:
+        """Check that what is kept of some runs, or of every run, is as it was written; nothing is changed.
+
+        Of a part such as A17/rag, all of its run. Without `blobs`, artifacts are not read. `on_run` is told
+        of each run when it is done, `on_progress` of a run, how many of its checkpoints were checked, and how
+        many there are.
+        """
+        named = (run_ids,) if isinstance(run_ids, str) else run_ids
+        wanted = None
+        if named is not None:  # a part shares its run's chain, which is sound or not as a whole
+            wanted = dict.fromkeys([(await in_run(self._runs, name))[0] for name in named])
+        watching = Watching(on_run, on_progress)
+        return await verify(self._services, self._runs, wanted, watching, blobs=blobs)
+
+    @property
+    def spool(self) -> Path:
+        """The folder where checkpoints wait while its store is out of reach."""
+        return self._services.spool.folder
+
+    async def spooled(self, run_id: str) -> list[CheckpointRecord]:
+        """Return the checkpoints of a run that wait on this machine for its store, oldest first."""
+        found = await read_waiting(self._services, await self._runs.row(run_id))
+        return [msgspec.structs.replace(one.record, digest=one.digest.hex()) for one in found]
+
+    async def drain(self) -> list[Drained]:
+        """Bring checkpoints that wait on this machine to the store; says what became of each run's.
+
+        Those of a run that has gone on without them become a fork of it.
+        """
+        drained, errors = await drain_all(self._services)
+        if errors:
+            raise errors[0]
+        return drained
+
+    async def rekey(
+        self,
+        run_id: str | None = None,
+        *,
+        dry_run: bool = False,
+        on_run: Callable[[Rekeyed], object] | None = None,
+    ) -> list[Rekeyed]:
+        """Encrypt what is kept of a run, or of every run, with the active key; says what was done to each.
+
+        Digests stay, runs may be driven meanwhile, and what has the key already is passed by. `on_run` is
+        told of each run when it is done. With `dry_run` nothing is written.
+        """
+        return await rekey(self._services, self._runs, run_id, dry_run=dry_run, on_run=on_run)
+
+    @property
+    def schemes(self) -> dict[str, str]:
+        """Where queued tasks and channels of new runs are kept: `sqlite`, `redis`."""
+        return dict(self._parts.schemes)

@@ -1,0 +1,73 @@
+"""What the calls of a host share, whichever group they are in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Generic, TypeVar, cast
+
+from everstep.client.views import RunInfo, RunResult, WaitInfo
+from everstep.codec.notes import look_at_wait
+from everstep.engine.leases import seconds_left
+from everstep.errors import BadRequest
+from everstep.model.retention import Retention
+from everstep.model.waits import WaitRow
+from everstep.ports.store import RunRow
+from everstep.ports.system import uptime
+from everstep.runtime.runs import Outcome, Runs
+from everstep.runtime.services import Services
+from everstep.runtime.waits.answers import Answers
+
+G = TypeVar("G")
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The services of a host and what works with them, on one event loop."""
+
+    url: str
+    schemes: Mapping[str, str]
+    """Where queued tasks and channels of new runs are kept: `sqlite`, `redis`."""
+    services: Services
+    runs: Runs
+    answers: Answers
+    retention: Retention
+    """What the host was given, for runs whose flows say nothing."""
+
+    def info(self, row: RunRow) -> RunInfo:
+        """Return what callers see of a run's row."""
+        lease, services = row.lease, self.services
+        now, here = services.clock.now(), services.processes.me()
+        is_driven = (
+            lease is not None and seconds_left(lease, now=now, here=here, uptime=uptime(services.clock)) > 0
+        )
+        if is_driven and lease is not None and lease.process is not None:
+            is_driven = not services.processes.is_gone(lease.process)
+        return RunInfo(row, is_driven=is_driven)
+
+    def wait(self, row: WaitRow, token: str | None = None) -> WaitInfo:
+        """Return what callers see of a wait, with its token if this host may show it."""
+        token = token or self.services.tokens.shown(row)
+        return WaitInfo(look_at_wait(self.services.codecs, row), token, self.services.link(token))
+
+    def result(self, outcome: Outcome) -> RunResult:
+        """Return what callers see of a run that was driven."""
+        waits = [self.wait(row, outcome.tokens.get(row.wait_id)) for row in outcome.waits]
+        return RunResult(outcome, waits, self.services.clock.now())
+
+
+class CallGroup(Generic[G]):
+    """A group of calls as an attribute of a host. Its module is loaded when it is first used."""
+
+    def __init__(self, module: str, name: str) -> None:
+        self._module, self._name = module, name
+
+    def __get__(self, host: Any, owner: type) -> G:
+        return cast("G", getattr(import_module(self._module), self._name)(host._parts))
+
+
+def check_limit(limit: int) -> None:
+    """Raise unless a listing may be that long."""
+    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+        raise BadRequest(f"limit is {limit}.", fix="Give at least 1.")

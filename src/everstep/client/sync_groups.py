@@ -1,0 +1,502 @@
+"""The groups of calls of `Host`: those of `AsyncHost` for code that does not await.
+
+Made by `scripts/generate_host.py` from `groups/`: change that, and run it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from everstep.runtime.waits.answers import UNSAID
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from pathlib import Path
+    from typing import Any
+
+    from everstep.client.diff import Diff
+    from everstep.client.guards import BreakerInfo
+    from everstep.client.lanes import Lanes
+    from everstep.client.views import (
+        Compat,
+        Copied,
+        Divergence,
+        Exported,
+        Imported,
+        Progress,
+        RemovedRun,
+        Replay,
+        RunInfo,
+        Verified,
+        WaitInfo,
+        WorkerInfo,
+    )
+    from everstep.graph.author.flow import Flow
+    from everstep.model.bundles import LeaveOut
+    from everstep.model.durations import Span
+    from everstep.model.enums import Status
+    from everstep.model.records import CheckpointRecord
+    from everstep.model.removal import Removal
+    from everstep.model.retention import Retention
+    from everstep.ports.store import Counts
+    from everstep.registry import Opened
+    from everstep.runtime.doctor import Diagnosis
+    from everstep.runtime.outage.outbox import Drained
+    from everstep.runtime.rekey import Rekeyed
+    from everstep.runtime.retention.collect import Collected
+    from everstep.runtime.retention.erase import Erased
+
+
+class SyncDebugCalls:
+    """What happened in runs, and where two of them part."""
+
+    def __init__(self, lanes: Lanes) -> None:
+        self._lanes = lanes
+
+    def diff(
+        self,
+        run_id: str,
+        other: str | None = None,
+        *,
+        start: int | str | None = None,
+        end: int | str | None = None,
+    ) -> Diff:
+        """Compare a run at `start` with `other`, or with itself, at `end`: values, nodes and status.
+
+        Both are sequences or checkpoint ids. `end` is the newest by default; so is `start` if there is
+        another run, and otherwise the oldest that was not removed. Of parts such as A17/rag or A17/check#7
+        what lies inside is compared, whatever they are called.
+        """
+        return self._lanes.call(lambda host: host.debug.diff(run_id, other, start=start, end=end))
+
+    def bisect(self, good: str, bad: str) -> Divergence | None:
+        """Return the first step of a bad run that a good one lacks, or that came out differently there.
+
+        None if every finished step of the bad run is the same in the good one.
+        """
+        return self._lanes.call(lambda host: host.debug.bisect(good, bad))
+
+    def replay(self, run_id: str, step: str, flow: Flow, *, allow_effects: bool = False) -> Replay:
+        """Run one recorded step again, alone, on the values it read, and compare. Nothing is written.
+
+        `step` is an address: a node (its last finished visit), `"draft@2"`, `"rag/embed"`, `"check#7"`. An
+        effectful node is refused unless `allow_effects` is true. After A17/rag, `step` lies inside it.
+        """
+        return self._lanes.call(
+            lambda host: host.debug.replay(run_id, step, flow, allow_effects=allow_effects)
+        )
+
+    def recall(self, run_id: str, versions: Collection[tuple[str, int]]) -> dict[tuple[str, int], Any]:
+        """Return values as steps wrote them, by whole name and version, also those overwritten since.
+
+        Where one cannot be read, what stands in its place says why.
+        """
+        return self._lanes.call(lambda host: host.debug.recall(run_id, versions))
+
+
+class SyncVersionCalls:
+    """Runs of a flow that has changed since they began."""
+
+    def __init__(self, lanes: Lanes) -> None:
+        self._lanes = lanes
+
+    def compat(self, run_id: str, flow: Flow) -> Compat:
+        """Say whether a run can go on with this flow, and what stands in its way. Nothing is written."""
+        return self._lanes.call(lambda host: host.versions.compat(run_id, flow))
+
+    def migrate(
+        self,
+        run_id: str,
+        flow: Flow,
+        *,
+        dry_run: bool = False,
+        by: str | None = None,
+        comment: str | None = None,
+    ) -> Compat:
+        """Take a run over to this version of its flow without driving it, and say what changed.
+
+        With `dry_run` all of it is tried on a copy, up-casts too, and nothing is written.
+        """
+        return self._lanes.call(
+            lambda host: host.versions.migrate(run_id, flow, dry_run=dry_run, by=by, comment=comment)
+        )
+
+
+class SyncWaitingCalls:
+    """What an operator or a scheduler does about waits, besides answering them."""
+
+    def __init__(self, lanes: Lanes) -> None:
+        self._lanes = lanes
+
+    def fire(self, wait_id: str, *, by: str | None = None, comment: str | None = None) -> WaitInfo:
+        """Settle a wait as its clock would: a timer fires, anything else is too late.
+
+        This is what a scheduler of your own calls when a time has come.
+        """
+        return self._lanes.call(lambda host: host.waiting.fire(wait_id, by=by, comment=comment))
+
+    def settle(
+        self,
+        run_id: str,
+        step: str,
+        *,
+        done: Any = UNSAID,
+        rerun: bool = False,
+        by: str | None = None,
+        comment: str | None = None,
+    ) -> WaitInfo:
+        """Say what became of an effect that was begun and never reported, for a run that stopped for it.
+
+        `done` is the value that the node would have returned; with `rerun` it is called again, with its key.
+        After A17/rag, `step` lies inside it.
+        """
+        return self._lanes.call(
+            lambda host: host.waiting.settle(run_id, step, done=done, rerun=rerun, by=by, comment=comment)
+        )
+
+    def reissue(
+        self,
+        wait_id: str,
+        *,
+        ttl: Span | None = None,
+        single_use: bool = True,
+        metadata: dict[str, Any] | None = None,
+        by: str | None = None,
+        comment: str | None = None,
+    ) -> WaitInfo:
+        """Make a new token for an open wait and return it with the wait; the old one dies.
+
+        `metadata` is JSON to note of the token, such as for whom it is; `token_metadata` shows it.
+        """
+        return self._lanes.call(
+            lambda host: host.waiting.reissue(
+                wait_id, ttl=ttl, single_use=single_use, metadata=metadata, by=by, comment=comment
+            )
+        )
+
+    def revoke(self, token_or_id: str | None, *, by: str | None = None, comment: str | None = None) -> None:
+        """Make the token of a wait worthless; the wait can still be answered by its id."""
+        return self._lanes.call(lambda host: host.waiting.revoke(token_or_id, by=by, comment=comment))
+
+
+class SyncFleetCalls:
+    """The workers of a store, what they share, and runs for them to drive."""
+
+    def __init__(self, lanes: Lanes) -> None:
+        self._lanes = lanes
+
+    def workers(self) -> list[WorkerInfo]:
+        """List the workers that are alive, the longest serving first, with what they drive."""
+        return self._lanes.call(lambda host: host.fleet.workers())
+
+    def counts(self) -> Counts:
+        """Count runs by status and open waits by kind, and what runs driven here have spent."""
+        return self._lanes.call(lambda host: host.fleet.counts())
+
+    def reopen(
+        self,
+        run_id: str,
+        flow: Flow,
+        *,
+        start: str | None = None,
+        by: str | None = None,
+        comment: str | None = None,
+    ) -> RunInfo:
+        """Let a run that failed or was abandoned go on, as `resume` does, but leave it to workers to drive.
+
+        With `start` it begins at that node, whatever was due, also if it has ended otherwise.
+        """
+        return self._lanes.call(
+            lambda host: host.fleet.reopen(run_id, flow, start=start, by=by, comment=comment)
+        )
+
+    def breakers(self) -> dict[str, BreakerInfo]:
+        """Return the shared breakers of the store that ever changed, by name."""
+        return self._lanes.call(lambda host: host.fleet.breakers())
+
+    def reset_breaker(self, name: str, *, by: str | None = None, comment: str | None = None) -> BreakerInfo:
+        """Close a shared breaker; what it has counted is forgotten. Runs that wait for review still do."""
+        return self._lanes.call(lambda host: host.fleet.reset_breaker(name, by=by, comment=comment))
+
+
+class SyncRetentionCalls:
+    """How long runs are kept, and what became of those that went."""
+
+    def __init__(self, lanes: Lanes) -> None:
+        self._lanes = lanes
+
+    def gc(
+        self,
+        *run_ids: str,
+        retention: Retention | None = None,
+        flows: Iterable[Flow] = (),
+        dry_run: bool = False,
+        shared: bool = False,
+        on_progress: Callable[[str], object] | None = None,
+    ) -> Collected:
+        """Remove what the rules say: of every run, or of those that are named; says what went and what not.
+
+        A run is kept by the rules of its flow if that is among `flows`, else by those that it was begun with,
+        else by `retention`, or the host's. Without names, artifacts that no record names go too, and
+        tombstones whose time is over; `shared` says that no other store keeps artifacts in that place. With
+        `dry_run` nothing is removed. `on_progress` is told in words how far it has come.
+        """
+        return self._lanes.call(
+            lambda host: host.retention.gc(
+                *run_ids,
+                retention=retention,
+                flows=flows,
+                dry_run=dry_run,
+                shared=shared,
+                on_progress=on_progress,
+            )
+        )
+
+    def pin(
+        self,
+        run_id: str,
+        reason: str = "pinned on request",
+        *,
+        by: str | None = None,
+        comment: str | None = None,
+    ) -> RunInfo:
+        """Keep a run whole until it is unpinned, whatever retention says."""
+        return self._lanes.call(lambda host: host.retention.pin(run_id, reason, by=by, comment=comment))
+
+    def unpin(self, run_id: str, *, by: str | None = None, comment: str | None = None) -> RunInfo:
+        """Let retention apply to a run again; who wants that stands in the log of what went."""
+        return self._lanes.call(lambda host: host.retention.unpin(run_id, by=by, comment=comment))
+
+    def ack(self, run_id: str, *, by: str | None = None, comment: str | None = None) -> RunInfo:
+        """Note that the result of a run that has ended was taken: rules about time count from then on.
+
+        Only the first time counts. Who took it stands in the log of what went.
+        """
+        return self._lanes.call(lambda host: host.retention.ack(run_id, by=by, comment=comment))
+
+    def erase(
+        self, run_id: str, *, dry_run: bool = False, by: str | None = None, comment: str | None = None
+    ) -> Erased:
+        """Remove a run that has ended, with the artifacts that only it names. Its id stays taken.
+
+        Nothing is told of it afterwards but that it was there. A run that is not over, that is pinned or that
+        a fork goes on from is refused.
+        """
+        return self._lanes.call(
+            lambda host: host.retention.erase(run_id, dry_run=dry_run, by=by, comment=comment)
+        )
+
+    def removed(
+        self, *, flow: str | None = None, limit: int = 100, before: str | None = None
+    ) -> list[RemovedRun]:
+        """List what is left of runs that were removed, those removed last first, with their summaries."""
+        return self._lanes.call(lambda host: host.retention.removed(flow=flow, limit=limit, before=before))
+
+    def removals(self, *, limit: int = 100) -> list[Removal]:
+        """Return the log of what went, the newest lines first: runs, checkpoints, artifacts."""
+        return self._lanes.call(lambda host: host.retention.removals(limit=limit))
+
+    def clean_up(self, run_id: str, *, keep: int = 5) -> int:
+        """Remove old checkpoints and return how many: what a resume from the last `keep` does not need.
+
+        Whatever lies before a keyframe can go, so as much stays as lies between two of them. Nothing that a
+        fork goes on from is removed.
+        """
+        return self._lanes.call(lambda host: host.retention.clean_up(run_id, keep=keep))
+
+
+class SyncTransferCalls:
+    """Whole runs, carried elsewhere."""
+
+    def __init__(self, lanes: Lanes) -> None:
+        self._lanes = lanes
+
+    def export(
+        self,
+        run_id: str,
+        path: str | Path,
+        *,
+        leave_out: LeaveOut | None = None,
+        decrypt: bool = False,
+        force: bool = False,
+        flow: Flow | None = None,
+        on_progress: Callable[[Progress], object] | None = None,
+    ) -> Exported:
+        """Write a run into one file: its records, artifacts, waits and the structure of its flow.
+
+        A fork brings the runs along that it comes from. Tokens are left out, and with
+        `leave_out=LeaveOut.secrets()` values whose names say that they are secrets. What is encrypted stays
+        so unless `decrypt`. The Flow IR is added if the flow is given. A file that is there is replaced only
+        with `force`. Of a part such as A17/rag, the whole run.
+        """
+        return self._lanes.call(
+            lambda host: host.transfer.export(
+                run_id,
+                path,
+                leave_out=leave_out,
+                decrypt=decrypt,
+                force=force,
+                flow=flow,
+                on_progress=on_progress,
+            )
+        )
+
+    def import_(
+        self,
+        path: str | Path,
+        *,
+        values: Mapping[str, Any] | None = None,
+        live: bool = False,
+        dry_run: bool = False,
+        on_progress: Callable[[Progress], object] | None = None,
+        by: str | None = None,
+        comment: str | None = None,
+    ) -> Imported:
+        """Put the runs of a bundle into the store. All of it is checked before anything is written.
+
+        They keep their ids. Workers leave an unfinished one alone until it is resumed by name, as it
+        may still be driven where it comes from; with `live` they go on with it. `values` are values that were
+        left out, by name: their digests must fit. Done again, it changes nothing. Records are not changed by
+        it, so who imports them stands in the log of what went.
+        """
+        return self._lanes.call(
+            lambda host: host.transfer.import_(
+                path,
+                values=values,
+                live=live,
+                dry_run=dry_run,
+                on_progress=on_progress,
+                by=by,
+                comment=comment,
+            )
+        )
+
+    def was_imported(self, run_id: str) -> bool:
+        """True if a run came with a bundle, so that what it says of itself is the word of a stranger."""
+        return self._lanes.call(lambda host: host.transfer.was_imported(run_id))
+
+    def copy(
+        self,
+        to: str | Opened,
+        run_ids: Sequence[str] | None = None,
+        *,
+        flow: str | None = None,
+        status: Status | str | None = None,
+        move: bool = False,
+        blobs: str | None = None,
+        on_run: Callable[[Copied], object] | None = None,
+        on_progress: Callable[[Progress], object] | None = None,
+        by: str | None = None,
+        comment: str | None = None,
+    ) -> list[Copied]:
+        """Copy runs to another store as they are, all unless some are named; says what became of each.
+
+        An unfinished run is claimed meanwhile. Workers there leave the copy of one alone, as it goes on here;
+        with `move` it goes on there, and is erased here once the digests of both were compared. `blobs` is
+        where the other store's artifacts are kept, if not beside it. Stopped anywhere, it can be done again.
+        Who copies them stands in the log of the other store, and of what was moved also in this one's.
+        """
+        return self._lanes.call(
+            lambda host: host.transfer.copy(
+                to,
+                run_ids,
+                flow=flow,
+                status=status,
+                move=move,
+                blobs=blobs,
+                on_run=on_run,
+                on_progress=on_progress,
+                by=by,
+                comment=comment,
+            )
+        )
+
+    def checkpoint_as(self, run_id: str, form: str, *, at: int | str | None = None) -> dict[str, Any]:
+        """Return a checkpoint in another form, as JSON has it: `pipeline` or `phases`; by default the newest.
+
+        `pipeline` has nine fields: where a graph of nodes stands, its context and its history. `phases` has
+        phase outputs, gate history and counters; ids that are no UUIDs become some.
+        """
+        return self._lanes.call(lambda host: host.transfer.checkpoint_as(run_id, form, at=at))
+
+    def write_run_folder(
+        self,
+        run_id: str,
+        folder: str | Path,
+        *,
+        pipeline: str | None = None,
+        until: Callable[[], bool] | None = None,
+    ) -> Path:
+        """Write a run as a folder of plain files below `folder`, and return it; done again, it goes on.
+
+        It holds checkpoints, events, and what each node was asked and answered, in the clear, as the records
+        tell it. It is never read back. `pipeline` is the text of `pipeline.dot`. With `until` it goes on with
+        what comes until that function says so.
+        """
+        return self._lanes.call(
+            lambda host: host.transfer.write_run_folder(run_id, folder, pipeline=pipeline, until=until)
+        )
+
+
+class SyncStorageCalls:
+    """The store itself, and what it keeps as bytes."""
+
+    def __init__(self, lanes: Lanes) -> None:
+        self._lanes = lanes
+
+    def doctor(self) -> Diagnosis:
+        """Look at the store: can it be written to, how fast, and what can it lose as it is set up now."""
+        return self._lanes.call(lambda host: host.storage.doctor())
+
+    def verify(
+        self,
+        run_ids: str | Iterable[str] | None = None,
+        *,
+        blobs: bool = True,
+        on_run: Callable[[Verified], object] | None = None,
+        on_progress: Callable[[str, int, int], object] | None = None,
+    ) -> list[Verified]:
+        """Check that what is kept of some runs, or of every run, is as it was written; nothing is changed.
+
+        Of a part such as A17/rag, all of its run. Without `blobs`, artifacts are not read. `on_run` is told
+        of each run when it is done, `on_progress` of a run, how many of its checkpoints were checked, and how
+        many there are.
+        """
+        return self._lanes.call(
+            lambda host: host.storage.verify(run_ids, blobs=blobs, on_run=on_run, on_progress=on_progress)
+        )
+
+    @property
+    def spool(self) -> Path:
+        """The folder where checkpoints wait while its store is out of reach."""
+        return self._lanes.host.storage.spool
+
+    def spooled(self, run_id: str) -> list[CheckpointRecord]:
+        """Return the checkpoints of a run that wait on this machine for its store, oldest first."""
+        return self._lanes.call(lambda host: host.storage.spooled(run_id))
+
+    def drain(self) -> list[Drained]:
+        """Bring checkpoints that wait on this machine to the store; says what became of each run's.
+
+        Those of a run that has gone on without them become a fork of it.
+        """
+        return self._lanes.call(lambda host: host.storage.drain())
+
+    def rekey(
+        self,
+        run_id: str | None = None,
+        *,
+        dry_run: bool = False,
+        on_run: Callable[[Rekeyed], object] | None = None,
+    ) -> list[Rekeyed]:
+        """Encrypt what is kept of a run, or of every run, with the active key; says what was done to each.
+
+        Digests stay, runs may be driven meanwhile, and what has the key already is passed by. `on_run` is
+        told of each run when it is done. With `dry_run` nothing is written.
+        """
+        return self._lanes.call(lambda host: host.storage.rekey(run_id, dry_run=dry_run, on_run=on_run))
+
+    @property
+    def schemes(self) -> dict[str, str]:
+        """Where queued tasks and channels of new runs are kept: `sqlite`, `redis`."""
+        return self._lanes.host.storage.schemes
