@@ -17,16 +17,6 @@ MOST_MODULES = 26
 KNOTS = [
     {"cli.live.progress", "cli.live.tree"},
     {"engine.halts", "engine.meetings", "engine.opened", "engine.scope"},
-    {
-        *("runtime.drive.chain_writer", "runtime.drive.context", "runtime.drive.external_channel"),
-        *("runtime.drive.flushing", "runtime.drive.loop", "runtime.drive.prepare", "runtime.drive.subflows"),
-        *("runtime.drive.parallel", "runtime.drive.streams"),
-        *("runtime.guards.breakers", "runtime.guards.budgets", "runtime.guards.shared_breakers"),
-        *("runtime.guards.spending", "runtime.history", "runtime.inputs", "runtime.integrity.chain_check"),
-        *("runtime.integrity.fallback", "runtime.integrity.keyframe_check", "runtime.integrity.run_check"),
-        *("runtime.rehydrate", "runtime.resume", "runtime.runs", "runtime.same_run", "runtime.stay"),
-        *("runtime.travel.fork", "runtime.travel.migrate", "runtime.waits.open"),
-    },
 ]
 """Modules that import each other in a circle, imports for types included. None may be added; each must go."""
 

@@ -52,17 +52,19 @@ from everstep.registry import (
     with_blobs,
 )
 from everstep.runtime.addresses import addressed, in_run
-from everstep.runtime.drive.external_channel import current_channel
+from everstep.runtime.at_rest import RestingRuns
 from everstep.runtime.events import Event, Listener
+from everstep.runtime.history import history
 from everstep.runtime.host_durability import Bundle
 from everstep.runtime.inputs import Given
 from everstep.runtime.integrity.fallback import resume_with_fallback
 from everstep.runtime.outage.outbox import waits_here
 from everstep.runtime.outage.spool import Spool
+from everstep.runtime.reader import current_channel, gone_on
 from everstep.runtime.record_events import Tailing
 from everstep.runtime.retention.after_run import Afterwards
 from everstep.runtime.retention.erase import retaining_store
-from everstep.runtime.runs import Runs, gone_on
+from everstep.runtime.runs import Runs
 from everstep.runtime.services import Drivable, Services
 from everstep.runtime.system import ProcFs, SystemClock, SystemIds
 from everstep.runtime.travel.explain import explain
@@ -169,7 +171,7 @@ class AsyncHost:
 
     def _keep_by(self, retention: Retention | None) -> Retention:
         kept = checked_retention(retention) or Retention()
-        self._after_run = Afterwards(kept, self._twin_runs)
+        self._after_run = Afterwards(kept, self._twin_resting)
         if not kept.keeps_all:
             retaining_store(self._services)
         if self._services.store.capabilities.retains:
@@ -178,13 +180,17 @@ class AsyncHost:
 
     def _assemble(self, retention: Retention, schemes: Mapping[str, str]) -> None:
         services, runs = self._services, self._runs
-        self._tailing = Tailing(services, runs)
+        self._tailing = Tailing(services, runs.reader)
         self._answers = Answers(services, runs.keeper)
         self._parts = Parts(self.url, schemes, services, runs, self._answers, retention)
 
     def _twin_runs(self) -> tuple[Services, Runs]:
         services = self._services.twin()
         return services, Runs(services, self._runs.keeper)
+
+    def _twin_resting(self) -> tuple[Services, RestingRuns]:
+        services, runs = self._twin_runs()
+        return services, runs.resting
 
     def twin(self) -> Self:
         """Return this host for another event loop: the same store, leases and types, commits of its own."""
@@ -286,9 +292,9 @@ class AsyncHost:
         With `fallback`, a run whose newest checkpoints are damaged goes on from its newest valid one, as a
         fork; the result's `fallback` says which, and what may be done twice.
         """
-        run_id, at, _ = await addressed(self._runs, run_id)
+        run_id, at, _ = await addressed(self._runs.reader, run_id)
         if at is not None:
-            row, sequence = await self._runs.find(run_id, at)
+            row, sequence = await self._runs.reader.find(run_id, at)
             if sequence != row.checkpoints:
                 raise gone_on(row, sequence)
         go_on = partial(resume_with_fallback, self._services, self._runs) if fallback else self._runs.resume
@@ -331,7 +337,7 @@ class AsyncHost:
 
         `after` is the id of an event to go on from. Of a part such as A17/rag, the events of steps in it.
         """
-        run_id, part = await in_run(self._runs, run_id)
+        run_id, part = await in_run(self._runs.reader, run_id)
         async with aclosing(self._tailing.follow(run_id, after, live=live)) as events:
             async for event in events:
                 if part is None or (event.node is not None and part.holds(event.node, event.visit)):
@@ -342,8 +348,8 @@ class AsyncHost:
 
         Of a part such as A17/rag, only which of its steps.
         """
-        run_id, part = await in_run(self._runs, run_id)
-        told = await explain(self._services, self._runs, run_id, flow)
+        run_id, part = await in_run(self._runs.reader, run_id)
+        told = await explain(self._services, self._runs.reader, run_id, flow)
         return told if part is None else told.within(part)
 
     async def waits(
@@ -364,7 +370,7 @@ class AsyncHost:
         check_limit(limit)
         part = None
         if run_id is not None:
-            run_id, part = await in_run(self._runs, run_id)
+            run_id, part = await in_run(self._runs.reader, run_id)
         try:
             wanted = WaitStatus(status) if status is not None else None
         except ValueError:
@@ -463,10 +469,10 @@ class AsyncHost:
         """
         if count is not None:
             check_limit(count)
-        run_id, at, part = await addressed(self._runs, run_id)
+        run_id, at, part = await addressed(self._runs.reader, run_id)
         if at is not None:
-            last = (await self._runs.find(run_id, at))[1] if last is None else last
-        return await self._runs.history(run_id, last, count=count, part=part)
+            last = (await self._runs.reader.find(run_id, at))[1] if last is None else last
+        return await history(self._runs.reader, run_id, last, count=count, part=part)
 
     async def state(self, run_id: str, at: int | str | None = None) -> RunState:
         """Return the values of a run at a checkpoint, given by sequence or id; by default the newest.
@@ -474,12 +480,12 @@ class AsyncHost:
         An address such as A17@3 names both the run and the sequence. Of a part such as A17/rag, or A17@3/rag,
         the values inside it, under their whole names; of a node that is no flow, what it writes.
         """
-        run_id, at, part = await addressed(self._runs, run_id, at)
-        return RunState(run_id, await self._runs.look_back(run_id, at), part)
+        run_id, at, part = await addressed(self._runs.reader, run_id, at)
+        return RunState(run_id, await self._runs.reader.look_back(run_id, at), part)
 
     async def channel(self, run_id: str) -> dict[str, Any]:
         """Return the channel of a run as it is now, wherever it is kept."""
-        return await current_channel(self._services, self._runs, run_id)
+        return await current_channel(self._services, self._runs.reader, run_id)
 
     async def fork(
         self,
@@ -502,14 +508,14 @@ class AsyncHost:
         With `choose_again`, gates whose choice nothing has acted on yet choose once more, as an edit of the
         channel may want. A part such as A17@3/rag is forked with its run; `state` then names what is inside.
         """
-        run_id, at, part = await addressed(self._runs, run_id, at)
+        run_id, at, part = await addressed(self._runs.reader, run_id, at)
         state = state or {}
         if part is not None:
             state = {part.within(name): value for name, value in state.items()}
         edits = Edits(inputs or {}, state, channel or {})
         how: dict[str, Any] = {"fork_id": fork_id, "keep_keys": keep_keys, "act": act_of(by, comment)}
         how["choose_again"] = choose_again
-        return self._parts.info(await fork(self._services, self._runs, run_id, at, edits, **how))
+        return self._parts.info(await fork(self._services, self._runs.reader, run_id, at, edits, **how))
 
     async def checkpoints(
         self, run_id: str, *, first: int = 1, last: int | None = None
@@ -518,15 +524,16 @@ class AsyncHost:
 
         Of a part such as A17/rag, those that hold steps of it.
         """
-        run_id, part = await in_run(self._runs, run_id)
-        found = await self._runs.lineage.open(await self._runs.row(run_id), first, last)
+        run_id, part = await in_run(self._runs.reader, run_id)
+        found = await self._runs.reader.lineage.open(await self._runs.reader.row(run_id), first, last)
         infos = [CheckpointInfo.of(link, opened, part) for link, opened in found]
         return infos if part is None else [info for info in infos if info.steps]
 
     async def latest(self, run_id: str) -> CheckpointInfo:
         """Return the newest checkpoint of a run, whichever part of it is named."""
-        row = await self._runs.row((await in_run(self._runs, run_id))[0])
-        return CheckpointInfo.of(*await self._runs.lineage.read(row, row.checkpoints, needs_values=False))
+        row = await self._runs.reader.row((await in_run(self._runs.reader, run_id))[0])
+        read = await self._runs.reader.lineage.read(row, row.checkpoints, needs_values=False)
+        return CheckpointInfo.of(*read)
 
     async def runs(
         self,
@@ -563,11 +570,11 @@ class AsyncHost:
 
     async def info(self, run_id: str) -> RunInfo:
         """Return one run's line; of a part such as A17/rag, that of its run."""
-        return self._parts.info(await self._runs.row((await in_run(self._runs, run_id))[0]))
+        return self._parts.info(await self._runs.reader.row((await in_run(self._runs.reader, run_id))[0]))
 
     async def find(self, name: str) -> RunInfo:
         """Return the run that its id, its newest checkpoint's id, or a token of one of its waits names."""
-        return self._parts.info(await self._runs.named(name))
+        return self._parts.info(await self._runs.reader.named(name))
 
     async def close(self) -> None:
         """Release threads and connections. Runs under way stop with `HostClosed`, wherever they are driven.

@@ -15,7 +15,8 @@ from everstep.model.retention import Retention
 from everstep.model.waits import WaitRow
 from everstep.ports.store import RunRow
 from everstep.ports.system import uptime
-from everstep.runtime.runs import Outcome, Runs
+from everstep.runtime.outcome import Outcome
+from everstep.runtime.runs import Runs
 from everstep.runtime.services import Services
 from everstep.runtime.waits.answers import Answers
 

@@ -54,12 +54,13 @@ from everstep.runtime.doctor import Diagnosis as Diagnosis
 from everstep.runtime.drive.external_channel import is_elsewhere
 from everstep.runtime.drive.values import ValueSpace
 from everstep.runtime.events import Event as Event
-from everstep.runtime.integrity.fallback import Fallback as Fallback
-from everstep.runtime.integrity.fallback import Repeated as Repeated
+from everstep.runtime.integrity.findings import Fallback as Fallback
 from everstep.runtime.integrity.findings import Flaw as Flaw
 from everstep.runtime.integrity.findings import FlawKind as FlawKind
+from everstep.runtime.integrity.findings import Repeated as Repeated
 from everstep.runtime.integrity.findings import Verified as Verified
 from everstep.runtime.lineage import Link
+from everstep.runtime.outcome import Outcome
 from everstep.runtime.rehydrate import Rehydrated
 from everstep.runtime.rekey import Rekeyed as Rekeyed
 from everstep.runtime.resume import Resumed as Resumed
@@ -70,7 +71,6 @@ from everstep.runtime.retention.erase import Erased as Erased
 from everstep.runtime.retention.summaries import RunSummary as RunSummary
 from everstep.runtime.retention.summaries import decode as read_summary
 from everstep.runtime.retention.sweep import Swept as Swept
-from everstep.runtime.runs import Outcome
 from everstep.runtime.travel.bisect import Divergence as Divergence
 from everstep.runtime.travel.bisect import Visited as Visited
 from everstep.runtime.travel.explain import Awaited as Awaited

@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from everstep.codec.records import OpenRecord
 from everstep.errors import BadRequest, RunNotFound
 from everstep.graph.compile.plan import deep_nodes
 from everstep.model.address import Address, Part, part_of
 from everstep.ports.store import RunRow
+from everstep.runtime.reader import RunReader
 from everstep.runtime.run_ids import split_address
 from everstep.runtime.waits.tokens import without_tokens
-
-if TYPE_CHECKING:
-    from everstep.runtime.runs import Runs
 
 _PAGE = 256
 _LISTED = 12
@@ -36,7 +34,7 @@ class Addressed(NamedTuple):
     """The part of the run, if it names one."""
 
 
-async def addressed(runs: Runs, address: str, at: int | str | None = None) -> Addressed:
+async def addressed(runs: RunReader, address: str, at: int | str | None = None) -> Addressed:
     """Return what an address means, or raise if the run has no such part at that checkpoint.
 
     A visit that it leaves out is the last one. Only a part makes this read anything: the records back to it.
@@ -58,7 +56,7 @@ async def addressed(runs: Runs, address: str, at: int | str | None = None) -> Ad
     return Addressed(run_id, at, part)
 
 
-async def in_run(runs: Runs, address: str) -> tuple[str, Part | None]:
+async def in_run(runs: RunReader, address: str) -> tuple[str, Part | None]:
     """Return the run and the part that an address names; a checkpoint in it is refused."""
     run_id, at, part = await addressed(runs, address)
     if at is not None:
@@ -69,7 +67,7 @@ async def in_run(runs: Runs, address: str) -> tuple[str, Part | None]:
     return run_id, part
 
 
-async def _find(runs: Runs, row: RunRow, sequence: int, wanted: Address) -> Part | None:
+async def _find(runs: RunReader, row: RunRow, sequence: int, wanted: Address) -> Part | None:
     """Return the newest visit that an address may mean, reading the chain back from a checkpoint."""
     last, oldest = sequence, None
     while last >= 1:
@@ -100,7 +98,7 @@ def _first(wanted: Address, steps: Iterable[tuple[str, int]]) -> Part | None:
     return next((part for part in known if part is not None), None)
 
 
-async def _missing(runs: Runs, row: RunRow, sequence: int, path: str, wanted: Address) -> RunNotFound:
+async def _missing(runs: RunReader, row: RunRow, sequence: int, path: str, wanted: Address) -> RunNotFound:
     nodes = dict(deep_nodes(await runs.plan_at(row, sequence)))
     plain = "/".join(wanted.names)
     if plain not in nodes:

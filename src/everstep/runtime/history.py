@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
-from everstep.errors import RunNotFound
+from everstep.errors import RunNotFound, StateCorrupted
 from everstep.model.address import Part
 from everstep.model.records import FORK, CheckpointRecord, StepRecord
 from everstep.ports.store import RunRow
 from everstep.runtime.lineage import Link, claimed_digest, verified
-
-if TYPE_CHECKING:
-    from everstep.runtime.runs import Runs
+from everstep.runtime.reader import RunReader
 
 _PAGE = 256
 
@@ -30,8 +28,29 @@ class Before(NamedTuple):
     """By whole name; only a fork's edits need them."""
 
 
+async def history(
+    runs: RunReader,
+    run_id: str,
+    last: int | None = None,
+    *,
+    count: int | None = None,
+    part: Part | None = None,
+) -> list[CheckpointRecord]:
+    """Return the checkpoints of a run that were not removed, with what deltas leave out filled in.
+
+    With `count`, only the last so many, and no more is read. With a part, those that hold steps of it.
+    """
+    row = await runs.row(run_id)
+    try:
+        if count is not None:
+            return await newest(runs, row, count, last=last, part=part)
+        return narrowed(views(await runs.lineage.get(row, last=last)), part)
+    except StateCorrupted as error:
+        raise await runs.with_way_back(row, error) from error
+
+
 async def newest(
-    runs: Runs, row: RunRow, count: int, *, last: int | None = None, part: Part | None = None
+    runs: RunReader, row: RunRow, count: int, *, last: int | None = None, part: Part | None = None
 ) -> list[CheckpointRecord]:
     """Return the last so many checkpoints up to one, oldest first, reading the chain from its end.
 
@@ -47,7 +66,7 @@ async def newest(
     return found[-count:]
 
 
-async def stretch(runs: Runs, row: RunRow, first: int, last: int) -> list[CheckpointRecord]:
+async def stretch(runs: RunReader, row: RunRow, first: int, last: int) -> list[CheckpointRecord]:
     """Return the checkpoints between two sequences; of those before them only one is read."""
     links = await runs.lineage.get(row, max(1, first - 1), last)
     if first <= 1 or not links:

@@ -11,7 +11,7 @@ from everstep.model.enums import Status, Trigger
 from everstep.model.records import FORK, CheckpointRecord
 from everstep.ports.store import RunRow
 from everstep.runtime.events import Event, EventKind, checkpoint_data, news_of, step_event, with_who
-from everstep.runtime.runs import Runs
+from everstep.runtime.reader import RunReader
 from everstep.runtime.services import Services
 from everstep.runtime.system import pause
 
@@ -53,7 +53,7 @@ def events_of(run_id: str, record: CheckpointRecord) -> list[Event]:
 class Tailing:
     """Follows the runs of a host. However many follow one, its row is read once after each change."""
 
-    def __init__(self, services: Services, runs: Runs) -> None:
+    def __init__(self, services: Services, runs: RunReader) -> None:
         self._services = services
         self._runs = runs
         self._known: dict[str, tuple[int, RunRow]] = {}

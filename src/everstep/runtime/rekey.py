@@ -20,8 +20,8 @@ from everstep.model.records import ArtifactRef
 from everstep.ports.store import Recoded, RecodedWait, RecodingStore, RunFilter, RunRow, WaitFilter
 from everstep.runtime.coded_blobs import CodedBlobs
 from everstep.runtime.lineage import Link, claimed_digest
+from everstep.runtime.reader import RunReader
 from everstep.runtime.run_ids import check_run_id
-from everstep.runtime.runs import Runs
 from everstep.runtime.services import Services
 
 _BATCH = 64
@@ -46,7 +46,7 @@ class Rekeyed(msgspec.Struct, frozen=True, kw_only=True):
 
 async def rekey(
     services: Services,
-    runs: Runs,
+    runs: RunReader,
     run_id: str | None,
     *,
     dry_run: bool,

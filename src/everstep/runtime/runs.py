@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 from everstep.codec.notes import close_act
 from everstep.engine.leases import beside, is_hopeless
@@ -19,24 +18,19 @@ from everstep.errors import (
     LeaseConflict,
     RunAbandoned,
     RunCancelled,
-    RunErased,
-    RunNotFound,
-    StateCorrupted,
     StoreError,
 )
 from everstep.graph.author.flow import Flow
-from everstep.graph.compile.blueprint import read_plan
-from everstep.graph.compile.plan import Plan, hash_of
 from everstep.model.acts import Act
-from everstep.model.address import Part
 from everstep.model.durability import Durability
 from everstep.model.enums import Mode, Status, Trigger
 from everstep.model.leases import Lease
-from everstep.model.records import CheckpointRecord, ErrorInfo, StepRecord
+from everstep.model.records import ErrorInfo, StepRecord
 from everstep.model.waits import WaitRow
-from everstep.ports.store import RunFilter, RunRow, Signal, Verdict
+from everstep.ports.store import RunRow, Signal, Verdict
+from everstep.runtime.at_rest import RestingRuns
 from everstep.runtime.bundles.conflicts import check_still_here
-from everstep.runtime.drive.chain_writer import Identity, Journal
+from everstep.runtime.drive.chain_writer import Journal
 from everstep.runtime.drive.channel import first_values
 from everstep.runtime.drive.context import RunContext
 from everstep.runtime.drive.external_channel import attach
@@ -44,59 +38,29 @@ from everstep.runtime.drive.loop import Drive
 from everstep.runtime.drive.values import Slot, ValueSpace
 from everstep.runtime.events import Event, EventKind, tell
 from everstep.runtime.guards.shared_breakers import SharedBreakers
-from everstep.runtime.history import narrowed, newest, views
 from everstep.runtime.inputs import Given, draft_run
-from everstep.runtime.integrity.run_check import Checking
-from everstep.runtime.lineage import Lineage, flows_met
-from everstep.runtime.outage.outbox import drain, waits_here
+from everstep.runtime.integrity.run_check import newest_valid
+from everstep.runtime.outage.outbox import waits_here
+from everstep.runtime.outcome import Outcome
 from everstep.runtime.preflight import preflight
-from everstep.runtime.rehydrate import Rehydrated
+from everstep.runtime.reader import RunReader
 from everstep.runtime.resume import Resumed, resume_points, resumed_of, start_marks
-from everstep.runtime.run_ids import check_run_id, missing_run, split_address
+from everstep.runtime.run_ids import check_run_id
 from everstep.runtime.same_run import check_kept, check_same_flow, check_same_inputs
 from everstep.runtime.services import Services
 from everstep.runtime.stay import stay
 from everstep.runtime.system import pause
-from everstep.runtime.travel.migrate import Judges, is_other, migrated
+from everstep.runtime.travel.judges import is_other
+from everstep.runtime.travel.migrate import migrated
 from everstep.runtime.waits.announce import announce, call_off
 from everstep.runtime.waits.answers import open_waits
-from everstep.runtime.waits.tokens import looks_like_token
-from everstep.runtime.workers.claim import claim, give_back
+from everstep.runtime.workers.claim import give_back
 from everstep.runtime.workers.lease_renewal import LeaseKeeper
 
-if TYPE_CHECKING:
-    from everstep.runtime.integrity.fallback import Fallback
-
 log = logging.getLogger("everstep")
-UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
-_PAGE, _LOOKING = 100, 5.0
-"""How many runs are listed at once, and for how many seconds, to find whose an old checkpoint is."""
-_PLANS = 16
-"""How many wirings a host keeps in mind."""
 _PATIENCE, _LOOK = 30.0, 0.005
 """Seconds that closing waits for what is driven, and between two looks."""
 _REOPENABLE = (Status.FAILED, Status.ABANDONED)
-
-
-class Outcome(NamedTuple):
-    """A run after its drive, or as its records tell it."""
-
-    run_id: str
-    status: Status
-    state: RunState
-    space: ValueSpace
-    error: ErrorInfo | None = None
-    exception: BaseException | None = None
-    waits: tuple[WaitRow, ...] = ()
-    """What it waits for, if it halted."""
-    spooled: int = 0
-    """How many of its checkpoints wait on this machine."""
-    tokens: Mapping[str, str] = {}
-    """Tokens that were made for its waits just now."""
-    resumed: Resumed | None = None
-    """How it was taken up, if it was there before."""
-    fallback: Fallback | None = None
-    """If it goes on in the place of a damaged run: which one, and from where."""
 
 
 class Ready(NamedTuple):
@@ -115,11 +79,9 @@ class Runs:
     def __init__(self, services: Services, keeper: LeaseKeeper) -> None:
         self._services = services
         self.keeper = keeper
-        self.lineage = Lineage(services.store, services.codecs)
-        self.judges = Judges()
-        self.shared = SharedBreakers(services, self)
-        self._plans: dict[str, Plan] = {}
-        """Wirings that were read back lately, by hash."""
+        self.reader = RunReader(services, newest_valid)
+        self.resting = RestingRuns(services, keeper, self.reader)
+        self.shared = SharedBreakers(services, self.resting)
 
     async def stop(self) -> None:
         """Let what is driven on this loop stop and keep what has finished; wait until its leases are free."""
@@ -140,7 +102,7 @@ class Runs:
             check_run_id(run_id)
         async with self._services.turn():
             outcome = await self._run(flow, given, run_id)
-        return await stay(self._services, self, outcome, flow) if wait else outcome
+        return await self._stay(outcome, flow) if wait else outcome
 
     async def start(self, flow: Flow, given: Given, run_id: str | None) -> RunRow:
         """Accept a run durably, for others to drive. One that was accepted before is left as it is."""
@@ -154,10 +116,10 @@ class Runs:
         inputs = given.check(flow)
         journal, _, _, drafts = await draft_run(self._services, flow, given, run_id)
         verdict = await journal.admit(drafts, None)
-        row = await self.row(run_id)
+        row = await self.reader.row(run_id)
         if verdict is Verdict.EXISTS:
-            await check_same_flow(self, row, flow)
-            await check_same_inputs(self._services, self, row, flow, drafts, inputs)
+            await check_same_flow(self.reader, row, flow)
+            await check_same_inputs(self._services, self.reader, row, flow, drafts, inputs)
         else:
             await self._services.ring(run_id, flow.name)
         return row
@@ -174,13 +136,13 @@ class Runs:
             if isinstance(started, Outcome):
                 return started
             assert run_id is not None
-            row = await self.row(run_id)
-            await check_same_flow(self, row, flow)
-            await check_same_inputs(self._services, self, row, flow, started, inputs)
+            row = await self.reader.row(run_id)
+            await check_same_flow(self.reader, row, flow)
+            await check_same_inputs(self._services, self.reader, row, flow, started, inputs)
         else:
-            await check_same_flow(self, row, flow)
+            await check_same_flow(self.reader, row, flow)
         if row.status.is_final:
-            return await self.recorded(row)
+            return await self.reader.recorded(row)
         return await self._continue(row, flow, reopens=False, act=given.act)
 
     async def resume(
@@ -204,7 +166,11 @@ class Runs:
         flow = preflight(flow, self._services)
         async with self._services.turn():
             outcome = await self._resume(run_id, flow, start, is_patient=is_patient, reopens=reopens, act=act)
-        return await stay(self._services, self, outcome, flow) if wait else outcome
+        return await self._stay(outcome, flow) if wait else outcome
+
+    async def _stay(self, outcome: Outcome, flow: Flow) -> Outcome:
+        again = partial(self.resume, outcome.run_id, flow, reopens=False)
+        return await stay(self._services, self.reader, outcome, again)
 
     async def drive_claimed(self, row: RunRow, lease: Lease, flow: Flow) -> Outcome:
         """Continue a run that was claimed already, as a worker does: what has finished outlasts an outage."""
@@ -213,7 +179,7 @@ class Runs:
                 # Only somebody who names it reopens a run; a store that was raced gave it all the same.
                 self.keeper.drop(lease)
                 await give_back(self._services, self.keeper, lease)
-                return await self.recorded(row)
+                return await self.reader.recorded(row)
             return await self._take_up(row, lease, flow, endures=True)
 
     async def _resume(
@@ -228,13 +194,13 @@ class Runs:
     ) -> Outcome:
         row = await self._row_for(run_id, flow, start)
         if _is_over(row, start, reopens=reopens):
-            return await self.recorded(row)
+            return await self.reader.recorded(row)
         return await self._continue(row, flow, start, is_patient=is_patient, reopens=reopens, act=act)
 
     async def _row_for(self, run_id: str, flow: Flow, start: str | None) -> RunRow:
         """Return a run that is to go on with this flow, perhaps at a node of it."""
-        row = await self.named(run_id)
-        await check_same_flow(self, row, flow)
+        row = await self.reader.named(run_id)
+        await check_same_flow(self.reader, row, flow)
         if start is not None and start not in flow.plan.index:
             known = sorted(flow.plan.index)
             raise BadRequest(f"flow {flow.name!r} has no node {start!r}.", fix=f"It has {known}.")
@@ -253,8 +219,8 @@ class Runs:
             lease = claimed[1]
             if not isinstance(await self._taken_up(*claimed, flow, start, act=act), Outcome):
                 self.keeper.drop(lease)
-                await self.release(lease)
-        return await self.row(row.run_id)
+                await self.resting.release(lease)
+        return await self.reader.row(row.run_id)
 
     async def cancel(self, run_id: str, act: Act | None = None) -> Status:
         """Cancel a run. Its owner, if it has a live one, stops at its next write; else it ends at once."""
@@ -263,195 +229,25 @@ class Runs:
                 f"{run_id!r:.80} is a part of a run and shares its lease: it is not cancelled by itself.",
                 fix=f"To cancel the whole run: everstep cancel {run_id.partition('/')[0]}",
             )
-        row = check_still_here(await self.row(run_id))
+        row = check_still_here(await self.reader.row(run_id))
         note = close_act(self._services.codecs, run_id, act) if act is not None else None
         if row.status.is_final or not await self._services.store.signal(run_id, Signal.CANCEL, note):
-            return (await self.row(run_id)).status
+            return (await self.reader.row(run_id)).status
         drive = self.keeper.drive_of(run_id)
         if drive is not None:
             drive.stop(RunCancelled(f"run {run_id!r} was cancelled."))
             return Status.RUNNING
         try:
-            lease = await self.claim(run_id, Durability(), waits=False)
+            lease = await self.resting.claim(run_id, Durability(), waits=False)
         except LeaseConflict:
             await self._services.ring(run_id, row.flow_id)
             return Status.RUNNING
-        row = await self.row(run_id)
+        row = await self.reader.row(run_id)
         if row.status.is_final:
-            await self.release(lease)  # it had ended, and what said so waited on this machine
+            await self.resting.release(lease)  # it had ended, and what said so waited on this machine
         else:
-            await self.end_cancelled(row, lease)
-        return (await self.row(run_id)).status
-
-    async def journal_at_rest(self, row: RunRow, lease: Lease) -> tuple[Journal, Rehydrated]:
-        """Return a run that nobody drives, to write something other than steps to it."""
-        plan = await self.plan(row)
-        folded = await self.rehydrate(row, plan)
-        return await self._journal_of(row, folded, plan, Durability(), lease), folded
-
-    async def end_cancelled(self, row: RunRow, lease: Lease) -> None:
-        """End a run that nobody drives, and that is to be cancelled."""
-        journal, _ = await self.journal_at_rest(row, lease)
-        await journal.call_off()
-        await call_off(self._services, row.run_id, journal.closed, is_over=True)
-
-    async def named(self, name: str) -> RunRow:
-        """Return the run that its id, its newest checkpoint's id, or a token of one of its waits names."""
-        if looks_like_token(name):
-            name = await self._services.tokens.run_of(name)
-        row = await self._services.store.run(check_run_id(name))
-        if row is not None:
-            return row
-        if not UUID.fullmatch(name):
-            raise await missing_run(self._services.store, name)
-        run_id = await self._services.store.run_at(name)
-        return await self.row(run_id) if run_id is not None else await self._that_went_on(name)
-
-    async def _that_went_on(self, checkpoint_id: str) -> RunRow:
-        """Say which run has gone on from this checkpoint, or that none has it.
-
-        No index leads from a checkpoint to its run: all runs are gone through, newest first, for a while.
-        """
-        missing = await missing_run(self._services.store, checkpoint_id)
-        if isinstance(missing, RunErased):  # it is the id of a run
-            raise missing
-        until, before, seen = self._services.clock.monotonic() + _LOOKING, None, 0
-        while page := await self._services.store.list(RunFilter(limit=_PAGE, before=before)):
-            for row in page:
-                sequence = None
-                with suppress(StateCorrupted):
-                    sequence = await self.lineage.sequence_of(row, checkpoint_id, own=True)
-                if sequence is not None and sequence == row.checkpoints:
-                    return row
-                if sequence is not None:
-                    raise gone_on(row, sequence)
-                seen += 1
-                if self._services.clock.monotonic() > until:
-                    raise RunNotFound(
-                        f"no run stands at checkpoint {checkpoint_id!r}, and none of the newest {seen:,} "
-                        "ever did. Older ones were not looked through.",
-                        fix="Name its run, as in: everstep fork RUN --at CHECKPOINT",
-                    )
-                await pause(0)
-            before = page[-1].run_id
-        raise missing
-
-    async def row(self, run_id: str) -> RunRow:
-        """Return what the store knows of a run."""
-        row = await self._services.store.run(check_run_id(run_id))
-        if row is None:
-            raise await missing_run(self._services.store, run_id)
-        return row
-
-    async def plan(self, row: RunRow, flow_hash: str | None = None) -> Plan:
-        """Return the wiring a run goes by, or another one that it went by, without its functions."""
-        flow_hash = flow_hash or row.flow_hash
-        if flow_hash in self._plans:
-            return self._plans[flow_hash]
-        blueprint = await self._services.store.blueprint(flow_hash)
-        if blueprint is None:
-            fix = "Start any run of the same flow to write it again, or restore the store from a copy."
-            raise StateCorrupted(f"the structure of flow {row.flow_id!r} is missing from the store.", fix=fix)
-        if hash_of(blueprint) != flow_hash:
-            raise StateCorrupted(f"the structure of flow {row.flow_id!r} was altered; restore a copy.")
-        if len(self._plans) >= _PLANS:
-            self._plans.clear()
-        plan = self._plans[flow_hash] = read_plan(blueprint, row.flow_id)
-        return plan
-
-    async def rehydrate(
-        self,
-        row: RunRow,
-        plan: Plan,
-        durability: Durability | None = None,
-        *,
-        at: int | None = None,
-        needs_values: bool = True,
-    ) -> Rehydrated:
-        """Fold a run's chain up to a checkpoint, with the wiring that was in force there."""
-        links = await self.lineage.tail(row, at)
-        threshold = (durability or Durability()).blob_threshold
-        folded = Rehydrated(plan, self._services.values, self._services.blobs, threshold)
-        try:
-            folded.fold(links, needs_values=needs_values)
-            if folded.head.sequence < (row.checkpoints if at is None else at):
-                raise StateCorrupted(
-                    f"checkpoint {folded.head.sequence + 1} of run {row.run_id!r} is missing."
-                )
-            return folded
-        except StateCorrupted as error:
-            raise await self._with_way_back(row, error) from error
-
-    async def _with_way_back(self, row: RunRow, error: StateCorrupted) -> StateCorrupted:
-        """Return the error with the newest checkpoint that is valid, if any is: there a fork can go on."""
-        newest = (await Checking(self._services, self, blobs=False).run(row)).newest_valid
-        if newest is None:
-            return error
-        way = f"everstep resume {row.run_id} --fallback, or everstep fork {row.run_id} --at {newest}"
-        fix = f"Checkpoint {newest} is valid; go on from it: {way}"
-        return StateCorrupted(error.message, fix=fix, newest_valid=newest)
-
-    async def recorded(self, row: RunRow) -> Outcome:
-        """Return what a run came to, from its records alone."""
-        folded = await self.rehydrate(row, await self.plan(row))
-        if folded.status is not row.status:
-            raise StateCorrupted(
-                f"run {row.run_id!r} is {row.status.value}, but its records end with {folded.status.value}.",
-                fix="Some are missing; restore a copy.",
-            )
-        return Outcome(row.run_id, folded.status, folded.state, folded.space, folded.error)
-
-    async def history(
-        self, run_id: str, last: int | None = None, *, count: int | None = None, part: Part | None = None
-    ) -> list[CheckpointRecord]:
-        """Return the checkpoints of a run that were not removed, with what deltas leave out filled in.
-
-        With `count`, only the last so many, and no more is read. With a part, those that hold steps of it.
-        """
-        row = await self.row(run_id)
-        try:
-            if count is not None:
-                return await newest(self, row, count, last=last, part=part)
-            return narrowed(views(await self.lineage.get(row, last=last)), part)
-        except StateCorrupted as error:
-            raise await self._with_way_back(row, error) from error
-
-    async def look_back(self, run_id: str, at: int | str | None) -> Rehydrated:
-        """Fold a run up to a checkpoint, given by sequence or id; by default the newest.
-
-        Values whose key is not at hand are locked, so that the rest can be looked at.
-        """
-        row, sequence = await self.find(run_id, at)
-        return await self.rehydrate(row, await self.plan_at(row, sequence), at=sequence, needs_values=False)
-
-    async def plan_at(self, row: RunRow, sequence: int) -> Plan:
-        """Return the wiring that a run went by at a checkpoint."""
-        return await self.plan(row, (await self.lineage.flow_at(row, sequence)).flow_hash)
-
-    async def go_on(self, folded: Rehydrated, run_id: str, first: int, last: int) -> None:
-        """Fold further records of a run, also across places where it went over to another wiring."""
-        row = await self.row(run_id)
-        links = await self.lineage.get(row, first, last)
-        for flow_hash in flows_met(links):
-            folded.plans[flow_hash] = await self.plan(row, flow_hash)
-        folded.fold(links, needs_values=False)
-
-    async def find(self, run_id: str, at: int | str | None = None) -> tuple[RunRow, int]:
-        """Return a run and the sequence of a checkpoint, given by sequence, id, or in the run id as RUN@N."""
-        run_id, at = split_address(run_id, at)
-        row = await self.row(run_id)
-        sequence: int | None = None
-        if at is None:
-            sequence = row.checkpoints
-        elif isinstance(at, str):
-            sequence = await self.lineage.sequence_of(row, at)
-        elif type(at) is int and 1 <= at <= row.checkpoints:
-            sequence = at
-        if sequence is None:
-            raise RunNotFound(
-                f"run {row.run_id!r} has no checkpoint {at!r}.", fix=f"It has 1 to {row.checkpoints}."
-            )
-        return row, sequence
+            await self.resting.end_cancelled(row, lease)
+        return (await self.reader.row(run_id)).status
 
     # -- starting and continuing --------------------------------------------------------------------------
 
@@ -464,7 +260,7 @@ class Runs:
         except BaseException:
             # It may have been admitted all the same; nobody drives it then.
             if journal.lease is not None:
-                await self.release(journal.lease)
+                await self.resting.release(journal.lease)
             raise
         if verdict is Verdict.EXISTS:
             return drafts
@@ -490,15 +286,15 @@ class Runs:
         self, row: RunRow, flow: Flow, start: str | None = None, *, is_patient: bool = True, reopens: bool
     ) -> tuple[RunRow, Lease] | Outcome:
         check_kept(row, flow)
-        lease = await self.claim(check_still_here(row).run_id, flow.durability, waits=is_patient)
+        lease = await self.resting.claim(check_still_here(row).run_id, flow.durability, waits=is_patient)
         try:
-            row = await self.row(row.run_id)
+            row = await self.reader.row(row.run_id)
         except BaseException:
-            await self.release(lease)
+            await self.resting.release(lease)
             raise
         if _is_over(row, start, reopens=reopens):
-            await self.release(lease)  # its owner ended it while we waited
-            return await self.recorded(row)
+            await self.resting.release(lease)  # its owner ended it while we waited
+            return await self.reader.recorded(row)
         return row, lease
 
     async def _take_up(
@@ -532,14 +328,16 @@ class Runs:
         self.keeper.keep(lease, flow.durability.lease_ttl)
         try:
             if row.signal is not None and is_other(row, flow):
-                await self.end_cancelled(row, lease)  # it would not be taken over to this flow any more
+                await self.resting.end_cancelled(
+                    row, lease
+                )  # it would not be taken over to this flow any more
                 self.keeper.drop(lease)
-                return await self.recorded(await self.row(row.run_id))
+                return await self.reader.recorded(await self.reader.row(row.run_id))
             if is_other(row, flow):
-                journal, state, space = await migrated(self._services, self, row, lease, flow)
+                journal, state, space = await migrated(self._services, self.reader, row, lease, flow)
             else:
-                folded = await self.rehydrate(row, flow.plan, flow.durability)
-                journal = await self._journal_of(row, folded, flow.plan, flow.durability, lease)
+                folded = await self.reader.rehydrate(row, flow.plan, flow.durability)
+                journal = await self.resting.journal_of(row, folded, flow.plan, flow.durability, lease)
                 state, space = folded.state, folded.space
             journal.endures, journal.act = endures, act
             if row.signal is Signal.CANCEL:
@@ -588,27 +386,6 @@ class Runs:
         await journal.flush(Trigger.ABANDONED, status=Status.ABANDONED, error=error, changes_status=True)
         raise RunAbandoned(message, fix="Find out what kills its owners, then: everstep resume")
 
-    async def _journal_of(
-        self, row: RunRow, folded: Rehydrated, plan: Plan, durability: Durability, lease: Lease
-    ) -> Journal:
-        identity = Identity(
-            row.run_id, row.flow_id, row.flow_version, row.flow_hash, plan.blueprint, row.parent_run_id
-        )
-        journal = Journal(self._services, identity, durability, folded.state, folded.space)
-        journal.head = folded.head
-        journal.lease = lease
-        journal.is_halted = row.status is Status.HALTED
-        folded.state.gone.clear()
-        journal.key_run = await self.key_run(row, folded.state)
-        return journal
-
-    async def key_run(self, row: RunRow, state: RunState) -> str:
-        """Return the run whose id goes into idempotency keys."""
-        if row.forked_at is None:
-            return row.run_id
-        # A fork that keeps its keys uses those of the run that its family began with.
-        return state.key_run or (await self.lineage.root(row)).run_id
-
     async def _drive(self, flow: Flow, ready: Ready) -> Outcome:
         """Drive a run to its end, or until it waits for something that has not come yet.
 
@@ -634,7 +411,7 @@ class Runs:
         self, flow: Flow, halted: Outcome, tried: set[str], *, endures: bool
     ) -> Ready | Outcome | None:
         """Take up a run that halted, if an answer came while it did or it was cancelled; none if not."""
-        run, now = await self.row(halted.run_id), self._services.time.now()
+        run, now = await self.reader.row(halted.run_id), self._services.time.now()
         ripe = {row.wait_id for row in halted.waits if row.is_ripe(now)}
         if run.signal is None and ripe <= tried:
             return None
@@ -700,7 +477,7 @@ class Runs:
             return
         self.keeper.drop(lease)
         if not is_over:
-            await self.release(lease)
+            await self.resting.release(lease)
 
     async def _waits_of(self, run_id: str) -> tuple[WaitRow, ...]:
         """Return what a run waits for whose last steps are kept here, as far as the store can be asked."""
@@ -709,27 +486,6 @@ class Runs:
         with suppress(StoreError):
             rows = await open_waits(self._services.store, run_id)
         return (*(row for row in rows if row.wait_id not in closed), *waits_here(self._services, run_id))
-
-    async def release(self, lease: Lease) -> None:
-        """Give the lease of an interrupted run back; if the store is in trouble it will expire by itself."""
-        await give_back(self._services, self.keeper, lease)
-        await self._services.ring(lease.run_id)
-
-    async def claim(self, run_id: str, durability: Durability, *, waits: bool) -> Lease:
-        """Get the right to drive a run, after what waits for it on this machine was written."""
-
-        def tell(until: datetime) -> None:
-            self._emit("lease_wait", run_id, {"until": until.isoformat()})
-
-        if self._services.spool.has(run_id):
-            await drain(self._services, run_id)  # before a claim makes it stale
-        lease = await claim(self._services, self.keeper, run_id, durability, waits=waits, on_wait=tell)
-        try:
-            await self._services.take([run_id])
-        except BaseException:
-            await self.release(lease)
-            raise
-        return lease
 
     def _new_owner(self) -> str:
         owner = self._services.ids.new_id()
@@ -745,14 +501,6 @@ def host_closed() -> HostClosed:
     return HostClosed(
         "the host was closed while it drove this run. What had finished is kept.",
         fix="Go on with resume, on another host.",
-    )
-
-
-def gone_on(row: RunRow, sequence: int) -> LeaseConflict:
-    """Return what is told to whoever wants a run to go on from a checkpoint that it has left behind."""
-    return LeaseConflict(
-        f"run {row.run_id!r} has gone on from checkpoint {sequence}; it is at {row.checkpoints}.",
-        fix=f"To go on from there as another run: everstep fork {row.run_id}@{sequence}",
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from everstep.errors import InputsDiffer
 from everstep.graph.author.flow import Flow
@@ -13,16 +13,15 @@ from everstep.model.records import CHANNEL, INPUTS, KEPT, Written
 from everstep.ports.store import RunRow
 from everstep.runtime.drive.external_channel import is_elsewhere
 from everstep.runtime.drive.values import Slot, ValueSpace, slot_of
+from everstep.runtime.reader import RunReader
 from everstep.runtime.services import Services
-from everstep.runtime.travel.migrate import check, is_other, judge_run, kept_nowhere
-
-if TYPE_CHECKING:
-    from everstep.runtime.runs import Runs
+from everstep.runtime.travel.judges import is_other
+from everstep.runtime.travel.migrate import check, judge_run, kept_nowhere
 
 log = logging.getLogger("everstep")
 
 
-async def check_same_flow(runs: Runs, row: RunRow, flow: Flow) -> None:
+async def check_same_flow(runs: RunReader, row: RunRow, flow: Flow) -> None:
     """Raise unless a run goes by this flow or can go on with it; one that is completed needs neither."""
     if row.flow_id == flow.name and (row.signal is not None or not is_other(row, flow)):
         return  # one that is being cancelled only ends
@@ -40,7 +39,12 @@ def check_kept(row: RunRow, flow: Flow) -> None:
 
 
 async def check_same_inputs(
-    services: Services, runs: Runs, row: RunRow, flow: Flow, drafts: tuple[Slot, ...], inputs: dict[str, Any]
+    services: Services,
+    runs: RunReader,
+    row: RunRow,
+    flow: Flow,
+    drafts: tuple[Slot, ...],
+    inputs: dict[str, Any],
 ) -> None:
     """Refuse other inputs than the recorded ones; of another version of the flow, those that both know."""
     stored, space, began_with = await _recorded_inputs(services, runs, row)
@@ -77,7 +81,7 @@ async def check_same_inputs(
 
 
 async def _recorded_inputs(
-    services: Services, runs: Runs, row: RunRow
+    services: Services, runs: RunReader, row: RunRow
 ) -> tuple[dict[str, Written], ValueSpace, str | None]:
     """Return what a run was given: the inputs of the first of its family, and what forks edited since.
 

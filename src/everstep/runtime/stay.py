@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from everstep.errors import LeaseConflict, StoreError
-from everstep.graph.author.flow import Flow
 from everstep.model.enums import Status
 from everstep.model.waits import WaitRow
+from everstep.runtime.outcome import Outcome
+from everstep.runtime.reader import RunReader
 from everstep.runtime.services import Services
 from everstep.runtime.system import pause
 from everstep.runtime.waits.answers import open_waits
-
-if TYPE_CHECKING:
-    from everstep.runtime.runs import Outcome, Runs
 
 LOOK = 0.1
 """Seconds between two looks at whether somebody wrote to the store."""
 
 
-async def stay(services: Services, runs: Runs, outcome: Outcome, flow: Flow) -> Outcome:
-    """Go on whenever an answer comes or a time is over, until the run has ended."""
+async def stay(
+    services: Services, runs: RunReader, outcome: Outcome, again: Callable[[], Awaitable[Outcome]]
+) -> Outcome:
+    """Drive the run `again` whenever an answer comes or a time is over, until it has ended."""
     while outcome.status is Status.HALTED:
         try:
             await _something(services, runs, outcome)
-            outcome = await runs.resume(outcome.run_id, flow, reopens=False)
+            outcome = await again()
         except LeaseConflict:
             await pause(LOOK)  # a worker was quicker; it will end or halt
         except StoreError:
@@ -37,7 +36,7 @@ async def stay(services: Services, runs: Runs, outcome: Outcome, flow: Flow) -> 
     return outcome
 
 
-async def _something(services: Services, runs: Runs, outcome: Outcome) -> None:
+async def _something(services: Services, runs: RunReader, outcome: Outcome) -> None:
     """Wait until a wait of the run is due or settled, or the run has moved on."""
     sleeper: asyncio.Task[None] | None = None
     due = _next_due(outcome.waits)
@@ -60,7 +59,7 @@ async def _something(services: Services, runs: Runs, outcome: Outcome) -> None:
             sleeper.cancel()
 
 
-async def _has_moved(services: Services, runs: Runs, outcome: Outcome) -> bool:
+async def _has_moved(services: Services, runs: RunReader, outcome: Outcome) -> bool:
     if (await runs.row(outcome.run_id)).status is not Status.HALTED:
         return True
     now, rows = services.time.now(), await open_waits(services.store, outcome.run_id)

@@ -27,9 +27,9 @@ from everstep.model.records import CHANNEL, CheckpointRecord, StepRecord
 from everstep.model.waits import SettledBy
 from everstep.ports.store import CheckpointStore, RunRow
 from everstep.runtime.lineage import Link, flows_met, verified
+from everstep.runtime.reader import RunReader
 from everstep.runtime.rehydrate import Rehydrated
 from everstep.runtime.run_ids import check_run_id
-from everstep.runtime.runs import Runs
 from everstep.runtime.services import Services
 from everstep.runtime.system import pause
 
@@ -42,7 +42,7 @@ _FORMAT: Final = 1
 
 async def write_run_folder(
     services: Services,
-    runs: Runs,
+    runs: RunReader,
     run_id: str,
     folder: Path,
     *,
@@ -91,7 +91,7 @@ class RunFolder:
     """The folder of one run: what is there is written once, what comes is added."""
 
     def __init__(
-        self, store: CheckpointStore, runs: Runs, run_id: str, root: Path, pipeline: str | None
+        self, store: CheckpointStore, runs: RunReader, run_id: str, root: Path, pipeline: str | None
     ) -> None:
         self._store = store
         self._runs = runs

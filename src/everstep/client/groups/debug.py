@@ -20,7 +20,7 @@ class DebugCalls:
     """What happened in runs, and where two of them part."""
 
     def __init__(self, parts: Parts) -> None:
-        self._services, self._runs = parts.services, parts.runs
+        self._services, self._runs = parts.services, parts.runs.reader
 
     async def diff(
         self,

@@ -44,7 +44,7 @@ class FleetCalls:
 
         With `start` it begins at that node, whatever was due, also if it has ended otherwise.
         """
-        run_id, _ = await in_run(self._runs, run_id)
+        run_id, _ = await in_run(self._runs.reader, run_id)
         return self._parts.info(await self._runs.reopen(run_id, flow, start, act=act_of(by, comment)))
 
     async def breakers(self) -> dict[str, BreakerInfo]:

@@ -24,7 +24,8 @@ class RetentionCalls:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self._services, self._runs = parts.services, parts.runs
+        self._services, self._runs = parts.services, parts.runs.reader
+        self._resting = parts.runs.resting
 
     async def gc(
         self,
@@ -48,7 +49,7 @@ class RetentionCalls:
         known = {flow.name: flow for flow in flows}
         collector = Collector(
             self._services,
-            self._runs,
+            self._resting,
             policy or Retention(),
             known,
             dry_run=dry_run,

@@ -23,7 +23,7 @@ class StorageCalls:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self._services, self._runs = parts.services, parts.runs
+        self._services, self._runs = parts.services, parts.runs.reader
 
     async def doctor(self) -> Diagnosis:
         """Look at the store: can it be written to, how fast, and what can it lose as it is set up now."""

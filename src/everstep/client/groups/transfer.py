@@ -32,7 +32,8 @@ class TransferCalls:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self._services, self._runs = parts.services, parts.runs
+        self._services, self._runs = parts.services, parts.runs.reader
+        self._resting = parts.runs.resting
 
     async def export(
         self,
@@ -132,7 +133,7 @@ class TransferCalls:
             target = Target(opened.store, opened.blobs, without_secrets(opened.url))
             ids = await chosen(self._services.store, run_ids, wanted)
             told: dict[str, Any] = {"on_run": on_run, "on_progress": on_progress}
-            return await copy_runs(self._services, self._runs, target, ids, move=move, act=act, **told)
+            return await copy_runs(self._services, self._resting, target, ids, move=move, act=act, **told)
         finally:
             if not isinstance(to, Opened):
                 await opened.store.close()

@@ -7,6 +7,7 @@ from everstep.client.views import Compat
 from everstep.graph.author.flow import Flow
 from everstep.model.acts import act_of
 from everstep.runtime.addresses import in_run
+from everstep.runtime.at_rest import RestingRuns
 from everstep.runtime.outage.spooled_view import ahead
 from everstep.runtime.run_ids import check_run_id
 from everstep.runtime.travel.migrate import migrate, rehearse
@@ -16,7 +17,8 @@ class VersionCalls:
     """Runs of a flow that has changed since they began."""
 
     def __init__(self, parts: Parts) -> None:
-        self._services, self._runs = parts.services, parts.runs
+        self._services, self._runs = parts.services, parts.runs.reader
+        self._resting = parts.runs.resting
 
     async def compat(self, run_id: str, flow: Flow) -> Compat:
         """Say whether a run can go on with this flow, and what stands in its way. Nothing is written."""
@@ -37,7 +39,8 @@ class VersionCalls:
 
         With `dry_run` all of it is tried on a copy, up-casts too, and nothing is written.
         """
-        services, runs, act = self._services, self._runs, act_of(by, comment)
+        services, runs, act = self._services, self._resting, act_of(by, comment)
         if dry_run:
-            services, runs = await ahead(services, runs, check_run_id(run_id))
+            services, reader = await ahead(services, runs.reader, check_run_id(run_id))
+            runs = RestingRuns(services, runs.keeper, reader)
         return await migrate(services, runs, run_id, flow, dry_run=dry_run, act=act)

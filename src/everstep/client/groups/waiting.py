@@ -19,7 +19,7 @@ class WaitingCalls:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self._services, self._runs, self._answers = parts.services, parts.runs, parts.answers
+        self._services, self._runs, self._answers = parts.services, parts.runs.reader, parts.answers
 
     async def fire(self, wait_id: str, *, by: str | None = None, comment: str | None = None) -> WaitInfo:
         """Settle a wait as its clock would: a timer fires, anything else is too late.

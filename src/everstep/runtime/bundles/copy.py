@@ -27,6 +27,7 @@ from everstep.model.waits import WaitRow, WaitStatus
 from everstep.ports.restoring import Restored, RestoringBlobs, WholeRun
 from everstep.ports.retention import RetainingStore
 from everstep.ports.store import CheckpointBlobStore, CheckpointStore, RunFilter, RunRow, StoredRecord
+from everstep.runtime.at_rest import RestingRuns
 from everstep.runtime.bundles.conflicts import make_room, meet, taken
 from everstep.runtime.bundles.export import Progress
 from everstep.runtime.bundles.import_run import restoring_store
@@ -34,7 +35,6 @@ from everstep.runtime.bundles.read_run import PAGE, Checked, Reading, check_noth
 from everstep.runtime.retention.erase import IMPORT, imported_runs
 from everstep.runtime.retention.references import SLOW, gone_from
 from everstep.runtime.run_ids import check_run_id
-from everstep.runtime.runs import Runs
 from everstep.runtime.services import Services
 from everstep.runtime.waits.answers import open_waits
 from everstep.runtime.workers.claim import claim
@@ -83,7 +83,7 @@ async def chosen(store: CheckpointStore, run_ids: Sequence[str] | None, wanted: 
 
 async def copy_runs(
     services: Services,
-    runs: Runs,
+    runs: RestingRuns,
     target: Target,
     run_ids: Sequence[str],
     *,
@@ -114,7 +114,7 @@ class _Copying:
     """One call under way."""
 
     def __init__(
-        self, services: Services, runs: Runs, target: Target, *, move: bool, act: Act | None
+        self, services: Services, runs: RestingRuns, target: Target, *, move: bool, act: Act | None
     ) -> None:
         self._services = services
         self._runs = runs
@@ -137,9 +137,9 @@ class _Copying:
     async def run(self, run_id: str, all_ids: Sequence[str]) -> Copied:
         """Copy one run, and before it those it comes from that are not among the others."""
         try:
-            row = await self._runs.row(run_id)
+            row = await self._runs.reader.row(run_id)
             check_nothing_waits(self._services.spool, run_id)
-            for ancestor in (await family(self._runs.lineage, row))[:-1]:
+            for ancestor in (await family(self._runs.reader.lineage, row))[:-1]:
                 if ancestor.run_id not in self._done and ancestor.run_id not in all_ids:
                     await self._carry(ancestor, is_wanted=False)
             return await self._carry(row, is_wanted=True)

@@ -29,7 +29,7 @@ from everstep.ports.store import RunRow, StoredRecord
 from everstep.runtime.bundles.new_file import NewFile
 from everstep.runtime.bundles.read_run import Checked, Reading, check_nothing_waits, family, unscheduled
 from everstep.runtime.bundles.redaction import Leaving
-from everstep.runtime.runs import Runs
+from everstep.runtime.reader import RunReader
 from everstep.runtime.services import Services
 
 PART_BYTES = 4 << 20
@@ -73,7 +73,7 @@ class Exported(msgspec.Struct, frozen=True, kw_only=True):
 
 async def export(
     services: Services,
-    runs: Runs,
+    runs: RunReader,
     run_id: str,
     path: Path,
     *,
@@ -108,7 +108,7 @@ class _Exporting:
     """One export under way."""
 
     def __init__(
-        self, services: Services, runs: Runs, archive: ArchiveWriter, leaving: Leaving, decrypt: bool
+        self, services: Services, runs: RunReader, archive: ArchiveWriter, leaving: Leaving, decrypt: bool
     ) -> None:
         self._services = services
         self._runs = runs

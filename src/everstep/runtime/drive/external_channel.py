@@ -10,7 +10,7 @@ import asyncio
 import logging
 from copy import copy
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -20,13 +20,9 @@ from everstep.errors import BadRequest, ServiceMissing, StoreError
 from everstep.model.durability import Durability
 from everstep.model.records import CHANNEL, KEPT, ArtifactRef, CheckpointRecord, StepRecord, Written
 from everstep.ports.beside import ChannelStore
-from everstep.runtime.drive.channel import ChannelDesk
 from everstep.runtime.drive.values import Slot, ValueSpace
 from everstep.runtime.outage.store_retry import patiently
 from everstep.runtime.services import Services
-
-if TYPE_CHECKING:
-    from everstep.runtime.runs import Runs
 
 log = logging.getLogger("everstep")
 Changes = dict[str, bytes | None]
@@ -173,15 +169,6 @@ async def forget_channel(services: Services, run_id: str) -> None:
         nothing: Changes = dict.fromkeys(kept.entries)
         await asyncio.to_thread(store.stage, run_id, "erased", 0, nothing)
         await asyncio.to_thread(partial(store.settle, run_id, "erased", is_written=True))
-
-
-async def current_channel(services: Services, runs: Runs, run_id: str) -> dict[str, Any]:
-    """Return the channel of a run as it is now, wherever it is kept."""
-    folded = await runs.look_back(run_id, None)
-    if is_elsewhere(folded.space):
-        await fill(services, run_id, folded.space, is_owner=False)
-    keys = ChannelDesk(folded.state, folded.space, services.clock).keys()
-    return {key: folded.space.peek(key, CHANNEL) for key in keys}
 
 
 def channels_of(services: Services, run_id: str) -> ChannelStore:

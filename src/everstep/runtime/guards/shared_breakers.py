@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
 from everstep.engine import breaking
 from everstep.engine.breaking import Happened
@@ -24,13 +23,11 @@ from everstep.model.leases import Lease
 from everstep.model.ledger import BreakerAt, BreakerState, Guarded
 from everstep.model.records import GUARDS, StepRecord
 from everstep.ports.store import RunFilter, RunRow, Verdict
+from everstep.runtime.at_rest import RestingRuns
 from everstep.runtime.inputs import Given, draft_run
 from everstep.runtime.services import Services
 from everstep.runtime.system import pause
 from everstep.runtime.workers.claim import give_back
-
-if TYPE_CHECKING:
-    from everstep.runtime.runs import Runs
 
 FLOW_ID = "everstep.breaker"
 PREFIX = "breaker."
@@ -58,7 +55,7 @@ def is_stale(at: BreakerAt, now: datetime) -> bool:
 class SharedBreakers:
     """The shared breakers of a host's store."""
 
-    def __init__(self, services: Services, runs: Runs) -> None:
+    def __init__(self, services: Services, runs: RestingRuns) -> None:
         self._runs = runs
         self._services = services
         self._seen: dict[str, tuple[float, int, BreakerAt]] = {}
@@ -125,7 +122,7 @@ class SharedBreakers:
                 f"the shared breaker {name!r} has no place: {row.run_id!r} is a run of {row.flow_id!r}.",
                 fix="Rename the breaker, or the run.",
             )
-        folded = await self._runs.rehydrate(row, await self._runs.plan(row))
+        folded = await self._runs.reader.rehydrate(row, await self._runs.reader.plan(row))
         return folded.state.books.breakers.get(name, _CLOSED)
 
     async def _change(
@@ -143,7 +140,7 @@ class SharedBreakers:
                 continue  # it was not quick enough, and nothing was written
             except RunCancelled:
                 # That is about the breaker's run, not about the one that is driven; it begins again.
-                await self._runs.end_cancelled(await self._runs.row(run_id), lease)
+                await self._runs.end_cancelled(await self._runs.reader.row(run_id), lease)
             except BaseException:
                 await give_back(self._services, self._runs.keeper, lease)
                 raise
@@ -159,7 +156,7 @@ class SharedBreakers:
     async def _write(
         self, name: str, lease: Lease, change: Callable[[BreakerAt], BreakerAt], act: Act | None
     ) -> tuple[BreakerAt, BreakerAt]:
-        row = await self._runs.row(PREFIX + name)
+        row = await self._runs.reader.row(PREFIX + name)
         before = await self._folded(name, row)
         after = change(before)
         if after == before:

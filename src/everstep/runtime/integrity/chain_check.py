@@ -6,8 +6,8 @@ goes on: the next record that follows the one before it, or a keyframe, is firm 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from everstep.codec.records import Glance, OpenRecord, digest_of, glance
 from everstep.codec.sealing import look_at, open_record
@@ -19,12 +19,9 @@ from everstep.runtime.integrity.artifact_check import BlobCheck
 from everstep.runtime.integrity.findings import Flaw, FlawKind
 from everstep.runtime.integrity.keyframe_check import artifacts_of, difference
 from everstep.runtime.lineage import FlowAt, Link
+from everstep.runtime.reader import RunReader
 from everstep.runtime.rehydrate import Rehydrated
 from everstep.runtime.services import Services
-
-if TYPE_CHECKING:
-    from everstep.runtime.runs import Runs
-from collections.abc import Iterator
 
 PAGE = 64
 MOST_FLAWS = 100
@@ -85,7 +82,7 @@ class Walk:
     def __init__(
         self,
         services: Services,
-        runs: Runs,
+        runs: RunReader,
         row: RunRow,
         before: Before,
         blobs: BlobCheck | None,

@@ -8,9 +8,6 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Iterator
-from typing import Any
-
-import msgspec
 
 from everstep.codec.records import glance
 from everstep.errors import BadRequest, EverstepError, StateCorrupted
@@ -21,9 +18,12 @@ from everstep.model.enums import Effects, Status
 from everstep.model.leases import Lease
 from everstep.model.records import StepRecord
 from everstep.ports.store import RunRow
+from everstep.runtime.at_rest import RestingRuns
+from everstep.runtime.integrity.findings import Fallback, Repeated
 from everstep.runtime.integrity.run_check import Checking
+from everstep.runtime.outcome import Outcome
 from everstep.runtime.run_ids import LONGEST
-from everstep.runtime.runs import Outcome, Runs
+from everstep.runtime.runs import Runs
 from everstep.runtime.services import Services
 from everstep.runtime.travel.fork import Edits, fork
 
@@ -31,41 +31,6 @@ log = logging.getLogger("everstep")
 _HARMLESS = (Effects.PURE, Effects.READ_ONLY)
 _PAGE = 64
 _NOTHING = Edits({}, {}, {})
-
-
-class Repeated(msgspec.Struct, frozen=True, kw_only=True):
-    """A step behind the checkpoint that a run falls back to: what it did to the world may be done again."""
-
-    path: str
-    visit: int
-    sequence: int
-    """The checkpoint that tells of it; it may be damaged, and what it tells be wrong."""
-    status: Status
-    effects: Effects
-    key: str | None = None
-    """Its idempotency key. The fork uses the same one."""
-
-
-class Fallback(msgspec.Struct, frozen=True, kw_only=True):
-    """How a damaged run goes on."""
-
-    run_id: str
-    """The damaged run. It stays as it is, and workers leave it alone."""
-    fork: str
-    """The run that goes on in its place."""
-    at: int
-    """The checkpoint that it goes on from."""
-    reason: str
-    """What is wrong with the damaged run."""
-    may_repeat: tuple[Repeated, ...] = ()
-    """Steps behind that checkpoint that are not declared to be without effects."""
-    unread: tuple[int, ...] = ()
-    """Checkpoints behind it that cannot be read: nobody knows what was done there. At most a hundred."""
-
-    def to_wire(self) -> dict[str, Any]:
-        """Return the form that `--json` and HTTP show."""
-        wire: dict[str, Any] = msgspec.to_builtins(self)
-        return wire
 
 
 async def resume_with_fallback(
@@ -83,16 +48,18 @@ async def resume_with_fallback(
     try:
         return await runs.resume(run_id, flow, start, wait=wait, is_patient=is_patient, act=act)
     except StateCorrupted as error:
-        told = await fall_back(services, runs, await runs.named(run_id), flow, error, is_patient=is_patient)
+        told = await fall_back(
+            services, runs.resting, await runs.reader.named(run_id), flow, error, is_patient=is_patient
+        )
     outcome = await runs.resume(told.fork, flow, start, wait=wait, is_patient=is_patient, act=act)
     return outcome._replace(fallback=told)
 
 
 async def fall_back(
-    services: Services, runs: Runs, row: RunRow, flow: Flow, error: StateCorrupted, *, is_patient: bool
+    services: Services, runs: RestingRuns, row: RunRow, flow: Flow, error: StateCorrupted, *, is_patient: bool
 ) -> Fallback:
     """Make the fork that a damaged run goes on as, and leave the run itself alone from now on."""
-    newest = (await Checking(services, runs).run(row)).newest_valid
+    newest = (await Checking(services, runs.reader).run(row)).newest_valid
     if newest is None:
         raise error
     lease = await runs.claim(row.run_id, flow.durability, waits=is_patient)
@@ -125,11 +92,11 @@ def name_of_fork(run_id: str, at: int) -> str:
     return f"{run_id[: LONGEST - len(ending) - 9]}-{short}{ending}"
 
 
-async def _fork(services: Services, runs: Runs, row: RunRow, at: int) -> str:
-    name, home = name_of_fork(row.run_id, at), await runs.lineage.home(row, at)
+async def _fork(services: Services, runs: RestingRuns, row: RunRow, at: int) -> str:
+    name, home = name_of_fork(row.run_id, at), await runs.reader.lineage.home(row, at)
     there = await services.store.run(name)
     if there is None:
-        made = await fork(services, runs, row.run_id, at, _NOTHING, fork_id=name, keep_keys=True)
+        made = await fork(services, runs.reader, row.run_id, at, _NOTHING, fork_id=name, keep_keys=True)
         return made.run_id
     if (there.parent_run_id, there.forked_at) != (home.run_id, at):
         raise BadRequest(
@@ -139,7 +106,7 @@ async def _fork(services: Services, runs: Runs, row: RunRow, at: int) -> str:
     return name
 
 
-async def _leave_alone(services: Services, runs: Runs, lease: Lease, told: Fallback) -> None:
+async def _leave_alone(services: Services, runs: RestingRuns, lease: Lease, told: Fallback) -> None:
     reason = f"{told.reason} It goes on from checkpoint {told.at} as run {told.fork!r}."
     if not await services.store.set_aside(told.run_id, epoch=lease.epoch, reason=reason):
         await runs.release(lease)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Any
 
 import msgspec
+
+from everstep.model.enums import Effects, Status
 
 
 class FlawKind(StrEnum):
@@ -83,3 +86,38 @@ class Verified(msgspec.Struct, frozen=True, kw_only=True):
     def is_sound(self) -> bool:
         """True if nothing is wrong."""
         return not self.flaws and not self.spool_problem
+
+
+class Repeated(msgspec.Struct, frozen=True, kw_only=True):
+    """A step behind the checkpoint that a run falls back to: what it did to the world may be done again."""
+
+    path: str
+    visit: int
+    sequence: int
+    """The checkpoint that tells of it; it may be damaged, and what it tells be wrong."""
+    status: Status
+    effects: Effects
+    key: str | None = None
+    """Its idempotency key. The fork uses the same one."""
+
+
+class Fallback(msgspec.Struct, frozen=True, kw_only=True):
+    """How a damaged run goes on."""
+
+    run_id: str
+    """The damaged run. It stays as it is, and workers leave it alone."""
+    fork: str
+    """The run that goes on in its place."""
+    at: int
+    """The checkpoint that it goes on from."""
+    reason: str
+    """What is wrong with the damaged run."""
+    may_repeat: tuple[Repeated, ...] = ()
+    """Steps behind that checkpoint that are not declared to be without effects."""
+    unread: tuple[int, ...] = ()
+    """Checkpoints behind it that cannot be read: nobody knows what was done there. At most a hundred."""
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the form that `--json` and HTTP show."""
+        wire: dict[str, Any] = msgspec.to_builtins(self)
+        return wire

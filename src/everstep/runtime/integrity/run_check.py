@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from everstep.errors import EverstepError, StateCorrupted
 from everstep.model.enums import Status
@@ -13,11 +12,9 @@ from everstep.runtime.integrity.artifact_check import BlobCheck
 from everstep.runtime.integrity.chain_check import MOST_FLAWS, Before, Examined, Walk
 from everstep.runtime.integrity.findings import FlawKind, Verified
 from everstep.runtime.lineage import FlowAt, Link, claimed_digest
+from everstep.runtime.reader import RunReader
 from everstep.runtime.rehydrate import Rehydrated
 from everstep.runtime.services import Services
-
-if TYPE_CHECKING:
-    from everstep.runtime.runs import Runs
 
 _PAGE = 256
 _TRIES = 3
@@ -36,7 +33,7 @@ class Checking:
     def __init__(
         self,
         services: Services,
-        runs: Runs,
+        runs: RunReader,
         on_progress: Progress | None = None,
         *,
         blobs: bool = True,
@@ -208,3 +205,8 @@ class Checking:
             if len(page) < _PAGE:
                 return found
             after = page[-1].wait_id
+
+
+async def newest_valid(services: Services, runs: RunReader, row: RunRow) -> int | None:
+    """Return the newest checkpoint of a run that is valid, its artifacts not looked at; none if none is."""
+    return (await Checking(services, runs, blobs=False).run(row)).newest_valid

@@ -13,7 +13,7 @@ from everstep.runtime.integrity.findings import Flaw, FlawKind, Verified
 from everstep.runtime.integrity.run_check import Checking, Progress
 from everstep.runtime.outage.outbox import foreign
 from everstep.runtime.outage.spooled_view import read_waiting
-from everstep.runtime.runs import Runs
+from everstep.runtime.reader import RunReader
 from everstep.runtime.services import Services
 
 _PAGE = 256
@@ -33,7 +33,7 @@ class Watching(NamedTuple):
 
 
 async def verify(
-    services: Services, runs: Runs, run_ids: Iterable[str] | None, watching: Watching, *, blobs: bool
+    services: Services, runs: RunReader, run_ids: Iterable[str] | None, watching: Watching, *, blobs: bool
 ) -> list[Verified]:
     """Check some runs, or all of them, newest first, and what waits here for runs that the store lacks."""
     checking = Checking(services, runs, watching.on_progress, blobs=blobs, is_for_all=run_ids is None)

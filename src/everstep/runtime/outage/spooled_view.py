@@ -16,7 +16,7 @@ from everstep.model.waits import WaitRow, WaitStatus
 from everstep.ports.store import CheckpointStore, Commit, RunRow, StoredRecord, WaitFilter
 from everstep.runtime.lineage import Lineage
 from everstep.runtime.outage.outbox import foreign, where
-from everstep.runtime.runs import Runs
+from everstep.runtime.reader import RunReader
 from everstep.runtime.services import Services
 
 
@@ -70,7 +70,7 @@ async def read_waiting(services: Services, row: RunRow) -> list[OpenRecord]:
     return found
 
 
-async def ahead(services: Services, runs: Runs, run_id: str) -> tuple[Services, Runs]:
+async def ahead(services: Services, runs: RunReader, run_id: str) -> tuple[Services, RunReader]:
     """Return the same services and runs with what waits for one run on this machine counted in."""
     if not services.spool.has(run_id):
         return services, runs
@@ -79,7 +79,7 @@ async def ahead(services: Services, runs: Runs, run_id: str) -> tuple[Services, 
         return services, runs
     seen = copy(services)
     seen.store = cast(CheckpointStore, _Ahead(services.store, run_id, waiting.commits))
-    return seen, Runs(seen, runs.keeper)
+    return seen, runs.over(seen)
 
 
 class _Ahead:

@@ -12,9 +12,9 @@ from everstep.errors import EverstepError
 from everstep.graph.author.flow import Flow
 from everstep.model.retention import Retention
 from everstep.ports.store import RunFilter
+from everstep.runtime.at_rest import RestingRuns
 from everstep.runtime.outage.outbox import is_short
 from everstep.runtime.retention.collect import Collector, flow_policy
-from everstep.runtime.runs import Runs
 from everstep.runtime.services import Services
 
 log = logging.getLogger("everstep")
@@ -36,7 +36,7 @@ class _Place(NamedTuple):
 class Afterwards:
     """Applies the rules of flows on a thread of its own, once however many runs of a flow have ended."""
 
-    def __init__(self, policy: Retention, make: Callable[[], tuple[Services, Runs]]) -> None:
+    def __init__(self, policy: Retention, make: Callable[[], tuple[Services, RestingRuns]]) -> None:
         self._policy = policy
         self._make = make
         self._lock = threading.Lock()
@@ -74,7 +74,7 @@ class Afterwards:
                 except Exception:
                     log.exception("retention of flow %r failed; its runs are not affected", flow.name)
 
-    async def _apply(self, services: Services, runs: Runs, flow: Flow) -> None:
+    async def _apply(self, services: Services, runs: RestingRuns, flow: Flow) -> None:
         collector = Collector(services, runs, self._policy, {flow.name: flow})
         policy = flow_policy(self._policy, flow)
         try:

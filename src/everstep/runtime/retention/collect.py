@@ -29,11 +29,11 @@ from everstep.model.removal import Erasure, Removal
 from everstep.model.retention import Retention
 from everstep.ports.retention import HeedingStore, TombstoneFilter
 from everstep.ports.store import BelievingStore, RunFilter, RunRow, WaitFilter
+from everstep.runtime.at_rest import RestingRuns
 from everstep.runtime.retention.erase import erase_run, retaining_store
 from everstep.runtime.retention.references import every_run, lives_here
 from everstep.runtime.retention.summaries import ERRORS, count_errors, encode, summary_of
 from everstep.runtime.retention.sweep import Swept, sweep
-from everstep.runtime.runs import Runs
 from everstep.runtime.services import Services
 
 Say = Callable[[str], object]
@@ -66,7 +66,7 @@ class Collected(msgspec.Struct, kw_only=True):
     runs: list[Removed] = []
     spared: list[Spared] = []
     abandoned: list[str] = []
-    """Runs that nobody drives although they have not ended. They are removed only if a rule says so."""
+    """Runs without an owner although they have not ended. They are removed only if a rule says so."""
     artifacts: Swept = Swept()
     tombstones: int = 0
     """Removed runs whose ids are free again."""
@@ -108,7 +108,7 @@ class Collector:
     def __init__(
         self,
         services: Services,
-        runs: Runs,
+        runs: RestingRuns,
         policy: Retention,
         flows: Mapping[str, Flow],
         *,
@@ -221,7 +221,7 @@ class Collector:
                 )
                 await self._store.note(line)
         else:
-            summary = encode(await summary_of(self._services, self._runs, row))
+            summary = encode(await summary_of(self._services, self._runs.reader, row))
             verdict = await erase_run(self._services, self._store, row, fate.reason, summary)
             if verdict is Erasure.ERASED:
                 self._note(row, fate, own)
@@ -345,7 +345,7 @@ async def ends_with_keyframe(services: Services, row: RunRow) -> bool:
     return bool(newest) and newest[0].keyframe
 
 
-async def keep_last_only(services: Services, runs: Runs, row: RunRow) -> int:
+async def keep_last_only(services: Services, runs: RestingRuns, row: RunRow) -> int:
     """Turn all but the last checkpoint of an ended run into stubs; returns how many.
 
     Where the last one is no keyframe, one is written behind it that says the same. 0 if somebody needs more
@@ -356,20 +356,20 @@ async def keep_last_only(services: Services, runs: Runs, row: RunRow) -> int:
     try:
         row = await _with_keyframe(services, runs, row)
         # What is to be read from now on must be readable, or the older ones are all there is.
-        await runs.rehydrate(row, await runs.plan(row), at=row.checkpoints, needs_values=False)
+        await runs.reader.rehydrate(row, await runs.reader.plan(row), at=row.checkpoints, needs_values=False)
         return await services.store.trim(row.run_id, before=row.checkpoints)
     except (LeaseConflict, CheckpointPinned, RunNotFound):
         return 0
 
 
-async def _with_keyframe(services: Services, runs: Runs, row: RunRow) -> RunRow:
+async def _with_keyframe(services: Services, runs: RestingRuns, row: RunRow) -> RunRow:
     """Return the run with a keyframe as its newest record."""
     if await ends_with_keyframe(services, row):
         return row
     begun = await begun_with(services, row)
     lease = await runs.claim(row.run_id, Durability(), waits=False)
     try:
-        row = await runs.row(row.run_id)
+        row = await runs.reader.row(row.run_id)
         if not row.status.is_final or row.pinned is not None:
             raise LeaseConflict(f"run {row.run_id!r} goes on.")
         if await ends_with_keyframe(services, row):  # somebody else was faster
@@ -381,4 +381,4 @@ async def _with_keyframe(services: Services, runs: Runs, row: RunRow) -> RunRow:
     except BaseException:
         await runs.release(lease)
         raise
-    return await runs.row(row.run_id)
+    return await runs.reader.row(row.run_id)

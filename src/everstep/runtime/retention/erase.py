@@ -20,10 +20,10 @@ from everstep.ports.retention import RetainingStore
 from everstep.ports.store import RunFilter, RunRow
 from everstep.runtime.drive.external_channel import forget_channel
 from everstep.runtime.outage.store_retry import patiently
+from everstep.runtime.reader import RunReader
 from everstep.runtime.retention.references import names_of
 from everstep.runtime.retention.sweep import sweep_some
 from everstep.runtime.run_ids import check_run_id
-from everstep.runtime.runs import Runs
 from everstep.runtime.services import Services
 
 ASKED = "somebody asked for it"
@@ -56,7 +56,7 @@ def retaining_store(services: Services) -> RetainingStore:
 
 
 async def erase(
-    services: Services, runs: Runs, run_id: str, act: Act | None = None, *, dry_run: bool = False
+    services: Services, runs: RunReader, run_id: str, act: Act | None = None, *, dry_run: bool = False
 ) -> Erased:
     """Remove a run that has ended, with the artifacts that nobody else names; its id stays taken."""
     store = retaining_store(services)

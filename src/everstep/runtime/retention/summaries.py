@@ -13,9 +13,9 @@ from everstep.model.enums import Status, Trigger
 from everstep.model.records import CHANNEL
 from everstep.ports.store import RunRow
 from everstep.runtime.phase_progress import completed_phases
+from everstep.runtime.reader import RunReader
 from everstep.runtime.rehydrate import Rehydrated
 from everstep.runtime.retention.references import own_records
-from everstep.runtime.runs import Runs
 from everstep.runtime.services import Services
 
 COST = "total_cost_usd"
@@ -42,7 +42,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     """How many attempts failed."""
 
 
-async def summary_of(services: Services, runs: Runs, row: RunRow) -> RunSummary:
+async def summary_of(services: Services, runs: RunReader, row: RunRow) -> RunSummary:
     """Sum a run up. Values whose key is not at hand are left out."""
     folded = await runs.rehydrate(row, await runs.plan(row), needs_values=False)
     return RunSummary(

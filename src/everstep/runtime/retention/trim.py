@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from everstep.errors import BadRequest
 from everstep.ports.store import CheckpointStore, RunFilter, RunRow
-from everstep.runtime.runs import Runs
+from everstep.runtime.reader import RunReader
 
 _PAGE = 1000
 
 
-async def clean_up(store: CheckpointStore, runs: Runs, run_id: str, keep: int) -> int:
+async def clean_up(store: CheckpointStore, runs: RunReader, run_id: str, keep: int) -> int:
     """Remove what lies before the newest keyframe that covers the last `keep` checkpoints; returns how many.
 
     Nothing is appended, so as much is left over as lies between two keyframes. What a fork needs stays.

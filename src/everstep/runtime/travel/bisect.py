@@ -15,8 +15,8 @@ from everstep.codec.values import Values
 from everstep.model.enums import Status, ValueForm
 from everstep.model.records import CHANNEL, ErrorInfo, StepRecord
 from everstep.runtime.drive.apply import TASK
+from everstep.runtime.reader import RunReader
 from everstep.runtime.rehydrate import Version
-from everstep.runtime.runs import Runs
 from everstep.runtime.travel.recall import TASKS, Chain, chain_of
 
 _FINISHED = (Status.COMPLETED, Status.FAILED)
@@ -67,7 +67,7 @@ class Divergence:
         return self.good is not None and all(not read.changes for read in self.reads)
 
 
-async def bisect(runs: Runs, values: Values, good: str, bad: str) -> Divergence | None:
+async def bisect(runs: RunReader, values: Values, good: str, bad: str) -> Divergence | None:
     """Return the first step that differs, in the order of the bad run; none if every one is the same."""
     return await _Bisection(values, await chain_of(runs, good), await chain_of(runs, bad)).run()
 

@@ -32,8 +32,8 @@ from everstep.runtime.drive.loop import Drive
 from everstep.runtime.drive.values import ValueSpace
 from everstep.runtime.outage.spooled_view import ahead, waiting_for
 from everstep.runtime.preflight import preflight
+from everstep.runtime.reader import RunReader
 from everstep.runtime.resume import begins_again_at, choice_rule
-from everstep.runtime.runs import Runs
 from everstep.runtime.services import Services
 from everstep.runtime.travel.migrate import rehearse
 from everstep.runtime.waits.answers import open_waits
@@ -156,7 +156,7 @@ class _Preview(Drive):
         return found
 
 
-async def explain(services: Services, runs: Runs, run_id: str, flow: Flow) -> Explanation:
+async def explain(services: Services, runs: RunReader, run_id: str, flow: Flow) -> Explanation:
     """Say what a resume would skip, start, repeat and miss. Nothing is called or written."""
     missing: list[str] = []
     try:
@@ -242,7 +242,7 @@ _ENDED = (Status.COMPLETED, Status.FAILED, Status.CANCELLED)
 
 async def _planned(
     services: Services,
-    runs: Runs,
+    runs: RunReader,
     row: RunRow,
     flow: Flow,
     state: RunState,

@@ -26,8 +26,8 @@ from everstep.runtime.drive.external_channel import is_elsewhere
 from everstep.runtime.drive.values import Slot, ValueSpace, write_aside
 from everstep.runtime.lineage import FlowAt, Link
 from everstep.runtime.outage.store_retry import outage, patiently
+from everstep.runtime.reader import RunReader
 from everstep.runtime.run_ids import check_run_id
-from everstep.runtime.runs import Runs
 from everstep.runtime.services import Services
 
 log = logging.getLogger("everstep")
@@ -50,7 +50,7 @@ class Place(NamedTuple):
 
 async def fork(
     services: Services,
-    runs: Runs,
+    runs: RunReader,
     run_id: str,
     at: int | str | None,
     edits: Edits,
@@ -93,7 +93,7 @@ async def fork(
     return await runs.row(new_id)
 
 
-async def _choices(runs: Runs, row: RunRow, sequence: int) -> dict[str, tuple[str, ...]]:
+async def _choices(runs: RunReader, row: RunRow, sequence: int) -> dict[str, tuple[str, ...]]:
     """Return the gates whose choice nothing has acted on yet, by path, each with what it chose.
 
     Those are gates of which a target is still due, and those in the checkpoint itself that chose the end.
@@ -126,7 +126,7 @@ async def _choices(runs: Runs, row: RunRow, sequence: int) -> dict[str, tuple[st
     return found
 
 
-async def _say_what_is_left_out(runs: Runs, run_id: str, sequence: int, edits: Edits) -> None:
+async def _say_what_is_left_out(runs: RunReader, run_id: str, sequence: int, edits: Edits) -> None:
     """A channel that is kept beside the chain has no past that a fork could go on from."""
     if not is_elsewhere((await runs.look_back(run_id, sequence)).space):
         return

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
-from weakref import WeakKeyDictionary
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -18,7 +17,7 @@ from everstep.engine.keyframe import restore, snapshot
 from everstep.engine.scope import Scope
 from everstep.engine.state import RunState
 from everstep.engine.translate import translate, wake
-from everstep.engine.verdict import Judge, judge
+from everstep.engine.verdict import judge
 from everstep.errors import (
     BadRequest,
     DurabilityOff,
@@ -28,10 +27,8 @@ from everstep.errors import (
     ValueNotStorable,
 )
 from everstep.graph.author.flow import Flow
-from everstep.graph.author.migrations import Migration
 from everstep.graph.check.hints import UNKNOWN, fits, spell
 from everstep.graph.check.validate import mode_on
-from everstep.graph.compile.plan import Plan
 from everstep.graph.compile.renaming import Renaming, plain_path
 from everstep.model.acts import Act
 from everstep.model.compat import Compat, Compatibility
@@ -39,59 +36,31 @@ from everstep.model.enums import Mode, Persist, Status, ValueForm
 from everstep.model.leases import Lease
 from everstep.model.records import CHANNEL, STREAM, WAIT, Counters, SerializedState
 from everstep.ports.store import RunRow
+from everstep.runtime.at_rest import RestingRuns
 from everstep.runtime.drive.apply import Lists
 from everstep.runtime.drive.chain_writer import Identity, Journal
 from everstep.runtime.drive.values import Slot, ValueSpace
 from everstep.runtime.outage.outbox import drain
 from everstep.runtime.outage.store_retry import patiently
 from everstep.runtime.preflight import preflight
+from everstep.runtime.reader import RunReader
 from everstep.runtime.rehydrate import Rehydrated
 from everstep.runtime.run_ids import check_run_id
 from everstep.runtime.services import Services
-
-if TYPE_CHECKING:
-    from everstep.runtime.runs import Runs
+from everstep.runtime.travel.judges import is_other
 
 LOOKED_AT = 64 * 1024
 """Bytes up to which a value is read to see whether it fits."""
 
 
-def is_other(row: RunRow, flow: Flow) -> bool:
-    """True if a run goes by another version of its flow, one that means something to it."""
-    return row.flow_hash != flow.plan.hash or (bool(flow.migrations) and row.flow_version != flow.version)
-
-
-class Judges:
-    """One judge for each version of a flow that runs still go by, and each flow that they may go over to."""
-
-    def __init__(self) -> None:
-        self._flows: WeakKeyDictionary[Flow, _Bench] = WeakKeyDictionary()
-
-    def of(self, row: RunRow, flow: Flow, old: Plan) -> Judge:
-        """Return who judges runs that go by this version."""
-        bench = self._flows.get(flow)
-        if bench is None or bench.plan is not flow.plan or bench.rules is not flow.migrations:
-            bench = self._flows[flow] = _Bench(flow.plan, flow.migrations, {})
-        key = (row.flow_hash, row.flow_version)
-        if key not in bench.judges:
-            bench.judges[key] = Judge(Renaming(old, flow.plan, flow.migrations, row.flow_version))
-        return bench.judges[key]
-
-
-class _Bench(NamedTuple):
-    plan: Plan
-    rules: tuple[Migration, ...]
-    judges: dict[tuple[str, str], Judge]
-
-
-async def judge_run(runs: Runs, row: RunRow, flow: Flow) -> Compat:
+async def judge_run(runs: RunReader, row: RunRow, flow: Flow) -> Compat:
     """Say whether a run can go on with a flow, as far as its wiring goes."""
     if row.flow_id == flow.name and not is_other(row, flow):
         return Compat(verdict=Compatibility.CONTINUES, is_same=True)
     return await _judge(runs, row, flow, await runs.rehydrate(row, await runs.plan(row)))
 
 
-async def _judge(runs: Runs, row: RunRow, flow: Flow, folded: Rehydrated) -> Compat:
+async def _judge(runs: RunReader, row: RunRow, flow: Flow, folded: Rehydrated) -> Compat:
     if row.flow_id != flow.name:
         return Compat(
             verdict=Compatibility.REFUSED,
@@ -105,7 +74,7 @@ async def _judge(runs: Runs, row: RunRow, flow: Flow, folded: Rehydrated) -> Com
     return compat
 
 
-async def _or_left(runs: Runs, row: RunRow, flow: Flow, compat: Compat) -> Compat:
+async def _or_left(runs: RunReader, row: RunRow, flow: Flow, compat: Compat) -> Compat:
     """Return the verdict, which for the version that a run went over from is not about rules."""
     home = await runs.lineage.home(row, row.checkpoints)
     if home.adopted_at is None or home.adopted_at < home.trimmed_before:
@@ -166,29 +135,29 @@ def check(row: RunRow, flow: Flow, compat: Compat) -> None:
 
 
 async def migrate(
-    services: Services, runs: Runs, run_id: str, flow: Flow, *, dry_run: bool, act: Act | None = None
+    services: Services, runs: RestingRuns, run_id: str, flow: Flow, *, dry_run: bool, act: Act | None = None
 ) -> Compat:
     """Take a run over to another version of its flow and let it go again, or only rehearse that."""
     flow = preflight(flow, services)
     if not dry_run and services.spool.has(check_run_id(run_id)):
         await drain(services, run_id)
-    row = await runs.row(run_id)
+    row = await runs.reader.row(run_id)
     if row.status in (Status.COMPLETED, Status.CANCELLED):
         raise BadRequest(f"run {run_id!r} is {row.status.value}.", fix="Only a run that goes on can migrate.")
-    compat = (await rehearse(services, runs, row, flow)).compat
+    compat = (await rehearse(services, runs.reader, row, flow)).compat
     if dry_run or compat.is_same:
         return compat
     check(row, flow, compat)
     lease = await runs.claim(run_id, flow.durability, waits=False)
     try:
-        await migrated(services, runs, await runs.row(run_id), lease, flow, act)
+        await migrated(services, runs.reader, await runs.reader.row(run_id), lease, flow, act)
     finally:
         await runs.release(lease)
     return compat
 
 
 async def migrated(
-    services: Services, runs: Runs, row: RunRow, lease: Lease, flow: Flow, act: Act | None = None
+    services: Services, runs: RunReader, row: RunRow, lease: Lease, flow: Flow, act: Act | None = None
 ) -> tuple[Journal, RunState, ValueSpace]:
     """Take a run over to another version of its flow with one put, and return it as it goes on."""
     folded = await runs.rehydrate(row, await runs.plan(row), flow.durability)
@@ -221,7 +190,7 @@ class Rehearsal(NamedTuple):
     space: ValueSpace
 
 
-async def rehearse(services: Services, runs: Runs, row: RunRow, flow: Flow) -> Rehearsal:
+async def rehearse(services: Services, runs: RunReader, row: RunRow, flow: Flow) -> Rehearsal:
     """Take a run over on a copy, up-casts and all, and say what would change. Nothing is written."""
     if mode_on(flow, services.offers) is Mode.OFF:
         folded = await runs.rehydrate(row, await runs.plan(row))

@@ -11,9 +11,9 @@ from everstep.model.enums import ValueForm
 from everstep.model.records import FORK, CheckpointRecord, StepRecord, Written
 from everstep.runtime.drive.apply import TASK
 from everstep.runtime.drive.values import split_name
-from everstep.runtime.history import stretch
+from everstep.runtime.history import history, stretch
+from everstep.runtime.reader import RunReader
 from everstep.runtime.rehydrate import Rehydrated, Version
-from everstep.runtime.runs import Runs
 
 _FEW = 64
 """How many records are read first to find values in; then twice as many, and so on."""
@@ -24,7 +24,7 @@ TASKS = "@tasks"
 class Chain:
     """The headers of a run, and the values they name, read when they are asked for."""
 
-    def __init__(self, runs: Runs, run_id: str, records: Sequence[CheckpointRecord]) -> None:
+    def __init__(self, runs: RunReader, run_id: str, records: Sequence[CheckpointRecord]) -> None:
         self._runs = runs
         self.run_id = run_id
         self.records = records
@@ -102,7 +102,7 @@ class Chain:
         return (await self.values(written_in, [version]))[version]
 
 
-async def recall(runs: Runs, run_id: str, wanted: Collection[Version]) -> dict[Version, Any]:
+async def recall(runs: RunReader, run_id: str, wanted: Collection[Version]) -> dict[Version, Any]:
     """Return recorded versions of values; where one cannot be read, an `Unreadable`.
 
     The chain is read back from its end, and only as far as the oldest of them.
@@ -122,7 +122,7 @@ async def recall(runs: Runs, run_id: str, wanted: Collection[Version]) -> dict[V
     }
 
 
-async def _among(runs: Runs, chain: Chain, wanted: Collection[Version]) -> dict[Version, Any]:
+async def _among(runs: RunReader, chain: Chain, wanted: Collection[Version]) -> dict[Version, Any]:
     """Return the versions that some records wrote, and what was there before the first of those."""
     places = {version: chain.written_in(version) for version in wanted}
     found: dict[Version, Any] = {}
@@ -139,7 +139,7 @@ async def _among(runs: Runs, chain: Chain, wanted: Collection[Version]) -> dict[
     return found
 
 
-async def _before(runs: Runs, run_id: str, sequence: int, begin: int) -> Rehydrated:
+async def _before(runs: RunReader, run_id: str, sequence: int, begin: int) -> Rehydrated:
     """Fold a run up to the checkpoint before one; if that was removed, or never was, up to it."""
     if sequence > 1:
         try:
@@ -149,6 +149,6 @@ async def _before(runs: Runs, run_id: str, sequence: int, begin: int) -> Rehydra
     return await runs.look_back(run_id, max(sequence - 1, begin))
 
 
-async def chain_of(runs: Runs, run_id: str) -> Chain:
+async def chain_of(runs: RunReader, run_id: str) -> Chain:
     """Read the headers of a run."""
-    return Chain(runs, run_id, await runs.history(run_id))
+    return Chain(runs, run_id, await history(runs, run_id))

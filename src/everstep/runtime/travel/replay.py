@@ -41,8 +41,8 @@ from everstep.runtime.drive.invoke import (
 )
 from everstep.runtime.drive.prepare import Arguments
 from everstep.runtime.preflight import check_flow
+from everstep.runtime.reader import RunReader
 from everstep.runtime.rehydrate import Rehydrated
-from everstep.runtime.runs import Runs
 from everstep.runtime.services import Services
 from everstep.runtime.travel.recall import TASKS, Chain, chain_of
 
@@ -85,7 +85,7 @@ class _Recorded(NamedTuple):
 
 
 async def replay(
-    runs: Runs, services: Services, run_id: str, step: str, flow: Flow, *, allow_effects: bool
+    runs: RunReader, services: Services, run_id: str, step: str, flow: Flow, *, allow_effects: bool
 ) -> Replay:
     """Call the node of a recorded step with the values that it read, and compare what comes of it."""
     check_flow(flow)
@@ -191,7 +191,7 @@ def _no_node(flow: Flow, path: str) -> FlowChanged:
     )
 
 
-async def _moment_before(runs: Runs, recorded: _Recorded) -> Rehydrated:
+async def _moment_before(runs: RunReader, recorded: _Recorded) -> Rehydrated:
     """Fold the chain up to the step, as the step found it."""
     row, sequence = await runs.find(recorded.run_id, recorded.record.sequence)
     if sequence - 1 < (await runs.lineage.home(row, sequence - 1)).trimmed_before:
@@ -203,7 +203,9 @@ async def _moment_before(runs: Runs, recorded: _Recorded) -> Rehydrated:
     return folded
 
 
-async def _call_of(runs: Runs, services: Services, chain: Chain, recorded: _Recorded, node: Node) -> Call:
+async def _call_of(
+    runs: RunReader, services: Services, chain: Chain, recorded: _Recorded, node: Node
+) -> Call:
     step = recorded.step
     folded = await _moment_before(runs, recorded)
     state, space = folded.state, folded.space
@@ -303,7 +305,7 @@ class _Desk:
 
 
 async def _give_context(
-    runs: Runs, services: Services, chain: Chain, recorded: _Recorded, call: Call, flow: Flow
+    runs: RunReader, services: Services, chain: Chain, recorded: _Recorded, call: Call, flow: Flow
 ) -> _Desk:
     folded = await _moment_before(runs, recorded)
     if is_elsewhere(folded.space):

@@ -19,7 +19,9 @@ from everstep.graph.author.flow import Flow
 from everstep.model.acts import Act, act_of
 from everstep.model.waits import WaitRow
 from everstep.ports.store import RunRow
-from everstep.runtime.runs import UUID, Outcome, Runs, gone_on
+from everstep.runtime.outcome import Outcome
+from everstep.runtime.reader import UUID, gone_on
+from everstep.runtime.runs import Runs
 from everstep.runtime.services import Services
 from everstep.runtime.waits.answers import Answers, open_waits
 from everstep.runtime.waits.tokens import looks_like_token
@@ -100,10 +102,10 @@ class Deliveries:
                 return await self._left(await self._runs.reopen(row.run_id, flow, act=act))
             return self._done(row, await self._runs.resume(row.run_id, flow, is_patient=False, act=act))
         wait = await self._settle(read, act)
-        row = await self._runs.row(wait.run_id)
+        row = await self._runs.reader.row(wait.run_id)
         if row.status.is_final:
             return self._done(
-                row, await self._runs.recorded(row)
+                row, await self._runs.reader.recorded(row)
             )  # an answer reopens no run; an operator may
         flow = flow_of(row, flows)
         outcome: Outcome | None = None
@@ -119,7 +121,7 @@ class Deliveries:
     async def _left(self, row: RunRow) -> Delivered:
         """Say of a run that is left to others what it waits for, or what it came to."""
         if row.status.is_final:
-            return self._done(row, await self._runs.recorded(row))
+            return self._done(row, await self._runs.reader.recorded(row))
         return Delivered(row.run_id, None, tuple(await open_waits(self._services.store, row.run_id)))
 
     def _done(self, row: RunRow, outcome: Outcome) -> Delivered:
@@ -142,8 +144,8 @@ class Deliveries:
         if run_id is None:
             if not UUID.fullmatch(read.name):
                 raise RunNotFound("no checkpoint is called that.", fix="List them with everstep log.")
-            return await self._runs.named(read.name)
-        row, sequence = await self._runs.find(run_id, read.name)
+            return await self._runs.reader.named(read.name)
+        row, sequence = await self._runs.reader.find(run_id, read.name)
         if sequence != row.checkpoints:
             raise gone_on(row, sequence)
         return row

@@ -422,7 +422,7 @@ class Worker:
         """Let a run rest that halts where it was though its wait was due, or it is claimed again at once."""
         if row.status is Status.HALTED and status is Status.HALTED:
             with suppress(StoreError):
-                if (await self._runs.row(row.run_id)).checkpoints == row.checkpoints:
+                if (await self._runs.reader.row(row.run_id)).checkpoints == row.checkpoints:
                     self._let_rest(row.run_id)
                     return
         self._unfit.pop(row.run_id, None)
@@ -558,7 +558,7 @@ class Worker:
         await asyncio.gather(*(it.task for it in driven), return_exceptions=True)
         for it in driven:
             if self._runs.keeper.drop_unbegun(it.lease):
-                await self._runs.release(it.lease)
+                await self._runs.resting.release(it.lease)
         self._suspects.leave()
 
 

@@ -507,7 +507,7 @@ def test_versions_overwritten_long_before_are_found_where_they_were_written(url:
         async with AsyncHost(url) as host:
             for durability in ("strong", "partial"):
                 await host.run(loop(durability), {"log": []}, run_id=durability)
-                chain = await chain_of(host._runs, durability)
+                chain = await chain_of(host._runs.reader, durability)
                 last = chain.records[-1].sequence
                 found = await chain.values(last, [("log", k) for k in range(1, 8)])
                 assert [found["log", k] for k in range(1, 7)] == [list(range(k - 1)) for k in range(1, 7)]

@@ -52,7 +52,7 @@ def test_what_is_recorded_is_skipped_and_what_was_not_kept_is_made_again(host: H
 def test_an_effect_may_repeat_unless_its_owner_gave_the_run_back(host: Host) -> None:
     begun(host)
     assert host.explain("r", FLOW).may_repeat == ()
-    host._lanes.call(lambda opened: opened._runs.claim("r", FLOW.durability, waits=False))
+    host._lanes.call(lambda opened: opened._runs.resting.claim("r", FLOW.durability, waits=False))
     told = host.explain("r", FLOW)
     assert [step.path for step in told.may_repeat] == ["send"]
     assert told.is_driven
@@ -80,7 +80,7 @@ def test_an_effect_inside_an_atomic_flow_that_was_begun_may_repeat(host: Host) -
     with pytest.raises(KeyboardInterrupt):
         host.run(flow, {"x": 1}, run_id="r")
     assert host.explain("r", flow).may_repeat == ()
-    host._lanes.call(lambda opened: opened._runs.claim("r", flow.durability, waits=False))
+    host._lanes.call(lambda opened: opened._runs.resting.claim("r", flow.durability, waits=False))
     told = host.explain("r", flow)
     assert [(step.path, step.effects) for step in told.may_repeat] == [
         ("m/kept", "undeclared"),
@@ -91,7 +91,7 @@ def test_an_effect_inside_an_atomic_flow_that_was_begun_may_repeat(host: Host) -
 def test_an_effect_whose_inputs_are_not_durable_cannot_have_been_made(host: Host) -> None:
     flow = Flow("f", [kept.with_inputs(a="x"), send.with_inputs(a="b")])
     host.start(flow, {"x": 1}, run_id="r")
-    host._lanes.call(lambda opened: opened._runs.claim("r", flow.durability, waits=False))
+    host._lanes.call(lambda opened: opened._runs.resting.claim("r", flow.durability, waits=False))
     assert [step.path for step in host.explain("r", flow).may_repeat] == ["kept"]
 
 

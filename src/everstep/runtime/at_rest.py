@@ -1,0 +1,82 @@
+"""Runs that no drive has: claimed for a moment, written to, and released."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from everstep.graph.compile.plan import Plan
+from everstep.model.durability import Durability
+from everstep.model.enums import Status
+from everstep.model.leases import Lease
+from everstep.ports.store import RunRow
+from everstep.runtime.drive.chain_writer import Identity, Journal
+from everstep.runtime.events import Event
+from everstep.runtime.events import tell as notify
+from everstep.runtime.outage.outbox import drain
+from everstep.runtime.reader import RunReader
+from everstep.runtime.rehydrate import Rehydrated
+from everstep.runtime.services import Services
+from everstep.runtime.waits.announce import call_off
+from everstep.runtime.workers.claim import claim, give_back
+from everstep.runtime.workers.lease_renewal import LeaseKeeper
+
+
+class RestingRuns:
+    """Claims runs and writes to them without driving them."""
+
+    def __init__(self, services: Services, keeper: LeaseKeeper, reader: RunReader) -> None:
+        self._services = services
+        self.keeper = keeper
+        self.reader = reader
+
+    async def claim(self, run_id: str, durability: Durability, *, waits: bool) -> Lease:
+        """Get the right to drive a run, after what waits for it on this machine was written."""
+        services = self._services
+
+        def tell(until: datetime) -> None:
+            if services.listener is not None:
+                data = {"until": until.isoformat()}
+                event = Event(kind="lease_wait", run_id=run_id, at=services.clock.now(), data=data)
+                notify(services.listener, event)
+
+        if self._services.spool.has(run_id):
+            await drain(self._services, run_id)  # before a claim makes it stale
+        lease = await claim(self._services, self.keeper, run_id, durability, waits=waits, on_wait=tell)
+        try:
+            await self._services.take([run_id])
+        except BaseException:
+            await self.release(lease)
+            raise
+        return lease
+
+    async def release(self, lease: Lease) -> None:
+        """Give the lease of an interrupted run back; if the store is in trouble it will expire by itself."""
+        await give_back(self._services, self.keeper, lease)
+        await self._services.ring(lease.run_id)
+
+    async def journal_of(
+        self, row: RunRow, folded: Rehydrated, plan: Plan, durability: Durability, lease: Lease
+    ) -> Journal:
+        """Return the writer of a claimed run that was folded."""
+        identity = Identity(
+            row.run_id, row.flow_id, row.flow_version, row.flow_hash, plan.blueprint, row.parent_run_id
+        )
+        journal = Journal(self._services, identity, durability, folded.state, folded.space)
+        journal.head = folded.head
+        journal.lease = lease
+        journal.is_halted = row.status is Status.HALTED
+        folded.state.gone.clear()
+        journal.key_run = await self.reader.key_run(row, folded.state)
+        return journal
+
+    async def journal_at_rest(self, row: RunRow, lease: Lease) -> tuple[Journal, Rehydrated]:
+        """Return a claimed run, folded, to write something other than steps to it."""
+        plan = await self.reader.plan(row)
+        folded = await self.reader.rehydrate(row, plan)
+        return await self.journal_of(row, folded, plan, Durability(), lease), folded
+
+    async def end_cancelled(self, row: RunRow, lease: Lease) -> None:
+        """End a claimed run that is to be cancelled."""
+        journal, _ = await self.journal_at_rest(row, lease)
+        await journal.call_off()
+        await call_off(self._services, row.run_id, journal.closed, is_over=True)
