@@ -1,6 +1,6 @@
-"""What `Flow` has from front ends: `Flow.from_dot` and `flow.to_dot`, attached to the flow of the core.
+"""What the core has from front ends: `Flow.from_dot`, `flow.to_dot`, and whose the data of nodes is.
 
-The core knows none of this. `everstep.attachments` finds this module by its name, and without it flows are
+The core knows none of this. `everstep.registry` finds this module by its name, and without it flows are
 built and run all the same.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self
 
+from everstep.graph.author.extension import EXTENSIONS
 from everstep.graph.author.flow import Flow as CoreFlow
 
 if TYPE_CHECKING:
@@ -62,5 +63,6 @@ class Flow(CoreFlow):
         return dot_of(self)
 
 
+EXTENSIONS.add("phase", "everstep.frontends.phases.progress:PROCESS", is_old_field=True)
 for name in ("from_dot", "to_dot"):
     setattr(CoreFlow, name, vars(Flow)[name])

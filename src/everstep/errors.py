@@ -14,8 +14,8 @@ EverstepError
 ├── ProbeFailed               node.probe_failed        the probe could not say whether an effect happened
 ├── OutputError               node.bad_output          a node returned other than its outputs
 ├── GateError                 gate.bad_decision        a gate chose something it did not declare
+│   └── PhaseAborted          phase.aborted            a person ended the run at a gate
 ├── PhaseInputInvalid         phase.bad_input          a phase that was not given what it takes
-├── PhaseAborted              phase.aborted            a person ended the run at a gate
 ├── GroupFailed               group.failed             too few members of a group succeeded
 ├── PipelineFailed            pipeline.failed          a stage failed, or a goal was missed, with no way on
 │   └── NoEdgeHolds           pipeline.no_edge         a stage is done, and none of its edges holds
@@ -93,6 +93,8 @@ class EverstepError(Exception):
     code: ClassVar[str] = "everstep.error"
     exit_code: ClassVar[int] = 1
     http_status: ClassVar[int] = 500
+    shows_cause: ClassVar[bool] = False
+    """True if what a user's function raised stands behind it, and its traceback is kept."""
 
     def __init__(self, message: str, *, fix: str = "", **details: object) -> None:
         super().__init__(message)
@@ -171,7 +173,7 @@ class PhaseInputInvalid(EverstepError):
     code = "phase.bad_input"
 
 
-class PhaseAborted(EverstepError):
+class PhaseAborted(GateError):
     code = "phase.aborted"
 
 
@@ -181,6 +183,7 @@ class GroupFailed(EverstepError):
 
 class PipelineFailed(EverstepError):
     code = "pipeline.failed"
+    shows_cause = True
 
 
 class NoEdgeHolds(PipelineFailed):

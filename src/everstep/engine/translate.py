@@ -13,6 +13,7 @@ from everstep.engine.keys import automatic_key
 from everstep.engine.scope import Scope
 from everstep.engine.state import RunState
 from everstep.graph.author.node import Node
+from everstep.graph.compile.blueprint import STRUCTURE
 from everstep.graph.compile.plan import Plan
 from everstep.graph.compile.renaming import Place, Renaming, plain_path
 from everstep.model.records import NodeState, OpenedState, QueuedTask, SerializedState
@@ -145,12 +146,12 @@ def is_fresh(place: Place, plan: Plan, k: int) -> bool:
 
 def differs(old: Mapping[str, Any], new: Mapping[str, Any], *, is_open: bool = False) -> bool:
     """True if two shapes mean something else to a run; what is inside counts only while it is open."""
-    apart = {"flow", "phase"} if is_open else {"flow", "phase", *_INSIDE}
+    apart = {"flow"} if is_open else {"flow", *_INSIDE}
     return _ordered(old, apart) != _ordered(new, apart)
 
 
 def _ordered(shape: Mapping[str, Any], apart: set[str]) -> dict[str, Any]:
-    kept = {key: value for key, value in shape.items() if key not in apart}
+    kept = {key: shape[key] for key in STRUCTURE & shape.keys() if key not in apart}
     return {**kept, "inputs": sorted(map(tuple, shape["inputs"])), "outputs": sorted(shape["outputs"])}
 
 

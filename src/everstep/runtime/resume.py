@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -11,18 +11,16 @@ import msgspec
 
 from everstep.engine.scope import Scope
 from everstep.engine.state import RunState
-from everstep.frontends.pipelines.layers import layer_key, reader_at
 from everstep.graph.author.flow import Flow
 from everstep.graph.author.subflow import Subflow
 from everstep.graph.compile.plan import deep_nodes
-from everstep.model.address import plain_of, unvisited
+from everstep.model.address import plain_of
 from everstep.model.amounts import spelled
 from everstep.model.enums import Status
 from everstep.model.records import CHANNEL, FlowFrontier
 from everstep.ports.store import RunRow
 from everstep.runtime.drive.chain_writer import Journal
 from everstep.runtime.drive.values import ValueSpace
-from everstep.runtime.phase_progress import PhaseProgress, progress_of
 from everstep.runtime.services import Services
 
 
@@ -39,8 +37,8 @@ class Resumed(msgspec.Struct, frozen=True, kw_only=True):
     resumed_at: datetime
     spent: dict[str, Decimal] = {}
     """What the run had spent by then."""
-    phases: PhaseProgress | None = None
-    """How far it had come, if its flow is made of phases."""
+    progress: Mapping[str, Any] = {}
+    """How far it had come in the words of the front end that made its flow, by the name of that."""
 
     @property
     def labels(self) -> dict[str, str]:
@@ -59,8 +57,7 @@ class Resumed(msgspec.Struct, frozen=True, kw_only=True):
             "resumed_at": self.resumed_at,
             "spent": spelled(self.spent),
         }
-        if self.phases is not None:
-            rest["phases"] = self.phases
+        rest |= self.progress
         encoded = msgspec.json.encode({"labels": self.labels, "resume": rest})
         wire: dict[str, Any] = msgspec.json.decode(encoded)
         return wire
@@ -84,7 +81,7 @@ def resumed_of(
         attempt=max(1, lease.takeovers if lease is not None else 1),
         resumed_at=services.clock.now(),
         spent=dict(state.books.spent),
-        phases=progress_of(flow, state, space, start),
+        progress=flow.extension.progress(flow, state, _reader(space), start),
     )
 
 
@@ -94,8 +91,7 @@ def resume_points(
     """Return the nodes at which a run begins again; none to go on where it stands. Raises if it may not."""
     read = _reader(space)
     for scope, its_flow in _under_way(flow, state):
-        if its_flow.accepts is not None:
-            its_flow.accepts(reader_at(scope.prefix, read))
+        its_flow.extension.check_resume(scope.prefix, read)
     return (start,) if start is not None else begins_again_at(row, flow, state, space)
 
 
@@ -106,9 +102,9 @@ def begins_again_at(row: RunRow, flow: Flow, state: RunState, space: ValueSpace)
     found, read = [], _reader(space)
     for scope, its_flow in _under_way(flow, state):
         failed = [scope.plan.nodes[i].name for i in scope.due if scope.statuses[i] is Status.FAILED]
-        if its_flow.resumes_at is None or not failed:
+        if not failed:
             continue
-        name = its_flow.resumes_at(scope.prefix, failed[0], reader_at(scope.prefix, read))
+        name = its_flow.extension.resumes_at(scope.prefix, failed[0], read)
         if name is not None and name in scope.plan.index and name != failed[0]:
             found.append(scope.prefix + name)
     return tuple(found)
@@ -119,12 +115,8 @@ def start_marks(flow: Flow, starts: Sequence[str], *, is_told: bool) -> dict[str
     flows = _flows(flow)
     marks: dict[str, Any] = {}
     for path in starts:
-        prefix = path[: path.rfind("/") + 1]
-        its_flow = flows[plain_of(prefix[:-1])]
-        told = dict(its_flow.start_marks)
-        if its_flow.start_key:
-            told[its_flow.start_key] = "" if is_told else unvisited(path)
-        marks |= {layer_key(prefix, key): value for key, value in told.items()}
+        its_flow = flows[plain_of(path.rpartition("/")[0])]
+        marks |= its_flow.extension.start_marks(path, is_told=is_told)
     return marks
 
 
@@ -134,14 +126,17 @@ def choice_rule(flow: Flow, space: ValueSpace, starts: Sequence[str]) -> Callabl
     flows, read = _flows(flow), _reader(space)
     marks = start_marks(flow, starts, is_told=False)
 
+    def told(key: str) -> Any:
+        return marks[key] if key in marks else read(key)
+
     def only_chooses(scope: Scope, i: int, visit: int) -> bool:
         around: Scope | None = scope if scope.plan.nodes[i].is_gate else None
         while around is not None:
-            rule = flows[plain_of(around.prefix[:-1])].only_chooses
-            if rule is not None:
-                path = scope.path_of(i).removeprefix(around.prefix)
-                told = reader_at(around.prefix, lambda key: marks[key] if key in marks else read(key))
-                return rule(around.prefix, path, visit, told)
+            its_flow = flows[plain_of(around.prefix[:-1])]
+            path = scope.path_of(i).removeprefix(around.prefix)
+            verdict = its_flow.extension.only_chooses(around.prefix, path, visit, told)
+            if verdict is not None:
+                return verdict
             around = around.parent
         return False
 

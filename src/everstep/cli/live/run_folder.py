@@ -11,6 +11,7 @@ import click
 
 from everstep import Event, Flow, Host
 from everstep.errors import BadRequest, EverstepError
+from everstep.frontends.pipelines.building import pipeline_of
 from everstep.runtime.events import Listener
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -52,7 +53,7 @@ def refuse_run_dir() -> None:
 
 def text_of(flow: Flow) -> str | None:
     """Return the text that a pipeline was read from."""
-    pipeline = getattr(flow, "pipeline", None)
+    pipeline = pipeline_of(flow)
     return pipeline.digraph.source.text if pipeline is not None else None
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from everstep.cli.view.text import count
+from everstep.frontends.phases.places import place_of
 from everstep.graph.author.node import END, Gate, Node
 from everstep.graph.compile.plan import Plan
 from everstep.model.address import item_of, map_of, plain_of
@@ -74,7 +75,8 @@ def node_at(plan: Plan, path: str) -> Node | None:
 def is_beside_a_phase(plan: Plan, name: str) -> bool:
     """True for the gate of a phase and what leads on from it: told of once they are reached."""
     node = node_at(plan, name)
-    return node is not None and node.phase is not None and node.phase.role != "phase"
+    place = place_of(node) if node is not None else None
+    return place is not None and place.role != "phase"
 
 
 def _plan_around(plan: Plan, path: str) -> Plan | None:

@@ -12,9 +12,9 @@ from everstep.cli.view.stages import of_interest, told
 from everstep.cli.view.text import act_said, count, moment, one_line, preview
 from everstep.cli.view.tree import Tally, base_of
 from everstep.cli.view.waits import noun, settled
+from everstep.frontends.phases.places import GATES
 from everstep.model.address import item_of
 from everstep.model.enums import Status, ValueForm
-from everstep.model.phases import GATES
 from everstep.model.records import CHANNEL, SPENT, WAIT, QueuedTask, StepRecord, StreamAt, Written
 from everstep.model.waits import WaitOpened
 

@@ -12,6 +12,7 @@ from everstep.client.exports.phase_form import phase_form
 from everstep.client.exports.spelling import context_of, iso, readable, signature, uuid_of
 from everstep.client.views import RunInfo, RunState
 from everstep.errors import BadRequest
+from everstep.frontends.phases.places import place_of
 from everstep.graph.author.flow import Flow
 from everstep.graph.compile.plan import Plan
 from everstep.model.address import plain_of
@@ -153,7 +154,7 @@ def _gates(state: RunState, steps: Iterable[StepRecord]) -> dict[str, str]:
 def phases_form(info: RunInfo, state: RunState, records: Sequence[CheckpointRecord]) -> dict[str, Any]:
     """Return a checkpoint as runs made of phases and gates keep it: each node of the flow is a phase."""
     record = records[-1]
-    if any(node.phase is not None for node in state.plan.nodes):
+    if any(place_of(node) is not None for node in state.plan.nodes):
         return phase_form(info, state, records, _trigger(record))
     names = [node.name for node in state.plan.nodes]
     numbers = {name: number for number, name in enumerate(names)}

@@ -9,9 +9,7 @@ from typing import Any, NamedTuple
 from everstep.client.exports.spelling import iso, readable, signature, uuid_of
 from everstep.client.views import RunInfo, RunState
 from everstep.errors import PhaseAborted
-from everstep.model.address import plain_of
-from everstep.model.enums import Status
-from everstep.model.phases import (
+from everstep.frontends.phases.places import (
     BREAKERS,
     COST_KEYS,
     GATES,
@@ -21,7 +19,10 @@ from everstep.model.phases import (
     RAW,
     WARNINGS,
     PhasePlace,
+    place_of,
 )
+from everstep.model.address import plain_of
+from everstep.model.enums import Status
 from everstep.model.records import CHANNEL, CheckpointRecord, StepRecord
 
 _ACT = "@act"
@@ -69,7 +70,8 @@ def phase_form(
 ) -> dict[str, Any]:
     """Return a checkpoint of a run made of phases."""
     record = records[-1]
-    places = {node.name: node.phase for node in state.plan.nodes if node.phase is not None}
+    placed = [(node.name, place_of(node)) for node in state.plan.nodes]
+    places = {name: place for name, place in placed if place is not None}
     steps = [step for one in records for step in one.steps if not step.path.startswith("@")]
     run = _Run(info, state, places, steps, _channel_of(state))
     current = next((at for step in reversed(steps) if (at := run.place_of(step)) is not None), run.phases[0])

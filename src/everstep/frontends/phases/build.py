@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 from everstep.errors import BadRequest
 from everstep.frontends.phases.nodes import Spot, gate_nodes, next_node, work_nodes
 from everstep.frontends.phases.phase import Functions, Phase, phase_of
+from everstep.frontends.phases.places import BREAKERS, GATES, LESSONS_GIVEN, RESERVED
+from everstep.frontends.phases.progress import Process
 from everstep.graph.author.node import END, Node
 from everstep.graph.author.wiring import Chain, Wired
 from everstep.model.durability import Durability, DurabilityMode
-from everstep.model.phases import BREAKERS, GATES, LESSONS_GIVEN, RESERVED
 
 if TYPE_CHECKING:
     from everstep.compat import Flow
@@ -58,7 +59,7 @@ def phases(
     first = spots[0]
     entry = (first.start,) if first.phase.gate is not None else ()
     flow = Flow(name, parts, entry=entry, durability=durability, channel=keys, **options)
-    flow.lessons = kept
+    flow.extension = Process(kept)
     return flow
 
 

@@ -27,21 +27,22 @@ from everstep.frontends.phases.deciding import (
     read_score,
 )
 from everstep.frontends.phases.phase import Phase, ScoredGate
-from everstep.graph.author.context import Context
-from everstep.graph.author.node import Gate, Node, Param
-from everstep.graph.author.waits import NO_DEFAULT, Wait
-from everstep.graph.check.hints import UNKNOWN
-from everstep.model.enums import Trigger
-from everstep.model.phases import (
+from everstep.frontends.phases.places import (
     BREAKERS,
     GATES,
     HEALTH,
     LESSONS,
     LESSONS_GIVEN,
+    NAMESPACE,
     RAW,
     WARNINGS,
     PhasePlace,
 )
+from everstep.graph.author.context import Context
+from everstep.graph.author.node import Gate, Node, Param
+from everstep.graph.author.waits import NO_DEFAULT, Wait
+from everstep.graph.check.hints import UNKNOWN
+from everstep.model.enums import Trigger
 
 IR_HOME = "everstep.graph.phases.nodes"
 """The module that IRs name for the nodes of phases; it stays, whatever this module is called."""
@@ -414,4 +415,4 @@ def _dress(
 
 
 def _placed(node: Node, spot: Spot, role: str) -> Node:
-    return node._copy(phase=spot.place(role))
+    return node._copy(extension={NAMESPACE: list(spot.place(role))})

@@ -23,6 +23,7 @@ from everstep.frontends.pipelines.simulation import Simulation
 from everstep.frontends.pipelines.stage import Handler, Stage
 from everstep.frontends.pipelines.stages import JUDGES, SIMULATION, is_done_inside, only_lacks_an_edge
 from everstep.frontends.pipelines.vocabulary import BUDGET, CHILD
+from everstep.graph.author.extension import Extension, Read
 from everstep.graph.author.flow import Flow
 from everstep.graph.check.diagnostics import Diagnostic, Diagnostics
 from everstep.graph.draw.graphviz import to_text
@@ -152,21 +153,16 @@ def build(
             "rules": rules,
         },
     )
-    flow.asks_durability = "durability" in options
-    flow.pipeline = pipeline
-    flow.resumes_at = _resume_rule(pipeline, parts, workshop)
-    flow.only_chooses = _choice_rule(parts)
-    flow.start_marks = {layers.RESUMED: True}
-    flow.start_key = layers.AGAIN
-    flow.accepts = _acceptance(workers.signature)
+    flow.extension = PipelineRules(pipeline, parts, workshop, keeps_as_around="durability" not in options)
     made: F = flow
     return made
 
 
 def dot_of(flow: Flow) -> str:
     """Return the pipeline that a flow was made from, or else a picture of its steps."""
-    if flow.pipeline is not None:
-        return to_text(sketch_of(flow.pipeline.digraph))
+    pipeline = pipeline_of(flow)
+    if pipeline is not None:
+        return to_text(sketch_of(pipeline.digraph))
     flow.problems.raise_for_errors()
     return plan_to_dot(flow.name, flow.plan)
 
@@ -233,11 +229,24 @@ def _child(
     return pipeline, _workshop(make, pipeline, workers, files, (*above, named))
 
 
-def _acceptance(now: Mapping[str, Any]) -> Callable[[Callable[[str], Any]], None]:
-    """Refuse to go on with a run whose work would silently be done by a simulation."""
+class PipelineRules(Extension):
+    """How the runs of a pipeline go on: with the backend they began with, and where a failure sends them.
 
-    def accepts(read_key: Callable[[str], Any]) -> None:
-        began = read_key(layers.BACKEND)
+    Keys of the channel are read in the layer of the pipeline, which has one of its own inside another flow.
+    """
+
+    def __init__(
+        self, pipeline: Pipeline, parts: Lowered, workshop: Workshop, *, keeps_as_around: bool
+    ) -> None:
+        self.pipeline = pipeline
+        self.keeps_as_around = keeps_as_around
+        self._parts = parts
+        self._workshop = workshop
+        self._by_name = {name_of(spec.id): spec for spec in pipeline.specs.values()}
+
+    def check_resume(self, prefix: str, read: Read) -> None:
+        """Refuse to go on with a run whose work would silently be done by a simulation."""
+        began, now = layers.reader_at(prefix, read)(layers.BACKEND), self._workshop.backend
         if not isinstance(began, Mapping):
             return
         lost = sorted(set(began.get("handlers", ())) - set(now["handlers"]))
@@ -250,49 +259,46 @@ def _acceptance(now: Mapping[str, Any]) -> Callable[[Callable[[str], Any]], None
                 fix="Give them again, as when it was started: --backend, --handlers, or backend=, handlers=.",
             )
 
-    return accepts
+    def start_marks(self, path: str, *, is_told: bool) -> dict[str, Any]:
+        """Note that a resume begins at a node, and at which if its rule said so."""
+        prefix = path[: path.rfind("/") + 1]
+        marks = {layers.RESUMED: True, layers.AGAIN: "" if is_told else unvisited(path)}
+        return {layers.layer_key(prefix, key): value for key, value in marks.items()}
 
-
-def _choice_rule(parts: Lowered) -> Callable[[str, str, int, Callable[[str], Any]], bool]:
-    """Say whether a visit to a node has done its work, so that a resume only chooses its edge."""
-
-    def only_chooses(prefix: str, path: str, visit: int, read_key: Callable[[str], Any]) -> bool:
+    def only_chooses(self, prefix: str, path: str, visit: int, read: Read) -> bool:
+        """Say whether a visit to a node has done its work, so that a resume only chooses its edge."""
+        read_key = layers.reader_at(prefix, read)
         head, slash, _ = path.rpartition("/")
-        record = read_key(layers.STAGES + unvisited(prefix + parts.behind.get(path, path))) or {}
+        record = read_key(layers.STAGES + unvisited(prefix + self._parts.behind.get(path, path))) or {}
         if slash:
             return is_done_inside(record, prefix + head + slash, read_key(layers.AGAIN), read_key)
         return only_lacks_an_edge(record, visit, read_key(layers.COUNT))
 
-    return only_chooses
-
-
-def _resume_rule(
-    pipeline: Pipeline, parts: Lowered, workshop: Workshop
-) -> Callable[[str, str, Callable[[str], Any]], str | None]:
-    """Say where a failed run begins again: before the failure that led to a dead end, or at a missed goal."""
-    place = parts.place
-    by_name = {name_of(spec.id): spec for spec in pipeline.specs.values()}
-
-    def resumes_at(prefix: str, failed: str, read_key: Callable[[str], Any]) -> str | None:
-        name = parts.behind.get(failed, failed)
+    def resumes_at(self, prefix: str, failed: str, read: Read) -> str | None:
+        """Begin a failed run again before the failure that led to a dead end, or at a missed goal."""
+        read_key, place = layers.reader_at(prefix, read), self._parts.place
+        name = self._parts.behind.get(failed, failed)
         record = read_key(layers.STAGES + unvisited(prefix + name)) or {}
         if layers.UNROUTED in record:
             return None  # it has done its work, and only its edge is chosen again
         if name != failed:
             return name  # an unanswered question is asked again; what failed inside is gone through again
-        spec = by_name.get(failed)
+        spec = self._by_name.get(failed)
         if spec is None:
             return None
         if spec.kind == "exit":
-            missed = missed_gates(pipeline, read_key)
+            missed = missed_gates(self.pipeline, read_key)
             if not missed:
                 return None
             gate = missed[0][0]
-            return place.enter.get(way_back(pipeline, gate, place.enter) or gate.id)
+            return place.enter.get(way_back(self.pipeline, gate, place.enter) or gate.id)
         edge = read_key(layers.EDGE) or {}
         came_by_failure = edge.get("to") == spec.id and edge.get("after") == "fail"
-        is_judge = spec.kind in JUDGES and workshop.handlers[spec.id] is None
+        is_judge = spec.kind in JUDGES and self._workshop.handlers[spec.id] is None
         is_dead_end = came_by_failure and (not spec.ways or is_judge)
         return place.enter.get(edge.get("failed", edge["from"])) if is_dead_end else None
 
-    return resumes_at
+
+def pipeline_of(flow: Flow) -> Pipeline | None:
+    """Return the pipeline that a flow was made from, if it was one."""
+    return flow.extension.pipeline if isinstance(flow.extension, PipelineRules) else None

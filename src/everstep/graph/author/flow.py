@@ -5,11 +5,11 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, Literal, Self, cast
 
 from everstep.errors import BadRequest, FlowError, InputError, NotInAtomic
 from everstep.graph.author.definition import ReadFrom
+from everstep.graph.author.extension import EXTENSIONS, PLAIN, Extension
 from everstep.graph.author.joins import JoinNode
 from everstep.graph.author.migrations import Migration, checked_rules
 from everstep.graph.author.node import Gate, Node
@@ -53,23 +53,8 @@ class Flow:
 
     plan: Plan
     """What is driven; a draft with problems may have none."""
-    lessons: tuple[Any, ...] | None = None
-    """What the runs of a process made of phases are to heed."""
-    resumes_at: Callable[[str, str, Callable[[str], Any]], str | None] | None = None
-    """Where this flow is taken up again if it failed: a rule from the path of the flow in its run, such as
-    `outer/`, the failed node, and what its layer of the channel holds."""
-    only_chooses: Callable[[str, str, int, Callable[[str], Any]], bool] | None = None
-    """True if a visit to a node has done its work and is only to choose; by the path of the flow in its run,
-    that of the node in the flow, and what its layer of the channel holds."""
-    start_marks: Mapping[str, Any] = MappingProxyType({})
-    """What the channel is told when a resume begins at a node."""
-    start_key: str = ""
-    """The key of the channel that then holds at which node, by path, if its rule said so; empty if a person
-    did."""
-    accepts: Callable[[Callable[[str], Any]], None] | None = None
-    """Raises unless a run that was under way may go on with this flow, by what its channel holds."""
-    asks_durability = True
-    """False for a pipeline that was not told how to be kept: as a node it is kept like the flow around it."""
+    extension: Extension = PLAIN
+    """What its maker adds to how its runs go on, if a front end made it."""
     _raises = True
 
     def __init__(
@@ -108,6 +93,7 @@ class Flow:
         self.profiles = {name: Entry.own(said, name) for name, said in (profiles or {}).items()}
         """What this flow says of its nodes, by name; of those of inner flows by path, as `rag/embed`."""
         self.nodes = tuple(_declared(given, registry, self.profiles))
+        self.extension = EXTENSIONS.of(self.nodes)
         self.rules = tuple(rules)
         self.auto_checkpoint = auto_checkpoint
         self.migrations = checked_rules(name, migrations)
@@ -133,8 +119,6 @@ class Flow:
         """The IR that it was read from."""
         self.original: Flow | None = None
         """The flow that it is but for what a flow around it says of its nodes."""
-        self.pipeline: Any = None
-        """The pipeline that it was made from, if it was one."""
         self.source: str | None = None
         """Where to find this flow again, as `FILE.py:FLOW`; kept with its runs if it is set."""
         if self._raises and self.problems.errors:
@@ -241,7 +225,7 @@ class Flow:
         is_atomic = durability == "atomic"
         made = Subflow(self.plan, name=name or self.name, inputs=inputs, is_atomic=is_atomic, select=select)
         made.flow = self
-        if not self.asks_durability:
+        if self.extension.keeps_as_around:
             made.flow = copy.copy(self)
             made.flow.durability = Durability()
         return made

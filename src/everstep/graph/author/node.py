@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -39,7 +40,6 @@ from everstep.graph.check.hints import UNKNOWN, gone_over, hints_of
 from everstep.graph.ir.names import home_of
 from everstep.model.durations import Span, seconds_of
 from everstep.model.enums import Determinism, Effects, OnError, Persist, Trigger
-from everstep.model.phases import PhasePlace
 from everstep.model.retry import Retry, RetryPreset
 
 END: Final = "@end"
@@ -102,8 +102,8 @@ class Node(Wired, Generic[P, R]):
     """Aliases that a host must have for it."""
     answered_as: Trigger | None = None
     """Why the checkpoint is taken that keeps the answer to its wait, if not as that of any step."""
-    phase: PhasePlace | None = None
-    """Where it stands among phases, if its flow is made of them."""
+    extension: Mapping[str, Any] = MappingProxyType({})
+    """What a front end keeps with it, as JSON, by namespace; part of the structure and of the IR."""
     result_name: str | None = None
     """The name under which what it returns is kept, if it declares no output."""
     _bound: WeakValueDictionary[int, Node] | None = None
@@ -407,8 +407,7 @@ class Node(Wired, Generic[P, R]):
         if self.over is not None:
             shape["over"] = [list(self.over.params), self.over.mode, self.over.on_error.value]
             shape["inner_outputs"] = list(self.inner_outputs)
-        if self.phase is not None:
-            shape["phase"] = list(self.phase)
+        shape.update(self.extension)
         if self.halts:
             shape["halts"] = self.identifier if self.is_built_in else ""
         if self.over is not None or self.inner is not None:

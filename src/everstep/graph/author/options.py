@@ -31,7 +31,7 @@ class Place(StrEnum):
     """In a member of a group, or behind the join of one."""
     LOOP = "loop"
     BRANCH = "branch"
-    """In a branch of a pipeline."""
+    """In one of several branches of a fork, which a front end draws."""
 
 
 class Verdict(StrEnum):

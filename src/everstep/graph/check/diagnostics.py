@@ -54,7 +54,7 @@ class Diagnostic(NamedTuple):
 
     @property
     def place(self) -> str:
-        """Where in a text it is, as `pipeline.dot:3:14`; empty if it is about none."""
+        """Where in a text it is, as `FILE:3:14`; empty if it is about none."""
         if not self.line:
             return ""
         return f"{self.file}:{self.line}:{self.column}" if self.file else f"line {self.line}:{self.column}"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import cast
+from collections.abc import Mapping
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -14,7 +15,6 @@ from everstep.graph.author.wiring import Join, JoinKind, JoinSpec, MemberSpec, P
 from everstep.graph.check.hints import UNKNOWN
 from everstep.graph.compile.plan import Plan
 from everstep.model.enums import OnError
-from everstep.model.phases import PhasePlace
 
 
 class _Group(msgspec.Struct):
@@ -40,12 +40,15 @@ class _NodeShape(msgspec.Struct):
     select: list[str] = []
     must_lift: bool = False
     halts: str | None = None
-    phase: tuple[str, str, str] | None = None
+
+
+STRUCTURE: Final = frozenset(_NodeShape.__struct_fields__)
+"""What the core knows of a node's structure; anything else is a front end's, by namespace."""
 
 
 class _Blueprint(msgspec.Struct):
     entry: list[str]
-    nodes: list[_NodeShape]
+    nodes: list[dict[str, Any]]
     edges: list[tuple[str, str]] = []
     tasks: list[str] = []
     channel: list[str] = []
@@ -69,7 +72,14 @@ def _plan(shape: _Blueprint) -> Plan:
     return Plan(nodes, shape.entry, edges=shape.edges, tasks=shape.tasks, channel=shape.channel)
 
 
-def _node_of(shape: _NodeShape) -> Node:
+def _node_of(said: Mapping[str, Any]) -> Node:
+    node = _core_of(msgspec.convert(said, _NodeShape))
+    if not said.keys() <= STRUCTURE:
+        node.extension = {name: data for name, data in said.items() if name not in STRUCTURE}
+    return node
+
+
+def _core_of(shape: _NodeShape) -> Node:
     node: Node
     if shape.group is not None:
         return JoinNode(_spec_of(shape.name, shape.group))
@@ -88,7 +98,6 @@ def _node_of(shape: _NodeShape) -> Node:
     else:
         node = Gate(_no_body, shape.targets, multi=shape.multi, name=shape.name, output=shape.outputs)
     node.halts = shape.halts is not None
-    node.phase = PhasePlace(*shape.phase) if shape.phase is not None else None
     node.params = tuple(Param(name, source, required, UNKNOWN) for name, (source, required) in _named(shape))
     if shape.over is not None:
         params, mode, on_error = shape.over

@@ -9,6 +9,7 @@ from typing import Any, Final, cast
 from everstep.codec.complaints import complaints
 from everstep.errors import BadRequest, EverstepError
 from everstep.graph.author.channel import RESULT_SUFFIX
+from everstep.graph.author.extension import EXTENSIONS
 from everstep.graph.author.joins import JoinNode
 from everstep.graph.author.node import BUILT_IN, Gate, IfElse, Node, Param
 from everstep.graph.author.subflow import Subflow
@@ -19,7 +20,6 @@ from everstep.graph.ir.names import Json
 from everstep.graph.ir.options import FOR_FUNCTIONS, Options
 from everstep.graph.ir.registry import LookUp
 from everstep.graph.ir.write import JOIN, profile_of
-from everstep.model.phases import PhasePlace
 
 WAITS: Final[Mapping[str, Callable[..., WaitNode]]] = {
     "std.timer.wait": timer,
@@ -91,11 +91,12 @@ class Nodes:
         before = len(self._faults.found)
         try:
             made = self._made(ir, path)
+            extension = EXTENSIONS.read(ir)
         except EverstepError as error:
             self._faults.take(error, path)
             return None
-        if isinstance(made, Node) and "phase" in ir:
-            made.phase = PhasePlace(**{field: ir["phase"][field] for field in PhasePlace._fields})
+        if isinstance(made, Node) and extension:
+            made.extension = extension
         return made if len(self._faults.found) == before else None
 
     def _made(self, ir: Entry, path: str) -> Node | JoinSpec | None:

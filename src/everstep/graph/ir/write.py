@@ -120,7 +120,7 @@ class Writer:
             "inputs": [{"name": p.name, "source": p.source, "required": p.required} for p in n.params],
             "outputs": list(n.outputs),
             **self._says(n),
-            **({} if n.phase is None else {"phase": n.phase._asdict()}),
+            **({"extension": dict(n.extension)} if n.extension else {}),
         }
 
     def _identity(self, n: Node) -> tuple[str, str]:

@@ -14,7 +14,6 @@ from everstep.errors import (
     GateError,
     NodeTimeout,
     OutputError,
-    PhaseAborted,
     ProbeFailed,
     ValueNotStorable,
 )
@@ -28,7 +27,7 @@ from everstep.runtime.drive.channel import ChannelDesk
 from everstep.runtime.drive.invoke import Call, describe_error
 from everstep.runtime.drive.values import Slot, ValueSpace
 
-_NODES_FAULT = (GateError, OutputError, PhaseAborted, ValueNotStorable)
+_NODES_FAULT = (GateError, OutputError, ValueNotStorable)
 """Errors of ours that a node causes by what it returns. Any other is the host's trouble, not the node's."""
 
 

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from everstep.engine.keys import automatic_key
 from everstep.engine.scope import Scope
-from everstep.errors import EverstepError, NodeTimeout, PipelineFailed
+from everstep.errors import EverstepError, NodeTimeout
 from everstep.graph.author.channel import Channel
 from everstep.graph.author.context import Context, Spent
 from everstep.graph.author.node import Node
@@ -380,11 +380,7 @@ def describe_error(error: BaseException) -> ErrorInfo:
         return error.info
     if isinstance(error, EverstepError):
         # Behind some of ours is an exception of the user's own.
-        trace = (
-            _clean(_trace(error.__cause__, set()))
-            if isinstance(error, PipelineFailed) and error.__cause__
-            else ""
-        )
+        trace = _clean(_trace(error.__cause__, set())) if error.shows_cause and error.__cause__ else ""
         return ErrorInfo(
             type=type(error).__name__, message=_clean(str(error)), code=error.code, traceback=trace
         )

@@ -9,10 +9,10 @@ import msgspec
 
 from everstep.engine.state import RunState
 from everstep.errors import EverstepError
+from everstep.graph.author.extension import EXTENSIONS
 from everstep.model.enums import Status, Trigger
 from everstep.model.records import CHANNEL
 from everstep.ports.store import RunRow
-from everstep.runtime.phase_progress import completed_phases
 from everstep.runtime.reader import RunReader
 from everstep.runtime.rehydrate import Rehydrated
 from everstep.runtime.retention.references import own_records
@@ -34,7 +34,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     completed_at: datetime | None
     """When it ended."""
     phases_completed: int
-    """How many steps were done; of a flow made of phases, how many phases."""
+    """How many steps were done, in units of the front end's own if it has some."""
     final_status: str
     total_cost_usd: float
     """What the run spent as `usd`, or kept as `total_cost_usd`, as a value or in its channel."""
@@ -50,17 +50,16 @@ async def summary_of(services: Services, runs: RunReader, row: RunRow) -> RunSum
         flow_id=row.flow_id,
         started_at=row.created_at,
         completed_at=row.ended_at,
-        phases_completed=_phases(folded.state),
+        phases_completed=_done(folded.state),
         final_status=row.status.value,
         total_cost_usd=float(folded.state.books.spent.get("usd", 0)) or _cost(folded),
         errors_count=await count_errors(services, row),
     )
 
 
-def _phases(state: RunState) -> int:
-    if any(node.phase is not None for node in state.plan.nodes):
-        return len(completed_phases(state))
-    return sum(state.counters().visits.values())
+def _done(state: RunState) -> int:
+    counted = EXTENSIONS.of(state.plan.nodes).steps_done(state)
+    return sum(state.counters().visits.values()) if counted is None else counted
 
 
 async def count_errors(services: Services, row: RunRow) -> int:

@@ -8,6 +8,7 @@ import pytest
 
 from everstep import Flow, Phase, ScoredGate, node, phases
 from everstep.errors import BadRequest
+from everstep.frontends.phases.places import place_of
 
 
 def work() -> int:
@@ -119,7 +120,8 @@ def test_numbers_go_on_from_those_that_are_given() -> None:
     flow = phases(
         "p", [Phase("a", work, number=0.5), Phase("b", work), Phase("c", work, number=7.0), Phase("d", work)]
     )
-    assert [n.phase.label for n in flow.nodes if n.phase and n.phase.role == "phase"] == [
+    places = [place for n in flow.nodes if (place := place_of(n)) is not None]
+    assert [place.label for place in places if place.role == "phase"] == [
         *("phase_0_5_a", "phase_1_b", "phase_7_c", "phase_8_d"),
     ]
 

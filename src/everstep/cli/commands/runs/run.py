@@ -40,6 +40,7 @@ from everstep.cli.view.text import Unreadable, count, duration, ended_before, er
 from everstep.cli.view.waits import wait_json, wait_lines
 from everstep.client.views import Values as InnerValues
 from everstep.errors import BadRequest, EverstepError, RunNotFound
+from everstep.frontends.pipelines.building import pipeline_of
 from everstep.model.enums import Trigger
 from everstep.runtime.events import Listener
 
@@ -414,7 +415,7 @@ def execute(
         keeper.finish(result.run_id)
         failed_at = None if watcher.run_id else _failed_node(host, result)
         done = Executed(result, seconds, flow.plan.readers, failed_at=failed_at, folder=keeper.path)
-        if flow.pipeline is not None:
+        if pipeline_of(flow) is not None:
             done.values = context_of(host, result.run_id)
             done.said = said_last(result)
         else:

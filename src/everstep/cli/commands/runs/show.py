@@ -38,11 +38,11 @@ from everstep.cli.view.text import (
 from everstep.cli.view.tree import Fold, base_of, name_of
 from everstep.cli.view.waits import noun, settled, wait_json, wait_lines, waits_of
 from everstep.errors import EverstepError
+from everstep.frontends.phases.places import GATES
 from everstep.graph.author.joins import JoinNode
 from everstep.graph.compile.plan import Plan
 from everstep.model.address import map_of, plain_of
 from everstep.model.enums import Trigger
-from everstep.model.phases import GATES
 from everstep.model.records import CHANNEL, CheckpointRecord, StepRecord
 from everstep.model.waits import WaitOpened
 

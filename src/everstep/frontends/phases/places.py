@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from everstep.graph.author.node import Node
+
+NAMESPACE: Final = "phase"
+"""Under which a node says where it stands among phases."""
 GATES: Final = "gate_history"
 """The channel key that keeps what every gate decided, in order."""
 WARNINGS: Final = "warnings"
@@ -48,3 +52,9 @@ class PhasePlace(NamedTuple):
     def label(self) -> str:
         """The phase by number and name, as `phase_0_5_hardening`."""
         return f"phase_{self.number}_{self.name}"
+
+
+def place_of(node: Node) -> PhasePlace | None:
+    """Return where a node stands among phases; none if it does not."""
+    said = node.extension.get(NAMESPACE)
+    return None if said is None else PhasePlace(*said)
