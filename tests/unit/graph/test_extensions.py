@@ -66,7 +66,7 @@ def test_a_process_that_was_read_back_tells_of_its_phases() -> None:
 @pytest.mark.parametrize("said", [["1", "discovery"], ["one", "a", "gate"], ["1", "a", "chair"], "gate", {}])
 def test_what_is_no_place_among_phases_is_refused(said: Any) -> None:
     with pytest.raises(IrInvalid, match="its place among phases"):
-        Flow.from_ir(extended({"phase": said}), {"tests.unit.test_extensions:work": work})
+        Flow.from_ir(extended({"phase": said}), {"tests.unit.graph.test_extensions:work": work})
 
 
 def test_data_of_an_unknown_front_end_is_kept_hashed_and_written() -> None:
