@@ -28,7 +28,7 @@ EverstepError
 ├── LimitExceeded             run.limit_exceeded       too many steps or visits
 ├── BudgetExceeded            budget.exceeded          all of a budget is spent, and more was not approved
 ├── BreakerOpen               breaker.open             a breaker is open, and a person said to leave it so
-├── InputNeverCame            node.input_never_came    a chosen node waits for a value that no node will write
+├── InputMissing              node.input_never_came    a chosen node waits for a value that no node will write
 ├── RunCancelled              run.cancelled            the run was cancelled
 ├── RunHalted                 run.halted               the run waits for an answer
 ├── RunAbandoned              run.abandoned            too many takeovers without progress
@@ -45,8 +45,8 @@ EverstepError
 ├── TokenInvalid              token.invalid            a token that is not, or no longer, one of ours
 ├── TokenExpired              token.expired            a token whose time is over
 ├── TokenUsed                 token.used               a token that has answered already
-├── TwoTimes                  wait.two_times           a timer with both `duration` and `until`
-├── NoTime                    wait.no_time             a timer with neither
+├── TimerAmbiguous            wait.two_times           a timer with both `duration` and `until`
+├── TimerUnset                wait.no_time             a timer with neither
 ├── InvalidDelay              schedule.invalid_delay   a negative delay, or no delay at all
 ├── ScheduleNotFound          schedule.not_found       no such schedule
 ├── UnknownScheduler          scheduler.unknown        an alias that the host does not have
@@ -84,6 +84,7 @@ EverstepError
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, ClassVar
 
 
@@ -232,7 +233,7 @@ class BreakerOpen(EverstepError):
     code = "breaker.open"
 
 
-class InputNeverCame(EverstepError):
+class InputMissing(EverstepError):
     code = "node.input_never_came"
 
 
@@ -318,13 +319,13 @@ class TokenUsed(EverstepError):
     http_status = 409
 
 
-class TwoTimes(EverstepError):
+class TimerAmbiguous(EverstepError):
     code = "wait.two_times"
     exit_code = 2
     http_status = 422
 
 
-class NoTime(EverstepError):
+class TimerUnset(EverstepError):
     code = "wait.no_time"
     exit_code = 2
     http_status = 422
@@ -507,3 +508,15 @@ class StoreUnavailable(StoreError):
 
 class StoreNotWritable(StoreUnavailable):
     code = "store.not_writable"
+
+
+_OLD_NAMES = {"InputNeverCame": InputMissing, "NoTime": TimerUnset, "TwoTimes": TimerAmbiguous}
+"""What 0.1 called these; until 0.3."""
+
+
+def __getattr__(name: str) -> type[EverstepError]:
+    if name in _OLD_NAMES:
+        new = _OLD_NAMES[name]
+        warnings.warn(f"everstep.errors.{name} is {new.__name__} now", DeprecationWarning, stacklevel=2)
+        return new
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

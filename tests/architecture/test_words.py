@@ -6,6 +6,7 @@ person, and never just anyone; a failure is tolerated, a call is expensive, a mi
 
 from __future__ import annotations
 
+import ast
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.architecture.sources import ROOT
+from tests.architecture.sources import ROOT, Source, everstep_sources
 
 # Put together from halves, so that this file does not contain what it forbids.
 STEMS = ["who" + "ever", "some" + "body", "no" + "body", "bea" + "r", "bea" + "rs", "bor" + "ne"]
@@ -33,55 +34,25 @@ KINDS = {".py", ".md", ".sql", ".lua", ".css", ".json", ".txt"}
 AS_THEY_WERE_WRITTEN = ("docs/decisions/", "tests/fixtures/", "/migrations/")
 """Decisions as they were taken, runs as they were recorded, schema changes as they were released."""
 
+KEPT = {("src/everstep/testing/__init__.py", "NO" + "BODY"): "the name of 0.1, which works until 0.3"}
+"""Where such a word has to stay, and why."""
+
 LEFT: dict[str, int] = {
     "README.md": 2,
     "docs/README.md": 3,
     "docs/explanation": 19,
-    "docs/how-to": 113,
-    "docs/reference": 32,
+    "docs/how-to": 109,
+    "docs/reference": 31,
     "docs/tutorial.md": 6,
-    "engine/forks.py": 1,
-    "engine/halts.py": 1,
-    "engine/keyframe.py": 1,
-    "engine/leases.py": 2,
-    "engine/meetings.py": 1,
-    "engine/opened.py": 1,
-    "engine/retention.py": 3,
-    "engine/scope.py": 2,
-    "engine/settling.py": 1,
-    "engine/state.py": 2,
-    "engine/trimming.py": 1,
-    "engine/verdict.py": 1,
-    "runtime/bundles": 12,
-    "runtime/drive": 52,
-    "runtime/events.py": 1,
-    "runtime/guards": 25,
-    "runtime/integrity": 4,
-    "runtime/outage": 13,
-    "runtime/record_events.py": 1,
-    "runtime/rehydrate.py": 1,
-    "runtime/resume.py": 1,
-    "runtime/retention": 24,
-    "runtime/runs.py": 10,
-    "runtime/services.py": 3,
-    "runtime/stay.py": 1,
-    "runtime/store_time.py": 1,
-    "runtime/system.py": 1,
-    "runtime/travel": 3,
-    "runtime/waits": 21,
-    "runtime/workers": 11,
-    "testing/__init__.py": 2,
-    "testing/clock.py": 2,
+    "runtime/drive": 48,
+    "runtime/integrity": 1,
+    "runtime/runs.py": 7,
     "testing/conformance": 37,
-    "testing/killing.py": 2,
-    "testing/playing.py": 8,
-    "testing/power_cut.py": 1,
     "tests/acceptance": 41,
     "tests/architecture": 1,
     "tests/conformance": 1,
     "tests/conftest.py": 2,
-    "tests/golden": 1,
-    "tests/integration": 271,
+    "tests/integration": 269,
     "tests/servers": 18,
     "tests/unit": 62,
 }
@@ -93,7 +64,7 @@ def banned_words(path: str, text: str) -> Iterator[str]:
     for found in BANNED.finditer(Path(path).stem):
         yield f"{path}: {found[0]} in the name of the file"
     for number, line in enumerate(text.splitlines(), 1):
-        if found_in_line := BANNED.search(line):
+        if (found_in_line := BANNED.search(line)) and (path, found_in_line[0]) not in KEPT:
             yield f"{path}:{number}: {found_in_line[0]}"
 
 
@@ -147,3 +118,26 @@ def test_a_banned_word_is_found(path: str, text: str) -> None:
 )
 def test_longer_words_are_left_alone(text: str) -> None:
     assert list(banned_words("src/a.py", text)) == []
+
+
+def late_events(source: Source) -> Iterator[str]:
+    """Name each log line that does not say the event first."""
+    for node in ast.walk(source.tree):
+        match node:
+            case ast.Call(
+                func=ast.Attribute(value=ast.Name(id="log"), attr=level),
+                args=[ast.Constant(value=str(text)), *_],
+            ) if re.match(r"(?:the|a|an|this|cannot|could not)\b", text, re.IGNORECASE):
+                yield f"{source.at(node.lineno)}: log.{level} says the event late: {text}"
+
+
+def test_a_log_line_says_the_event_first() -> None:
+    found = [finding for source in everstep_sources() for finding in late_events(source)]
+    assert not found, "\n".join(found)
+
+
+def test_a_log_line_that_says_the_event_late_is_found() -> None:
+    late = 'log.warning("the store cannot take %s, and is asked again: %s", what, error)'
+    first = 'log.warning("store unavailable (%s); retrying: %s", what, error)'
+    [finding] = late_events(Source("runtime/a.py", f"{late}\n{first}"))
+    assert finding.startswith("src/everstep/runtime/a.py:1: log.warning")

@@ -249,7 +249,7 @@ class Lanes:
                 call.interrupt(host_closed())
             with self._changed:
                 if not self._changed.wait_for(lambda: not self._underway, PATIENCE):
-                    log.warning("the host is closed although a node of a run that it drives has not ended.")
+                    log.warning("host closed while a node of a run that it drives is still running.")
         finally:
             if running is None:
                 self._shut()

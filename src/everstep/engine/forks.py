@@ -80,7 +80,7 @@ def _wake_behind_joins(scope: Scope, name: str) -> None:
 
 
 def _withdraw_choices(scope: Scope, reached: set[int]) -> None:
-    """Take back what a gate chose and nobody acted on, if an edit makes the gate choose again."""
+    """Take back what a gate chose and no node acted on, if an edit makes the gate choose again."""
     plan, visits = scope.plan, scope.visits
     gates = {i: node for i, node in enumerate(plan.nodes) if isinstance(node, Gate) and visits[i]}
     for g in reached & gates.keys() - scope.due.keys():

@@ -1,4 +1,4 @@
-"""Nodes that wait for an answer: they are under way, and nobody is at work on them."""
+"""Nodes that wait for an answer: they are active, and no process works on them."""
 
 from __future__ import annotations
 

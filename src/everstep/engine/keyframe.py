@@ -73,7 +73,7 @@ def _nodes(scope: Scope) -> dict[str, NodeState]:
     """Return the standing of every node that has one."""
     due = scope.due
     if scope.ended:
-        # Whoever folds the steps does not know what was running: of an ended flow only open visits go on.
+        # A fold does not know what was running: of an ended flow only open visits go on.
         due = {i: round_ for i, round_ in due.items() if scope.prefix + scope.plan.paths[i] in _visits(scope)}
     waiting = {j for j, count in enumerate(scope.arrived) if count} | scope.won.keys() | scope.lost.keys()
     settled = [i for i, visits in enumerate(scope.visits) if (visits or i in waiting) and i not in due]

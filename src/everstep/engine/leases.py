@@ -85,7 +85,7 @@ def claim(
 
 
 def renewed(held: Lease | None, mine: Lease, *, now: datetime, ttl: timedelta) -> Lease | None:
-    """Return the prolonged lease, or none if it is not ours. An expired one nobody took still is."""
+    """Return the prolonged lease, or none if it is not ours. An expired one is, until it is taken over."""
     if held is None or held.epoch != mine.epoch or held.owner != mine.owner:
         return None
     return Lease(
@@ -103,7 +103,7 @@ def seconds_left(
 ) -> float:
     """Return how long a lease lasts still; nothing or less if it has ended.
 
-    `now` may have been set ahead. Whoever lives on the same boot as the owner also knows the seconds since
+    `now` may have been set ahead. A process on the same boot as the owner also knows the seconds since
     then, and what an owner noted of those holds.
     """
     left = (held.expires_at - now).total_seconds()

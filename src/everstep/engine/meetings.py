@@ -68,7 +68,7 @@ def go_on(scope: Scope, j: int) -> None:
 
 
 def still_in_the_way(scope: Scope, i: int, conflict: int) -> int:
-    """Leave out the nodes that nobody waits for any more, since an early join has gone on without them."""
+    """Leave out the nodes that are no longer waited for, since an early join has gone on without them."""
     excuses = scope.plan.excuses.get(i)
     if excuses is not None:
         for j in scope.fired:

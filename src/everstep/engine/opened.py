@@ -40,7 +40,7 @@ class Opened:
         """The items that are open."""
         self.done: set[int] = set()
         self.failed: set[int] = set()
-        """Items that failed and were borne."""
+        """Items whose failure is tolerated."""
         self.next = 0
         """No item before this one is still to be opened."""
         self.started_at = started_at

@@ -12,7 +12,7 @@ from everstep.model.leases import Lease
 from everstep.model.retention import Retention
 
 STALE = timedelta(hours=24)
-"""A lease that expired so long ago and was not taken over belongs to nobody who is coming back."""
+"""A lease that expired so long ago and was not taken over has an owner that is not coming back."""
 _ENDED = (Status.COMPLETED, Status.FAILED, Status.CANCELLED)
 
 
@@ -50,7 +50,7 @@ KEPT = Fate(Action.KEEP)
 
 
 def is_abandoned(facts: Facts, now: datetime) -> bool:
-    """True if a run has not ended, and nobody is going to drive it unless a person asks for it."""
+    """True if a run has not ended, and no worker will drive it unless a person resumes it."""
     if facts.status is Status.ABANDONED:
         return True
     since = _left_since(facts)
@@ -58,7 +58,7 @@ def is_abandoned(facts: Facts, now: datetime) -> bool:
 
 
 def _left_since(facts: Facts) -> datetime | None:
-    """Return since when nobody drives a run that has not ended; none if somebody does, or will."""
+    """Return since when an unfinished run has no owner; none if it has one, or will."""
     if facts.status is Status.ABANDONED:
         return facts.ended_at
     if facts.status is Status.RUNNING and facts.lease is not None:

@@ -284,7 +284,7 @@ class Scope:
             self.error = step.error
 
     def _leave(self, i: int, step: StepRecord) -> None:
-        """A node is done without having arrived: it failed and that is borne, or it was cancelled."""
+        """A node ended without output: a tolerated failure, or cancelled."""
         self.begun.discard(i)
         if step.task is not None:
             self._dequeue(i, step.task)
@@ -446,7 +446,7 @@ class Scope:
         active, blockers, missing, running = self.active, self.plan.blockers, self.missing, self.running
         loops = self.plan.loops
         if self.retry_at and now is not None:
-            # One that is over is forgotten even if its node waits for others: nobody is to wake up for it.
+            # One that is over is forgotten even if its node waits for others: it must not wake the drive.
             self.retry_at = {i: at for i, at in self.retry_at.items() if at > now}
         found = []
         for i, round_ in self.due.items():

@@ -18,7 +18,7 @@ def settled(
     """Return the wait as it is settled at `now`; none if it is not open, or no longer has this token.
 
     `details` take the place of its own, with who answered it.
-    From its due time on only the clock settles it, whoever keeps that time: an answer that comes then is
+    From its due time on only the clock settles it, whatever scheduler keeps it: an answer that comes then is
     dropped. So what a run goes on with does not depend on whether a worker came by in between.
     """
     if wait is None or wait.status is not WaitStatus.OPEN or token_hash not in (None, wait.token_hash):

@@ -45,7 +45,7 @@ class RunState(Scope):
         self.waits: dict[str, tuple[Scope, int]] = {}
         """What the run waits for, by the id of the wait."""
         self.gone: list[str] = []
-        """Waits that are over, in this order; whoever writes that down empties it."""
+        """Waits that are over, in this order; the writer of the next checkpoint empties it."""
         self.key_run: str | None = None
         """The fork whose id goes into keys; none while those of the first run are used."""
         self.books = Books()
@@ -82,7 +82,7 @@ class RunState(Scope):
                 self._drop_over()
 
     def _drop_over(self) -> None:
-        """Drop the waits that nobody waits for any more."""
+        """Drop the waits that are no longer waited for."""
         over = [
             wait_id
             for wait_id, (scope, i) in self.waits.items()

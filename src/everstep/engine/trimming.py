@@ -34,7 +34,7 @@ def judge_erasure(
 def check_trim(
     run_id: str, *, before: int, is_keyframe: bool, oldest_fork: int | None, pinned: str | None = None
 ) -> None:
-    """Raise unless the run can be read from `before` on, and nobody needs what lies before it.
+    """Raise unless the run can be read from `before` on, and what lies before it is not needed.
 
     `oldest_fork` is the smallest sequence that a fork of the run goes on from.
     """

@@ -241,7 +241,7 @@ def _listed(entries: Iterable[Any]) -> list[str]:
 def _judge_wiring(
     scope: Scope, place: Place, path: str, names: Renaming, was_due: set[int]
 ) -> Iterator[Finding]:
-    """Find finished nodes that new wiring would run again, and values that nobody will ever write."""
+    """Find finished nodes that new wiring would run again, and values that no node will ever write."""
     plan = scope.plan
     now, before = edges_of(plan), place.in_edges()
     may_run = _reached(plan, now, scope.due)

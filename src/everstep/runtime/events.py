@@ -1,4 +1,4 @@
-"""What happens while a run is driven, for whoever watches. Never the source of truth."""
+"""What happens while a run is driven, for those who watch. Never the source of truth."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def tell(listener: Listener | None, event: Event) -> None:
     try:
         listener(event)
     except Exception:
-        log.exception("a listener failed on %s of run %r", event.kind, event.run_id)
+        log.exception("listener failed on %s of run %r", event.kind, event.run_id)
 
 
 class Teller:

@@ -16,7 +16,7 @@ from everstep.runtime.services import Services
 from everstep.runtime.system import pause
 
 LOOK = 0.1
-"""Seconds between two looks at whether somebody wrote to the store."""
+"""Seconds between two looks at whether the store was written to."""
 PAGE = 32
 """How many records are read at once. A client that does not read holds no more in memory."""
 

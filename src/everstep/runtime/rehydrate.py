@@ -58,7 +58,7 @@ class Rehydrated:
             self.take(link, opened)
         for wait_id, (scope, i) in self.state.waits.items():
             if i not in scope.waiting:
-                said = f"{links[-1].where} does not fit its flow: nobody waits for {wait_id!r}."
+                said = f"{links[-1].where} does not fit its flow: no node waits for {wait_id!r}."
                 raise StateCorrupted(said)
         return self
 

@@ -1,4 +1,4 @@
-"""What is known of one resumption of a run, for events, responses and whoever traces it."""
+"""What is known of one resumption of a run, for events, responses and traces."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from everstep.runtime.services import Services
 
 
 class Resumed(msgspec.Struct, frozen=True, kw_only=True):
-    """One resumption: where the run stood, and the how manieth try from there it is."""
+    """One resumption: where the run stood, and the number of this resume attempt."""
 
     run_id: str
     resume_id: str

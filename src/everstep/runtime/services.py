@@ -109,7 +109,7 @@ class Services:
         self.values = values
         self.listener = listener
         self.owns_loop = owns_loop
-        """True if nobody else's code runs on the loop, so that a sync node may be called on it."""
+        """True if no other code runs on the loop, so that a sync node may be called on it."""
         self.time = StoreTime(store, clock)  # the clock by which waits are due
         self.tokens = Tokens(store, self.time, key, codecs=codecs)
         self.schedulers = Schedulers(store, self.time, schedulers or {}, codecs, scheduler)
@@ -128,7 +128,7 @@ class Services:
         self.queue = queue
         """Who tells workers of runs, besides the store."""
         self.spool = spool
-        """Where commits wait on this machine, for flows that bear a store that fails."""
+        """Where commits wait on this machine, for flows with `on_store_failure="best_effort"`."""
         aliases = self.schedulers.aliases, self.notifiers.aliases
         self.offers = Offers(self.provided, *aliases, max_mode, tuple(rules), holds_waits, values.objection)
         self.cleared: WeakKeyDictionary[Flow, Cleared] = WeakKeyDictionary()
@@ -147,7 +147,7 @@ class Services:
     def holder(self, ttl: timedelta) -> Process | None:
         """Return this process as the one that is to hold a lease from now on.
 
-        A store elsewhere has a clock that nobody sets here; for one on this machine the seconds since boot
+        A store elsewhere has a clock that is not set here; for one on this machine the seconds since boot
         are noted, too.
         """
         is_elsewhere = self.store.capabilities.remote
@@ -198,7 +198,7 @@ class Services:
         try:
             await asyncio.to_thread(work)
         except StoreError as error:
-            log.warning("the queue cannot be told: %s", error)
+            log.warning("queue message failed: %s", error)
 
     def close(self) -> None:
         for beside in (self.channels, self.queue):

@@ -16,7 +16,7 @@ from everstep.runtime.system import pause
 from everstep.runtime.waits.answers import open_waits
 
 LOOK = 0.1
-"""Seconds between two looks at whether somebody wrote to the store."""
+"""Seconds between two looks at whether the store was written to."""
 
 
 async def stay(

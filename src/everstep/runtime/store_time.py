@@ -19,7 +19,7 @@ PROMPT, TRIES = 0.05, 3
 class StoreTime:
     """A clock that shows the store's time; the host's where the store has none, or a test moves it.
 
-    The store is asked now and then; in between a clock counts on that nobody sets. Due times are made and
+    The store is asked now and then; in between the monotonic clock counts on. Due times are made and
     compared by it, so that a machine whose clock is wrong lets nothing time out early or late. It is never
     ahead of the store's: what is due by it, the store finds due too.
     """
@@ -41,7 +41,7 @@ class StoreTime:
             try:
                 said = await self._store.now()
             except StoreError as error:
-                log.debug("the store does not say what time it is: %s", error)
+                log.debug("store clock unavailable: %s", error)
                 return
             heard = monotonic()
             if best is None or heard - asked < best:

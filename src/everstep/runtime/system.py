@@ -33,7 +33,7 @@ class SystemClock:
 
 
 def random_bytes(count: int) -> bytes:
-    """Return bytes that nobody can guess."""
+    """Return unguessable bytes."""
     return os.urandom(count)
 
 

@@ -13,7 +13,7 @@ START = datetime(2030, 1, 1, tzinfo=UTC)
 
 
 class ManualClock:
-    """A clock that stands still until it is moved; whoever sleeps on it, in any thread, wakes when due.
+    """A clock that stands still until it is moved; a sleeper on it, in any thread, wakes when due.
 
     With `auto`, a sleeper moves the time itself and goes on at once, so that a flow with an hour of backoff
     runs in no time.
@@ -50,7 +50,7 @@ class ManualClock:
         await self.reached(at)
 
     async def reached(self, at: datetime) -> None:
-        """Return once the time was moved to `at`, by somebody else."""
+        """Return once the time was moved to `at`, by another thread or task."""
         with self._changed:
             sleeper = _Sleeper(at)
             if at > self._now:

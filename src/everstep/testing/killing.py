@@ -1,7 +1,7 @@
 """Kill the process at a chosen point of a run, to see that the run survives it.
 
 A point is the moment before or after something lasts: a write that reaches the store, or the body of a node.
-Run a flow once with a `Killer` that kills nobody and it has noted every point; then run it again for each of
+Run a flow once with a `Killer` that kills nothing and it has noted every point; then run it again for each of
 them, in a child process that dies there, and once more to resume:
 
     host = Host(killing(open_store(url, SystemClock()), at=7))
@@ -55,7 +55,7 @@ from everstep.runtime.outage.spool import Spool
 
 
 class Points(Protocol):
-    """Whoever wants to be asked at every write."""
+    """What is asked at every write."""
 
     def write(self, kind: str) -> AbstractContextManager[None]:
         """Surround a write of this kind."""

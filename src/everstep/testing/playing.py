@@ -19,12 +19,12 @@ from everstep.ports.system import Clock
 from everstep.testing.clock import ManualClock
 
 
-class _Nobody:
+class _Unanswered:
     def __repr__(self) -> str:
-        return "NOBODY"
+        return "UNANSWERED"
 
 
-NOBODY: Final = _Nobody()
+UNANSWERED: Final = _Unanswered()
 """Stands among answers for one that is not given: the time of that wait passes instead."""
 
 
@@ -37,7 +37,7 @@ def play(
     run_id: str | None = None,
     channel: Mapping[str, Any] | None = None,
 ) -> RunResult:
-    """Run a flow to its end, answering what it asks; where nobody answers, the next due time comes.
+    """Run a flow to its end, answering what it asks; where no answer is given, the next due time comes.
 
     `answers` has an answer for each node that waits, by its name or its path: a list gives one after the
     other, a function is given the `WaitInfo`. Time passes at once: a `ManualClock` is moved, another clock is
@@ -54,7 +54,7 @@ def play(
     while result.status is Status.HALTED:
         waits = [wait for wait in result.waits if wait.status is WaitStatus.OPEN]
         given = [(wait, script.answer_to(wait)) for wait in waits]
-        answered = [(wait, answer) for wait, answer in given if answer is not NOBODY]
+        answered = [(wait, answer) for wait, answer in given if answer is not UNANSWERED]
         for wait, answer in answered:
             host.answer(wait.id, answer)
         if not answered and waits and not _let_time_pass(host, waits):
@@ -94,16 +94,16 @@ class _Script:
     def answer_to(self, wait: WaitInfo) -> Any:
         """Return the next answer to this node; a wait that was not answered once is not asked again."""
         if wait.id in self._heard:
-            return NOBODY
+            return UNANSWERED
         self._heard.add(wait.id)
         place = plain_of(wait.node)
         for name in (wait.node, unvisited(wait.node), place, place.rpartition("/")[2]):
             if name in self._answers:
                 answer = self._answers[name]
                 if isinstance(answer, list):
-                    answer = answer.pop(0) if answer else NOBODY
+                    answer = answer.pop(0) if answer else UNANSWERED
                 return answer(wait) if callable(answer) else answer
-        return NOBODY
+        return UNANSWERED
 
 
 def _halting(plan: Plan) -> Iterator[str]:

@@ -143,7 +143,7 @@ class MoodyVfs(apsw.VFS):
         self.space: int | None = None
         """How many writes there is room for; none means plenty."""
         self.is_tidied = False
-        """True if somebody makes room as soon as one write has failed."""
+        """True if there is room again as soon as one write has failed."""
         self.is_read_only = False
         super().__init__(self.name, "")
 

@@ -10,7 +10,7 @@ import pytest
 from everstep import END, AsyncHost, Flow, Host, Retry, ifelse, node, wait
 from everstep.client.views import WaitInfo
 from everstep.errors import AnswerInvalid, BadRequest, RunHalted
-from everstep.testing import NOBODY, ManualClock, play
+from everstep.testing import UNANSWERED, ManualClock, play
 
 DAY = 86_400
 
@@ -67,7 +67,7 @@ def asked_until_yes() -> Flow:
 def test_a_list_gives_one_answer_after_the_other() -> None:
     clock = ManualClock()
     with Host("memory:", clock=clock) as host:
-        result = play(host, asked_until_yes(), answers={"sure": [False, NOBODY, True]}, run_id="A")
+        result = play(host, asked_until_yes(), answers={"sure": [False, UNANSWERED, True]}, run_id="A")
         assert (result.status, result["sure"], result.steps) == ("completed", True, 6)
         assert clock.monotonic() == DAY
         assert [w.settled_by for w in host.waits("A", status=None)] == ["answer", "clock", "answer"]

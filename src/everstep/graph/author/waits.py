@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, Literal, NamedTuple, get_args, get_origin
 
-from everstep.errors import BadRequest, NoTime, TwoTimes
+from everstep.errors import BadRequest, TimerAmbiguous, TimerUnset
 from everstep.graph.author.node import Node, Param
 from everstep.graph.check.hints import UNKNOWN
 from everstep.model.durations import Span, is_span, moment_of, span_of
@@ -346,9 +346,9 @@ def _check_default(name: str, default: Any, options: Sequence[Any]) -> None:
 
 def _check_times(name: str, duration: Any, until: Any) -> None:
     if duration is not None and until is not None:
-        raise TwoTimes(f"timer {name!r} has both `duration` and `until`.", fix="Give one of them.")
+        raise TimerAmbiguous(f"timer {name!r} has both `duration` and `until`.", fix="Give one of them.")
     if duration is None and until is None:
-        raise NoTime(f"timer {name!r} has neither `duration` nor `until`.", fix="Give one of them.")
+        raise TimerUnset(f"timer {name!r} has neither `duration` nor `until`.", fix="Give one of them.")
 
 
 def _arguments(name: str, **given: Any) -> dict[str, Any]:

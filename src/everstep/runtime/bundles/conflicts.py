@@ -34,7 +34,7 @@ async def meet(store: CheckpointStore, run: WholeRun) -> Meeting:
 
 
 async def _is_replaceable(store: CheckpointStore, row: RunRow) -> bool:
-    """True if an older state has nothing of its own: nobody drove or answered it here, or forked it."""
+    """True if an older state has nothing of its own: it was not driven, answered or forked here."""
     is_idle = row.status.is_final or row.needs_repair in (COPIED, IMPORTED)
     if not is_idle or not store.capabilities.retains or row.pinned is not None:
         return False
@@ -70,7 +70,7 @@ def taken(run_id: str, judged: Restored) -> RunTaken:
     """Say that a run cannot be restored where it is to be."""
     if judged is Restored.BEHIND:
         return RunTaken(
-            f"an older state of run {run_id!r} is there already, and somebody may need it.",
+            f"an older state of run {run_id!r} is there already, and may be in use.",
             fix="Erase that one first, or bring the run to another store.",
             run_id=run_id,
         )

@@ -1,6 +1,6 @@
 """Carrying runs from one store to another. Stopped anywhere, it is simply done again.
 
-A run that may go on is claimed first, so that nobody drives it while it is read. One that is moved is marked
+A run that may go on is claimed first, so that no worker drives it meanwhile. One that is moved is marked
 before it appears elsewhere, so that it is never driven in two places, and erased only once the digests were
 compared.
 """
@@ -40,7 +40,7 @@ from everstep.runtime.waits.answers import open_waits
 from everstep.runtime.workers.claim import claim
 
 TTL = timedelta(minutes=2)
-"""How long a run stays claimed after whoever copies it was killed, if that cannot be found out sooner."""
+"""How long a run stays claimed after the copying process was killed, if that cannot be found out sooner."""
 
 
 class Copied(msgspec.Struct, frozen=True, kw_only=True):
@@ -324,7 +324,7 @@ class _Copying:
         if row is None or row.needs_repair not in (COPIED, IMPORTED):
             return
         me = self._services.processes.me()
-        with suppress(LeaseConflict):  # somebody resumed it there
+        with suppress(LeaseConflict):  # it was resumed there
             owner = self._services.ids.new_id()
             await store.release_lease(await store.lease(run_id, owner=owner, ttl=TTL, process=me))
 
@@ -349,7 +349,7 @@ class _Copying:
             head, reason = self._heads[copied.run_id], with_act(self._mark.removeprefix(SET_ASIDE), self._act)
             row = await store.run(copied.run_id)
             if row is not None and row.checkpoints == head:
-                # Others may take longer to copy than somebody takes to answer.
+                # Others may take longer to copy than an answer takes to come.
                 await self._catch_up(row, await open_waits(store, copied.run_id))
             judged = await cast(RetainingStore, store).erase(copied.run_id, head=head, reason=reason)
         except EverstepError as error:
@@ -369,7 +369,7 @@ class _Copying:
 _STAYS = {
     Erasure.FORKED: "it stays where it was, as another run goes on from it.",
     Erasure.PINNED: "it stays where it was, as it is pinned.",
-    Erasure.LEASED: "it stays where it was, as somebody drives it.",
+    Erasure.LEASED: "it stays where it was, as it has an owner.",
     Erasure.MOVED: "it stays where it was, as it has gone on.",
 }
 

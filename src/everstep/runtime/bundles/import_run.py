@@ -54,7 +54,7 @@ class Imported(msgspec.Struct, frozen=True, kw_only=True):
     elsewhere: tuple[str, ...] = ()
     """What belongs to its runs and was not in the file, such as `channel`."""
     set_aside: tuple[str, ...] = ()
-    """Unfinished runs that workers leave alone until somebody resumes them."""
+    """Unfinished runs that workers leave alone until they are resumed."""
 
     @property
     def run_id(self) -> str:

@@ -98,7 +98,7 @@ def check_nothing_waits(spool: Spool, run_id: str) -> None:
 
 
 class Reading:
-    """One run as a store keeps it now; somebody may be driving it meanwhile."""
+    """One run as a store keeps it now; it may be driven meanwhile."""
 
     def __init__(self, store: CheckpointStore, codecs: Codecs, row: RunRow) -> None:
         self._store = store
@@ -132,7 +132,7 @@ class Reading:
                 return
         raise LeaseConflict(
             f"run {self.row.run_id!r} goes on too fast to be read whole.",
-            fix="Try again when it rests, or stop whoever drives it.",
+            fix="Try again when it rests, or stop its owner.",
         )
 
     async def blueprints(self) -> tuple[tuple[str, bytes], ...]:

@@ -89,7 +89,7 @@ class Leaving:
         if (wait.run_id, wait.path, wait.visit) in self._visits and wait.answer is not None:
             changes |= {"answer": None}
             if wait.status is WaitStatus.SETTLED:
-                # Its run has not taken the answer in yet: somebody has to give it again.
+                # Its run has not taken the answer in yet: it has to be given again.
                 changes |= {"status": WaitStatus.OPEN, "settled_at": None, "settled_by": None}
             self._kept.add(LeftOut(run_id=wait.run_id, what="answer", name=wait.wait_id))
         return msgspec.structs.replace(wait, **changes) if changes else wait

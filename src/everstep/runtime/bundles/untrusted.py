@@ -277,7 +277,7 @@ class _Checking:
             raise self._invalid(f"run {row.run_id!r} never opened some of its waits")
 
     def _check_notes(self, wait: WaitRow) -> None:
-        """Refuse a question or an answer that nobody could read, or that would break every listing."""
+        """Refuse a question or an answer that is unreadable, or that would break every listing."""
         try:
             plain = open_wait(self._codecs, wait)
             is_answered = wait.answer is not None or wait.settled_by is SettledBy.CLOCK

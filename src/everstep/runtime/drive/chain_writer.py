@@ -145,7 +145,7 @@ class Journal:
         if self.writes and durability.on_store_failure == "best_effort":
             self.outbox = Outbox(services, identity.run_id)
         elif self.writes and services.store.capabilities.rationed and services.channels is None:
-            self.outbox = Outbox(services, identity.run_id, bears=StoreUnavailable)
+            self.outbox = Outbox(services, identity.run_id, tolerates=StoreUnavailable)
         self.watchers: list[Watcher] = []
         """Who wants to know when the steps of now are durable."""
         self.elsewhere: Elsewhere | None = None

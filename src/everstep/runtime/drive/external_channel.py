@@ -96,7 +96,7 @@ class Elsewhere:
             self._store.settle(self._run_id, checkpoint_id, is_written=is_written)
         except StoreError as error:
             # It is staged, and its checkpoint written: whoever looks next puts it into force.
-            log.warning("the channel of run %r is behind its records for now: %s", self._run_id, error)
+            log.warning("channel of run %r is behind its records for now: %s", self._run_id, error)
             if is_written:
                 self._staged[checkpoint_id] = {}
 

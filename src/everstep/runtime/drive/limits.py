@@ -5,7 +5,7 @@ from __future__ import annotations
 from everstep.engine import decide
 from everstep.engine.scope import Scope
 from everstep.engine.state import RunState
-from everstep.errors import EverstepError, InputNeverCame
+from everstep.errors import EverstepError, InputMissing
 
 Place = tuple[Scope, int]
 
@@ -46,7 +46,7 @@ def starving(state: RunState) -> tuple[Scope, EverstepError] | None:
         ]
         if starved and scope.error is None:
             parts = "; ".join(f"{path!r} waits for {', '.join(names)}" for path, names in starved)
-            return scope, InputNeverCame(
+            return scope, InputMissing(
                 f"a node was reached, but waits for a value that can no longer come: {parts}.",
                 fix="Give it a default, pass it as an input, or write it on every path to the node.",
             )

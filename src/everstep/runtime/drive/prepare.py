@@ -9,7 +9,7 @@ from typing import Any
 from everstep.engine import decide, meetings
 from everstep.engine.keys import automatic_key, declared_key, must_announce
 from everstep.engine.scope import Scope
-from everstep.errors import EverstepError, InputNeverCame, ValueUnreadable
+from everstep.errors import EverstepError, InputMissing, ValueUnreadable
 from everstep.graph.author.channel import RESULT_SUFFIX, Channel
 from everstep.graph.author.node import Node
 from everstep.graph.author.options import Place, not_here, refused_at_call
@@ -86,7 +86,7 @@ class Arguments:
                     lacking.append(p.source)
         if lacking:
             names = ", ".join(map(repr, lacking))
-            call.error = InputNeverCame(
+            call.error = InputMissing(
                 f"{call.path!r} needs {names}, and no node, input or channel key gives it.",
                 fix="Pass it as an input, set it in the channel before, or give the parameter a default.",
             )

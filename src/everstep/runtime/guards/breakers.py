@@ -100,7 +100,7 @@ class Breakers:
         if not call.is_made or step.status not in (Status.COMPLETED, Status.RETRYING, Status.FAILED):
             return {}
         if call.is_again or call.answers is not None:
-            return {}  # nobody was called
+            return {}  # no function was called
         took = seconds_of(max(call.ended_at - call.started_at, timedelta(0)))
         happened = Happened(
             now=call.ended_at,
@@ -182,7 +182,7 @@ class Breakers:
     async def look(self, is_asked: Callable[[str], bool]) -> dict[str, BreakerAt]:
         """Find out how shared breakers stand, unless that is known; try those that have rested.
 
-        Where a person is asked, their answer says who tries: a try that nobody makes would keep others
+        Where a person is asked, their answer says who tries: a probe that is never made would keep others
         waiting. Returns those that stand otherwise than the run has on record.
         """
         assert self._shared is not None
@@ -202,13 +202,13 @@ class Breakers:
         return found
 
     def approve(self, name: str) -> None:
-        """Note that somebody lets this drive try what a breaker guards."""
+        """Note that a person lets this drive try what a breaker guards."""
         rule = self.rules.get(name)
         if rule is not None and rule.shared and self._shared is not None:
             self._approved.append(name)
 
     async def _try(self, name: str) -> None:
-        """Let this drive try, if nobody else was quicker."""
+        """Let this drive try, if no other was quicker."""
         assert self._shared is not None
         if await self._shared.half_open(name, self._clock.now()):
             self._trials.add(name)

@@ -66,7 +66,7 @@ class Guards:
     # -- starting -----------------------------------------------------------------------------------------
 
     def allowed(self, ready: list[Place]) -> list[Place]:
-        """Leave out what must not start while somebody is asked; the first to be stopped will ask."""
+        """Leave out what must not start while a person is asked; the first to be stopped will ask."""
         rested = self._breakers.rested() if ready else {}
         if rested:
             self._mark(Guarded(breakers=rested))
@@ -92,7 +92,7 @@ class Guards:
         return not scope.is_hidden and self._breakers.is_tried_by(starting, scope, i)
 
     def ask(self, scope: Scope, i: int) -> GuardWait | EverstepError | None:
-        """Return what a person is asked before a node may start, or why it cannot if nobody can be asked."""
+        """Return what a person is asked before a node may start, or why it cannot start."""
         guard = self._stops(scope, i)
         if guard is None:
             return None
@@ -125,7 +125,7 @@ class Guards:
         return self._breakers.stops(scope, i)
 
     def _is_asked(self, guard: str) -> bool:
-        """True if somebody is asked already, or a call tries what the others wait for."""
+        """True if a person is asked already, or a call tries what the others wait for."""
         if guard.startswith(BREAKER) and self._breakers.is_tried(guard.removeprefix(BREAKER)):
             return True
         for scope, i in self._state.waits.values():
@@ -244,7 +244,7 @@ def is_open(name: str, at: BreakerAt) -> BreakerOpen:
     """Return why a run fails that an open breaker stops."""
     return BreakerOpen(
         f"breaker {name!r} is open: {at.reason}.",
-        fix="Mend what failed, then resume the run to be asked again.",
+        fix="Fix what failed, then resume the run to be asked again.",
         breaker=name,
     )
 

@@ -1,7 +1,7 @@
-"""Breakers that stand alike in all runs of a store: each is a run of its own that nobody drives.
+"""Breakers that stand alike in all runs of a store: each is a run of its own that no worker drives.
 
-Its chain has a step for each change, so every store can keep it and every change can be looked up. Whoever
-changes it claims it for that long.
+Its chain has a step for each change, so every store can keep it and every change can be looked up. A
+change claims it for that long.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ PREFIX = "breaker."
 FRESH = 0.5
 """For how many seconds what was seen of one is believed."""
 TRIAL = timedelta(minutes=1)
-"""How long whoever may try has, before others may."""
+"""How long the one that may try has, before others may."""
 _BRIEFLY = Durability(lease_ttl=timedelta(seconds=10))
-"""Whoever changes one has it for a moment; if it dies then, others need not wait long."""
+"""The lease of a change is short; if its owner dies, others need not wait long."""
 _PATIENCE = 200
 _REST = 0.02
 _CLOSED = BreakerAt()
 
 
 def _review() -> None:
-    """Stand for the person who looks after the breaker; nobody calls it."""
+    """Stand for the person who looks after the breaker; it is never called."""
 
 
 def is_stale(at: BreakerAt, now: datetime) -> bool:
-    """True if whoever was to try has not come back."""
+    """True if the one that was to try has not come back."""
     return at.state is BreakerState.HALF_OPEN and now - (at.since or now) >= TRIAL
 
 
@@ -61,7 +61,7 @@ class SharedBreakers:
         self._seen: dict[str, tuple[float, int, BreakerAt]] = {}
 
     def seen(self, name: str) -> BreakerAt:
-        """Return how a breaker stood when somebody here last looked."""
+        """Return how a breaker stood when this process last looked."""
         found = self._seen.get(name)
         return found[2] if found is not None else _CLOSED
 
@@ -82,7 +82,7 @@ class SharedBreakers:
         return await self._change(name, lambda at: breaking.after(rule, at, happened))
 
     async def half_open(self, name: str, now: datetime) -> bool:
-        """Let one call try; false if somebody else tries already, or it is closed."""
+        """Let one call try; false if another tries already, or it is closed."""
 
         def tried(at: BreakerAt) -> BreakerAt:
             may_try = at.state is BreakerState.OPEN or is_stale(at, now)
@@ -172,9 +172,9 @@ class SharedBreakers:
         return before, after
 
     async def _begin(self, run_id: str) -> None:
-        """Make the run of a breaker; if somebody else was quicker, theirs it is."""
+        """Make the run of a breaker; if another process was quicker, take that one."""
         flow = Flow(FLOW_ID, [Node(_review, name="review")], durability="strong")
         journal, _, _, drafts = await draft_run(self._services, flow, Given({}), run_id)
         if await journal.admit(drafts, self._services.ids.new_id()) is not Verdict.EXISTS:
-            with suppress(LeaseLost, RunCancelled):  # whoever claims it next sees to that
+            with suppress(LeaseLost, RunCancelled):  # the next owner sees to that
                 await journal.flush(Trigger.HALT, status=Status.HALTED, changes_status=True)

@@ -28,7 +28,7 @@ Owe = Callable[[Trigger, dict[str, Any] | None], None]
 
 
 class Watching(Protocol):
-    """Whoever looks after the budgets and breakers of a run."""
+    """What looks after the budgets and breakers of a run."""
 
     def spending(self, call: Call, amounts: Mapping[str, Decimal]) -> tuple[Guarded | None, News | None]: ...
 
@@ -71,7 +71,7 @@ class Spending:
             self.alone = None
 
     def close(self) -> None:
-        """Let nobody wait any more: what was not written by now is written by nobody."""
+        """Release all waiters: what was not written by now will not be."""
         self._is_over = True
         for future in tuple(self._waiting):
             if not future.done():
@@ -111,7 +111,7 @@ class Spending:
             may_write = self.alone is not None and self._can_write_here()
             is_written = may_write and self._write_here(call, amounts, self.alone)
             news = None if is_written else self._record(call, amounts)
-        except Exception as error:  # whoever spends waits for an answer, whatever it is
+        except Exception as error:  # the caller of `ctx.spend` waits for an answer, whatever it is
             if not written.done():
                 written.set_exception(error)
             return
@@ -152,13 +152,13 @@ class Spending:
 
 
 def _heeded(future: asyncio.Future[None]) -> asyncio.Future[None]:
-    """Return the future; if nobody awaits it, nobody is told that nobody did."""
+    """Return the future; if it is never awaited, no warning says so."""
     future.add_done_callback(lambda done: None if done.cancelled() else done.exception() and None)
     return future
 
 
 def _too_late() -> LeaseLost:
     return LeaseLost(
-        "nobody drives this run here any more, so what was spent is not recorded.",
-        fix="Whoever goes on with the run counts what it spends itself.",
+        "this process no longer drives the run, so what was spent is not recorded.",
+        fix="The run's next owner counts what it spends itself.",
     )

@@ -1,4 +1,4 @@
-"""What the drives of one process have spent, and how often their guards spoke up, for whoever watches it."""
+"""What the drives of one process have spent, and how often their guards spoke up, for metrics."""
 
 from __future__ import annotations
 

@@ -283,7 +283,7 @@ class Walk:
                 self.found.artifacts += 1
 
     def _lives_on_bad(self) -> bool:
-        """True if a value that is still read by somebody is in an artifact that is missing or altered."""
+        """True if a value that is still read is in an artifact that is missing or altered."""
         folded = self.found.folded
         if self._blobs is None or folded is None or not self._blobs.has_found:
             return False

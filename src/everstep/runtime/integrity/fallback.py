@@ -1,6 +1,6 @@
 """Going on from the newest valid checkpoint of a run whose head is not: as a fork, which keeps its keys.
 
-The fork is called after the run and the checkpoint, so whoever asks again after a crash gets the same one.
+The fork is called after the run and the checkpoint, so a second call after a crash gets the same one.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ _DUE = NodeState(is_due=True)
 def _has_only_begun(path: str, node: NodeState, folded: Container[str]) -> bool:
     """True of a node as a flow inside begins with it, if nothing is recorded in that flow yet.
 
-    A fold learns of such a flow's nodes with the first step inside; whoever drives it knows them before.
+    A fold learns of such a flow's nodes with the first step inside; its drive knows them before.
     """
     begins_with = NodeState(chosen=node.chosen, is_due=node.is_due, round=node.round)
     return _is_inside(path) and path.rpartition("/")[0] not in folded and node == begins_with

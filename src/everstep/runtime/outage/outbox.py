@@ -36,12 +36,12 @@ REST = 9
 
 
 class Outbox:
-    """The commits of one run whose flow bears a store that fails."""
+    """Commits of a run with `on_store_failure="best_effort"`."""
 
-    def __init__(self, services: Services, run_id: str, *, bears: type[StoreError] = StoreError) -> None:
+    def __init__(self, services: Services, run_id: str, *, tolerates: type[StoreError] = StoreError) -> None:
         self._services = services
         self._run_id = run_id
-        self._bears = bears
+        self._tolerates = tolerates
         """Of what else the store says the run stops."""
         kept = services.spool.of(run_id)
         self.kept = len(kept)
@@ -63,7 +63,7 @@ class Outbox:
         try:
             return await patiently(self._services.clock, attempt, within=HURRY)
         except StoreError as error:
-            if commit.admission is not None or not isinstance(error, self._bears):
+            if commit.admission is not None or not isinstance(error, self._tolerates):
                 raise
             log.warning("run %r goes on, its checkpoints are kept here for now: %s", self._run_id, error)
             self._rest(asked)
@@ -80,13 +80,13 @@ class Outbox:
         spool = self._services.spool
         if self.kept and not spool.has(self._run_id):
             self.kept = 0
-            await self._check_written()  # somebody else emptied it, or took it away
+            await self._check_written()  # another process emptied it, or took it away
         spool.add(commit)
         self.kept, self._newest = self.kept + 1, commit.sequence
         return Verdict.ACCEPTED
 
     async def _drained(self, commit: Commit) -> bool:
-        """Bring what waits to the store before a commit; somebody is to hear of one that opens waits."""
+        """Bring what waits to the store before a commit; one that opens waits is announced."""
         return await (self.drain() if commit.waits else self._drain_if_rested())
 
     async def _drain_if_rested(self) -> bool:
@@ -111,7 +111,7 @@ class Outbox:
                 await self._check_written()
         except SpoolLost:
             raise
-        except self._bears:
+        except self._tolerates:
             return False
         self.kept = 0
         if drained.fork is not None:
@@ -136,7 +136,7 @@ class Outbox:
 
 
 def _can_share(commit: Commit) -> bool:
-    """True for a commit of which nobody else has to know yet: it ends nothing, and nobody waits for it."""
+    """True for a commit that may wait: it ends nothing, and no caller waits for it."""
     return commit.status is None and not (commit.admission or commit.waits or commit.closed or commit.adopts)
 
 
@@ -163,13 +163,13 @@ class Drained(NamedTuple):
 async def drain(services: Services, run_id: str, *, is_patient: bool = True) -> Drained:
     """Bring the commits of a run that wait on this machine to the store. Raises `StoreError` if it cannot.
 
-    Whoever is not patient asks a store that is out of reach once.
+    An impatient caller asks a store that is out of reach once.
     """
     waiting = services.spool.each(run_id)
     done: list[str] = []
     fork: str | None = None
     while fork is None and (batch := _next_batch(waiting)):
-        # Whoever asks the run to stop is answered by the next put; this is work that was done before.
+        # A request to stop is handled by the next put; this is work that was done before.
         commits = [
             msgspec.structs.replace(commit, ignores_signal=True, hurries=not is_patient) for commit in batch
         ]
@@ -226,7 +226,7 @@ async def _fork(services: Services, run_id: str, commits: Sequence[Commit]) -> s
     if link.stored.checkpoint_id != first.base:
         raise foreign(services, run_id)
     fork = f"{run_id[:100]}-{first.checkpoint_id[:8]}"
-    origin = await lineage.flow_at(row, first.sequence - 1)  # whoever took it over may have migrated it
+    origin = await lineage.flow_at(row, first.sequence - 1)  # its new owner may have migrated it
     blueprint = await services.store.blueprint(origin.flow_hash) or b""
     opening = CheckpointRecord(
         checkpoint_id=str(uuid5(NAMESPACE_OID, first.checkpoint_id)),
@@ -281,7 +281,7 @@ def foreign(services: Services, run_id: str) -> StoreError:
 
 def _moved(commit: Commit, fork: str, sequence: int, base: str, body: bytes) -> Commit:
     """Return a commit as one of the fork."""
-    # What waited where it was forked is asked again, so whoever drives it must find it.
+    # What waited where it was forked is asked again, so its next owner must find it.
     status = Status.RUNNING if commit.status is Status.HALTED else commit.status
     return msgspec.structs.replace(
         commit,

@@ -14,7 +14,7 @@ T = TypeVar("T")
 PAUSES = tuple(timedelta(seconds=s) for s in (0.05, 0.2, 1.0))
 HURRY = sum(PAUSES, timedelta())
 OUTAGE = (*PAUSES, *(timedelta(seconds=2) for _ in range(14)))
-"""Half a minute, in which a server restarts or another takes its place, and nobody can take our runs over."""
+"""Half a minute, in which a server restarts or another takes its place, and our runs cannot be taken over."""
 
 
 def outage(store: CheckpointStore) -> tuple[timedelta, ...]:

@@ -1,4 +1,4 @@
-"""Retention after each run that has ended: beside whoever drives runs, a bounded piece at a time."""
+"""Retention after each run that has ended: beside the driven runs, a bounded piece at a time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SPARE = 16
 PIECE = 64
 """How many of the others are looked at each time; one piece after the other, then from the beginning."""
 PATIENCE = 30.0
-"""Seconds that whoever closes a host waits for what is under way."""
+"""Seconds that closing a host waits for what is under way."""
 AT_LAST = 30.0
 """Seconds more for the one run that is looked at then."""
 

@@ -66,7 +66,7 @@ class Collected(msgspec.Struct, kw_only=True):
     runs: list[Removed] = []
     spared: list[Spared] = []
     abandoned: list[str] = []
-    """Runs without an owner although they have not ended. They are removed only if a rule says so."""
+    """Unfinished runs without an owner. They are removed only if a rule says so."""
     artifacts: Swept = Swept()
     tombstones: int = 0
     """Removed runs whose ids are free again."""
@@ -153,10 +153,10 @@ class Collector:
             with store.believing(row.run_id) if isinstance(store, BelievingStore) else nullcontext():
                 await self._one(row, rank)
         except RunNotFound:
-            self._spare(row, "somebody else is at it")
+            self._spare(row, "another process is at it")
         except EverstepError as error:
             if isinstance(error, StoreError) or await self._is_there(row.run_id):
-                self.found.problems.append(f"run {row.run_id}: {error}")  # else somebody else removed it
+                self.found.problems.append(f"run {row.run_id}: {error}")  # else another process removed it
 
     async def _is_there(self, run_id: str) -> bool:
         try:
@@ -256,7 +256,7 @@ class Collector:
             if len(page) < _PAGE:
                 break
             before = page[-1].run_id
-        # The oldest first: whoever is cut off has left no gap.
+        # The oldest first: an interruption leaves no gap.
         for start in range(0, len(old), _PAGE):
             part = old[::-1][start : start + _PAGE]
             if not self.found.dry_run:
@@ -286,7 +286,7 @@ class Collector:
 
 _WHY = {
     Erasure.MOVED: "it went on meanwhile",
-    Erasure.LEASED: "somebody is writing to it",
+    Erasure.LEASED: "its owner is writing to it",
     Erasure.FORKED: "a fork goes on from it",
     Erasure.PINNED: "it was pinned meanwhile",
 }
@@ -348,8 +348,8 @@ async def ends_with_keyframe(services: Services, row: RunRow) -> bool:
 async def keep_last_only(services: Services, runs: RestingRuns, row: RunRow) -> int:
     """Turn all but the last checkpoint of an ended run into stubs; returns how many.
 
-    Where the last one is no keyframe, one is written behind it that says the same. 0 if somebody needs more
-    of the run: a fork, whoever drives it now, whoever pinned it; or if somebody else is at it.
+    Where the last one is no keyframe, one is written behind it that says the same. 0 if more of it is needed
+    by a fork, by its owner, by a pin; or if another process is at it.
     """
     if services.spool.has(row.run_id):
         return 0
@@ -372,7 +372,7 @@ async def _with_keyframe(services: Services, runs: RestingRuns, row: RunRow) -> 
         row = await runs.reader.row(row.run_id)
         if not row.status.is_final or row.pinned is not None:
             raise LeaseConflict(f"run {row.run_id!r} goes on.")
-        if await ends_with_keyframe(services, row):  # somebody else was faster
+        if await ends_with_keyframe(services, row):  # another process was faster
             await runs.release(lease)
             return row
         journal, folded = await runs.journal_at_rest(row, lease)

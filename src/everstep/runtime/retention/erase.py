@@ -26,7 +26,7 @@ from everstep.runtime.retention.sweep import sweep_some
 from everstep.runtime.run_ids import check_run_id
 from everstep.runtime.services import Services
 
-ASKED = "somebody asked for it"
+ASKED = "on request"
 IMPORT = "import"
 """What the log says of a run that came with a bundle."""
 _PAGE = 1000
@@ -58,7 +58,7 @@ def retaining_store(services: Services) -> RetainingStore:
 async def erase(
     services: Services, runs: RunReader, run_id: str, act: Act | None = None, *, dry_run: bool = False
 ) -> Erased:
-    """Remove a run that has ended, with the artifacts that nobody else names; its id stays taken."""
+    """Remove a run that has ended, with the artifacts that no other run names; its id stays taken."""
     store = retaining_store(services)
     while True:
         row = await runs.row(check_run_id(run_id))
@@ -71,7 +71,7 @@ async def erase(
         if verdict is Erasure.MOVED:
             continue
         if verdict is Erasure.GONE:
-            raise RunErased(f"run {run_id!r} was just removed by somebody else.")
+            raise RunErased(f"run {run_id!r} was just removed by another process.")
         if verdict is not Erasure.ERASED:
             raise await refused(services, row, verdict)
         swept = await sweep_some(services, names, apart_from=run_id)
@@ -169,7 +169,7 @@ async def refused(services: Services, row: RunRow, verdict: Erasure) -> Exceptio
         )
     if verdict is Erasure.LEASED:
         return LeaseConflict(
-            f"somebody is writing to run {name!r}.",
+            f"run {name!r} has an owner that is writing to it.",
             fix="Wait for it, or stop it: everstep cancel",
             run_id=name,
         )

@@ -23,11 +23,11 @@ _RECORDS = 64
 MARGIN = timedelta(hours=1)
 """How far the clocks of a store and of those who write to it may be apart."""
 MARGIN_HERE = timedelta(minutes=1)
-"""The same where all of them are on this machine, and somebody set its clock."""
+"""The same where all of them are on this machine, and its clock was set."""
 SLOW = 60.0
-"""Seconds from artifacts to the record that names them, after which whoever put them looks for them again."""
+"""Seconds from artifacts to the record that names them, after which the writer looks for them again."""
 COMES_BACK = timedelta(days=7)
-"""A process whose lease expired so long ago, and that nobody took over from, is not coming back."""
+"""A process whose lease expired so long ago, and was not taken over, is not coming back."""
 
 
 async def every_run(services: Services, **wanted: str | Status) -> AsyncIterator[RunRow]:
@@ -36,7 +36,7 @@ async def every_run(services: Services, **wanted: str | Status) -> AsyncIterator
     narrowed = RunFilter(limit=PAGE, **wanted)  # type: ignore[arg-type]  # what it is narrowed by
     rows = await store.list(narrowed)
     while rows:
-        # The next page is asked for before whoever gets this one can erase the run that it goes on from.
+        # The next page is asked for before the caller can erase the run that it goes on from.
         last, is_full = rows[-1].run_id, len(rows) == PAGE
         following = await store.list(_from(narrowed, last)) if is_full else []
         if is_full and not following and not await _is_known(services, last):
@@ -72,7 +72,7 @@ def names_in(ref: ArtifactRef) -> tuple[str, str]:
 async def names_of(services: Services, row: RunRow) -> AsyncIterator[str]:
     """Yield what the artifacts are called that a run's own records and its channel name, more than once.
 
-    Raises `StateCorrupted` if one of its records cannot be read: nobody knows then what it names.
+    Raises `StateCorrupted` if one of its records cannot be read: what it names is unknown then.
     """
     keeps_channel = False
     async for record in own_records(services, row):
@@ -150,7 +150,7 @@ async def idle_enough(
     """Return for how long an artifact must not have been put, so that no live run is about to name it.
 
     A run names an artifact only in the record after it. So what was put before the newest record of every
-    run that somebody drives is named by now, or never will be.
+    driven run is named by now, or never will be.
     """
     now, longest = services.clock.now(), least
     driven = {row.run_id: row for row in await services.store.leased()}

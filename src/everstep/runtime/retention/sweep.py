@@ -29,7 +29,7 @@ from everstep.runtime.services import Services
 GRACE = timedelta(hours=24)
 """An artifact that was put less long ago may belong to a record that is about to be written."""
 SHORT_GRACE = timedelta(minutes=2)
-"""The same for the artifacts of one run that is to be erased now. Whoever brings runs from elsewhere takes
+"""The same for the artifacts of one run that is to be erased now. Importing or copying a run takes
 longer, and looks afterwards whether what it brought is there."""
 AT_ONCE = 100_000
 """How many candidates are held in memory while the runs are gone through."""
@@ -44,7 +44,7 @@ class Swept(msgspec.Struct, frozen=True, kw_only=True):
     removed: int = 0
     size: int = 0
     too_new: int = 0
-    """Unnamed, but put so recently that somebody may be about to name them."""
+    """Unnamed, but put so recently that a record may be about to name them."""
     problem: str = ""
     """Why none was removed, if that could not be told for certain."""
     left_alone: str = ""
@@ -86,7 +86,7 @@ async def sweep(
 
 
 async def sweep_some(services: Services, names: Collection[str], *, apart_from: str) -> Swept:
-    """Remove those of some artifacts that nothing names, at once if nobody can be about to name them."""
+    """Remove those of some artifacts that nothing names, at once if no record can be about to name them."""
     blobs = retaining(services)
     if blobs is None or not names:
         return Swept()
@@ -100,7 +100,7 @@ async def sweep_some(services: Services, names: Collection[str], *, apart_from: 
     newest = [row.run_id for row in await services.store.list(RunFilter(limit=1))]
     await _spare_named(services, candidates, None)
     await _spare_named(services, candidates, None, until=newest)  # by runs that came meanwhile
-    # Nobody may have put one of them again since this began.
+    # None of them may have been put again since this began.
     since = max(idle, services.clock.now() - begun)
     gone = await _delete(blobs, [key for key, _ in candidates.values()], since)
     return Swept(removed=len(gone), too_new=len(candidates) - len(gone))

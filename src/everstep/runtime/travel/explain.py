@@ -100,7 +100,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """True while another process has the run: then a resume waits for it."""
     compat: Compat
     is_cancelling: bool = False
-    """True if somebody cancelled the run and it has not ended yet: a resume only ends it."""
+    """True if the run was cancelled and has not ended yet: a resume only ends it."""
     recorded: tuple[Recorded, ...] = ()
     """What is skipped: its outputs are durable."""
     starts: tuple[Planned, ...] = ()
@@ -262,7 +262,7 @@ async def _planned(
         for i in scope.due
         if scope.attempts[i] or i in scope.keys
     }
-    # The same code as a resume finds out what starts first, on a copy and with nobody listening.
+    # The same code as a resume finds out what starts first, on a copy and without listeners.
     quiet = copy(services)
     quiet.listener = None
     identity = Identity(row.run_id, row.flow_id, row.flow_version, row.flow_hash, b"")

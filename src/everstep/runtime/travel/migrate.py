@@ -388,7 +388,7 @@ def _cast(
             except Exception as error:
                 raise FlowChanged(
                     f"{rule} failed on {prefix + name!r}: {type(error).__name__}: {error}",
-                    fix="Mend the function; nothing was changed.",
+                    fix="Fix the function; nothing was changed.",
                     value=prefix + name,
                 ) from error
             space.size += draft.cost - slot.cost

@@ -24,17 +24,17 @@ _PAGE = 1000
 async def announce(services: Services, row: WaitRow, token: str | None) -> None:
     """Hand a durable wait to its scheduler and its notifiers, and note that it was done. Never raises.
 
-    Whoever takes too long is told again later, like whoever fails: neither runs nor workers wait for them.
+    A notifier that takes too long is called again later, like one that fails: neither runs nor workers wait.
     """
     try:
         async with asyncio.timeout(TIME_TO_TELL.total_seconds()):
             await _schedule(services, row)
             await _notify(services, row, token)
     except TimeoutError:
-        log.warning("wait %s of run %r was not announced in time.", row.wait_id, row.run_id)
+        log.warning("notification timed out: wait %s of run %r", row.wait_id, row.run_id)
     except Exception as error:
-        # The wait is safe in the store; only whoever was to be told does not know yet.
-        log.warning("wait %s of run %r was not announced: %s", row.wait_id, row.run_id, error)
+        # The wait is safe in the store; only the notification is missing.
+        log.warning("notification failed: wait %s of run %r: %s", row.wait_id, row.run_id, error)
 
 
 async def _schedule(services: Services, row: WaitRow) -> None:
@@ -64,7 +64,7 @@ async def call_off(services: Services, run_id: str, closed: Collection[str], *, 
                 return
             after = page[-1].wait_id
     except StoreError as error:
-        log.warning("the times of the waits of run %r were not called off: %s", run_id, error)
+        log.warning("cancelling the schedules of run %r failed: %s", run_id, error)
 
 
 async def forget(services: Services, row: WaitRow) -> None:
@@ -80,7 +80,7 @@ async def forget(services: Services, row: WaitRow) -> None:
         pass
     except Exception as error:
         # It will fire in vain: a wait that is over takes no answer.
-        log.warning("schedule %r of wait %s was not cancelled: %s", row.schedule_id, row.wait_id, error)
+        log.warning("cancelling schedule %r of wait %s failed: %s", row.schedule_id, row.wait_id, error)
 
 
 async def _notify(services: Services, row: WaitRow, token: str | None) -> None:
@@ -90,7 +90,7 @@ async def _notify(services: Services, row: WaitRow, token: str | None) -> None:
     wanted, told = details.get("notify", []), details.get("told", [])
     others = [alias for alias in dict.fromkeys(wanted) if alias not in told]
     for alias in others:
-        services.notifiers.of(alias)  # before a token that somebody has dies for one that nobody is told
+        services.notifiers.of(alias)  # before a token in use is replaced by one that is never sent
     if token is None:
         token = services.tokens.shown(row) or await _another_token(services, row, is_known=bool(told))
     if token is None:
@@ -106,7 +106,7 @@ async def _notify(services: Services, row: WaitRow, token: str | None) -> None:
     just_told: list[str] = []
     try:
         await services.notifiers.tell(others, notice, just_told.append)
-    finally:  # also if somebody takes too long: whoever was told is not told again
+    finally:  # also if one takes too long: who was notified is not notified again
         if len(just_told) == len(others):
             await services.store.change_wait(row.wait_id, WaitChange(notified_at=services.clock.now()))
         elif just_told:
@@ -116,7 +116,7 @@ async def _notify(services: Services, row: WaitRow, token: str | None) -> None:
 
 
 async def _another_token(services: Services, row: WaitRow, *, is_known: bool) -> str | None:
-    """Return a new token in place of one that nobody was given; none if somebody was, or it was revoked."""
+    """Return a new token in place of one that was not sent; none if it was, or was revoked."""
     if is_known or row.token_hash is None:
         return None
     ttl = None if row.token_expires_at is None else row.token_expires_at - row.opened_at
@@ -125,7 +125,7 @@ async def _another_token(services: Services, row: WaitRow, *, is_known: bool) ->
 
 
 def notice_of(services: Services, row: WaitRow, details: dict[str, Any], token: str | None) -> Notice:
-    """Return what somebody is told of a wait."""
+    """Return the content of a wait's notification."""
     return Notice(
         wait_id=row.wait_id,
         run_id=row.run_id,

@@ -1,4 +1,4 @@
-"""Looking at waits and settling them. Nobody needs the lease of the run for that."""
+"""Looking at waits and settling them. That needs no lease of the run."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ class Answers:
             known = sorted({row.path for row in asked if row.status is WaitStatus.OPEN})
             fix = f"It waits for {', '.join(known)}." if known else "Look with: everstep waits"
             if run.status is Status.RUNNING:
-                # What became of its calls is found out by whoever takes a run up whose process died.
+                # What became of its calls is found out by the next owner of a run whose process died.
                 fix = (
                     "It is under way, or its process died: then it asks as soon as it is taken up again, "
                     f"by a worker or with: everstep resume {run_id}"

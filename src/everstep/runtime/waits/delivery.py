@@ -85,7 +85,7 @@ class Deliveries:
         """Check a message, settle its wait, and drive the run here if its flow is among these.
 
         Without `drive` the run is left to workers. Settling needs no lease. If another process has the run,
-        or the flow is not known here, the answer is kept all the same, and whoever drives the run takes it
+        or the flow is not known here, the answer is kept all the same, and the next owner of the run takes it
         in. A checkpoint alone settles nothing: then those two are errors.
         """
         read = read_message(message)
@@ -113,7 +113,7 @@ class Deliveries:
             try:
                 outcome = await self._runs.resume(row.run_id, flow, is_patient=False, reopens=False)
             except (LeaseConflict, FlowChanged):
-                outcome = None  # its owner, or whoever has the flow it began with, takes the answer in
+                outcome = None  # its owner, or a worker with the flow it began with, takes the answer in
         if outcome is None:
             return await self._left(row)
         return self._done(row, outcome)

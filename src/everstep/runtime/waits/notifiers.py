@@ -35,7 +35,7 @@ def _plain(text: str) -> str:
 
 
 class Failure(NamedTuple):
-    """Somebody who could not be told, and why, without anything secret."""
+    """A notification that failed, and why, without anything secret."""
 
     alias: str
     error: str
@@ -85,14 +85,14 @@ class Notifiers:
         outcomes = await asyncio.gather(*(one(alias) for alias in dict.fromkeys(aliases)))
         failures = [failure for failure in outcomes if failure is not None]
         for alias, error in failures:
-            log.warning("notifier %r was not told of wait %s: %s", alias, notice.wait_id, error)
+            log.warning("notifier %r failed for wait %s: %s", alias, notice.wait_id, error)
         return failures
 
     async def _tell(self, alias: str, notice: Notice) -> Failure | None:
         try:
             await _call(self.of(alias), notice)
         except Exception as error:
-            # The text of somebody else's error may quote what it was given.
+            # The text of a foreign error may quote what it was given.
             said = f"{type(error).__name__}: {error}".replace(notice.link or "\0", "<link>")
             return Failure(alias, _plain(without_tokens(said))[:300])
         return None

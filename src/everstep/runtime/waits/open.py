@@ -235,7 +235,7 @@ class Waiting:
             if step.wait is not None and step.wait.guard:
                 take_answer(call, row, step.wait.guard, self._state.books, now)
             elif row.kind == SETTLE:
-                call.started_at = now  # how long its effect took nobody knows
+                call.started_at = now  # how long its effect took is unknown
                 _settle(call, row)
             else:
                 call.returned = self._output(row, step, node, now + self._services.time.ahead)
@@ -274,7 +274,7 @@ class Waiting:
             return CallbackOutput(asked["default"], at) if row.kind == "callback" else asked["default"]
         until = row.due_at.isoformat(timespec="seconds") if row.due_at is not None else "its time was over"
         raise WaitTimeout(
-            f"{step.path!r} waited until {until}, and nobody answered.",
+            f"{step.path!r} waited until {until}, and no answer came.",
             fix="Resume the run to ask again, or declare a default= answer.",
         )
 
@@ -346,7 +346,7 @@ def _has_known_result(node: Node) -> bool:
 
 
 def details_of(node: Node, wait: Wait) -> bytes:
-    """Return what a store keeps beside a wait, for whoever lists and answers it."""
+    """Return what a store keeps beside a wait, for listing and answering it."""
     known = {
         "context": _plain(wait.context),
         "prompt": wait.prompt,

@@ -24,7 +24,7 @@ STORE: Final = ""
 class StoreScheduler:
     """Keeps due times in the rows of waits, so a schedule's id is the id of its wait.
 
-    Nothing fires by itself: whoever drives the run next, such as a worker, finds the wait due.
+    Nothing fires by itself: the next owner of the run, such as a worker, finds the wait due.
     """
 
     def __init__(self, store: CheckpointStore, clock: Clock, codecs: Codecs) -> None:
@@ -114,7 +114,7 @@ class Schedulers:
 
     @property
     def has_others(self) -> bool:
-        """True if somebody besides the store keeps due times."""
+        """True if a scheduler besides the store keeps due times."""
         return len(self._all) > 1
 
     def of(self, alias: str = STORE) -> ResumeScheduler:

@@ -66,7 +66,7 @@ def key_of(key: str | bytes) -> bytes:
 class Tokens:
     """Makes tokens for waits and finds the waits of tokens.
 
-    With a key, a token can be shown again to whoever holds the key; without one it is shown once.
+    With a key, a token can be shown again to a holder of the key; without one it is shown once.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class Tokens:
         if row.token_expires_at is not None and row.token_expires_at <= self._clock.now():
             raise TokenExpired(
                 f"this token expired at {row.token_expires_at:%Y-%m-%d %H:%M:%S} UTC.",
-                fix="Ask whoever runs the flow for a new one.",
+                fix="Ask the operator of the flow for a new one.",
             )
         if row.status is WaitStatus.CLOSED and row.settled_at is None:
             raise WaitClosed("the run that this token belongs to no longer wants an answer.")
@@ -170,7 +170,7 @@ class Tokens:
                 return row
         raise TokenInvalid(
             "this token belongs to no wait: it is mistyped, was revoked, or was replaced by a newer one.",
-            fix="Ask whoever runs the flow for a new one.",
+            fix="Ask the operator of the flow for a new one.",
         )
 
 
@@ -200,7 +200,7 @@ def _checked_metadata(metadata: object) -> dict[str, Any] | None:
 
 
 def too_late(row: WaitRow) -> AnswerTooLate:
-    """Return what is told to whoever answers a wait that its clock has settled."""
+    """Return the error for an answer to a wait that its clock has settled."""
     due = "" if row.due_at is None else f", which was {row.due_at:%Y-%m-%d %H:%M:%S} UTC"
     return AnswerTooLate(
         f"wait {row.wait_id} of run {row.run_id!r} takes answers until its time{due}; it was settled by its "

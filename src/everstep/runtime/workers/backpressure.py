@@ -35,13 +35,13 @@ class Weather:
         """Take note that it did not answer."""
         if self.error is None:
             self._since = self._clock.monotonic()
-            log.warning("the store cannot %s, and is asked again until it can: %s", what, error)
+            log.warning("store unavailable (%s); retrying: %s", what, error)
         self.error = error
 
     def cleared(self) -> None:
         """Take note that it answered."""
         if self.error is not None:
-            log.warning("the store answers again after %.1f s", self._clock.monotonic() - self._since)
+            log.warning("store available again after %.1f s", self._clock.monotonic() - self._since)
             self.error = None
             self.outages += 1
 
@@ -60,7 +60,7 @@ async def enduringly(clock: Clock, ids: Ids, weather: Weather, ask: Callable[[],
             answer = await ask()
         except StoreUnavailable as error:
             failures += 1
-            weather.broke("take a checkpoint", error)
+            weather.broke("commit", error)
             await clock.sleep_until(clock.now() + timedelta(seconds=pause(failures, ids.chance())))
         else:
             if failures:
@@ -93,5 +93,5 @@ class Pressure:
         else:
             self.allowed = min(self._most, self.allowed + max(1, self.allowed // 2))
         if before != self.is_on:
-            what = f"takes {lag:.2f} s a write; fewer runs are claimed" if self.is_on else "keeps up again"
-            log.warning("the store %s", what)
+            what = f"slow ({lag:.2f} s a commit); claiming fewer runs" if self.is_on else "keeps up again"
+            log.warning("store %s", what)

@@ -50,7 +50,7 @@ async def give_back(services: Services, keeper: LeaseKeeper, lease: Lease) -> No
     try:
         await services.store.release_lease(lease)
     except Exception as error:
-        log.warning("the lease of run %r was not given back: %s", lease.run_id, error)
+        log.warning("lease release failed: run %r: %s", lease.run_id, error)
         keeper.leave_behind(lease.run_id, lease.owner)
 
 

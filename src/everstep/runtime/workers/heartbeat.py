@@ -52,17 +52,17 @@ class Presence:
             if self._is_over:  # it ended meanwhile
                 await self._services.store.leave(self._describe().worker_id)
         except StoreError as error:
-            log.debug("nobody sees this worker: %s", error)
+            log.debug("worker heartbeat failed: %s", error)
 
     async def end(self) -> None:
-        """Be gone."""
+        """Deregister the worker."""
         self._is_over = True
         if self._beat is not None:
             self._beat.end()
         try:
             await self._services.store.leave(self._describe().worker_id)
         except StoreError as error:
-            log.debug("this worker is seen for a while longer: %s", error)
+            log.debug("worker deregistration failed: %s; it is listed until its heartbeat expires", error)
 
     def _reporter(self, loop: asyncio.AbstractEventLoop) -> Callable[[], None]:
         def report() -> None:
@@ -73,6 +73,6 @@ class Presence:
             try:
                 blocking.report_blocking(self._describe(), LASTS)
             except StoreError as error:
-                log.debug("nobody sees this worker: %s", error)
+                log.debug("worker heartbeat failed: %s", error)
 
         return report

@@ -196,7 +196,7 @@ class LeaseKeeper:
     def linger(self, lease: Lease, threads: Sequence[Future[None]]) -> None:
         """Keep the lease of a drive that has ended until these threads have; then give it back.
 
-        They make effects, and whoever took the run over would make them a second time meanwhile.
+        They make effects, and a new owner would make them a second time meanwhile.
         """
         with self._changed:
             held = self._kept(lease)
@@ -278,7 +278,7 @@ class LeaseKeeper:
             else:
                 self._on_loop(self._store.release_lease(held.lease))
         except Exception as error:
-            log.warning("the lease of run %r was not given back: %s", held.lease.run_id, error)
+            log.warning("lease release failed: run %r: %s", held.lease.run_id, error)
             self.leave_behind(held.lease.run_id, held.lease.owner)
 
     def _renew(self, held: _Held) -> None:
@@ -290,7 +290,7 @@ class LeaseKeeper:
             held.due = self._clock.monotonic() + min(span / 10, 5.0)
             if not self._is_troubled:
                 self._is_troubled = True
-                log.warning("the lease of run %r could not be renewed: %s", held.lease.run_id, error)
+                log.warning("lease renewal failed: run %r: %s", held.lease.run_id, error)
             if self._clock.monotonic() - held.renewed > span and not held.outlives_store:
                 self._stop(held, LeaseLost(f"the lease of run {held.lease.run_id!r} ran out: {error}"))
             return

@@ -1,4 +1,4 @@
-"""Runs that are leased although nobody drives them: of dead owners, and of claims without a reply."""
+"""Runs that are leased and not driven: of dead owners, and of claims without a reply."""
 
 from __future__ import annotations
 

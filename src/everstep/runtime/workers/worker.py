@@ -44,11 +44,11 @@ FlowKey = tuple[str, str]
 """The name and the hash of a flow: two flows may be built alike and do different things."""
 log = logging.getLogger("everstep")
 TICK = 0.05
-"""Seconds between two looks at whether somebody wrote to the store, which costs no query."""
+"""Seconds between two looks at whether the store was written to, which costs no query."""
 POLL = 5.0
 """Seconds between two looks for what no write tells of: leases that ran out."""
 SWEEP = 60.0
-"""Seconds between two looks for waits that nobody was told of, and for runs whose owners died."""
+"""Seconds between two looks for waits whose notification was not sent, and for runs whose owners died."""
 REST = (1.0, 300.0)
 """The shortest and the longest pause before a run that cannot be driven is tried again, in seconds."""
 PATIENCE = 5
@@ -70,7 +70,7 @@ class Stats(msgspec.Struct):
     handed_back: int = 0
     """Runs that it let go of before they ended or halted: stopped, taken over, or not drivable here."""
     set_aside: int = 0
-    """Runs that were found damaged; workers leave them alone until somebody resumes them."""
+    """Runs that were found damaged; workers leave them alone until they are resumed."""
 
 
 class _Driving:
@@ -84,7 +84,7 @@ class _Driving:
 
 
 class Worker:
-    """Drives the runs of some flows that nobody else drives, whenever they are due."""
+    """Claims the runs of some flows whenever they are due, and drives them."""
 
     def __init__(
         self,
@@ -220,7 +220,7 @@ class Worker:
         if abs(ahead) > SKEW:
             which = "behind" if ahead > 0 else "ahead of"
             log.warning(
-                "the clock of this machine is %.1f s %s the store's. Leases and due times go by the store's; "
+                "clock skew: this machine is %.1f s %s the store. Leases and due times go by its clock; "
                 "the times in records are wrong by as much. Set both by NTP.",
                 abs(ahead),
                 which,
@@ -245,7 +245,7 @@ class Worker:
             if not self._driving:
                 await self._begin_suspect()
         except StoreError as error:
-            self._weather.broke("say how a run stands", error)
+            self._weather.broke("run lookup", error)
             self._failures += 1
 
     async def _has_suspect_next(self) -> bool:
@@ -313,7 +313,7 @@ class Worker:
             )
         except StoreError as error:
             self._takeover.lost(made, ttl)
-            self._weather.broke("say what is due", error)
+            self._weather.broke("claim", error)
             return None
         for row, lease in claimed:
             self._begin(row, lease, ttl)
@@ -324,7 +324,7 @@ class Worker:
         try:
             return self._services.changes()
         except StoreError as error:
-            self._weather.broke("say whether anything changed", error)
+            self._weather.broke("watch", error)
             return self._seen
 
     def _groups(self) -> list[list[FlowKey]]:
@@ -435,7 +435,7 @@ class Worker:
             log.error("run %r is left alone: %s", run_id, error)
 
     async def _set_aside(self, run_id: str, epoch: int, error: StateCorrupted) -> None:
-        """Mark a damaged run, so that no worker takes it up again before somebody has looked at it."""
+        """Mark a damaged run, so that no worker takes it up again before a person has looked at it."""
         try:
             await self._services.store.set_aside(run_id, epoch=epoch, reason=error.message)
             log.error("run %r needs repair and is left alone until it is resumed: %s", run_id, error)
@@ -456,7 +456,7 @@ class Worker:
         log.error("run %r cannot be driven; next try in %.0f s: %s", run_id, pause, error, exc_info=not known)
 
     async def _rest(self) -> None:
-        """Return when a run has ended, somebody wrote, a wait is due, or it is time to look again."""
+        """Return when a run has ended, the store has changed, a wait is due, or it is time to look again."""
         clock = self._services.clock
         if self._failures:
             await self._wait(self._stopping, pause(self._failures, self._services.ids.chance()))
@@ -489,7 +489,7 @@ class Worker:
         try:
             return await self._services.store.next_due(after=self._looked_at)
         except StoreError as error:
-            self._weather.broke("say what is due next", error)
+            self._weather.broke("next due time", error)
             return None
 
     async def _sweep(self) -> None:
@@ -501,13 +501,13 @@ class Worker:
                     if row.is_forgotten(services.time.now()):
                         await announce(services, row, None)
         except StoreError as error:
-            self._weather.broke("say of which waits nobody was told", error)
+            self._weather.broke("unsent notifications", error)
 
     async def _drain(self) -> None:
         """Bring what waits on this machine to the store, before a claim makes it stale."""
         _, errors = await drain_all(self._services, apart_from=self._driving)
         for error in errors:
-            log.warning("the store cannot take what waits on this machine: %s", error)
+            log.warning("spool drain failed: %s", error)
 
     async def _succeed(self) -> None:
         """Take up the runs whose owners died on this machine; their leases need not run out first."""
@@ -529,7 +529,7 @@ class Worker:
                         self._begin(*taken, ttl)
                         await self._services.take([row.run_id])
         except StoreError as error:
-            self._weather.broke("say whose owners are dead", error)
+            self._weather.broke("dead owners", error)
 
     async def _look_for_older(self) -> None:
         """Find the older versions of these flows that unfinished runs still go by.
@@ -540,7 +540,7 @@ class Worker:
             try:
                 older = await self._services.store.introduce(flow.name, flow.plan.hash, flow.plan.blueprint)
             except StoreError as error:
-                self._weather.broke("say which flows are older", error)
+                self._weather.broke("flow versions", error)
                 return
             keys = [(flow.name, found) for found in older]
             self._others |= {key: flow for key in keys if key not in self._flows}

@@ -110,7 +110,7 @@ class ReadableStore(ObjectStore):
             newest = sorted(lines, key=lambda line: line.at)[-_TOLD:]
             await self._aside(lambda: self.bucket.put(RETENTION_LOG, as_json(newest)))
         except StoreError as error:
-            log.warning("cannot write %s: %s", RETENTION_LOG, error)
+            log.warning("log not written: %s: %s", RETENTION_LOG, error)
 
 
 def _line_of(tombstone: Tombstone) -> Removal:

@@ -163,7 +163,7 @@ class Scribe:
     def _complain(self, error: Exception) -> None:
         if not self._has_complained:
             self._has_complained = True
-            log.warning("cannot write the files for people in %s: %s", self._bucket.place, error)
+            log.warning("readable files not written in %s: %s", self._bucket.place, error)
 
     def _write_all(self, batch: list[tuple[str, bytes]], behind: set[str]) -> None:
         by_run: dict[str, list[tuple[str, bytes]]] = {}

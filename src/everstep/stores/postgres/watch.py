@@ -81,7 +81,7 @@ class Watch:
                     self._listen(connection)
             except (EverstepError, psycopg.Error) as error:
                 if is_well and not self._is_closed:
-                    log.warning("waiting to hear of changes again: %s", type(error).__name__)
+                    log.warning("change listener lost; reconnecting: %s", type(error).__name__)
                 is_well = False
                 self._ready.set()
                 pause.wait(AGAIN)

@@ -107,7 +107,7 @@ def _seconds(text: str) -> float:
     except ValueError:
         seconds = 0.0
     if not 0 < seconds < 3600:
-        raise BadRequest(f"timeout={text} is no time to wait.", fix="Give seconds, such as ?timeout=10.")
+        raise BadRequest(f"timeout must be 0–3600 seconds, and is {text}.", fix="Write it as ?timeout=10.")
     return seconds
 
 

@@ -391,7 +391,7 @@ def test_one_that_fails_keeps_no_other_from_being_told(caplog: pytest.LogCapture
         ),
     ]
     assert [record.levelno for record in caplog.records] == [logging.WARNING] * 2
-    assert "'bad' was not told of wait w-1" in caplog.text
+    assert "'bad' failed for wait w-1" in caplog.text
     assert TOKEN not in caplog.text
 
 

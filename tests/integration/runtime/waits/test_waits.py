@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from everstep import Flow, Host, Node, node, wait
-from everstep.errors import BadRequest, InvalidDelay, NoTime, TwoTimes
+from everstep.errors import BadRequest, InvalidDelay, TimerAmbiguous, TimerUnset
 from everstep.testing.clock import START, ManualClock
 from everstep.wait import ApprovalOutput, CallbackOutput, TimerOutput
 
@@ -110,9 +110,9 @@ def test_a_moment_without_a_time_zone_computed_by_a_node_fails_the_timer(host: H
 
 
 def test_a_timer_needs_exactly_one_time_and_none_that_is_negative() -> None:
-    with pytest.raises(TwoTimes):
+    with pytest.raises(TimerAmbiguous):
         wait.timer("nap", duration="1h", until=START)
-    with pytest.raises(NoTime):
+    with pytest.raises(TimerUnset):
         wait.timer("nap")
     with pytest.raises(InvalidDelay):
         wait.timer("nap", duration=timedelta(seconds=-1))

@@ -167,8 +167,8 @@ def test_an_outage_loses_no_step_repeats_none_and_is_told_of_once(
     assert len(calls) == 36
     assert set(calls.values()) == {1}, [step for step, count in calls.items() if count > 1]
     said = [record.message for record in caplog.records]
-    assert len([text for text in said if "is asked again until it can" in text]) == 1, said
-    assert len([text for text in said if "answers again" in text]) == 1, said
+    assert len([text for text in said if "store unavailable (" in text]) == 1, said
+    assert len([text for text in said if "store available again" in text]) == 1, said
     assert len(said) <= 4, said
 
 

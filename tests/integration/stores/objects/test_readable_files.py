@@ -272,7 +272,7 @@ def test_files_that_cannot_be_written_stop_no_run(
     with caplog.at_level(logging.WARNING, "everstep"):
         run_once(url, "run-1")
         run_once(url, "run-2")
-    assert len([r for r in caplog.records if "cannot write the files for people" in r.message]) == 2
+    assert len([r for r in caplog.records if "readable files not written" in r.message]) == 2
     checkpoints.unlink()
     with Host(url) as host:
         assert host.info("run-1").status == "completed"

@@ -121,7 +121,7 @@ def refusal(url: str, **options: Any) -> EverstepError:
         (f"redis://me:{SECRET}@host/0?prefix=a b", "cannot be the prefix"),
         (f"redis://me:{SECRET}@host/0?prefix=", "cannot be the prefix"),
         (f"redis://me:{SECRET}@host/0?colour=red", "unknown option colour"),
-        (f"redis://me:{SECRET}@host/0?timeout=soon", "no time to wait"),
+        (f"redis://me:{SECRET}@host/0?timeout=soon", "timeout must be 0–3600 seconds"),
         (f"reds://me:{SECRET}@host/0", "is not a store"),
     ],
 )

@@ -66,9 +66,7 @@ class Quota:
             if warns:
                 self._warned_of = reset
         if warns:
-            log.warning(
-                "the quota of %s is low: %d calls are left until %s", self._place, remaining, self.resets
-            )
+            log.warning("quota low: %s has %d calls left until %s", self._place, remaining, self.resets)
 
     @property
     def resets(self) -> str:

@@ -280,7 +280,7 @@ def test_the_key_of_a_profile_is_used(s3_url: str, tmp_path: Path, monkeypatch: 
         ("s3://bucket/a//b", "cannot be the prefix"),
         ("s3://bucket/a?colour=red", "unknown option colour"),
         ("gs://bucket/a?region=eu", "unknown option region"),
-        ("s3://bucket/a?timeout=soon", "no time to wait"),
+        ("s3://bucket/a?timeout=soon", "timeout must be 0–3600 seconds"),
         ("s3://bucket/a?region=eu%0Acentral", "this is no region"),
         ("az://bucket/a?account=", "this is no account"),
         ("s3://bucket/a?allow_http=perhaps", "means nothing"),

@@ -400,7 +400,7 @@ def test_who_may_only_read_is_told_when_it_writes(github_url):
         ("github://owner/repo/../x", "folder"),
         ("github://owner/repo/x+y", "folder"),
         ("github://owner/repo?branch=a..b", "branch"),
-        ("github://owner/repo?timeout=never", "no time to wait"),
+        ("github://owner/repo?timeout=never", "timeout must be 0–3600 seconds"),
         ("github://owner/repo?api=ftp://x", "no URL"),
         ("github://owner/repo?api=http://example.com", "unencrypted"),
         ("github://owner/repo?api=https://u:p@example.com", "no URL"),
