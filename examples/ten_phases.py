@@ -9,7 +9,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from everstep import Context, phases
+from everstep import Context
+from everstep.phases import phases
 
 PROCESS = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
 

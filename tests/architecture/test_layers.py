@@ -47,10 +47,13 @@ MAY_IMPORT: dict[str, set[str]] = {
     "checkpoints": {"client"},
     "wait": {"model", "graph"},
     "pipelines": {"frontends"},
+    "phases": {"frontends"},
+    "results": {"model", "codec", "graph", "ports", "runtime", "client"},
+    "types": {"model", "codec.chain", "graph"},
     "backends": {"errors", "frontends"},
     "testing": {
         *("errors", "model", "codec", "graph", "engine", "ports", "runtime", "stores", "registry", "client"),
-        *("__init__", "wait", "backends"),
+        *("__init__", "wait", "backends", "phases", "results", "types"),
     },
     "server": {"errors", "model", "graph", "runtime.events", "client"},
     # A file with flows may name services of its own, which the command line hands to the host.
@@ -64,9 +67,9 @@ MAY_IMPORT: dict[str, set[str]] = {
             "ports.durability",
             "client",
         ),
-        *("server", "checkpoints", "backends", "frontends", "__init__"),
+        *("server", "checkpoints", "backends", "frontends", "results", "types", "__init__"),
     },
-    # Keys and codecs are given to a host, and made without one.
+    # Keys are given to a host, and made without one.
     "__init__": {
         *(
             "errors",
@@ -78,12 +81,15 @@ MAY_IMPORT: dict[str, set[str]] = {
             "checkpoints",
             "migrate",
             "notify",
+            "phases",
             "pipelines",
             "registry",
+            "results",
+            "types",
             "wait",
             "compat",
         ),
-        *("codec.chain", "codec.keyring"),
+        "codec.keyring",
     },
     "__main__": {"cli"},
 }

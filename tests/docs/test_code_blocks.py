@@ -347,11 +347,15 @@ def test_every_trigger_and_status_is_explained(words: type[enums.Trigger] | type
 def test_every_public_name_is_in_the_reference() -> None:
     page = PAGES["docs/reference/python.md"]
     methods = [f".{n}(" for n, _ in inspect.getmembers(everstep.Host, inspect.isfunction) if n[0] != "_"]
-    wanted = [*everstep.__all__, *methods, *(f"`{field.name}`" for field in dataclasses.fields(Durability))]
+    modules = (everstep, everstep.phases, everstep.results, everstep.types)
+    names = [name for module in modules for name in module.__all__]
+    wanted = [*names, *methods, *(f"`{field.name}`" for field in dataclasses.fields(Durability))]
     assert [name for name in wanted if name not in page] == []
 
 
-@pytest.mark.parametrize("cls", [Subflow, everstep.Context, everstep.Channel, everstep.RunResult])
+@pytest.mark.parametrize(
+    "cls", [Subflow, everstep.Context, everstep.types.Channel, everstep.results.RunResult]
+)
 def test_every_method_that_users_call_is_in_the_reference(cls: type) -> None:
     page = PAGES["docs/reference/python.md"]
     found = [
@@ -374,8 +378,9 @@ def test_every_kind_of_event_is_explained() -> None:
 
 
 def test_every_fact_of_a_wait_is_explained() -> None:
+    wait_info = everstep.results.WaitInfo
     section = PAGES["docs/reference/python.md"].split("### WaitInfo\n")[1].split("\n### ")[0]
-    facts = re.findall(r"^        self\.(\w+)", inspect.getsource(everstep.WaitInfo.__init__), re.MULTILINE)
+    facts = re.findall(r"^        self\.(\w+)", inspect.getsource(wait_info.__init__), re.MULTILINE)
     assert len(facts) > 15
     assert [fact for fact in facts if f"`{fact}`" not in section] == []
 
@@ -388,9 +393,9 @@ def test_every_fact_of_a_wait_is_explained() -> None:
         everstep.Host,
         everstep.Node.map_over,
         everstep.node,
-        everstep.Phase,
+        everstep.phases.Phase,
         everstep.phases,
-        everstep.ScoredGate,
+        everstep.phases.ScoredGate,
         everstep.wait.Wait,
         everstep.wait.approval,
         everstep.wait.callback,

@@ -11,9 +11,10 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from everstep import Context, Durability, Flow, Host, Node, Retry, RunResult
+from everstep import Context, Durability, Flow, Host, Node, Retry
 from everstep.graph.author.wiring import Chain, Group
 from everstep.model.durability import DurabilityMode
+from everstep.results import RunResult
 from everstep.runtime.system import SystemClock
 from everstep.testing.killing import Killer
 

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from everstep import Act, Context, Event, Flow, Host, KeyRing, node, wait
+from everstep import Context, Flow, Host, KeyRing, node, wait
 from everstep.checkpoints import CheckpointManager
 from everstep.errors import AnswerInvalid, BadRequest
 from everstep.model.acts import Known
+from everstep.results import Act, Event
 from everstep.testing.clock import ManualClock
 
 ADA = Act("ada", "ticket 4711")

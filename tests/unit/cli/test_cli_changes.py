@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from everstep import Change
 from everstep.cli.view.changes import MOST, MOST_LINES, ChangeWriter
 from everstep.client.views import Pair, Unreadable
+from everstep.results import Change
 
 
 def written(

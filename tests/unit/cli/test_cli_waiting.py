@@ -8,12 +8,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from rich.console import Console
 
-from everstep import Flow, Host, RunState, node, wait
+from everstep import Flow, Host, node, wait
 from everstep.cli.commands.waits.ask import Given, answer_of
 from everstep.cli.live.progress import Lines, Watcher
 from everstep.cli.live.tree import LiveTree
 from everstep.cli.view.waits import ago, due_in, due_said, rough, short
 from everstep.errors import BadRequest
+from everstep.results import RunState
 from everstep.runtime.events import Event
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)

@@ -6,9 +6,11 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from everstep import END, Context, Diagnostics, Flow, Node, Offers, migrate, node, route, validate, wait
+from everstep import END, Context, Flow, Node, migrate, node, route, validate, wait
 from everstep.codec.values import Values
 from everstep.model.enums import Mode
+from everstep.results import Diagnostics
+from everstep.types import Offers
 
 ALL = Offers(
     frozenset({"checkpoint_store", "resume_scheduler", "resume_signal_source", "checkpoint_blob_store"}),

@@ -11,7 +11,6 @@ import msgspec
 from everstep import (
     END,
     Context,
-    Diagnostic,
     Durability,
     Flow,
     Retry,
@@ -25,6 +24,7 @@ from everstep import (
     route,
     wait,
 )
+from everstep.results import Diagnostic
 
 
 class Address(msgspec.Struct):

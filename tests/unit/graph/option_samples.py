@@ -22,7 +22,6 @@ from everstep import (
     Durability,
     Flow,
     Node,
-    Registry,
     Retry,
     chain,
     ifelse,
@@ -32,6 +31,7 @@ from everstep import (
 )
 from everstep.graph.author.options import Of
 from everstep.testing.killing import Crashed, Killer
+from everstep.types import Registry
 
 Seen = tuple[Any, ...]
 AT_ONCE = Retry(1, first=0, jitter=0)

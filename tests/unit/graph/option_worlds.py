@@ -6,12 +6,13 @@ from collections import Counter
 from datetime import timedelta
 from typing import Any, Final
 
-from everstep import Context, Durability, Event, Flow, Host, Node, RunResult, chain, ifelse, parallel
+from everstep import Context, Durability, Flow, Host, Node, chain, ifelse, parallel
 from everstep.client.views import WaitInfo
 from everstep.errors import EverstepError
 from everstep.graph.author.options import Place
 from everstep.graph.compile.plan import deep_nodes
 from everstep.registry import Opened
+from everstep.results import Event, RunResult
 from everstep.stores.memory import MemoryData, MemoryStore
 from everstep.testing.clock import ManualClock
 from everstep.testing.killing import Crashed, Killer, crash, killing

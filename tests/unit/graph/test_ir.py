@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 import everstep
-from everstep import Durability, Flow, Host, Node, Profile, Registry, Retry, chain, node, parallel, wait
+from everstep import Durability, Flow, Host, Node, Retry, chain, node, parallel, wait
 from everstep.cli.bench import flows as bench_flows
 from everstep.cli.demo import flow as demo_flow
 from everstep.errors import BadRequest, IrInvalid
@@ -24,6 +24,7 @@ from everstep.graph.compile.plan import DEEPEST
 from everstep.graph.ir.check import schema
 from everstep.model.durability import DurabilityMode
 from everstep.testing import ManualClock
+from everstep.types import Profile, Registry
 from tests.unit.graph import ir_flows
 from tests.unit.graph.ir_flows import EXAMPLES, Address, add, charge, left, meet, plain, right
 from tests.unit.properties.flows import Built, Case, cases

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from everstep import Flow, Host, Node, Profile, Registry, node, validate, wait
+from everstep import Flow, Host, Node, node, validate, wait
 from everstep.errors import BadRequest
 from everstep.model.enums import Determinism, Effects
+from everstep.types import Profile, Registry
 
 
 @node(output="rates", checkpointable=False, reason="holds open websocket")

@@ -10,25 +10,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from everstep import (
-    Durability,
-    DurabilityReport,
-    Flow,
-    Host,
-    Segment,
-    chain,
-    ifelse,
-    node,
-    parallel,
-    report,
-    wait,
-)
+from everstep import Durability, Flow, Host, chain, ifelse, node, parallel, report, wait
 from everstep.cli.main import cli
 from everstep.cli.view.rails import rails
 from everstep.errors import FlowError, NotCheckpointable
 from everstep.graph.draw.drawing import to_dot, to_mermaid, to_svg
 from everstep.graph.draw.layers import layered
 from everstep.model.durability import DurabilityMode
+from everstep.results import DurabilityReport, Segment
 from tests.unit.graph.diagnosed import NAP, NONE, feed, first, loop, of, second, send_once
 
 
@@ -202,7 +191,8 @@ def test_what_no_document_may_have_is_left_out_of_pictures(reason: str) -> None:
 def test_a_terminal_is_told_nothing_that_it_would_obey(command: str, tmp_path: Path) -> None:
     file = tmp_path / f"obeyed_{command}.py"
     file.write_text("""
-from everstep import Diagnostic, Flow, node
+from everstep import Flow, node
+from everstep.results import Diagnostic
 
 @node(checkpointable=False, reason="a\\x1b]0;owned\\x07\\nb")
 def n(): ...

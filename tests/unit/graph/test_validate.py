@@ -7,19 +7,7 @@ from typing import Any
 
 import pytest
 
-from everstep import (
-    END,
-    Context,
-    Diagnostic,
-    Diagnostics,
-    Durability,
-    Flow,
-    Host,
-    Offers,
-    node,
-    validate,
-    wait,
-)
+from everstep import END, Context, Durability, Flow, Host, node, validate, wait
 from everstep.errors import (
     BadRequest,
     DotError,
@@ -34,6 +22,8 @@ from everstep.errors import (
 from everstep.frontends.dot.parser import parse
 from everstep.model.durability import DurabilityMode
 from everstep.model.enums import Mode
+from everstep.results import Diagnostic, Diagnostics
+from everstep.types import Offers
 from tests.architecture.sources import PACKAGE, ROOT
 from tests.unit.frontends.pipelines import pipelines_diagnosed
 from tests.unit.graph import diagnosed

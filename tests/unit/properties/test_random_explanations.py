@@ -5,9 +5,10 @@ from __future__ import annotations
 from hypothesis import assume, event, given
 from hypothesis import strategies as st
 
-from everstep import Event, Host
+from everstep import Host
 from everstep.graph.compile.plan import Plan
 from everstep.registry import Opened
+from everstep.results import Event
 from everstep.stores.memory import MemoryStore
 from tests.unit.properties.flows import Built, Case, Log, cases
 from tests.unit.properties.test_random_flows import every_put, examples

@@ -19,11 +19,12 @@ from typing import Any
 
 import pytest
 
-from everstep import AsyncHost, Durability, Flow, Host, Retention, RunInfo, Status, node, wait
+from everstep import AsyncHost, Durability, Flow, Host, Retention, Status, node, wait
 from everstep.errors import BadRequest, CheckpointPinned, LeaseConflict, RunErased, RunNotFound
 from everstep.model.waits import WaitStatus
 from everstep.ports.store import RunRow
 from everstep.registry import Opened, open_store
+from everstep.results import RunInfo
 from everstep.stores.memory import MemoryData, MemoryStore
 from everstep.testing import ManualClock
 

@@ -9,9 +9,10 @@ from datetime import timedelta
 from random import Random
 from typing import Any
 
-from everstep import Host, RunResult, wait
+from everstep import Host, wait
 from everstep.client.views import Values, WaitInfo
 from everstep.registry import Opened
+from everstep.results import RunResult
 from everstep.stores.memory import MemoryData, MemoryStore
 from everstep.testing.clock import ManualClock
 from everstep.testing.killing import Crashed, Killer, crash, killing

@@ -11,12 +11,13 @@ from typing import Any, Protocol
 
 import click
 
-from everstep import Flow, RunState
+from everstep import Flow
 from everstep.cli.args.options import command_line
 from everstep.cli.view.outline import is_tolerated, node_at
 from everstep.cli.view.text import count, duration, moment, one_line
 from everstep.cli.view.waits import due_in, noun, present, short
 from everstep.model.address import Address, item_of, map_of, plain_of
+from everstep.results import RunState
 from everstep.runtime.events import Event
 
 

@@ -9,9 +9,10 @@ from typing import Any, TypeVar
 
 import click
 
-from everstep import Event, Flow, Host
+from everstep import Flow, Host
 from everstep.errors import BadRequest, EverstepError
 from everstep.frontends.pipelines.building import pipeline_of
+from everstep.results import Event
 from everstep.runtime.events import Listener
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -12,7 +12,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from everstep import Flow, RunState
+from everstep import Flow
 from everstep.cli.live.progress import (
     Fan,
     How,
@@ -31,6 +31,7 @@ from everstep.cli.view.waits import SHOWN, due_said, noun, present
 from everstep.graph.author.joins import JoinNode
 from everstep.graph.compile.plan import Plan
 from everstep.model.address import map_of, plain_of
+from everstep.results import RunState
 from everstep.runtime.events import Event
 
 FRAMES_PER_SECOND = 12

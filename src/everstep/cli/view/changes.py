@@ -11,10 +11,10 @@ from typing import Any
 
 import click
 
-from everstep import Change
 from everstep.cli.view.table import screen_width
 from everstep.cli.view.text import count, cut, extent, full, is_cut, preview, printable, safe_repr
 from everstep.client.views import Pair
+from everstep.results import Change
 
 MOST = 20
 """How many changes within one value are shown unless all are wanted."""

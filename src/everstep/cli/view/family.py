@@ -7,11 +7,12 @@ from typing import Any, NamedTuple
 
 import click
 
-from everstep import CheckpointInfo, Host, RunInfo
+from everstep import Host
 from everstep.cli.commands.runs.checkpoints import nodes_of
 from everstep.cli.commands.runs.list import STATUS_COLOURS, standing
 from everstep.cli.view.table import screen_width
 from everstep.cli.view.text import count, cut
+from everstep.results import CheckpointInfo, RunInfo
 
 SHOWN = 5
 """A stretch of more checkpoints than this is cut short in the middle."""

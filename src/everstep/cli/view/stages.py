@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from everstep import Host, RunResult
+from everstep import Host
 from everstep.cli.view.lookup import Lookup
 from everstep.cli.view.text import one_line, printable
 from everstep.frontends.pipelines.layers import LAYER, OWN, STAGES
 from everstep.model.enums import Status, ValueForm
 from everstep.model.records import CHANNEL, StepRecord, Written
+from everstep.results import RunResult
 
 _KEPT = ("stages.", "gates.", "internal.")
 _LAST_LINES = 10

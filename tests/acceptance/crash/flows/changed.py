@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 
-from everstep import Context, Flow, Host, RunResult, migrate, node
+from everstep import Context, Flow, Host, migrate, node
 from everstep.errors import RunNotFound
+from everstep.results import RunResult
 from tests.acceptance.crash.scenarios import RUN, Bodies, Facts, Parts, Scenario
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 
-from everstep import Context, Flow, Host, RunResult, node
+from everstep import Context, Flow, Host, node
+from everstep.results import RunResult
 from tests.acceptance.crash.scenarios import AT_ONCE, RUN, Bodies, Facts, Parts, Scenario
 
 CHANNEL = {"order_data": {"id": "ORD123", "amount": 100}, "draft": [1, 2], "log": ["received"], "total": 1}

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from everstep import Context, Flow, Host, RunInfo, RunResult, node
+from everstep import Context, Flow, Host, node
 from everstep.errors import RunNotFound
+from everstep.results import RunInfo, RunResult
 from tests.acceptance.crash.scenarios import RUN, Bodies, Facts, Parts, Scenario
 
 CHILD, GRANDCHILD = "child", "grandchild"

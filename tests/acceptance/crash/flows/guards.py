@@ -6,7 +6,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from everstep import Breaker, Context, Flow, Host, RunResult, node
+from everstep import Breaker, Context, Flow, Host, node
+from everstep.results import RunResult
 from tests.acceptance.crash.flows.waits import answering
 from tests.acceptance.crash.scenarios import AT_ONCE, RUN, Bodies, Facts, Parts, Scenario
 

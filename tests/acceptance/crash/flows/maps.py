@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from everstep import Context, Flow, Host, ItemError, RunResult, node
+from everstep import Context, Flow, Host, ItemError, node
 from everstep.graph.author.subflow import Subflow
+from everstep.results import RunResult
 from tests.acceptance.crash.flows.nested import Session
 from tests.acceptance.crash.scenarios import AT_ONCE, ONCE_MORE, RUN, Bodies, Facts, Parts, Scenario, clock_of
 

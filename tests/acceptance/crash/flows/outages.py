@@ -7,12 +7,13 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from everstep import Context, Durability, Flow, Host, RunResult, node, wait
+from everstep import Context, Durability, Flow, Host, node, wait
 from everstep.errors import StoreUnavailable
 from everstep.model.enums import Mode
 from everstep.model.leases import Lease
 from everstep.ports.store import BlockingStore, CheckpointStore, Commit, Verdict
 from everstep.registry import Opened
+from everstep.results import RunResult
 from everstep.testing.killing import BlockingKillingStore, Killer
 from tests.acceptance.crash.scenarios import RUN, Bodies, Facts, Parts, Scenario, clock_of
 

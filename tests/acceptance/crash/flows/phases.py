@@ -6,7 +6,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from everstep import Context, Flow, Phase, ScoredGate, node, phases
+from everstep import Context, Flow, node
+from everstep.phases import Phase, ScoredGate, phases
 from examples import ten_phases
 from tests.acceptance.crash.flows.waits import answering
 from tests.acceptance.crash.scenarios import Bodies, Scenario

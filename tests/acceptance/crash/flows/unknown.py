@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from everstep import Context, Done, Durability, Flow, Host, Node, RunResult, node
+from everstep import Context, Done, Durability, Flow, Host, Node, node
 from everstep.model.enums import Mode
+from everstep.results import RunResult
 from tests.acceptance.crash.scenarios import AT_ONCE, RUN, Bodies, Facts, Parts, Program, Scenario
 
 STRONG = Durability(Mode.STRONG)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from everstep import END, Context, Durability, Flow, Host, RunResult, chain, ifelse, node, parallel, wait
+from everstep import END, Context, Durability, Flow, Host, chain, ifelse, node, parallel, wait
 from everstep.client.views import WaitInfo
 from everstep.errors import AnswerTooLate
 from everstep.model.enums import Flush, Mode
+from everstep.results import RunResult
 from everstep.wait import Wait
 from tests.acceptance.crash.flows.forks import CHILD, has
 from tests.acceptance.crash.scenarios import AT_ONCE, RUN, Bodies, Facts, Parts, Program, Scenario, clock_of

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from everstep import Context, Flow, Host, RunResult, Status, node
+from everstep import Context, Flow, Host, Status, node
 from everstep.checkpoints import CheckpointManager
 from everstep.errors import BadRequest, BundleInvalid, EverstepError, IncompatibleVersion
+from everstep.results import RunResult
 from everstep.testing import ManualClock
 from tests.integration.runtime.bundles.carried import CRAWL, GIVEN, START
 

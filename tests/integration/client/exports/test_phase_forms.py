@@ -13,8 +13,9 @@ from uuid import UUID
 import pytest
 from click.testing import CliRunner
 
-from everstep import Context, Flow, Host, Phase, Retention, ScoredGate, node, phases
+from everstep import Context, Flow, Host, Retention, node
 from everstep.cli.main import cli
+from everstep.phases import Phase, ScoredGate, phases
 from everstep.testing import ManualClock
 from examples.ten_phases import flow as ten_phases
 from tests.integration.runtime.bundles.carried import START

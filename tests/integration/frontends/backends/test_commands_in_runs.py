@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from everstep import Flow, Host, RunResult
+from everstep import Flow, Host
 from everstep.backends import Shell, Tools
+from everstep.results import RunResult
 
 TEXT = """digraph g {
   start [shape=Mdiamond]; exit [shape=Msquare]

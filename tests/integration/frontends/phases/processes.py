@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from everstep import Context, Flow, Host, Phase, RunResult, ScoredGate, phases
+from everstep import Context, Flow, Host
+from everstep.phases import Phase, ScoredGate, phases
+from everstep.results import RunResult
 
 
 def discover(topic: str) -> dict[str, Any]:

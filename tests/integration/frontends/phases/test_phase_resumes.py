@@ -8,20 +8,9 @@ from typing import Any
 
 import pytest
 
-from everstep import (
-    Breaker,
-    Context,
-    Event,
-    Flow,
-    Host,
-    Phase,
-    Retry,
-    ScoredGate,
-    node,
-    phases,
-    route,
-    wait,
-)
+from everstep import Breaker, Context, Flow, Host, Retry, node, route, wait
+from everstep.phases import Phase, ScoredGate, phases
+from everstep.results import Event
 from everstep.testing import ManualClock
 from everstep.wait import Wait
 from tests.integration.frontends.phases.processes import decisions, process, run, triggers

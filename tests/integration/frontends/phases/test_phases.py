@@ -10,19 +10,10 @@ from typing import Any
 
 import pytest
 
-from everstep import (
-    Context,
-    Event,
-    Flow,
-    Host,
-    Phase,
-    ScoredGate,
-    node,
-    phases,
-    route,
-    wait,
-)
+from everstep import Context, Flow, Host, node, route, wait
 from everstep.errors import BadRequest, InputError
+from everstep.phases import Phase, ScoredGate, phases
+from everstep.results import Event
 from everstep.testing import ManualClock
 from tests.integration.frontends.phases.processes import channel, decisions, discover, process, run, triggers
 from tests.integration.runtime.bundles.carried import START

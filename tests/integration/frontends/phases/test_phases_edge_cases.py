@@ -10,9 +10,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from everstep import Breaker, Context, Host, Phase, ScoredGate, phases
+from everstep import Breaker, Context, Host
 from everstep.errors import BadRequest, InvalidDelay
 from everstep.frontends.phases import contracts
+from everstep.phases import Phase, ScoredGate, phases
 from everstep.testing import ManualClock
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from everstep import Flow, Host, RunResult
+from everstep import Flow, Host
+from everstep.results import RunResult
 from everstep.testing import ManualClock
 
 SQUARE = 'start [shape=Mdiamond]; exit [shape=Msquare]; goal="ship it";'

@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from everstep import Flow, Host, RunResult, node
+from everstep import Flow, Host, node
 from everstep.backends import Simulation, Tools
 from everstep.frontends.pipelines.stage import Stage
 from everstep.migrate import accept
 from everstep.pipelines import Outcome
+from everstep.results import RunResult
 from everstep.testing import ManualClock
 from everstep.testing.killing import Killer
 from tests.integration.frontends.pipelines.pipelines import context, host, round_, square, trace

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep import Flow, Host, KeyRing, LeaveOut, Status, node, wait
+from everstep import Flow, Host, KeyRing, Status, node, wait
 from everstep.errors import (
     BadRequest,
     KeyUnavailable,
@@ -15,6 +15,7 @@ from everstep.errors import (
     ValueLeftOut,
 )
 from everstep.testing import ManualClock
+from everstep.types import LeaveOut
 from tests.integration.runtime.bundles.carried import (
     ASK,
     CRAWL,

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from everstep import Flow, Host, LeaveOut, Status, node
+from everstep import Flow, Host, Status, node
 from everstep.client.views import Progress
 from everstep.errors import (
     BadRequest,
@@ -18,6 +18,7 @@ from everstep.errors import (
     StateCorrupted,
 )
 from everstep.testing import ManualClock
+from everstep.types import LeaveOut
 from tests.integration.runtime.bundles.carried import (
     ASK,
     CRAWL,

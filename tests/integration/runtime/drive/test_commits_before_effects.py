@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from everstep import END, Done, Durability, Flow, Host, Registry, ifelse, node, wait
+from everstep import END, Done, Durability, Flow, Host, ifelse, node, wait
+from everstep.types import Registry
 
 KEYED: dict[str, Any] = {"effects": "effectful", "idempotency_key": "auto"}
 MODES = {

@@ -11,13 +11,10 @@ from everstep import (
     END,
     Breaker,
     Context,
-    Diagnostic,
-    Diagnostics,
     Durability,
     Flow,
     Host,
     Node,
-    Registry,
     Retention,
     ifelse,
     migrate,
@@ -26,6 +23,8 @@ from everstep import (
     wait,
 )
 from everstep.errors import BackendChanged, BadRequest, FlowError, InputError, NotInAtomic
+from everstep.results import Diagnostic, Diagnostics
+from everstep.types import Registry
 
 
 @pytest.fixture

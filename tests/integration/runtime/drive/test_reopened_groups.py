@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from everstep import Flow, Host, RunResult, at_least, node, parallel
+from everstep import Flow, Host, at_least, node, parallel
 from everstep.graph.author.wiring import Wired
+from everstep.results import RunResult
 
 broken: set[str] = set()
 called: list[str] = []

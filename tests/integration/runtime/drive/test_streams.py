@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from everstep import Chunk, Context, Event, Flow, Host, Node, Retry, migrate, node, parallel
+from everstep import Chunk, Context, Flow, Host, Node, Retry, migrate, node, parallel
 from everstep.errors import NodeFailed, OutputError, ValueNotStorable
 from everstep.model.durability import DurabilityMode
 from everstep.model.records import StreamAt
+from everstep.results import Event
 from everstep.testing import ManualClock
 
 pytestmark = pytest.mark.servers

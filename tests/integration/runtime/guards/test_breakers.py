@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
-from everstep import Breaker, Context, Event, Flow, Host, Retry, Status, chain, node, route
+from everstep import Breaker, Context, Flow, Host, Retry, Status, chain, node, route
 from everstep.errors import BadRequest, RunNotFound
 from everstep.model.durability import DurabilityMode
 from everstep.model.enums import Trigger
 from everstep.model.ledger import BreakerState
+from everstep.results import Event
 from everstep.testing import ManualClock
 from tests.servers import warm
 

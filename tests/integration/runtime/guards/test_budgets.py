@@ -17,7 +17,6 @@ from everstep import (
     Budget,
     Context,
     Durability,
-    Event,
     Flow,
     Host,
     Node,
@@ -31,6 +30,7 @@ from everstep.errors import AnswerInvalid, BadRequest, LeaseLost, NodeFailed
 from everstep.model.amounts import plain
 from everstep.model.enums import Trigger
 from everstep.model.records import CheckpointRecord
+from everstep.results import Event
 from everstep.testing import ManualClock
 
 AT_ONCE_RETRY = Retry(3, first=0)

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from everstep import Collected, Durability, Flow, Host, Retention, Status, node, wait
+from everstep import Durability, Flow, Host, Retention, Status, node, wait
 from everstep.errors import BadRequest, CheckpointPinned, RunErased, RunNotFound
 from everstep.ports.store import Capabilities
 from everstep.registry import Opened
+from everstep.results import Collected
 from everstep.stores.memory import MemoryStore
 from everstep.testing import ManualClock
 

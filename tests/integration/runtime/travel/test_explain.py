@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from everstep import AsyncHost, Event, Flow, Host, Retry, node, wait
+from everstep import AsyncHost, Flow, Host, Retry, node, wait
 from everstep.cli.commands.travel.explain import write
 from everstep.engine.keys import automatic_key
 from everstep.ports.store import Signal
+from everstep.results import Event
 from everstep.testing.clock import ManualClock
 
 

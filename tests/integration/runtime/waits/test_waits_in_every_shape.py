@@ -11,20 +11,9 @@ from typing import Any, Literal
 
 import pytest
 
-from everstep import (
-    END,
-    Context,
-    Flow,
-    Host,
-    RunResult,
-    at_least,
-    chain,
-    ifelse,
-    node,
-    parallel,
-    wait,
-)
+from everstep import END, Context, Flow, Host, at_least, chain, ifelse, node, parallel, wait
 from everstep.errors import BadRequest, FlowError, InputError, WaitClosed
+from everstep.results import RunResult
 from everstep.testing.clock import START, ManualClock
 
 YES, NO = {"approved": True}, {"approved": False}

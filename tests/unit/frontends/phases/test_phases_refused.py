@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from everstep import Flow, Phase, ScoredGate, node, phases
+from everstep import Flow, node
 from everstep.errors import BadRequest
 from everstep.frontends.phases.places import place_of
+from everstep.phases import Phase, ScoredGate, phases
 
 
 def work() -> int:

@@ -8,8 +8,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everstep import Context, Flow, Host, Phase, RunResult, ScoredGate, node, phases
+from everstep import Context, Flow, Host, node
 from everstep.frontends.phases.deciding import Decision, Thresholds, decide
+from everstep.phases import Phase, ScoredGate, phases
+from everstep.results import RunResult
 
 NAMES = ("alpha", "beta", "gamma")
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from everstep import Diagnostics
 from everstep.frontends.dot.resolve import read
 from everstep.frontends.dot.source import Source
 from everstep.frontends.pipelines.kinds import kinds_of
 from everstep.frontends.pipelines.lint.rules import lint
 from everstep.frontends.pipelines.lint.values import LONGEST_PROMPT
+from everstep.results import Diagnostics
 from tests.unit.graph.diagnosed import Case
 
 SQUARE: Final = """

@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from everstep import Diagnostics, Flow
+from everstep import Flow
 from everstep.cli.main import cli
 from everstep.errors import FlowError
 from everstep.frontends.dot.resolve import Digraph, read
 from everstep.frontends.pipelines.kinds import kinds_of
 from everstep.frontends.pipelines.lint.rules import lint
+from everstep.results import Diagnostics
 from tests.architecture.sources import PACKAGE, ROOT
 from tests.unit.frontends.pipelines.pipelines_diagnosed import (
     FAULTS,

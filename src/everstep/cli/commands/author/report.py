@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from everstep import DurabilityReport, report, validate
+from everstep import report, validate
 from everstep.cli.args.loading import load
 from everstep.cli.args.options import command_line, json_option, store_option
 from everstep.cli.commands.author.validate import host_for
@@ -15,6 +15,7 @@ from everstep.cli.view.rails import rails
 from everstep.cli.view.text import count, one_line, write_json
 from everstep.errors import BadRequest
 from everstep.graph.draw.drawing import kind_of, to_dot, to_mermaid, to_svg
+from everstep.results import DurabilityReport
 
 SIGNS = {"durable": "●", "halts": "‖", "incompatible": "○", "unkept": "·", "join": "┴"}
 COLOURS = {"durable": "green", "halts": "yellow", "incompatible": "red", "unkept": None, "join": None}

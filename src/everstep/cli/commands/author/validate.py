@@ -7,13 +7,14 @@ from contextlib import contextmanager
 
 import click
 
-from everstep import Diagnostic, Diagnostics, Host, validate
+from everstep import Host, validate
 from everstep.cli.args.loading import UNWIRED, Wired, load_all
 from everstep.cli.args.options import json_option, store_option, url_of
 from everstep.cli.commands.runs.pipelines import pipeline_options
 from everstep.cli.view.text import count, one_line, write_json
 from everstep.errors import FlowError, StoreMissing, UnknownNotifier, UnknownScheduler
 from everstep.graph.check.diagnostics import Severity
+from everstep.results import Diagnostic, Diagnostics
 
 COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "blue"}
 

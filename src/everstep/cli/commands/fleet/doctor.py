@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from everstep import Diagnosis
 from everstep.cli.args.options import json_option, open_host, path_in, store_option, url_of
 from everstep.cli.view.text import write_json
 from everstep.client.views import Level
+from everstep.results import Diagnosis
 
 MARKS = {Level.FINE: ("✔", "green"), Level.WARNING: ("!", "yellow"), Level.PROBLEM: ("✘", "red")}
 

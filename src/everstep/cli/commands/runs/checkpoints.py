@@ -6,12 +6,12 @@ from typing import Any
 
 import click
 
-from everstep import CheckpointInfo
 from everstep.cli.args.options import find_run, json_option, open_host, split_run, store_option
 from everstep.cli.commands.runs.list import STATUS_COLOURS
 from everstep.cli.view.outline import gathered
 from everstep.cli.view.table import Cell, write_table
 from everstep.cli.view.text import clock_time, count, preview, size, write_json
+from everstep.results import CheckpointInfo
 
 SHOWN_NODES = 4
 

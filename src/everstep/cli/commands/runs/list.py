@@ -8,13 +8,14 @@ from typing import Any
 
 import click
 
-from everstep import RunInfo, Status
+from everstep import Status
 from everstep.cli.args.options import DEFAULT_FILE, json_option, open_host, store_option, where_else
 from everstep.cli.view.table import Cell, write_table
 from everstep.cli.view.text import act_json, duration, moment, one_line, write_json
 from everstep.cli.view.waits import present, standing_of, wait_json, waits_of
 from everstep.client.views import WaitInfo
 from everstep.model.waits import WaitStatus
+from everstep.results import RunInfo
 
 SPARE = ("checkpoints", "took", "started", "place", "forked from")
 """What a narrow terminal does not show of runs, the first to go first."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from everstep import Host, RunState
+from everstep import Host
 from everstep.cli.args.options import find_run, json_option, load_option, looking_at, split_run, store_option
 from everstep.cli.commands.runs.list import STATUS_COLOURS
 from everstep.cli.view.family import draw, family_json, family_of, write_family
@@ -35,6 +35,7 @@ from everstep.model.address import item_of
 from everstep.model.amounts import spelled
 from everstep.model.enums import Status, Trigger, ValueForm
 from everstep.model.records import CheckpointRecord, StepRecord
+from everstep.results import RunState
 
 NARROW = 90
 """On a terminal narrower than this, times are left out."""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import click
 
-from everstep import Flow, Host, RunInfo, RunResult, Status
+from everstep import Flow, Host, Status
 from everstep.cli.args.failures import say
 from everstep.cli.args.inputs import gather_channel, gather_inputs
 from everstep.cli.args.loading import UNWIRED, Wired, load
@@ -42,6 +42,7 @@ from everstep.client.views import Values as InnerValues
 from everstep.errors import BadRequest, EverstepError, RunNotFound
 from everstep.frontends.pipelines.building import pipeline_of
 from everstep.model.enums import Trigger
+from everstep.results import RunInfo, RunResult
 from everstep.runtime.events import Listener
 
 EXIT_CODES = {Status.COMPLETED: 0, Status.HALTED: 3}

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from everstep import Host, RunInfo, RunState, Status
+from everstep import Host, Status
 from everstep.cli.args.options import find_run, json_option, load_option, looking_at, split_run, store_option
 from everstep.cli.commands.runs.list import STATUS_COLOURS, info_json, origin, standing
 from everstep.cli.commands.runs.log import NAMED
@@ -45,6 +45,7 @@ from everstep.model.address import map_of, plain_of
 from everstep.model.enums import Trigger
 from everstep.model.records import CHANNEL, CheckpointRecord, StepRecord
 from everstep.model.waits import WaitOpened
+from everstep.results import RunInfo, RunState
 
 _GLYPHS = {
     Status.COMPLETED: "✓",

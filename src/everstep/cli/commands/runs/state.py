@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from everstep import Host, RunState
+from everstep import Host
 from everstep.cli.args.options import find_place, json_option, load_option, looking_at, store_option
 from everstep.cli.view.outline import gathered, split_pending
 from everstep.cli.view.spooled import say_waiting
@@ -22,6 +22,7 @@ from everstep.errors import BadRequest, EverstepError, RunNotFound
 from everstep.model.address import item_of, map_of, plain_of
 from everstep.model.items import ItemError
 from everstep.model.records import CHANNEL, STREAM, WAIT, QueuedTask
+from everstep.results import RunState
 
 TASK = "@task/"
 UNSEEN = (WAIT, STREAM)

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 import click
 
-from everstep import Host, RunState
+from everstep import Host
 from everstep.cli.commands.runs.list import STATUS_COLOURS
 from everstep.cli.commands.runs.log import Teller, record_json, step_json
 from everstep.cli.live.progress import chosen_of
@@ -46,6 +46,7 @@ from everstep.model.records import (
     Written,
 )
 from everstep.model.waits import WaitOpened
+from everstep.results import RunState
 
 Found = list[tuple[CheckpointRecord, StepRecord]]
 SHOWN_NAMES = 12

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from everstep import Host, LeaveOut
+from everstep import Host
 from everstep.checkpoints import CheckpointManager
 from everstep.cli.args.loading import load_flow
 from everstep.cli.args.options import (
@@ -28,6 +28,7 @@ from everstep.cli.live.run_folder import text_of
 from everstep.cli.view.text import count, size, write_json
 from everstep.client.views import Exported, Imported
 from everstep.errors import BadRequest
+from everstep.types import LeaveOut
 
 FORMS = {
     "bundle": "bundle",

@@ -6,10 +6,11 @@ import sys
 
 import click
 
-from everstep import Collected, Flow, Removal, Retention
+from everstep import Flow, Retention
 from everstep.cli.args.loading import load_several
 from everstep.cli.args.options import find_run, json_option, open_host, store_option
 from everstep.cli.view.text import act_said, count, moment, size, write_json
+from everstep.results import Collected, Removal
 
 SHOWN = 50
 """How many runs of each kind are named in a terminal."""

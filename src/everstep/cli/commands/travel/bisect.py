@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from everstep import Divergence, Status
+from everstep import Status
 from everstep.cli.args.options import (
     command_line,
     find_run,
@@ -22,6 +22,7 @@ from everstep.cli.view.changes import ChangeWriter, change_json
 from everstep.cli.view.text import error_json, write_json
 from everstep.client.views import Pair, Visited
 from everstep.model.address import Address
+from everstep.results import Divergence
 
 
 @click.command()

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from everstep import Compat, Flow, Host, RunInfo
+from everstep import Flow, Host
 from everstep.cli.args.loading import load_flow
 from everstep.cli.args.options import find_run, json_option, open_host, store_option, who, who_options
 from everstep.cli.commands.runs.pipelines import pipeline_options
@@ -16,6 +16,7 @@ from everstep.cli.commands.runs.run import stdout_kept_clean
 from everstep.cli.view.text import count, one_line, write_json
 from everstep.client.views import Compatibility
 from everstep.errors import BadRequest, IncompatibleVersion, StateCorrupted, ValueUnreadable
+from everstep.results import Compat, RunInfo
 
 PAGE = 500
 SHOWN = 3

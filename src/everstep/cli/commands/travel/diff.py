@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from everstep import Change, Diff, Status
+from everstep import Status
 from everstep.cli.args.options import (
     find_place,
     json_option,
@@ -22,6 +22,7 @@ from everstep.cli.view.table import Cell, layout, screen_width
 from everstep.cli.view.text import count, error_json, one_line, write_json
 from everstep.client.diff import Moment, NodeChange
 from everstep.model.address import item_of, map_of
+from everstep.results import Change, Diff
 
 MANY_ITEMS = 3
 """Changes inside more items of a map than this are counted rather than listed."""

@@ -6,7 +6,6 @@ from typing import Any
 
 import click
 
-from everstep import Explanation
 from everstep.cli.args.loading import load
 from everstep.cli.args.options import find_run, json_option, open_host, split_run, store_option
 from everstep.cli.commands.runs.pipelines import pipeline_options
@@ -16,6 +15,7 @@ from everstep.cli.view.text import count, moment, one_line, write_json
 from everstep.client.views import Awaited, Compatibility, Planned, Recorded
 from everstep.model.address import Address
 from everstep.model.enums import Effects, Status
+from everstep.results import Explanation
 
 
 @click.command()

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from everstep import Host, RunState
+from everstep import Host
 from everstep.cli.args.inputs import read_value
 from everstep.cli.args.options import (
     command_line,
@@ -26,6 +26,7 @@ from everstep.cli.view.text import write_json
 from everstep.errors import BadRequest
 from everstep.model.address import unvisited
 from everstep.model.records import CHANNEL
+from everstep.results import RunState
 
 Pairs = tuple[str, ...]
 

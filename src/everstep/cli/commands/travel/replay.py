@@ -6,7 +6,6 @@ from typing import Any
 
 import click
 
-from everstep import Replay
 from everstep.cli.args.loading import load_flow
 from everstep.cli.args.options import find_run, json_option, open_host, split_run, store_option
 from everstep.cli.commands.runs.pipelines import pipeline_options
@@ -17,6 +16,7 @@ from everstep.cli.view.changes import ChangeWriter, change_json
 from everstep.cli.view.text import error_json, one_line, write_json
 from everstep.model.address import Address
 from everstep.model.records import ErrorInfo
+from everstep.results import Replay
 
 
 @click.command()

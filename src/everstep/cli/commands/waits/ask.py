@@ -10,13 +10,14 @@ from typing import Any, NamedTuple, TypeVar
 
 import click
 
-from everstep import Flow, Host, RunResult, Status, WaitInfo
+from everstep import Flow, Host, Status
 from everstep.cli.args.options import login_name, said_who, who
 from everstep.cli.view.table import screen_width
 from everstep.cli.view.text import full, moment, one_line, preview, printable
 from everstep.cli.view.waits import ago, due_said, noun, present
 from everstep.errors import AnswerInvalid, BadRequest, WaitClosed, WaitSettled
 from everstep.model.waits import WaitStatus
+from everstep.results import RunResult, WaitInfo
 
 _YES = {"y", "yes", "true", "on", "ok", "approve", "approved"}
 _NO = {"n", "no", "false", "off", "reject", "rejected"}
