@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from everstep import Flow, Phase, ScoredGate, node, phases
+from everstep import Flow, node
 from everstep.errors import IrInvalid
 from everstep.graph.author.extension import EXTENSIONS, PLAIN
 from everstep.graph.compile.blueprint import plan_of
+from everstep.phases import Phase, ScoredGate, phases
 
 
 def discover(topic: str) -> dict[str, Any]:
