@@ -48,7 +48,7 @@ def random_chain(chance: Random) -> Flow:
 
     written: set[int] = set()
     members = [member(k) for k in range(chance.randint(2, 6))]
-    wired = members[0]
+    wired: Any = members[0]
     rounds: list[int] = []
 
     @ifelse(when_true="n0", when_false=END)
