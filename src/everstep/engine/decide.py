@@ -9,9 +9,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from everstep.engine.opened import Opened
-from everstep.engine.scope import Scope
-from everstep.errors import LimitExceeded
+from everstep.engine.scope import Opened, Scope
 from everstep.model.enums import Status
 from everstep.model.ledger import Guarded
 from everstep.model.records import SPENT, ErrorInfo, QueuedTask, StepRecord, StreamAt, Written
@@ -245,19 +243,3 @@ def cancelled(scope: Scope, i: int, *, reason: ErrorInfo | None, now: datetime) 
         error=reason,
         ended_at=now,
     )
-
-
-def check_limits(scope: Scope, i: int) -> None:
-    """Raise `LimitExceeded` if the flow may not visit this node once more."""
-    max_steps, max_visits, _ = scope.plan.limits
-    if scope.steps >= max_steps:
-        raise LimitExceeded(
-            f"the run reached {max_steps} steps before {scope.path_of(i)!r}.",
-            fix="Check the gate that should end the loop, or raise max_steps on the flow and resume.",
-        )
-    own = scope.plan.nodes[i].max_visits or max_visits
-    if own is not None and scope.visits[i] >= own:
-        raise LimitExceeded(
-            f"node {scope.path_of(i)!r} was visited {own} times.",
-            fix="Check the gate that should end the loop, or raise max_visits and resume.",
-        )

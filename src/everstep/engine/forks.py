@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from everstep.engine import meetings
+from everstep.engine.fold import activate, write
 from everstep.engine.scope import Scope
 from everstep.engine.state import RunState
 from everstep.graph.author.node import Gate
@@ -23,9 +24,9 @@ def fork(state: RunState, step: StepRecord) -> None:
     for path, chosen in (step.again or {}).items():
         _choose_again(state, path, chosen)
     edited: dict[Scope, list[str]] = {}
-    for write in step.writes:
-        if write.name[0] != "@":
-            head, _, name = write.name.rpartition("/")
+    for written in step.writes:
+        if written.name[0] != "@":
+            head, _, name = written.name.rpartition("/")
             edited.setdefault(state.scope_at(head) if head else state, []).append(name)
     if edited:
         state.ended = False
@@ -34,7 +35,7 @@ def fork(state: RunState, step: StepRecord) -> None:
         _withdraw_choices(scope, reached)
         meetings.meet_anew(scope, reached)
         for name in names:
-            scope.write(name, scope.versions.get(name, 0) + 1, 0)
+            write(scope, name, scope.versions.get(name, 0) + 1, 0)
             _wake_behind_joins(scope, name)
         state.restless[scope] = None
 
@@ -53,7 +54,7 @@ def _choose_again(state: RunState, path: str, chosen: Iterable[str]) -> None:
                 scope.attempts[t] = 0
     scope.ended = False
     scope.chosen[g] += scope.plan.is_target[g]
-    scope.activate(g, round_)
+    activate(scope, g, round_)
     state.restless[scope] = None
 
 
@@ -76,7 +77,7 @@ def _wake_behind_joins(scope: Scope, name: str) -> None:
     plan = scope.plan
     for i in sorted({*plan.readers.get(name, ())} - {*plan.wakes.get(name, ())}):
         if name in scope.reads[i] and not (plan.is_target[i] or meetings.has_lost(scope, i, name)):
-            scope.activate(i, 0)
+            activate(scope, i, 0)
 
 
 def _withdraw_choices(scope: Scope, reached: set[int]) -> None:

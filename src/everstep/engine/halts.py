@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from everstep.engine.scope import Scope
 from everstep.graph.author.unknown_effects import SETTLE
 from everstep.model.enums import Status
 from everstep.model.records import StepRecord
-
-if TYPE_CHECKING:
-    from everstep.engine.scope import Scope
 
 
 def halt(scope: Scope, i: int, step: StepRecord) -> None:

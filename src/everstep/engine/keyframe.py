@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from everstep.engine.books import Books
+from everstep.engine.fold import activate, enqueue, take
 from everstep.engine.halts import halt
 from everstep.engine.scope import Scope
 from everstep.engine.state import RunState
@@ -134,7 +135,7 @@ def restore(state: RunState, versions: Mapping[str, int], kept: SerializedState,
             state.waits[node.wait.wait_id] = (scope, i)
     for task in kept.tasks:
         place, _, local = task.node.rpartition("/")
-        (state.scope_at(place) if place else state).enqueue(task.at(local))
+        enqueue(state.scope_at(place) if place else state, task.at(local))
     for path, inner in kept.scopes.items():
         state.scope_at(path).ended = inner.ended
     state.ended, state.error, state.key_run = kept.has_ended, kept.error, kept.key_run
@@ -158,7 +159,7 @@ def _restore_visit(
     step = StepRecord(
         path=path, visit=visit.visit, status=Status.RUNNING, reads=visit.reads, items=visit.items
     )
-    scope.take(i, step)
+    take(scope, i, step)
     opened = scope.opened[i]
     opened.done, opened.failed = set(visit.done), set(visit.failed)
     opened.started_at, opened.task = visit.started_at, visit.task
@@ -191,7 +192,7 @@ def _restore_node(scope: Scope, i: int, node: NodeState) -> None:
     if node.winners:
         scope.winners[i] = mask_in(node.winners)
     if node.is_due:
-        scope.activate(i, node.round)
+        activate(scope, i, node.round)
     if node.wait is not None:
         step = StepRecord(
             path=scope.path_of(i),

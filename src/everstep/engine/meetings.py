@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
 
+from everstep.engine.scope import Scope
 from everstep.graph.compile.loops import bits, mask_of
+from everstep.graph.compile.plan import Member
 from everstep.model.enums import Status
-
-if TYPE_CHECKING:
-    from everstep.engine.scope import Scope
-    from everstep.graph.compile.plan import Member
 
 
 def tolerates(scope: Scope, i: int) -> bool:
@@ -19,8 +16,11 @@ def tolerates(scope: Scope, i: int) -> bool:
     return any(plan.meetings[j].tolerates for j in plan.meets_at.get(i, ()))
 
 
-def meet(scope: Scope, i: int, round_: int) -> None:
-    """A node of a group has ended: note what became of its branch."""
+def met_by(scope: Scope, i: int) -> Iterator[int]:
+    """Note what became of the branch of a node that is done, and yield the joins that are due with it.
+
+    Each is to be made due before the next is asked for: a join may be in a branch of another.
+    """
     plan = scope.plan
     for j in plan.meets_at.get(i, ()):
         meeting = plan.meetings[j]
@@ -32,7 +32,7 @@ def meet(scope: Scope, i: int, round_: int) -> None:
             elif member.last >> i & 1 and _has_won(scope, i, j, k):
                 scope.won[j] = scope.won.get(j, 0) | 1 << k
         if j not in scope.fired:
-            scope.activate(j, round_)
+            yield j
         elif not scope.active & meeting.everyone:
             _forget(scope, j)
 
@@ -119,21 +119,6 @@ def meet_anew(scope: Scope, again: Iterable[int]) -> None:
 def _has_failed(scope: Scope, member: Member) -> bool:
     failed = (i for i in bits(member.nodes) if scope.statuses[i] is Status.FAILED)
     return any(not _is_tolerated_inside(scope, i, member) for i in failed)
-
-
-def reopen(scope: Scope, j: int) -> None:
-    """A group that failed is tried again at the members that failed."""
-    everyone = scope.plan.meetings[j].everyone
-    for i in bits(everyone):
-        if scope.statuses[i] is Status.FAILED and i not in scope.due:
-            scope.take_back(i)
-            scope.activate(i, 0)
-            if i in scope.plan.meetings:
-                reopen(scope, i)
-    scope.lost.pop(j, None)
-    if scope.active & everyone:
-        del scope.due[j]
-        scope.active &= ~(1 << j)
 
 
 def outcomes(scope: Scope, j: int) -> dict[str, str]:

@@ -11,8 +11,9 @@ from datetime import datetime
 
 from everstep.engine import halts
 from everstep.engine.books import Books
-from everstep.engine.opened import Opened
-from everstep.engine.scope import Scope
+from everstep.engine.fold import activate, admit, clear, enter, reopen, take
+from everstep.engine.readiness import oldest, ready
+from everstep.engine.scope import Opened, Scope
 from everstep.errors import StateCorrupted
 from everstep.graph.compile.plan import Plan
 from everstep.model.enums import OnError, Status
@@ -55,7 +56,7 @@ class RunState(Scope):
         """Take one recorded step into account."""
         i = self.plan.index.get(step.path)
         if i is not None:
-            self.take(i, step)
+            take(self, i, step)
             self.count(step)
             self.follow_wait(self, i, step)
         elif step.path[0] == "@":
@@ -111,7 +112,7 @@ class RunState(Scope):
 
     def _take_mark(self, step: StepRecord) -> None:
         if step.path == INPUTS:
-            self.admit({w.name: w.version for w in step.writes if w.name[0] != "@"})
+            admit(self, {w.name: w.version for w in step.writes if w.name[0] != "@"})
         elif step.path == START:
             self._start_at(step.decision or ())
 
@@ -121,7 +122,7 @@ class RunState(Scope):
         if item is not None:
             self._take_item(scope, i, item, step)
         else:
-            scope.take(i, step)
+            take(scope, i, step)
             self.restless[scope] = None
             parent = scope.parent
             asks_again = scope.queue and step.status is Status.COMPLETED
@@ -150,10 +151,10 @@ class RunState(Scope):
         places = self.places_of(paths)
         self.reopen()
         for scope in dict.fromkeys(scope for scope, _ in places):
-            scope.clear()
+            clear(scope)
         for scope, i in places:
             scope.chosen[i] += scope.plan.is_target[i]
-            scope.activate(i, 0)
+            activate(scope, i, 0)
         self._drop_over()
         self.look_around()
 
@@ -175,7 +176,7 @@ class RunState(Scope):
             return scope, i, None
         i, item = self._item_of(scope, name, path)
         if scope.plan.children[i].is_leaf:
-            return scope.enter(i, item), 0, None
+            return enter(scope, i, item), 0, None
         return scope, i, item
 
     def scope_at(self, path: str) -> Scope:
@@ -183,7 +184,7 @@ class RunState(Scope):
         scope: Scope = self
         for segment in path.split("/"):
             i, item = self._item_of(scope, segment, path)
-            scope = scope.enter(i, item)
+            scope = enter(scope, i, item)
         return scope
 
     def _item_of(self, scope: Scope, segment: str, path: str) -> tuple[int, int]:
@@ -207,10 +208,10 @@ class RunState(Scope):
     def startable(self, now: datetime | None = None) -> list[tuple[Scope, int]]:
         """Return what may start, in all scopes that have changed."""
         if len(self.restless) == 1:
-            return [(self, i) for i in self.ready(now)]
+            return [(self, i) for i in ready(self, now)]
         found: list[tuple[Scope, int]] = []
         for scope in tuple(self.restless):
-            here = scope.ready(now)
+            here = ready(scope, now)
             if here:
                 found += [(scope, i) for i in here]
             elif not scope.retry_at and scope is not self:
@@ -219,7 +220,7 @@ class RunState(Scope):
 
     def stuck(self) -> list[tuple[Scope, int]]:
         """Return what to run when nothing may start and nothing runs, as in loops that overlap."""
-        return [(scope, i) for scope in self.scopes() for i in scope.oldest()]
+        return [(scope, i) for scope in self.scopes() for i in oldest(scope)]
 
     def fans(self) -> Iterator[tuple[Scope, int, Opened]]:
         """Yield every open map."""
@@ -254,8 +255,9 @@ class RunState(Scope):
                 self.forget(inner)
 
     def reopen(self) -> None:
+        """Forget the failure, here and in the flows inside."""
         before = sum(scope.steps for scope in self.scopes())
-        super().reopen()
+        reopen(self)
         self.total -= before - sum(scope.steps for scope in self.scopes())
         for scope in self.scopes():
             self.restless[scope] = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from everstep.engine.fold import activate
 from everstep.engine.keys import automatic_key
 from everstep.engine.scope import Scope
 from everstep.engine.state import RunState
@@ -175,7 +176,7 @@ def wake(state: RunState, names: Renaming) -> list[str]:
             if is_entry:
                 scope.chosen[k] += 1
             if is_entry or not (is_driven or scope.missing[k]):
-                scope.activate(k, 0)
+                activate(scope, k, 0)
                 if k in scope.due:
                     started.append(scope.path_of(k))
     return started

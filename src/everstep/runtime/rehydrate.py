@@ -8,6 +8,7 @@ from typing import Any
 from everstep.codec.compare import Unreadable
 from everstep.codec.records import OpenRecord
 from everstep.codec.values import Values
+from everstep.engine.fold import enter
 from everstep.engine.keyframe import restore
 from everstep.engine.state import RunState
 from everstep.errors import EverstepError, RunNotFound, StateCorrupted
@@ -155,5 +156,5 @@ class Rehydrated:
         prefix = split_name(step.whole_name("-"))[0]
         if prefix and prefix[0] != "@" and prefix in self._places:
             scope, i, item = self.state.locate(step.path)
-            self._lists.fill(scope if item is None else scope.enter(i, item))
+            self._lists.fill(scope if item is None else enter(scope, i, item))
             self._note_area(prefix)

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from everstep import END, Flow, Node, ifelse, node, route
+from everstep.engine import readiness
+from everstep.engine.fold import write
 from everstep.engine.keyframe import restore, snapshot
 from everstep.engine.state import RunState
 from everstep.model.enums import Status
 from everstep.model.records import INPUTS, StepRecord, Written
-from everstep.runtime.drive.limits import starving
 
 
 def writes(*names: str, version: int = 1) -> tuple[Written, ...]:
@@ -26,7 +27,7 @@ def begin(flow: Flow, *names: str) -> RunState:
 
 
 def ready(state: RunState) -> list[str]:
-    return [state.plan.paths[i] for i in state.ready()]
+    return [state.plan.paths[i] for i in readiness.ready(state)]
 
 
 def done(state: RunState, path: str, decision: tuple[str, ...] | None = None) -> None:
@@ -200,7 +201,7 @@ def test_a_chosen_node_whose_input_cannot_come_is_named() -> None:
     state = begin(Flow("f", [gate, make("a", "s y", "x"), make("b", "s", "y")]), "s")
     done(state, "gate", ("a",))
     assert ready(state) == []
-    found = starving(state)
+    found = readiness.starving(state.scopes())
     assert found is not None and found[0] is state and "waits for y" in str(found[1])
 
 
@@ -320,7 +321,7 @@ def test_loops_that_overlap_never_get_stuck() -> None:
     right = route("a", "b", END, name="right")(make("g2", "y").fn)
     state = begin(Flow("f", [make("a", "y?", "x"), make("b", "x?", "y"), left, right], entry=["a", "b"]))
     for _ in range(40):
-        now = ready(state) or [state.plan.paths[i] for i in state.oldest()]
+        now = ready(state) or [state.plan.paths[i] for i in readiness.oldest(state)]
         if not now:
             break
         path = now[0]
@@ -361,7 +362,7 @@ def test_nobody_wakes_up_for_a_pause_that_is_over_if_its_node_waits_for_another(
             path="b", visit=1, status=Status.RETRYING, attempts=1, retry_at=start + timedelta(seconds=1)
         )
     )
-    state.write("s", 2, 0)
+    write(state, "s", 2, 0)
     state.evolve(StepRecord(path="a", visit=2, status=Status.RETRYING, attempts=1, retry_at=later))
     assert state.startable(start + timedelta(seconds=2)) == []
     assert state.next_retry() == later

@@ -13,9 +13,9 @@ from math import prod
 
 import msgspec
 
+from everstep.engine.fold import take
 from everstep.engine.forks import fork
-from everstep.engine.opened import Opened
-from everstep.engine.scope import Scope
+from everstep.engine.scope import Opened, Scope
 from everstep.engine.state import START, RunState
 from everstep.errors import EverstepError, LiftError, MapInputError, StateCorrupted
 from everstep.graph.author.node import MapSpec
@@ -43,7 +43,7 @@ def apply(state: RunState, space: ValueSpace, step: StepRecord, slots: Sequence[
         if step.ends:
             _drop_tasks(space, state, step.queued)
         at = state.streams.get(i) if state.streams else None
-        state.take(i, step)
+        take(state, i, step)
         if at is not None:
             _follow_stream(state, space, i, at)
         if step.status is Status.COMPLETED and not step.queued:

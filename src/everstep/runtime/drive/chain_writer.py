@@ -13,6 +13,7 @@ import msgspec
 from everstep.codec.notes import look_at_act
 from everstep.codec.records import seal
 from everstep.codec.sealing import seal_closed
+from everstep.engine.fold import take
 from everstep.engine.keyframe import snapshot
 from everstep.engine.state import RunState
 from everstep.errors import LeaseLost, RunCancelled, StoreError, StoreUnavailable
@@ -182,7 +183,7 @@ class Journal:
                 self._payloads.append(draft.payload)
                 self.size += len(draft.payload)
             space.accept(state, draft)
-        state.take(i, step)
+        take(state, i, step)
         state.total += 1
 
     def pass_by(self, step: StepRecord, drafts: tuple[Slot, ...]) -> None:

@@ -15,6 +15,7 @@ from datetime import datetime
 from typing import Any
 
 from everstep.engine import decide
+from everstep.engine.readiness import Place, starving, within_limits
 from everstep.engine.scope import Scope
 from everstep.errors import EverstepError, HostClosed, RunCancelled, StoreError, ValueNotStorable
 from everstep.graph.author.flow import Flow
@@ -27,7 +28,6 @@ from everstep.runtime.drive.context import RunContext
 from everstep.runtime.drive.finish import draft_asked, draft_outputs, step_of
 from everstep.runtime.drive.flushing import LateFlush, Owing
 from everstep.runtime.drive.invoke import Call, call_async, call_here, describe_error
-from everstep.runtime.drive.limits import Place, starving, within_limits
 from everstep.runtime.drive.parallel import Beside
 from everstep.runtime.drive.prepare import Preparer
 from everstep.runtime.drive.rest import Pauses, Rest
@@ -262,7 +262,7 @@ class Drive:
 
     def _unstick(self) -> bool:
         """Nothing runs and nothing may start: a flow that waits for a value in vain fails."""
-        found = starving(self._state)
+        found = starving(self._state.scopes())
         if found is not None:
             self._fail_in(*found)
         return found is not None

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from contextlib import suppress
 
+from everstep.engine.readiness import Place
 from everstep.engine.scope import Scope
 from everstep.runtime.drive.context import RunContext
 from everstep.runtime.drive.invoke import (
@@ -21,8 +22,6 @@ from everstep.runtime.drive.invoke import (
     call_in_thread,
     on_loop,
 )
-
-Place = tuple[Scope, int]
 
 
 class Beside:

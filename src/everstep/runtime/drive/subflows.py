@@ -7,9 +7,9 @@ from collections.abc import Callable, Collection
 import msgspec
 
 from everstep.engine import decide, meetings
+from everstep.engine.fold import enter
 from everstep.engine.halts import is_parked
-from everstep.engine.opened import Opened
-from everstep.engine.scope import Scope
+from everstep.engine.scope import Opened, Scope
 from everstep.errors import EverstepError, ItemsFailed, LiftError, MapInputError
 from everstep.graph.author.node import Node
 from everstep.graph.compile.loops import bits
@@ -134,7 +134,7 @@ class Inner:
         return sum(is_parked(inside) for inside in visit.scopes.values())
 
     def _enter(self, scope: Scope, i: int, item: int) -> None:
-        inside = scope.enter(i, item)
+        inside = enter(scope, i, item)
         self._lists.fill(inside)
         self._state.restless[inside] = None
         self.end_if_at_rest(inside)

@@ -11,6 +11,7 @@ import msgspec
 
 from everstep.engine import breaking
 from everstep.engine.books import Books
+from everstep.engine.readiness import Place
 from everstep.engine.scope import Scope
 from everstep.errors import BreakerOpen, BudgetExceeded, EverstepError, StoreError, StoreUnavailable
 from everstep.graph.author.guards import BREAKER, BUDGET, GuardWait, for_more, for_review
@@ -22,7 +23,6 @@ from everstep.model.records import GUARDS, StepRecord
 from everstep.model.waits import SettledBy, WaitRow
 from everstep.runtime.drive.context import RunContext
 from everstep.runtime.drive.invoke import Call
-from everstep.runtime.drive.limits import Place
 from everstep.runtime.guards.breakers import Breakers
 from everstep.runtime.guards.shared_breakers import SharedBreakers
 from everstep.runtime.guards.spending import News

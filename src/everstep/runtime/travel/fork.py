@@ -9,8 +9,8 @@ from functools import partial
 from typing import Any, NamedTuple, NoReturn
 
 from everstep.codec.sealing import seal_closed
-from everstep.engine.opened import Opened
-from everstep.engine.scope import Scope
+from everstep.engine.fold import enter
+from everstep.engine.scope import Opened, Scope
 from everstep.engine.state import RunState
 from everstep.errors import BadRequest, InputError, RunNotFound
 from everstep.graph.author.channel import check_key
@@ -282,7 +282,7 @@ def _enter(scope: Scope, segment: Segment, sequence: int) -> Scope:
             f"at checkpoint {sequence}, visit {visit.visit} of {path} was open, not {segment.visit}.",
             fix=f"Edit {path}@{visit.visit}/NAME, or fork where the other was open.",
         )
-    return scope.enter(i, _item(visit, segment, path, sequence))
+    return enter(scope, i, _item(visit, segment, path, sequence))
 
 
 def _item(visit: Opened, segment: Segment, path: str, sequence: int) -> int:

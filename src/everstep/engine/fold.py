@@ -1,0 +1,353 @@
+"""How a scope changes: `take` takes one recorded step into account, and looks at nothing but the step.
+
+A live run and the fold of its records call it alike. The one change that is not part of the fold is
+`Scope.begin`: which nodes this process has started, a crash forgets.
+"""
+
+from __future__ import annotations
+
+from everstep.engine import halts, meetings
+from everstep.engine.scope import Scope
+from everstep.graph.compile.loops import bits
+from everstep.model.enums import OnError, Status
+from everstep.model.records import QueuedTask, StepRecord
+
+_UNDER_WAY = frozenset({Status.RUNNING, Status.RETRYING, Status.HALTED})
+"""What a step says of a visit that goes on."""
+
+
+def take(scope: Scope, i: int, step: StepRecord) -> None:
+    """Take one recorded step of a node into account."""
+    status = step.status
+    if status in _UNDER_WAY:
+        _take_under_way(scope, i, step)
+        return
+    if step.unknown:
+        scope.begun.add(i)
+    elif scope.begun:
+        scope.begun.discard(i)
+    scope.visits[i] = step.visit
+    scope.statuses[i] = status
+    scope.reads[i] = step.reads
+    scope.attempts[i] = 0
+    if scope.waiting:
+        scope.waiting.pop(i, None)
+    scope.steps += 1
+    if scope.retry_at:
+        scope.retry_at.pop(i, None)
+    if status is Status.FAILED:
+        _fail(scope, i, step)
+        return
+    scope.running.discard(i)
+    if scope.streams:
+        scope.streams.pop(i, None)
+    if scope.opened:
+        scope.opened.pop(i, None)
+    if step.key is not None:
+        scope.keys.pop(i, None)
+        scope.consumed[i] = step.key
+    if status is Status.CANCELLED:
+        _leave(scope, i, step)
+        return
+    plan = scope.plan
+    round_ = scope.due.pop(i, 0)
+    scope.active &= ~(1 << i)
+    for written in step.writes:
+        if written.name[0] != "@":
+            write(scope, written.name, written.version, round_, not step.goto)
+    if step.decision is not None or plan.is_target[i]:
+        _choose(scope, i, step, round_)
+    if not plan.is_target[i]:
+        reads, versions = step.reads, scope.versions
+        for name in plan.watched[i]:
+            if versions.get(name, 0) > reads.get(name, 0) and not meetings.is_left_out(scope, i, name):
+                activate(scope, i, round_)  # what it read is no longer the newest
+                break
+    if plan.is_wired or scope.queue or step.queued or step.ends:
+        _lead_on(scope, i, step, round_)
+
+
+def _take_under_way(scope: Scope, i: int, step: StepRecord) -> None:
+    """Take a step of a visit that goes on: it was announced, failed to be tried again, or waits."""
+    if step.status is Status.RUNNING:
+        if i in scope.plan.children:
+            _open(scope, i, step)
+        elif step.stream is not None:
+            scope.streams[i] = step.stream
+        elif step.spent is None:
+            scope.keys[i] = step.key or ""
+            scope.begun.add(i)
+        return
+    if step.unknown:
+        scope.begun.add(i)
+    elif scope.begun:
+        scope.begun.discard(i)
+    if step.status is Status.HALTED:
+        halts.halt(scope, i, step)
+        return
+    scope.attempts[i] = step.attempts
+    scope.statuses[i] = step.status
+    _note_retry(scope, i, step)
+    scope.running.discard(i)
+    scope.waiting.pop(i, None)
+
+
+def admit(scope: Scope, names: dict[str, int]) -> None:
+    """Begin with these inputs."""
+    # Several entries of one loop begin one after the other: each is a round of its own.
+    heads = [i for i in scope.plan.entry if scope.plan.is_entry(i)]
+    for round_, i in enumerate(heads):
+        (scope.chosen if scope.plan.is_target[i] else scope.arrived)[i] += 1
+        activate(scope, i, round_)
+    for name, version in names.items():
+        write(scope, name, version, 0)
+    for i, count in enumerate(scope.missing):
+        if count == 0 and not scope.plan.is_target[i] and not scope.plan.is_led[i]:
+            activate(scope, i, 0)
+
+
+def _open(scope: Scope, i: int, step: StepRecord) -> None:
+    visit = scope.opened[i] = scope.visit_of(i, step)
+    if step.task is not None:
+        visit.task = step.task
+        visit.given = next((q.arguments for q in scope.queue.get(i, ()) if q.number == step.task), ())
+    scope.running.add(i)
+
+
+def enter(around: Scope, i: int, item: int) -> Scope:
+    """Return the scope of one item of an open visit, opened now unless it is."""
+    opened, child = around.opened[i], around.plan.children[i]
+    scope = opened.scopes.get(item)
+    if scope is None:
+        scope = Scope(child.plan, parent=around, place=i, item=item, prefix=opened.prefix_of(item))
+        opened.scopes[item] = scope
+        names = {
+            p.name: 1
+            for p in around.plan.nodes[i].params
+            if p.source in opened.reads or p.name in opened.given
+        }
+        admit(scope, names)
+    return scope
+
+
+def _fail(scope: Scope, i: int, step: StepRecord) -> None:
+    if i in scope.opened:
+        if scope.plan.children[i].is_atomic and not scope.opened[i].is_map:
+            scope.running.discard(i)
+            del scope.opened[i]
+    else:
+        scope.running.discard(i)
+    if meetings.tolerates(scope, i):
+        _leave(scope, i, step)
+    else:
+        scope.error = step.error
+
+
+def _leave(scope: Scope, i: int, step: StepRecord) -> None:
+    """End a visit without output: a tolerated failure, or cancelled."""
+    scope.begun.discard(i)
+    if step.task is not None:
+        _dequeue(scope, i, step.task)
+    elif scope.plan.is_target[i] and scope.chosen[i]:
+        scope.chosen[i] -= 1
+    scope.arrived[i] = 0
+    round_ = scope.due.pop(i, 0)
+    scope.active &= ~(1 << i)
+    scope.running.discard(i)
+    scope.opened.pop(i, None)
+    scope.streams.pop(i, None)
+    scope.keys.pop(i, None)
+    if scope.chosen[i] or i in scope.queue:
+        activate(scope, i, round_)
+    _meet(scope, i, round_)
+
+
+def _choose(scope: Scope, i: int, step: StepRecord, round_: int) -> None:
+    """Reach the nodes that a gate chose; a node that was chosen itself has used one choice up."""
+    plan = scope.plan
+    for target in step.decision or ():
+        t = plan.index[target]
+        scope.chosen[t] += 1
+        activate(scope, t, _round_of_choice(scope, i, t, round_))
+    if plan.is_target[i]:
+        if step.task is None and scope.chosen[i] > 0:
+            scope.chosen[i] -= 1
+        if scope.chosen[i] > 0:
+            activate(scope, i, _round_of_choice(scope, i, i, round_))
+
+
+def _lead_on(scope: Scope, i: int, step: StepRecord, round_: int) -> None:
+    """Reach the nodes that follow, unless this one asked for others instead."""
+    plan = scope.plan
+    scope.arrived[i] = 0
+    if step.task is not None:
+        _dequeue(scope, i, step.task)
+    if not step.goto:
+        for t in plan.follows.get(i, ()):
+            scope.arrived[t] += 1
+            # Reached without all its values it waits for them, and fails by name if they cannot come.
+            if not plan.is_target[t] and t not in plan.meetings:
+                activate(scope, t, round_)
+    for task in step.queued:
+        enqueue(scope, task, round_)
+    if i in scope.queue:
+        activate(scope, i, round_)
+    if i in plan.meetings:
+        meetings.go_on(scope, i)
+    _meet(scope, i, round_)
+    if step.ends:
+        _end(scope)
+
+
+def _meet(scope: Scope, i: int, round_: int) -> None:
+    """Make the joins due that a node which has settled leads to."""
+    for j in meetings.met_by(scope, i):
+        activate(scope, j, round_)
+
+
+def enqueue(scope: Scope, task: QueuedTask, round_: int = 0) -> None:
+    """Note a visit that was asked for."""
+    t = scope.plan.index[task.node]
+    waiting = scope.queue.setdefault(t, [])
+    waiting.append(task)
+    waiting.sort(key=lambda q: (-q.priority, q.number))
+    activate(scope, t, round_)
+
+
+def _dequeue(scope: Scope, i: int, number: int) -> None:
+    left = [q for q in scope.queue.get(i, ()) if q.number != number]
+    if left:
+        scope.queue[i] = left
+    else:
+        scope.queue.pop(i, None)
+
+
+def _end(scope: Scope) -> None:
+    """Nothing more starts; what runs is still recorded if it ends.
+
+    Which nodes this process runs is not part of the fold, so only inner flows that are open stay due.
+    """
+    scope.ended = True
+    children = scope.plan.children
+    scope.due = {
+        i: r
+        for i, r in scope.due.items()
+        if i in scope.opened and (scope.opened[i].is_map or not children[i].is_atomic)
+    }
+    scope.active = 0
+    for i in scope.due:
+        scope.active |= 1 << i
+    scope.queue.clear()
+    scope.running -= scope.waiting.keys()
+    scope.waiting.clear()
+    scope.streams.clear()
+
+
+def _round_of_choice(scope: Scope, gate: int, target: int, round_: int) -> int:
+    """A gate that chooses the head of its own loop begins a new round; else the present one goes on.
+
+    Two gates may begin rounds at the same time. Which is the earlier follows from the rounds they are in
+    and their places in the flow, never from which of them was quicker.
+    """
+    members = scope.plan.loops.get(target)
+    if members is None or not (members | 1 << target) >> gate & 1:
+        return round_
+    width = len(scope.visits) + 1
+    return (round_ // width + 1) * width + gate
+
+
+def write(scope: Scope, name: str, version: int, round_: int, wakes: bool = True) -> None:
+    """Note a new version of a value, and wake its readers."""
+    is_first = name not in scope.versions
+    scope.versions[name] = version
+    plan = scope.plan
+    if is_first:
+        for i in plan.needed_by.get(name, ()):
+            scope.missing[i] -= 1
+            # Behind an early join, it may be the only thing that the node was still waiting for.
+            if wakes and scope.arrived[i] and not (scope.missing[i] or plan.is_target[i]):
+                activate(scope, i, round_)
+    if wakes:
+        for i in plan.wakes.get(name, ()):
+            if plan.is_target[i] or scope.missing[i]:
+                continue
+            if not plan.is_led[i] or scope.arrived[i] or scope.visits[i]:
+                activate(scope, i, round_)
+
+
+def _note_retry(scope: Scope, i: int, step: StepRecord) -> None:
+    if step.retry_at is not None:
+        scope.retry_at[i] = step.retry_at
+    if step.key is not None:
+        scope.keys[i] = step.key
+
+
+def activate(scope: Scope, i: int, round_: int) -> None:
+    """Make a node due, unless the flow has ended."""
+    if scope.ended:
+        return
+    known = scope.due.get(i)
+    if known is None:
+        scope.due[i] = round_
+        scope.active |= 1 << i
+    elif round_ < known:
+        scope.due[i] = round_
+
+
+def take_back(scope: Scope, i: int) -> None:
+    """Undo the end of a visit that failed."""
+    scope.visits[i] -= 1
+    scope.steps -= 1
+    scope.statuses[i] = None
+
+
+def clear(scope: Scope) -> None:
+    """Forget what is due, waited for, or under way here; what was done stays."""
+    halts.ask_again(scope)
+    scope.ended = False
+    scope.due, scope.active, scope.queue = {}, 0, {}
+    for under_way in (
+        scope.opened,
+        scope.running,
+        scope.begun,
+        scope.streams,
+        scope.won,
+        scope.lost,
+        scope.fired,
+    ):
+        under_way.clear()
+    scope.chosen, scope.arrived = [0] * len(scope.chosen), [0] * len(scope.arrived)
+
+
+def reopen(scope: Scope) -> None:
+    """Forget the failure: its nodes are waiting again, with a fresh retry budget."""
+    scope.error = None
+    for i in tuple(scope.due):
+        if scope.statuses[i] is Status.FAILED:
+            take_back(scope, i)
+            if i in scope.plan.meetings:
+                _reopen_group(scope, i)
+        scope.attempts[i] = 0
+    scope.retry_at.clear()
+    for i, opened in scope.opened.items():
+        over = scope.plan.children[i].over
+        if over is not None and over.on_error is OnError.FINISH:
+            opened.failed.clear()
+            opened.next = 0
+        for inside in opened.scopes.values():
+            reopen(inside)
+
+
+def _reopen_group(scope: Scope, j: int) -> None:
+    """A group that failed is tried again at the members that failed."""
+    everyone = scope.plan.meetings[j].everyone
+    for i in bits(everyone):
+        if scope.statuses[i] is Status.FAILED and i not in scope.due:
+            take_back(scope, i)
+            activate(scope, i, 0)
+            if i in scope.plan.meetings:
+                _reopen_group(scope, i)
+    scope.lost.pop(j, None)
+    if scope.active & everyone:
+        del scope.due[j]
+        scope.active &= ~(1 << j)
