@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 CROWDS = {
-    "test_a_crowd_keeps_nobody_else_waiting",
+    "test_a_crowd_keeps_no_other_waiting",
     "test_a_crowd_of_one_priority_hides_none_of_a_higher",
     "test_a_flow_with_many_groups_keeps_no_other_flow_waiting",
     "test_a_group_that_is_full_hides_no_other",

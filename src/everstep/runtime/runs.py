@@ -109,7 +109,7 @@ class Runs:
         flow = preflight(flow, self._services)
         if flow.durability.mode is Mode.OFF:
             raise BadRequest(
-                f"flow {flow.name!r} is kept nowhere (durability off), so nobody else could drive its runs.",
+                f"flow {flow.name!r} is kept nowhere (durability off), so no worker could drive its runs.",
                 fix="Use host.run, or another durability.",
             )
         run_id = self._services.ids.new_id() if run_id is None else check_run_id(run_id)
@@ -160,8 +160,8 @@ class Runs:
 
         It may be named by its newest checkpoint, or by a token of one of its waits.
 
-        With `start` it begins at that node instead, whatever was due. Whoever is not patient gets the
-        `LeaseConflict` at once; whoever reopens nothing gets what a failed run came to.
+        With `start` it begins at that node instead, whatever was due. An impatient caller gets the
+        `LeaseConflict` at once; a caller that reopens nothing gets what a failed run came to.
         """
         flow = preflight(flow, self._services)
         async with self._services.turn():
@@ -176,7 +176,7 @@ class Runs:
         """Continue a run that was claimed already, as a worker does: what has finished outlasts an outage."""
         async with self._services.turn():
             if row.status.is_final:
-                # Only somebody who names it reopens a run; a store that was raced gave it all the same.
+                # Only a caller that names it reopens a run; a store that was raced gave it all the same.
                 self.keeper.drop(lease)
                 await give_back(self._services, self.keeper, lease)
                 return await self.reader.recorded(row)
@@ -258,7 +258,7 @@ class Runs:
         try:
             verdict = await journal.admit(drafts, self._new_owner())
         except BaseException:
-            # It may have been admitted all the same; nobody drives it then.
+            # It may have been admitted all the same; it has no owner then.
             if journal.lease is not None:
                 await self.resting.release(journal.lease)
             raise
@@ -371,7 +371,7 @@ class Runs:
         return Ready(journal, state, space, resumed)
 
     async def _call_off(self, journal: Journal, state: RunState, space: ValueSpace) -> Outcome:
-        """End a run that was cancelled by somebody who could not claim it, or died before."""
+        """End a run that was cancelled by a caller that could not claim it, or died before."""
         await journal.call_off()
         await call_off(self._services, journal.run_id, journal.closed, is_over=True)
         self._emit("run_ended", journal.run_id, {"status": Status.CANCELLED.value, "error": None})
@@ -419,7 +419,7 @@ class Runs:
         try:
             claimed = await self._claimed(run, flow, reopens=False)
         except LeaseConflict:
-            return None  # somebody else has seen it too
+            return None  # another process has seen it too
         return (
             claimed if isinstance(claimed, Outcome) else await self._taken_up(*claimed, flow, endures=endures)
         )

@@ -87,7 +87,7 @@ def _follow_stream(scope: Scope, space: ValueSpace, i: int, at: StreamAt) -> Non
 
 
 def drop_streams(state: RunState, space: ValueSpace) -> None:
-    """Forget the chunks of streams that nobody goes on with."""
+    """Forget the chunks of streams that are not resumed."""
     going_on = {f"{STREAM}{at.stream_id}/" for scope in state.scopes() for at in scope.streams.values()}
     for prefix in space.streaming - going_on:
         space.drop(prefix)

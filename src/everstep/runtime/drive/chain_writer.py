@@ -47,7 +47,7 @@ _NODE_COST = 64
 """About how many bytes a keyframe takes for one node."""
 
 
-def _nobody(rows: tuple[WaitRow, ...]) -> None:
+def _unannounced(rows: tuple[WaitRow, ...]) -> None:
     return
 
 
@@ -65,7 +65,7 @@ class Head:
 
 
 class Watcher(NamedTuple):
-    """Somebody who wants to know when so many more steps are durable."""
+    """A callback for when so many more steps are durable."""
 
     left: int
     written: Callable[[], None]
@@ -125,7 +125,7 @@ class Journal:
         """True while the store has the run as halted."""
         self.waits: list[WaitRow] = []
         """Waits that the next checkpoint opens."""
-        self.on_opened: Callable[[tuple[WaitRow, ...]], None] = _nobody
+        self.on_opened: Callable[[tuple[WaitRow, ...]], None] = _unannounced
         """Told of waits once they are durable."""
         self.closed: list[str] = []
         """Waits that were closed."""
@@ -142,7 +142,7 @@ class Journal:
         self.endures = False
         """True if a commit is put again for as long as the store is out of reach."""
         self.outbox: Outbox | None = None
-        """Where commits wait if the store cannot take them, for a flow that bears that."""
+        """Where commits wait if the store cannot take them, with `on_store_failure="best_effort"`."""
         if self.writes and durability.on_store_failure == "best_effort":
             self.outbox = Outbox(services, identity.run_id)
         elif self.writes and services.store.capabilities.rationed and services.channels is None:
@@ -200,7 +200,7 @@ class Journal:
         return self._services.clock.monotonic() - self._oldest if self._is_timed and self.steps else 0.0
 
     async def admit(self, inputs: tuple[Slot, ...], owner: str | None) -> Verdict:
-        """Write the first checkpoint: the inputs, and the lease of whoever drives the run first."""
+        """Write the first checkpoint: the inputs, and the lease of the run's first owner."""
         now = self._services.clock.now()
         for draft in inputs:
             draft.is_lent = True
@@ -248,7 +248,7 @@ class Journal:
         metadata: dict[str, Any] | None = None,
         changes_status: bool = False,
     ) -> None:
-        """Write what is buffered. Raises `LeaseLost` if somebody else drives the run by now."""
+        """Write what is buffered. Raises `LeaseLost` if another owner drives the run by now."""
         if not self.writes:
             self._clear()
             self._tell_watchers(None)
@@ -353,7 +353,7 @@ class Journal:
         if self.outbox is not None and self.outbox.kept:
             return
         record = self._record(trigger, Status.RUNNING, None, metadata, self._services.clock.now())
-        # A run that stayed halted without a wait would be found by nobody if its owner died.
+        # A run that stayed halted without a wait would be found by no worker if its owner died.
         commit, digest = self._seal(record, Status.RUNNING if self.is_halted else None, None)
         try:
             if self.elsewhere is not None and (changes := self.elsewhere.take()):
@@ -504,7 +504,7 @@ class Journal:
             tell(self._services.listener, event)
 
     def watch(self, written: Callable[[], None]) -> None:
-        """Call somebody once all that is buffered now is durable."""
+        """Call back once all that is buffered now is durable."""
         self.watchers.append(Watcher(len(self.steps), written))
 
     def _tell_watchers(self, steps: int | None) -> None:
@@ -534,8 +534,8 @@ class Journal:
     async def _deliver(self, record: CheckpointRecord, commit: Commit, digest: bytes) -> Verdict:
         """Put the commit; while the store is out of reach, put the very same one again.
 
-        If an earlier try went through and only its reply was lost, the store finds the record there. Whoever
-        is cancelled while it is under way goes on from it all the same, if it was accepted.
+        If an earlier try went through and only its reply was lost, the store finds the record there. An
+        owner that is cancelled while it is under way goes on from it all the same, if it was accepted.
         """
 
         def note(verdict: Verdict) -> None:

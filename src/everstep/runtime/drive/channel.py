@@ -166,7 +166,7 @@ class Locks:
         self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
 
     def take(self, key: str, owner: object, timeout: float) -> None:
-        """Hold a key, waiting for whoever has it."""
+        """Hold a key, waiting for its holder."""
         with self._free:
             if not self._free.wait_for(lambda: self._try(key, owner), timeout):
                 raise _too_long(key, timeout)
@@ -187,12 +187,12 @@ class Locks:
             raise _too_long(key, timeout) from None
 
     def _try(self, key: str, owner: object) -> bool:
-        if getattr(owner, "is_dropped", False):  # nobody would ever release it
+        if getattr(owner, "is_dropped", False):  # it would never be released
             raise BadRequest(f"the node that asks for the lock of channel key {key!r} was called off.")
         return self._holders.setdefault(key, owner) is owner
 
     def release(self, owner: object) -> None:
-        """Let go of every key that somebody holds."""
+        """Let go of every key that is held."""
         if not self._holders:
             return
         with self._free:

@@ -16,7 +16,7 @@ SLOW = 0.002
 SAMPLE = 8
 """Of so many commits that are written on the spot, one is timed."""
 PATIENCE = 5.0
-"""Seconds that whoever is cancelled waits for a commit that is under way."""
+"""Seconds that a cancelled caller waits for a commit that is under way."""
 PUT_BYTES = 64 * MIB
 """What the records in one put should not exceed together."""
 
@@ -78,7 +78,7 @@ class Committer:
     async def put(self, commit: Commit, note: Callable[[Verdict], None] | None = None) -> Verdict:
         """Commit together with whatever else is ready by the time the store is free.
 
-        Whoever is cancelled meanwhile is so once it is known how that ended, which `note` is told: it may
+        A caller cancelled meanwhile is so once it is known how that ended, which `note` is told: it may
         take a lease.
         """
         loop = asyncio.get_running_loop()
@@ -130,7 +130,7 @@ class Committer:
     ) -> list[Verdict] | BaseException:
         try:
             return self.write_here([c for c, _ in batch])
-        except BaseException as error:  # whoever waits must hear of it, whatever it is
+        except BaseException as error:  # waiting callers must hear of it, whatever it is
             return error
 
     def _write_there(

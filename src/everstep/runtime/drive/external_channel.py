@@ -1,6 +1,6 @@
 """The channel of a run that is kept beside its chain.
 
-What a checkpoint changes is staged before its put and comes into force after it. Whoever takes the run over
+What a checkpoint changes is staged before its put and comes into force after it. A new owner
 looks in the chain whether a staged checkpoint was written: a step and its changes happen both or not at all.
 """
 
@@ -95,7 +95,7 @@ class Elsewhere:
         try:
             self._store.settle(self._run_id, checkpoint_id, is_written=is_written)
         except StoreError as error:
-            # It is staged, and its checkpoint written: whoever looks next puts it into force.
+            # It is staged, and its checkpoint written: the next look puts it into force.
             log.warning("channel of run %r is behind its records for now: %s", self._run_id, error)
             if is_written:
                 self._staged[checkpoint_id] = {}
@@ -107,7 +107,7 @@ def begin(services: Services, run_id: str, durability: Durability, space: ValueS
         return None
     if durability.on_store_failure == "best_effort":
         raise BadRequest(
-            "a flow that bears a store that fails keeps its channel in its records.",
+            'a flow with on_store_failure="best_effort" keeps its channel in its records.',
             fix="Open the host without channel=, or leave on_store_failure away.",
         )
     return Elsewhere(services.channels, run_id, space, services.codecs)

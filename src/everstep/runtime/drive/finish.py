@@ -92,7 +92,7 @@ def _lent(drafts: list[Slot]) -> tuple[Slot, ...]:
 
 def _draft(call: Call, space: ValueSpace, name: str, value: object) -> Slot:
     """Encode an output. What a node that cannot be checkpointed writes need not be storable, nor what a
-    node without outputs returns, if nobody reads it: such a value is an object of this process only.
+    node without outputs returns, if no node reads it: such a value is an object of this process only.
     """
     node, scope = call.node, call.scope
     try:
@@ -140,7 +140,7 @@ def draft_asked(call: Call, space: ValueSpace, state: RunState, desk: ChannelDes
 
 
 def _origin(call: Call) -> str:
-    """Return who is behind a task: for one that a task asks for, whoever asked for that task."""
+    """Return who is behind a task: for one that a task asks for, the node that asked for that task."""
     scope, i = call.scope, call.index
     if call.task is not None and i in scope.plan.tasks:
         for task in scope.queue.get(i, ()):

@@ -84,7 +84,7 @@ class LateFlush:
         self._limit = run.policy.max_seconds if run.policy.has_deadline else None
         self._may_write = run.services.blocking is not None and self._limit is not None
         self.lock = threading.Lock()
-        """Held by whoever writes while the drive is inside user code."""
+        """Held by the writer while the drive is inside user code."""
         self._is_away = False
         """True while the driving thread is inside user code and the journal is ours."""
         self._error: BaseException | None = None

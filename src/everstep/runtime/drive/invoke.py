@@ -74,7 +74,7 @@ class Call:
     """The queued task it answers."""
     goto = False
     is_dropped = False
-    """True if nobody wants its result any more."""
+    """True if its result is not wanted any more."""
     running: asyncio.Task[None] | None = None
     thread: Future[None] | None = None
     """The thread that makes it, if it has a time limit."""
@@ -95,7 +95,7 @@ class Call:
     stream: Stream | None = None
     """What keeps its chunks as they come, if it goes on where it stopped."""
     guards: Guarded | None = None
-    """What the answer of whoever was asked for it does to the guards."""
+    """What a person's answer does to the guards."""
     news: tuple[Trigger, dict[str, Any]] | None = None
     """Why it is written at once: what it cost or how it failed made a guard speak up."""
     drafts: tuple[Any, ...] | None = None
@@ -209,7 +209,7 @@ class Collected:
         self._chunks: list[Any] = []
 
     def take(self, chunk: Any) -> None:
-        """Take the next one; whoever listens hears of it, unless it was kept before."""
+        """Take the next one, and emit it unless it was kept before."""
         value, cursor = opened(chunk)
         if self._stream is None:
             self._chunks.append(value)
@@ -236,7 +236,7 @@ def call_here(call: Call, on_chunk: OnChunk | None) -> None:
                 collected.take(chunk)
             returned = collected.end()
         call.returned = returned
-    except asyncio.CancelledError as error:  # out of a loop of its own; nobody cancelled us
+    except asyncio.CancelledError as error:  # out of a loop of its own; we were not cancelled
         call.error = RuntimeError(f"node {call.node.name!r} was cancelled from within: {error!r}")
     except Exception as error:
         call.error = error

@@ -130,7 +130,7 @@ class Drive:
             await self._beside.stop()
 
     def stop(self, reason: EverstepError) -> None:
-        """Ask the drive to stop, from any thread: the lease is lost, or somebody cancelled the run."""
+        """Ask the drive to stop, from any thread: the lease is lost, or the run was cancelled."""
         self._stop = reason
         self._from_anywhere(self._interrupt)
 
@@ -182,7 +182,7 @@ class Drive:
                 await self._owing.pay()
             if ready:
                 is_alone = len(ready) == 1 and not self._beside.calls and not self._finished
-                if is_alone and not state.waits:  # whoever runs alone keeps answers waiting
+                if is_alone and not state.waits:  # a call on this thread keeps answers waiting
                     await self._run_alone(*ready[0])
                 else:
                     await self._start_together(ready)
@@ -303,7 +303,7 @@ class Drive:
     async def _keep_finished(self) -> None:
         """Write what has finished before an interrupted process lets go of the run, if the store lets us."""
         await self._beside.stop()
-        self._journal.endures = False  # whoever interrupts does not wait for the store
+        self._journal.endures = False  # an interrupt does not wait for the store
         try:
             await self._take_in()
             if self._journal.steps:

@@ -20,14 +20,14 @@ _Work = tuple[Future[Any], Callable[[], Any]]
 
 
 class _Calls:
-    """What is being made on threads, and what nobody waits for any more."""
+    """What runs on threads, and what is not awaited any more."""
 
     def __init__(self) -> None:
         self.made: set[Future[Any]] = set()
         self.given_up: set[Future[Any]] = set()
 
     def wait(self) -> None:
-        """Wait, when the program ends, for calls that nobody has given up on."""
+        """Wait, when the program ends, for calls that were not given up on."""
         wait(self.made - self.given_up)
         if self.given_up:
             many = len(self.given_up)
@@ -83,12 +83,14 @@ class NodeThreads(Executor):
                 if future in self._calls.given_up:
                     self._calls.given_up.discard(future)
                     return  # another has its place
-                if self._queue.empty():  # else it goes on at once, and whoever submits must not count on it
+                if (
+                    self._queue.empty()
+                ):  # else it goes on at once, and a caller that submits must not count on it
                     self._idle += 1
             del item, future, work  # what a node was given lives no longer than its call
 
     def give_up(self, future: Future[Any]) -> None:
-        """Let another thread take the place of one whose call nobody waits for."""
+        """Let another thread take the place of one whose call is not awaited."""
         with self._lock:
             if future in self._calls.made:
                 self._calls.given_up.add(future)
@@ -97,7 +99,7 @@ class NodeThreads(Executor):
                     self._hire()
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Begin with nothing more. Threads end when they are done; nobody waits for them here."""
+        """Begin with nothing more. Threads end when they are done; they are not waited for here."""
         with self._lock:
             self._is_closed = True
             while cancel_futures and not self._queue.empty():

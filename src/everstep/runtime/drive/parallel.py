@@ -83,7 +83,7 @@ class Beside:
         except asyncio.CancelledError:
             raise
         except BaseException as error:
-            # sys.exit() and the like would come out of the loop, for whoever happens to run it by then.
+            # sys.exit() and the like would come out of the loop, to whichever caller runs it by then.
             self._fail(error)
             return
         self._take_back(finished)
@@ -103,7 +103,7 @@ class Beside:
         loop = asyncio.get_running_loop()
 
         def ended(_: Future[None]) -> None:
-            with suppress(RuntimeError):  # the loop is closed: nobody drives the run any more
+            with suppress(RuntimeError):  # the loop is closed: the run is not driven here any more
                 loop.call_soon_threadsafe(self._thread_ended, place)
 
         self.overdue[place] = thread
@@ -121,7 +121,7 @@ class Beside:
             self._finish(call)
 
     def drop(self, scope: Scope, i: int) -> list[Call]:
-        """Stop what runs at a node and in the flows inside it. Threads go on, but nobody hears them."""
+        """Stop what runs at a node and in the flows inside it. Threads go on; their results are dropped."""
         dropped = []
         for place, call in tuple(self.calls.items()):
             if place == (scope, i) or call.scope.is_inside(scope, i):
@@ -228,7 +228,7 @@ class Crew:
             if not call.is_dropped:
                 try:
                     context.run(call_here, call, on_chunk)
-                except BaseException as error:  # sys.exit() and the like: for whoever drives the run
+                except BaseException as error:  # sys.exit() and the like: for the caller that drives the run
                     with self._lock:
                         self._made(call)
                     self._on_loop(self._fail, error)
@@ -249,7 +249,7 @@ class Crew:
             left.set_result(None)
 
     def _on_loop(self, act: Callable[..., None], *given: object) -> None:
-        with suppress(RuntimeError):  # closed: whoever drove the run has let go of it
+        with suppress(RuntimeError):  # closed: the run was let go of
             self._loop.call_soon_threadsafe(act, *given)
 
     def _report(self) -> None:

@@ -69,7 +69,7 @@ class Arguments:
             call.kwargs[name] = self._space.peek(name, prefix)
 
     def _fill_from_channel(self, call: Call) -> None:
-        """Fill what nobody writes: from the result of the node of that name, else from the channel's key."""
+        """Fill what no node writes: from the result of the node of that name, else from the channel's key."""
         lacking: list[str] = []
         for p in call.node.params:
             if p.name in call.kwargs or p.source not in call.scope.plan.channelled[call.index]:

@@ -12,7 +12,7 @@ from everstep.ports.system import Clock, reached, uptime
 
 
 class Pauses:
-    """When pauses end by a clock that nobody sets, so that setting the other one back prolongs none."""
+    """When pauses end by the monotonic clock, so that setting the other one back prolongs none."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -128,7 +128,7 @@ class Inner:
                 self._enter(scope, i, item)
 
     def _parked(self, visit: Opened) -> int:
-        """Return how many items of a map only wait for answers; those take nobody's place."""
+        """Return how many items of a map only wait for answers; those take no other's place."""
         if not self._state.waits:
             return 0
         return sum(is_parked(inside) for inside in visit.scopes.values())
@@ -158,8 +158,8 @@ class Inner:
         visit = scope.opened.get(i)
         if visit is None:
             return
-        is_borne = item in visit.failed
-        if item in visit.scopes and visit.scopes[item].error is not None and not is_borne:
+        is_tolerated = item in visit.failed
+        if item in visit.scopes and visit.scopes[item].error is not None and not is_tolerated:
             if self._is_doomed(visit.scopes[item]):
                 self._spread(visit.scopes[item])
             else:
@@ -169,7 +169,7 @@ class Inner:
         self._end_if_failed(scope)
 
     def _is_doomed(self, scope: Scope) -> bool:
-        """True if nothing between a failed flow and the root bears the failure."""
+        """True if nothing between a failed flow and the root tolerates the failure."""
         while scope.parent is not None:
             over = scope.parent.plan.children[scope.place].over
             if over is not None and over.on_error is not OnError.STOP:

@@ -78,7 +78,7 @@ class Slot(msgspec.Struct, eq=False):
         return hashlib.sha256(start + b"".join(self.parts)).digest()
 
     def alias(self, written: Written, *, moves_live: bool) -> Slot:
-        """Return the same value under another name. The live object goes along if nobody else may have it."""
+        """Return the same value under another name. The live object goes along if nothing else holds it."""
         twin = slot_of(written, self.payload)
         twin.artifact, twin.items, twin.cost = self.artifact, self.items, self.cost
         twin.parts = None if self.parts is None else list(self.parts)
@@ -356,7 +356,7 @@ class ValueSpace:
             draft.added = None
         if draft.is_frozen or form is ValueForm.TRANSIENT:
             return
-        # A copy of a small value is cheap, and nobody else can hold it: no node, no module's variable.
+        # A copy of a small value is cheap, and nothing else can hold it: no node, no module's variable.
         is_small = written.size < LIVE_FROM and draft.cost < LIVE_FROM
         if is_small or draft.is_lent or name not in scope.plan.sole_reader:
             draft.live = _GONE
@@ -433,7 +433,7 @@ class ValueSpace:
         return slot.live if is_shared else self._decode(name, slot)
 
     def final(self, name: str, prefix: str = "") -> Any:
-        """Return a value after the run has ended: the live object if nobody took it."""
+        """Return a value after the run has ended: the live object if it was not handed out."""
         slot = self.areas[prefix][name]
         live = slot.live
         if live is _GONE:

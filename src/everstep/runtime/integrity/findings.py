@@ -115,7 +115,7 @@ class Fallback(msgspec.Struct, frozen=True, kw_only=True):
     may_repeat: tuple[Repeated, ...] = ()
     """Steps behind that checkpoint that are not declared to be without effects."""
     unread: tuple[int, ...] = ()
-    """Checkpoints behind it that cannot be read: nobody knows what was done there. At most a hundred."""
+    """Checkpoints behind it that cannot be read: what was done there is unknown. At most a hundred."""
 
     def to_wire(self) -> dict[str, Any]:
         """Return the form that `--json` and HTTP show."""

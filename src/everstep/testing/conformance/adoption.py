@@ -28,7 +28,7 @@ class Adoptions(Suite):
         client.clock.advance(3600)
         client.claim("run")
         assert client.put(stale) == [Verdict.FENCED]
-        moved = chain.following(base="somebody else's", epoch=2, adopts=NEXT)
+        moved = chain.following(base="another chain's", epoch=2, adopts=NEXT)
         assert client.put(moved) == [Verdict.MOVED]
         row = client.row("run")
         assert (row.flow_hash, row.adopted_at) == (OLD, None)

@@ -308,7 +308,7 @@ class BucketConformance:
         found = bucket.get("counter")
         assert found is not None and int(found.data) == _CREW * self.bumps
 
-    def test_nobody_reads_half_an_object(self, bucket: Bucket, buckets: Open) -> None:
+    def test_no_reader_sees_half_an_object(self, bucket: Bucket, buckets: Open) -> None:
         sizes = (10, 200_000)
         bucket.put("torn", bytes(sizes[0]))
         done = threading.Event()
@@ -368,11 +368,11 @@ def _race_there(task: tuple[Open, int, list[str], int]) -> list[str]:
 
 
 def _bump(bucket: Bucket, times: int) -> None:
-    """Add one so many times, beginning anew whenever somebody was faster."""
+    """Add one so many times, beginning anew whenever another client was faster."""
     for _ in range(times):
         for attempt in count():
             found = bucket.get("counter")
             assert found is not None
             if bucket.swap("counter", b"%d" % (int(found.data) + 1), found.tag):
                 break
-            assert attempt < 1000, "a swap is refused although nobody else wrote"
+            assert attempt < 1000, "a swap is refused although no other client wrote"

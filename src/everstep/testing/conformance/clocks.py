@@ -80,7 +80,7 @@ class Clocks(Suite):
         assert one.waits() == other.waits() == ["w0", "w1", "w2", "w3"]
         assert one.listing(before="run-2") == ["run-1", "run-0"]
 
-    def test_a_wait_is_settled_once_by_whoever_finds_it_due_first(
+    def test_a_wait_is_settled_once_by_the_first_client_that_finds_it_due(
         self, clients: Callable[[], Client]
     ) -> None:
         punctual, ahead = clients(), clients()

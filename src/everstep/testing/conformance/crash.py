@@ -66,10 +66,10 @@ def interrupted(inner: Opened, interruption: Interruption) -> Opened:
 
 
 class Workshop:
-    """A small flow with a loop, an effect, a retry, an artifact, and a node that is broken until mended."""
+    """A small flow with a loop, an effect, a retry, an artifact, and a node that is broken until fixed."""
 
     def __init__(self) -> None:
-        self.is_mended = False
+        self.is_fixed = False
         self._tries: Counter[int] = Counter()
 
         @node(output="count")
@@ -93,7 +93,7 @@ class Workshop:
 
         @node(output="total")
         def add_up(sent: int, count: int) -> int:
-            if not self.is_mended:
+            if not self.is_fixed:
                 raise RuntimeError("broken")
             return sent + count
 
@@ -105,12 +105,12 @@ class Workshop:
         )
 
     def work(self, opened: Opened, kit: StoreKit, run_id: str, salt: int) -> dict[str, Any]:
-        """Run until the broken node fails, mend it, resume; what is already done of that is not repeated."""
+        """Run until the broken node fails, fix it, resume; what is already done of that is not repeated."""
         with Host(opened, clock=kit.clock) as host:
             inputs = {"count": 0, "salt": salt}
             result = host.run(self.flow, inputs, run_id=run_id)
             if result.status is Status.FAILED:
-                self.is_mended = True
+                self.is_fixed = True
                 result = host.resume(run_id, self.flow)
             assert result.status is Status.COMPLETED, result.error
             return dict(result)

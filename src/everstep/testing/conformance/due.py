@@ -88,7 +88,7 @@ class Due(Suite):
         client.clock.advance(TTL)
         assert [lease.takeovers for _, lease in client.claim_due()] == [2]
 
-    def test_a_running_run_that_nobody_leased_is_due_at_once(self, client: Client) -> None:
+    def test_a_running_run_without_a_lease_is_due_at_once(self, client: Client) -> None:
         client.admit("accepted", has_lease=False)
         released = client.admit("released")
         client.release(released.lease())
@@ -196,7 +196,7 @@ class Due(Suite):
         assert client.claim_due(new_owner=lambda: f"owner {next(numbers)}") == []
         assert next(numbers) == 3
 
-    def test_whoever_halted_the_run_is_fenced_once_it_was_claimed(self, client: Client) -> None:
+    def test_the_owner_that_halted_the_run_is_fenced_once_it_was_claimed(self, client: Client) -> None:
         chain = client.halted("run", "w", due_in=0)
         [(_, lease)] = client.claim_due()
         assert client.put(chain.following()) == [Verdict.FENCED]

@@ -92,7 +92,7 @@ class Turns(Suite):
 
     @pytest.mark.parametrize("crowd", [accept, halt])
     @pytest.mark.parametrize("by", ["flow_id", "group"])
-    def test_a_crowd_keeps_nobody_else_waiting(
+    def test_a_crowd_keeps_no_other_waiting(
         self, client: Client, crowd: Callable[..., None], by: str
     ) -> None:
         crowd(client, [f"crowd {number}" for number in range(client.crowd(CROWD))], **{by: "crowd"})
@@ -204,9 +204,9 @@ class Quotas(Suite):
         accept(client, ["other"], flow_id="other")
         assert client.due(5, names=["full", "other"], quotas=quotas) == ["other"]
 
-    def test_every_lease_that_holds_counts_whoever_has_it(self, client: Client) -> None:
+    def test_every_live_lease_counts_whichever_owner_has_it(self, client: Client) -> None:
         quotas = {"flow": Quota(running=2)}
-        driven = client.admit("driven by whoever started it")
+        driven = client.admit("driven by its starter")
         client.halted("answered", "w")
         client.settle("w")
         accept(client, ["waiting 1", "waiting 2"])
@@ -279,7 +279,7 @@ class Holding(Suite):
         failed = client.admit("failed")
         client.accept(failed, failed.final(Status.FAILED))
         client.claim("failed")
-        client.halted("nobody's", "w2")
+        client.halted("no worker's", "w2")
         accept(client, ["accepted"])
         ended = client.admit("ended")
         client.accept(ended, ended.final())
@@ -302,7 +302,7 @@ class Holding(Suite):
         other.claim_due()
         found = client.call(client.store.leased(made))
         assert {row.run_id: row.lease for row in found} == {row.run_id: lease for row, lease in claimed}
-        assert client.leased([]) == client.leased(["nobody"]) == []
+        assert client.leased([]) == client.leased(["unknown"]) == []
         [(row, lease), _] = claimed
         client.release(lease)
         assert row.run_id not in client.leased(made)
@@ -311,7 +311,7 @@ class Holding(Suite):
 @for_many_writers
 class Repairs(Suite):
     @pytest.mark.parametrize("status", [Status.RUNNING, Status.HALTED])
-    def test_a_run_that_was_set_aside_is_left_alone_until_somebody_claims_it(
+    def test_a_run_that_was_set_aside_is_left_alone_until_it_is_claimed(
         self, clients: Callable[[], Client], status: Status
     ) -> None:
         client, other = clients(), clients()

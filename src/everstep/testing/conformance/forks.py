@@ -167,7 +167,7 @@ class Forks(Suite):
         assert listed == ["fork-4", "fork-3", "fork-2", "fork-1", "fork-0"]
         assert client.listing(parent_run_id="parent", limit=2, before="fork-3") == ["fork-2", "fork-1"]
         assert client.listing(parent_run_id="parent", status=Status.FAILED) == ["fork-2"]
-        assert client.listing(parent_run_id="fork-1") == client.listing(parent_run_id="nobody") == []
+        assert client.listing(parent_run_id="fork-1") == client.listing(parent_run_id="unknown") == []
         assert len(client.listing()) == 8
         [row] = client.call(client.store.list(RunFilter(parent_run_id="other")))
         assert row == client.row("stray")

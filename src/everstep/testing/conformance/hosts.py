@@ -139,7 +139,7 @@ class Hosts(Suite):
         again = hosts().resume("run", FLOW)
         assert (again.status, dict(again)) == (Status.COMPLETED, dict(result))
 
-    def test_a_wait_that_nobody_answers_ends_by_its_time(
+    def test_a_wait_without_an_answer_ends_by_its_time(
         self, hosts: Callable[..., Host], store_kit: StoreKit
     ) -> None:
         hosts().run(FLOW, {"count": 1}, run_id="run")

@@ -73,7 +73,7 @@ class Leases(Suite):
         with pytest.raises(LeaseConflict):
             client.claim("run")
 
-    def test_an_expired_lease_that_nobody_took_can_be_renewed(self, client: Client) -> None:
+    def test_an_expired_lease_that_was_not_taken_over_can_be_renewed(self, client: Client) -> None:
         chain = client.admit("run")
         client.clock.advance(100)
         [longer] = client.renew(chain.lease())
@@ -188,7 +188,7 @@ class Fencing(Suite):
         new.extend(taken, [b"3"])
         assert bodies_of(stale.get("run")) == [b"first", b"2", b"3"]
 
-    def test_whoever_halted_a_run_is_fenced_once_another_drives_it(
+    def test_the_owner_that_halted_a_run_is_fenced_once_another_drives_it(
         self, clients: Callable[[], Client]
     ) -> None:
         old, new = clients(), clients()
@@ -216,7 +216,7 @@ class Fencing(Suite):
         assert client.renew(stale) == [Verdict.FENCED]
         assert client.row("run").lease == held
 
-    def test_an_expired_owner_whom_nobody_replaced_may_still_put(self, client: Client) -> None:
+    def test_an_expired_owner_that_was_not_replaced_may_still_put(self, client: Client) -> None:
         chain = client.admit("run")
         client.clock.advance(1000)
         client.extend(chain, [b"late but alone"])

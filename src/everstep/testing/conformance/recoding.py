@@ -70,7 +70,7 @@ class Recoding(Suite):
 
     def test_a_run_that_is_not_there_is_named(self, recoding: Client) -> None:
         with pytest.raises(RunNotFound):
-            _recode(recoding, run_id="nobody")
+            _recode(recoding, run_id="unknown")
 
     def test_the_records_of_a_fork_are_its_own(self, recoding: Client) -> None:
         client = recoding

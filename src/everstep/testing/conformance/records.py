@@ -85,7 +85,7 @@ class Records(Suite):
 
     def test_a_put_on_a_base_that_never_was_is_refused(self, client: Client) -> None:
         chain = client.admit("run")
-        assert client.put(chain.following(base="somebody else's")) == [Verdict.MOVED]
+        assert client.put(chain.following(base="another chain's")) == [Verdict.MOVED]
         assert client.put(chain.following(base=None)) == [Verdict.MOVED]
         assert bodies_of(client.get("run")) == [b"first"]
 

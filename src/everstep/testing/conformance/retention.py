@@ -1,4 +1,4 @@
-"""Runs that are pinned and erased, what is left of them, and artifacts that nobody put for long."""
+"""Runs that are pinned and erased, what is left of them, and artifacts that were not put for long."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ class Erasing(_Retaining):
             reason="older than 50",
             summary=b'{"a": 1}',
         )
-        assert client.call(_store(client).tombstone("nobody")) is None
+        assert client.call(_store(client).tombstone("unknown")) is None
 
     def test_tombstones_are_listed_in_pages_those_erased_last_first(self, retaining: Client) -> None:
         client = retaining
@@ -141,14 +141,14 @@ class Erasing(_Retaining):
         assert _left(client, limit=2) == ["run-1", "run-3"]
         assert _left(client, limit=2, before="run-3") == ["run-4", "run-0"]
         assert _left(client, flow_id="odd") == ["run-1", "run-3"]
-        assert _left(client, before="nobody") == []
+        assert _left(client, before="unknown") == []
 
     def test_a_forgotten_id_is_free_again(self, retaining: Client) -> None:
         client = retaining
         for name in ("one", "two"):
             _ended(client, name)
             assert _erase(client, name) is Erasure.ERASED
-        assert client.call(_store(client).forget(["one", "nobody"])) == 1
+        assert client.call(_store(client).forget(["one", "unknown"])) == 1
         assert _left(client) == ["two"]
         chain = client.admit("one")
         client.extend(chain, [b"2"])
@@ -171,7 +171,7 @@ class Erasing(_Retaining):
 
     def test_erasing_again_finds_nothing(self, retaining: Client) -> None:
         client = retaining
-        assert _erase(client, "nobody", 1) is Erasure.GONE
+        assert _erase(client, "unknown", 1) is Erasure.GONE
         _ended(client, "run")
         assert _erase(client, "run", 2, summary=b"first") is Erasure.ERASED
         assert _erase(client, "run", 2, summary=b"second") is Erasure.GONE
@@ -248,7 +248,7 @@ class Erasing(_Retaining):
         assert _erase(client, "run-3") is Erasure.ERASED
         assert client.listing(before="run-3", flow_id="flow") == ["run-2", "run-1", "run-0"]
         assert client.listing(before="run-4", status=Status.COMPLETED) == ["run-2", "run-1", "run-0"]
-        assert client.listing(before="nobody") == []
+        assert client.listing(before="unknown") == []
 
     def test_another_client_sees_it_gone(self, retaining: Client, clients: Callable[[], Client]) -> None:
         other = clients()
@@ -288,9 +288,9 @@ class Pinning(_Retaining):
         assert client.listing(pinned=True) == []
         assert client.trim("run", 3) == 2 and _erase(client, "run") is Erasure.ERASED
 
-    def test_nobody_pins_what_is_not_there(self, retaining: Client) -> None:
-        assert _pin(retaining, "nobody", "why") is False
-        assert _pin(retaining, "nobody", None) is False
+    def test_what_is_not_there_is_not_pinned(self, retaining: Client) -> None:
+        assert _pin(retaining, "unknown", "why") is False
+        assert _pin(retaining, "unknown", None) is False
 
     def test_a_pin_stays_while_the_run_goes_on(self, retaining: Client) -> None:
         client = retaining
@@ -322,7 +322,7 @@ class RemovalLog(_Retaining):
 
 @for_many_writers
 class RetentionRaces(_Retaining):
-    """Two clients at once. Whoever wins, nobody loses what the other was promised."""
+    """Two clients at once. Whichever wins, neither loses what it was promised."""
 
     def _race(self, one: Callable[[], Any], other: Callable[[], Any]) -> tuple[Any, Any]:
         start = threading.Barrier(2)

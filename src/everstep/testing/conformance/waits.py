@@ -448,14 +448,14 @@ class WaitListing(Suite):
         assert [wait_id for page in pages for wait_id in page] == [wait.wait_id for wait in opened]
         assert client.waits(after="unknown", **narrowed) == []
 
-    def test_waits_of_which_nobody_was_told_are_found(self, client: Client) -> None:
+    def test_waits_without_a_notification_are_found(self, client: Client) -> None:
         chain = client.admit("run")
         at = client.clock.now() + timedelta(seconds=10)
         client.halt(
             chain,
             chain.wait("untold", notifies=True),
             chain.wait("told", notifies=True, notified_at=at),
-            chain.wait("nobody"),
+            chain.wait("unknown"),
             chain.wait("unscheduled", due_at=at, scheduler="cron"),
             chain.wait("scheduled", due_at=at, scheduler="cron", schedule_id="job"),
             chain.wait("ours", due_at=at),
