@@ -1,53 +1,169 @@
-"""What the calls of a host return, and what `validate` and `report` do."""
+"""What the calls of a host return, and `validate` and `report`.
 
-from everstep.client.diff import Diff
+Every result is a frozen struct, but for `RunResult` and `RunState`, whose values are read when asked for.
+`as_json` gives any of them as `--json` and HTTP show it.
+"""
+
+from everstep.client.diff import Diff, Moment, NodeChange
+from everstep.client.guards import BreakerInfo, BudgetInfo, Counts, RunGuards
 from everstep.client.views import (
-    Change,
     CheckpointInfo,
-    Collected,
-    Compat,
     Delivery,
-    Diagnosis,
-    Divergence,
-    Erased,
-    Event,
-    Explanation,
-    Removal,
+    DrivenInfo,
     RemovedRun,
-    Replay,
     RunInfo,
     RunResult,
     RunState,
-    RunSummary,
+    Values,
     WaitInfo,
+    WorkerInfo,
 )
+from everstep.codec.compare import Change, Pair, Unreadable
+from everstep.codec.values import Values as ValueCodec
+from everstep.codec.wire import wire as as_json
 from everstep.graph.check.diagnostics import Diagnostic, Diagnostics
 from everstep.graph.check.report import DurabilityReport, Segment
-from everstep.model.acts import Act
+from everstep.model.acts import Act, Known
+from everstep.model.address import Part
+from everstep.model.bundles import BundledRun, LeftOut
+from everstep.model.compat import Compat, Compatibility
+from everstep.model.enums import Effects, Mode, Status, Trigger, ValueForm
+from everstep.model.ledger import BreakerAt, BreakerState, Guarded, Ledger
+from everstep.model.records import (
+    ArtifactRef,
+    CheckpointRecord,
+    Counters,
+    ErrorInfo,
+    FlowFrontier,
+    FrontierEntry,
+    IdempotencyState,
+    NodeState,
+    OpenedState,
+    QueuedTask,
+    ScopeState,
+    SerializedState,
+    StepRecord,
+    StreamAt,
+    Written,
+)
+from everstep.model.removal import Removal
+from everstep.model.waits import SettledBy, WaitOpened, WaitStatus
+from everstep.ports.durability import HostDurability
+from everstep.ports.health import Finding, Level
+from everstep.ports.system import Clock
+from everstep.runtime.bundles.copy import Copied
+from everstep.runtime.bundles.export import Exported, Progress
+from everstep.runtime.bundles.import_run import Imported
+from everstep.runtime.doctor import Diagnosis
+from everstep.runtime.events import Event
+from everstep.runtime.integrity.findings import Fallback, Flaw, FlawKind, Repeated, Verified
+from everstep.runtime.outage.outbox import Drained
+from everstep.runtime.rekey import Rekeyed
+from everstep.runtime.resume import Resumed
+from everstep.runtime.retention.collect import Collected, Removed, Spared
+from everstep.runtime.retention.erase import Erased
+from everstep.runtime.retention.summaries import RunSummary
+from everstep.runtime.retention.sweep import Swept
+from everstep.runtime.services import Drivable
+from everstep.runtime.travel.bisect import Divergence, Visited
+from everstep.runtime.travel.explain import Awaited, Explanation, Planned, Recorded
+from everstep.runtime.travel.replay import Replay
+from everstep.runtime.workers.worker import Stats, Worker
 
 __all__ = [
     "Act",
+    "ArtifactRef",
+    "Awaited",
+    "BreakerAt",
+    "BreakerInfo",
+    "BreakerState",
+    "BudgetInfo",
+    "BundledRun",
     "Change",
     "CheckpointInfo",
+    "CheckpointRecord",
+    "Clock",
     "Collected",
     "Compat",
+    "Compatibility",
+    "Copied",
+    "Counters",
+    "Counts",
     "Delivery",
     "Diagnosis",
     "Diagnostic",
     "Diagnostics",
     "Diff",
     "Divergence",
+    "Drained",
+    "Drivable",
+    "DrivenInfo",
     "DurabilityReport",
+    "Effects",
     "Erased",
+    "ErrorInfo",
     "Event",
     "Explanation",
+    "Exported",
+    "Fallback",
+    "Finding",
+    "Flaw",
+    "FlawKind",
+    "FlowFrontier",
+    "FrontierEntry",
+    "Guarded",
+    "HostDurability",
+    "IdempotencyState",
+    "Imported",
+    "Known",
+    "Ledger",
+    "LeftOut",
+    "Level",
+    "Mode",
+    "Moment",
+    "NodeChange",
+    "NodeState",
+    "OpenedState",
+    "Pair",
+    "Part",
+    "Planned",
+    "Progress",
+    "QueuedTask",
+    "Recorded",
+    "Rekeyed",
     "Removal",
+    "Removed",
     "RemovedRun",
+    "Repeated",
     "Replay",
+    "Resumed",
+    "RunGuards",
     "RunInfo",
     "RunResult",
     "RunState",
     "RunSummary",
+    "ScopeState",
     "Segment",
+    "SerializedState",
+    "SettledBy",
+    "Spared",
+    "Stats",
+    "Status",
+    "StepRecord",
+    "StreamAt",
+    "Swept",
+    "Trigger",
+    "Unreadable",
+    "ValueCodec",
+    "ValueForm",
+    "Values",
+    "Verified",
+    "Visited",
     "WaitInfo",
+    "WaitOpened",
+    "WaitStatus",
+    "Worker",
+    "WorkerInfo",
+    "Written",
+    "as_json",
 ]

@@ -36,7 +36,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "runtime": {"errors", "model", "codec", "graph", "engine", "ports"},
     # Who gets a lease, whose turn it is, what may be trimmed and what is left of it is decided once.
     "stores": {
-        *("errors", "model", "ports", "codec.plain_json", "codec.records", "codec.shown"),
+        *("errors", "model", "ports", "codec.plain_json", "codec.records", "codec.shown", "codec.wire"),
         *("engine.leases", "engine.claims", "engine.settling", "engine.trimming"),
     },
     "registry": {"errors", "ports", "stores", "compat"},
@@ -104,7 +104,7 @@ MAY_USE: dict[str, set[str]] = {
     "client": {"msgspec"},
     "stores": {"apsw", "httpx2", "msgspec", "obstore", "psycopg", "redis"},
     "testing": {"apsw", "hypothesis", "msgspec", "pytest"},
-    "server": {"starlette", "uvicorn"},
+    "server": {"msgspec", "starlette", "uvicorn"},
     "cli": {"click", "rich"},
 }
 

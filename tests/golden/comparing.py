@@ -94,5 +94,5 @@ def differences(folder: str, told: dict[str, Any]) -> list[str]:
 
 
 def _lines(told: Any) -> list[str]:
-    text = told if isinstance(told, str) else json.dumps(told, indent=2, ensure_ascii=False)
+    text = told if isinstance(told, str) else json.dumps(told, indent=2, ensure_ascii=False, sort_keys=True)
     return text.rstrip().splitlines()

@@ -81,3 +81,16 @@ def quote(sku: str) -> int:
 
 
 pricing = Flow("pricing", [quote], breakers=[Breaker("prices", failures=2, shared=True)])
+
+
+@node(output="odd")
+def odd(plain: Any) -> dict[str, Any]:
+    return {"keys": {1: "one"}, "marked": {"$type": "x"}, "none": float("nan"), "pair": (1, Line("tea", 3))}
+
+
+@node(output="slept")
+def rest(odd: Any) -> int:
+    return len(odd)
+
+
+oddities = Flow("oddities", [odd, rest], durability="strong")

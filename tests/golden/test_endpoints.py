@@ -48,6 +48,11 @@ CASES = [
     Case("start-refused", "start_run", {"flow": "counter", "inputs": {"m": 0}}, 422),
     Case("resume-halted", "resume_run", {"by": "ann"}, 202, in_path="A1"),
     Case("resume-ended", "resume_run", {}, in_path="C1"),
+    Case(
+        "start-odd", "start_run", {"flow": "oddities", "inputs": {"plain": {"$type": 1}}, "run_id": "O1"}, 202
+    ),
+    Case("resume-odd", "resume_run", {}, in_path="O1"),
+    Case("state-odd", "show_state", in_path="O1"),
     Case("runs", "list_runs"),
     Case("runs-page", "list_runs", query="?limit=1"),
     Case("run", "show_run", in_path="A1"),
@@ -98,7 +103,7 @@ async def _played(folder: Path) -> dict[str, Any]:
     async with AsyncHost(url, clock=clock, key="k" * 32, base_url="http://flows.test") as host:
         await _report_worker(url, clock)
         await host.run(shop.pricing, {"sku": "tea"}, run_id="P1")
-        app = create_app(host, [shop.order, shop.counter, shop.pricing], token="t" * 32)
+        app = create_app(host, [shop.order, shop.counter, shop.oddities], token="t" * 32)
         transport = httpx.ASGITransport(app, raise_app_exceptions=True)
         headers = {"Authorization": f"Bearer {'t' * 32}"}
         async with httpx.AsyncClient(

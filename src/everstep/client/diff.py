@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from typing import Annotated
+
+import msgspec
+from msgspec import UNSET, UnsetType
 
 from everstep.client.views import RunState
 from everstep.codec.compare import Change, Unreadable, compare
@@ -11,39 +14,47 @@ from everstep.codec.values import Values
 from everstep.model.address import Part, unvisited
 from everstep.model.enums import Status
 from everstep.model.records import STREAM, WAIT, ErrorInfo, NodeState
+from everstep.model.shapes import HIDDEN, shown
 
 _UNTOUCHED = NodeState()
 
 
-@dataclass(frozen=True, slots=True)
-class NodeChange:
+class NodeChange(msgspec.Struct, frozen=True):
     """A node that was visited more often, or stands elsewhere."""
 
-    path: str
+    path: str = msgspec.field(name="node")
     visits: tuple[int, int]
     status: tuple[Status | None, Status | None]
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
+class Moment(msgspec.Struct, frozen=True):
     """A run at one checkpoint."""
 
     run_id: str
-    sequence: int
+    sequence: int = msgspec.field(name="checkpoint")
     status: Status
     error: ErrorInfo | None
-    part: Part | None = None
+    part: Annotated[Part | None, HIDDEN] = None
     """What is compared of it; none for all."""
 
+    @shown
+    def path(self) -> str | UnsetType:
+        """The path of that part; left out for all of the run."""
+        return UNSET if self.part is None else self.part.base
 
-@dataclass(frozen=True, slots=True)
-class Diff:
+
+class Diff(msgspec.Struct, frozen=True, kw_only=True):
     """What differs between two moments; false if nothing does."""
 
     before: Moment
     after: Moment
     values: tuple[Change, ...]
     nodes: tuple[NodeChange, ...]
+
+    @shown
+    def is_equal(self) -> bool:
+        """True if nothing differs."""
+        return not self
 
     @property
     def status(self) -> tuple[Status, Status]:
@@ -59,7 +70,10 @@ class Diff:
 def compare_states(before: RunState, after: RunState, values: Values) -> Diff:
     """Return what differs between two states; a value is read only if its digest differs."""
     return Diff(
-        _moment(before), _moment(after), tuple(_values(before, after, values)), tuple(_nodes(before, after))
+        before=_moment(before),
+        after=_moment(after),
+        values=tuple(_values(before, after, values)),
+        nodes=tuple(_nodes(before, after)),
     )
 
 

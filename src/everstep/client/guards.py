@@ -1,19 +1,34 @@
-"""What a run has spent, what it may spend, and how its breakers stand, as a host shows it."""
+"""What a run has spent, what it may spend, and how its breakers stand."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import datetime
+import warnings
+from collections.abc import Iterator, Mapping
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import Annotated, Any
 
+import msgspec
+
+from everstep.codec.wire import to_wire, wire
 from everstep.engine.books import Books
-from everstep.model.amounts import ZERO, add, plain, spelled
+from everstep.model.amounts import ZERO, add, spelled
 from everstep.model.ledger import BreakerAt, BreakerState, Guarded
+from everstep.model.shapes import HIDDEN, Count, Instant, shown
 from everstep.ports.store import Counts as Counts
 
 
-class BudgetInfo(NamedTuple):
+class _WasTuple(msgspec.Struct, frozen=True, kw_only=True):
+    """What 0.1 had as a tuple, and as a `to_json` of its own."""
+
+    to_json = to_wire
+
+    def __iter__(self) -> Iterator[Any]:
+        message = f"{type(self).__name__} is no tuple from 0.3 on; use its fields by name"
+        warnings.warn(message, DeprecationWarning, stacklevel=2)
+        return (getattr(self, name) for name in self.__struct_fields__)
+
+
+class BudgetInfo(_WasTuple, frozen=True, kw_only=True):
     """How much of a budget is left."""
 
     spent: Decimal
@@ -22,7 +37,7 @@ class BudgetInfo(NamedTuple):
     raised: Decimal
     """What was approved since."""
 
-    @property
+    @shown
     def left(self) -> Decimal:
         """What may still be spent; 0 if more was spent than that."""
         return max(ZERO, add(self.limit, self.spent.copy_negate()))
@@ -32,43 +47,31 @@ class BudgetInfo(NamedTuple):
         """How much of it is spent, as a part of 1."""
         return float(self.spent / self.limit) if self.limit else 1.0
 
-    def to_json(self) -> dict[str, Any]:
-        """Return it with amounts as text, so that no JSON reader rounds them."""
-        return {
-            "spent": plain(self.spent),
-            "limit": plain(self.limit),
-            "raised": plain(self.raised),
-            "left": plain(self.left),
-        }
 
-
-class BreakerInfo(NamedTuple):
+class BreakerInfo(_WasTuple, frozen=True, kw_only=True):
     """How a breaker stands."""
 
-    name: str
+    name: Annotated[str, HIDDEN]
     state: BreakerState
-    since: datetime | None
+    since: Instant | None
     reason: str
     """Why it opened last."""
-    trips: int
+    trips: Count
     """How often it has opened."""
-    failures: int
+    failures: Count
     """Calls that failed in a row."""
 
     @classmethod
     def of(cls, name: str, at: BreakerAt) -> BreakerInfo:
         """Return what is to be seen of a breaker."""
-        return cls(name, at.state, at.since, at.reason, at.trips, at.failures)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return {
-            "state": self.state.value,
-            "since": None if self.since is None else self.since.isoformat(),
-            "reason": self.reason,
-            "trips": self.trips,
-            "failures": self.failures,
-        }
+        return cls(
+            name=name,
+            state=at.state,
+            since=at.since,
+            reason=at.reason,
+            trips=at.trips,
+            failures=at.failures,
+        )
 
 
 def guarded_json(guarded: Guarded) -> dict[str, Any]:
@@ -76,11 +79,11 @@ def guarded_json(guarded: Guarded) -> dict[str, Any]:
     return {
         "limits": spelled(guarded.limits),
         "raised": spelled(guarded.raised),
-        "breakers": {name: BreakerInfo.of(name, at).to_json() for name, at in guarded.breakers.items()},
+        "breakers": {name: wire(BreakerInfo.of(name, at)) for name, at in guarded.breakers.items()},
     }
 
 
-class RunGuards(NamedTuple):
+class RunGuards(_WasTuple, frozen=True, kw_only=True):
     """The guards of a run at one checkpoint."""
 
     spent: Mapping[str, Decimal]
@@ -93,20 +96,14 @@ class RunGuards(NamedTuple):
         """Return what is to be seen of a run's books."""
         budgets = {
             name: BudgetInfo(
-                books.spent.get(name, ZERO), books.limit_of(name) or ZERO, books.raised.get(name, ZERO)
+                spent=books.spent.get(name, ZERO),
+                limit=books.limit_of(name) or ZERO,
+                raised=books.raised.get(name, ZERO),
             )
             for name in books.limits
         }
         breakers = {name: BreakerInfo.of(name, at) for name, at in books.breakers.items()}
-        return cls(dict(books.spent), budgets, breakers)
+        return cls(spent=dict(books.spent), budgets=budgets, breakers=breakers)
 
     def __bool__(self) -> bool:
         return bool(self.spent or self.budgets or self.breakers)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return them as plain data; amounts are text, so that no JSON reader rounds them."""
-        return {
-            "spent": spelled(self.spent),
-            "budgets": {name: budget.to_json() for name, budget in self.budgets.items()},
-            "breakers": {name: breaker.to_json() for name, breaker in self.breakers.items()},
-        }

@@ -451,9 +451,10 @@ class AsyncHost:
         )
         outcome = delivered.outcome
         if outcome is None:
-            return Delivery(delivered.run_id, None, [self._parts.wait(row) for row in delivered.waits], None)
+            waits = [self._parts.wait(row) for row in delivered.waits]
+            return Delivery(run_id=delivered.run_id, result=None, waits=waits, resumed=None)
         result = self._parts.result(outcome)
-        return Delivery(delivered.run_id, result, result.waits, outcome.resumed)
+        return Delivery(run_id=delivered.run_id, result=result, waits=result.waits, resumed=outcome.resumed)
 
     async def cancel(self, run_id: str, *, by: str | None = None, comment: str | None = None) -> Status:
         """Cancel a run; `running` means that its owner was told and will stop at its next write."""

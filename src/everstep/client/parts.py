@@ -45,12 +45,12 @@ class Parts:
         )
         if is_driven and lease is not None and lease.process is not None:
             is_driven = not services.processes.is_gone(lease.process)
-        return RunInfo(row, is_driven=is_driven)
+        return RunInfo.of(row, is_driven=is_driven)
 
     def wait(self, row: WaitRow, token: str | None = None) -> WaitInfo:
         """Return what callers see of a wait, with its token if this host may show it."""
         token = token or self.services.tokens.shown(row)
-        return WaitInfo(look_at_wait(self.services.codecs, row), token, self.services.link(token))
+        return WaitInfo.of(look_at_wait(self.services.codecs, row), token, self.services.link(token))
 
     def result(self, outcome: Outcome) -> RunResult:
         """Return what callers see of a run that was driven."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -26,7 +25,7 @@ from everstep.model.bundles import SET_ASIDE
 from everstep.model.compat import Compat as Compat
 from everstep.model.compat import Compatibility as Compatibility
 from everstep.model.enums import Status, Trigger
-from everstep.model.fleet import Driven, WorkerRow
+from everstep.model.fleet import WorkerRow
 from everstep.model.records import (
     CHANNEL,
     KEPT,
@@ -42,6 +41,7 @@ from everstep.model.records import (
 )
 from everstep.model.removal import Removal as Removal
 from everstep.model.removal import Tombstone
+from everstep.model.shapes import Count, Instant, shown
 from everstep.model.waits import SettledBy, WaitRow, WaitStatus
 from everstep.ports.health import Finding as Finding
 from everstep.ports.health import Level as Level
@@ -222,49 +222,76 @@ class RunResult(Values):
         ) from self._exception
 
 
-class WaitInfo:
+class WaitInfo(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that a run waits for."""
 
-    def __init__(self, row: WaitRow, token: str | None, link: str | None) -> None:
+    id: str
+    run_id: str
+    flow: str
+    node: str
+    """The path of the node that waits."""
+    visit: Count
+    kind: str
+    prompt: str
+    context: Any
+    options: list[Any] | None
+    spellings: dict[str, Any]
+    """Other ways to say an option, in lower case."""
+    schema: dict[str, Any] | None
+    """The JSON Schema of an answer; none if anything will do."""
+    scheduler: str
+    """The alias of the scheduler that keeps its time; empty for the store's own."""
+    status: WaitStatus
+    opened_at: Instant
+    due_at: Instant | None
+    notified_at: Instant | None
+    settled_at: Instant | None
+    settled_by: SettledBy | None
+    answer: Any
+    act: Act | None
+    """Who answered it, and why, if that was said: `by`, `comment` and `how` that is known."""
+    token: str | None
+    """The secret to answer with, if this host made it just now or has the key that it was made with."""
+    token_metadata: dict[str, Any] | None
+    """What was noted of its token when that was made."""
+    link: str | None
+    """The page to answer at, if the host knows its own address and the token."""
+
+    @classmethod
+    def of(cls, row: WaitRow, token: str | None, link: str | None) -> WaitInfo:
+        """Describe a row, with the secret if it is known."""
         details = msgspec.json.decode(row.details)
-        self.id = row.wait_id
-        self.run_id = row.run_id
-        self.flow = row.flow_id
-        self.node = row.path
-        """The path of the node that waits."""
-        self.visit = row.visit
-        self.kind = row.kind
-        self.token = token
-        """The secret to answer with, if this host made it just now or has the key that it was made with."""
-        self.link = link
-        """The page to answer at, if the host knows its own address and the token."""
-        self.token_metadata: dict[str, Any] | None = details.get(TOKEN)
-        """What was noted of its token when that was made."""
-        self.due_at: datetime | None = row.due_at
-        self.context: Any = details.get("context")
-        self.prompt: str = details.get("prompt", "")
-        self.options: list[Any] | None = details.get("options")
-        self.spellings: dict[str, Any] = details.get("spellings") or {}
-        """Other ways to say an option, in lower case."""
-        self.schema: dict[str, Any] | None = details.get("schema")
-        """The JSON Schema of an answer; none if anything will do."""
-        self.opened_at: datetime = row.opened_at
-        self.status: WaitStatus = row.status
-        self.settled_at: datetime | None = row.settled_at
-        self.settled_by: SettledBy | None = row.settled_by
-        self.answer: Any = msgspec.json.decode(row.answer) if row.answer is not None else None
-        self.act: Act | None = who_settled(row)
-        """Who answered it, and why, if that was said: `by`, `comment` and `how` that is known."""
-        self.scheduler = row.scheduler
-        """The alias of the scheduler that keeps its time; empty for the store's own."""
-        self.notified_at: datetime | None = row.notified_at
+        return cls(
+            id=row.wait_id,
+            run_id=row.run_id,
+            flow=row.flow_id,
+            node=row.path,
+            visit=row.visit,
+            kind=row.kind,
+            prompt=details.get("prompt", ""),
+            context=details.get("context"),
+            options=details.get("options"),
+            spellings=details.get("spellings") or {},
+            schema=details.get("schema"),
+            scheduler=row.scheduler,
+            status=row.status,
+            opened_at=row.opened_at,
+            due_at=row.due_at,
+            notified_at=row.notified_at,
+            settled_at=row.settled_at,
+            settled_by=row.settled_by,
+            answer=msgspec.json.decode(row.answer) if row.answer is not None else None,
+            act=who_settled(row),
+            token=token,
+            token_metadata=details.get(TOKEN),
+            link=link,
+        )
 
     def __repr__(self) -> str:
         return f"<{self.kind} {self.node!r} of run {self.run_id}: {self.status.value}>"
 
 
-@dataclass(frozen=True, slots=True)
-class Delivery:
+class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     """What a delivered message did to its run."""
 
     run_id: str
@@ -390,42 +417,66 @@ def _outputs_of(plan: Plan, around: str, name: str) -> tuple[str, ...]:
     return plan.nodes[i].outputs if i is not None and i not in plan.children else ()
 
 
-class RunInfo:
+class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
     """One line of a list of runs."""
 
-    def __init__(self, row: RunRow, *, is_driven: bool) -> None:
-        self.run_id = row.run_id
-        self.flow = row.flow_id
-        self.flow_version = row.flow_version
-        self.status = row.status
-        self.created_at: datetime = row.created_at
-        self.ended_at: datetime | None = row.ended_at
-        self.checkpoints = row.checkpoints
-        """The sequence of its newest checkpoint, those it shares with its parent included."""
-        self.parent_run_id = row.parent_run_id
-        """The run it was forked from."""
-        self.forked_at: int | None = row.forked_at
-        """The parent's checkpoint that it goes on from."""
-        self.adopted_at: int | None = row.adopted_at
-        """The checkpoint with which it went over to the version of its flow that it goes by."""
-        self.trimmed_before = row.trimmed_before
-        """Checkpoints of its own before this one were removed; 0 if none were."""
-        self.is_driven = is_driven
-        """True if a live process holds its lease."""
-        self.is_cancelling = row.signal is not None
-        self.priority = row.priority
-        """The higher, the sooner workers take it."""
-        self.group: str | None = row.group
-        """With whom it takes turns."""
-        self.needs_repair: str | None = row.needs_repair
-        """Why workers leave it alone: it was found damaged, or brought here unfinished."""
-        self.acked_at: datetime | None = row.acked_at
-        """When its result was acknowledged."""
-        reason, act = split_act(row.pinned) if row.pinned is not None else (None, None)
-        self.pinned: str | None = reason
-        """Why it is kept, whatever retention says."""
-        self.pinned_by: Act | None = act
-        """Who wants it kept, if that was said."""
+    run_id: str
+    flow: str
+    flow_version: str
+    status: Status
+    created_at: Instant
+    ended_at: Instant | None
+    checkpoints: Count
+    """The sequence of its newest checkpoint, those it shares with its parent included."""
+    parent_run_id: str | None
+    """The run it was forked from."""
+    forked_at: Count | None
+    """The parent's checkpoint that it goes on from."""
+    adopted_at: Count | None
+    """The checkpoint with which it went over to the version of its flow that it goes by."""
+    trimmed_before: Count
+    """Checkpoints of its own before this one were removed; 0 if none were."""
+    is_driven: bool
+    """True if a live process holds its lease."""
+    is_cancelling: bool
+    priority: int
+    """The higher, the sooner workers take it."""
+    group: str | None
+    """With whom it takes turns."""
+    needs_repair: str | None
+    """Why workers leave it alone: it was found damaged, or brought here unfinished."""
+    acked_at: Instant | None
+    """When its result was acknowledged."""
+    pinned: str | None
+    """Why it is kept, whatever retention says."""
+    pinned_by: Act | None
+    """Who wants it kept, if that was said."""
+
+    @classmethod
+    def of(cls, row: RunRow, *, is_driven: bool) -> RunInfo:
+        """Describe a row."""
+        pinned, pinned_by = split_act(row.pinned) if row.pinned is not None else (None, None)
+        return cls(
+            run_id=row.run_id,
+            flow=row.flow_id,
+            flow_version=row.flow_version,
+            status=row.status,
+            created_at=row.created_at,
+            ended_at=row.ended_at,
+            checkpoints=row.checkpoints,
+            parent_run_id=row.parent_run_id,
+            forked_at=row.forked_at,
+            adopted_at=row.adopted_at,
+            trimmed_before=row.trimmed_before,
+            is_driven=is_driven,
+            is_cancelling=row.signal is not None,
+            priority=row.priority,
+            group=row.group,
+            needs_repair=row.needs_repair,
+            acked_at=row.acked_at,
+            pinned=pinned,
+            pinned_by=pinned_by,
+        )
 
     @property
     def is_damaged(self) -> bool:
@@ -434,60 +485,107 @@ class RunInfo:
 
     @property
     def duration(self) -> timedelta | None:
+        """How long it took; none if it has not ended."""
         return None if self.ended_at is None else self.ended_at - self.created_at
+
+    @shown
+    def seconds(self) -> float | None:
+        """The same in seconds."""
+        return None if self.duration is None else self.duration.total_seconds()
 
     def __repr__(self) -> str:
         return f"<run {self.run_id} of {self.flow}: {self.status.value}>"
 
 
-class RemovedRun:
+class RemovedRun(msgspec.Struct, frozen=True, kw_only=True):
     """What is left of a run that was removed."""
 
-    def __init__(self, left: Tombstone) -> None:
-        self.run_id = left.run_id
-        self.flow = left.flow_id
-        self.created_at: datetime = left.created_at
-        self.removed_at: datetime = left.erased_at
-        self.reason, self.act = split_act(left.reason)
-        """Which rule wanted it; who asked for it, and why, if that was said."""
-        self.summary: RunSummary | None = None if left.summary is None else read_summary(left.summary)
-        """None if it was erased without a summary."""
+    run_id: str
+    flow: str
+    created_at: Instant
+    removed_at: Instant
+    reason: str
+    """Which rule wanted it."""
+    act: Act | None
+    """Who asked for it, and why, if that was said."""
+    summary: RunSummary | None
+    """None if it was erased without a summary."""
+
+    @classmethod
+    def of(cls, left: Tombstone) -> RemovedRun:
+        """Describe what is left."""
+        reason, act = split_act(left.reason)
+        return cls(
+            run_id=left.run_id,
+            flow=left.flow_id,
+            created_at=left.created_at,
+            removed_at=left.erased_at,
+            reason=reason,
+            act=act,
+            summary=None if left.summary is None else read_summary(left.summary),
+        )
 
     def __repr__(self) -> str:
         return f"<removed run {self.run_id} of {self.flow}: {self.reason}>"
 
 
-class WorkerInfo:
+class DrivenInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """One run that a worker drives."""
+
+    run_id: str
+    flow_id: str = msgspec.field(name="flow")
+    since: Instant
+
+
+class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     """One worker that is alive."""
 
-    def __init__(self, row: WorkerRow) -> None:
-        self.id = row.worker_id
-        self.host = row.host
-        """The name of its machine."""
-        self.pid = row.pid
-        self.flows = list(row.flows)
-        self.concurrency = row.concurrency
-        """How many runs it drives at once at most."""
-        self.driving = row.driving
-        """How many it drives."""
-        self.longest: list[Driven] = list(row.longest)
-        """Those that it has driven for the longest, at most a hundred: `run_id`, `flow_id`, `since`."""
-        self.started_at: datetime = row.started_at
-        self.seen_at: datetime = row.seen_at or row.started_at
-        """When it last reported itself, by the store's clock."""
-        self.is_stopping = row.is_stopping
-        """It claims nothing more."""
-        self.is_slowed = row.is_slowed
-        """It claims less than it could, as the store is slow."""
-        self.skew_seconds = row.skew_seconds
-        """How far the store's clock is ahead of its machine's; 0 if the store has none."""
+    id: str
+    host: str
+    """The name of its machine."""
+    pid: Count
+    flows: list[str]
+    concurrency: Count
+    """How many runs it drives at once at most."""
+    driving: Count
+    """How many it drives."""
+    longest: list[DrivenInfo]
+    """Those that it has driven for the longest, at most a hundred: `run_id`, `flow_id`, `since`."""
+    started_at: Instant
+    seen_at: Instant
+    """When it last reported itself, by the store's clock."""
+    is_stopping: bool
+    """It claims nothing more."""
+    is_slowed: bool
+    """It claims less than it could, as the store is slow."""
+    skew_seconds: float
+    """How far the store's clock is ahead of its machine's; 0 if the store has none."""
+
+    @classmethod
+    def of(cls, row: WorkerRow) -> WorkerInfo:
+        """Describe a row."""
+        return cls(
+            id=row.worker_id,
+            host=row.host,
+            pid=row.pid,
+            flows=list(row.flows),
+            concurrency=row.concurrency,
+            driving=row.driving,
+            longest=[
+                DrivenInfo(run_id=run.run_id, flow_id=run.flow_id, since=run.since) for run in row.longest
+            ],
+            started_at=row.started_at,
+            seen_at=row.seen_at or row.started_at,
+            is_stopping=row.is_stopping,
+            is_slowed=row.is_slowed,
+            skew_seconds=row.skew_seconds,
+        )
 
     def __repr__(self) -> str:
         return f"<worker {self.pid} on {self.host}: {self.driving} of {self.concurrency}>"
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointInfo:
+class CheckpointInfo(msgspec.Struct, frozen=True, kw_only=True):
     """One line of a list of checkpoints. Of a trimmed one only sequence, id and run are known."""
 
     sequence: int
@@ -512,7 +610,9 @@ class CheckpointInfo:
         """Describe a record that was read, or the stub that is left of it; its steps only in a part."""
         stored, run_id = link.stored, link.row.run_id
         if opened is None:
-            return cls(stored.sequence, stored.checkpoint_id, run_id, is_trimmed=True)
+            return cls(
+                sequence=stored.sequence, checkpoint_id=stored.checkpoint_id, run_id=run_id, is_trimmed=True
+            )
         record = opened.record
         steps = [step for step in record.steps if part is None or part.holds(step.path, step.visit)]
         return cls(

@@ -9,10 +9,11 @@ from __future__ import annotations
 import struct
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from types import NoneType
 from typing import Any, Final, Literal, NamedTuple
+
+import msgspec
 
 from everstep.codec.arrays import array_way
 from everstep.codec.classes import KINDS, Stored, StoredArray, StoredMember, as_stored
@@ -20,6 +21,7 @@ from everstep.codec.frames import frame_way
 from everstep.codec.tags import Refused, Tag
 from everstep.codec.values import Values
 from everstep.errors import EverstepError, ValueNotStorable
+from everstep.model.shapes import Value, shown
 
 ChangeKind = Literal["added", "removed", "changed"]
 
@@ -27,28 +29,26 @@ _ATOMS: Final = frozenset({NoneType, bool, int, str, bytes})
 _NO_FRAME: Final = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(msgspec.Struct, frozen=True):
     """One difference: where it is, such as `order.lines[2].price`, and both sides of it."""
 
     path: str
     kind: ChangeKind
-    before: Any
+    before: Value
     """None if it was added."""
-    after: Any
+    after: Value
     """None if it was removed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
+class Pair(msgspec.Struct, frozen=True):
     """One value on two sides, and what differs between them."""
 
     name: str
-    before: Any
-    after: Any
+    before: Value
+    after: Value
     changes: tuple[Change, ...]
 
-    @property
+    @shown
     def is_equal(self) -> bool | None:
         """Whether the sides are equal; none if one of them cannot be read."""
         if isinstance(self.before, Unreadable) or isinstance(self.after, Unreadable):

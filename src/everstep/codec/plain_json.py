@@ -30,12 +30,18 @@ _TEXT_OF: dict[type, Callable[[Any], str]] = {
 }
 
 
+class Wire(dict[str, Any]):
+    """What has its JSON form already, and is not converted again."""
+
+
 def jsonable(value: object, depth: int = 0) -> Any:
     """Return the value as JSON has it; what JSON has no form for becomes a tagged object."""
     deeper = depth + 1
     if deeper > DEEPEST:
         return {"$type": _class_name(value), "text": "<nested too deeply>"}
     match value:
+        case Wire():
+            return value
         case Unreadable():
             return {"$type": "unreadable", "text": value.why}
         case Enum():

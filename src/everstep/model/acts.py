@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import unicodedata
 from enum import StrEnum
-from typing import Any
+from typing import Annotated
 
 import msgspec
 
 from everstep.errors import BadRequest
+from everstep.model.shapes import HIDDEN, OrNull
 
 LONGEST_NAME = 200
 """Characters of a name."""
@@ -32,15 +33,11 @@ class Known(StrEnum):
 class Act(msgspec.Struct, frozen=True, omit_defaults=True):
     """Who did something, why, and how that is known. Nothing is kept where neither was said."""
 
-    by: str = ""
-    comment: str = ""
+    by: OrNull = ""
+    comment: OrNull = ""
     how: Known = Known.CLAIMED
-    sealed: bytes = b""
+    sealed: Annotated[bytes, HIDDEN] = b""
     """Where a record is encrypted: SHA-256 of name and comment, which are kept behind the record."""
-
-    def to_wire(self) -> dict[str, Any]:
-        """Return it as `--json` and HTTP show it."""
-        return {"by": self.by or None, "comment": self.comment or None, "how": self.how.value}
 
 
 def act_of(by: str | None, comment: str | None, how: Known = Known.CLAIMED) -> Act | None:

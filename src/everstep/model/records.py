@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from everstep.model.acts import Act
 from everstep.model.enums import Status, Trigger, ValueForm
 from everstep.model.ledger import Guarded, Ledger
+from everstep.model.shapes import HIDDEN
 from everstep.model.waits import WaitOpened
 
 SCHEMA_VERSION = 1
@@ -94,7 +95,7 @@ class ErrorInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     message: str
     code: str = "node.failed"
     traceback: str = ""
-    sealed: bytes = b""
+    sealed: Annotated[bytes, HIDDEN] = b""
     """Where a record is encrypted: SHA-256 of message and traceback, which are kept behind the values."""
 
 

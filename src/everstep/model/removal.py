@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
@@ -60,9 +61,11 @@ class Removal(msgspec.Struct, frozen=True, kw_only=True):
     """Who wanted it, and why, if that was said."""
 
     def to_wire(self) -> dict[str, Any]:
-        """Return it as `--json` and HTTP show it."""
+        """Return it as plain data. Deprecated: `everstep.results.as_json` does that for every result."""
+        message = "Removal.to_wire() goes in 0.3; use everstep.results.as_json(removal)"
+        warnings.warn(message, DeprecationWarning, stacklevel=2)
         told: dict[str, Any] = msgspec.to_builtins(self)
-        return told | {"act": self.act.to_wire() if self.act is not None else None}
+        return told
 
 
 class StoredBlob(msgspec.Struct, frozen=True):

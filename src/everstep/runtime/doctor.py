@@ -8,6 +8,7 @@ import msgspec
 
 from everstep.errors import StoreError
 from everstep.model.fleet import SKEW
+from everstep.model.shapes import shown
 from everstep.ports.health import CheckedStore, Finding, Health, Level
 from everstep.ports.system import Clock, time_for_store
 from everstep.runtime.services import Services
@@ -34,7 +35,7 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     """How far the server's clock is ahead of this machine's; none if the store has no clock of its own."""
     findings: tuple[Finding, ...]
 
-    @property
+    @shown
     def is_well(self) -> bool:
         """True if nothing stands in the way of keeping runs here."""
         return all(finding.level is not Level.PROBLEM for finding in self.findings)

@@ -9,10 +9,12 @@ from typing import Any, Literal
 
 import msgspec
 
+from everstep.codec.wire import wire
 from everstep.model.acts import Act
 from everstep.model.amounts import spelled
 from everstep.model.enums import Status, Trigger
 from everstep.model.records import CheckpointRecord, StepRecord
+from everstep.model.shapes import Count, Instant, Value
 from everstep.ports.system import Clock
 from everstep.runtime.drive.invoke import Call, OnChunk
 
@@ -42,15 +44,15 @@ EventKind = Literal[
 class Event(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One thing that happened."""
 
-    kind: EventKind
-    run_id: str
-    at: datetime
-    node: str = ""
-    visit: int = 0
-    attempt: int = 0
-    data: dict[str, Any] = {}
     id: str = ""
     """Where it stands among the events of its run, as the records tell them; empty for one told live."""
+    kind: EventKind
+    run_id: str
+    at: Instant
+    node: str = ""
+    visit: Count = 0
+    attempt: Count = 0
+    data: dict[str, Value] = {}
 
     def called(self, id: str) -> Event:
         """Return the event with an id."""
@@ -151,7 +153,7 @@ def news_of(trigger: Trigger, about: dict[str, Any] | None) -> list[tuple[EventK
 
 def with_who(data: dict[str, Any], act: Act | None) -> dict[str, Any]:
     """Return what an event says, with who did it and why if that is known."""
-    return data if act is None else {**data, "act": act.to_wire()}
+    return data if act is None else {**data, "act": wire(act)}
 
 
 def checkpoint_data(record: CheckpointRecord) -> dict[str, Any]:

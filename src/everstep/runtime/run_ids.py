@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import cast
 
+from everstep.codec.wire import wire
 from everstep.errors import BadRequest, RunErased, RunNotFound
 from everstep.model.acts import split_act
 from everstep.ports.retention import RetainingStore
@@ -56,6 +57,6 @@ async def missing_run(store: CheckpointStore, run_id: str) -> RunNotFound:
                 run_id=run_id,
                 erased_at=left.erased_at.isoformat(),
                 reason=reason,
-                **({"act": act.to_wire()} if act is not None else {}),
+                **({"act": wire(act)} if act is not None else {}),
             )
     return RunNotFound(f"there is no run {without_tokens(run_id)!r}.", fix="List them with: everstep runs")

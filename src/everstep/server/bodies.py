@@ -6,9 +6,10 @@ import asyncio
 import json
 import math
 from collections.abc import AsyncIterator, Collection
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 from urllib.parse import parse_qsl, unquote
 
+import msgspec
 from starlette.requests import Request
 
 from everstep.errors import BadRequest, TooLarge, TooSlow
@@ -129,23 +130,33 @@ def _check_text(text: str) -> None:
             ) from None
 
 
-def expect_object(
-    body: Any, *, required: Collection[str] = (), optional: Collection[str] = ()
-) -> dict[str, Any]:
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+async def read_struct(request: Request, limit: int, shape: type[T], *, is_required: bool = True) -> T:
+    """Return the body as the struct that checks it."""
+    body = await read_json(request, limit, default=... if is_required else {})
+    return converted(body, shape)
+
+
+def converted(body: Any, shape: type[T]) -> T:
+    """Return JSON as a struct, or say what is wrong with it and what there is."""
+    try:
+        return msgspec.convert(body, shape)
+    except msgspec.ValidationError as error:
+        fields = ", ".join(f'"{f.encode_name}"' for f in msgspec.structs.fields(shape))
+        raise BadRequest(f"the body does not fit: {error}.", fix=f"Send an object of {fields}.") from None
+
+
+def expect_object(body: Any, *, optional: Collection[str]) -> dict[str, Any]:
     """Return the body as an object with these fields and no others."""
+    known = ", ".join(f'"{name}"' for name in optional)
     if not isinstance(body, dict):
-        raise BadRequest("the body is not a JSON object.", fix=f"Send {_fields(required, optional)}.")
-    unknown = sorted(body.keys() - {*required, *optional})
-    missing = sorted({*required} - body.keys())
-    if unknown or missing:
-        wrong = [f"has no {name!r}" for name in missing] + [f"has an unknown field {cut(n)}" for n in unknown]
-        raise BadRequest(f"the body {' and '.join(wrong[:5])}.", fix=f"Send {_fields(required, optional)}.")
+        raise BadRequest("the body is not a JSON object.", fix=f"Send an object of {known}.")
+    unknown = [f"has an unknown field {cut(name)}" for name in sorted(body.keys() - {*optional})]
+    if unknown:
+        raise BadRequest(f"the body {' and '.join(unknown[:5])}.", fix=f"Send an object of {known}.")
     return body
-
-
-def _fields(required: Collection[str], optional: Collection[str]) -> str:
-    words = [f'"{name}"' for name in required] + [f'"{name}" or not' for name in optional]
-    return f"an object with {', '.join(words)}" if words else "an empty object"
 
 
 WHO = ("by", "comment")
@@ -159,7 +170,7 @@ def who_of(request: Request, body: Any = None) -> dict[str, Any]:
     """
     found: dict[str, Any] = {}
     for name in WHO:
-        said = body.get(name) if isinstance(body, dict) else None
+        said = body.get(name) if isinstance(body, dict) else getattr(body, name, None)
         if said is None and (header := request.headers.get(f"everstep-{name}")) is not None:
             try:
                 said = unquote(header, errors="strict")

@@ -21,6 +21,8 @@ TOKEN = r"et_[A-Za-z0-9_-]{43}"
 EVENT_ID = r"[0-9]{1,10}\.[0-9]{1,9}"
 CHECKPOINT = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|[0-9]{1,10}"
 
+BREAKER_NAME = "[A-Za-z0-9][A-Za-z0-9._-]{0,79}"
+
 SLASH = "%2F"
 """How the application leaves a slash that a client encoded: it is no end of a segment."""
 

@@ -14,6 +14,7 @@ from starlette.responses import Response
 from everstep.client.host import AsyncHost
 from everstep.graph.author.flow import Flow
 from everstep.server.metrics import Metrics
+from everstep.server.schemas import Shape
 
 MAX_BODY = 1 << 20
 
@@ -65,17 +66,17 @@ class Query:
 class Body:
     """What an endpoint takes."""
 
-    schema: dict[str, Any]
+    shape: Shape
     required: bool = True
     media: str = "application/json"
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What an endpoint gives: by media type the schema of the body; nothing for an empty one."""
+    """What an endpoint gives: by media type the shape of the body; nothing for an empty one."""
 
     description: str
-    content: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+    content: Mapping[str, Shape] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from everstep.server.checks import ADDRESS, TOKEN, WAIT_ID
+from everstep.client.plain_json import schemas
+from everstep.server.checks import ADDRESS, BREAKER_NAME, TOKEN, WAIT_ID
 from everstep.server.endpoint import Answer, Endpoint, Guard
-from everstep.server.schemas import BREAKER_NAME, SCHEMAS, TEXT, pattern, ref
+from everstep.server.schemas import TEXT, Shape, pattern, schema_of, structs_of
+from everstep.server.shapes import Error
 
 VERSION = "1"
 
@@ -60,10 +62,20 @@ def document(endpoints: Sequence[Endpoint], *, base_url: str, has_token: bool) -
         **({"servers": [{"url": base_url}]} if base_url else {}),
         "paths": paths,
         "components": {
-            "schemas": SCHEMAS,
+            "schemas": schemas(structs_of(_shapes(endpoints))),
             "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
         },
     }
+
+
+def _shapes(endpoints: Sequence[Endpoint]) -> Iterator[Shape]:
+    """Yield what the public endpoints take and give."""
+    yield Error
+    for endpoint in endpoints:
+        if endpoint.is_public:
+            yield from (shape for answer in endpoint.answers.values() for shape in answer.content.values())
+            if endpoint.body is not None:
+                yield endpoint.body.shape
 
 
 def _operation(endpoint: Endpoint, *, has_token: bool) -> dict[str, Any]:
@@ -80,7 +92,7 @@ def _operation(endpoint: Endpoint, *, has_token: bool) -> dict[str, Any]:
     if endpoint.body is not None:
         operation["requestBody"] = {
             "required": endpoint.body.required,
-            "content": {endpoint.body.media: {"schema": endpoint.body.schema}},
+            "content": {endpoint.body.media: {"schema": schema_of(endpoint.body.shape)}},
         }
     responses = {str(status): _answer(answer) for status, answer in endpoint.answers.items()}
     responses |= {str(status): _error(endpoint, status) for status in statuses_of(endpoint)}
@@ -108,7 +120,8 @@ def statuses_of(endpoint: Endpoint) -> list[int]:
 def _answer(answer: Answer) -> dict[str, Any]:
     described: dict[str, Any] = {"description": answer.description}
     if answer.content:
-        described["content"] = {media: {"schema": schema} for media, schema in answer.content.items()}
+        content = answer.content.items()
+        described["content"] = {media: {"schema": schema_of(shape)} for media, shape in content}
     if answer.headers:
         described["headers"] = {
             name: {"description": text, "schema": TEXT} for name, text in answer.headers.items()
@@ -117,5 +130,5 @@ def _answer(answer: Answer) -> dict[str, Any]:
 
 
 def _error(endpoint: Endpoint, status: int) -> dict[str, Any]:
-    schema = ref("Error") if endpoint.errors_in == "application/json" else TEXT
+    schema = schema_of(Error) if endpoint.errors_in == "application/json" else TEXT
     return {"description": MEANINGS[status], "content": {endpoint.errors_in: {"schema": schema}}}

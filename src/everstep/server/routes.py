@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from everstep.client.guards import BreakerInfo
+from everstep.client.views import Erased, RunInfo, WaitInfo
+from everstep.server import shapes
 from everstep.server.api import breakers, delivery, events, keeping, monitoring, runs, waits
 from everstep.server.checks import (
     ADDRESS,
@@ -15,15 +18,15 @@ from everstep.server.checks import (
 )
 from everstep.server.endpoint import Answer, Body, Endpoint, Guard, Query
 from everstep.server.pages import answer
-from everstep.server.schemas import ANY, FLAG, OBJECT, TEXT, pattern, ref
+from everstep.server.schemas import ANY, FLAG, OBJECT, TEXT, Shape, pattern
 
 JSON = "application/json"
 HTML = "text/html"
 FORM = "application/x-www-form-urlencoded"
 
 
-def _json(description: str, name: str, headers: dict[str, str] | None = None) -> Answer:
-    return Answer(description, {JSON: ref(name)}, headers or {})
+def _json(description: str, shape: Shape, headers: dict[str, str] | None = None) -> Answer:
+    return Answer(description, {JSON: shape}, headers or {})
 
 
 _LIMIT = Query(
@@ -40,8 +43,8 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         is_signed=True,
         summary="Accept a run durably and return at once; a worker drives it.",
         handler=runs.start,
-        body=Body(ref("Start")),
-        answers={202: _json("The run, accepted.", "Run", {"Location": "Where the run is shown."})},
+        body=Body(shapes.Start),
+        answers={202: _json("The run, accepted.", RunInfo, {"Location": "Where the run is shown."})},
         errors=(404, 409, 422),
     ),
     Endpoint(
@@ -58,7 +61,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
             _LIMIT,
             Query("before", pattern(RUN_ID), "Go on after this run of the list."),
         ),
-        answers={200: _json("Runs.", "Runs")},
+        answers={200: _json("Runs.", shapes.Runs)},
     ),
     Endpoint(
         method="GET",
@@ -66,7 +69,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         name="list_workers",
         summary="List the workers that are alive, the longest serving first, and what they drive.",
         handler=runs.workers,
-        answers={200: _json("Workers.", "Workers")},
+        answers={200: _json("Workers.", shapes.Workers)},
     ),
     Endpoint(
         method="GET",
@@ -74,7 +77,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         name="list_breakers",
         summary="List the breakers that runs of the store share.",
         handler=breakers.listing,
-        answers={200: _json("Breakers by name.", "Breakers")},
+        answers={200: _json("Breakers by name.", shapes.Breakers)},
     ),
     Endpoint(
         method="POST",
@@ -83,7 +86,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         is_signed=True,
         summary="Close a shared breaker; what it has counted is forgotten.",
         handler=breakers.reset,
-        answers={200: _json("How it stands.", "Breaker")},
+        answers={200: _json("How it stands.", BreakerInfo)},
         errors=(404,),
     ),
     Endpoint(
@@ -92,7 +95,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         name="show_run",
         summary="Show one run.",
         handler=runs.show,
-        answers={200: _json("The run.", "Run")},
+        answers={200: _json("The run.", shapes.ShownRun)},
         errors=(404,),
     ),
     Endpoint(
@@ -102,7 +105,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         is_signed=True,
         summary="Remove a run that has ended for good, with the artifacts that only it names.",
         handler=keeping.erase,
-        answers={200: _json("What went.", "Erased")},
+        answers={200: _json("What went.", Erased)},
         errors=(404, 409),
     ),
     Endpoint(
@@ -112,8 +115,8 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         is_signed=True,
         summary="Keep a run whole until it is unpinned, whatever retention says.",
         handler=keeping.pin,
-        body=Body(ref("Pin"), required=False),
-        answers={200: _json("The run.", "Run")},
+        body=Body(shapes.Pin, required=False),
+        answers={200: _json("The run.", RunInfo)},
         errors=(404,),
     ),
     Endpoint(
@@ -123,7 +126,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         is_signed=True,
         summary="Let retention apply to a run again.",
         handler=keeping.unpin,
-        answers={200: _json("The run.", "Run")},
+        answers={200: _json("The run.", RunInfo)},
         errors=(404,),
     ),
     Endpoint(
@@ -133,7 +136,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         is_signed=True,
         summary="Note that the result of a run that has ended was taken.",
         handler=keeping.ack,
-        answers={200: _json("The run.", "Run")},
+        answers={200: _json("The run.", RunInfo)},
         errors=(404,),
     ),
     Endpoint(
@@ -143,7 +146,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         summary="Show the values of a run at a checkpoint, by default the newest.",
         handler=runs.state,
         query=(Query("at", pattern(CHECKPOINT), "The checkpoint's number or id."),),
-        answers={200: _json("The state.", "State")},
+        answers={200: _json("The state.", shapes.State)},
         errors=(404,),
     ),
     Endpoint(
@@ -154,7 +157,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         handler=events.events,
         query=(Query("after", pattern(EVENT_ID), "Only what came after this event."), _LIMIT),
         answers={
-            200: Answer("Events.", {events.STREAM: ref("StreamedEvent"), JSON: ref("Events")}),
+            200: Answer("Events.", {events.STREAM: shapes.StreamedEvent, JSON: shapes.Events}),
             204: Answer("The run has ended, and there are no more events."),
         },
         errors=(404,),
@@ -166,7 +169,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         is_signed=True,
         summary="Cancel a run; `running` means that its owner was told.",
         handler=runs.cancel,
-        answers={200: _json("Where the run stands.", "Cancelled")},
+        answers={200: _json("Where the run stands.", shapes.Cancelled)},
         errors=(404, 409),
     ),
     Endpoint(
@@ -177,10 +180,10 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         summary="Drive a run in the service until it ends or halts; a failed one is reopened. A service that "
         "drives none leaves it to workers.",
         handler=runs.resume,
-        body=Body(ref("Resume"), required=False),
+        body=Body(shapes.Resume, required=False),
         answers={
-            200: _json("The run ended.", "Result"),
-            202: _json("The run halted, or is left to workers.", "Halted"),
+            200: _json("The run ended.", shapes.Result),
+            202: _json("The run halted, or is left to workers.", shapes.Halted),
         },
         errors=(404, 409),
     ),
@@ -198,7 +201,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
             _LIMIT,
             Query("after", pattern(WAIT_ID), "Go on after this wait of the list."),
         ),
-        answers={200: _json("Waits.", "Waits")},
+        answers={200: _json("Waits.", shapes.Waits)},
         errors=(404,),
     ),
     Endpoint(
@@ -207,7 +210,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         name="show_wait",
         summary="Show one wait.",
         handler=waits.show,
-        answers={200: _json("The wait.", "Wait")},
+        answers={200: _json("The wait.", WaitInfo)},
         errors=(404,),
     ),
     Endpoint(
@@ -218,7 +221,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         summary="Answer a wait as its operator.",
         handler=waits.settle,
         body=Body(ANY, required=False),
-        answers={200: _json("The wait, settled.", "Wait")},
+        answers={200: _json("The wait, settled.", WaitInfo)},
         errors=(404, 409),
     ),
     Endpoint(
@@ -228,8 +231,8 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         is_signed=True,
         summary="Give a wait another token; the one it had dies.",
         handler=waits.reissue,
-        body=Body(ref("Reissue"), required=False),
-        answers={200: _json("The wait, with its token.", "Wait")},
+        body=Body(shapes.Reissue, required=False),
+        answers={200: _json("The wait, with its token.", WaitInfo)},
         errors=(404, 409),
     ),
     Endpoint(
@@ -241,7 +244,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         handler=waits.answer_by_token,
         guard=Guard.TOKEN,
         body=Body(ANY, required=False),
-        answers={200: _json("Settled.", "Settled")},
+        answers={200: _json("Settled.", shapes.Settled)},
         errors=(409,),
     ),
     Endpoint(
@@ -253,7 +256,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         handler=delivery.deliver,
         is_public=False,
         body=Body(OBJECT),
-        answers={200: _json("The run ended.", "Result"), 202: _json("The run halted.", "Halted")},
+        answers={200: _json("The run ended.", shapes.Result), 202: _json("The run halted.", shapes.Halted)},
         errors=(404, 409),
     ),
     Endpoint(
@@ -286,7 +289,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         summary="Say that the service answers.",
         handler=monitoring.healthz,
         guard=Guard.NONE,
-        answers={200: _json("It does.", "Health")},
+        answers={200: _json("It does.", shapes.Health)},
     ),
     Endpoint(
         method="GET",

@@ -11,6 +11,7 @@ import pytest
 
 from everstep import Context, Flow, Host, KeyRing, node, wait
 from everstep.checkpoints import CheckpointManager
+from everstep.codec.wire import wire as as_json
 from everstep.errors import AnswerInvalid, BadRequest
 from everstep.model.acts import Known
 from everstep.results import Act, Event
@@ -252,7 +253,7 @@ def test_everything_is_claimed_until_tokens_have_names(host: Host) -> None:
     host.run(Flow("f", [price]), {"region": "north"}, run_id="r", by="ada")
     [(_, act)] = acts(host, "r")
     assert act.how is Known.CLAIMED
-    assert act.to_wire() == {"by": "ada", "comment": None, "how": "claimed"}
+    assert as_json(act) == {"by": "ada", "comment": None, "how": "claimed"}
 
 
 def told(host: Host, run_id: str) -> list[tuple[str, str, Any]]:

@@ -7,6 +7,7 @@ from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any
 
+from everstep.codec.wire import wire as as_json
 from everstep.model.leases import Process
 from tests.integration.runtime.integrity.vandals import InMemory
 from tests.integration.server.serving import (
@@ -53,7 +54,7 @@ async def test_the_same_start_twice_is_one_run_and_another_is_refused(s: Serving
 async def test_a_start_that_cannot_be_is_named(s: Serving) -> None:
     for body, expected in [
         ({"flow": "nope"}, (404, "flow.not_found")),
-        ({"flow": 7}, (404, "flow.not_found")),
+        ({"flow": 7}, (400, "request.invalid")),
         ({"flow": "plain"}, (422, "run.bad_input")),
         ({"flow": "plain", "inputs": {"x": 1, "z": 1}}, (422, "run.bad_input")),
         ({"flow": "plain", "inputs": [1]}, (400, "request.invalid")),
@@ -375,10 +376,10 @@ async def test_who_sends_a_request_and_why_is_kept_with_what_it_does(s: Serving)
     act = {**signed, "how": "claimed"}
     await s.client.post("/runs", json={"flow": "plain", "inputs": {"x": 2}, "run_id": "A1", **signed})
     [first] = await s.host.history("A1")
-    assert first.act is not None and first.act.to_wire() == act
+    assert first.act is not None and as_json(first.act) == act
     headers = {"Everstep-By": "J%C3%B6rg", "Everstep-Comment": "two words"}
     await s.client.post("/runs/A1/cancel", headers=headers)
-    assert [r.act.to_wire() for r in await s.host.history("A1") if r.act is not None][1:] == [
+    assert [as_json(r.act) for r in await s.host.history("A1") if r.act is not None][1:] == [
         {"by": "Jörg", "comment": "two words", "how": "claimed"}
     ]
     waiting = await s.halted(ask_choice)

@@ -161,8 +161,3 @@ def _in_one_line(value: Any) -> str:
 def _after_sign(shown: str) -> str:
     """Keep a value of several lines on lines of its own."""
     return shown if shown.startswith("\n") else f" {shown}"
-
-
-def change_json(change: Change) -> dict[str, Any]:
-    """Return a change as JSON shows it."""
-    return {"path": change.path, "kind": change.kind, "before": change.before, "after": change.after}

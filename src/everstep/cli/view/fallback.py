@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from everstep.cli.view.text import one_line
@@ -26,8 +24,3 @@ def say_fallback(fallback: Fallback) -> None:
     if fallback.unread:
         numbers = ", ".join(map(str, fallback.unread[:_SHOWN]))
         click.echo(f"  what was done in checkpoint {numbers} cannot be read", err=True)
-
-
-def fallback_json(fallback: Fallback | None) -> dict[str, Any] | None:
-    """Return how a damaged run went on as JSON has it; none if nothing was damaged."""
-    return None if fallback is None else fallback.to_wire()

@@ -17,7 +17,6 @@ from everstep.client.views import Unreadable as UnreadableValue
 from everstep.errors import ValueUnreadable
 from everstep.model.acts import Act
 from everstep.model.enums import Status
-from everstep.model.records import ErrorInfo
 
 PREVIEW = 72
 """How many characters a preview takes at most, besides the note on the size."""
@@ -165,18 +164,6 @@ def clock_time(at: datetime) -> str:
     """Write a time of day in the local zone, to the millisecond."""
     local = at.astimezone()
     return f"{local:%H:%M:%S}.{local.microsecond // 1000:03}"
-
-
-def error_json(error: ErrorInfo | None) -> dict[str, str] | None:
-    """Return a kept error as JSON shows it."""
-    if error is None:
-        return None
-    return {"type": error.type, "message": error.message, "code": error.code, "traceback": error.traceback}
-
-
-def act_json(act: Act | None) -> dict[str, Any] | None:
-    """Return who did something, and why, as JSON shows it."""
-    return act.to_wire() if act is not None else None
 
 
 def act_said(act: Act | None) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
 from uuid import UUID
 
 import click
@@ -13,7 +12,8 @@ import click
 from everstep import Host
 from everstep.cli.args.options import command_line
 from everstep.cli.view.table import screen_width
-from everstep.cli.view.text import act_json, act_said, count, cut, one_line, preview
+from everstep.cli.view.text import act_said, count, cut, one_line, preview
+from everstep.client.plain_json import Wire, wire
 from everstep.client.views import WaitInfo
 from everstep.errors import BadRequest, RunNotFound, WaitNotFound
 from everstep.model.address import Address, plain_of, unvisited
@@ -270,32 +270,7 @@ def token_lines(wait: WaitInfo, store: str | None, indent: str) -> Iterator[str]
         yield indent + click.style(f"token unknown here; for a new one: {again}", dim=True)
 
 
-def wait_json(wait: WaitInfo, *, with_token: bool = False) -> dict[str, Any]:
+def wait_json(wait: WaitInfo, *, with_token: bool = False) -> Wire:
     """Return a wait as JSON shows it; the token is a secret, so it must be asked for."""
-    found = {
-        "id": wait.id,
-        "run_id": wait.run_id,
-        "flow": wait.flow,
-        "node": wait.node,
-        "visit": wait.visit,
-        "kind": wait.kind,
-        "status": wait.status.value,
-        "opened_at": wait.opened_at.isoformat(),
-        "due_at": _iso(wait.due_at),
-        "scheduler": wait.scheduler,
-        "prompt": wait.prompt,
-        "context": wait.context,
-        "options": wait.options,
-        "schema": wait.schema,
-        "token_metadata": wait.token_metadata,
-        "notified_at": _iso(wait.notified_at),
-        "settled_at": _iso(wait.settled_at),
-        "settled_by": wait.settled_by.value if wait.settled_by is not None else None,
-        "answer": wait.answer,
-        "act": act_json(wait.act),
-    }
-    return {**found, "token": wait.token, "link": wait.link} if with_token else found
-
-
-def _iso(at: datetime | None) -> str | None:
-    return None if at is None else at.isoformat()
+    found = wire(wait)
+    return found if with_token else Wire((k, part) for k, part in found.items() if k not in ("token", "link"))

@@ -11,6 +11,7 @@ from everstep.client.exports import stage_records as stages
 from everstep.client.exports.phase_form import phase_form
 from everstep.client.exports.spelling import context_of, iso, readable, signature, uuid_of
 from everstep.client.views import RunInfo, RunState
+from everstep.codec.wire import wire
 from everstep.errors import BadRequest
 from everstep.frontends.phases.places import place_of
 from everstep.graph.author.flow import Flow
@@ -189,7 +190,7 @@ def phases_form(info: RunInfo, state: RunState, records: Sequence[CheckpointReco
 
 
 def _breakers(state: RunState) -> dict[str, Any]:
-    return {name: breaker.to_json() for name, breaker in state.guards.breakers.items()}
+    return {name: wire(breaker) for name, breaker in state.guards.breakers.items()}
 
 
 def _top(step: StepRecord) -> str:

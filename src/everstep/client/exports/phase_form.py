@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from everstep.client.exports.spelling import iso, readable, signature, uuid_of
 from everstep.client.views import RunInfo, RunState
+from everstep.codec.wire import wire
 from everstep.errors import PhaseAborted
 from everstep.frontends.phases.places import (
     BREAKERS,
@@ -123,7 +124,7 @@ def _trigger(run: _Run, record: CheckpointRecord, said: str) -> str:
 
 def _breakers(run: _Run) -> dict[str, Any]:
     """Return how breakers stand: those that the run keeps, and those that its nodes tell of."""
-    own = {name: breaker.to_json() for name, breaker in run.state.guards.breakers.items()}
+    own = {name: wire(breaker) for name, breaker in run.state.guards.breakers.items()}
     return {**run.mapped(BREAKERS), **own}
 
 

@@ -124,7 +124,7 @@ class RunFolder:
                 break
             links = await self._runs.lineage.get(row, first, last)
             await self._take(row, links)
-        self._write_summary(RunInfo(row, is_driven=False))
+        self._write_summary(RunInfo.of(row, is_driven=False))
 
     async def _take(self, row: RunRow, links: Sequence[Link]) -> None:
         before = self._folded.head.digest if self._folded is not None else None
@@ -165,7 +165,7 @@ class RunFolder:
     def _write(self, row: RunRow, record: CheckpointRecord) -> None:
         assert self._folded is not None
         self._remember(record)
-        info, state = RunInfo(row, is_driven=False), RunState(self._run_id, self._folded)
+        info, state = RunInfo.of(row, is_driven=False), RunState(self._run_id, self._folded)
         form = self._form(info, state, record)
         stages = self._stages(record)
         for step in record.steps:

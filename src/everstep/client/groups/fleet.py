@@ -23,7 +23,7 @@ class FleetCalls:
     async def workers(self) -> list[WorkerInfo]:
         """List the workers that are alive, the longest serving first, with what they drive."""
         rows, is_gone = await self._services.store.workers(), self._services.processes.is_gone
-        return [WorkerInfo(row) for row in rows if row.process is None or not is_gone(row.process)]
+        return [WorkerInfo.of(row) for row in rows if row.process is None or not is_gone(row.process)]
 
     async def counts(self) -> Counts:
         """Count runs by status and open waits by kind, and what runs driven here have spent."""

@@ -123,7 +123,7 @@ class RetentionCalls:
         check_limit(limit)
         store = retaining_store(self._services)
         found = await store.tombstones(TombstoneFilter(flow_id=flow, limit=limit, before=before))
-        return [RemovedRun(tombstone) for tombstone in found]
+        return [RemovedRun.of(tombstone) for tombstone in found]
 
     async def removals(self, *, limit: int = 100) -> list[Removal]:
         """Return the log of what went, the newest lines first: runs, checkpoints, artifacts."""

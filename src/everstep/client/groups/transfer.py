@@ -149,7 +149,7 @@ class TransferCalls:
         state = RunState(run_id.partition("@")[0], await self._runs.look_back(run_id, at))
         row = await self._runs.row(state.run_id)
         records = views(await self._runs.lineage.get(row, last=state.sequence))
-        return as_form(form, RunInfo(row, is_driven=False), state, records)
+        return as_form(form, RunInfo.of(row, is_driven=False), state, records)
 
     async def write_run_folder(
         self,

@@ -23,6 +23,7 @@ from everstep.errors import (
 )
 from everstep.model.acts import Act
 from everstep.model.bundles import IMPORTED, BundledRun, LeftOut
+from everstep.model.shapes import shown
 from everstep.model.waits import WaitRow
 from everstep.ports.restoring import Restored, RestoringStore, WholeRun
 from everstep.ports.store import CheckpointStore
@@ -56,7 +57,7 @@ class Imported(msgspec.Struct, frozen=True, kw_only=True):
     set_aside: tuple[str, ...] = ()
     """Unfinished runs that workers leave alone until they are resumed."""
 
-    @property
+    @shown
     def run_id(self) -> str:
         """The run that was exported."""
         return next(run.run_id for run in reversed(self.runs) if run.is_wanted)

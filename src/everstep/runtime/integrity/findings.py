@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any
 
 import msgspec
 
+from everstep.codec.wire import to_wire as _to_wire
 from everstep.model.enums import Effects, Status
+from everstep.model.shapes import OrNull, shown
 
 
 class FlawKind(StrEnum):
@@ -74,15 +75,15 @@ class Verified(msgspec.Struct, frozen=True, kw_only=True):
     """The ids of the keys that were missing."""
     spooled: int = 0
     """Checkpoints that wait on this machine, and are as they were written."""
-    spool_problem: str = ""
+    spool_problem: OrNull = ""
     """What is wrong with those; empty if nothing is."""
 
-    @property
-    def problem(self) -> str:
+    @shown
+    def problem(self) -> OrNull:
         """What is wrong first; empty if nothing is."""
         return self.flaws[0].message if self.flaws else ""
 
-    @property
+    @shown
     def is_sound(self) -> bool:
         """True if nothing is wrong."""
         return not self.flaws and not self.spool_problem
@@ -117,7 +118,4 @@ class Fallback(msgspec.Struct, frozen=True, kw_only=True):
     unread: tuple[int, ...] = ()
     """Checkpoints behind it that cannot be read: what was done there is unknown. At most a hundred."""
 
-    def to_wire(self) -> dict[str, Any]:
-        """Return the form that `--json` and HTTP show."""
-        wire: dict[str, Any] = msgspec.to_builtins(self)
-        return wire
+    to_wire = _to_wire

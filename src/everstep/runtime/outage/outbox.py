@@ -6,7 +6,6 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from functools import partial
 from itertools import islice
-from typing import NamedTuple
 from uuid import NAMESPACE_OID, uuid5
 
 import msgspec
@@ -151,7 +150,7 @@ def waits_here(services: Services, run_id: str | None = None) -> list[WaitRow]:
     return list(found.values())
 
 
-class Drained(NamedTuple):
+class Drained(msgspec.Struct, frozen=True):
     """What became of the commits of a run that waited on this machine."""
 
     run_id: str

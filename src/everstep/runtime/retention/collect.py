@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from everstep.codec.records import header_of
+from everstep.codec.wire import to_wire as _to_wire
 from everstep.engine.retention import KEPT, Action, Facts, Fate, decide, is_abandoned
 from everstep.errors import (
     CheckpointPinned,
@@ -59,7 +60,7 @@ class Spared(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
-class Collected(msgspec.Struct, kw_only=True):
+class Collected(msgspec.Struct, frozen=True, kw_only=True):
     """What clean-up removed, or would remove, and what it left alone."""
 
     dry_run: bool = False
@@ -80,10 +81,7 @@ class Collected(msgspec.Struct, kw_only=True):
         """True if anything went."""
         return bool(self.runs or self.artifacts.removed or self.tombstones or self.leftovers)
 
-    def to_wire(self) -> dict[str, Any]:
-        """Return it as `--json` and HTTP show it."""
-        told: dict[str, Any] = msgspec.to_builtins(self)
-        return told
+    to_wire = _to_wire
 
 
 def flow_policy(host: Retention, flow: Flow) -> Retention:
@@ -123,6 +121,9 @@ class Collector:
         self._say = say
         self.found = Collected(dry_run=dry_run, runs=[], spared=[], abandoned=[], problems=[])
 
+    def _add(self, **found: Any) -> None:
+        self.found = msgspec.structs.replace(self.found, **found)
+
     async def everything(self, only: Collection[str], *, shared: bool) -> Collected:
         """Apply the rules to every run, or to some; then remove what no run needs any more."""
         ranks: Counter[str] = Counter()
@@ -143,7 +144,7 @@ class Collector:
             await self._tombstones()
             await self._artifacts(shared=shared)
             if not self.found.dry_run:
-                self.found.leftovers = await self._store.tidy()
+                self._add(leftovers=await self._store.tidy())
         return self.found
 
     async def one(self, row: RunRow, rank: int) -> None:
@@ -261,7 +262,7 @@ class Collector:
             part = old[::-1][start : start + _PAGE]
             if not self.found.dry_run:
                 await self._store.forget(part)
-            self.found.tombstones += len(part)
+            self._add(tombstones=self.found.tombstones + len(part))
         if self.found.tombstones and not self.found.dry_run:
             line = Removal(at=self._services.clock.now(), what="tombstones", count=self.found.tombstones)
             await self._store.note(line)
@@ -272,7 +273,7 @@ class Collector:
             swept = await sweep(self._services, dry_run=dry_run, shared=shared, on_progress=self._say)
         except EverstepError as error:
             swept = Swept(problem=str(error))
-        self.found.artifacts = swept
+        self._add(artifacts=swept)
         if swept.removed and not dry_run:
             line = Removal(
                 at=self._services.clock.now(),

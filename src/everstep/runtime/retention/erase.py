@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import cast
 
 import msgspec
 
+from everstep.codec.wire import to_wire as _to_wire
 from everstep.errors import (
     BadRequest,
     CheckpointPinned,
@@ -42,10 +43,7 @@ class Erased(msgspec.Struct, frozen=True, kw_only=True):
     artifacts_left: int = 0
     """Named by nothing any more, but put so recently that `gc` removes them later."""
 
-    def to_wire(self) -> dict[str, Any]:
-        """Return it as `--json` and HTTP show it."""
-        told: dict[str, Any] = msgspec.to_builtins(self)
-        return told
+    to_wire = _to_wire
 
 
 def retaining_store(services: Services) -> RetainingStore:

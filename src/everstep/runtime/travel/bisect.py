@@ -7,58 +7,65 @@ that is found.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from everstep.codec.compare import Change, Pair, compare
 from everstep.codec.values import Values
+from everstep.model.address import Address
 from everstep.model.enums import Status, ValueForm
 from everstep.model.records import CHANNEL, ErrorInfo, StepRecord
+from everstep.model.shapes import HIDDEN, called, shown
 from everstep.runtime.drive.apply import TASK
 from everstep.runtime.reader import RunReader
 from everstep.runtime.rehydrate import Version
 from everstep.runtime.travel.recall import TASKS, Chain, chain_of
 
+_SIDES = called(before="good", after="bad")
 _FINISHED = (Status.COMPLETED, Status.FAILED)
 
 
-@dataclass(frozen=True, slots=True)
-class Visited:
+class Visited(msgspec.Struct, frozen=True, kw_only=True):
     """A finished step as one run recorded it."""
 
     run_id: str
-    sequence: int
+    sequence: int = msgspec.field(name="checkpoint")
     """The checkpoint that holds it."""
-    step: StepRecord
+    step: Annotated[StepRecord, HIDDEN]
 
-    @property
+    @shown
     def status(self) -> Status:
         return self.step.status
 
-    @property
+    @shown
     def decision(self) -> tuple[str, ...] | None:
         return self.step.decision
 
-    @property
+    @shown
     def error(self) -> ErrorInfo | None:
         return self.step.error
 
 
-@dataclass(frozen=True, slots=True)
-class Divergence:
+class Divergence(msgspec.Struct, frozen=True, kw_only=True):
     """The first step of the bad run that the good run did not take, or that came out differently there."""
 
-    path: str
+    path: str = msgspec.field(name="node")
     visit: int
     good: Visited | None
     """None if the good run has no such step."""
     bad: Visited
-    reads: tuple[Pair, ...]
+    reads: Annotated[tuple[Pair, ...], _SIDES]
     """The values it read, `before` in the good run and `after` in the bad one."""
-    outputs: tuple[Pair, ...]
+    outputs: Annotated[tuple[Pair, ...], _SIDES]
     """The values it wrote, likewise."""
 
-    @property
+    @shown
+    def address(self) -> str:
+        """The step as commands name it."""
+        return str(Address.of(self.path, self.visit))
+
+    @shown
     def is_culprit(self) -> bool:
         """True if the step read equal values and still came out differently: look at the step itself.
 
@@ -162,10 +169,10 @@ class _Bisection:
             )
             outputs.append(compare(self._values, TASKS, was, now))
         return Divergence(
-            here.path,
-            here.visit,
-            good,
-            bad,
+            path=here.path,
+            visit=here.visit,
+            good=good,
+            bad=bad,
             reads=tuple(self._pairs(here, reads, _read(here), before, after)),
             outputs=tuple(outputs),
         )
@@ -201,7 +208,9 @@ def _finished(chain: Chain) -> list[Visited]:
         for step in record.steps:
             if step.status in _FINISHED and not step.path.startswith("@"):
                 found.pop((step.path, step.visit), None)
-                found[step.path, step.visit] = Visited(chain.run_id, record.sequence, step)
+                found[step.path, step.visit] = Visited(
+                    run_id=chain.run_id, sequence=record.sequence, step=step
+                )
     return list(found.values())
 
 

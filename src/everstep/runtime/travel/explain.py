@@ -23,6 +23,7 @@ from everstep.model.compat import Compat, Compatibility
 from everstep.model.durability import Durability
 from everstep.model.enums import Effects, Flush, Mode, Status
 from everstep.model.records import StepRecord
+from everstep.model.shapes import shown
 from everstep.model.waits import WaitRow, WaitStatus
 from everstep.ports.store import RunRow
 from everstep.runtime.drive.apply import apply
@@ -71,7 +72,7 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
     only_chooses: bool = False
     """True if its work is done and recorded: it is not called again, and only its edge is chosen."""
 
-    @property
+    @shown
     def may_repeat(self) -> bool:
         """True if what it does to the world may be done twice."""
         is_harmless = self.effects in (Effects.PURE, Effects.READ_ONLY) or self.asks is not None
@@ -81,7 +82,7 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
 class Awaited(msgspec.Struct, frozen=True, kw_only=True):
     """What a run waits for. Once it is settled, the resume takes its answer in."""
 
-    wait_id: str
+    wait_id: str = msgspec.field(name="id")
     path: str
     kind: str
     status: WaitStatus

@@ -6,8 +6,9 @@ Nothing is written: no lease, no record, no artifact.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
 
 from everstep.codec.compare import Change, Pair, Unreadable, compare
 from everstep.codec.values import Values
@@ -24,9 +25,10 @@ from everstep.graph.author.channel import Channel
 from everstep.graph.author.flow import Flow
 from everstep.graph.author.node import Node
 from everstep.graph.compile.plan import Child
-from everstep.model.address import find, plain_of
+from everstep.model.address import Address, find, plain_of
 from everstep.model.enums import Persist, Status, ValueForm
 from everstep.model.records import CHANNEL, CheckpointRecord, ErrorInfo, StepRecord
+from everstep.model.shapes import Value, called, shown
 from everstep.runtime.drive.apply import TASK, Lists
 from everstep.runtime.drive.channel import ChannelDesk
 from everstep.runtime.drive.external_channel import is_elsewhere
@@ -49,18 +51,17 @@ from everstep.runtime.travel.recall import TASKS, Chain, chain_of
 _ENDED = (Status.COMPLETED, Status.FAILED)
 
 
-@dataclass(frozen=True, slots=True)
-class Replay:
+class Replay(msgspec.Struct, frozen=True, kw_only=True):
     """What a step did when it was run again, beside what was recorded of it."""
 
     run_id: str
-    path: str
+    path: str = msgspec.field(name="node")
     visit: int
-    sequence: int
+    sequence: int = msgspec.field(name="checkpoint")
     """The checkpoint that holds the step."""
-    inputs: dict[str, Any]
+    inputs: dict[str, Value]
     """The values it read, by name."""
-    outputs: tuple[Pair, ...]
+    outputs: Annotated[tuple[Pair, ...], called(before="recorded", after="now")]
     """The values it wrote: `before` as recorded, `after` as it wrote them now."""
     decision: tuple[str, ...] | None
     """What a gate chose now."""
@@ -69,7 +70,12 @@ class Replay:
     """What it raised now."""
     recorded_error: ErrorInfo | None
 
-    @property
+    @shown
+    def address(self) -> str:
+        """The step as commands name it."""
+        return str(Address.of(self.path, self.visit))
+
+    @shown
     def is_equal(self) -> bool | None:
         """Whether it came out as recorded; none if that cannot be told, since an output cannot be read."""
         if self.decision != self.recorded_decision or not _is_same_error(self.error, self.recorded_error):
@@ -122,11 +128,11 @@ async def replay(
     if desk is not None and call.error is None:
         now.update(desk.changed(call))
     return Replay(
-        run_id,
-        recorded.step.path,
-        recorded.step.visit,
-        recorded.record.sequence,
-        inputs,
+        run_id=run_id,
+        path=recorded.step.path,
+        visit=recorded.step.visit,
+        sequence=recorded.record.sequence,
+        inputs=inputs,
         outputs=(
             *await _compared(chain, recorded, now, services.values),
             *await _compared_tasks(chain, recorded, call, services.values),

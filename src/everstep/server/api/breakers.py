@@ -9,15 +9,15 @@ from starlette.responses import Response
 
 from everstep.errors import RunNotFound
 from everstep.server.bodies import cut, who_of
+from everstep.server.checks import BREAKER_NAME
 from everstep.server.endpoint import Service
-from everstep.server.schemas import BREAKER_NAME
+from everstep.server.shapes import Breakers
 from everstep.server.wire import answer
 
 
 async def listing(service: Service, request: Request) -> Response:
     """List the shared breakers of the store."""
-    found = await service.host.fleet.breakers()
-    return answer({"breakers": {name: info.to_json() for name, info in found.items()}})
+    return answer(Breakers(breakers=await service.host.fleet.breakers()))
 
 
 async def reset(service: Service, request: Request) -> Response:
@@ -25,4 +25,4 @@ async def reset(service: Service, request: Request) -> Response:
     name: str = request.path_params["breaker"]
     if not re.fullmatch(BREAKER_NAME, name):
         raise RunNotFound(f"{cut(name)} is not a breaker.", fix="List them: GET /breakers")
-    return answer((await service.host.fleet.reset_breaker(name, **who_of(request))).to_json())
+    return answer(await service.host.fleet.reset_breaker(name, **who_of(request)))

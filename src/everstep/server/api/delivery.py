@@ -5,9 +5,11 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
+from everstep.client.plain_json import wire
 from everstep.server.bodies import WHO, expect_object, read_json, who_of
 from everstep.server.endpoint import Service
-from everstep.server.wire import answer, result_wire, wait_wire
+from everstep.server.shapes import Halted, Result
+from everstep.server.wire import answer
 
 
 async def deliver(service: Service, request: Request) -> Response:
@@ -21,6 +23,6 @@ async def deliver(service: Service, request: Request) -> Response:
     resumed = delivery.resumed
     metadata = {"labels": None, "resume": None} if resumed is None else resumed.to_wire()
     if delivery.result is None or delivery.result.status == "halted":
-        waits = [wait_wire(wait) for wait in delivery.waits]
-        return answer({"halted": True, "run_id": delivery.run_id, "waits": waits, **metadata}, 202)
-    return answer({**result_wire(delivery.result), **metadata})
+        halted = Halted(halted=True, run_id=delivery.run_id, waits=delivery.waits)
+        return answer({**wire(halted), **metadata}, 202)
+    return answer({**wire(Result.of(delivery.result)), **metadata})

@@ -11,12 +11,14 @@ from contextlib import aclosing, suppress
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from everstep.client.plain_json import wire
 from everstep.errors import BadRequest
 from everstep.runtime.events import Event
 from everstep.server.bodies import cut
 from everstep.server.checks import EVENT_ID, limit_of, run_id_of
 from everstep.server.endpoint import Service
-from everstep.server.wire import HEADERS, answer, event_wire
+from everstep.server.shapes import Events
+from everstep.server.wire import HEADERS, answer
 
 STREAM = "text/event-stream"
 
@@ -62,7 +64,7 @@ async def _page(service: Service, run_id: str, after: str | None, limit: int) ->
     info = await service.host.info(run_id)
     is_last = info.status.is_final and len(found) < limit
     last = found[-1].id if found else after
-    return answer({"events": [event_wire(e) for e in found], "next": last, "ended": is_last})
+    return answer(Events(events=found, next=last, ended=is_last))
 
 
 async def _stream(service: Service, source: AsyncGenerator[Event, None]) -> AsyncGenerator[bytes, None]:
@@ -92,5 +94,5 @@ async def _stream(service: Service, source: AsyncGenerator[Event, None]) -> Asyn
 
 
 def _frame(event: Event) -> bytes:
-    data = json.dumps(event_wire(event), allow_nan=False)  # ASCII, on one line
+    data = json.dumps(wire(event), allow_nan=False)  # ASCII, on one line
     return f"id: {event.id}\nevent: {event.kind}\ndata: {data}\n\n".encode()

@@ -6,36 +6,34 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from everstep.errors import BadRequest
-from everstep.server.bodies import WHO, cut, expect_object, read_json, who_of
+from everstep.server.bodies import cut, read_struct, who_of
 from everstep.server.checks import run_id_of
 from everstep.server.endpoint import Service
-from everstep.server.wire import answer, run_wire
-
-LONGEST_REASON = 500
+from everstep.server.shapes import LONGEST_REASON, Pin
+from everstep.server.wire import answer
 
 
 async def pin(service: Service, request: Request) -> Response:
     """Keep a run, whatever retention says."""
     run_id = run_id_of(request)
-    body = expect_object(await read_json(request, service.max_body, default={}), optional=["reason", *WHO])
-    reason = body.get("reason", "pinned on request")
-    if not isinstance(reason, str) or not reason.strip() or len(reason) > LONGEST_REASON or "\0" in reason:
+    body = await read_struct(request, service.max_body, Pin, is_required=False)
+    if not body.reason.strip() or "\0" in body.reason:
         raise BadRequest(
-            f"reason is {cut(str(reason))}.", fix=f"Send a text of 1 to {LONGEST_REASON} characters."
+            f"reason is {cut(body.reason)}.", fix=f"Send a text of 1 to {LONGEST_REASON} characters."
         )
-    return answer(run_wire(await service.host.retention.pin(run_id, reason, **who_of(request, body))))
+    return answer(await service.host.retention.pin(run_id, body.reason, **who_of(request, body)))
 
 
 async def unpin(service: Service, request: Request) -> Response:
     """Let retention apply to a run again."""
-    return answer(run_wire(await service.host.retention.unpin(run_id_of(request), **who_of(request))))
+    return answer(await service.host.retention.unpin(run_id_of(request), **who_of(request)))
 
 
 async def ack(service: Service, request: Request) -> Response:
     """Note that the result of a run was taken."""
-    return answer(run_wire(await service.host.retention.ack(run_id_of(request), **who_of(request))))
+    return answer(await service.host.retention.ack(run_id_of(request), **who_of(request)))
 
 
 async def erase(service: Service, request: Request) -> Response:
     """Remove a run for good."""
-    return answer((await service.host.retention.erase(run_id_of(request), **who_of(request))).to_wire())
+    return answer(await service.host.retention.erase(run_id_of(request), **who_of(request)))

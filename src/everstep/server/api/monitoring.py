@@ -7,12 +7,13 @@ from starlette.responses import Response
 
 from everstep.server.endpoint import Service
 from everstep.server.metrics import CONTENT_TYPE
+from everstep.server.shapes import Health
 from everstep.server.wire import HEADERS, answer
 
 
 async def healthz(service: Service, request: Request) -> Response:
     """Say that the service answers, and nothing else."""
-    return answer({"status": "ok"})
+    return answer(Health())
 
 
 async def metrics(service: Service, request: Request) -> Response:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from contextlib import suppress
 from typing import Any
 
+from msgspec import UNSET
 from starlette.requests import Request
 from starlette.responses import Response
 
+from everstep.client.plain_json import wire
 from everstep.client.shaping import shaped, shaped_inputs
 from everstep.errors import BadRequest, EverstepError
 from everstep.graph.author.flow import Flow
-from everstep.server.bodies import WHO, cut, expect_object, read_json, who_of
+from everstep.server.bodies import read_struct, who_of
 from everstep.server.checks import (
     CHECKPOINT,
     RUN_ID,
@@ -24,50 +25,24 @@ from everstep.server.checks import (
     run_id_of,
 )
 from everstep.server.endpoint import Service
-from everstep.server.wire import (
-    answer,
-    fallback_wire,
-    result_wire,
-    run_wire,
-    state_wire,
-    wait_wire,
-    worker_wire,
-)
+from everstep.server.shapes import Cancelled, Halted, Result, Resume, Runs, Start, State, Workers
+from everstep.server.wire import answer
 
 
 async def start(service: Service, request: Request) -> Response:
     """Accept a run durably; a worker drives it."""
-    body = expect_object(
-        await read_json(request, service.max_body),
-        required=["flow"],
-        optional=["inputs", "run_id", "channel", "priority", "group", *WHO],
-    )
-    run_id = body.get("run_id")
-    if run_id is not None and (not isinstance(run_id, str) or not re.fullmatch(RUN_ID, run_id)):
-        raise BadRequest(f"run_id is {cut(str(run_id))}.", fix="Use letters, digits, '.', '_' and '-'.")
-    inputs, channel = _object_or_none(body, "inputs"), _object_or_none(body, "channel")
-    flow = flow_named(service.flows, body["flow"])
+    body = await read_struct(request, service.max_body, Start)
+    flow = flow_named(service.flows, body.flow)
     info = await service.host.start(
         flow,
-        _inputs(flow, inputs),
-        run_id=run_id,
-        channel=_channel(flow, channel),
-        priority=body.get("priority", 0),
-        group=body.get("group"),
+        shaped_inputs(body.inputs or {}, flow.input_hints),
+        run_id=body.run_id,
+        channel=_channel(flow, body.channel),
+        priority=body.priority,
+        group=body.group,
         **who_of(request, body),
     )
-    return answer(run_wire(info), 202, {"Location": f"/runs/{info.run_id}"})
-
-
-def _object_or_none(body: dict[str, Any], name: str) -> dict[str, Any] | None:
-    value = body.get(name)
-    if value is not None and not isinstance(value, dict):
-        raise BadRequest(f"{name} is not an object.", fix='Send {"name": value}.')
-    return value
-
-
-def _inputs(flow: Flow, inputs: dict[str, Any] | None) -> dict[str, Any]:
-    return shaped_inputs(inputs or {}, flow.input_hints)
+    return answer(info, 202, {"Location": f"/runs/{info.run_id}"})
 
 
 def _channel(flow: Flow, channel: dict[str, Any] | None) -> dict[str, Any] | None:
@@ -89,20 +64,20 @@ async def listing(service: Service, request: Request) -> Response:
         before=matching(request, "before", RUN_ID),
     )
     following = found[-1].run_id if len(found) == limit else None
-    return answer({"runs": [run_wire(info) for info in found], "next": following})
+    return answer(Runs(runs=found, next=following))
 
 
 async def workers(service: Service, request: Request) -> Response:
     """List the workers that are alive."""
-    return answer({"workers": [worker_wire(info) for info in await service.host.fleet.workers()]})
+    return answer(Workers(workers=await service.host.fleet.workers()))
 
 
 async def show(service: Service, request: Request) -> Response:
     """Show one run."""
     run_id = run_id_of(request)
-    told = run_wire(await service.host.info(run_id))
+    told = wire(await service.host.info(run_id))
     with suppress(EverstepError):  # asking for its state says what is wrong with its records
-        told["guards"] = (await service.host.state(run_id)).guards.to_json()
+        told["guards"] = wire((await service.host.state(run_id)).guards)
     return answer(told)
 
 
@@ -111,40 +86,31 @@ async def state(service: Service, request: Request) -> Response:
     run_id = run_id_of(request)
     at = matching(request, "at", CHECKPOINT)
     place = int(at) if at is not None and at.isdecimal() else at
-    return answer(state_wire(await service.host.state(run_id, place)))
+    return answer(State.of(await service.host.state(run_id, place)))
 
 
 async def cancel(service: Service, request: Request) -> Response:
     """Cancel a run."""
     run_id = run_id_of(request)
     status = await service.host.cancel(run_id, **who_of(request))
-    return answer({"run_id": run_id, "status": status.value})
+    return answer(Cancelled(run_id=run_id, status=status))
 
 
 async def resume(service: Service, request: Request) -> Response:
     """Drive a run in this process until it ends or halts."""
     run_id = run_id_of(request)
-    body = expect_object(
-        await read_json(request, service.max_body, default={}), optional=["start", "fallback", *WHO]
-    )
-    begin = body.get("start")
-    if begin is not None and not isinstance(begin, str):
-        raise BadRequest("start is not the name of a node.", fix='Send {"start": "node"}.')
-    falls_back = body.get("fallback", False)
-    if not isinstance(falls_back, bool):
-        raise BadRequest("fallback is neither true nor false.", fix='Send {"fallback": true}.')
+    body = await read_struct(request, service.max_body, Resume, is_required=False)
     info = await service.host.info(run_id)
     run_id, flow = info.run_id, flow_named(service.flows, info.flow)
     signed = who_of(request, body)
     if not service.works:
-        return await _leave_to_workers(service, run_id, flow, begin, signed, falls_back=falls_back)
-    how: dict[str, Any] = {"start": begin, "fallback": falls_back, **signed}
+        return await _leave_to_workers(service, run_id, flow, body.start, signed, falls_back=body.fallback)
+    how: dict[str, Any] = {"start": body.start, "fallback": body.fallback, **signed}
     result = await service.host.resume(run_id, flow, at_once=True, **how)
     if result.status == "halted":
-        waits = [wait_wire(wait) for wait in result.waits]
-        halted = {"halted": True, "run_id": result.run_id, "waits": waits}
-        return answer(fallback_wire(result) | halted, 202)
-    return answer(result_wire(result))
+        fallback = UNSET if result.fallback is None else result.fallback
+        return answer(Halted(halted=True, run_id=result.run_id, waits=result.waits, fallback=fallback), 202)
+    return answer(Result.of(result))
 
 
 async def _leave_to_workers(
@@ -162,5 +128,5 @@ async def _leave_to_workers(
             fix=f"Where the run can be driven: everstep resume {run_id} --fallback",
         )
     info = await service.host.fleet.reopen(run_id, flow, start=start, **signed)
-    waits = [wait_wire(wait) for wait in await service.host.waits(run_id)]
-    return answer({"halted": info.status == "halted", "run_id": run_id, "waits": waits}, 202)
+    waits = await service.host.waits(run_id)
+    return answer(Halted(halted=info.status == "halted", run_id=run_id, waits=waits), 202)

@@ -21,6 +21,7 @@ import msgspec
 from everstep.codec.plain_json import jsonable
 from everstep.codec.records import OpenRecord, look_into
 from everstep.codec.shown import shown
+from everstep.codec.wire import wire
 from everstep.errors import EverstepError, StateCorrupted
 from everstep.model.acts import Act
 from everstep.model.records import CheckpointRecord, ErrorInfo, StepRecord, Written
@@ -220,7 +221,7 @@ def _step(step: StepRecord, tell: Tell) -> dict[str, Any]:
 
 
 def _act(act: Act) -> dict[str, Any]:
-    return {"encrypted": True, "how": act.how.value} if act.sealed else act.to_wire()
+    return {"encrypted": True, "how": act.how.value} if act.sealed else wire(act)
 
 
 def _write(written: Written, tell: Tell) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from everstep.cli.view.guards import COLOURS
 from everstep.cli.view.table import Cell, write_table
 from everstep.cli.view.text import moment, one_line, write_json
 from everstep.client.guards import BreakerInfo
+from everstep.client.plain_json import wire
 
 
 @click.command()
@@ -33,7 +34,7 @@ def breakers(reset: str | None, store: str | None, as_json: bool) -> None:
                 host.fleet.reset_breaker(reset, **who())
             found = host.fleet.breakers()
     if as_json:
-        write_json({"breakers": {name: info.to_json() for name, info in found.items()}})
+        write_json({"breakers": {name: wire(info) for name, info in found.items()}})
     elif found:
         write_table(["breaker", "state", "since", "opened", "why"], [_row(info) for info in found.values()])
     else:

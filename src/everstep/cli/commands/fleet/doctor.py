@@ -6,6 +6,7 @@ import click
 
 from everstep.cli.args.options import json_option, open_host, path_in, store_option, url_of
 from everstep.cli.view.text import write_json
+from everstep.client.plain_json import wire
 from everstep.client.views import Level
 from everstep.results import Diagnosis
 
@@ -32,9 +33,7 @@ def doctor(url: str | None, store: str | None, as_json: bool) -> int:
     with open_host(where, create=not is_file) as host:
         found = host.storage.doctor()
     if as_json:
-        told = {name: getattr(found, name) for name in found.__struct_fields__}
-        findings = [{"level": f.level.value, "text": f.text, "fix": f.fix} for f in found.findings]
-        write_json({**told, "is_well": found.is_well, "findings": findings})
+        write_json(wire(found))
     else:
         _write(found)
     return 0 if found.is_well else 1

@@ -6,6 +6,7 @@ import click
 
 from everstep.cli.args.options import json_option, open_host, store_option
 from everstep.cli.view.text import count, write_json
+from everstep.client.plain_json import wire
 
 
 @click.command()
@@ -26,7 +27,7 @@ def drain(store: str | None, as_json: bool) -> None:
     with open_host(store, create=False) as host:
         drained, folder = host.storage.drain(), host.storage.spool
     if as_json:
-        write_json({"spool": str(folder), "runs": [one._asdict() for one in drained]})
+        write_json({"spool": str(folder), "runs": [wire(one) for one in drained]})
         return
     if not drained:
         click.echo(f"nothing waits in {folder}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any
 
 import click
 
@@ -12,6 +11,7 @@ from everstep.cli.args.options import DEFAULT_FILE, command_line, json_option, o
 from everstep.cli.view.table import Cell, write_table
 from everstep.cli.view.text import count, write_json
 from everstep.cli.view.waits import ago, present, rough
+from everstep.client.plain_json import wire
 from everstep.client.views import WorkerInfo
 from everstep.model.fleet import SKEW
 
@@ -39,7 +39,7 @@ def workers(store: str | None, as_json: bool) -> None:
             aside = host.runs(needs_repair=True, limit=1000)
             damaged = [info.run_id for info in aside if info.is_damaged]
     if as_json:
-        write_json({"workers": [worker_json(info) for info in found], "needs_repair": damaged})
+        write_json({"workers": [wire(info) for info in found], "needs_repair": damaged})
         return
     if found:
         now = present()
@@ -92,24 +92,3 @@ def _longest(info: WorkerInfo, now: datetime) -> str:
     first = info.longest[0]
     more = f", and {info.driving - 1} more" if info.driving > 1 else ""
     return f"{first.run_id} for {rough(now - first.since)}{more}"
-
-
-def worker_json(info: WorkerInfo) -> dict[str, Any]:
-    """Return a worker as JSON shows it."""
-    return {
-        "id": info.id,
-        "host": info.host,
-        "pid": info.pid,
-        "flows": info.flows,
-        "concurrency": info.concurrency,
-        "driving": info.driving,
-        "longest": [
-            {"run_id": run.run_id, "flow": run.flow_id, "since": run.since.isoformat()}
-            for run in info.longest
-        ],
-        "started_at": info.started_at.isoformat(),
-        "seen_at": info.seen_at.isoformat(),
-        "is_stopping": info.is_stopping,
-        "is_slowed": info.is_slowed,
-        "skew_seconds": info.skew_seconds,
-    }

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from everstep.cli.args.options import find_run, json_option, open_host, split_run, store_option
@@ -11,6 +9,7 @@ from everstep.cli.commands.runs.list import STATUS_COLOURS
 from everstep.cli.view.outline import gathered
 from everstep.cli.view.table import Cell, write_table
 from everstep.cli.view.text import clock_time, count, preview, size, write_json
+from everstep.client.plain_json import wire
 from everstep.results import CheckpointInfo
 
 SHOWN_NODES = 4
@@ -36,7 +35,7 @@ def checkpoints(run: str, store: str | None, as_json: bool) -> None:
         found = host.checkpoints(address)
     if as_json:
         told = {"run_id": run_id, **({"path": path} if path else {})}
-        write_json({**told, "checkpoints": [checkpoint_json(info) for info in found]})
+        write_json({**told, "checkpoints": [wire(info) for info in found]})
         return
     write_table(["#", "time", "trigger", "steps", "size", ""], [_row(info, run_id) for info in found])
 
@@ -64,24 +63,6 @@ def nodes_of(info: CheckpointInfo) -> str:
     names = [name.removeprefix("@") for name in gathered(info.nodes)]
     more = f", … ({len(names) - SHOWN_NODES:,} more)" if len(names) > SHOWN_NODES else ""
     return ", ".join(names[:SHOWN_NODES]) + more
-
-
-def checkpoint_json(info: CheckpointInfo) -> dict[str, Any]:
-    """Return a checkpoint's line as JSON shows it."""
-    return {
-        "sequence": info.sequence,
-        "checkpoint_id": info.checkpoint_id,
-        "run_id": info.run_id,
-        "trigger": info.trigger.value if info.trigger is not None else None,
-        "created_at": info.created_at.isoformat() if info.created_at is not None else None,
-        "steps": info.steps,
-        "nodes": list(info.nodes),
-        "status": info.status.value if info.status is not None else None,
-        "keyframe": info.keyframe,
-        "metadata": info.metadata,
-        "size": info.size,
-        "is_trimmed": info.is_trimmed,
-    }
 
 
 @click.command("clean-up")

@@ -11,8 +11,9 @@ import click
 from everstep import Status
 from everstep.cli.args.options import DEFAULT_FILE, json_option, open_host, store_option, where_else
 from everstep.cli.view.table import Cell, write_table
-from everstep.cli.view.text import act_json, duration, moment, one_line, write_json
+from everstep.cli.view.text import duration, moment, one_line, write_json
 from everstep.cli.view.waits import present, standing_of, wait_json, waits_of
+from everstep.client.plain_json import wire
 from everstep.client.views import WaitInfo
 from everstep.model.waits import WaitStatus
 from everstep.results import RunInfo
@@ -65,7 +66,7 @@ def runs(
         halted = [info.run_id for info in found if info.status is Status.HALTED]
         waits = {run_id: waits_of(host, run_id) for run_id in halted}
     if as_json:
-        write_json({"runs": [{**info_json(info), **_waits_json(waits, info)} for info in found]})
+        write_json({"runs": [{**wire(info), **_waits_json(waits, info)} for info in found]})
     elif not found:
         click.echo("no runs")
     else:
@@ -132,27 +133,3 @@ def standing(info: RunInfo) -> str:
     if info.status is Status.HALTED:
         return info.status.value  # it needs no worker until it is answered
     return info.status.value if info.is_driven else f"{info.status.value} (no live worker)"
-
-
-def info_json(info: RunInfo) -> dict[str, Any]:
-    """Return a run's line as JSON shows it."""
-    return {
-        "run_id": info.run_id,
-        "flow": info.flow,
-        "flow_version": info.flow_version,
-        "status": info.status.value,
-        "created_at": info.created_at.isoformat(),
-        "ended_at": info.ended_at.isoformat() if info.ended_at is not None else None,
-        "seconds": info.duration.total_seconds() if info.duration is not None else None,
-        "checkpoints": info.checkpoints,
-        "parent_run_id": info.parent_run_id,
-        "forked_at": info.forked_at,
-        "is_driven": info.is_driven,
-        "is_cancelling": info.is_cancelling,
-        "priority": info.priority,
-        "group": info.group,
-        "needs_repair": info.needs_repair,
-        "acked_at": info.acked_at.isoformat() if info.acked_at is not None else None,
-        "pinned": info.pinned,
-        "pinned_by": act_json(info.pinned_by),
-    }

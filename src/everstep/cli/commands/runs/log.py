@@ -18,17 +18,16 @@ from everstep.cli.view.spooled import say_waiting, waiting_json, waiting_rows
 from everstep.cli.view.step_line import said
 from everstep.cli.view.table import Cell, screen_width, write_table
 from everstep.cli.view.text import (
-    act_json,
     act_said,
     clock_time,
     count,
     duration,
-    error_json,
     one_line,
     write_json,
 )
 from everstep.cli.view.tree import Fold, Line, Tally, lines, name_of
 from everstep.client.guards import guarded_json
+from everstep.client.plain_json import wire
 from everstep.errors import BadRequest, EverstepError, RunNotFound
 from everstep.graph.compile.plan import Plan
 from everstep.model.address import item_of
@@ -239,8 +238,8 @@ def record_json(record: CheckpointRecord, lookup: Lookup) -> dict[str, Any]:
         "keyframe": record.keyframe,
         "metadata": record.metadata,
         "resume_after": record.resume_after.isoformat() if record.resume_after is not None else None,
-        "act": act_json(record.act),
-        "error": error_json(record.error),
+        "act": wire(record.act),
+        "error": wire(record.error),
         "digest": record.digest,
         "steps": [step_json(step, lookup) for step in record.steps],
     }
@@ -261,7 +260,7 @@ def step_json(step: StepRecord, lookup: Lookup) -> dict[str, Any]:
         "decision": list(step.decision) if step.decision is not None else None,
         "key": step.key,
         "retry_at": step.retry_at.isoformat() if step.retry_at is not None else None,
-        "error": error_json(step.error),
+        "error": wire(step.error),
         "reads": step.reads,
         "items": step.items,
         "queued": [
@@ -274,7 +273,7 @@ def step_json(step: StepRecord, lookup: Lookup) -> dict[str, Any]:
             for task in step.queued
         ],
         "wait": _wait_json(step, lookup),
-        "act": act_json(step.act),
+        "act": wire(step.act),
         "task": step.task,
         "goto": step.goto,
         "ends": step.ends,

@@ -28,16 +28,16 @@ from everstep.cli.args.options import (
     who_options,
     whole_run,
 )
-from everstep.cli.commands.runs.list import info_json
 from everstep.cli.commands.runs.pipelines import pipeline_options, said_again
 from everstep.cli.commands.waits.ask import along, ask_option, asks, refuse_ask
 from everstep.cli.live.progress import Watcher, choose_watcher
 from everstep.cli.live.run_folder import FolderKeeper, refuse_run_dir, run_dir_option
-from everstep.cli.view.fallback import fallback_json, say_fallback
+from everstep.cli.view.fallback import say_fallback
 from everstep.cli.view.stages import context_of, said_last
 from everstep.cli.view.table import wide
-from everstep.cli.view.text import Unreadable, count, duration, ended_before, error_json, preview, write_json
+from everstep.cli.view.text import Unreadable, count, duration, ended_before, preview, write_json
 from everstep.cli.view.waits import wait_json, wait_lines
+from everstep.client.plain_json import wire
 from everstep.client.views import Values as InnerValues
 from everstep.errors import BadRequest, EverstepError, RunNotFound
 from everstep.frontends.pipelines.building import pipeline_of
@@ -236,7 +236,7 @@ def _to_go_on(host: Host, name: str) -> str:
 def _left(info: RunInfo, *, as_json: bool, quiet: bool) -> int:
     """Say how a run stands that workers are to drive."""
     if as_json:
-        write_json(info_json(info))
+        write_json(wire(info))
     elif not quiet:
         what = "has ended" if info.status.is_final else "goes on when a worker drives it"
         click.echo(f"run {info.run_id} is {info.status.value}; it {what}", err=True)
@@ -277,7 +277,7 @@ class Accepted(NamedTuple):
         info = self.info
         again = command_line("resume", info.run_id, store=store)
         if as_json:
-            write_json({**info_json(info), "is_new": self.is_new, "resume": again})
+            write_json({**wire(info), "is_new": self.is_new, "resume": again})
             return 0
         click.echo(info.run_id)
         if not self.is_new:
@@ -472,11 +472,11 @@ def show_result(
                 "status": outcome.status.value,
                 "values": outcome.values,
                 **({"channel": outcome.channel} if outcome.channel else {}),
-                "error": error_json(error),
+                "error": wire(error),
                 "steps": outcome.steps,
                 "waits": [wait_json(wait, with_token=tokens) for wait in outcome.waits],
                 "spooled": outcome.spooled,
-                "fallback": fallback_json(outcome.fallback),
+                "fallback": wire(outcome.fallback),
                 **({"run_folder": str(outcome.folder)} if outcome.folder is not None else {}),
             }
         )

@@ -12,7 +12,7 @@ import click
 
 from everstep import Host, Status
 from everstep.cli.args.options import find_run, json_option, load_option, looking_at, split_run, store_option
-from everstep.cli.commands.runs.list import STATUS_COLOURS, info_json, origin, standing
+from everstep.cli.commands.runs.list import STATUS_COLOURS, origin, standing
 from everstep.cli.commands.runs.log import NAMED
 from everstep.cli.commands.runs.state import next_of, queued_json, task_lines
 from everstep.cli.commands.runs.step import show_step, write_error
@@ -26,17 +26,16 @@ from everstep.cli.view.stages import of_interest
 from everstep.cli.view.step_line import RESULT, scored
 from everstep.cli.view.table import Cell, layout, screen_width
 from everstep.cli.view.text import (
-    act_json,
     act_said,
     count,
     duration,
-    error_json,
     moment,
     one_line,
     write_json,
 )
 from everstep.cli.view.tree import Fold, base_of, name_of
 from everstep.cli.view.waits import noun, settled, wait_json, wait_lines, waits_of
+from everstep.client.plain_json import wire
 from everstep.errors import EverstepError
 from everstep.frontends.phases.places import GATES
 from everstep.graph.author.joins import JoinNode
@@ -228,14 +227,14 @@ def _show_run(host: Host, run_id: str, store: str | None, *, whole: bool, as_jso
         due = set(map(plain_of, pending))
         write_json(
             {
-                **info_json(info),
+                **wire(info),
                 "steps": state.counters.steps,
                 "pending": list(pending),
                 "next": coming,
                 "queued": queued_json(state),
                 "waits": [wait_json(wait) for wait in waits],
-                "error": error_json(state.error),
-                "guards": state.guards.to_json(),
+                "error": wire(state.error),
+                "guards": wire(state.guards),
                 "spooled": len(waiting_json(host, run_id)["spooled"]),
                 "nodes": [_node_json(line, line.name in due) for line in nodes],
                 "acts": acts_json(records),
@@ -264,9 +263,9 @@ def acts_json(records: Sequence[CheckpointRecord]) -> list[dict[str, Any]]:
     for record in records:
         about = {"checkpoint": record.sequence, "trigger": record.trigger.value}
         if record.act is not None:
-            found.append({**about, "step": None, **record.act.to_wire()})
+            found.append({**about, "step": None, **wire(record.act)})
         found += [
-            {**about, "step": name_of(step), **step.act.to_wire()}
+            {**about, "step": name_of(step), **wire(step.act)}
             for step in record.steps
             if step.act is not None
         ]
@@ -420,7 +419,7 @@ def _node_json(line: NodeLine, is_pending: bool) -> dict[str, Any]:
         "seconds": line.seconds,
         "items": items,
         "decision": list(last.decision) if last is not None and last.decision is not None else None,
-        "error": error_json(last.error) if last is not None else None,
-        "act": act_json(last.act) if last is not None else None,
+        "error": wire(last.error) if last is not None else None,
+        "act": wire(last.act) if last is not None else None,
         "is_pending": is_pending,
     }

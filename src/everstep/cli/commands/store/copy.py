@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from everstep.cli.args.options import (
@@ -17,6 +15,7 @@ from everstep.cli.args.options import (
 )
 from everstep.cli.live.counter import Meter
 from everstep.cli.view.text import count, one_line, write_json
+from everstep.client.plain_json import wire
 from everstep.client.views import Copied
 from everstep.errors import BadRequest
 
@@ -77,7 +76,7 @@ def copy(
         found = host.transfer.copy(to, names, flow=flow, status=status, **how, on_run=say, on_progress=meter)
     failed = sum(one.outcome == "failed" for one in found)
     if as_json:
-        write_json({"to": without_password(target), "move": move, "runs": [_json(one) for one in found]})
+        write_json({"to": without_password(target), "move": move, "runs": [wire(one) for one in found]})
     else:
         there = sum(one.outcome == "there" for one in found)
         rest = (f", {there:,} already there" if there else "") + (f", {failed:,} failed" if failed else "")
@@ -94,7 +93,3 @@ def _say(one: Copied) -> None:
     click.echo(text + (f": {one_line(one.problem)}" if one.problem else ""))
     if one.elsewhere:
         click.secho(f"  kept elsewhere, and not copied: {', '.join(one.elsewhere)}", fg="yellow")
-
-
-def _json(one: Copied) -> dict[str, Any]:
-    return {name: getattr(one, name) for name in one.__struct_fields__}

@@ -26,6 +26,7 @@ from everstep.cli.args.options import (
 from everstep.cli.live.counter import Meter
 from everstep.cli.live.run_folder import text_of
 from everstep.cli.view.text import count, size, write_json
+from everstep.client.plain_json import Wire, wire
 from everstep.client.views import Exported, Imported
 from everstep.errors import BadRequest
 from everstep.types import LeaveOut
@@ -118,7 +119,7 @@ def export(
                 on_progress=meter,
             )
     if as_json:
-        write_json(_exported_json(done))
+        write_json(wire(done))
     else:
         _say_exported(done)
     return 0
@@ -173,23 +174,6 @@ def _say_exported(done: Exported) -> None:
         click.secho(text, err=True, fg="yellow")
 
 
-def _exported_json(done: Exported) -> dict[str, Any]:
-    return {
-        "path": str(done.path),
-        "runs": [{n: getattr(run, n) for n in run.__struct_fields__} for run in done.runs],
-        "checkpoints": done.checkpoints,
-        "artifacts": done.artifacts,
-        "size": done.size,
-        "left_out": [_left_out(one) for one in done.left_out],
-        "keys": list(done.keys),
-        "elsewhere": list(done.elsewhere),
-    }
-
-
-def _left_out(one: Any) -> dict[str, str]:
-    return {"run_id": one.run_id, "what": one.what, "name": one.name}
-
-
 @click.command("import")
 @click.argument("path", metavar="FILE", type=click.Path(exists=True, dir_okay=False))
 @click.option("--value", "pairs", metavar="NAME=VALUE", multiple=True, help="Give back what was left out.")
@@ -236,7 +220,7 @@ def import_(
         how: dict[str, Any] = {"live": live, "dry_run": dry_run, "on_progress": meter, **who()}
         done = host.transfer.import_(path, values=_values(pairs), **how)
     if as_json:
-        write_json(_imported_json(done, dry_run))
+        write_json(Wire(dry_run=dry_run, **wire(done)))
     else:
         _say_imported(done, dry_run, store)
     return 0
@@ -285,18 +269,3 @@ def _say_imported(done: Imported, dry_run: bool, store: str | None) -> None:
     for run_id in done.set_aside:
         again = command_line("resume", run_id, store=store)
         click.echo(f"  workers leave {run_id} alone; once no other store drives it: {again}")
-
-
-def _imported_json(done: Imported, dry_run: bool) -> dict[str, Any]:
-    return {
-        "dry_run": dry_run,
-        "run_id": done.run_id,
-        "runs": [{n: getattr(run, n) for n in run.__struct_fields__} for run in done.runs],
-        "restored": list(done.restored),
-        "checkpoints": done.checkpoints,
-        "artifacts": done.artifacts,
-        "missing": [_left_out(one) for one in done.missing],
-        "keys": list(done.keys),
-        "elsewhere": list(done.elsewhere),
-        "set_aside": list(done.set_aside),
-    }

@@ -10,6 +10,7 @@ from everstep import Flow, Retention
 from everstep.cli.args.loading import load_several
 from everstep.cli.args.options import find_run, json_option, open_host, store_option
 from everstep.cli.view.text import act_said, count, moment, size, write_json
+from everstep.client.plain_json import wire
 from everstep.results import Collected, Removal
 
 SHOWN = 50
@@ -103,7 +104,7 @@ def command(
             on_progress=_say if watched else None,
         )
     if as_json:
-        write_json(found.to_wire())
+        write_json(wire(found))
     else:
         _write(found)
     return 1 if found.problems or found.artifacts.problem else 0
@@ -161,7 +162,7 @@ def _sum(found: Collected, would: str) -> str:
 
 def _write_log(lines: list[Removal], *, as_json: bool) -> None:
     if as_json:
-        write_json({"removals": [line.to_wire() for line in lines]})
+        write_json({"removals": [wire(line) for line in lines]})
         return
     if not lines:
         click.echo("nothing was removed so far")

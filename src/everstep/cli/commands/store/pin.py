@@ -7,7 +7,8 @@ import sys
 import click
 
 from everstep.cli.args.options import find_run, json_option, open_host, store_option, who, who_options
-from everstep.cli.view.text import act_json, count, moment, write_json
+from everstep.cli.view.text import count, moment, write_json
+from everstep.client.plain_json import Wire, wire
 from everstep.errors import BadRequest
 
 
@@ -27,7 +28,7 @@ def pin(run_id: str, reason: str, store: str | None, as_json: bool) -> None:
     with open_host(store, create=False) as host:
         info = host.retention.pin(find_run(host, run_id), reason, **who())
     if as_json:
-        write_json({"run_id": info.run_id, "pinned": info.pinned, "pinned_by": act_json(info.pinned_by)})
+        write_json({"run_id": info.run_id, "pinned": info.pinned, "pinned_by": wire(info.pinned_by)})
     else:
         click.echo(f"run {info.run_id} is pinned: {info.pinned}")
 
@@ -99,7 +100,7 @@ def erase(run_id: str, yes: bool, dry_run: bool, store: str | None, as_json: boo
                 return 1
             found = host.retention.erase(run_id, **who())
     if as_json:
-        write_json({"dry_run": dry_run, **found.to_wire()})
+        write_json(Wire(dry_run=dry_run, **wire(found)))
         return 0
     what = f"run {run_id} with {count(found.checkpoints, 'checkpoint')}"
     if dry_run:

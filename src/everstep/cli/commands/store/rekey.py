@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from everstep.cli.args.options import find_run, json_option, open_host, store_option
 from everstep.cli.view.text import count, write_json
+from everstep.client.plain_json import wire
 from everstep.client.views import Rekeyed
 
 
@@ -33,7 +32,7 @@ def rekey(run_id: str | None, dry_run: bool, store: str | None, as_json: bool) -
         name = find_run(host, run_id) if run_id is not None else None
         found = host.storage.rekey(name, dry_run=dry_run, on_run=None if as_json else _say)
     if as_json:
-        write_json({"dry_run": dry_run, "runs": [_json(one) for one in found]})
+        write_json({"dry_run": dry_run, "runs": [wire(one) for one in found]})
         return 0
     changed = sum(one.has_changed for one in found)
     verb = "would be encrypted anew" if dry_run else "encrypted anew"
@@ -57,13 +56,3 @@ def _say(one: Rekeyed) -> None:
         waiting = count(one.spooled, "checkpoint")
         said = f"run {one.run_id}: {waiting} on this machine, not yet in the store: everstep drain"
         click.secho(said, fg="yellow")
-
-
-def _json(one: Rekeyed) -> dict[str, Any]:
-    return {
-        "run_id": one.run_id,
-        "checkpoints": one.checkpoints,
-        "artifacts": one.artifacts,
-        "waits": one.waits,
-        "spooled": one.spooled,
-    }

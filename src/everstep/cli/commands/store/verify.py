@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
 
 import click
 
 from everstep.cli.args.options import command_line, json_option, open_host, store_option, whole_run
 from everstep.cli.view.text import count, one_line, write_json
-from everstep.client.views import Flaw, FlawKind, Verified
+from everstep.client.plain_json import wire
+from everstep.client.views import FlawKind, Verified
 
 _FEW = 500
 """A run with fewer checkpoints is checked before anybody asks how far it is."""
@@ -42,7 +42,7 @@ def verify(run_ids: tuple[str, ...], blobs: bool, store: str | None, as_json: bo
         names = [whole_run(host, run_id) for run_id in run_ids] or None
         found = host.storage.verify(names, blobs=blobs, on_run=teller.tell, on_progress=teller.follow)
     if as_json:
-        write_json({"is_sound": all(one.is_sound for one in found), "runs": [_json(one) for one in found]})
+        write_json({"is_sound": all(one.is_sound for one in found), "runs": [wire(one) for one in found]})
     else:
         _sum_up(found)
     return 0 if all(one.is_sound for one in found) else 1
@@ -112,29 +112,3 @@ def _sum_up(found: list[Verified]) -> None:
     rest = f" ({removed:,} of them removed)" if removed else ""
     verdict = click.style(f"{damaged:,} damaged", fg="red") if damaged else click.style("sound", fg="green")
     click.echo(f"{checked}{rest}: {verdict}")
-
-
-def _json(one: Verified) -> dict[str, Any]:
-    return {
-        "run_id": one.run_id,
-        "is_sound": one.is_sound,
-        "checkpoints": one.checkpoints,
-        "removed": one.removed,
-        "artifacts": one.artifacts,
-        "newest_valid": one.newest_valid,
-        "problem": one.problem or None,
-        "flaws": [_flaw(flaw) for flaw in one.flaws],
-        "locked": one.locked,
-        "locked_by": list(one.locked_by),
-        "spooled": one.spooled,
-        "spool_problem": one.spool_problem or None,
-    }
-
-
-def _flaw(flaw: Flaw) -> dict[str, Any]:
-    return {
-        "kind": flaw.kind.value,
-        "message": flaw.message,
-        "run_id": flaw.run_id,
-        "sequence": flaw.sequence,
-    }

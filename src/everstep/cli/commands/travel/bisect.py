@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from everstep import Status
@@ -18,9 +16,10 @@ from everstep.cli.args.options import (
 from everstep.cli.commands.runs.list import STATUS_COLOURS
 from everstep.cli.commands.runs.step import write_error
 from everstep.cli.live.progress import chosen_of
-from everstep.cli.view.changes import ChangeWriter, change_json
-from everstep.cli.view.text import error_json, write_json
-from everstep.client.views import Pair, Visited
+from everstep.cli.view.changes import ChangeWriter
+from everstep.cli.view.text import write_json
+from everstep.client.plain_json import wire
+from everstep.client.views import Visited
 from everstep.model.address import Address
 from everstep.results import Divergence
 
@@ -48,7 +47,7 @@ def bisect(
         good, bad = find_run(host, good), find_run(host, bad)
         found = host.debug.bisect(good, bad)
         if as_json:
-            write_json({"good": good, "bad": bad, "divergence": divergence_json(found) if found else None})
+            write_json({"good": good, "bad": bad, "divergence": wire(found) if found else None})
         elif found is None:
             click.echo(f"every finished step of run {bad} is the same in run {good}")
         else:
@@ -98,37 +97,3 @@ def _conclusion(found: Divergence) -> str:
     if found.is_culprit:
         return f"It read equal values, so the difference comes from {found.path} itself."
     return "It read other values, though every step before it agrees: the inputs differ, or a run was edited."
-
-
-def divergence_json(found: Divergence) -> dict[str, Any]:
-    """Return a divergence as JSON shows it."""
-    return {
-        "address": str(Address.of(found.path, found.visit)),
-        "node": found.path,
-        "visit": found.visit,
-        "is_culprit": found.is_culprit,
-        "good": _visited_json(found.good) if found.good is not None else None,
-        "bad": _visited_json(found.bad),
-        "reads": [_pair_json(pair) for pair in found.reads],
-        "outputs": [_pair_json(pair) for pair in found.outputs],
-    }
-
-
-def _visited_json(visited: Visited) -> dict[str, Any]:
-    return {
-        "run_id": visited.run_id,
-        "checkpoint": visited.sequence,
-        "status": visited.status.value,
-        "decision": list(visited.decision) if visited.decision is not None else None,
-        "error": error_json(visited.error),
-    }
-
-
-def _pair_json(pair: Pair) -> dict[str, Any]:
-    return {
-        "name": pair.name,
-        "is_equal": not pair.changes,
-        "good": pair.before,
-        "bad": pair.after,
-        "changes": [change_json(change) for change in pair.changes],
-    }

@@ -14,6 +14,7 @@ from everstep.cli.args.options import find_run, json_option, open_host, store_op
 from everstep.cli.commands.runs.pipelines import pipeline_options
 from everstep.cli.commands.runs.run import stdout_kept_clean
 from everstep.cli.view.text import count, one_line, write_json
+from everstep.client.plain_json import wire
 from everstep.client.views import Compatibility
 from everstep.errors import BadRequest, IncompatibleVersion, StateCorrupted, ValueUnreadable
 from everstep.results import Compat, RunInfo
@@ -129,24 +130,8 @@ def groups_json(groups: Groups) -> dict[str, Any]:
     return {
         "runs": counts,
         "groups": [
-            {**compat_json(told), "flow_version": version, "runs": runs}
-            for (version, told), runs in groups.items()
+            {**wire(told), "flow_version": version, "runs": runs} for (version, told), runs in groups.items()
         ],
-    }
-
-
-def compat_json(told: Compat) -> dict[str, Any]:
-    """Return one verdict as JSON shows it."""
-    return {
-        "verdict": told.verdict.value,
-        "nodes": list(told.nodes),
-        "values": list(told.values),
-        "reason": told.reason,
-        "fix": told.fix,
-        "migrations": list(told.migrations),
-        "starts": list(told.starts),
-        "warnings": list(told.warnings),
-        "is_same": told.is_same,
     }
 
 
@@ -175,7 +160,7 @@ def migrate(run_id: str, flow: str, dry_run: bool, store: str | None, as_json: b
             if told.verdict is Compatibility.CONTINUES:
                 told = host.versions.migrate(run_id, definition, dry_run=dry_run, **who())
     if as_json:
-        write_json({"run_id": run_id, "dry_run": dry_run, **compat_json(told)})
+        write_json({"run_id": run_id, "dry_run": dry_run, **wire(told)})
     else:
         write_migration(run_id, definition, told, dry_run=dry_run)
     return 0 if told.verdict is Compatibility.CONTINUES else 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import click
 
@@ -17,10 +17,11 @@ from everstep.cli.args.options import (
     looking_at,
     store_option,
 )
-from everstep.cli.view.changes import ChangeWriter, change_json
+from everstep.cli.view.changes import ChangeWriter
 from everstep.cli.view.table import Cell, layout, screen_width
-from everstep.cli.view.text import count, error_json, one_line, write_json
+from everstep.cli.view.text import count, one_line, write_json
 from everstep.client.diff import Moment, NodeChange
+from everstep.client.plain_json import wire
 from everstep.model.address import item_of, map_of
 from everstep.results import Change, Diff
 
@@ -66,7 +67,7 @@ def diff(
         target, last = find_place(host, other or run_id, end)
         found = host.debug.diff(run_id, target if other is not None else None, start=first, end=last)
         if as_json:
-            write_json(diff_json(found))
+            write_json(wire(found))
         else:
             write(found, whole=full)
     return 1 if found else 0
@@ -140,27 +141,3 @@ def _went(visits: tuple[int, int], status: tuple[Status | None, Status | None]) 
     if visits[0] != visits[1] and max(visits) > 1:
         parts.append(f"×{visits[0]} → ×{visits[1]}")
     return ", ".join(parts)
-
-
-def diff_json(found: Diff) -> dict[str, Any]:
-    """Return a comparison as JSON shows it."""
-    return {
-        "is_equal": not found,
-        "before": _moment_json(found.before),
-        "after": _moment_json(found.after),
-        "values": [change_json(change) for change in found.values],
-        "nodes": [
-            {"node": n.path, "visits": list(n.visits), "status": [s.value if s else None for s in n.status]}
-            for n in found.nodes
-        ],
-    }
-
-
-def _moment_json(moment: Moment) -> dict[str, Any]:
-    return {
-        "run_id": moment.run_id,
-        **({"path": moment.part.base} if moment.part is not None else {}),
-        "checkpoint": moment.sequence,
-        "status": moment.status.value,
-        "error": error_json(moment.error),
-    }

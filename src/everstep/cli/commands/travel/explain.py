@@ -10,8 +10,9 @@ from everstep.cli.args.loading import load
 from everstep.cli.args.options import find_run, json_option, open_host, split_run, store_option
 from everstep.cli.commands.runs.pipelines import pipeline_options
 from everstep.cli.commands.runs.run import place_for, stdout_kept_clean
-from everstep.cli.commands.travel.compat import COLOURS, OF_ONE, compat_json, warned
+from everstep.cli.commands.travel.compat import COLOURS, OF_ONE, warned
 from everstep.cli.view.text import count, moment, one_line, write_json
+from everstep.client.plain_json import wire
 from everstep.client.views import Awaited, Compatibility, Planned, Recorded
 from everstep.model.address import Address
 from everstep.model.enums import Effects, Status
@@ -45,7 +46,7 @@ def explain(run: str, flow: str | None, store: str | None, as_json: bool) -> int
         with open_host(store, create=False, wired=wired) as host:
             told = host.explain(address, definition)
     if as_json:
-        write_json({**explanation_json(told), **({"path": path} if path else {})})
+        write_json({**wire(told), **({"path": path} if path else {})})
     else:
         write(told, path)
     return 1 if told.missing or told.compat.verdict is not Compatibility.CONTINUES else 0
@@ -133,54 +134,3 @@ def _planned(step: Planned) -> str:
 
 def _when(at: Any) -> str:
     return "" if at is None else f", {moment(at)}"
-
-
-def explanation_json(told: Explanation) -> dict[str, Any]:
-    """Return an explanation as JSON shows it."""
-    return {
-        "run_id": told.run_id,
-        "flow": told.flow,
-        "status": told.status.value,
-        "is_driven": told.is_driven,
-        "is_cancelling": told.is_cancelling,
-        "compat": compat_json(told.compat),
-        "recorded": [
-            {"path": s.path, "visits": s.visits, "status": s.status.value, "outputs": list(s.outputs)}
-            for s in told.recorded
-        ],
-        "starts": [_planned_json(step) for step in told.starts],
-        "pending": [_planned_json(step) for step in told.pending],
-        "remade": list(told.remade),
-        "waits": [
-            {
-                "id": w.wait_id,
-                "path": w.path,
-                "kind": w.kind,
-                "status": w.status.value,
-                "outcome": w.outcome,
-                "due_at": w.due_at.isoformat() if w.due_at is not None else None,
-            }
-            for w in told.waits
-        ],
-        "missing": list(told.missing),
-        "can_lose": told.can_lose,
-        "spooled": told.spooled,
-        "becomes_fork": told.becomes_fork,
-    }
-
-
-def _planned_json(step: Planned) -> dict[str, Any]:
-    return {
-        "path": step.path,
-        "visit": step.visit,
-        "attempt": step.attempt,
-        "effects": step.effects.value,
-        "key": step.key,
-        "may_have_started": step.may_have_started,
-        "may_repeat": step.may_repeat,
-        "not_before": step.not_before.isoformat() if step.not_before is not None else None,
-        "chunks": step.chunks,
-        "cursor": step.cursor,
-        "asks": step.asks,
-        "only_chooses": step.only_chooses,
-    }

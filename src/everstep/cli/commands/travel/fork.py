@@ -19,10 +19,10 @@ from everstep.cli.args.options import (
     who,
     who_option_by,
 )
-from everstep.cli.commands.runs.list import info_json
 from everstep.cli.commands.runs.run import remembered_place
 from everstep.cli.commands.runs.state import read
 from everstep.cli.view.text import write_json
+from everstep.client.plain_json import wire
 from everstep.errors import BadRequest
 from everstep.model.address import unvisited
 from everstep.model.records import CHANNEL
@@ -87,7 +87,7 @@ def fork(
         file = [] if remembered_place(host, info.run_id) else [f"FILE.py:{info.flow}"]
     again = command_line("resume", info.run_id, *file, store=store)
     if as_json:
-        write_json({**info_json(info), "resume": again})
+        write_json({**wire(info), "resume": again})
         return
     click.echo(info.run_id)
     click.echo(f"forked from {info.parent_run_id}@{info.forked_at}; continue with: {again}", err=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from everstep.cli.args.loading import load_flow
@@ -12,8 +10,9 @@ from everstep.cli.commands.runs.pipelines import pipeline_options
 from everstep.cli.commands.runs.run import place_for, stdout_kept_clean
 from everstep.cli.commands.runs.step import write_error
 from everstep.cli.live.progress import chosen_of
-from everstep.cli.view.changes import ChangeWriter, change_json
-from everstep.cli.view.text import error_json, one_line, write_json
+from everstep.cli.view.changes import ChangeWriter
+from everstep.cli.view.text import one_line, write_json
+from everstep.client.plain_json import wire
 from everstep.model.address import Address
 from everstep.model.records import ErrorInfo
 from everstep.results import Replay
@@ -50,7 +49,7 @@ def replay(
             definition = load_flow(flow or place_for(host, run_id, ["replay", run_id, step], store))
             done = host.debug.replay(run_id, step, definition, allow_effects=effects)
     if as_json:
-        write_json(replay_json(done))
+        write_json(wire(done))
     else:
         write(done, whole=full)
     return 1 if done.is_equal is False else 0
@@ -98,34 +97,3 @@ def _chosen(decision: tuple[str, ...] | None) -> str:
 
 def _raised(error: ErrorInfo) -> str:
     return f"{error.type}: {error.message}"
-
-
-def replay_json(done: Replay) -> dict[str, Any]:
-    """Return a replay as JSON shows it."""
-    return {
-        "run_id": done.run_id,
-        "address": str(Address.of(done.path, done.visit)),
-        "node": done.path,
-        "visit": done.visit,
-        "checkpoint": done.sequence,
-        "is_equal": done.is_equal,
-        "inputs": done.inputs,
-        "outputs": [
-            {
-                "name": pair.name,
-                "is_equal": pair.is_equal,
-                "recorded": pair.before,
-                "now": pair.after,
-                "changes": [change_json(change) for change in pair.changes],
-            }
-            for pair in done.outputs
-        ],
-        "decision": _list(done.decision),
-        "recorded_decision": _list(done.recorded_decision),
-        "error": error_json(done.error),
-        "recorded_error": error_json(done.recorded_error),
-    }
-
-
-def _list(decision: tuple[str, ...] | None) -> list[str] | None:
-    return None if decision is None else list(decision)

@@ -1,0 +1,37 @@
+"""What a struct needs to be the one shape of a thing: in Python, with `--json`, over HTTP and in OpenAPI."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Annotated, Any, Final
+
+from msgspec import Meta
+
+HOW: Final = "shown"
+"""Where the type of a field says how it is shown."""
+
+Value = Annotated[Any, Meta(extra={HOW: "value"})]
+"""A value of a user's: any Python object. A field of another type holds what JSON has a form for."""
+
+OrNull = Annotated[str, Meta(extra={HOW: "or_null"})]
+"""Text that is shown as null where it is empty."""
+
+HIDDEN = Meta(extra={HOW: "hidden"})
+"""Marks what is kept and not shown: `Annotated[bytes, HIDDEN]`."""
+
+
+def called(**names: str) -> Meta:
+    """Mark structs whose fields are shown under other names: `Annotated[Pair, called(before="good")]`."""
+    return Meta(extra={HOW: names})
+
+
+Count = Annotated[int, Meta(ge=0)]
+Instant = Annotated[datetime, Meta(tz=True)]
+
+
+class shown(property):  # noqa: N801  # used as a decorator, as `property` is
+    """A property that is shown beside the fields of its struct."""
+
+    def __init__(self, read: Callable[[Any], Any]) -> None:
+        super().__init__(read)

@@ -1,0 +1,263 @@
+"""What goes over the wire besides the results of a host: pages of them, answers, and what bodies hold.
+
+A body is converted into its struct, which checks it; the OpenAPI document is derived from all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from everstep.client.guards import BreakerInfo, RunGuards
+from everstep.client.views import (
+    Event,
+    Fallback,
+    RunInfo,
+    RunResult,
+    RunState,
+    Unreadable,
+    WaitInfo,
+    WorkerInfo,
+)
+from everstep.errors import ValueUnreadable
+from everstep.model.acts import LONGEST_COMMENT, LONGEST_NAME
+from everstep.model.enums import Status
+from everstep.model.records import ErrorInfo, IdempotencyState
+from everstep.model.shapes import Count, Instant, Value
+from everstep.runtime.events import EventKind
+from everstep.server.checks import EVENT_ID, RUN_ID
+
+
+class Error(Struct, frozen=True, kw_only=True):
+    """What went wrong, and what to do about it."""
+
+    code: str
+    message: str
+    fix: str
+    details: dict[str, Any]
+
+
+class ShownRun(RunInfo, frozen=True, kw_only=True):
+    """One run, with what it has spent and how its breakers stand, if its records can be read."""
+
+    guards: RunGuards | UnsetType = UNSET
+
+
+class Runs(Struct, frozen=True, kw_only=True):
+    """A page of runs."""
+
+    runs: list[RunInfo]
+    next: str | None
+
+
+class Workers(Struct, frozen=True, kw_only=True):
+    """The workers that are alive."""
+
+    workers: list[WorkerInfo]
+
+
+class Breakers(Struct, frozen=True, kw_only=True):
+    """Breakers by name."""
+
+    breakers: dict[str, BreakerInfo]
+
+
+class Waits(Struct, frozen=True, kw_only=True):
+    """A page of waits."""
+
+    waits: list[WaitInfo]
+    next: str | None
+
+
+class Events(Struct, frozen=True, kw_only=True):
+    """A page of events."""
+
+    events: list[Event]
+    next: str | None
+    """The id of the last one, to go on from."""
+    ended: bool
+
+
+class StreamedEvent(Struct, frozen=True, kw_only=True):
+    """One event of a stream."""
+
+    id: Annotated[str, Meta(pattern=f"^({EVENT_ID})$")]
+    event: EventKind
+    data: Annotated[
+        str,
+        Meta(
+            extra_json_schema={
+                "contentMediaType": "application/json",
+                "contentSchema": {"$ref": "#/components/schemas/Event"},
+            }
+        ),
+    ]
+
+
+class RunError(Struct, frozen=True, kw_only=True):
+    """Why a run failed, without the traceback."""
+
+    type: str
+    code: str
+    message: str
+
+    @classmethod
+    def of(cls, error: ErrorInfo | None) -> RunError | None:
+        """Describe a kept error."""
+        return None if error is None else cls(type=error.type, code=error.code, message=error.message)
+
+
+class State(Struct, frozen=True, kw_only=True):
+    """The values of a run at one checkpoint, and where it stood."""
+
+    run_id: str
+    sequence: Count
+    status: Status
+    values: dict[str, Value]
+    pending: list[str]
+    idempotency: IdempotencyState
+    guards: RunGuards
+    error: RunError | None
+
+    @classmethod
+    def of(cls, state: RunState) -> State:
+        """Read the values of a state."""
+        return cls(
+            run_id=state.run_id,
+            sequence=state.sequence,
+            status=state.status,
+            values=readable(state),
+            pending=list(state.frontier.pending),
+            idempotency=state.idempotency,
+            guards=state.guards,
+            error=RunError.of(state.error),
+        )
+
+
+class Result(Struct, frozen=True, kw_only=True):
+    """What a run came to."""
+
+    run_id: str
+    status: Status
+    result: dict[str, Value]
+    channel: dict[str, Value] | UnsetType
+    """What is in the run's channel, if anything is; of a pipeline that is its result."""
+    error: RunError | None
+    spooled: Count
+    fallback: Fallback | UnsetType
+    """How a damaged run went on, if it was one."""
+
+    @classmethod
+    def of(cls, result: RunResult) -> Result:
+        """Read the values of a result."""
+        has_channel = not result.is_pipeline and bool(result.channel)
+        return cls(
+            run_id=result.run_id,
+            status=result.status,
+            result=readable(result),
+            channel=readable(result.channel) if has_channel else UNSET,
+            error=RunError.of(result.error),
+            spooled=result.spooled,
+            fallback=UNSET if result.fallback is None else result.fallback,
+        )
+
+
+class Halted(Struct, frozen=True, kw_only=True):
+    """What a run waits for."""
+
+    halted: bool
+    run_id: str
+    waits: list[WaitInfo]
+    fallback: Fallback | UnsetType = UNSET
+
+
+class Cancelled(Struct, frozen=True, kw_only=True):
+    """Where a run stands that was cancelled."""
+
+    run_id: str
+    status: Status
+
+
+class Settled(Struct, frozen=True, kw_only=True):
+    """An answer was taken."""
+
+    status: Literal["settled"] = "settled"
+    settled_at: Instant | None
+
+
+class Health(Struct, frozen=True, kw_only=True):
+    """The service answers."""
+
+    status: Literal["ok"] = "ok"
+
+
+def readable(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values by name; where one cannot be read, why."""
+    found: dict[str, Any] = {}
+    for name in values:
+        try:
+            found[name] = values[name]
+        except ValueUnreadable as error:
+            found[name] = Unreadable(error)
+    return found
+
+
+_TURNING = "\\u202a-\\u202e\\u2066-\\u2069"
+_NAME = f"^[^\\u0000-\\u001f\\u007f-\\u009f{_TURNING}]{{0,{LONGEST_NAME}}}$"
+_COMMENT = f"^[^\\u0000-\\u0008\\u000b-\\u001f\\u007f-\\u009f{_TURNING}]{{0,{LONGEST_COMMENT}}}$"
+
+
+class Signed(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A body that says who sends it, and why."""
+
+    # What a name and a comment may hold is checked where every call checks it, in better words.
+    by: Annotated[str, Meta(extra_json_schema={"pattern": _NAME})] | None = None
+    comment: Annotated[str, Meta(extra_json_schema={"pattern": _COMMENT})] | None = None
+
+
+class Start(Signed, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A run to be accepted."""
+
+    flow: Annotated[str, Meta(min_length=1)]
+    inputs: dict[str, Any] | None = None
+    run_id: (
+        Annotated[str, Meta(pattern=rf"\A({RUN_ID})\Z", extra_json_schema={"pattern": f"^({RUN_ID})$"})]
+        | None
+    ) = None
+    channel: dict[str, Any] | None = None
+    priority: Annotated[int, Meta(ge=-(1 << 31), le=(1 << 31) - 1)] = 0
+    group: Annotated[str, Meta(extra_json_schema={"pattern": "^[^\\u0000]{1,500}$"})] | None = None
+
+
+class Resume(Signed, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a run goes on."""
+
+    start: str | None = None
+    """The node to begin at, whatever was due."""
+    fallback: bool = False
+    """Go on from the newest valid checkpoint if the newest are damaged."""
+
+
+LONGEST_REASON = 500
+
+
+class Pin(Signed, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Why a run is kept."""
+
+    reason: Annotated[
+        str,
+        Meta(max_length=LONGEST_REASON, extra_json_schema={"pattern": "^[^\\u0000]{0,499}[^\\s\\u0000]$"}),
+    ] = "pinned on request"
+
+
+LONGEST_TTL = 10 * 365 * 24 * 3600
+
+
+class Reissue(Signed, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a new token is to be."""
+
+    ttl_seconds: Annotated[float, Meta(ge=1, le=LONGEST_TTL)] | None = None
+    single_use: bool = True
+    metadata: dict[str, Any] | None = None
