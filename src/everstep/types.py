@@ -2,7 +2,8 @@
 
 from everstep.codec.chain import Codec
 from everstep.graph.author.channel import Channel
-from everstep.graph.author.node import DeterminismName, EffectsName, Gate, PersistName
+from everstep.graph.author.node import Gate
+from everstep.graph.author.node_options import DeterminismName, EffectsName, PersistName
 from everstep.graph.author.profiles import Profile, Registry
 from everstep.graph.check.validate import Offers, Rule
 from everstep.model.bundles import LeaveOut

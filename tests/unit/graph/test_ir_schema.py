@@ -17,10 +17,10 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from everstep import Durability, Flow, Node, Retry
+from everstep import Durability, Flow, Retry, node
+from everstep.graph.author.node_options import NODE_OPTIONS, NodeOptions, OnUnknown
 from everstep.graph.author.wiring import JoinKind, PolicyKind
 from everstep.graph.ir.check import schema
-from everstep.graph.ir.options import DURABILITY, OPTIONS
 from everstep.model import enums
 from tests.unit.graph.ir_flows import EXAMPLES, plain
 
@@ -32,11 +32,24 @@ def test_the_schema_is_a_schema() -> None:
 
 
 def test_every_option_of_a_node_is_in_the_ir() -> None:
-    said = {"fn", "self", "name", "output", "inputs", "identifier", *OPTIONS, *DURABILITY}
-    assert set(inspect.signature(Node.__init__).parameters) == said
-    node_fields = SCHEMA["$defs"]["node"]["properties"]
-    assert {field for field, _ in OPTIONS.values()} <= node_fields.keys()
-    assert set(DURABILITY) == node_fields["durability"]["properties"].keys()
+    of_the_node = {"name": "alias", "output": "outputs", "inputs": "inputs", "identifier": "identifier"}
+    for option, spec in NODE_OPTIONS.items():
+        said = SCHEMA["$defs"]["node"]
+        for part in (spec.ir or of_the_node[option]).split("."):
+            said = said["properties"][part]
+        if spec.schema is not None:
+            assert {k: v for k, v in said.items() if k != "description"} == spec.schema, option
+    inside = [spec.ir.partition(".")[2] for spec in NODE_OPTIONS.values() if "." in spec.ir]
+    assert list(SCHEMA["$defs"]["node"]["properties"]["durability"]["properties"]) == inside
+
+
+def test_the_signature_that_editors_see_is_that_of_the_options() -> None:
+    shown = inspect.signature(typing.get_overloads(node)[1]).parameters
+    assert set(shown) == set(NODE_OPTIONS)
+    unsaid = NodeOptions.of("f", {})
+    for option, parameter in shown.items():
+        kept = getattr(NodeOptions.of("f", {option: parameter.default}), option)
+        assert repr(kept) == repr(getattr(unsaid, option)), option
 
 
 def test_every_option_of_a_flow_is_in_the_ir() -> None:
@@ -52,13 +65,13 @@ def test_every_choice_is_in_the_schema() -> None:
         SCHEMA["$defs"]["node"]["properties"],
         SCHEMA["$defs"]["durability"]["anyOf"][1]["properties"],
     )
-    literals = typing.get_type_hints(Durability.__init__) | typing.get_type_hints(Node.__init__)
+    literals = typing.get_type_hints(Durability.__init__)
     surfaces = SCHEMA["$defs"]
     pairs: list[tuple[dict[str, Any], Iterable[str]]] = [
         (node_fields["effects"], enums.Effects),
         (node_fields["determinism"], enums.Determinism),
         (node_fields["persist"], enums.Persist),
-        (node_fields["on_unknown"], typing.get_args(literals["on_unknown"])),
+        (node_fields["on_unknown"], typing.get_args(OnUnknown)),
         (policy["mode"], enums.Mode),
         (policy["flush"], enums.Flush),
         (policy["on_store_failure"], typing.get_args(literals["on_store_failure"])),

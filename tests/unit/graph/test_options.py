@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from everstep import Breaker, Context, Flow, Node, ifelse, node, parallel, route, wait
+from everstep import Breaker, Context, Flow, Node, ifelse, parallel, route, wait
 from everstep.graph.author.node import Gate
+from everstep.graph.author.node_options import NODE_OPTIONS
 from everstep.graph.author.options import TABLE, Of, Place, Verdict
 from tests.unit.graph.option_table import page
 
@@ -37,8 +38,8 @@ FOR_THE_RUNTIME = {"asked", "checkpoint_request", "checkpoint_trigger", "ends", 
 """What a context has for those who drive the node."""
 
 SIGNATURES = {
-    Of.NODE: parameters(Node.__init__, node),
-    Of.GATE: parameters(Node.__init__, Gate.__init__, ifelse, route),
+    Of.NODE: set(NODE_OPTIONS),
+    Of.GATE: {*NODE_OPTIONS, *parameters(Gate.__init__, ifelse, route)},
     Of.FLOW: parameters(Flow.__init__),
     Of.AS_NODE: parameters(Flow.as_node),
     Of.MAP: parameters(Node.map_over),

@@ -34,7 +34,7 @@ from everstep import (
     route,
     wait,
 )
-from everstep.graph.author.node import EffectsName
+from everstep.graph.author.node_options import EffectsName
 from everstep.graph.author.subflow import Subflow
 from everstep.graph.author.wiring import Policy, PolicyKind, Wired
 from everstep.model.enums import Flush, Mode, OnError

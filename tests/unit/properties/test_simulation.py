@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from everstep import END, Context, Durability, Flow, Host, Node, Retry, ifelse
-from everstep.graph.author.node import EffectsName
+from everstep.graph.author.node_options import EffectsName
 from everstep.model.enums import Flush, Mode
 from everstep.registry import Opened
 from everstep.stores.memory import MemoryData, MemoryStore

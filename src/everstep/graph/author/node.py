@@ -22,14 +22,20 @@ from typing import (
 from weakref import WeakValueDictionary
 
 from everstep.errors import BadRequest, GateError, OutputError
+from everstep.graph.author.node_options import (
+    NODE_OPTIONS,
+    DeterminismName,
+    EffectsName,
+    KeyRule,
+    NodeOptions,
+    OnUnknown,
+    PersistName,
+)
 from everstep.graph.author.signatures import Param as Param
 from everstep.graph.author.signatures import (
     accepted,
     count_of,
-    flag_of,
     is_async,
-    is_text,
-    names_of,
     read_signature,
     streams,
     word_of,
@@ -38,15 +44,12 @@ from everstep.graph.author.streams import collected
 from everstep.graph.author.wiring import Wired
 from everstep.graph.check.hints import UNKNOWN, gone_over, hints_of
 from everstep.graph.ir.names import home_of
-from everstep.model.durations import Span, seconds_of
+from everstep.model.durations import Span
 from everstep.model.enums import Determinism, Effects, OnError, Persist, Trigger
 from everstep.model.retry import Retry, RetryPreset
 
 END: Final = "@end"
 """A gate's target that ends its path."""
-
-BUILT_IN: Final = "std."
-"""How the identifiers of nodes begin that come with everstep."""
 
 if TYPE_CHECKING:  # what is written `Node` alone is any node; Python knows defaults of these from 3.13 on
     from typing_extensions import ParamSpec, TypeVar
@@ -60,10 +63,6 @@ else:
     R = TypeVar("R", covariant=True)
 Q = ParamSpec("Q")
 S = TypeVar("S")
-EffectsName = Literal["pure", "read_only", "effectful", "undeclared"]
-DeterminismName = Literal["strict", "stable", "best_effort", "nondeterministic"]
-PersistName = Literal["auto", "inline", "ref", "no"]
-KeyRule = str | Callable[..., str] | None
 
 
 class MapSpec(NamedTuple):
@@ -109,74 +108,49 @@ class Node(Wired, Generic[P, R]):
     _bound: WeakValueDictionary[int, Node] | None = None
     """The nodes of a method by the `id` of the object each belongs to."""
 
-    def __init__(
-        self,
-        fn: Callable[P, R],
-        *,
-        name: str | None = None,
-        output: str | Iterable[str] | None = None,
-        inputs: Iterable[str] | None = None,
-        effects: Effects | EffectsName = Effects.UNDECLARED,
-        determinism: Determinism | DeterminismName = Determinism.BEST_EFFORT,
-        idempotency_key: KeyRule = None,
-        retry: int | RetryPreset | Retry | None = None,
-        timeout: Span | None = None,
-        max_visits: int | None = None,
-        persist: Persist | PersistName = Persist.AUTO,
-        skip_on_resume: bool | None = None,
-        halts: bool = False,
-        requires: Iterable[str] = (),
-        answer_type: Any = None,
-        on_unknown: Literal["rerun", "stop"] = "rerun",
-        probe: Callable[..., Any] | None = None,
-        identifier: str = "",
-        checkpointable: bool | None = None,
-        replayable: bool | None = None,
-        reason: str = "",
-        keep_every: int | None = None,
-        expensive: bool = False,
-        destructive: bool = False,
-    ) -> None:
+    def __init__(self, fn: Callable[P, R], **options: Any) -> None:
+        """Make a node of a function; its options are those of `@node`."""
         if not callable(fn) or isinstance(fn, type):
             raise BadRequest(
                 f"@node needs a function, not {fn!r}.", fix="Write @node(output=...) for its output."
             )
-        if not isinstance(name, (str, type(None))):
-            raise BadRequest(f"a node's name is text, not {name!r:.60}.", fix='Write @node(name="...").')
+        said = NodeOptions.of(str(getattr(fn, "__name__", type(fn).__name__)), options)
         self.fn: Callable[..., Any] = fn
-        self.name = name or str(getattr(fn, "__name__", type(fn).__name__))
-        self.outputs = (output,) if isinstance(output, str) else names_of(output, self.name)
-        self.effects = word_of(Effects, effects, "effects", self.name)
-        self.determinism = word_of(Determinism, determinism, "determinism", self.name)
-        self.persist = word_of(Persist, persist, "persist", self.name)
-        self.skip_on_resume = skip_on_resume
-        """Whether a resume skips it; none if it does not say, and `persist` decides."""
-        if not (idempotency_key is None or callable(idempotency_key) or is_text(idempotency_key)):
-            fix = 'Use "auto", a template, or a function of the inputs.'
-            raise BadRequest(f"node {self.name!r}: idempotency_key is {idempotency_key!r}.", fix=fix)
-        self.idempotency_key = idempotency_key
+        self.name = said.name
+        self.outputs = said.output
+        self._take(said)
         self.streams = streams(fn)
         """True for a generator: what it yields is collected."""
-        self._declare(checkpointable, replayable, reason)
-        self._guard(expensive, destructive)
-        self.keep_every = count_of(keep_every, "keep_every", self.name)
-        self.retry = Retry.of(retry)
-        self.timeout = None if timeout is None else seconds_of(timeout, f"node {self.name!r}: timeout")
-        self.max_visits = count_of(max_visits, "max_visits", self.name)
-        self.halts = bool(halts)
-        self.requires = names_of(list(requires) if not isinstance(requires, str) else requires, self.name)
-        self.answer_type = answer_type
-        self.on_unknown, self.probe = on_unknown, probe
         self.announces = _check_unknown(self)
         """True if a call is recorded before it is made, so that one that never reported is known of."""
         self._weigh()
-        self.identifier = _identifier(identifier, self.name)
         self.is_async = is_async(fn)
-        self._read(fn, tuple(inputs or ()))
-        self.key_reads = accepted(idempotency_key) if callable(idempotency_key) else None
+        self._read(fn, said.inputs)
+        self.key_reads = accepted(said.idempotency_key) if callable(said.idempotency_key) else None
         """The inputs a key function asks for; none if it takes them all."""
         self.__doc__ = fn.__doc__
         self.__name__ = self.name
+
+    def _take(self, said: NodeOptions) -> None:
+        """Keep what was said, under the names of the options."""
+        self.effects, self.determinism, self.persist = said.effects, said.determinism, said.persist
+        self.skip_on_resume = said.skip_on_resume
+        """Whether a resume skips it; none if it does not say, and `persist` decides."""
+        self.idempotency_key = said.idempotency_key
+        self.checkpointable, self.reason = said.checkpointable, said.reason
+        """False if a run cannot be resumed behind it, and why; none if it does not say."""
+        self.replayable = said.replayable
+        """Whether what it streams can be streamed again; none if it does not say."""
+        self.expensive = said.expensive
+        """True if a checkpoint follows it at once, since running it again would cost too much."""
+        self.destructive = said.destructive
+        """True if a checkpoint comes before it, to which a fork goes back."""
+        self.keep_every, self.max_visits = said.keep_every, said.max_visits
+        self.retry, self.timeout = said.retry, said.timeout
+        self.halts, self.answer_type = said.halts, said.answer_type
+        self.requires = said.requires
+        self.on_unknown, self.probe = said.on_unknown, said.probe
+        self.identifier = said.identifier
 
     def _read(self, fn: Callable[..., Any], inputs: tuple[str, ...]) -> None:
         """Read the function's signature and hints."""
@@ -185,26 +159,6 @@ class Node(Wired, Generic[P, R]):
         self.returns = collected(returns) if self.streams else returns
         self.context_param, self.params, self.oddities = read_signature(fn, signature, hints, inputs)
         self.defaults = {p.name: p.default for p in signature.values() if p.default is not p.empty}
-
-    def _declare(self, checkpointable: bool | None, replayable: bool | None, reason: str) -> None:
-        self.checkpointable = checkpointable
-        """False if a run cannot be resumed behind it; none if it does not say."""
-        self.replayable = replayable
-        """Whether what it streams can be streamed again; none if it does not say."""
-        self.reason = reason
-        """Why it is not checkpointable."""
-        for field in ("checkpointable", "replayable"):
-            said = getattr(self, field)
-            if said is not None and not isinstance(said, bool):
-                raise BadRequest(f"node {self.name!r}: {field} is {said!r}.", fix="Say True or False.")
-        if not isinstance(self.reason, str):
-            raise BadRequest(f"node {self.name!r}: reason is {self.reason!r}.", fix="Give text.")
-
-    def _guard(self, expensive: bool, destructive: bool) -> None:
-        self.expensive = flag_of(expensive, "expensive", self.name)
-        """True if a checkpoint follows it at once, since running it again would cost too much."""
-        self.destructive = flag_of(destructive, "destructive", self.name)
-        """True if a checkpoint comes before it, to which a fork goes back."""
 
     @property
     def id(self) -> str:
@@ -492,7 +446,7 @@ def node(
     halts: bool = False,
     requires: Iterable[str] = (),
     answer_type: Any = None,
-    on_unknown: Literal["rerun", "stop"] = "rerun",
+    on_unknown: OnUnknown = "rerun",
     probe: Callable[..., Any] | None = None,
     identifier: str = "",
     checkpointable: bool | None = None,
@@ -557,13 +511,10 @@ def route(*targets: str | Node | Iterable[str | Node], multi: bool = False, **op
     return make
 
 
-_OPTIONS = frozenset(inspect.signature(Node.__init__).parameters) - {"self", "fn"}
-
-
 def _check_options(decorator: str, options: Mapping[str, Any]) -> None:
-    for name in options.keys() - _OPTIONS:
-        close = difflib.get_close_matches(name, _OPTIONS, n=1)
-        fix = f"Did you mean {close[0]!r}?" if close else f"It has {', '.join(sorted(_OPTIONS))}."
+    for name in options.keys() - NODE_OPTIONS.keys():
+        close = difflib.get_close_matches(name, NODE_OPTIONS, n=1)
+        fix = f"Did you mean {close[0]!r}?" if close else f"It has {', '.join(sorted(NODE_OPTIONS))}."
         raise BadRequest(f"{decorator} has no option {name!r}.", fix=fix)
 
 
@@ -584,15 +535,6 @@ def _check_unknown(node: Node) -> bool:
             fix='Say effects="effectful", or nothing.',
         )
     return is_asked or node.destructive
-
-
-def _identifier(given: Any, name: str) -> str:
-    if not isinstance(given, str) or given.startswith(BUILT_IN):
-        raise BadRequest(
-            f"node {name!r}: identifier is {given!r}.",
-            fix=f"Give text that does not begin with {BUILT_IN!r}.",
-        )
-    return given
 
 
 def _spell(targets: Iterable[str]) -> str:

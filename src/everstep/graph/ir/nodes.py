@@ -11,7 +11,8 @@ from everstep.errors import BadRequest, EverstepError
 from everstep.graph.author.channel import RESULT_SUFFIX
 from everstep.graph.author.extension import EXTENSIONS
 from everstep.graph.author.joins import JoinNode
-from everstep.graph.author.node import BUILT_IN, Gate, IfElse, Node, Param
+from everstep.graph.author.node import Gate, IfElse, Node, Param
+from everstep.graph.author.node_options import BUILT_IN
 from everstep.graph.author.subflow import Subflow
 from everstep.graph.author.waits import Ref, Text, WaitNode, approval, callback, question, timer
 from everstep.graph.author.wiring import Join, JoinSpec, MemberSpec, Policy, settled_rules

@@ -8,6 +8,7 @@ from typing import Any, Final, cast
 
 from everstep.errors import BadRequest, EverstepError
 from everstep.graph.author.node import Node
+from everstep.graph.author.node_options import NODE_OPTIONS, Form
 from everstep.graph.check.hints import UNKNOWN
 from everstep.graph.ir.names import Json
 from everstep.graph.ir.registry import LookUp
@@ -16,10 +17,7 @@ from everstep.model.durations import span_of
 from everstep.model.retention import Retention
 from everstep.model.retry import Retry
 
-FOR_FUNCTIONS: Final = (
-    *("retry", "timeout_s", "max_visits", "persist", "skip_on_resume", "requires", "on_unknown", "probe"),
-    *("keep_every", "expensive", "destructive"),
-)
+FOR_FUNCTIONS: Final = tuple(spec.ir for spec in NODE_OPTIONS.values() if spec.of_functions)
 """Fields of a node that only a function of one's own has."""
 
 
@@ -37,19 +35,15 @@ class Options:
     def read(self, ir: Mapping[str, Json], base: Node | None) -> dict[str, Any]:
         """Return the options of `Node`: as the IR says, else as the registry's node has them."""
         found: dict[str, Any] = {}
-        for option, (field, read) in OPTIONS.items():
-            if field in ir:
+        for option, spec in NODE_OPTIONS.items():
+            section, _, field = spec.ir.rpartition(".")
+            said = ir.get(section, {}) if section else ir
+            if field and field in said:
                 try:
-                    found[option] = read(self, ir[field])
+                    found[option] = READERS[spec.form](self, said[field])
                 except EverstepError as error:
-                    self._look_up.faults.take(error, f"{self._path}.{field}")
-            elif base is not None:
-                found[option] = getattr(base, option)
-        said = ir.get("durability", {})
-        for option in DURABILITY:
-            if option in said:
-                found[option] = said[option]
-            elif base is not None:
+                    self._look_up.faults.take(error, f"{self._path}.{spec.ir}")
+            elif field and base is not None:
                 found[option] = getattr(base, option)
         return found
 
@@ -84,28 +78,17 @@ class Options:
         return Retry(ir["times"], **pauses)
 
 
-OPTIONS: Final[Mapping[str, tuple[str, Read]]] = {
-    "effects": ("effects", lambda _, ir: ir),
-    "determinism": ("determinism", lambda _, ir: ir),
-    "idempotency_key": ("idempotency", Options._key),
-    "retry": ("retry", Options._retry),
-    "timeout": ("timeout_s", lambda _, ir: None if ir is None else float(ir)),
-    "max_visits": ("max_visits", lambda _, ir: ir),
-    "persist": ("persist", lambda _, ir: ir),
-    "skip_on_resume": ("skip_on_resume", lambda _, ir: ir),
-    "requires": ("requires", lambda _, ir: ir),
-    "keep_every": ("keep_every", lambda _, ir: ir),
-    "expensive": ("expensive", lambda _, ir: ir),
-    "destructive": ("destructive", lambda _, ir: ir),
-    "on_unknown": ("on_unknown", lambda _, ir: ir),
-    "probe": ("probe", Options._probe),
-    "answer_type": ("answer", Options.answer),
+READERS: Final[Mapping[Form, Read]] = {
+    Form.PLAIN: lambda _, ir: ir,
+    Form.WORD: lambda _, ir: ir,
+    Form.NAMES: lambda _, ir: ir,
+    Form.SECONDS: lambda _, ir: None if ir is None else float(ir),
+    Form.FUNCTION: Options._probe,
+    Form.KEY: Options._key,
+    Form.RETRY: Options._retry,
+    Form.ANSWER: Options.answer,
 }
-"""By option of `Node`: the field in the IR, and how it is read."""
-
-
-DURABILITY: Final = ("checkpointable", "replayable", "halts", "reason")
-"""The fields of a node's durability, which are options of `Node` too."""
+"""How a value of each form is read; what it may be is checked by the node."""
 
 
 def durability_from_ir(ir: Json) -> Durability:

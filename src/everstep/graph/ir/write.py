@@ -14,6 +14,7 @@ from everstep.errors import IrInvalid
 from everstep.graph.author.definition import Definition, ReadFrom
 from everstep.graph.author.joins import JoinNode
 from everstep.graph.author.node import Gate, IfElse, Node
+from everstep.graph.author.node_options import NODE_OPTIONS, Form
 from everstep.graph.author.subflow import Subflow
 from everstep.graph.author.waits import NO_DEFAULT, WaitNode
 from everstep.graph.ir.names import Json, Unspeakable, is_json, name_of, names_in, type_to_ir
@@ -148,21 +149,18 @@ class Writer:
         return about
 
     def _options(self, n: Node) -> dict[str, Json]:
+        """Return what only the node of a function says; what it leaves to others is left out."""
+        said = [(option, spec) for option, spec in NODE_OPTIONS.items() if spec.of_functions]
         return {
-            "retry": self._retry(n),
-            "timeout_s": None if n.timeout is None else _number(n.timeout),
-            "max_visits": n.max_visits,
-            "persist": n.persist.value,
-            **({} if n.skip_on_resume is None else {"skip_on_resume": n.skip_on_resume}),
-            "keep_every": n.keep_every,
-            "requires": list(n.requires),
-            "expensive": n.expensive,
-            "destructive": n.destructive,
-            "on_unknown": n.on_unknown,
-            "probe": None if n.probe is None else self._named(n.probe, f"{n.name}/probe"),
+            spec.ir: WRITERS[spec.form](self, n, getattr(n, option))
+            for option, spec in said
+            if not (option == "skip_on_resume" and n.skip_on_resume is None)
         }
 
-    def _retry(self, n: Node) -> Json:
+    def _function(self, n: Node, option: Any) -> Json:
+        return None if option is None else self._named(option, f"{n.name}/probe")
+
+    def _retry(self, n: Node, _: Any) -> Json:
         if n.retry.times == 0:
             return None
         return {
@@ -294,17 +292,24 @@ class Writer:
             )
 
 
+WRITERS: Final[Mapping[Form, Callable[[Writer, Node, Any], Json]]] = {
+    Form.PLAIN: lambda _, n, value: value,
+    Form.WORD: lambda _, n, value: value.value,
+    Form.NAMES: lambda _, n, value: list(value),
+    Form.SECONDS: lambda _, n, value: None if value is None else _number(value),
+    Form.FUNCTION: Writer._function,
+    Form.RETRY: Writer._retry,
+}
+"""How a value of each form is written; those that every node has are written by their own functions."""
+
+
 def profile_of(n: Node) -> dict[str, Json]:
     """Return what a node does to the world and how it may be kept."""
+    inside = [spec.ir.partition(".")[2] for spec in NODE_OPTIONS.values() if "." in spec.ir]
     return {
         "effects": n.effects.value,
         "determinism": n.determinism.value,
-        "durability": {
-            "checkpointable": n.checkpointable,
-            "replayable": n.replayable,
-            "halts": n.halts,
-            "reason": n.reason,
-        },
+        "durability": {field: getattr(n, field) for field in inside},
     }
 
 
