@@ -14,33 +14,31 @@ import pytest
 
 from everstep import Host
 
-HERE = Path(__file__).parent
+HERE = ("memory", "sqlite")
 SERVERS = ("postgres", "redis", "s3")
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if os.environ.get("EVERSTEP_SOAK") == "1":
-        return
-    left_out = [item for item in items if _is_for_later(item)]
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        gone = set(left_out)
-        items[:] = [item for item in items if item not in gone]
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Make a test that asks for `url` once for each store it is to run on."""
+    if "kind_of_store" in metafunc.fixturenames:
+        more: tuple[str, ...] = ()
+        if os.environ.get("EVERSTEP_SOAK") == "1":
+            more = SERVERS
+        elif metafunc.definition.get_closest_marker("servers") is not None:
+            more = ("postgres", "redis")
+        metafunc.parametrize("kind_of_store", [*HERE, *more], indirect=True)
 
 
-def _is_for_later(item: pytest.Item) -> bool:
-    given = getattr(item, "callspec", None)
-    server = None if given is None else given.params.get("url")
-    if server not in SERVERS or not item.path.is_relative_to(HERE):
-        return False
-    return server == "s3" or item.get_closest_marker("servers") is None
+@pytest.fixture
+def kind_of_store(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
-@pytest.fixture(params=["memory", "sqlite", *SERVERS])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param in SERVERS:
-        return str(request.getfixturevalue(f"{request.param}_url"))
-    return "memory:" if request.param == "memory" else f"sqlite:///{tmp_path}/runs.db"
+@pytest.fixture
+def url(request: pytest.FixtureRequest, kind_of_store: str, tmp_path: Path) -> str:
+    if kind_of_store in SERVERS:
+        return str(request.getfixturevalue(f"{kind_of_store}_url"))
+    return "memory:" if kind_of_store == "memory" else f"sqlite:///{tmp_path}/runs.db"
 
 
 @pytest.fixture
