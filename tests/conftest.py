@@ -8,7 +8,8 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,23 @@ if os.environ.get("EVERSTEP_SOAK") != "1":
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell starts its background jobs so, and their children inherit it: nothing could be interrupted.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Let each process of a whole test run import another part of the tests first.
+
+    All of them import all tests, and compile what was not compiled before. In step they would compile the
+    same modules at the same time; so each compiles a part, and finds the others compiled.
+    """
+    told = getattr(session.config, "workerinput", None)
+    if told is None or session.config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
+        return
+    number, many = int(told["workerid"].removeprefix("gw")), told["workercount"]
+    root = session.config.rootpath
+    modules = sorted(path.relative_to(root) for path in (root / "tests").rglob("test_*.py"))
+    for path in modules[number::many]:
+        with suppress(Exception):  # whatever is wrong with it, the collection says it
+            import_module(".".join(path.with_suffix("").parts))
 
 
 def pytest_collection_finish() -> None:
