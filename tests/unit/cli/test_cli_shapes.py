@@ -12,7 +12,6 @@ from rich.console import Console
 
 from everstep import Context, Flow, Host, ifelse, node, parallel
 from everstep.cli.args.inputs import gather_channel
-from everstep.cli.commands.runs.show import fold
 from everstep.cli.commands.runs.state import is_within, state_json
 from everstep.cli.commands.runs.step import find_steps
 from everstep.cli.commands.travel.diff import apart
@@ -22,8 +21,8 @@ from everstep.cli.view.groups import Groups, members_of
 from everstep.cli.view.lookup import Lookup
 from everstep.cli.view.outline import gathered, node_at, outline, split_pending
 from everstep.cli.view.step_line import said
-from everstep.cli.view.tree import Fold, Line, Tally, lines, name_of
 from everstep.client.diff import NodeChange
+from everstep.client.projection import Fold, Line, Tally, fold, lines, name_of
 from everstep.errors import BadRequest, InputError
 from everstep.graph.author.joins import JoinNode
 from everstep.model.enums import Status

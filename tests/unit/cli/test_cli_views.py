@@ -15,7 +15,6 @@ from rich.console import Console
 from everstep import Flow, Host, ifelse, node
 from everstep.cli.args.loading import load_flow
 from everstep.cli.commands.runs.list import SPARE
-from everstep.cli.commands.runs.show import fold
 from everstep.cli.commands.runs.step import find_steps, show_step
 from everstep.cli.live.progress import describe
 from everstep.cli.live.tree import LiveTree
@@ -23,6 +22,7 @@ from everstep.cli.view.lookup import Lookup
 from everstep.cli.view.outline import outline, split_pending
 from everstep.cli.view.table import Cell, layout, narrowed
 from everstep.cli.view.text import Unreadable
+from everstep.client.projection import fold
 from everstep.errors import BadRequest, FlowError
 from everstep.model.durability import DurabilityMode
 from everstep.runtime.events import Event

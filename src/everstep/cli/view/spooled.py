@@ -11,7 +11,7 @@ from everstep import Host
 from everstep.cli.args.options import command_line
 from everstep.cli.view.table import Cell
 from everstep.cli.view.text import clock_time, count
-from everstep.cli.view.tree import name_of
+from everstep.client.projection import name_of
 from everstep.errors import EverstepError
 from everstep.model.records import CheckpointRecord
 

@@ -10,8 +10,8 @@ from everstep.cli.view.guards import amounts_said, guarded_said
 from everstep.cli.view.lookup import Lookup
 from everstep.cli.view.stages import of_interest, told
 from everstep.cli.view.text import act_said, count, moment, one_line, preview
-from everstep.cli.view.tree import Tally, base_of
 from everstep.cli.view.waits import noun, settled
+from everstep.client.projection import Tally, base_of
 from everstep.frontends.phases.places import GATES
 from everstep.model.address import item_of
 from everstep.model.enums import Status, ValueForm

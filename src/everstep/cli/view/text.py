@@ -13,6 +13,7 @@ from typing import Any
 
 from everstep.client.plain_json import jsonable as jsonable
 from everstep.client.plain_json import safe_repr as safe_repr
+from everstep.client.projection import ActInfo
 from everstep.client.views import Unreadable as UnreadableValue
 from everstep.errors import ValueUnreadable
 from everstep.model.acts import Act
@@ -166,7 +167,7 @@ def clock_time(at: datetime) -> str:
     return f"{local:%H:%M:%S}.{local.microsecond // 1000:03}"
 
 
-def act_said(act: Act | None) -> str:
+def act_said(act: Act | ActInfo | None) -> str:
     """Write who did something, and why: `by ada: ticket 4711`; empty if that is not recorded."""
     if act is None:
         return ""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from everstep import Done, Flow, Host, migrate, node, wait
-from everstep.cli.commands.runs.show import fold
+from everstep.client.projection import fold
 from everstep.engine import verdict
 from everstep.engine.keys import automatic_key
 from everstep.errors import BadRequest, FlowChanged, InputsDiffer, LeaseConflict

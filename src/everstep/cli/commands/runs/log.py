@@ -25,9 +25,9 @@ from everstep.cli.view.text import (
     one_line,
     write_json,
 )
-from everstep.cli.view.tree import Fold, Line, Tally, lines, name_of
 from everstep.client.guards import guarded_json
 from everstep.client.plain_json import wire
+from everstep.client.projection import Fold, Line, Tally, lines, name_of
 from everstep.errors import BadRequest, EverstepError, RunNotFound
 from everstep.graph.compile.plan import Plan
 from everstep.model.address import item_of

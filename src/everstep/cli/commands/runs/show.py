@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import re
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
 
 import click
 
@@ -33,16 +30,16 @@ from everstep.cli.view.text import (
     one_line,
     write_json,
 )
-from everstep.cli.view.tree import Fold, base_of, name_of
 from everstep.cli.view.waits import noun, settled, wait_json, wait_lines, waits_of
 from everstep.client.plain_json import wire
+from everstep.client.projection import NodeLine, Projection
 from everstep.errors import EverstepError
 from everstep.frontends.phases.places import GATES
 from everstep.graph.author.joins import JoinNode
 from everstep.graph.compile.plan import Plan
-from everstep.model.address import map_of, plain_of
+from everstep.model.address import plain_of
 from everstep.model.enums import Trigger
-from everstep.model.records import CHANNEL, CheckpointRecord, StepRecord
+from everstep.model.records import CHANNEL, StepRecord
 from everstep.model.waits import WaitOpened
 from everstep.results import RunInfo, RunState
 
@@ -90,6 +87,9 @@ def show(
             show_step(host, run_id, step, whole=full, as_json=as_json)
 
 
+PAGE = 500
+"""How many checkpoints are read at a time."""
+
 _DONE = {
     Trigger.ADMISSION: "started",
     Trigger.RESUME: "resumed",
@@ -99,129 +99,16 @@ _DONE = {
 """What a person did with a checkpoint, by its trigger."""
 
 
-class NodeLine:
-    """What the records say of one node, over all visits to it and to the flows around it."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.status: Status | None = None
-        self.attempts = 0
-        self.seconds = 0.0
-        self.last: StepRecord | None = None
-        self.was_opened = False
-        """True for a flow whose steps are recorded."""
-        self.items: int | None = None
-        self.fold: Fold | None = None
-        """The items of the last visit to a map."""
-        self._visits: set[tuple[str, int]] = set()
-        self.removed = 0
-        """Visits whose steps were removed; a keyframe tells of them."""
-
-    @property
-    def visits(self) -> int:
-        return len(self._visits) + self.removed
-
-    @property
-    def completed(self) -> int:
-        return len(self.fold.completed) if self.fold is not None else 0
-
-    @property
-    def failed(self) -> int:
-        return len(self.fold.failed) if self.fold is not None else 0
-
-    def take(self, record: CheckpointRecord, step: StepRecord) -> None:
-        """Take a step of the node itself."""
-        self.status, self.last = step.status, step
-        self._visits.add((step.path.rpartition("/")[0], step.visit))
-        if step.status is Status.RUNNING:
-            self.was_opened = self.was_opened or (
-                step.key is None and step.stream is None and step.spent is None
-            )
-            if step.items is not None:
-                self.items = step.items
-                self.fold = Fold(record, base_of(step), 0, begins_record=False)
-            return
-        if step.status is Status.HALTED:
-            return
-        self.attempts += 1 if step.started_at is not None else 0
-        if step.started_at is not None and step.ended_at is not None:
-            self.seconds += (step.ended_at - step.started_at).total_seconds()
-
-
-def fold(records: Sequence[CheckpointRecord], others: Iterable[str]) -> list[NodeLine]:
-    """List the nodes in the order they first ran, then the others; those inside a flow below it."""
-    lines = _from_keyframe(records[0]) if records and records[0].keyframe else {}
-    for record in records:
-        if record.trigger is Trigger.MIGRATION:
-            lines = _under_new_names(lines, (record.metadata or {}).get("migrations", ()))
-        for step in record.steps:
-            if step.path.startswith("@"):
-                continue
-            base = map_of(step.path)
-            if base is None:
-                path = plain_of(step.path)
-                lines.setdefault(path, NodeLine(path)).take(record, step)
-            elif (line := lines.get(plain_of(base))) is not None and line.fold is not None:
-                line.fold.take(record, step)
-    for name in others:
-        outer = lines.get(name.rpartition("/")[0])
-        if "/" not in name or (outer is not None and outer.was_opened and outer.items is None):
-            lines.setdefault(name, NodeLine(name))
-    return list(_nested(lines, ""))
-
-
-def _from_keyframe(record: CheckpointRecord) -> dict[str, NodeLine]:
-    """Return how nodes stood where what came before was removed; the keyframe's own steps follow."""
-    lines: dict[str, NodeLine] = {}
-    own = Counter(plain_of(step.path) for step in record.steps)
-    for path, node in record.state.nodes.items() if record.state is not None else ():
-        if "#" not in path and node.visits > own[plain_of(path)]:
-            line = lines.setdefault(plain_of(path), NodeLine(plain_of(path)))
-            line.status = node.status or Status.COMPLETED
-            line.removed += node.visits - own[plain_of(path)]
-    return lines
-
-
-_MOVED = re.compile(r"(rename|drop)_node\('([^']+)'(?:, '([^']+)')?\)")
-
-
-def _under_new_names(lines: dict[str, NodeLine], rules: Iterable[str]) -> dict[str, NodeLine]:
-    """Call nodes what the flow that the run went over to calls them; what was dropped is not at work."""
-    for old, new in ((found[2], found[3]) for rule in rules if (found := _MOVED.fullmatch(rule))):
-        moved: dict[str, NodeLine] = {}
-        for name, line in lines.items():
-            if name == old or name.startswith(f"{old}/"):
-                if new is not None:
-                    place, slash, _ = old.rpartition("/")
-                    line.name = place + slash + new.rpartition("/")[2] + name[len(old) :]
-                elif line.status not in (Status.COMPLETED, Status.FAILED):
-                    line.status = Status.CANCELLED
-            moved[line.name] = line
-        lines = moved
-    return lines
-
-
-def _nested(lines: dict[str, NodeLine], around: str) -> Iterator[NodeLine]:
-    below: dict[str, list[NodeLine]] = {}
-    for name, line in lines.items():
-        below.setdefault(name.rpartition("/")[0], []).append(line)
-    todo = list(reversed(below.get(around, [])))
-    while todo:
-        line = todo.pop()
-        yield line
-        todo += reversed(below.get(line.name, []))
-
-
 def _show_run(host: Host, run_id: str, store: str | None, *, whole: bool, as_json: bool) -> None:
     info = host.info(run_id)
     if info.needs_repair is not None and not as_json:
         status = click.style(standing(info), fg="red" if info.is_damaged else None, bold=True)
         click.echo(f"{click.style(run_id, bold=True)}  {status}")
-    records, state = host.history(run_id), host.state(run_id)
+    told, state = projected(host, run_id, info.checkpoints), host.state(run_id)
     pending = () if info.status in (Status.COMPLETED, Status.CANCELLED) else state.frontier.pending
     coming, waiting = next_of(state) if pending else ([], [])
     others = [*map(plain_of, (*coming, *waiting)), *(place.name for place in outline(state.plan))]
-    nodes = fold(records, others)
+    nodes = told.nodes(others)
     waits = waits_of(host, run_id)
     if as_json:
         due = set(map(plain_of, pending))
@@ -236,12 +123,12 @@ def _show_run(host: Host, run_id: str, store: str | None, *, whole: bool, as_jso
                 "error": wire(state.error),
                 "guards": wire(state.guards),
                 "spooled": len(waiting_json(host, run_id)["spooled"]),
-                "nodes": [_node_json(line, line.name in due) for line in nodes],
-                "acts": acts_json(records),
+                "nodes": [wire(line.info(is_pending=line.name in due)) for line in nodes],
+                "acts": [wire(act) for act in told.acts],
             }
         )
         return
-    _write_head(info, state, records, is_known=info.needs_repair is not None)
+    _write_head(info, state, told, is_known=info.needs_repair is not None)
     places = {plain_of(path): "waiting" for path in waiting} | {plain_of(path): "next" for path in coming}
     lookup = Lookup(host, run_id, ())
     for text in _node_lines(nodes, places, state.plan, lookup, whole=whole):
@@ -257,24 +144,15 @@ def _show_run(host: Host, run_id: str, store: str | None, *, whole: bool, as_jso
         write_error(state.error.code, f"{state.error.type}: {state.error.message}", state.error.traceback)
 
 
-def acts_json(records: Sequence[CheckpointRecord]) -> list[dict[str, Any]]:
-    """Return who did what to a run, in order, with the checkpoint that tells of it and the step, if any."""
-    found: list[dict[str, Any]] = []
-    for record in records:
-        about = {"checkpoint": record.sequence, "trigger": record.trigger.value}
-        if record.act is not None:
-            found.append({**about, "step": None, **wire(record.act)})
-        found += [
-            {**about, "step": name_of(step), **wire(step.act)}
-            for step in record.steps
-            if step.act is not None
-        ]
-    return found
+def projected(host: Host, run_id: str, head: int) -> Projection:
+    """Read a run page by page; no more than a page of its records is held."""
+    told = Projection()
+    for last in range(PAGE, head + PAGE, PAGE):
+        told.take(host.history(run_id, last=min(last, head), count=PAGE))
+    return told
 
 
-def _write_head(
-    info: RunInfo, state: RunState, records: Sequence[CheckpointRecord], *, is_known: bool
-) -> None:
+def _write_head(info: RunInfo, state: RunState, told: Projection, *, is_known: bool) -> None:
     status = click.style(standing(info), fg=STATUS_COLOURS[info.status], bold=True)
     if not is_known:
         click.echo(f"{click.style(info.run_id, bold=True)}  {status}")
@@ -286,10 +164,10 @@ def _write_head(
     }
     if info.parent_run_id is not None:
         lines["forked"] = f"from {origin(info) or info.parent_run_id}"
-    for record in records:
-        name = _DONE.get(record.trigger)
-        if record.act is not None and name is not None:
-            lines[name] = " ".join(filter(None, (lines.get(name, ""), act_said(record.act))))
+    for act in told.acts:
+        name = _DONE.get(act.trigger)
+        if act.step is None and name is not None:
+            lines[name] = " ".join(filter(None, (lines.get(name, ""), act_said(act))))
     lines["started"] += ended
     if info.acked_at is not None:
         lines["result taken"] = moment(info.acked_at)
@@ -404,22 +282,3 @@ def _written(step: StepRecord) -> Iterator[str]:
         yield f"channel {', '.join(dict.fromkeys(keys))}"
     if step.queued:
         yield f"{'goes to' if step.goto else 'queues'} {', '.join(task.node for task in step.queued)}"
-
-
-def _node_json(line: NodeLine, is_pending: bool) -> dict[str, Any]:
-    last = line.last
-    items = None
-    if line.items is not None:
-        items = {"count": line.items, "completed": line.completed, "failed": line.failed}
-    return {
-        "node": line.name,
-        "status": line.status.value if line.status is not None else None,
-        "visits": line.visits,
-        "attempts": line.attempts,
-        "seconds": line.seconds,
-        "items": items,
-        "decision": list(last.decision) if last is not None and last.decision is not None else None,
-        "error": wire(last.error) if last is not None else None,
-        "act": wire(last.act) if last is not None else None,
-        "is_pending": is_pending,
-    }

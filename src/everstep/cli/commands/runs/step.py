@@ -29,8 +29,8 @@ from everstep.cli.view.text import (
     size,
     write_json,
 )
-from everstep.cli.view.tree import Fold, Line, base_of, lines, name_of
 from everstep.cli.view.waits import noun, settled
+from everstep.client.projection import Fold, Line, base_of, lines, name_of
 from everstep.errors import RunNotFound
 from everstep.model.address import Address, find, map_of, plain_of
 from everstep.model.enums import Status, ValueForm
