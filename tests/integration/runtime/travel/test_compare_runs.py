@@ -479,7 +479,7 @@ def test_a_replay_writes_nothing(url: str, tmp_path: Path) -> None:
     with Host(url) as host:
         run(host, "r", flow, n=1)
         files = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*") if p.is_file()}
-        before = host.history("r"), host.info("r").__dict__, len(host.runs())
+        before = host.history("r"), host.info("r"), len(host.runs())
 
         @node(output="large", persist="ref", name="large")
         def larger(n: int, ctx: Context) -> list[int]:
@@ -488,7 +488,7 @@ def test_a_replay_writes_nothing(url: str, tmp_path: Path) -> None:
 
         again = host.debug.replay("r", "large", Flow("large", [larger, little], durability="strong"))
         assert len(again.outputs[0].changes) == 4000
-        assert (host.history("r"), host.info("r").__dict__, len(host.runs())) == before
+        assert (host.history("r"), host.info("r"), len(host.runs())) == before
         assert {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*") if p.is_file()} == files
 
 
