@@ -61,6 +61,30 @@ def time_and_chance(source: Source) -> Iterator[str]:
             yield f"{source.at(node.lineno)}: {name} belongs behind a port, in {IMPLEMENTS_PORTS}"
 
 
+WITHOUT_A_HOST = "runtime/waits/webhooks.py"
+"""What users make themselves, before there is a host that could give it a system."""
+THREADS = ("threading.", "queue.", "time.", "multiprocessing.", "_thread.")
+ALSO_THREADS = {
+    *("asyncio.to_thread", "asyncio.Runner", "asyncio.run", "asyncio.new_event_loop"),
+    *("concurrent.futures.ThreadPoolExecutor", "concurrent.futures.ProcessPoolExecutor"),
+}
+
+
+def threads(source: Source) -> Iterator[str]:
+    """The runtime takes threads, locks, clocks and loops from its host's `System`: that can be simulated."""
+    if source.layer != "runtime" or source.path == IMPLEMENTS_PORTS:
+        return
+    origins = import_origins(source.tree)
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.ImportFrom) and node.module == "everstep.runtime.system":
+            if source.path != WITHOUT_A_HOST:
+                yield f"{source.at(node.lineno)}: ask services.system, not {node.module}"
+        elif isinstance(node, ast.Name | ast.Attribute):
+            name = full_name(node, origins)
+            if name.startswith(THREADS) or name in ALSO_THREADS:
+                yield f"{source.at(node.lineno)}: {name} belongs behind ports/system.py"
+
+
 def import_origins(tree: ast.Module) -> dict[str, str]:
     """Map each imported name to what it stands for: `dt` to `datetime`, `sleep` to `time.sleep`."""
     origins: dict[str, str] = {}
@@ -153,6 +177,7 @@ Check = Callable[[Source], Iterator[str]]
 CHECKS: list[Check] = [
     drawers,
     time_and_chance,
+    threads,
     hidden_imports,
     prints,
     long_files,
@@ -189,6 +214,13 @@ def function_of(lines: int) -> str:
         (time_and_chance, "stores/a.py", "from time import time\nx = time()"),
         (time_and_chance, "runtime/a.py", "import asyncio\nasync def f(): await asyncio.sleep(1)"),
         (time_and_chance, "runtime/a.py", "import secrets\nx = secrets.token_hex()"),
+        (threads, "runtime/a.py", "import threading\nx = threading.Lock()"),
+        (threads, "runtime/drive/a.py", "from threading import Thread\nThread(target=f).start()"),
+        (threads, "runtime/a.py", "from queue import SimpleQueue\nx = SimpleQueue()"),
+        (threads, "runtime/a.py", "import time\nx = time.monotonic()"),
+        (threads, "runtime/a.py", "import asyncio\nasync def f(): await asyncio.to_thread(g)"),
+        (threads, "runtime/a.py", "from concurrent.futures import ThreadPoolExecutor as P\nx = P(1)"),
+        (threads, "runtime/a.py", "from everstep.runtime.system import pause"),
         (hidden_imports, "client/host.py", "def f():\n    import os"),
         (hidden_imports, "client/host.py", "class A:\n    async def f(self):\n        from os import path"),
         (prints, "runtime/a.py", "print('hello')"),
@@ -212,6 +244,10 @@ def test_the_check_finds_what_breaks_the_habit(check: Check, path: str, text: st
     [
         (drawers, "stores/shared_cache.py", ""),
         (time_and_chance, "runtime/system.py", "import time\ntime.sleep(1)"),
+        (threads, "runtime/system.py", "import threading\nx = threading.Lock()"),
+        (threads, "stores/a.py", "import threading\nx = threading.Lock()"),
+        (threads, "runtime/a.py", "from concurrent.futures import Future\nx = Future()"),
+        (threads, "runtime/a.py", "from datetime import time\nlock = services.system.lock()"),
         (time_and_chance, "testing/clock.py", "import random\nx = random.random()"),
         (time_and_chance, "cli/main.py", "import time\nx = time.time()"),
         (time_and_chance, "runtime/a.py", "import asyncio\nasync def f(): await asyncio.sleep(0)"),

@@ -40,7 +40,7 @@ from everstep.model.retention import Retention, checked_retention
 from everstep.model.waits import WaitRow, WaitStatus
 from everstep.ports.durability import HostDurability, Notifier, ResumeScheduler
 from everstep.ports.store import RunFilter, WaitFilter
-from everstep.ports.system import Clock, Ids
+from everstep.ports.system import Clock, Ids, System
 from everstep.registry import (
     DEFAULT_URL,
     NO_STORE,
@@ -66,7 +66,7 @@ from everstep.runtime.retention.after_run import Afterwards
 from everstep.runtime.retention.erase import retaining_store
 from everstep.runtime.runs import Runs
 from everstep.runtime.services import Drivable, Services
-from everstep.runtime.system import ProcFs, SystemClock, SystemIds
+from everstep.runtime.system import RealSystem
 from everstep.runtime.travel.explain import explain
 from everstep.runtime.travel.fork import Edits, fork
 from everstep.runtime.waits.answers import UNSAID, Answers
@@ -133,7 +133,8 @@ class AsyncHost:
         allow_pickle: bool = False,
         retention: Retention | None = None,
     ) -> None:
-        clock = clock or SystemClock()
+        system = self._system_of(clock, ids)
+        clock = system.clock
         if url is None and create:
             make_own_folder()
         opened = url if isinstance(url, Opened) else open_store(url or DEFAULT_URL, clock, create=create)
@@ -146,9 +147,7 @@ class AsyncHost:
         self._services = Services(
             store=opened.store,
             blobs=opened.blobs,
-            clock=clock,
-            ids=ids or SystemIds(),
-            processes=ProcFs(),
+            system=system,
             values=Values(allow_pickle=allow_pickle),
             listener=on_event,
             owns_loop=owns_loop,
@@ -166,12 +165,16 @@ class AsyncHost:
             queue=open_queue(queue, clock) if queue is not None else None,
             codecs=codecs_of(encrypt, compress, codecs),
         )
-        self._runs = Runs(self._services, LeaseKeeper(opened.store, clock))
+        self._runs = Runs(self._services, LeaseKeeper(opened.store, system))
         self._assemble(self._keep_by(retention), schemes)
+
+    def _system_of(self, clock: Clock | None, ids: Ids | None) -> System:
+        """Return what this host takes from its machine. A simulation overrides it."""
+        return RealSystem(clock, ids)
 
     def _keep_by(self, retention: Retention | None) -> Retention:
         kept = checked_retention(retention) or Retention()
-        self._after_run = Afterwards(kept, self._twin_resting)
+        self._after_run = Afterwards(kept, self._twin_resting, self._services.system)
         if not kept.keeps_all:
             retaining_store(self._services)
         if self._services.store.capabilities.retains:

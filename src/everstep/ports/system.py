@@ -1,11 +1,22 @@
-"""Time, identity and chance: everything that is not the same on every run of the program."""
+"""Time, identity, chance and threads: everything that is not the same on every run of the program.
+
+A host has one `System`, and the runtime takes all of this from it. So a test can hand it another one, which
+moves time and decides which thread goes on. What the event loop decides (tasks, their order, its timers) is
+not here: a simulation brings its own loop.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Executor
+from contextlib import AbstractContextManager
 from datetime import datetime
-from typing import Protocol
+from types import TracebackType
+from typing import Any, Protocol, TypeVar
 
 from everstep.model.leases import Process
+
+T = TypeVar("T")
 
 
 class Clock(Protocol):
@@ -66,3 +77,98 @@ class Processes(Protocol):
 
     def is_gone(self, process: Process) -> bool:
         """True only if that process certainly no longer runs; false when in doubt."""
+
+
+Lock = AbstractContextManager[Any]
+"""Held by one thread at a time: `with lock: ...`."""
+
+
+class Condition(Protocol):
+    """A lock that threads wait at, until another thread that holds it notifies them."""
+
+    def __enter__(self) -> bool: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Let go of the lock until notified; false if that took longer than `timeout` seconds."""
+
+    def wait_for(self, predicate: Callable[[], bool], timeout: float | None = None) -> bool:
+        """Wait until the predicate holds; returns whether it does."""
+
+    def notify(self, n: int = 1) -> None: ...
+
+    def notify_all(self) -> None: ...
+
+
+class Event(Protocol):
+    """A flag that threads wait for."""
+
+    def set(self) -> None: ...
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Return once it is set, with true, or after `timeout` seconds with whether it is."""
+
+
+class Queue(Protocol[T]):
+    """What some threads put, and others get in the same order."""
+
+    def put(self, item: T) -> None: ...
+
+    def get(self) -> T:
+        """Return the next item, waiting for one."""
+
+    def empty(self) -> bool: ...
+
+
+class Runner(Protocol):
+    """An event loop of a thread of its own."""
+
+    def run(self, work: Coroutine[Any, Any, T], /) -> T:
+        """Return what a coroutine gives."""
+
+
+class Thread(Protocol):
+    """A thread that was started."""
+
+    def join(self, timeout: float | None = None) -> None:
+        """Return once it has ended, or after `timeout` seconds."""
+
+
+class System(Protocol):
+    """What a host takes from the machine it runs on."""
+
+    clock: Clock
+    ids: Ids
+    processes: Processes
+
+    def random_bytes(self, count: int) -> bytes:
+        """Return bytes that cannot be guessed."""
+
+    async def pause(self, seconds: float) -> None:
+        """Let real time pass between two looks at a store that others write to; no clock is asked."""
+
+    async def to_thread(self, work: Callable[..., T], /, *arguments: Any) -> T:
+        """Return what a blocking call gives, made on another thread while the loop goes on."""
+
+    def spawn(self, work: Callable[[], None], name: str) -> Thread:
+        """Start a thread that the end of the program does not wait for."""
+
+    def runner(self) -> AbstractContextManager[Runner]:
+        """Return an event loop for this thread, which is closed in the end."""
+
+    def executor(self, most: int, name: str) -> Executor:
+        """Return at most so many threads that make calls one after the other."""
+
+    def thread_id(self) -> int:
+        """Return a number that no other living thread has."""
+
+    def lock(self) -> Lock: ...
+
+    def condition(self) -> Condition: ...
+
+    def event(self) -> Event: ...
+
+    def queue(self) -> Queue[Any]: ...

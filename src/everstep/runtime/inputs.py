@@ -64,7 +64,7 @@ async def draft_run(
     drafts = tuple(space.draft(state, name, value) for name, value in (given.inputs or {}).items())
     if given.channel:
         types = None if flow.channel is None else all_keys(flow.plan)
-        drafts += tuple(first_values(state, space, services.clock, given.channel, types))
+        drafts += tuple(first_values(state, space, services.system, given.channel, types))
     elsewhere = begin(services, run_id, flow.durability, space) if keeps else None
     if elsewhere is not None:
         drafts += (mark(space),)

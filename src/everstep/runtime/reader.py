@@ -24,7 +24,6 @@ from everstep.runtime.outcome import Outcome
 from everstep.runtime.rehydrate import Rehydrated
 from everstep.runtime.run_ids import check_run_id, missing_run, split_address
 from everstep.runtime.services import Services
-from everstep.runtime.system import pause
 from everstep.runtime.travel.judges import Judges
 from everstep.runtime.waits.tokens import looks_like_token
 
@@ -97,7 +96,7 @@ class RunReader:
                         "ever did. Older ones were not looked through.",
                         fix="Name its run, as in: everstep fork RUN --at CHECKPOINT",
                     )
-                await pause(0)
+                await self._services.system.pause(0)
             before = page[-1].run_id
         raise missing
 
@@ -217,5 +216,5 @@ async def current_channel(services: Services, runs: RunReader, run_id: str) -> d
     folded = await runs.look_back(run_id, None)
     if is_elsewhere(folded.space):
         await fill(services, run_id, folded.space, is_owner=False)
-    keys = ChannelDesk(folded.state, folded.space, services.clock).keys()
+    keys = ChannelDesk(folded.state, folded.space, services.system).keys()
     return {key: folded.space.peek(key, CHANNEL) for key in keys}

@@ -13,7 +13,6 @@ from everstep.ports.store import RunRow
 from everstep.runtime.events import Event, EventKind, checkpoint_data, news_of, step_event, with_who
 from everstep.runtime.reader import RunReader
 from everstep.runtime.services import Services
-from everstep.runtime.system import pause
 
 LOOK = 0.1
 """Seconds between two looks at whether the store was written to."""
@@ -79,7 +78,7 @@ class Tailing:
                 if row.status.is_final or not live:
                     return
                 while (changes := self._services.store.changes()) == seen:
-                    await pause(LOOK)
+                    await self._services.system.pause(LOOK)
                 seen = changes
                 row = await self._row(run_id, seen)
         finally:
@@ -108,7 +107,7 @@ class Tailing:
                     if (opened.record.sequence, n) > seen_last:
                         yield event
             first = last + 1
-            await pause(0)
+            await self._services.system.pause(0)
 
 
 def _split(after: str | None) -> tuple[int, int]:

@@ -6,8 +6,8 @@ driven, it is simply done again.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import cast
 
 import msgspec
@@ -151,7 +151,9 @@ class _Rekeying:
         if ref.checksum in self._done or not isinstance(blobs, CodedBlobs):
             return
         self._done[ref.checksum] = None
-        self._artifacts += await asyncio.to_thread(blobs.rekey, ref, dry_run=self._dry_run)
+        self._artifacts += await self._services.system.to_thread(
+            partial(blobs.rekey, ref, dry_run=self._dry_run)
+        )
 
     async def _waits(self) -> int:
         """Encrypt what is asked and answered, of closed waits too."""

@@ -49,7 +49,6 @@ from everstep.runtime.run_ids import check_run_id
 from everstep.runtime.same_run import check_kept, check_same_flow, check_same_inputs
 from everstep.runtime.services import Services
 from everstep.runtime.stay import stay
-from everstep.runtime.system import pause
 from everstep.runtime.travel.judges import is_other
 from everstep.runtime.travel.migrate import migrated
 from everstep.runtime.waits.announce import announce, call_off
@@ -89,7 +88,7 @@ class Runs:
         for drive in driving.copy():
             drive.stop(host_closed())
         while driving and left > 0:
-            await pause(_LOOK)
+            await self._services.system.pause(_LOOK)
             left -= _LOOK
 
     def close(self) -> None:
@@ -348,7 +347,7 @@ class Runs:
             resumed = resumed_of(services, journal, flow, state, space, start)
             if starts:
                 said = start_marks(flow, starts, is_told=start is not None)
-                marks = first_values(state, space, services.clock, said, None)
+                marks = first_values(state, space, services.system, said, None)
                 writes = tuple([mark.written for mark in marks])
                 journal.add(StepRecord(path=START, writes=writes, decision=starts), tuple(marks))
                 await journal.flush(Trigger.RESUME, changes_status=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
 from copy import copy
@@ -25,7 +24,7 @@ from everstep.model.leases import Process
 from everstep.ports.beside import ChannelStore, RunQueue
 from everstep.ports.durability import Notifier, ResumeScheduler
 from everstep.ports.store import BlockingStore, CheckpointBlobStore, CheckpointStore
-from everstep.ports.system import Clock, Ids, Processes, uptime
+from everstep.ports.system import System, uptime
 from everstep.runtime.coded_blobs import CodedBlobs
 from everstep.runtime.drive.committer import Committer
 from everstep.runtime.drive.node_threads import NodeThreads
@@ -73,9 +72,7 @@ class Services:
         *,
         store: CheckpointStore,
         blobs: CheckpointBlobStore | None,
-        clock: Clock,
-        ids: Ids,
-        processes: Processes,
+        system: System,
         values: Values,
         listener: Listener | None,
         owns_loop: bool,
@@ -99,21 +96,23 @@ class Services:
         self.codecs = codecs
         """What is done to values between serializing and storing them."""
         self.blobs = CodedBlobs(blobs, codecs) if blobs is not None else None
-        self.clock = clock
-        self.ids = ids
-        self.tally = Tally()
+        self.system = system
+        """Time, chance and threads."""
+        self.clock = clock = system.clock
+        self.ids = system.ids
+        self.tally = Tally(system.lock())
         """What the runs driven here have spent."""
         self.weather = Weather(clock)
         """Whether the store answers, as workers and the runs they drive find it."""
-        self.processes = processes
+        self.processes = system.processes
         self.values = values
         self.listener = listener
         self.owns_loop = owns_loop
         """True if no other code runs on the loop, so that a sync node may be called on it."""
         self.time = StoreTime(store, clock)  # the clock by which waits are due
-        self.tokens = Tokens(store, self.time, key, codecs=codecs)
+        self.tokens = Tokens(store, self.time, key, codecs=codecs, chance=system.random_bytes)
         self.schedulers = Schedulers(store, self.time, schedulers or {}, codecs, scheduler)
-        self.notifiers = Notifiers(notifiers or {}, clock)
+        self.notifiers = Notifiers(notifiers or {}, system)
         self.base_url = base_url.rstrip("/") if base_url is not None else None
         self.max_mode = max_mode
         """The most that this host keeps of a run."""
@@ -133,11 +132,11 @@ class Services:
         self.offers = Offers(self.provided, *aliases, max_mode, tuple(rules), holds_waits, values.objection)
         self.cleared: WeakKeyDictionary[Flow, Cleared] = WeakKeyDictionary()
         """Flows that may start here, as they were when that was found out."""
-        self.committer = Committer(store, self.blocking, clock, owns_loop=owns_loop)
+        self.committer = Committer(store, self.blocking, system, owns_loop=owns_loop)
         self.driving: set[Drivable] = set()
         """What drives runs on this loop."""
         self.max_threads = max_threads
-        self._threads = _Threads(max_threads)
+        self._threads = _Threads(system, max_threads)
 
     @property
     def may_hold_loop(self) -> bool:
@@ -171,7 +170,7 @@ class Services:
     def twin(self) -> Services:
         """Return the same services for another event loop, with commits of its own."""
         twin = copy(self)
-        twin.committer = Committer(self.store, self.blocking, self.clock, owns_loop=self.owns_loop)
+        twin.committer = Committer(self.store, self.blocking, self.system, owns_loop=self.owns_loop)
         twin.driving = set()
         return twin
 
@@ -196,7 +195,7 @@ class Services:
 
     async def _beside(self, work: Callable[[], object]) -> None:
         try:
-            await asyncio.to_thread(work)
+            await self.system.to_thread(work)
         except StoreError as error:
             log.warning("queue message failed: %s", error)
 
@@ -217,15 +216,16 @@ def _provided(*, holds_waits: bool, holds_blobs: bool) -> tuple[str, ...]:
 class _Threads:
     """A pool that is made when it is first wanted."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, system: System, most: int) -> None:
+        self._system = system
         self._most = most
-        self._lock = threading.Lock()
+        self._lock = system.lock()
         self._pool: NodeThreads | None = None
 
     def pool(self) -> NodeThreads:
         with self._lock:
             if self._pool is None:
-                self._pool = NodeThreads(self._most)
+                self._pool = NodeThreads(self._most, self._system)
             return self._pool
 
     def close(self) -> None:

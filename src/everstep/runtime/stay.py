@@ -12,7 +12,6 @@ from everstep.model.waits import WaitRow
 from everstep.runtime.outcome import Outcome
 from everstep.runtime.reader import RunReader
 from everstep.runtime.services import Services
-from everstep.runtime.system import pause
 from everstep.runtime.waits.answers import open_waits
 
 LOOK = 0.1
@@ -28,11 +27,11 @@ async def stay(
             await _something(services, runs, outcome)
             outcome = await again()
         except LeaseConflict:
-            await pause(LOOK)  # a worker was quicker; it will end or halt
+            await services.system.pause(LOOK)  # a worker was quicker; it will end or halt
         except StoreError:
             if not outcome.spooled:
                 raise
-            await pause(LOOK)  # the store is out of reach still
+            await services.system.pause(LOOK)  # the store is out of reach still
     return outcome
 
 
@@ -51,7 +50,7 @@ async def _something(services: Services, runs: RunReader, outcome: Outcome) -> N
                 return
             seen = changes
             if sleeper is None:
-                await pause(LOOK)
+                await services.system.pause(LOOK)
             else:
                 await asyncio.wait([sleeper], timeout=LOOK)
     finally:

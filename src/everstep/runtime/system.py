@@ -1,4 +1,4 @@
-"""The real clock, ids, chance and process table."""
+"""The real clock, ids, chance, threads and process table. No other module of the runtime knows of them."""
 
 from __future__ import annotations
 
@@ -6,13 +6,21 @@ import asyncio
 import os
 import random
 import socket
+import threading
 import time
 import weakref
+from collections.abc import Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, TypeVar
 
 from everstep.model.leases import Process
+from everstep.ports.system import Clock, Ids, Processes
+
+T = TypeVar("T")
 
 
 class SystemClock:
@@ -40,6 +48,11 @@ def random_bytes(count: int) -> bytes:
 async def pause(seconds: float) -> None:
     """Let real time pass between two looks at a store that others write to; no clock is asked."""
     await asyncio.sleep(seconds)
+
+
+async def to_thread(work: Callable[..., T], /, *arguments: Any) -> T:
+    """Return what a blocking call gives, made on another thread while the loop goes on."""
+    return await asyncio.to_thread(work, *arguments)
 
 
 class SystemIds:
@@ -115,3 +128,32 @@ def _start_time(pid: int) -> int:
     if fields[0] in ("Z", "X"):
         raise ProcessLookupError(pid)
     return int(fields[19])
+
+
+class RealSystem:
+    """This machine, with a clock and ids that may be others."""
+
+    random_bytes = staticmethod(random_bytes)
+    pause = staticmethod(pause)
+    to_thread = staticmethod(to_thread)
+    thread_id = staticmethod(threading.get_ident)
+    lock = staticmethod(threading.Lock)
+    condition = staticmethod(threading.Condition)
+    event = staticmethod(threading.Event)
+    queue = staticmethod(SimpleQueue[Any])
+    runner = staticmethod(asyncio.Runner)
+
+    def __init__(
+        self, clock: Clock | None = None, ids: Ids | None = None, processes: Processes | None = None
+    ) -> None:
+        self.clock = clock or SystemClock()
+        self.ids = ids or SystemIds()
+        self.processes = processes or ProcFs()
+
+    def spawn(self, work: Callable[[], None], name: str) -> threading.Thread:
+        thread = threading.Thread(target=work, name=name, daemon=True)
+        thread.start()
+        return thread
+
+    def executor(self, most: int, name: str) -> Executor:
+        return ThreadPoolExecutor(most, thread_name_prefix=name)

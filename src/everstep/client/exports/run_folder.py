@@ -31,7 +31,6 @@ from everstep.runtime.reader import RunReader
 from everstep.runtime.rehydrate import Rehydrated
 from everstep.runtime.run_ids import check_run_id
 from everstep.runtime.services import Services
-from everstep.runtime.system import pause
 
 LOOK: Final = 0.05
 """Seconds between two looks at whether the store was written to."""
@@ -61,7 +60,7 @@ async def write_run_folder(
             if is_last:
                 return root
             while until is not None and not until() and services.store.changes() == seen:
-                await pause(LOOK)
+                await services.system.pause(LOOK)
 
 
 def folder_name(row: RunRow) -> str:

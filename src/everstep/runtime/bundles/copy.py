@@ -7,7 +7,6 @@ compared.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -235,7 +234,7 @@ class _Copying:
     async def _bring_again(self, refs: Sequence[ArtifactRef]) -> None:
         """Bring artifacts once more that were removed there because no run named them yet."""
         if refs and self._services.clock.monotonic() - self._begun > SLOW:
-            for ref in await gone_from(self._target.blobs, refs):
+            for ref in await gone_from(self._services.system, self._target.blobs, refs):
                 self._blobs.discard(ref.checksum)
                 await self._blob(ref)
 
@@ -279,11 +278,11 @@ class _Copying:
             raise StateCorrupted(f"artifact {ref.checksum} is kept where this host does not look.")
         if not isinstance(target, RestoringBlobs):
             raise StateCorrupted(f"{self._target.shown} takes no artifacts of other stores.")
-        stored = await asyncio.to_thread(source.stored, ref)
+        stored = await self._services.system.to_thread(source.stored, ref)
         source.check(ref, stored)
-        stored = await asyncio.to_thread(source.chosen, ref, stored, target)
-        await asyncio.to_thread(target.restore_checkpoint_blob, ref, stored)
-        if await asyncio.to_thread(target.get_checkpoint_blob, ref) != stored:
+        stored = await self._services.system.to_thread(source.chosen, ref, stored, target)
+        await self._services.system.to_thread(target.restore_checkpoint_blob, ref, stored)
+        if await self._services.system.to_thread(target.get_checkpoint_blob, ref) != stored:
             raise StateCorrupted(f"artifact {ref.checksum} came out otherwise at {self._target.shown}.")
         self._blobs.add(ref.checksum)
         self._size += len(stored)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -136,7 +135,7 @@ class _Exporting:
                     self._leaving.look(one.run_id, page)
         bundled = [await self._run(one, is_wanted=one.run_id == row.run_id) for one in rows]
         for ref in self._blobs.values():
-            await asyncio.to_thread(self._blob, ref)
+            await self._services.system.to_thread(self._blob, ref)
             self._tell()
         for flow_hash, blueprint in sorted(self._blueprints.items()):
             self._archive.add(f"flows/{flow_hash}.json", blueprint)

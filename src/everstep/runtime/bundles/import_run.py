@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -77,7 +76,7 @@ async def import_bundle(
     restoring = restoring_store(services.store)
     with _opened(path) as file:
         shown = path.name
-        contents = await asyncio.to_thread(
+        contents = await services.system.to_thread(
             check_contents, ArchiveReader(file, shown), shown, services.codecs, services.blobs
         )
         if (contents.blobs or contents.absent) and services.blobs is None:
@@ -91,7 +90,7 @@ async def import_bundle(
             begun = services.clock.monotonic()
             await _restore_blobs(services, file, shown, contents, on_progress)
             for ref, stored in back.blobs:
-                await asyncio.to_thread(cast(CodedBlobs, services.blobs).restore, ref, stored)
+                await services.system.to_thread(cast(CodedBlobs, services.blobs).restore, ref, stored)
             for run, there in zip(runs, met, strict=True):
                 before = contents.before[run.row.run_id]
                 if there.judged in _COMES:
@@ -102,7 +101,7 @@ async def import_bundle(
                     restored.append(run.row.run_id)
             kept = services.blobs.retaining if services.blobs is not None else None
             is_slow = services.clock.monotonic() - begun > SLOW
-            if is_slow and await gone_from(kept, contents.blobs.values()):
+            if is_slow and await gone_from(services.system, kept, contents.blobs.values()):
                 await _restore_blobs(services, file, shown, contents, None)
         else:
             restored = [
@@ -161,7 +160,7 @@ async def _still_missing(services: Services, contents: Contents, back: GivenBack
         if ref.checksum in given:
             continue
         try:
-            await asyncio.to_thread(services.blobs.stored, ref)
+            await services.system.to_thread(services.blobs.stored, ref)
         except StateCorrupted:
             lost.add(name)
     found = {name for _, name in contents.absent} - lost - contents.inline_left_out
@@ -217,7 +216,7 @@ async def _restore_blobs(
     done = size = 0
     parts = ArchiveReader(file, shown).parts()
     while True:
-        part = await asyncio.to_thread(next, parts, None)
+        part = await services.system.to_thread(next, parts, None)
         if part is None:
             return
         name, data, _ = part
@@ -226,7 +225,7 @@ async def _restore_blobs(
             continue
         if hashlib.sha256(data).digest() != contents.stored[ref.checksum]:
             raise BundleInvalid(f"{shown} was altered while it was read.", fix="Import it again.")
-        await asyncio.to_thread(services.blobs.restore, ref, data)
+        await services.system.to_thread(services.blobs.restore, ref, data)
         done, size = done + 1, size + len(data)
         if tell is not None:
             tell(Progress(run_id=contents.manifest.runs[-1].run_id, artifacts=done, size=size))

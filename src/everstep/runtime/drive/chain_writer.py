@@ -442,7 +442,9 @@ class Journal:
         if adopts is not None:
             commit = msgspec.structs.replace(commit, adopts=adopts)
         if self.elsewhere is not None and (changes := self.elsewhere.take()):
-            await self.persist(partial(asyncio.to_thread, self.elsewhere.stage, record, changes))
+            await self.persist(
+                partial(self._services.system.to_thread, self.elsewhere.stage, record, changes)
+            )
         verdict = await self._deliver(record, commit, digest)
         if verdict is Verdict.ACCEPTED:
             self._advance(record, commit, digest)

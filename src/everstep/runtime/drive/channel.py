@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
@@ -17,18 +16,18 @@ from everstep.graph.author.channel import MISSING, RESULT_SUFFIX, Channel, Chann
 from everstep.graph.author.channel import apply as apply_op
 from everstep.model.enums import ValueForm
 from everstep.model.records import CHANNEL
-from everstep.ports.system import Clock
+from everstep.ports.system import Condition, System
 from everstep.runtime.drive.values import Slot, ValueSpace
 
 
 class ChannelDesk:
     """Reads the channel for nodes, holds its locks, and drafts what they changed."""
 
-    def __init__(self, state: RunState, space: ValueSpace, clock: Clock) -> None:
+    def __init__(self, state: RunState, space: ValueSpace, system: System) -> None:
         self._state = state
         self._space = space
-        self._clock = clock
-        self._locks = Locks()
+        self._clock = system.clock
+        self._locks = Locks(system.condition())
 
     def seen_from(self, scope: Scope) -> View:
         """Return the channel as the nodes of one flow see it."""
@@ -160,8 +159,8 @@ class View:
 class Locks:
     """Who holds which key, among the nodes that run in this process."""
 
-    def __init__(self) -> None:
-        self._free = threading.Condition()
+    def __init__(self, free: Condition) -> None:
+        self._free = free
         self._holders: dict[str, object] = {}
         self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
 
@@ -218,13 +217,13 @@ def _too_long(key: str, timeout: float) -> NodeTimeout:
 def first_values(
     state: RunState,
     space: ValueSpace,
-    clock: Clock,
+    system: System,
     values: Mapping[str, Any],
     types: Mapping[str, Any] | None,
 ) -> list[Slot]:
     """Encode what a run's channel begins with."""
-    desk = ChannelDesk(state, space, clock)
+    desk = ChannelDesk(state, space, system)
     channel = Channel(desk.seen_from(state), desk, types)
     for key, value in values.items():
         channel.set(key, value)
-    return desk.drafts(channel.ops, clock.now())
+    return desk.drafts(channel.ops, system.clock.now())

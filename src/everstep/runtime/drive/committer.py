@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor
 
 from everstep.errors import StoreUnavailable
 from everstep.model.durability import MIB
 from everstep.ports.store import BlockingStore, CheckpointStore, Commit, Verdict
-from everstep.ports.system import Clock
+from everstep.ports.system import System
 
 SLOW = 0.002
 """A store whose commits take longer than this is not waited for on the loop."""
@@ -25,19 +25,25 @@ class Committer:
     """One per host. Many runs share one transaction; a lone run pays for no thread hop."""
 
     def __init__(
-        self, store: CheckpointStore, blocking: BlockingStore | None, clock: Clock, *, owns_loop: bool = True
+        self,
+        store: CheckpointStore,
+        blocking: BlockingStore | None,
+        system: System,
+        *,
+        owns_loop: bool = True,
     ) -> None:
         self._store = store
         self._may_wait = owns_loop or not store.capabilities.remote
         """False if others run on this loop, whom a network that hangs would stop."""
         self._blocking = blocking
-        self._clock = clock
+        self._system = system
+        self._clock = system.clock
         self._queue: list[tuple[Commit, asyncio.Future[Verdict]]] = []
         self._is_writing = False
         self._is_scheduled = False
         self.is_busy = blocking is None or not self._may_wait
         """True while no commit may be written on the spot: a thread writes, the store is slow or far away."""
-        self._writer: ThreadPoolExecutor | None = None
+        self._writer: Executor | None = None
         self._latency = 0.0
         self._queued_at = 0.0
         self.lag = 0.0
@@ -113,7 +119,7 @@ class Committer:
         else:
             self._note(is_writing=True)
             if self._writer is None:
-                self._writer = ThreadPoolExecutor(1, thread_name_prefix="everstep-writer")
+                self._writer = self._system.executor(1, "everstep-writer")
             self._writer.submit(self._write_there, loop, batch, since)
 
     def _take_batch(self) -> list[tuple[Commit, asyncio.Future[Verdict]]]:

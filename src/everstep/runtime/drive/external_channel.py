@@ -6,7 +6,6 @@ looks in the chain whether a staged checkpoint was written: a step and its chang
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from copy import copy
 from functools import partial
@@ -137,7 +136,7 @@ async def fill(services: Services, run_id: str, space: ValueSpace, *, is_owner: 
     store = channels_of(services, run_id)
 
     async def ask(work: partial[Any]) -> Any:
-        return await patiently(services.clock, partial(asyncio.to_thread, work))
+        return await patiently(services.clock, partial(services.system.to_thread, work))
 
     kept = await ask(partial(store.load, run_id))
     for checkpoint_id, sequence in sorted(kept.staged.items(), key=lambda item: item[1]):
@@ -162,13 +161,13 @@ async def forget_channel(services: Services, run_id: str) -> None:
     store = services.channels
     if store is None:
         return
-    kept = await asyncio.to_thread(store.load, run_id)
+    kept = await services.system.to_thread(store.load, run_id)
     for checkpoint_id in kept.staged:
-        await asyncio.to_thread(partial(store.settle, run_id, checkpoint_id, is_written=False))
+        await services.system.to_thread(partial(store.settle, run_id, checkpoint_id, is_written=False))
     if kept.entries:
         nothing: Changes = dict.fromkeys(kept.entries)
-        await asyncio.to_thread(store.stage, run_id, "erased", 0, nothing)
-        await asyncio.to_thread(partial(store.settle, run_id, "erased", is_written=True))
+        await services.system.to_thread(store.stage, run_id, "erased", 0, nothing)
+        await services.system.to_thread(partial(store.settle, run_id, "erased", is_written=True))
 
 
 def channels_of(services: Services, run_id: str) -> ChannelStore:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from functools import partial
 from types import TracebackType
@@ -10,6 +9,7 @@ from typing import Any
 
 from everstep.model.enums import Status, Trigger
 from everstep.ports.store import CheckpointStore
+from everstep.ports.system import Event, Thread
 from everstep.runtime.drive.context import RunContext
 from everstep.runtime.events import NEWS, news_of
 from everstep.runtime.outage.store_retry import patiently
@@ -83,13 +83,14 @@ class LateFlush:
         self._journal = run.journal
         self._limit = run.policy.max_seconds if run.policy.has_deadline else None
         self._may_write = run.services.blocking is not None and self._limit is not None
-        self.lock = threading.Lock()
+        self._system = run.services.system
+        self.lock = self._system.lock()
         """Held by the writer while the drive is inside user code."""
         self._is_away = False
         """True while the driving thread is inside user code and the journal is ours."""
         self._error: BaseException | None = None
-        self._closed: threading.Event | None = None
-        self._thread: threading.Thread | None = None
+        self._closed: Event | None = None
+        self._thread: Thread | None = None
 
     def seconds_left(self) -> float | None:
         """Return how long the buffered steps may still wait; none without steps or without a limit."""
@@ -101,9 +102,8 @@ class LateFlush:
         if not self._may_write or not self._journal.steps:
             return
         if self._thread is None:
-            self._closed = threading.Event()
-            self._thread = threading.Thread(target=self._watch, name="everstep-late", daemon=True)
-            self._thread.start()
+            self._closed = self._system.event()
+            self._thread = self._system.spawn(self._watch, "everstep-late")
         with self.lock:
             self._is_away = True
 

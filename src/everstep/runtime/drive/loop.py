@@ -56,7 +56,7 @@ class Drive:
         self._pauses = Pauses(run.clock)
         self._late = LateFlush(run)
         self._owing = Owing(run, self._rest.wake)
-        self._desk = ChannelDesk(run.state, run.space, run.clock)
+        self._desk = ChannelDesk(run.state, run.space, run.services.system)
         self._finished: deque[Call] = deque()
         self._guards: Guards | None = None
         if run.flow.budgets or run.flow.breakers:

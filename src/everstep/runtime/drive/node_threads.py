@@ -7,13 +7,13 @@ for by itself, and one that was given up on takes no other's place.
 from __future__ import annotations
 
 import logging
-import threading
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, wait
 from functools import partial
-from queue import SimpleQueue
 from typing import Any
+
+from everstep.ports.system import Queue, System
 
 log = logging.getLogger("everstep")
 _Work = tuple[Future[Any], Callable[[], Any]]
@@ -39,10 +39,11 @@ class _Calls:
 class NodeThreads(Executor):
     """At most so many threads, made when they are wanted, besides those that were given up on."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, system: System) -> None:
         self._most = most
-        self._lock = threading.Lock()
-        self._queue: SimpleQueue[_Work | None] = SimpleQueue()
+        self._system = system
+        self._lock = system.lock()
+        self._queue: Queue[_Work | None] = system.queue()
         self._calls = _Calls()
         self._threads = 0
         self._idle = 0
@@ -67,7 +68,7 @@ class NodeThreads(Executor):
             self._threads += 1
             self._names += 1
             name = f"everstep-node_{self._names}"
-            threading.Thread(target=self._work, name=name, daemon=True).start()
+            self._system.spawn(self._work, name)
 
     def _work(self) -> None:
         while True:

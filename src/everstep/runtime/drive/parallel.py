@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import threading
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Executor, Future
+from concurrent.futures import Future
 from contextlib import suppress
 
 from everstep.engine.readiness import Place
@@ -22,6 +21,7 @@ from everstep.runtime.drive.invoke import (
     call_in_thread,
     on_loop,
 )
+from everstep.runtime.services import Services
 
 
 class Beside:
@@ -61,7 +61,7 @@ class Beside:
             return
         if self._crew is None:
             services = self._services
-            self._crew = Crew(loop, services.pool, services.max_threads, self._crew_done, self._fail)
+            self._crew = Crew(loop, services, self._crew_done, self._fail)
         self._crew.take(call, on_loop(loop, self._teller.chunks(call)))
 
     def go(self) -> None:
@@ -167,17 +167,16 @@ class Crew:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        pool: Executor,
-        most: int,
+        services: Services,
         finish: Callable[[list[Call]], None],
         fail: Callable[[BaseException], None],
     ) -> None:
         self._loop = loop
-        self._pool = pool
-        self._most = most
+        self._pool = services.pool
+        self._most = services.max_threads
         self._finish = finish
         self._fail = fail
-        self._lock = threading.Lock()
+        self._lock = services.system.lock()
         self._waiting: deque[tuple[Call, contextvars.Context, OnChunk | None]] = deque()
         self._done: list[Call] = []
         self._is_told = False

@@ -26,7 +26,6 @@ from everstep.ports.store import RunFilter, RunRow, Verdict
 from everstep.runtime.at_rest import RestingRuns
 from everstep.runtime.inputs import Given, draft_run
 from everstep.runtime.services import Services
-from everstep.runtime.system import pause
 from everstep.runtime.workers.claim import give_back
 
 FLOW_ID = "everstep.breaker"
@@ -150,7 +149,7 @@ class SharedBreakers:
             try:
                 return await self._runs.claim(run_id, _BRIEFLY, waits=False)
             except LeaseConflict:
-                await pause(_REST)
+                await self._services.system.pause(_REST)
         return await self._runs.claim(run_id, _BRIEFLY, waits=True)
 
     async def _write(

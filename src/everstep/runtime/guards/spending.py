@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
@@ -45,7 +44,7 @@ class Spending:
         self._guards = guards
         self._owe = owe
         self._loop = run.loop
-        self._thread = threading.get_ident()
+        self._thread = self._services.system.thread_id()
         self._is_over = False
         self._waiting: set[Future[None]] = set()
         self.alone: Call | None = None
@@ -82,7 +81,7 @@ class Spending:
         check_known(call.path, amounts, self._state.books.limits)
         if self._is_over:
             raise _too_late()
-        is_on_loop = threading.get_ident() == self._thread
+        is_on_loop = self._services.system.thread_id() == self._thread
         may_write = is_on_loop or not call.node.is_async
         if self.alone is call and may_write and self._write_here(call, amounts):
             return Spent()

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
 
 from everstep.model.amounts import add_to
+from everstep.ports.system import Lock
 
 
 class Tally:
     """Counts since the host was opened. Never the source of truth: records are."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
+    def __init__(self, lock: Lock) -> None:
+        self._lock = lock
         self._spent: dict[str, Decimal] = {}
         self._warnings: Counter[str] = Counter()
         self._trips: Counter[str] = Counter()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 
 from everstep.codec.payload import HEADER
 from everstep.errors import EverstepError, IncompatibleVersion, KeyUnavailable
 from everstep.model.records import ArtifactRef
 from everstep.ports.store import CheckpointBlobStore, StreamedBlobs
+from everstep.ports.system import System
 from everstep.runtime.coded_blobs import CodedBlobs
 from everstep.runtime.integrity.findings import FlawKind
 
@@ -18,7 +18,8 @@ Found = tuple[FlawKind, str]
 class BlobCheck:
     """Says of artifacts whether they are as they were written."""
 
-    def __init__(self, blobs: CodedBlobs | None) -> None:
+    def __init__(self, blobs: CodedBlobs | None, system: System) -> None:
+        self._system = system
         self._blobs = blobs
         self._known: dict[str, Found | None] = {}
         self.locked_by: dict[str, None] = {}
@@ -35,7 +36,7 @@ class BlobCheck:
     async def check(self, ref: ArtifactRef) -> Found | None:
         """Return what is wrong with an artifact."""
         if ref.checksum not in self._known:
-            found = await asyncio.to_thread(self._check, ref)
+            found = await self._system.to_thread(self._check, ref)
             self._known[ref.checksum] = found
         return self._known[ref.checksum]
 

@@ -42,7 +42,7 @@ class Checking:
         self._services = services
         self._runs = runs
         self._on_progress = on_progress
-        self._blobs = BlobCheck(services.blobs) if blobs else None
+        self._blobs = BlobCheck(services.blobs, services.system) if blobs else None
         self._is_for_all = is_for_all
         self._known: dict[str, Examined] = {}
         """Runs that others were forked from, whole."""

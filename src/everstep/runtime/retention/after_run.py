@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -12,6 +10,7 @@ from everstep.errors import EverstepError
 from everstep.graph.author.flow import Flow
 from everstep.model.retention import Retention
 from everstep.ports.store import RunFilter
+from everstep.ports.system import System, Thread
 from everstep.runtime.at_rest import RestingRuns
 from everstep.runtime.outage.outbox import is_short
 from everstep.runtime.retention.collect import Collector, flow_policy
@@ -36,13 +35,16 @@ class _Place(NamedTuple):
 class Afterwards:
     """Applies the rules of flows on a thread of its own, once however many runs of a flow have ended."""
 
-    def __init__(self, policy: Retention, make: Callable[[], tuple[Services, RestingRuns]]) -> None:
+    def __init__(
+        self, policy: Retention, make: Callable[[], tuple[Services, RestingRuns]], system: System
+    ) -> None:
         self._policy = policy
         self._make = make
-        self._lock = threading.Lock()
+        self._system = system
+        self._lock = system.lock()
         self._waiting: dict[str, Flow] = {}
         self._places: dict[str, _Place] = {}
-        self._thread: threading.Thread | None = None
+        self._thread: Thread | None = None
         self._is_closed = False
         self._is_stopped = False
         """True once a host that closes waits no longer: the store is about to go."""
@@ -57,12 +59,11 @@ class Afterwards:
                 return
             self._waiting[flow.name] = flow
             if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="everstep-retention", daemon=True)
-                self._thread.start()
+                self._thread = self._system.spawn(self._work, "everstep-retention")
 
     def _work(self) -> None:
         services, runs = self._make()
-        with asyncio.Runner() as runner:
+        with self._system.runner() as runner:
             while True:
                 with self._lock:
                     if not self._waiting or self._is_stopped:
@@ -111,6 +112,6 @@ class Afterwards:
             self._is_closed = True
             thread = self._thread
         if thread is not None:
-            await asyncio.to_thread(thread.join, PATIENCE)
+            await self._system.to_thread(thread.join, PATIENCE)
             self._is_stopped = True  # what is left is done after another run
-            await asyncio.to_thread(thread.join, AT_LAST)
+            await self._system.to_thread(thread.join, AT_LAST)

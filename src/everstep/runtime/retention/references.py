@@ -15,6 +15,7 @@ from everstep.model.enums import Status
 from everstep.model.records import KEPT, ArtifactRef, CheckpointRecord
 from everstep.ports.retention import SHARED_MARK, RetainingBlobStore, RetainingStore
 from everstep.ports.store import RunFilter, RunRow
+from everstep.ports.system import System
 from everstep.runtime.drive.external_channel import artifacts_of
 from everstep.runtime.services import Services
 
@@ -118,7 +119,7 @@ async def _in_channel(services: Services, run_id: str) -> list[str]:
             f"run {run_id!r} keeps its channel beside its records, and this host does not know where.",
             fix='Open the host with channel="redis://…", as it was when the run began.',
         )
-    kept = await asyncio.to_thread(services.channels.load, run_id)
+    kept = await services.system.to_thread(services.channels.load, run_id)
     if kept.staged:
         raise StateCorrupted(
             f"the channel of run {run_id!r} has changes that are not in force yet.",
@@ -173,22 +174,22 @@ async def _written_at(services: Services, row: RunRow) -> datetime | None:
     return header_of(newest[0].body, where).created_at
 
 
-async def is_shared(blobs: RetainingBlobStore) -> bool:
+async def is_shared(system: System, blobs: RetainingBlobStore) -> bool:
     """True if other stores may keep their artifacts in the same place."""
-    return await find_key(blobs, hashlib.sha256(SHARED_MARK).hexdigest()) is not None
+    return await find_key(system, blobs, hashlib.sha256(SHARED_MARK).hexdigest()) is not None
 
 
-async def gone_from(blobs: object, refs: Iterable[ArtifactRef]) -> list[ArtifactRef]:
+async def gone_from(system: System, blobs: object, refs: Iterable[ArtifactRef]) -> list[ArtifactRef]:
     """Return those of these artifacts that were removed before the run came that names them."""
     if not isinstance(blobs, RetainingBlobStore):
         return []
-    return [ref for ref in refs if await find_key(blobs, ref.checksum) is None]
+    return [ref for ref in refs if await find_key(system, blobs, ref.checksum) is None]
 
 
-async def find_key(blobs: RetainingBlobStore, name: str) -> str | None:
+async def find_key(system: System, blobs: RetainingBlobStore, name: str) -> str | None:
     """Return the key of an artifact, in whatever way the store makes keys of checksums."""
     for key in (name, f"{name[:2]}/{name}"):
-        found = await asyncio.to_thread(partial(blobs.list_checkpoint_blobs, after=key[:-1], limit=1))
+        found = await system.to_thread(partial(blobs.list_checkpoint_blobs, after=key[:-1], limit=1))
         if found and found[0].key == key:
             return key
     return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Callable, Collection
 from datetime import timedelta
@@ -13,6 +12,7 @@ import msgspec
 from everstep.errors import StateCorrupted
 from everstep.ports.retention import SHARED_MARK, RetainingBlobStore
 from everstep.ports.store import RunFilter
+from everstep.ports.system import System
 from everstep.runtime.retention.references import (
     MARGIN,
     MARGIN_HERE,
@@ -71,15 +71,15 @@ async def sweep(
     blobs = retaining(services)
     if blobs is None:
         return Swept()
-    if not shared and await is_shared(blobs):
+    if not shared and await is_shared(services.system, blobs):
         return Swept(left_alone="other stores may keep their artifacts in the same place")
     idle = await idle_enough(services, GRACE)
     removed = size = too_new = 0
-    async for candidates, new in _candidates(blobs, idle):
+    async for candidates, new in _candidates(services.system, blobs, idle):
         too_new += new
         await _spare_named(services, candidates, on_progress)
         sizes = dict(candidates.values())
-        gone = list(sizes) if dry_run else await _delete(blobs, list(sizes), idle)
+        gone = list(sizes) if dry_run else await _delete(services.system, blobs, list(sizes), idle)
         removed += len(gone)
         size += sum(sizes[key] for key in gone)
     return Swept(removed=removed, size=size, too_new=too_new)
@@ -90,8 +90,8 @@ async def sweep_some(services: Services, names: Collection[str], *, apart_from: 
     blobs = retaining(services)
     if blobs is None or not names:
         return Swept()
-    found = {name: key for name in names if (key := await find_key(blobs, name)) is not None}
-    if await is_shared(blobs):
+    found = {name: key for name in names if (key := await find_key(services.system, blobs, name)) is not None}
+    if await is_shared(services.system, blobs):
         return Swept(too_new=len(found))
     begun = services.clock.now()
     margin = MARGIN if services.store.capabilities.remote else MARGIN_HERE
@@ -102,16 +102,18 @@ async def sweep_some(services: Services, names: Collection[str], *, apart_from: 
     await _spare_named(services, candidates, None, until=newest)  # by runs that came meanwhile
     # None of them may have been put again since this began.
     since = max(idle, services.clock.now() - begun)
-    gone = await _delete(blobs, [key for key, _ in candidates.values()], since)
+    gone = await _delete(services.system, blobs, [key for key, _ in candidates.values()], since)
     return Swept(removed=len(gone), too_new=len(candidates) - len(gone))
 
 
-async def _candidates(blobs: RetainingBlobStore, idle: timedelta) -> AsyncIterator[tuple[Candidates, int]]:
+async def _candidates(
+    system: System, blobs: RetainingBlobStore, idle: timedelta
+) -> AsyncIterator[tuple[Candidates, int]]:
     """Yield artifacts that are old enough, and how many are not, so many at a time."""
     found: Candidates = {}
     mark, new, after = hashlib.sha256(SHARED_MARK).hexdigest(), 0, ""
     while True:
-        page = await asyncio.to_thread(partial(blobs.list_checkpoint_blobs, after=after, limit=_PAGE))
+        page = await system.to_thread(partial(blobs.list_checkpoint_blobs, after=after, limit=_PAGE))
         for one in page:
             name = name_of(one.key)
             if name == mark:
@@ -157,9 +159,9 @@ async def _spare_named(
             on_progress(f"{seen:,} runs looked through for artifacts")
 
 
-async def _delete(blobs: RetainingBlobStore, keys: list[str], idle: timedelta) -> list[str]:
+async def _delete(system: System, blobs: RetainingBlobStore, keys: list[str], idle: timedelta) -> list[str]:
     gone: list[str] = []
     for start in range(0, len(keys), _PAGE):
         part = keys[start : start + _PAGE]
-        gone += await asyncio.to_thread(partial(blobs.delete_checkpoint_blobs, part, untouched_for=idle))
+        gone += await system.to_thread(partial(blobs.delete_checkpoint_blobs, part, untouched_for=idle))
     return gone

@@ -219,7 +219,7 @@ async def _call_of(
     if scope.parent is not None:
         Lists(space).fill(scope)
     _check_reads(recorded, node, chain, scope)
-    desk = ChannelDesk(state, space, services.clock)
+    desk = ChannelDesk(state, space, services.system)
     try:
         call = Arguments(space, desk).call_of(scope, i, node)
     except EverstepError as error:
@@ -283,7 +283,7 @@ class _Desk:
     def __init__(self, folded: Rehydrated, services: Services) -> None:
         self._folded = folded
         self._clock = services.clock
-        self._desk = ChannelDesk(folded.state, folded.space, services.clock)
+        self._desk = ChannelDesk(folded.state, folded.space, services.system)
 
     def channel_for(self, call: Call, types: Mapping[str, Any] | None) -> Callable[[], Channel]:
         view = self._desk.seen_from(call.scope)

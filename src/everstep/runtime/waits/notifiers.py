@@ -12,7 +12,7 @@ from typing import NamedTuple
 from everstep.errors import BadRequest, UnknownNotifier
 from everstep.graph.check.validate import known_aliases
 from everstep.ports.durability import Notice, Notifier
-from everstep.ports.system import Clock
+from everstep.ports.system import System
 from everstep.runtime.waits.tokens import without_tokens
 from everstep.runtime.waits.webhooks import Webhook
 
@@ -44,14 +44,15 @@ class Failure(NamedTuple):
 class Notifiers:
     """The notifiers of a host by alias."""
 
-    def __init__(self, notifiers: Mapping[str, Notifier], clock: Clock) -> None:
+    def __init__(self, notifiers: Mapping[str, Notifier], system: System) -> None:
+        self._system = system
         for alias, notifier in notifiers.items():
             if not isinstance(alias, str) or not alias:
                 raise BadRequest(f"a notifier is called {alias!r}.", fix="Give it a name.")
             if not callable(notifier):
                 raise BadRequest(f"notifier {alias!r} cannot be called.", fix="Give a function of a notice.")
         self._all = {
-            alias: notifier.with_clock(clock) if isinstance(notifier, Webhook) else notifier
+            alias: notifier.with_clock(system.clock) if isinstance(notifier, Webhook) else notifier
             for alias, notifier in notifiers.items()
         }
 
@@ -90,16 +91,17 @@ class Notifiers:
 
     async def _tell(self, alias: str, notice: Notice) -> Failure | None:
         try:
-            await _call(self.of(alias), notice)
+            await self._call(self.of(alias), notice)
         except Exception as error:
             # The text of a foreign error may quote what it was given.
             said = f"{type(error).__name__}: {error}".replace(notice.link or "\0", "<link>")
             return Failure(alias, _plain(without_tokens(said))[:300])
         return None
 
-
-async def _call(notifier: Notifier, notice: Notice) -> None:
-    is_async = inspect.iscoroutinefunction(notifier) or inspect.iscoroutinefunction(type(notifier).__call__)
-    answer = notifier(notice) if is_async else await asyncio.to_thread(notifier, notice)
-    if inspect.isawaitable(answer):
-        await answer
+    async def _call(self, notifier: Notifier, notice: Notice) -> None:
+        is_async = inspect.iscoroutinefunction(notifier) or inspect.iscoroutinefunction(
+            type(notifier).__call__
+        )
+        answer = notifier(notice) if is_async else await self._system.to_thread(notifier, notice)
+        if inspect.isawaitable(answer):
+            await answer

@@ -29,7 +29,6 @@ from everstep.model.waits import SettledBy, TokenConfig, WaitChange, WaitRow, Wa
 from everstep.ports.durability import Handle
 from everstep.ports.store import CheckpointStore
 from everstep.ports.system import Clock
-from everstep.runtime.system import random_bytes
 
 PREFIX: Final = "et_"
 _SHORTEST_KEY: Final = 16
@@ -75,7 +74,7 @@ class Tokens:
         clock: Clock,
         key: str | bytes | None = None,
         *,
-        chance: Callable[[int], bytes] = random_bytes,
+        chance: Callable[[int], bytes],
         codecs: Codecs | None = None,
     ) -> None:
         self._store = store

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import hmac
 import http.client
@@ -22,7 +21,7 @@ from everstep.errors import BadRequest, NotifyFailed
 from everstep.model.durations import Span, seconds_of
 from everstep.ports.durability import Notice
 from everstep.ports.system import Clock
-from everstep.runtime.system import SystemClock
+from everstep.runtime.system import SystemClock, to_thread
 
 SIGNATURE: Final = "X-Everstep-Signature"
 _FIRST_PAUSE: Final = 0.5
@@ -90,7 +89,7 @@ class Webhook:
         pause = _FIRST_PAUSE
         for attempt in range(1, self._attempts + 1):
             request = self._request(notice, body, clock.now())
-            reply = await asyncio.to_thread(_post, request, self._timeout)
+            reply = await to_thread(_post, request, self._timeout)
             if reply.is_delivered:
                 return
             if reply.is_final or attempt == self._attempts:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
@@ -20,7 +19,7 @@ from everstep.engine.leases import noted
 from everstep.errors import EverstepError, LeaseLost, RunCancelled
 from everstep.model.leases import Lease
 from everstep.ports.store import BlockingStore, CheckpointStore, Verdict
-from everstep.ports.system import Clock
+from everstep.ports.system import Lock, System, Thread
 
 T = TypeVar("T")
 log = logging.getLogger("everstep")
@@ -66,11 +65,13 @@ class _NotYet:
 class Beat:
     """Something that is done every so many seconds, until it is ended."""
 
-    def __init__(self, keeper: LeaseKeeper, every: float, work: Callable[[], None], now: float) -> None:
+    def __init__(
+        self, keeper: LeaseKeeper, every: float, work: Callable[[], None], now: float, lock: Lock
+    ) -> None:
         self._keeper = keeper
         self._every = every
         self._work = work
-        self._doing = threading.Lock()
+        self._doing = lock
         self._is_over = False
         self.last = now
         self.due = now + every
@@ -96,9 +97,10 @@ class Beat:
 class LeaseKeeper:
     """Renews every lease at half its time, and stops the drive of one that is lost."""
 
-    def __init__(self, store: CheckpointStore, clock: Clock) -> None:
+    def __init__(self, store: CheckpointStore, system: System) -> None:
         self._store = store
-        self._clock = clock
+        self._system = system
+        self._clock = system.clock
         self._held: dict[str, _Held] = {}
         """By owner, which is another one for each drive: a run may be driven here a second time while the
         first drive, which has lost it, still ends."""
@@ -107,8 +109,8 @@ class LeaseKeeper:
         granted although the store raised. No drive here has them."""
         self._beats: list[Beat] = []
         self._is_troubled = False
-        self._changed = threading.Condition()
-        self._thread: threading.Thread | None = None
+        self._changed = system.condition()
+        self._thread: Thread | None = None
         self._wakes_at = 0.0
         self._is_closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -153,15 +155,14 @@ class LeaseKeeper:
     def _awake(self, due: float) -> None:
         if self._thread is None:
             self._loop = asyncio.get_running_loop()
-            self._thread = threading.Thread(target=self._work, name="everstep-leases", daemon=True)
-            self._thread.start()
+            self._thread = self._system.spawn(self._work, "everstep-leases")
         elif due < self._wakes_at:
             self._changed.notify()
 
     def beat(self, every: float, work: Callable[[], None]) -> Beat:
         """Do something every so many seconds on this thread."""
         with self._changed:
-            beat = Beat(self, every, work, self._clock.monotonic())
+            beat = Beat(self, every, work, self._clock.monotonic(), self._system.lock())
             self._beats.append(beat)
             self._awake(beat.due)
         return beat

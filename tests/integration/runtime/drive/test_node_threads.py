@@ -12,6 +12,7 @@ import pytest
 
 from everstep import Flow, Host, Status, node
 from everstep.runtime.drive.node_threads import NodeThreads
+from everstep.runtime.system import RealSystem
 
 PROGRAM = textwrap.dedent(
     """
@@ -56,7 +57,7 @@ def test_nodes_that_never_end_take_no_threads_from_others(tmp_path: Path) -> Non
 
 
 def test_a_node_runs_although_all_those_before_it_never_end_and_others_had_to_queue() -> None:
-    threads, may_end, never = NodeThreads(2), threading.Event(), threading.Event()
+    threads, may_end, never = NodeThreads(2, RealSystem()), threading.Event(), threading.Event()
     queued = [threads.submit(may_end.wait) for _ in range(6)]
     may_end.set()
     assert all(call.result(20) for call in queued)
@@ -76,7 +77,7 @@ def test_a_node_runs_although_all_those_before_it_never_end_and_others_had_to_qu
 
 
 def test_threads_are_made_as_they_are_wanted_and_used_again() -> None:
-    threads = NodeThreads(2)
+    threads = NodeThreads(2, RealSystem())
     first = threads.submit(threading.get_ident).result(20)
     assert threads.submit(lambda: 7).result(20) == 7
     barrier = threading.Barrier(2)
@@ -91,7 +92,7 @@ def test_threads_are_made_as_they_are_wanted_and_used_again() -> None:
 
 
 def test_one_that_was_given_up_on_and_ends_after_all_leaves_its_place_to_the_other() -> None:
-    threads, may_end = NodeThreads(1), threading.Event()
+    threads, may_end = NodeThreads(1, RealSystem()), threading.Event()
     stuck = threads.submit(may_end.wait, 20)
     waiting = threads.submit(lambda: 1)
     while not stuck.running():

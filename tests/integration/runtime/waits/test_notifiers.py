@@ -17,6 +17,7 @@ import pytest
 from everstep import notify
 from everstep.errors import BadRequest, NotifyFailed, UnknownNotifier
 from everstep.ports.durability import Notice
+from everstep.runtime.system import RealSystem
 from everstep.runtime.waits.notifiers import Notifiers, console
 from everstep.runtime.waits.webhooks import Webhook, sign, verify
 from everstep.testing import ManualClock
@@ -365,7 +366,7 @@ def test_functions_of_every_kind_are_called_once_each() -> None:
             "d": functools.partial(named, "partial"),
             "e": lambda notice: named("lambda", notice),
         },
-        ManualClock(),
+        RealSystem(ManualClock()),
     )
     assert told(notifiers, "a", "b", "c", "d", "e", "a") == []
     assert sorted(seen) == ["async", "lambda", "object", "partial", "plain"]
@@ -381,7 +382,9 @@ def test_one_that_fails_keeps_no_other_from_being_told(caplog: pytest.LogCapture
     def works(notice: Notice) -> None:
         seen.append(notice.wait_id)
 
-    failures = told(Notifiers({"bad": fails, "good": works}, ManualClock()), "bad", "good", "godo")
+    failures = told(
+        Notifiers({"bad": fails, "good": works}, RealSystem(ManualClock())), "bad", "good", "godo"
+    )
     assert seen == ["w-1"]
     assert failures == [
         ("bad", "OSError: could not POST <link> with et_…"),
@@ -402,7 +405,7 @@ def test_a_webhook_that_fails_is_reported_without_secrets(
     clock = ManualClock(auto=True)
     start = clock.now()
     hook = Webhook(f"{receiver.url}/T0K3N", secret=SECRET, headers={"Authorization": "B3AR3R"})
-    [(alias, error)] = told(Notifiers({"hook": hook}, clock), "hook")
+    [(alias, error)] = told(Notifiers({"hook": hook}, RealSystem(clock)), "hook")
     assert (alias, error) == ("hook", f"NotifyFailed: {receiver.url} answered 500 (tried 3 times).")
     assert clock.now() - start == timedelta(seconds=1.5)
     assert not any(secret in caplog.text for secret in ("T0K3N", "B3AR3R", SECRET, TOKEN))
@@ -411,24 +414,24 @@ def test_a_webhook_that_fails_is_reported_without_secrets(
 def test_a_webhook_keeps_a_clock_of_its_own(receiver: Receiver) -> None:
     receiver.answers = [(500, {}), (200, {})]
     own, hosts = ManualClock(auto=True), ManualClock()
-    assert told(Notifiers({"hook": Webhook(receiver.url, clock=own)}, hosts), "hook") == []
+    assert told(Notifiers({"hook": Webhook(receiver.url, clock=own)}, RealSystem(hosts)), "hook") == []
     assert own.now() > hosts.now()
 
 
 def test_an_unknown_alias_is_refused_with_those_that_there_are() -> None:
-    assert Notifiers({"finance": console}, ManualClock()).of("finance") is console
+    assert Notifiers({"finance": console}, RealSystem(ManualClock())).of("finance") is console
     with pytest.raises(UnknownNotifier) as caught:
-        Notifiers({"finance": console}, ManualClock()).of("finanse")
+        Notifiers({"finance": console}, RealSystem(ManualClock())).of("finanse")
     assert caught.value.fix == "Did you mean 'finance'? It has 'finance'."
     with pytest.raises(UnknownNotifier) as caught:
-        Notifiers({}, ManualClock()).of("finance")
+        Notifiers({}, RealSystem(ManualClock())).of("finance")
     assert caught.value.fix == "It has none; give the host notifiers={'finance': ...}."
 
 
 @pytest.mark.parametrize("odd", [{"": console}, {"a": 5}, {5: console}])
 def test_what_is_no_notifier_is_refused_at_once(odd: Any) -> None:
     with pytest.raises(BadRequest):
-        Notifiers(odd, ManualClock())
+        Notifiers(odd, RealSystem(ManualClock()))
 
 
 def test_users_import_them_from_one_module() -> None:

@@ -27,6 +27,7 @@ from everstep.model.waits import SettledBy, TokenConfig, WaitChange, WaitRow, Wa
 from everstep.ports.durability import Handle, ResumeSignalSource
 from everstep.ports.store import CheckpointStore
 from everstep.registry import open_store
+from everstep.runtime.system import random_bytes
 from everstep.runtime.waits.tokens import Tokens, hash_of, key_of, looks_like_token, without_tokens
 from everstep.testing import ManualClock
 from tests.integration.runtime.waits.open_waits import cancel_run, handle_of, open_wait
@@ -41,7 +42,7 @@ class World:
     def __init__(self, store: CheckpointStore, clock: ManualClock, key: str | None) -> None:
         self.store = store
         self.clock = clock
-        self.tokens = Tokens(store, clock, key)
+        self.tokens = Tokens(store, clock, key, chance=random_bytes)
         self.row: WaitRow
         self.token = ""
 
@@ -263,10 +264,10 @@ def test_the_holder_of_the_key_is_shown_a_token_again(url: str) -> None:
         await world.open()
         row = await world.now()
         assert world.tokens.shown(row) == world.token
-        assert Tokens(store, clock, KEY).shown(row) == world.token
-        assert Tokens(store, clock, KEY + "!").shown(row) is None
-        assert Tokens(store, clock).shown(row) is None
-        unkeyed = await Tokens(store, clock).create_token(handle_of(row), TokenConfig())
+        assert Tokens(store, clock, KEY, chance=random_bytes).shown(row) == world.token
+        assert Tokens(store, clock, KEY + "!", chance=random_bytes).shown(row) is None
+        assert Tokens(store, clock, chance=random_bytes).shown(row) is None
+        unkeyed = await Tokens(store, clock, chance=random_bytes).create_token(handle_of(row), TokenConfig())
         assert world.tokens.shown(await world.now()) is None
         assert (await world.tokens.find(unkeyed)).wait_id == row.wait_id
         await store.change_wait(row.wait_id, WaitChange(token_hash=hash_of(world.token)))
@@ -278,7 +279,7 @@ def test_the_holder_of_the_key_is_shown_a_token_again(url: str) -> None:
 
 def test_a_key_gives_each_wait_and_generation_a_token_of_its_own() -> None:
     clock = ManualClock()
-    tokens = Tokens(open_store("memory:", clock).store, clock, KEY)
+    tokens = Tokens(open_store("memory:", clock).store, clock, KEY, chance=random_bytes)
     made = {tokens.issue(wait_id, generation) for wait_id in ("a", "b", "a:1") for generation in (1, 2, 11)}
     assert len(made) == 9
     assert tokens.issue("a", 1) == tokens.issue("a", 1)
@@ -291,7 +292,7 @@ def test_a_short_key_is_refused_without_being_shown(key: Any) -> None:
     assert "short" not in str(caught.value)
     clock = ManualClock()
     with pytest.raises(BadRequest):
-        Tokens(open_store("memory:", clock).store, clock, key)
+        Tokens(open_store("memory:", clock).store, clock, key, chance=random_bytes)
 
 
 def test_a_key_is_text_or_bytes() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from everstep.errors import EverstepError
 from everstep.model.leases import Lease
 from everstep.registry import open_store
+from everstep.runtime.system import RealSystem
 from everstep.runtime.workers.lease_renewal import LeaseKeeper
 from everstep.testing import ManualClock
 from everstep.testing.conformance.kit import TTL, Client, StoreKit
@@ -28,7 +29,7 @@ def test_a_drive_that_lost_its_run_does_not_end_the_lease_of_the_next_one_here()
     opened = open_store("memory:", clock)
     client = Client(StoreKit(lambda: opened, clock, opened.store.capabilities))
     first_lease = client.admit("run").lease()
-    keeper, first, second = LeaseKeeper(opened.store, clock), Stopped(), Stopped()
+    keeper, first, second = LeaseKeeper(opened.store, RealSystem(clock)), Stopped(), Stopped()
 
     async def drive_twice() -> Lease:
         keeper.hold(first_lease, TTL, first)
