@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -14,6 +13,7 @@ from everstep.frontends.phases.deciding import Thresholds
 from everstep.graph.author.flow import Flow
 from everstep.graph.author.node import Gate, Node
 from everstep.graph.author.node import node as as_node
+from everstep.graph.author.node_options import NODE_OPTIONS
 from everstep.model.durations import span_of
 
 Functions = Mapping[str, Any]
@@ -222,5 +222,5 @@ def _names(output: Any, name: str) -> tuple[str, ...]:
 
 
 _GATE_KEYS = frozenset(ScoredGate.__init__.__annotations__) - {"return"}
-_OF_NODES = frozenset(inspect.signature(Node.__init__).parameters) - {"self", "fn", "inputs", "halts"}
+_OF_NODES = frozenset(NODE_OPTIONS) - {"inputs", "halts"}
 _PHASE_KEYS = (frozenset(Phase.__init__.__annotations__) - {"return", "options"}) | _OF_NODES
