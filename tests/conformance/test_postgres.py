@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from everstep.ports.store import Capabilities
@@ -20,4 +22,5 @@ class TestPostgres(StoreConformance):
                 durable=True, single_writer=True, remote=True, recodes=True, retains=True, restores=True
             ),
             open_at=lambda other: open_store(postgres_url, other),
+            most=10_000 if os.environ.get("EVERSTEP_SOAK") == "1" else 1_000,
         )

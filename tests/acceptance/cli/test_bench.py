@@ -77,7 +77,7 @@ def test_only_limits_the_work_to_what_it_names(quick_folder: Path) -> None:
 
 
 def test_a_group_names_all_its_variants(tmp_path: Path) -> None:
-    result = invoke("--quick", "--only", "w1", "--dir", str(tmp_path))
+    result = invoke("--quick", "--only", "w1", "--rounds", "1", "--dir", str(tmp_path))
     assert result.exit_code == 0, result.output
     head, *lines = result.stdout.splitlines()
     assert head.split() == ["work", "everstep", "raw", "ratio", "note"]
