@@ -1,4 +1,4 @@
-"""Real servers for whoever asks for one, and a loud word about those that were missing."""
+"""Real servers for tests that ask for one, and a loud word about those that were missing."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def s3_server(server_session: Path) -> Iterator[str]:
 def s3_keys(s3_server: str) -> None:
     """For tests that use the keys of our own server, each of which may do something else."""
     if SeaweedServer.variable in os.environ:
-        pytest.skip(f"{SeaweedServer.variable} names a server whose other keys nobody knows here.")
+        pytest.skip(f"{SeaweedServer.variable} names a server whose other keys no one knows here.")
 
 
 @pytest.fixture

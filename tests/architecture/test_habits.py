@@ -145,7 +145,7 @@ def long_functions(source: Source) -> Iterator[str]:
 
 
 def swallowed_errors(source: Source) -> Iterator[str]:
-    """Nobody catches everything and goes on as if nothing had happened."""
+    """No one catches everything and goes on as if nothing had happened."""
     for node in ast.walk(source.tree):
         match node:
             case ast.ExceptHandler(type=caught, body=body) if is_broad(caught) and all(map(is_idle, body)):

@@ -31,20 +31,19 @@ WHERE = [
     *("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"),
 ]
 KINDS = {".py", ".md", ".sql", ".lua", ".css", ".json", ".txt"}
-AS_THEY_WERE_WRITTEN = ("docs/decisions/", "tests/fixtures/", "/migrations/")
+AS_THEY_WERE_WRITTEN = ("docs/decisions/", "tests/fixtures/", "/migrations/", "postgres/schema_1.sql")
 """Decisions as they were taken, runs as they were recorded, schema changes as they were released."""
 
-KEPT = {("src/everstep/testing/__init__.py", "NO" + "BODY"): "the name of 0.1, which works until 0.3"}
+KEPT = {
+    ("src/everstep/testing/__init__.py", "NO" + "BODY"): "the name of 0.1, which works until 0.3",
+    ("tests/integration/compatibility/test_old_chains.py", "no" + "body"): "what a run of 0.1.0 recorded",
+    ("tests/integration/compatibility/test_runs_of_0_1_0.py", "MEN" + "DED"): "a name in the flows of 0.1.0",
+    ("tests/unit/graph/ir_flows.py", "bea" + "rs"): "the name of a flow whose hash is pinned",
+    ("tests/unit/graph/test_ir_schema.py", "bea" + "rs"): "likewise",
+}
 """Where such a word has to stay, and why."""
 
-LEFT: dict[str, int] = {
-    "tests/acceptance": 41,
-    "tests/architecture": 1,
-    "tests/conftest.py": 2,
-    "tests/integration": 269,
-    "tests/servers": 18,
-    "tests/unit": 62,
-}
+LEFT: dict[str, int] = {}
 """Lines per room that still have such a word. A number only ever gets smaller."""
 
 

@@ -20,14 +20,14 @@ from tests.servers.running import ROOT, Server, ServerNotReady, wheel_folder
 
 OWNER = "octocat"
 GUEST, GUEST_TOKEN = "hubot", "guest"
-"""Somebody who may read the repositories of the owner, and not write to them."""
+"""A user who may read the repositories of the owner, and not write to them."""
 _LISTS = Path(__file__).parent / "emulate"
 _CACHE = ROOT / ".cache" / "emulate"
 _numbers = itertools.count(1)
 _HASTY = "const oldSha = r.sha;"
 _CAREFUL = "const oldSha = (gh.refs.get(r.id) ?? r).sha;"
 """The emulator looks a branch up before it has read what is wanted of it, so that of two who move it at once
-one undoes what the other did. GitHub compares when it writes, and so does the emulator once it is mended."""
+one undoes what the other did. GitHub compares when it writes, and so does the emulator once it is fixed."""
 
 
 class GithubServer(Server):
@@ -49,7 +49,7 @@ class GithubServer(Server):
         return f"http://localhost:{self.port}"
 
     def prepare(self) -> None:
-        # The owner comes first: whoever shows a token that is not listed is taken for the first one.
+        # The owner comes first: a client that shows a token that is not listed is taken for the first one.
         tokens = {"owner": {"login": OWNER}, GUEST_TOKEN: {"login": GUEST}}
         seed = {"tokens": tokens, "github": {"users": list(tokens.values())}}
         (self.folder / "seed.json").write_text(json.dumps(seed))
@@ -83,23 +83,23 @@ def _install(node: Path) -> bool:
             subprocess.run(command, cwd=_CACHE, check=True, capture_output=True, timeout=120)
         except (OSError, subprocess.SubprocessError):
             return False
-        _mend()
+        _fix()
         stamp.write_bytes(wanted)
         return True
 
 
-def _mend() -> None:
+def _fix() -> None:
     hasty = [
         file
         for file in (_CACHE / "node_modules" / "emulate" / "dist").glob("*.js")
         if _HASTY in file.read_text()
     ]
-    assert len(hasty) == 1, "another version of the emulator: see whether it still has to be mended"
+    assert len(hasty) == 1, "another version of the emulator: see whether it still has to be fixed"
     hasty[0].write_text(hasty[0].read_text().replace(_HASTY, _CAREFUL))
 
 
 def new_token() -> str:
-    """Return a token that nobody used: the emulator takes any for the owner's, with a quota of its own."""
+    """Return a token that was not used: the emulator takes any for the owner's, with a quota of its own."""
     return f"test-{uuid4()}"
 
 
@@ -114,7 +114,7 @@ def new_repository(api: str, *, is_empty: bool = False) -> str:
 
 @contextmanager
 def fresh_token() -> Iterator[str]:
-    """Put a token that nobody used into the environment."""
+    """Put a token that was not used into the environment."""
     token, before = new_token(), os.environ.get("EVERSTEP_GITHUB_TOKEN")
     os.environ["EVERSTEP_GITHUB_TOKEN"] = token
     try:

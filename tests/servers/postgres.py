@@ -90,7 +90,7 @@ def empty(url: str) -> None:
 
 @contextmanager
 def fresh_schema(url: str) -> Iterator[str]:
-    """Give the URL of a schema that nobody else uses, and drop it in the end."""
+    """Give the URL of a schema that no other uses, and drop it in the end."""
     name = f"test_{os.getpid()}_{next(_numbers)}"
     yield f"{url}{'&' if '?' in url else '?'}schema={name}"
     with psycopg.connect(url, autocommit=True) as connection:

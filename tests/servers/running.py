@@ -28,7 +28,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PATIENCE = 30.0
 NOT_HERE = "No server to test with: "
-NOBODY = 65534
+UNPRIVILEGED = 65534
 
 
 class ServerNotReady(Exception):
@@ -259,15 +259,15 @@ def as_ordinary_user(folder: Path) -> list[str]:
     """Return what to put before a command that refuses to run as root.
 
     A user namespace that maps root to an ordinary id needs no account; where that is not allowed, `folder`
-    goes to nobody, and so does the process.
+    goes to an unprivileged user, and so does the process.
     """
     if os.geteuid() != 0:
         return []
     namespace = ["unshare", "-U", "--map-user=1000", "--map-group=1000"]
     if shutil.which("unshare") and subprocess.run([*namespace, "true"], capture_output=True).returncode == 0:
         return namespace
-    os.chown(folder, NOBODY, NOBODY)
-    return ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+    os.chown(folder, UNPRIVILEGED, UNPRIVILEGED)
+    return ["setpriv", f"--reuid={UNPRIVILEGED}", f"--regid={UNPRIVILEGED}", "--clear-groups"]
 
 
 if __name__ == "__main__":

@@ -106,7 +106,7 @@ def client(url: str, key: str = OWNER, *, seconds: float = 10) -> S3Store:
 
 @contextmanager
 def key_in_the_environment(key: str = KEY, secret: str = SECRET) -> Iterator[None]:
-    """Let whoever opens a bucket find a key where it is usually looked for, as its children do."""
+    """Let a client that opens a bucket find a key where it is usually looked for, as its children do."""
     told = {"AWS_ACCESS_KEY_ID": key, "AWS_SECRET_ACCESS_KEY": secret}
     before = {name: os.environ.get(name) for name in told}
     os.environ.update(told)
@@ -122,7 +122,7 @@ def key_in_the_environment(key: str = KEY, secret: str = SECRET) -> Iterator[Non
 
 @contextmanager
 def fresh_prefix(url: str) -> Iterator[str]:
-    """Give the URL of a prefix that nobody else uses; on a server that lives on, it is emptied in the end."""
+    """Give the URL of a prefix that no other uses; on a server that lives on, it is emptied in the end."""
     inside = within(url, f"test-{os.getpid()}-{next(_numbers)}")
     yield inside
     if SeaweedServer.variable in os.environ:

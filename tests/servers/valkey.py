@@ -66,7 +66,7 @@ def _wheel(name: str) -> Path | None:
 
 @contextmanager
 def fresh_prefix(url: str) -> Iterator[str]:
-    """Give the URL of a prefix that nobody else uses, and remove its keys in the end."""
+    """Give the URL of a prefix that no other uses, and remove its keys in the end."""
     name = f"test-{os.getpid()}-{next(_numbers)}"
     yield f"{url}{'&' if '?' in url else '?'}prefix={name}"
     with redis.Redis.from_url(url, socket_timeout=60) as client:

@@ -70,7 +70,7 @@ class Server:
         here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         here.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, LONGEST)
         command = [sys.executable, "-m", __name__, str(there.fileno())]
-        # It ends by itself when the last socket to it is closed, and nobody waits for it.
+        # It ends by itself when the last socket to it is closed, and nothing waits for it.
         subprocess.Popen(
             ["sh", "-c", '"$@" & ', "sh", *command],
             cwd=ROOT,
@@ -267,7 +267,7 @@ def preload() -> None:
 
 def serve(line: socket.socket) -> dict[str, Any]:
     """Fork for every command that comes in. Returns in a process that is to run one: what it was told."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that mind the programs
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nothing waits for those that mind the programs
     while True:
         said, files, _, _ = socket.recv_fds(line, LONGEST, 4)
         if not said:

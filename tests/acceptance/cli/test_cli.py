@@ -71,7 +71,7 @@ def first(n: int):
 
 @node(output="b")
 def second(a: int):
-    if not Path("mended").exists():
+    if not Path("fixed").exists():
         raise ValueError("no\\nway")
     return a * 2
 
@@ -213,7 +213,7 @@ def test_failed_run_exits_1_shows_the_users_traceback_and_can_be_resumed(
     shown = everstep("show", "f1", "second@1")
     assert "read      a = 5" in shown.stdout
     assert 'raise ValueError("no\\nway")' in shown.stdout
-    (tmp_path / "mended").touch()
+    (tmp_path / "fixed").touch()
     resumed = everstep("resume", "f1", "failing.py")
     assert resumed.returncode == 0
     assert "b = 10" in resumed.stdout
@@ -224,7 +224,7 @@ def test_run_of_a_failed_id_says_that_nothing_was_run_and_how_to_try_again(
     everstep: Everstep, tmp_path: Path
 ) -> None:
     everstep("run", "failing.py", "-i", "n=4", "--run-id", "f1")
-    (tmp_path / "mended").touch()
+    (tmp_path / "fixed").touch()
     again = everstep("run", "failing.py", "-i", "n=4", "--run-id", "f1")
     assert again.returncode == 1
     assert again.stderr == (
@@ -260,7 +260,7 @@ def test_killed_run_goes_on_in_another_process(everstep: Everstep, tmp_path: Pat
     process = start_slow_run(tmp_path)
     process.kill()
     process.communicate()
-    assert "nobody drives it" in everstep("runs").stdout
+    assert "no live worker" in everstep("runs").stdout
     assert "· second" in " ".join(everstep("show", "s1").stdout.split())
     unreported = everstep("show", "s1", "second")
     assert "second has not reported yet; it is next." in unreported.stderr
@@ -281,7 +281,7 @@ def test_interrupt_says_how_to_go_on(everstep: Everstep, tmp_path: Path) -> None
     assert "Traceback" not in said
 
 
-def test_cancel_stops_a_run_that_nobody_drives(everstep: Everstep, tmp_path: Path) -> None:
+def test_cancel_stops_a_run_without_an_owner(everstep: Everstep, tmp_path: Path) -> None:
     process = start_slow_run(tmp_path)
     process.kill()
     process.communicate()

@@ -105,7 +105,7 @@ def test_json_of_a_diff_is_one_object(shop: Everstep) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["good", "nobody"], "there is no run 'nobody'"),
+        (["good", "unknown"], "there is no run 'unknown'"),
         (["good@9", "bad"], "has no checkpoint 9"),
         (["good@2", "bad", "--from", "3"], "the checkpoint is given twice"),
         (["good", "bad@2", "--to", "3"], "the checkpoint is given twice"),

@@ -534,7 +534,7 @@ def test_a_token_that_is_typed_is_not_shown(everstep: Everstep, tmp_path: Path) 
     assert token not in terminal.shown
 
 
-def test_a_timer_is_left_alone_unless_somebody_says_yes(everstep: Everstep, tmp_path: Path) -> None:
+def test_a_timer_is_left_alone_unless_a_person_says_yes(everstep: Everstep, tmp_path: Path) -> None:
     everstep("run", "flows.py:many", "--run-id", "M", "-q")
     [timer] = parsed(everstep("waits", "--kind", "timer", "--json"))["waits"]
     terminal = Terminal(tmp_path, "answer", timer["id"])

@@ -40,7 +40,7 @@ def judge_deaths(case: Case, where: str) -> None:
 
 
 def judge_end(last: Life, whole: Life, where: str, *, stops: bool = False) -> None:
-    """The run ends as if nothing had happened, once, and nobody holds it."""
+    """The run ends as if nothing had happened, once, and no one holds it."""
     assert last["exit"] == 0, f"{where}: {last['error']}"
     if stops:
         last, whole = asked_once(last), asked_once(whole)

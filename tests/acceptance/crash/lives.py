@@ -95,17 +95,17 @@ def live(name: str, folder: Path, killer: Killer, *, is_first_life: bool) -> Fac
     flow = scenario.flow(name, Bodies(killer, is_first_life=is_first_life, folder=folder))
     clock = Hurry(folder)
     line = Line(folder)
-    line.mend()
+    line.restore()
     store = opened_in(folder, clock, killer, line)
     spool = KillingSpool(folder / "spool", killer)
     outbox.REST = 0  # nor how long it leaves a store alone that does not answer
     open.LOOK = 3600.0  # how often a slow machine looks for answers by itself is chance
-    with Host(store, clock=clock, notifiers={"nobody": lambda notice: None}, spool=spool) as host:
+    with Host(store, clock=clock, notifiers={"unknown": lambda notice: None}, spool=spool) as host:
         recorded_before = [chain_of(host, run, spooled=True) for run in scenario.runs]
         (folder / "recorded.json").write_text(json.dumps(recorded_before))
         result = scenario.program(host, flow, scenario.inputs)
         given = scenario.inputs if result.run_id == RUN else None
-        # A flow of its own: a loser's thread that nobody waits for may begin or end as late as now.
+        # A flow of its own: a loser's thread that nothing waits for may begin or end as late as now.
         unused = Killer()
         recorded = scenario.flow(name, Bodies(unused, is_first_life=False, folder=folder))
         again = host.run(recorded, given, run_id=result.run_id)

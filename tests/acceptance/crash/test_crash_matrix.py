@@ -19,7 +19,7 @@ from tests.servers import warm
 
 ROOT = Path(__file__).resolve().parents[3]
 
-# Only a point that is certain to come can be chosen to die at. Once nobody makes them wait, the branches of
+# Only a point that is certain to come can be chosen to die at. Once no one makes them wait, the branches of
 # the diamond finish in any order; a lease of some milliseconds may or may not have expired at the resume.
 # Those left out for other reasons have one like them that is in.
 TWICE = (
@@ -197,7 +197,7 @@ def change_the_parent_of_a_fork(cases: list[Case]) -> None:
 
 
 def settle_a_wait_otherwise(cases: list[Case]) -> None:
-    case_at(cases, "after settle 1")[1]["waits"][0][5] = "nobody"
+    case_at(cases, "after settle 1")[1]["waits"][0][5] = "unknown"
 
 
 def open_a_wait_twice(cases: list[Case]) -> None:

@@ -31,7 +31,7 @@ Hire = Callable[..., warm.Process]
 
 @pytest.fixture
 def hire(tmp_path: Path) -> Iterator[Hire]:
-    """Start workers as processes of their own; whoever is left at the end is killed."""
+    """Start workers as processes of their own; those left at the end are killed."""
     staff: list[warm.Process] = []
     environment = {**os.environ, "EVERSTEP_EFFECTS": f"{tmp_path}/effects"}
 
@@ -84,7 +84,7 @@ def answer_some(host: Host, whims: Random, share: float) -> None:
             try:
                 host.answer(opened.id, reply)
             except (WaitSettled, WaitClosed):
-                raise AssertionError(f"{opened} was settled by somebody else") from None
+                raise AssertionError(f"{opened} was settled by another client") from None
 
 
 def expected(number: int) -> dict[str, Any]:

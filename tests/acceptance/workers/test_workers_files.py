@@ -34,7 +34,7 @@ def url(tmp_path: Path) -> str:
 
 @pytest.fixture
 def hire(tmp_path: Path, url: str) -> Iterator[Hire]:
-    """Start workers as processes of their own; whoever is left at the end is killed."""
+    """Start workers as processes of their own; those left at the end are killed."""
     staff: list[warm.Process] = []
 
     def start(**more: str) -> warm.Process:
@@ -79,7 +79,7 @@ def test_runs_end_as_they_should_while_workers_are_killed(tmp_path: Path, url: s
     for worker in workers:
         worker.terminate()
         worker.wait(20)
-    # Whoever opens the folder next writes what those who were killed owe.
+    # A caller that opens the folder next writes what those who were killed owe.
     Host(url).close()
     for number in range(RUNS):
         latest = json.loads((tmp_path / f"store/checkpoints/r{number}/latest.json").read_text())

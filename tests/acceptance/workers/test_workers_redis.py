@@ -40,7 +40,7 @@ def server() -> Iterator[ValkeyServer]:
 
 @pytest.fixture
 def hire(tmp_path: Path, server: ValkeyServer) -> Iterator[Hire]:
-    """Start workers as processes of their own; whoever is left at the end is killed."""
+    """Start workers as processes of their own; those left at the end are killed."""
     staff: list[warm.Process] = []
 
     def start(**more: str) -> warm.Process:

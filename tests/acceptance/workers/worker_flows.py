@@ -16,7 +16,7 @@ KEPT = Durability(Mode.STRONG, lease_ttl=LEASE)
 
 
 def note(**facts: Any) -> None:
-    """Write a line where it survives whoever is killed."""
+    """Write a line where it survives a process that is killed."""
     fd = os.open(os.environ["EVERSTEP_EFFECTS"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     os.write(fd, json.dumps(facts).encode() + b"\n")
     os.close(fd)

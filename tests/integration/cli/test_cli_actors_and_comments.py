@@ -140,7 +140,7 @@ def test_who_fires_migrates_copies_and_reissues_at_a_shell_is_kept() -> None:
 
 
 def test_what_a_name_holds_does_not_move_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever wrote a record may have been careless; whoever shows it is not."""
+    """A caller that wrote a record may have been careless; a caller that shows it is not."""
 
     @node
     def work() -> int:

@@ -60,7 +60,7 @@ def test_any_flow_asks_for_what_people_can_answer() -> None:
         assert host.state("B")["pay"].approver == "Bo"
 
 
-def test_run_stays_halted_when_nobody_answers_and_can_be_asked_again() -> None:
+def test_run_stays_halted_when_no_answer_comes_and_can_be_asked_again() -> None:
     assert run("run", "release.dot", "--ask", "--run-id", "A17").return_value == 3
     done = run("resume", "A17", "--ask", typed="y\n")
     assert not done.return_value, done.output

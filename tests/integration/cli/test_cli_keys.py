@@ -26,8 +26,8 @@ def whisper(word: str) -> str:
 
 @node(output="told")
 def tell(secret: str) -> str:
-    if not Path(__file__).with_name("mended").exists():
-        raise ValueError("nobody may know " + secret)
+    if not Path(__file__).with_name("fixed").exists():
+        raise ValueError("no one may know " + secret)
     return secret[::-1]
 
 flow = Flow("gossip", [whisper, tell], durability="strong")
@@ -68,7 +68,7 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
     assert made(OLD, "run", made.file, "-i", "word=psst", "--run-id", "A").return_value == 1
     started = made(OLD, "run", made.file, "-i", "word=hush", "--run-id", "B", "--start")
     assert started.return_value == 0
-    (tmp_path / "mended").touch()
+    (tmp_path / "fixed").touch()
     return made
 
 

@@ -26,7 +26,7 @@ def test_a_node_of_a_run_that_waits_for_more_can_be_named(host: Host, pages: Flo
         find_wait(host, "A")
 
 
-def test_a_node_for_which_nobody_waits_is_said_with_those_that_there_are(host: Host, pages: Flow) -> None:
+def test_a_node_that_does_not_wait_is_said_with_those_that_there_are(host: Host, pages: Flow) -> None:
     host.run(pages, {"pages": []}, run_id="A")
     with pytest.raises(WaitNotFound, match="'A' does not wait for 'sleep'"):
         find_wait(host, "A/sleep")

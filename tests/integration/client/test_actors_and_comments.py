@@ -59,7 +59,7 @@ def test_the_step_that_takes_an_answer_says_who_gave_it_and_why(host: Host) -> N
     assert host.wait(asked.id).act == ADA  # also once its run has gone on
 
 
-def test_nothing_is_kept_where_nobody_said_who(host: Host) -> None:
+def test_nothing_is_kept_where_it_is_not_known_who(host: Host) -> None:
     [asked] = host.run(ASKING, run_id="r").waits
     assert host.answer(asked.id, "north").act is None
     host.resume("r", ASKING)
@@ -116,7 +116,7 @@ def test_a_fork_says_who_made_it(host: Host) -> None:
     assert acts(host, "s") == [("fork", ADA)]
 
 
-def test_a_run_that_nobody_drives_says_who_cancelled_it(host: Host) -> None:
+def test_a_run_without_an_owner_says_who_cancelled_it(host: Host) -> None:
     host.run(ASKING, run_id="r")
     assert host.cancel("r", by="ada", comment="ticket 4711") == "cancelled"
     assert acts(host, "r") == [("cancelled", ADA)]
@@ -286,7 +286,7 @@ def test_events_say_who_forked_and_resumed_and_not_that_they_ended_it(host: Host
     assert kinds == [("run_started", "ada"), ("checkpoint", "ada"), ("checkpoint", "grace")]
 
 
-def test_whoever_listens_in_the_same_process_is_told_who(url: str) -> None:
+def test_a_listener_in_the_same_process_is_told_who(url: str) -> None:
     heard: list[Event] = []
     with Host(url, clock=ManualClock(), on_event=heard.append) as host:
         [asked] = host.run(ASKING, run_id="r").waits

@@ -34,7 +34,7 @@ def opened(clock: ManualClock, name: str = "chain") -> MemoryStore:
     store = MemoryStore(clock)
     store.data.blobs.update(kept.blobs)
     for commit in kept.commits:
-        if store.put_blocking([commit]) != [Verdict.ACCEPTED]:  # somebody had claimed it by then
+        if store.put_blocking([commit]) != [Verdict.ACCEPTED]:  # it had another owner by then
             claim = store.lease(commit.run_id, owner="it", ttl=timedelta(seconds=9), process=None)
             asyncio.run(claim)
             assert store.put_blocking([commit]) == [Verdict.ACCEPTED]

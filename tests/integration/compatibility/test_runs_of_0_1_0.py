@@ -122,7 +122,7 @@ def test_runs_of_0_1_0_are_read_as_they_were_and_go_on(
 
 
 def is_asked(run_id: str) -> bool:
-    """True for a run that goes on once what broke it is mended."""
+    """True for a run that goes on once what broke it is fixed."""
     return state_of(run_id) in (*WAITING, "failed", "killed") and shape_of(run_id) != "broken"
 
 

@@ -71,12 +71,12 @@ def test_a_value_of_a_newer_format_or_serializer_is_shown_as_such(place: Place, 
 
 def test_a_run_that_needs_it_fails_closed_and_loses_nothing(place: Place) -> None:
     newer_value(place)
-    mended = Flow("f", [first, second], durability="strong")
+    fixed = Flow("f", [first, second], durability="strong")
     with place.host() as host:
         for act in (
-            lambda: host.resume("A", mended),
-            lambda: host.resume("A", mended, fallback=True),
-            lambda: host.run(mended, run_id="A").raise_for_status(),
+            lambda: host.resume("A", fixed),
+            lambda: host.resume("A", fixed, fallback=True),
+            lambda: host.run(fixed, run_id="A").raise_for_status(),
         ):
             with pytest.raises(IncompatibleVersion) as caught:
                 act()

@@ -145,7 +145,7 @@ def test_a_pause_before_a_retry_is_no_longer_when_the_clock_is_set_back(tmp_path
     asyncio.run(main())
 
 
-def test_whoever_sleeps_until_a_time_sleeps_no_longer_when_the_clock_is_set_back() -> None:
+def test_a_sleeper_that_sleeps_until_a_time_sleeps_no_longer_when_the_clock_is_set_back() -> None:
     wall = Wall()
 
     def set_back() -> None:

@@ -65,7 +65,7 @@ async def test_a_stream_goes_on_after_the_last_event_seen(s: Serving) -> None:
 
 
 @served()
-async def test_whoever_has_seen_the_end_is_told_to_ask_no_more(s: Serving) -> None:
+async def test_a_caller_that_has_seen_the_end_is_told_to_ask_no_more(s: Serving) -> None:
     await s.host.run(plain, {"x": 1}, run_id="A1")
     last = frames((await s.client.get("/runs/A1/events")).text)[-1]["id"]
     response = await s.client.get("/runs/A1/events", headers={"Last-Event-ID": last})

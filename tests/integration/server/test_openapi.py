@@ -33,7 +33,7 @@ def address(requests: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         fragile = Flow("fragile", failing.nodes, breakers=[Breaker("mail", failures=1, shared=True)])
         await host.run(fragile, {"x": 1}, run_id="tripped")
         for name in ("done", "broken"):
-            await host.fork(name)  # so that they stay there, whoever wants them erased
+            await host.fork(name)  # so that they stay there, whatever is erased
         for k in range(20):
             flow = (expense, paid, ask_text)[k % 3]
             waiting = (await host.run(flow, {"amount": k} if flow is expense else {})).waits[0]

@@ -289,7 +289,7 @@ async def test_nothing_at_all_is_nobodys_answer_but_lets_a_timer_fire(s: Serving
 
 
 @served()
-async def test_a_filter_that_nobody_knows_is_refused_but_a_page_bears_it(s: Serving) -> None:
+async def test_a_filter_that_no_one_knows_is_refused_but_a_page_tolerates_it(s: Serving) -> None:
     waiting = await s.halted(expense, amount=7)
     for path in ("/waits?run=A1", "/runs?state=halted", f"/waits/{waiting.id}?x"):
         assert code_of(await s.client.get(path)) == (400, "request.invalid")

@@ -135,7 +135,7 @@ def test_an_open_stream_does_not_hold_up_the_end(tmp_path: Path) -> None:
     ):
         client.post("/runs", json={"flow": "expense", "inputs": {"amount": 7}, "run_id": "A1"})
         until(client, "/runs/A1", "halted")
-        for _ in range(2):  # whoever goes away early leaves nothing behind
+        for _ in range(2):  # a caller that goes away early leaves nothing behind
             with client.stream("GET", "/runs/A1/events") as stream:
                 assert next(line for line in stream.iter_lines() if "run_halted" in line)
         with client.stream("GET", "/runs/A1/events") as stream:

@@ -1,4 +1,4 @@
-"""A body that does not come in holds nobody up."""
+"""A body that does not come in holds no other up."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_body_that_does_not_come_in_is_given_up(
 
 
 @pytest.mark.parametrize("path", ["/answers/", "/w/"])
-def test_the_body_of_whoever_has_no_token_is_not_read(path: str) -> None:
+def test_the_body_of_a_caller_that_has_no_token_is_not_read(path: str) -> None:
     async def run() -> None:
         async with serving() as s:
             status, _ = await post(s.app, path + NO_SUCH_TOKEN, silence)

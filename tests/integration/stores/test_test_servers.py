@@ -27,7 +27,7 @@ def test_the_server_of_a_session_is_one_for_all(postgres_server: str, server_ses
         assert again == postgres_server
 
 
-def test_a_server_that_nobody_uses_any_more_ends(tmp_path: Path) -> None:
+def test_a_server_that_no_one_uses_any_more_ends(tmp_path: Path) -> None:
     with shared(PostgresServer, tmp_path) as url, psycopg.connect(url) as connection:
         assert connection.execute("select 1").fetchone() == (1,)
     ends = time.monotonic() + PATIENCE

@@ -32,7 +32,7 @@ def test_given_answers_are_given_and_time_passes(url: str) -> None:
         assert clock.monotonic() == 30 * DAY
 
 
-def test_where_nobody_answers_the_time_is_over() -> None:
+def test_where_no_answer_comes_the_time_is_over() -> None:
     clock = ManualClock()
     with Host("memory:", clock=clock) as host:
         result = play(host, verdict_of(), {"amount": 5})

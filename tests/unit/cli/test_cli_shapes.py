@@ -248,7 +248,7 @@ def test_outline_has_what_is_inside_a_flow_below_it_but_nothing_of_items_and_tas
     assert "check/strip" not in names
     assert names[-1] == "mail"
     assert node_at(SHAPES.plan, "check/strip") is not None
-    assert node_at(SHAPES.plan, "nobody/strip") is None
+    assert node_at(SHAPES.plan, "unknown/strip") is None
 
 
 def test_of_a_flow_under_way_what_is_inside_comes_next() -> None:
@@ -329,7 +329,7 @@ def test_live_tree_shows_the_items_of_a_node_too() -> None:
     tree.stop()
 
 
-def test_live_tree_shows_cancelled_members_and_why_a_borne_one_failed(tree: LiveTree) -> None:
+def test_live_tree_shows_cancelled_members_and_why_a_tolerated_one_failed(tree: LiveTree) -> None:
     tree(event("step_started", "quick"))
     tree(event("step_cancelled", "quick"))
     assert line_of(tree, "quick") == "├─ ⊘ quick cancelled"

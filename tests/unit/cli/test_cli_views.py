@@ -262,7 +262,7 @@ def test_step_is_found_by_checkpoint_node_and_visit(host: Host) -> None:
     assert visits("write") == [("write", 3)]
     assert visits("write@2") == [("write", 2)]
     assert visits("inputs") == visits("@inputs") == [("@inputs", 1)]
-    assert visits("write@9") == visits("write@x") == visits("nobody") == visits("99") == []
+    assert visits("write@9") == visits("write@x") == visits("unknown") == visits("99") == []
 
 
 def test_what_comes_next_is_told_from_what_waits_for_it() -> None:

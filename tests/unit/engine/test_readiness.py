@@ -70,7 +70,7 @@ def test_independent_nodes_are_ready_together() -> None:
     assert ready(state) == ["c"]
 
 
-def test_a_node_with_a_default_waits_for_whoever_may_still_write_it() -> None:
+def test_a_node_with_a_default_waits_for_a_node_that_may_still_write_it() -> None:
     state = begin(Flow("f", [make("a", "s", "x"), make("b", "s x?", "y")]), "s")
     assert ready(state) == ["a"]
     done(state, "a")
@@ -352,7 +352,7 @@ def test_a_head_chosen_while_it_runs_begins_a_round_of_its_own() -> None:
     assert ready(state) == ["back"], "what the first visit made due comes before the second"
 
 
-def test_nobody_wakes_up_for_a_pause_that_is_over_if_its_node_waits_for_another() -> None:
+def test_no_drive_wakes_up_for_a_pause_that_is_over_if_its_node_waits_for_another() -> None:
     state = begin(Flow("f", [make("a", "s", "x"), make("b", "s x", "y")]), "s")
     start = datetime(2030, 1, 1, tzinfo=UTC)
     later = start + timedelta(seconds=10)

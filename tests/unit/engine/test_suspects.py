@@ -15,7 +15,7 @@ LIMIT = 3
 
 
 def taken(held: Lease | None, owner: str, *, has_progressed: bool = False) -> Lease:
-    """Return the lease of whoever takes a run over from a dead owner."""
+    """Return the lease of a caller that takes a run over from a dead owner."""
     epoch = held.epoch if held is not None else 0
     return claim(
         held,
@@ -46,7 +46,7 @@ def test_whatever_dies_beside_a_killer_is_never_abandoned_and_the_killer_is(seed
         for run_id in abandoned:
             leases.pop(run_id, None)
         if chance.random() < 0.3:
-            continue  # somebody killed the worker before it drove anything
+            continue  # a person killed the worker before it drove anything
         alone = [run_id for run_id in leases if is_suspect(held_now[run_id])]
         together = [run_id for run_id in leases if run_id not in alone]
         if not killers & set(together):

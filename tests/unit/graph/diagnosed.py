@@ -122,7 +122,7 @@ NAP = wait.timer("nap", duration="1s")
 ASKING = of(lambda: wait.Wait(), name="asking", halts=True)
 ASK = Flow("inner", [wait.approval("ok")])
 DROP = Flow("inner", [of(lambda: 1, name="drop", destructive=True)])
-DEAR = Flow("inner", [of(lambda: 1, name="learn", expensive=True)])
+EXPENSIVE = Flow("inner", [of(lambda: 1, name="learn", expensive=True)])
 NO = {"persist": "no"}
 
 KEYED: dict[str, Any] = {"effects": "effectful", "idempotency_key": "auto"}
@@ -271,7 +271,7 @@ CASES: dict[str, Case] = {
         lambda: check(of(first.fn, output="a", **NO)),
     ),
     "flow.not_in_atomic": Case(
-        lambda: check(DEAR.as_node(durability="atomic")), lambda: check(DEAR.as_node())
+        lambda: check(EXPENSIVE.as_node(durability="atomic")), lambda: check(EXPENSIVE.as_node())
     ),
     "flow.shaky_effect": Case(
         lambda: check(Flow("inner", [first, send_once]).as_node(durability="atomic")),

@@ -98,7 +98,7 @@ class Sample(NamedTuple):
     """True if the run does not get past it."""
     modes: tuple[str, ...] = ("partial", "strong", "interval", "before_effects", "off")
     hears: bool = False
-    """True if somebody watches."""
+    """True if a person watches."""
     kills: tuple[str | None, ...] = KILLS
     """Where it is killed; not where luck decides what a dying process still does beside the node."""
 

@@ -28,7 +28,7 @@ MODES: Final[dict[str, Any]] = {
     "off": "off",
 }
 TELLING = frozenset({"expensive_op", "destructive_op", "manual", "circuit_breaker"})
-"""Triggers that say that somebody asked for a checkpoint."""
+"""Triggers that say that a person asked for a checkpoint."""
 
 
 class Elsewhere:
@@ -150,7 +150,7 @@ class World:
         except EverstepError as error:
             life.tell("refused", error.code)
             return
-        if life.is_dead:  # nothing was written, so nobody has noticed
+        if life.is_dead:  # nothing was written, so no one has noticed
             raise Crashed("the process is dead")
         life.tell(result.status.value, result.error.type if result.error else None)
         if self._flow.durability.mode != "off":

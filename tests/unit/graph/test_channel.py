@@ -131,7 +131,7 @@ def test_a_delete_drops_what_came_before_it() -> None:
     assert ch.ops == (ChannelOp("delete", "x", None, None),)
 
 
-def test_a_key_nobody_has_seen_is_deleted_all_the_same() -> None:
+def test_a_key_no_one_has_seen_is_deleted_all_the_same() -> None:
     ch = channel()
     assert ch.delete("x") is False
     assert kinds(ch) == [("delete", "x", None)]

@@ -1,4 +1,4 @@
-"""Which changes of a flow a run under way bears, which need a rule, and which no rule helps with."""
+"""Which changes of a flow a run under way tolerates, which need a rule, and which no rule helps with."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ CONTINUES: dict[str, Case] = {
         [migrate.rename_value("a", "aa")],
     ),
     "a finished node dropped": ([goes_on, last], [migrate.drop_node("first")]),
-    "a pending node dropped, and nobody reads it": ([first], [migrate.drop_node("stop")]),
+    "a pending node dropped, and no node reads it": ([first], [migrate.drop_node("stop")]),
     "a changed node accepted": (
         [first.with_outputs("aa"), side.with_inputs(a="aa"), goes_on, last],
         [migrate.accept("first"), migrate.skip("side"), migrate.add_value("aa", 9)],
@@ -141,7 +141,7 @@ NEEDS: dict[str, tuple[Case, list[str], list[str], str]] = {
         ["a", "aa"],
         "the renames of its values",
     ),
-    "a pending node reads a value that nobody writes": (
+    "a pending node reads a value that no node writes": (
         ([first, goes_on.with_inputs(a="new"), last], [migrate.accept("stop")]),
         ["stop"],
         ["new"],
@@ -277,10 +277,10 @@ def test_a_node_that_waits_can_be_renamed_but_not_taken_away(host: Host) -> None
     assert told.verdict == "refused" and "'ask' waits for an answer" in told.reason
 
     @node(output="ask")
-    def ask_nobody() -> int:
+    def ask_no_one() -> int:
         return 1
 
-    told = compat(host, [first, ask_nobody.with_name("ask")], migrate.accept("ask"))
+    told = compat(host, [first, ask_no_one.with_name("ask")], migrate.accept("ask"))
     assert told.verdict == "refused" and "no longer a node that waits" in told.reason
     renamed = ask.with_name("sign")
     assert compat(host, [first, renamed], migrate.rename_node("ask", "sign")).verdict == "continues"

@@ -96,7 +96,7 @@ def test_the_order_of_keys_means_nothing(flow: Flow) -> None:
 
 
 def with_news(value: Any, name: str = "") -> Any:
-    """Return an IR with a field that nobody knows in every object whose keys are fields."""
+    """Return an IR with a field that no one knows in every object whose keys are fields."""
     if isinstance(value, list):
         return [with_news(item) for item in value]
     if not isinstance(value, dict):
@@ -133,7 +133,7 @@ def test_fields_of_the_format_that_everstep_does_not_use_are_kept() -> None:
     assert Flow.from_ir(ir, plain.functions()).to_ir() == ir
 
 
-def test_the_copy_is_nobody_elses() -> None:
+def test_the_copy_is_private() -> None:
     ir = plain.to_ir()
     ir["x"] = [1]
     back = Flow.from_ir(ir, plain.functions())

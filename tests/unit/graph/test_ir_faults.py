@@ -109,7 +109,7 @@ def test_a_broken_ir_is_refused_where_it_is_broken(flow: Flow, path: str, value:
 
 MEANINGS: list[tuple[Flow, str, Any, str, str]] = [
     (plain, "nodes.0.identifier", ..., "ir.shape", "$.nodes[0].identifier"),
-    (plain, "nodes.0.identifier", "nobody:add", "ir.missing", "$.nodes[0].identifier"),
+    (plain, "nodes.0.identifier", "unknown:add", "ir.missing", "$.nodes[0].identifier"),
     (plain, "nodes.0.identifier", "std.nothing", "ir.missing", "$.nodes[0].identifier"),
     (plain, "nodes.0.flow", {"name": "f", "nodes": []}, "ir.contradiction", "$.nodes[0].flow"),
     (plain, "nodes.0.inputs.0.name", "z", "ir.contradiction", "$.nodes[0].inputs[0]"),
@@ -154,7 +154,7 @@ MEANINGS: list[tuple[Flow, str, Any, str, str]] = [
     (
         ir_flows.groups[2],
         "control_surfaces.0.policy.names",
-        ["nobody"],
+        ["unknown"],
         "ir.bad_value",
         "$.control_surfaces[0]",
     ),
@@ -296,7 +296,7 @@ def test_a_span_that_is_none_is_refused(field: str, value: Any) -> None:
     assert (code, path.removesuffix(f".{field}")) == ("ir.bad_value", "$.nodes[0]")
 
 
-# -- from somebody who means ill --------------------------------------------------------------------------
+# -- from an attacker --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("field", ["identifier", "probe"])

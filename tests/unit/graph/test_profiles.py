@@ -185,7 +185,7 @@ def test_two_entries_for_one_node_are_refused() -> None:
 
 
 @pytest.mark.parametrize("id_", ["std.timer.wait", "std.mine", 3])
-def test_nobody_registers_what_comes_with_everstep(id_: Any) -> None:
+def test_no_one_registers_what_comes_with_everstep(id_: Any) -> None:
     with pytest.raises(BadRequest, match="identifier"):
         Registry().node(id_, lambda: 1, name="mine")
 

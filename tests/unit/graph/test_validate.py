@@ -355,7 +355,7 @@ def test_more_durability_than_the_host_keeps_is_an_error() -> None:
 
 
 def test_without_a_host_nothing_is_missing() -> None:
-    assert codes(check(wait.approval("ok", notify="nobody"), host=None)) == []
+    assert codes(check(wait.approval("ok", notify="unknown"), host=None)) == []
 
 
 @pytest.mark.parametrize(
@@ -456,7 +456,7 @@ def test_an_edge_alone_does_not_start_the_target_of_a_gate() -> None:
     assert codes(check(first >> act >> again, entry="act")) == []
 
 
-def test_the_last_nodes_and_halt_nodes_may_write_what_nobody_reads() -> None:
+def test_the_last_nodes_and_halt_nodes_may_write_what_no_node_reads() -> None:
     act = of(lambda a: a, name="act")
     assert codes(check(first >> NAP >> act)) == []
 

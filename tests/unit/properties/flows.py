@@ -3,7 +3,7 @@
 Node bodies are functions of what they read. Where threads make an order visible, nothing depends on it: the
 channel is only added and appended to (and its list compared in any order), keys that nodes set are their own,
 a flow that ends early has one node at a time. Exceptions are a flow that fails while its other nodes run, and
-the members of a `first_success` group: what is called off is a matter of luck, so nobody reads what they
+the members of a `first_success` group: what is called off is a matter of luck, so no node reads what they
 write and `Built.racy` names them.
 """
 
@@ -175,8 +175,8 @@ class Built:
         self._count = 0
         self._tagged = type("Tagged", (Tagged,), {"tag": tag})
         self.fragile: list[int] = []
-        """Numbers of nodes whose failure nothing bears."""
-        self._is_borne = False
+        """Numbers of nodes whose failure nothing tolerates."""
+        self._is_tolerated = False
         self.flow = self._flow(case.design, "x", DURABILITIES[case.durability], more=more).flow
 
     # -- flows --------------------------------------------------------------------------------------------
@@ -224,7 +224,7 @@ class Built:
     ) -> Node:
         """Return a node that writes a number, not yet in its place."""
         number, log = self._next(), self.log
-        if not self._is_borne:
+        if not self._is_tolerated:
             self.fragile.append(number)
         op = None if scene.is_quiet else body.op
 
@@ -234,7 +234,7 @@ class Built:
             touch(ctx, op, taken)
             for value in () if scene.is_quiet else values.values():
                 if isinstance(value, list):
-                    value.append(number)  # nobody else may see this, but for atomic flows
+                    value.append(number)  # no other may see this, but for atomic flows
             if ctx.attempt <= body.failures:
                 raise ConnectionError(f"attempt {ctx.attempt}")
             if body.fatal is not None and (body.fatal == ALWAYS or taken % 3 == body.fatal):
@@ -324,11 +324,11 @@ class Built:
         over, mode, source, second = self._lists(scene, part)
         on_error = ON_ERROR[part.variant % 3]
         body = Body(part.body.failures, part.body.op, part.body.effects)
-        self._is_borne, was = self._is_borne or on_error is not OnError.STOP, self._is_borne
+        self._is_tolerated, was = self._is_tolerated or on_error is not OnError.STOP, self._is_tolerated
         if on_error is not OnError.STOP:
             body = Body(body.failures, body.op, body.effects, fatal=part.count % 3)
         made = self.node(scene, over, body).with_inputs(**dict(zip(over, (source, second), strict=False)))
-        self._is_borne = was
+        self._is_tolerated = was
         scene.wired.append(
             made.map_over(*over, mode=mode, on_error=on_error, max_concurrency=1 + part.variant)
         )
@@ -348,11 +348,11 @@ class Built:
         """A map over a flow."""
         source = self._list_for(scene, part)
         on_error = ON_ERROR[part.count % 3]
-        self._is_borne, was = self._is_borne or on_error is not OnError.STOP, self._is_borne
+        self._is_tolerated, was = self._is_tolerated or on_error is not OnError.STOP, self._is_tolerated
         made, inner = self._subflow(
             scene, part, source, fatal=None if on_error is OnError.STOP else part.count % 3
         )
-        self._is_borne = was
+        self._is_tolerated = was
         made = made if part.variant == 3 else made.lift(*inner.given, *inner.given_lists)
         scene.wired.append(made.map_over("x", on_error=on_error, max_concurrency=1 + part.variant))
         for name in inner.given:
@@ -443,19 +443,19 @@ class Built:
         kind = ("strict", "best_effort", "critical", "at_least", "any", "quorum", "first_success")[
             (part.variant + part.reads[-1]) % 7
         ]
-        if scene.is_chain:  # where nobody waits for the others, they run beside what follows
+        if scene.is_chain:  # where nothing waits for the others, they run beside what follows
             kind = {"any": "strict", "quorum": "best_effort"}.get(kind, kind)
         is_racy = kind == "first_success"
-        bears = kind not in ("strict", "any")
+        tolerates = kind not in ("strict", "any")
         is_quiet, scene.is_quiet = scene.is_quiet, scene.is_quiet or is_racy
-        self._is_borne, was = self._is_borne or bears, self._is_borne
-        before, failing = self._count, part.count % size if bears else -1
+        self._is_tolerated, was = self._is_tolerated or tolerates, self._is_tolerated
+        before, failing = self._count, part.count % size if tolerates else -1
         members = [
             self._member(scene, part, source, k, ALWAYS if k == failing else None) for k in range(size)
         ]
         if is_racy:
             self._leave_to_luck(before)
-        self._is_borne, scene.is_quiet = was, is_quiet
+        self._is_tolerated, scene.is_quiet = was, is_quiet
         start, after = self.node(scene, [source], Body()), self.node(scene, [source], part.body)
         scene.wired.append(chain(start, self._grouped(kind, members, part.count % size), after))
         scene.gives(start.outputs[0])
@@ -605,7 +605,7 @@ NESTING = ("sub", "over_sub", "loop", "group")
 
 
 def number_in(output: Any) -> int:
-    """Return what somebody answered, or a timer carried, without the time."""
+    """Return what a person answered, or a timer carried, without the time."""
     return int(output.approved if isinstance(output, wait.ApprovalOutput) else output.payload)
 
 

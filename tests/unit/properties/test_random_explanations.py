@@ -37,7 +37,7 @@ def check(world: World, built: Built, log: Log) -> tuple[int, int, int]:
     assert started[: len(planned)] == planned
     ripe = [w for w in told.waits if w.status == "settled" or (w.due_at is not None and w.due_at <= now)]
     for wait in told.waits:
-        # An answer is taken in; what nobody has answered is waited for still, or was called off.
+        # An answer is taken in; what was not answered is waited for still, or was called off.
         assert waits[wait.wait_id] == "closed" if wait in ripe else waits[wait.wait_id] != "settled"
     if not planned and not told.waits:
         # Everything that is due pauses, or nothing is.

@@ -70,7 +70,7 @@ class World:
         self.host = Host(open_it(self.clock), clock=self.clock)
         self.sweeper = Host(open_it(self.clock), clock=self.clock)
         self.count = 0
-        self.is_mended = False
+        self.is_fixed = False
         self.meanwhile: Callable[[], object] = lambda: None
         self.done: Counter[str] = Counter()
         strong = Durability("strong", blob_threshold=100)
@@ -85,7 +85,7 @@ class World:
 
         @node(output="size")
         def fragile(page: str) -> int:
-            if not self.is_mended:
+            if not self.is_fixed:
                 raise ValueError("not yet")
             return len(page)
 
@@ -134,7 +134,7 @@ class World:
         elif op == "gc":
             self.clean(k)
         elif op == "orphan":
-            data = page_of(f"nobody {k}").encode()
+            data = page_of(f"orphan {k}").encode()
             assert self.host._host._services.blobs is not None
             self.host._host._services.blobs.put_checkpoint_blob(b"\x01\x00", data, content_type="text/x")
         elif op == "accept":
@@ -170,7 +170,7 @@ class World:
             assert "is" in error.message
 
     def claim(self, name: str, ttl: timedelta) -> None:
-        """Let somebody have a run who never comes back, or one who takes long."""
+        """Give a run an owner that never comes back, or one that takes long."""
         self.host._lanes.call(
             lambda one: one._services.store.lease(name, owner="another", ttl=ttl, process=None)
         )
@@ -186,14 +186,14 @@ class World:
         self.done.update(one.reason for one in found.spared)
         self.done["sweep"] += found.artifacts.removed
         after = {run.run_id: run for run in self.runs()}
-        assert needed <= after.keys(), f"{needed - after.keys()} went, which somebody needs"
+        assert needed <= after.keys(), f"{needed - after.keys()} went, although it is needed"
         for name, run in after.items():
             now = self.shows(name)
             assert now["newest"] == shown[name]["newest"], f"run {name} shows something else"
             for at, values in now.items():
                 assert shown[name].get(at, values) == values
             if run.pinned is not None or name in self.parents(after):
-                assert shown[name].keys() <= now.keys(), f"checkpoints of {name} went, which somebody needs"
+                assert shown[name].keys() <= now.keys(), f"checkpoints of {name} went, although it is needed"
 
     def parents(self, runs: dict[str, RunInfo]) -> set[str]:
         return {run.parent_run_id for run in runs.values() if run.parent_run_id is not None}
@@ -227,7 +227,7 @@ class World:
 
     def finish(self) -> None:
         """Bring every run that is left to its end."""
-        self.is_mended = True
+        self.is_fixed = True
         self.clock.advance(31 * 24 * 3600)
         for run in self.runs():
             for waiting in self.host.waits(run.run_id):
@@ -244,7 +244,7 @@ class World:
         self.leaves_no_orphan()
 
     def leaves_no_orphan(self) -> None:
-        """What nobody names is gone in the end: clean-up that removes nothing would pass all else."""
+        """What no one names is gone in the end: clean-up that removes nothing would pass all else."""
         self.clock.advance(48 * 3600)
         self.sweeper.retention.gc(retention=Retention(keep_for="0s", abandoned_for="0s"))
         left = {run.run_id for run in self.runs() if run.pinned is None}
@@ -290,7 +290,7 @@ def seeds(many: int) -> list[int]:
     return list(range(first, first + 20 * many))
 
 
-def test_clean_up_takes_nothing_that_somebody_needs_in_memory() -> None:
+def test_clean_up_takes_nothing_that_is_needed_in_memory() -> None:
     done: Counter[str] = Counter()
     for seed in seeds(60):
         try:
@@ -303,7 +303,7 @@ def test_clean_up_takes_nothing_that_somebody_needs_in_memory() -> None:
         assert done[what] >= 5, done
 
 
-def test_clean_up_takes_nothing_that_somebody_needs_on_sqlite(tmp_path: Path) -> None:
+def test_clean_up_takes_nothing_that_is_needed_on_sqlite(tmp_path: Path) -> None:
     for seed in seeds(10):
         url = f"sqlite:///{tmp_path}/{seed}.db?synchronous=off"
         try:

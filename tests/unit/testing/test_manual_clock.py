@@ -1,4 +1,4 @@
-"""`ManualClock` moves only when told, and wakes whoever is due."""
+"""`ManualClock` moves only when told, and wakes sleepers that are due."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_a_sleeper_whose_loop_was_closed_does_no_harm() -> None:
     sleeper._log_destroy_pending = False  # type: ignore[attr-defined]  # it was left pending on purpose
 
 
-def test_an_automatic_clock_moves_to_whoever_sleeps() -> None:
+def test_an_automatic_clock_moves_to_a_sleeper() -> None:
     clock = ManualClock(auto=True)
     asyncio.run(clock.sleep_until(clock.now() + timedelta(days=365)))
     assert clock.monotonic() == 365 * 86_400

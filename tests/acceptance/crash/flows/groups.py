@@ -118,7 +118,7 @@ def far_parts(body: Bodies) -> Parts:
 
 
 def lost_map_parts(body: Bodies) -> Parts:
-    """A loser is a map: an item of it is done, one is in a thread that nobody can stop, one never begins."""
+    """A loser is a map: an item of it is done, one is in a thread that no one can stop, one never begins."""
 
     @node
     async def quick(words: list[str]):
@@ -188,7 +188,7 @@ def any_parts(body: Bodies) -> Parts:
 
 
 def quorum_parts(body: Bodies) -> Parts:
-    """Two of three are enough: one has failed by then, and nobody waits for it."""
+    """Two of three are enough: one has failed by then, and nothing waits for it."""
 
     @node(retry=ONCE_MORE)
     def a(words: list[str], ctx: Context):
@@ -218,7 +218,7 @@ def quorum_parts(body: Bodies) -> Parts:
 
 
 def policies_parts(body: Bodies) -> Parts:
-    """Groups one after the other, each of which bears a failure, or has a rule of its own."""
+    """Groups one after the other, each of which tolerates a failure, or has a rule of its own."""
 
     def pair(name: str, policy: Any) -> Group:
         @node(name=f"{name}_bad")

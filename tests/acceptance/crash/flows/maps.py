@@ -136,7 +136,7 @@ def atomic_items_parts(body: Bodies) -> Parts:
 
 
 def finished_items_parts(body: Bodies) -> Parts:
-    """Items that are flows, all done before the run fails; one fails in its middle until it is mended."""
+    """Items that are flows, all done before the run fails; one fails in its middle until it is fixed."""
 
     @node(output="chunks")
     def cut(text: str, ctx: Context):
@@ -146,7 +146,7 @@ def finished_items_parts(body: Bodies) -> Parts:
     @node(output="size", effects="effectful", idempotency_key="auto")
     def measure(chunks: list[str], ctx: Context):
         with body("measure", ctx):
-            if "bad" in chunks and not (body.folder / "mended").exists():
+            if "bad" in chunks and not (body.folder / "fixed").exists():
                 raise ValueError("bad")
             return len(chunks)
 
@@ -159,11 +159,11 @@ def finished_items_parts(body: Bodies) -> Parts:
     return [item.map_over("text", on_error="finish", max_concurrency=1), add]
 
 
-def mend_and_resume(host: Host, flow: Flow, inputs: Facts) -> RunResult:
-    """Run until all items are done, mend what failed, and resume."""
+def fix_and_resume(host: Host, flow: Flow, inputs: Facts) -> RunResult:
+    """Run until all items are done, fix what failed, and resume."""
     result = host.run(flow, inputs, run_id=RUN)
     if result.status == "failed":
-        (clock_of(host).folder / "mended").touch()
+        (clock_of(host).folder / "fixed").touch()
         result = host.resume(RUN, flow)
     return result
 
@@ -182,7 +182,7 @@ MAPPED = {
     "partial-map-atomic": Scenario(atomic_items_parts, NAMES, atomic=("exchange",)),
     "map-finished": Scenario(
         *(finished_items_parts, {"text": ["a b", "bad", "c"]}, "strong"),
-        program=mend_and_resume,
+        program=fix_and_resume,
         reopens=True,
     ),
 }

@@ -12,7 +12,7 @@ from tests.acceptance.crash.scenarios import AT_ONCE, Bodies, Parts, Scenario
 
 
 class Session:
-    """Something that lives in memory only: nobody could store its lock."""
+    """Something that lives in memory only: no one could store its lock."""
 
     def __init__(self, words: list[str]) -> None:
         self.words = words

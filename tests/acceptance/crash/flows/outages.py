@@ -29,7 +29,7 @@ class Line:
     def cut(self) -> None:
         self._file.touch()
 
-    def mend(self) -> None:
+    def restore(self) -> None:
         self._file.unlink(missing_ok=True)
 
     def check(self) -> None:
@@ -70,7 +70,7 @@ class _Distant(BlockingKillingStore):
         return await self._store.fire(run_id)
 
 
-def cut_off(*, mends: bool = True, waits: bool = False) -> Any:
+def cut_off(*, recovers: bool = True, waits: bool = False) -> Any:
     """Return the parts of a flow whose second node loses the store, and whose fourth finds it again."""
 
     def parts(body: Bodies) -> Parts:
@@ -95,8 +95,8 @@ def cut_off(*, mends: bool = True, waits: bool = False) -> Any:
         @node(output="d")
         def fourth(c: list[str]):
             with body("fourth"):
-                if mends:
-                    line.mend()
+                if recovers:
+                    line.restore()
                 return [*c, "fourth"]
 
         @node(output="e")
@@ -111,10 +111,10 @@ def cut_off(*, mends: bool = True, waits: bool = False) -> Any:
 
 
 def drained(host: Host, flow: Flow, inputs: Facts) -> RunResult:
-    """Run until the end, mend the line, bring what waits to the store, and answer what is asked."""
+    """Run until the end, fix the line, bring what waits to the store, and answer what is asked."""
     result = host.run(flow, inputs, run_id=RUN)
     while result.spooled or result.status == "halted":
-        Line(clock_of(host).folder).mend()
+        Line(clock_of(host).folder).restore()
         host.storage.drain()
         for asked in host.waits(RUN):
             host.answer(asked.id, {"approved": True})
@@ -148,7 +148,7 @@ def answered_at_once(host: Host, flow: Flow, inputs: Facts) -> RunResult:
     while result.spooled or result.status == "halted":
         asked = host.waits(RUN)
         assert asked and [one.id for one in result.waits] == [one.id for one in asked]
-        Line(clock_of(host).folder).mend()
+        Line(clock_of(host).folder).restore()
         for one in asked:
             host.answer(one.id, {"approved": True}, by="ada")
         result = host.resume(RUN, flow)
@@ -161,6 +161,8 @@ CUT_OFF = {
     "asked-while-cut-off": Scenario(asked_while_cut_off, TEXT, BEST_EFFORT, program=answered_at_once),
 }
 MORE_CUT_OFF = {
-    "cut-off-to-the-end": Scenario(cut_off(mends=False), TEXT, BEST_EFFORT, program=drained),
-    "cut-off-while-it-waits": Scenario(cut_off(mends=False, waits=True), TEXT, BEST_EFFORT, program=drained),
+    "cut-off-to-the-end": Scenario(cut_off(recovers=False), TEXT, BEST_EFFORT, program=drained),
+    "cut-off-while-it-waits": Scenario(
+        cut_off(recovers=False, waits=True), TEXT, BEST_EFFORT, program=drained
+    ),
 }

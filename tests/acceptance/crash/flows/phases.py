@@ -14,7 +14,7 @@ from tests.acceptance.crash.scenarios import Bodies, Scenario
 
 
 class PhaseScenario(Scenario):
-    """A list of phases, run to its end by whoever answers its questions."""
+    """A list of phases, run to its end by a person who answers its questions."""
 
     def __init__(self, stages: Callable[[Bodies], list[Any]], inputs: dict[str, Any], *answers: str) -> None:
         super().__init__(stages, inputs, "strong", program=answering(lambda asked: answers[asked.visit - 1]))

@@ -1,4 +1,4 @@
-"""Flows that wait, answered by whoever drives them: each kind of wait, in every shape, under every end."""
+"""Flows that wait, answered by the process that drives them: each kind, in every shape, under every end."""
 
 from __future__ import annotations
 
@@ -241,7 +241,7 @@ EVERY = kinds_parts(
     lambda: wait.question("q", kind="text", default="none", timeout="1h"),
 )
 LATE = kinds_parts(lambda: wait.approval("ok", context="draft", timeout="1h"))
-NOTIFIED = kinds_parts(lambda: wait.approval("ok", notify="nobody"))
+NOTIFIED = kinds_parts(lambda: wait.approval("ok", notify="unknown"))
 FORKED = kinds_parts(lambda: wait.approval("ok"))
 WAITING = {
     "waits": Scenario(EVERY, TEXT, "strong", program=answering()),

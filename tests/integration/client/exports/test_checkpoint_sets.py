@@ -57,7 +57,7 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.integration.client.exports.test_checkpoint_sets.IS_BROKEN", True)
 
 
-def mend(monkeypatch: pytest.MonkeyPatch) -> None:
+def fix(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.integration.client.exports.test_checkpoint_sets.IS_BROKEN", False)
 
 
@@ -247,7 +247,7 @@ class TestResuming:
     ) -> None:
         host.run(FLOW, {"x": 1}, run_id="A17")
         path, _ = manager.create_checkpoint("A17")
-        mend(monkeypatch)
+        fix(monkeypatch)
         result, meta = manager.resume_from_checkpoint(path, FLOW)
         assert isinstance(result, RunResult) and result["b"] == 20
         assert (result.run_id, meta.session_id) == ("A17", "A17")
@@ -257,7 +257,7 @@ class TestResuming:
     ) -> None:
         host.run(FLOW, {"x": 1}, run_id="A17")
         path, _ = manager.create_checkpoint("A17")
-        mend(monkeypatch)
+        fix(monkeypatch)
         with Host(f"sqlite:///{tmp_path}/there.db") as there:
             found, _ = CheckpointManager(there).resume_from_checkpoint(path + ".meta.json")
             assert (found.run_id, found.status) == ("A17", Status.FAILED)
@@ -268,7 +268,7 @@ class TestResuming:
     ) -> None:
         host.run(FLOW, {"x": 1}, run_id="A17")
         path, _ = manager.create_checkpoint("A17")
-        mend(monkeypatch)
+        fix(monkeypatch)
         host.resume("A17", FLOW)
         result, _ = manager.resume_from_checkpoint(path, FLOW)
         assert isinstance(result, RunResult) and result["b"] == 20
@@ -279,7 +279,7 @@ class TestResuming:
     ) -> None:
         host.run(FLOW, {"x": 1}, run_id="A17")
         path, _ = manager.create_checkpoint("A17")
-        mend(monkeypatch)
+        fix(monkeypatch)
         result, _ = manager.resume_from_checkpoint(path, FLOW, start="first")
         assert isinstance(result, RunResult) and result["b"] == 20
 
@@ -350,7 +350,7 @@ class TestKeeping:
         manager.create_checkpoint("B")
         latest = manager.get_latest_checkpoint("A")
         assert latest is not None and latest.user_metadata["number"] == 6
-        assert manager.get_latest_checkpoint("nobody") is None
+        assert manager.get_latest_checkpoint("unknown") is None
         assert manager.cleanup_old_checkpoints() == 2
         kept = [meta.user_metadata["number"] for meta in manager.list_checkpoints(run_id="A")]
         assert kept == [6, 5, 4, 3, 2] and len(manager.list_checkpoints("session_B_*")) == 1
@@ -381,7 +381,7 @@ class TestPickle:
             path, _ = CheckpointManager(here, folder, pickle=True).create_checkpoint("A17", "mine")
         assert names(folder) == ["mine.meta.json", "mine.pkl", "mine.state.json"]
         assert pickle.loads(Path(path + ".pkl").read_bytes())["values"]["a"] == 2
-        mend(monkeypatch)
+        fix(monkeypatch)
         with Host(f"sqlite:///{tmp_path}/b.db") as there:
             with pytest.raises(BadRequest, match="does not unpickle"):
                 CheckpointManager(there, folder).resume_from_checkpoint("mine", FLOW)
@@ -393,7 +393,7 @@ class TestPickle:
             assert isinstance(result, RunResult) and result["b"] == 20
 
 
-def test_a_run_that_nobody_drives_yet_is_carried_too(host: Host, manager: CheckpointManager) -> None:
+def test_a_run_without_an_owner_is_carried_too(host: Host, manager: CheckpointManager) -> None:
     host.start(CRAWL, GIVEN, run_id="A17")
     path, _ = manager.create_checkpoint("A17")
     assert manager.resume_from_checkpoint(path)[0].run_id == "A17"

@@ -234,14 +234,14 @@ class TestPipelines:
         assert form["current_node"] == "make" and form["outcome"]["status"] == "fail"
 
     def test_run_that_failed_and_was_resumed_says_both(self, kept: Host, tmp_path: Path) -> None:
-        is_mended: list[bool] = []
+        is_fixed: list[bool] = []
 
         def work(stage: Stage) -> Outcome:
-            return Outcome(response="done") if is_mended else Outcome.fail("not yet")
+            return Outcome(response="done") if is_fixed else Outcome.fail("not yet")
 
         flow = Flow.from_dot(SHORT, backend=work)
         assert kept.run(flow, run_id="A17").status == "failed"
-        is_mended.append(True)
+        is_fixed.append(True)
         assert kept.resume("A17", flow).status == "completed"
         folder = kept.transfer.write_run_folder("A17", tmp_path)
         told = [e["type"] for e in events_in(folder) if e["type"].startswith(("pipeline.", "checkpoint.l"))]
@@ -356,7 +356,7 @@ class TestWriting:
         assert kept.transfer.write_run_folder("A17", tmp_path / "one") == one
         assert {name: (one / name).read_bytes() for name in files_in(one)} == before
 
-    def test_text_of_the_pipeline_stays_when_nobody_gives_it_again(self, kept: Host, tmp_path: Path) -> None:
+    def test_text_of_the_pipeline_stays_when_it_is_not_given_again(self, kept: Host, tmp_path: Path) -> None:
         review(kept, Flow.from_dot(REVIEW))
         folder = kept.transfer.write_run_folder("A17", tmp_path, pipeline=REVIEW)
         kept.transfer.write_run_folder("A17", tmp_path)
@@ -439,7 +439,7 @@ class TestWriting:
 
     def test_run_that_is_not_there_makes_no_folder(self, kept: Host, tmp_path: Path) -> None:
         with pytest.raises(RunNotFound):
-            kept.transfer.write_run_folder("nobody", tmp_path / "out")
+            kept.transfer.write_run_folder("unknown", tmp_path / "out")
         with pytest.raises(BadRequest):
             kept.transfer.write_run_folder("../../etc", tmp_path / "out")
         assert not (tmp_path / "out").exists()

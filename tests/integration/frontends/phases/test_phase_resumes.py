@@ -186,13 +186,13 @@ class TestGuards:
         flow = phases(
             "p",
             [Phase("draft", draft, gate=ScoredGate(lambda draft: 95)), Phase("more", lambda: 2)],
-            breakers=[Breaker("dear", nodes=["draft"], cost={"usd": 2})],
+            breakers=[Breaker("expensive", nodes=["draft"], cost={"usd": 2})],
         )
         host.run(flow, {}, run_id="A17")
         assert decisions(host) == [("escalate", 95, 0, "breaker_open")]
         assert "circuit_breaker" in triggers(host)
         told = host.transfer.checkpoint_as("A17", "phases")["state_snapshot"]
-        assert told["circuit_breaker_state"]["dear"]["state"] == "open" and told["cost_accumulated"] == 3
+        assert told["circuit_breaker_state"]["expensive"]["state"] == "open" and told["cost_accumulated"] == 3
         host.answer(host.waits("A17")[0].id, "proceed")
         assert host.resume("A17", flow)["more"] == 2
 

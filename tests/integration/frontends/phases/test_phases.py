@@ -110,7 +110,7 @@ class TestGates:
         host.run(flow, {"topic": "tea"}, run_id="A17", channel={key: value})
         assert decisions(host) == [("escalate", 99, 0, rule)]
 
-    def test_a_question_that_nobody_answers_has_the_declared_answer(self, host: Host) -> None:
+    def test_a_question_without_an_answer_has_the_declared_answer(self, host: Host) -> None:
         flow = process(40, timeout="8h", default="abort")
         host.run(flow, {"topic": "tea"}, run_id="A17")
         host.waiting.fire(host.waits("A17")[0].id)
@@ -205,7 +205,7 @@ class TestPhases:
         result = host.run(flow, {"budget": "much"}, run_id="A17")
         assert result.error is not None and "budget is 'much' (str), not int" in result.error.message
 
-    def test_wrong_outputs_are_mended_and_warned_of(self, host: Host, events: list[Event]) -> None:
+    def test_wrong_outputs_are_fixed_and_warned_of(self, host: Host, events: list[Event]) -> None:
         schema = {"type": "object", "properties": {"risks": {"default": []}}, "required": ["risks"]}
         flow = phases("p", [Phase("discovery", discover, gives={"discovery": schema})])
         assert run(host, flow)["discovery"] == {"findings": [{"id": "tea"}], "risks": []}

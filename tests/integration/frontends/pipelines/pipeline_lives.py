@@ -46,7 +46,7 @@ class World:
         self._clock = ManualClock(auto=True)
 
     def later(self) -> None:
-        """Let a while pass, so that whoever died has lost the run."""
+        """Let a while pass, so that an owner that died has lost the run."""
         self._clock.advance(timedelta(minutes=2))
 
     def live(self, killer: Killer) -> Ended:

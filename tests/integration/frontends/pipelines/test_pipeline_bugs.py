@@ -142,10 +142,10 @@ def test_branch_outputs_survive_the_fan_in_and_a_crash_at_any_write() -> None:
 
 def test_a_resume_after_an_abort_does_not_enter_the_abort_again() -> None:
     aborts: list[int] = []
-    is_mended = False
+    is_fixed = False
 
     def work(stage: Stage) -> dict[str, str]:
-        return {"status": "success" if is_mended else "fail"}
+        return {"status": "success" if is_fixed else "fail"}
 
     def abort(stage: Stage) -> dict[str, str]:
         aborts.append(stage.visit)
@@ -160,16 +160,16 @@ def test_a_resume_after_an_abort_does_not_enter_the_abort_again() -> None:
         assert result.status == "failed" and aborts == [1]
         again = host.resume(result.run_id, flow)
         assert again.status == "failed" and aborts == [1, 1] and trace(host, again).count("work:fail") == 2
-        is_mended = True
+        is_fixed = True
         result = host.resume(result.run_id, flow)
         assert result.status == "completed" and aborts == [1, 1]
 
 
 def test_a_resume_after_a_missed_goal_goes_back_to_the_goal() -> None:
-    is_mended = False
+    is_fixed = False
 
     def check(stage: Stage) -> dict[str, str]:
-        return {"status": "success" if is_mended else "fail"}
+        return {"status": "success" if is_fixed else "fail"}
 
     flow = square(
         """start -> build -> test -> exit; test [goal_gate=true, retry_target=build, max_redirects=1];
@@ -179,7 +179,7 @@ def test_a_resume_after_a_missed_goal_goes_back_to_the_goal() -> None:
     with World().host() as host:
         result = host.run(flow)
         assert result.status == "failed"
-        is_mended = True
+        is_fixed = True
         result = host.resume(result.run_id, flow)
         assert result.status == "completed" and trace(host, result)[-3:] == ["build", "test", "exit"]
 
@@ -203,8 +203,8 @@ def test_a_failed_node_does_not_follow_an_unconditional_edge() -> None:
         result = host.run(flow)
         assert result.status == "failed" and trace(host, result) == ["start", "work:fail"]
         flow = square(
-            'start -> work -> next -> exit; work -> mend [condition="outcome=fail"]; mend -> next',
+            'start -> work -> next -> exit; work -> fix [condition="outcome=fail"]; fix -> next',
             backend=Simulation({"work": {"status": "fail"}}),
         )
         result = host.run(flow)
-        assert edge(host, result, "work")["to"] == "mend"
+        assert edge(host, result, "work")["to"] == "fix"

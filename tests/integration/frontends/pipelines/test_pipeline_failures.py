@@ -202,7 +202,7 @@ def test_a_fork_that_fails_again_and_again_calls_only_what_fails(host: Host) -> 
 @pytest.mark.parametrize(
     ("body", "calls"), [(RACE, ["a", "a", "b", "b"]), (INNER, ["one", "one", "two", "two"])]
 )
-def test_whoever_resumes_at_a_fork_or_an_inner_pipeline_has_all_of_it_done_again(
+def test_a_resume_at_a_fork_or_an_inner_pipeline_does_all_of_it_again(
     host: Host, body: str, calls: list[str]
 ) -> None:
     worker = Worker(a=1, two=1)
@@ -251,9 +251,9 @@ def test_a_fork_that_fails_again_after_a_resume_says_why(host: Host) -> None:
         (RACE, {"a": 1}, ["a", "b"], ["a"], ["p/fork@2/a/a", "p/fork@2/b/b"]),
         (INNER, {"two": 1}, ["one", "two"], ["two"], ["p/mgr@2/start"]),
         (
-            'start -> work; work -> mend [condition="outcome=fail"]; work -> exit',
-            {"work": 1, "mend": 1},
-            ["mend", "work"],
+            'start -> work; work -> fix [condition="outcome=fail"]; work -> exit',
+            {"work": 1, "fix": 1},
+            ["fix", "work"],
             ["work"],
             ["p/work"],
         ),
@@ -590,7 +590,7 @@ def test_its_edge_is_chosen_again_in_a_fork_with_another_context(host: Host) -> 
     assert calls == ["work"]
 
 
-def test_whoever_resumes_at_that_stage_has_it_called_again(host: Host) -> None:
+def test_a_resume_at_that_stage_calls_it_again(host: Host) -> None:
     calls: list[str] = []
     host.run(no_edge(calls), run_id="r")
     assert host.resume("r", no_edge(calls), start="work").status == "failed"
@@ -614,7 +614,7 @@ def test_an_answer_and_what_an_inner_pipeline_did_are_not_lost_because_no_edge_h
     host.answer(halted.waits[0].id, "hello")
     for _ in range(2):
         result = host.resume("h", asks)
-        assert result.error is not None and result.error.code == "pipeline.no_edge", "nobody is asked again"
+        assert result.error is not None and result.error.code == "pipeline.no_edge", "no one is asked again"
 
 
 def test_in_a_branch_a_success_without_an_edge_ends_the_branch_and_stays_a_success(host: Host) -> None:

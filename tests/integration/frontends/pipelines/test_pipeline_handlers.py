@@ -17,19 +17,19 @@ from tests.integration.frontends.pipelines.pipelines import context, host, squar
 
 __all__ = ["host"]
 
-MENDS = 'start -> work -> exit; work -> mend [condition="outcome=fail"]; mend -> exit'
+FIXES = 'start -> work -> exit; work -> fix [condition="outcome=fail"]; fix -> exit'
 
 
 @pytest.mark.parametrize(("spelled", "status"), [("FAILURE", "fail"), ("ok", "success"), ("retry", "fail")])
 def test_an_outcome_may_spell_its_status_as_either_dialect(host: Host, spelled: Any, status: str) -> None:
-    result = host.run(square(MENDS, handlers={"work": lambda stage: Outcome(status=spelled)}))
+    result = host.run(square(FIXES, handlers={"work": lambda stage: Outcome(status=spelled)}))
     assert result.status == "completed" and context(host, result)["stages.work"]["status"] == status
 
 
 def test_an_outcome_may_name_one_node_and_no_updates() -> None:
-    more: dict[str, Any] = {"suggested_next": "mend", "context_updates": None}
+    more: dict[str, Any] = {"suggested_next": "fix", "context_updates": None}
     outcome = Outcome(status=StageStatus.PARTIAL, **more)
-    assert outcome.suggested_next == ("mend",) and outcome.context_updates == {}
+    assert outcome.suggested_next == ("fix",) and outcome.context_updates == {}
 
 
 @pytest.mark.parametrize(
@@ -51,16 +51,16 @@ def test_an_outcome_may_name_one_node_and_no_updates() -> None:
 def test_what_cannot_be_kept_of_an_outcome_is_a_failed_stage(
     host: Host, fields: dict[str, Any], is_branch: bool
 ) -> None:
-    body = MENDS
+    body = FIXES
     if is_branch:
         body = (
             "fork [shape=component]; join [shape=tripleoctagon];"
             "start -> fork -> {work other} -> join -> exit;"
-            'work -> mend [condition="outcome=fail"]; mend -> join'
+            'work -> fix [condition="outcome=fail"]; fix -> join'
         )
     result = host.run(square(body, handlers={"work": lambda stage: Outcome(**fields)}))
     assert result.status == "completed", result.error
-    assert "work:fail" in trace(host, result) and "mend" in trace(host, result)
+    assert "work:fail" in trace(host, result) and "fix" in trace(host, result)
 
 
 def _prefers(label: str, is_async: bool) -> Any:
@@ -110,9 +110,7 @@ def test_a_fork_has_no_handler() -> None:
         ),
     ],
 )
-def test_an_edge_for_the_case_that_nobody_answers_is_no_choice(
-    host: Host, edges: str, asked: list[str] | None
-) -> None:
+def test_an_edge_for_a_timeout_is_no_choice(host: Host, edges: str, asked: list[str] | None) -> None:
     flow = square(
         f"start -> ask; ask [shape=hexagon, timeout=1h]; {edges};"
         'ask -> late [condition="outcome=fail"]; late -> exit;'
@@ -155,10 +153,10 @@ def test_two_edges_to_one_node_are_one_choice_and_one_label_for_two_nodes_is_two
 
 
 def test_a_stage_that_succeeded_may_still_prefer_an_edge_for_failures(host: Host) -> None:
-    body = "start -> work; work -> exit [label=pass]; work -> mend [label=fail]; mend -> exit"
-    for wish in ({"preferred_label": "Fail"}, {"suggested_next": ["mend"]}):
+    body = "start -> work; work -> exit [label=pass]; work -> fix [label=fail]; fix -> exit"
+    for wish in ({"preferred_label": "Fail"}, {"suggested_next": ["fix"]}):
         result = host.run(square(body, handlers={"work": lambda stage, wish=wish: wish}))
-        assert trace(host, result) == ["start", "work", "mend", "exit"]
+        assert trace(host, result) == ["start", "work", "fix", "exit"]
     assert trace(host, host.run(square(body))) == ["start", "work", "exit"]
 
 

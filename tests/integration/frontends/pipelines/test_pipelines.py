@@ -197,11 +197,11 @@ def test_an_exception_is_a_failed_stage_and_no_failed_step(host: Host) -> None:
         raise ValueError("broken")
 
     flow = square(
-        'start -> work -> exit; work -> mend [condition="outcome=fail"]; mend -> exit',
+        'start -> work -> exit; work -> fix [condition="outcome=fail"]; fix -> exit',
         handlers={"work": work},
     )
     result = host.run(flow)
-    assert result.status == "completed" and trace(host, result) == ["start", "work:fail", "mend", "exit"]
+    assert result.status == "completed" and trace(host, result) == ["start", "work:fail", "fix", "exit"]
     assert "ValueError: broken" in context(host, result)["stages.work"]["failure_reason"]
 
 
@@ -245,18 +245,18 @@ def test_retries_that_are_used_up_may_count_as_partly_done(host: Host) -> None:
 @pytest.mark.parametrize(
     ("graph", "node", "target"),
     [
-        ("", "retry_target=mend", "mend"),
-        ("", "fallback_retry_target=mend", "mend"),
-        ("retry_target=mend;", "", "mend"),
-        ("fallback=mend;", "", "mend"),
-        ("retry_target=other;", "retry_target=mend", "mend"),
+        ("", "retry_target=fix", "fix"),
+        ("", "fallback_retry_target=fix", "fix"),
+        ("retry_target=fix;", "", "fix"),
+        ("fallback=fix;", "", "fix"),
+        ("retry_target=other;", "retry_target=fix", "fix"),
     ],
 )
 def test_a_failure_goes_where_the_node_or_the_graph_says(
     host: Host, graph: str, node: str, target: str
 ) -> None:
     flow = square(
-        f"{graph} start -> mend -> other -> work -> exit; work [{node}]",
+        f"{graph} start -> fix -> other -> work -> exit; work [{node}]",
         backend=Simulation({"work": [{"status": "fail"}, "done"]}),
     )
     result = host.run(flow)
@@ -267,11 +267,11 @@ def test_a_failure_goes_where_the_node_or_the_graph_says(
 
 def test_a_failure_comes_back_only_so_often(host: Host) -> None:
     flow = square(
-        "start -> mend -> work -> exit; work [retry_target=mend, max_redirects=2]",
+        "start -> fix -> work -> exit; work [retry_target=fix, max_redirects=2]",
         backend=Simulation({"work": {"status": "fail"}}),
     )
     result = host.run(flow)
-    assert result.status == "failed" and trace(host, result).count("mend") == 3
+    assert result.status == "failed" and trace(host, result).count("fix") == 3
 
 
 # -- goals, restarts ------------------------------------------------------------------------------------
@@ -371,7 +371,9 @@ def test_an_answer_may_be_said_in_many_ways(host: Host, answer: Any) -> None:
         ("", "ask:fail", "failed"),
     ],
 )
-def test_when_nobody_answers_the_node_says_what_counts(host: Host, more: str, last: str, status: str) -> None:
+def test_when_no_answer_comes_the_node_says_what_counts(
+    host: Host, more: str, last: str, status: str
+) -> None:
     body = ASK.replace("fix -> ask", "fix -> exit").replace(
         'label="Ship it?"', f'label="Ship it?", timeout=2h, {more}'
     )
@@ -421,10 +423,10 @@ def test_a_pipeline_runs_another_until_its_stop_condition_holds(host: Host) -> N
 
 def test_an_inner_pipeline_that_fails_is_a_stage_that_failed(host: Host) -> None:
     body = """start -> sub -> exit; sub [shape=house, "stack.child_dotfile"="child.dot"];
-      sub -> mend [condition="outcome=fail"]; mend -> exit"""
+      sub -> fix [condition="outcome=fail"]; fix -> exit"""
     flow = square(body, backend=Simulation({"count": {"status": "fail"}}), children={"child.dot": CHILD})
     result = host.run(flow)
-    assert result.status == "completed" and "mend" in trace(host, result)
+    assert result.status == "completed" and "fix" in trace(host, result)
 
 
 @pytest.mark.parametrize("named", ["../outside.dot", "/etc/passwd", "missing.dot"])
@@ -550,14 +552,14 @@ def test_a_person_may_be_asked_by_a_node_whose_id_is_no_word(host: Host) -> None
 
 def test_a_run_does_not_go_on_without_the_handlers_it_began_with(host: Host) -> None:
     def fix(stage: Stage) -> str:
-        return "mended"
+        return "fixed"
 
     halted = host.run(square(ASK, handlers={"fix": fix}))
     host.answer(halted.waits[0].id, "no")
     with pytest.raises(BackendChanged, match="handlers for fix"):
         host.resume(halted.run_id, square(ASK))
     result = host.resume(halted.run_id, square(ASK, handlers={"fix": fix, "task": fix}))
-    assert result.status == "halted" and context(host, result)["last_response"] == "mended"
+    assert result.status == "halted" and context(host, result)["last_response"] == "fixed"
 
 
 def test_a_handler_that_nothing_asks_for_is_refused() -> None:

@@ -14,7 +14,7 @@ from everstep.testing.killing import Crashed, Killer, crash
 from tests.integration.frontends.pipelines.pipeline_lives import FOLDER, Ended, World
 
 EXPECTED = {
-    "backlog": "start pick mend left~ pick mend left~ pick mend left exit",
+    "backlog": "start pick fix left~ pick fix left~ pick fix left exit",
     "code_review": "start plan implement test! implement test review approve approve.next merge exit",
     "market_study": (
         "start split/demand split/demand/demand split/prices split/prices/prices split/prices/taxes "

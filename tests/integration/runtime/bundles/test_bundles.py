@@ -161,7 +161,7 @@ class TestCarrying:
             there.transfer.import_(file)
         assert there.history("A17") == before
 
-    def test_an_older_state_that_nobody_touched_is_replaced(
+    def test_an_older_state_that_was_not_touched_is_replaced(
         self, here: Host, there: Host, file: Path
     ) -> None:
         here.run(ASK, GIVEN, run_id="A17")

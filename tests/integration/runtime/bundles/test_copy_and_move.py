@@ -199,9 +199,9 @@ class TestCopying:
         found = here.transfer.copy(file)
         assert outcomes(found) == {"A": "copied", "B": "failed", "C": "copied"}
         assert "another run is called 'B'" in found[1].problem
-        assert outcomes(here.transfer.copy(file, ["nobody"])) == {"nobody": "failed"}
+        assert outcomes(here.transfer.copy(file, ["unknown"])) == {"unknown": "failed"}
 
-    def test_an_older_copy_that_nobody_touched_is_replaced(
+    def test_an_older_copy_that_was_not_touched_is_replaced(
         self, here: Host, to: str, clock: ManualClock
     ) -> None:
         here.run(ORDER, {"user": "ann"}, run_id="H")
@@ -214,7 +214,7 @@ class TestCopying:
             assert there.waits("H") == []
 
     @pytest.mark.parametrize("touched", ["resumed", "answered", "forked", "pinned"])
-    def test_an_older_copy_that_somebody_may_need_is_left_alone(
+    def test_an_older_copy_that_may_be_in_use_is_left_alone(
         self, here: Host, file: str, clock: ManualClock, touched: str
     ) -> None:
         here.run(ORDER, {"user": "ann"}, run_id="H")
@@ -235,7 +235,7 @@ class TestCopying:
             assert found.outcome == "failed" and "older state" in found.problem
             assert (there.history("H"), there.waits("H", status=None)[0].status) == before
 
-    def test_a_run_that_somebody_drives_is_not_taken_from_them(
+    def test_a_run_with_an_owner_is_not_taken_from_it(
         self, tmp_path: Path, clock: ManualClock, file: str
     ) -> None:
         url = f"sqlite:///{tmp_path}/here.db"
@@ -496,7 +496,7 @@ def test_after_kill_9_the_same_command_ends_what_was_begun(tmp_path: Path, point
     died = warm.run([sys.executable, "-c", CHILD, here, there, point], check=False)
     assert died.returncode == -signal.SIGKILL
     with Host(here) as host:
-        # No lease is waited for: whoever held it is gone.
+        # No lease is waited for: its owner is gone.
         assert outcomes(host.transfer.copy(there, move=True)) == {"H": "moved", "A17": "moved"}
         assert host.runs() == []
     with Host(there) as other:

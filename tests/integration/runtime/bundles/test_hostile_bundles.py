@@ -1,4 +1,4 @@
-"""Bundles that lie, are damaged, or were made by somebody who means harm."""
+"""Bundles that lie, are damaged, or were made by an attacker."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def test_a_loser_that_finishes_together_with_the_join_settles_once(is_map: bool)
 
 
 @pytest.mark.parametrize("kind", ["node", "nested", "atomic"])
-def test_a_failed_map_that_is_borne_waits_for_the_items_that_run(host: Host, kind: str) -> None:
+def test_a_failed_map_that_is_tolerated_waits_for_the_items_that_run(host: Host, kind: str) -> None:
     @node(output="y")
     async def work(x: int) -> int:
         if x == 1:

@@ -189,7 +189,7 @@ def test_arguments_come_from_a_result_then_a_key_then_the_default(host: Host) ->
     assert result["show.__result__"] == [9, "red", "round"]
 
 
-def test_an_argument_that_nobody_gives_fails_the_node_by_name(host: Host) -> None:
+def test_an_argument_that_is_not_given_fails_the_node_by_name(host: Host) -> None:
     @node
     def start() -> int:
         return 1
@@ -211,7 +211,7 @@ def test_the_result_of_a_node_is_read_through_the_channel(host: Host) -> None:
     def look(ctx: Context) -> Any:
         with pytest.raises(BadRequest):
             ctx.channel.set("pair.__result__", 0)
-        return [ctx.channel.get("pair.__result__"), ctx.channel.get("nobody.__result__", "none")]
+        return [ctx.channel.get("pair.__result__"), ctx.channel.get("missing.__result__", "none")]
 
     assert host.run(Flow("f", pair >> look))["look.__result__"] == [(1, 2), "none"]
 

@@ -186,11 +186,11 @@ def test_a_flow_that_fails_while_another_node_is_to_be_retried_ends_and_its_grou
 
 def test_a_node_that_still_runs_when_its_atomic_flow_has_failed_is_not_missed(host: Host) -> None:
     failed = threading.Event()
-    is_mended = False
+    is_fixed = False
 
     @node(output="a")
     def fail(x: int) -> int:
-        if not is_mended:
+        if not is_fixed:
             failed.set()
             raise ValueError("boom")
         return x
@@ -202,7 +202,7 @@ def test_a_node_that_still_runs_when_its_atomic_flow_has_failed_is_not_missed(ho
 
     flow = Flow("outer", [Flow("inner", [fail, linger]).as_node(durability="atomic")])
     assert host.run(flow, {"x": 1}, run_id="a").status == "failed"
-    is_mended = True
+    is_fixed = True
     assert host.resume("a", flow)["b"] == 1
 
 

@@ -33,7 +33,7 @@ def pay(x: int) -> int:
 def ship(paid: int) -> int:
     MADE.append(-paid)
     if len(MADE) < 3:
-        raise ConnectionError("nobody is there")
+        raise ConnectionError("no one is there")
     return paid
 
 

@@ -62,11 +62,11 @@ def test_one_checkpoint_follows_the_expensive_node_and_one_precedes_the_destruct
     result = host.run(flow(durability), {"n": 1}, run_id="r")
     assert result["end"] == "WIPED 20"
     records = host.history("r")
-    dear = [r for r in records if r.trigger is Trigger.EXPENSIVE_OP]
+    expensive = [r for r in records if r.trigger is Trigger.EXPENSIVE_OP]
     dangerous = [r for r in records if r.trigger is Trigger.DESTRUCTIVE_OP]
-    assert [r.steps[-1].path for r in dear] == ["train"]
-    assert [(r.metadata or {})["node"] for r in dear + dangerous] == ["train", "wipe"]
-    assert len(dangerous) == 1 and dear[0].sequence < dangerous[0].sequence
+    assert [r.steps[-1].path for r in expensive] == ["train"]
+    assert [(r.metadata or {})["node"] for r in expensive + dangerous] == ["train", "wipe"]
+    assert len(dangerous) == 1 and expensive[0].sequence < dangerous[0].sequence
     done = host.state("r", at=dangerous[0].sequence)
     assert done["model"] == 20 and "gone" not in done
 

@@ -134,7 +134,7 @@ def test_a_strict_group_fails_the_run_with_any_member(host: Host) -> None:
         (lambda outcomes: "failed" not in outcomes.values(), False),
     ],
 )
-def test_a_policy_says_which_failures_a_group_bears(host: Host, policy: Any, succeeds: bool) -> None:
+def test_a_policy_says_which_failures_a_group_tolerates(host: Host, policy: Any, succeeds: bool) -> None:
     log: list[str] = []
     make = recorder(log)
     group = parallel(make("ok"), make("bad", fails=True), policy=policy, name="both")
@@ -146,7 +146,7 @@ def test_a_policy_says_which_failures_a_group_bears(host: Host, policy: Any, suc
     assert statuses(host, "r")["bad"] == "failed"
 
 
-def test_a_group_whose_members_all_fail_fails_even_if_it_bears_much(host: Host) -> None:
+def test_a_group_whose_members_all_fail_fails_even_if_it_tolerates_much(host: Host) -> None:
     make = recorder([])
     group = parallel(make("x", fails=True), make("y", fails=True), policy="best_effort", name="g")
     result = host.run(Flow("f", group >> make("after"), durability="strong"))
@@ -407,7 +407,7 @@ def test_what_reads_the_members_of_an_early_join_does_not_wait_for_them_either(h
     assert [s.path for c in host.history("r") for s in c.steps].count("after") == 1
 
 
-def test_a_failure_that_a_group_inside_bears_is_not_held_against_it(host: Host) -> None:
+def test_a_failure_that_a_group_inside_tolerates_is_not_held_against_it(host: Host) -> None:
     make = recorder([])
     inner = parallel(make("x", fails=True), make("y"), policy="best_effort", name="inner")
     outer = parallel(inner, make("z"), policy=at_least(2), name="outer")

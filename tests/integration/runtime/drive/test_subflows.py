@@ -100,7 +100,7 @@ def test_the_same_name_from_two_sides_of_a_boundary_is_refused_with_two_fixes() 
         Flow("outer", [RAG.as_node(), mine])
 
 
-def test_lifting_what_nobody_writes_is_refused_when_it_is_said() -> None:
+def test_lifting_what_no_node_writes_is_refused_when_it_is_said() -> None:
     with pytest.raises(BadRequest, match="Did you mean 'summary'"):
         RAG.as_node().lift("sumary")
     with pytest.raises(BadRequest, match="select: no node"):

@@ -1,4 +1,4 @@
-"""What runs side by side: threads that exit, locks of calls that nobody waits for any more."""
+"""What runs side by side: threads that exit, locks of calls that are no longer awaited."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ def test_it_stops_for_an_operator_who_knows_the_value(world: World, url: str) ->
             host.waiting.settle("A", "charge", done="another")
         assert host.resume("A", flow)["letter"] == "thanks for receipt-by-hand"
         (*_, step) = [s for c in host.history("A") for s in c.steps if s.path == "charge"]
-        assert step.started_at == step.ended_at, "how long somebody thought about it is not how long it took"
+        assert step.started_at == step.ended_at, "how long a person thought about it is not how long it took"
         with pytest.raises(WaitNotFound):
             host.waiting.settle("A", "charge", rerun=True)
     assert len(world.calls) == 1
@@ -461,7 +461,9 @@ def test_explain_says_what_was_settled_and_what_is_called_again(
     assert len(world.calls) == 1 + len(again)
 
 
-def test_whoever_settles_right_after_a_crash_is_told_to_let_the_run_ask_first(world: World, url: str) -> None:
+def test_a_caller_that_settles_right_after_a_crash_is_told_to_let_the_run_ask_first(
+    world: World, url: str
+) -> None:
     flow = flow_of(charge(world, on_unknown="stop"))
     die(world, url, flow, "after")
     with Host(url) as host:

@@ -329,7 +329,7 @@ def test_a_breaker_on_breakers_that_was_closed_opens_again_only_with_another_one
     assert (asked, result.status) == (["meta", "one", "two"], Status.COMPLETED)
 
 
-def test_whoever_watches_is_told(url: str) -> None:
+def test_watchers_are_told(url: str) -> None:
     heard: list[Event] = []
     flow = Flow("f", [Api().node(retry=AT_ONCE)], breakers=[Breaker("api", failures=3)])
     with Host(url, on_event=heard.append) as host:
@@ -489,7 +489,7 @@ def test_rules_that_mean_nothing_are_refused(options: dict[str, Any]) -> None:
         Breaker("api", failures=1),
         ["api"],
         [Breaker("api", failures=1), Breaker("api", failures=2)],
-        [Breaker("api", failures=1, nodes="nobody")],
+        [Breaker("api", failures=1, nodes="unknown")],
     ],
 )
 def test_breakers_that_fit_no_flow_are_refused(breakers: Any) -> None:

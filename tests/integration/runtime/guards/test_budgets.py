@@ -210,7 +210,7 @@ def test_once_all_is_spent_the_next_node_halts_and_an_approval_goes_on(host: Hos
 def test_a_rejection_fails_the_run_by_name_and_a_resume_asks_again(host: Host) -> None:
     paid = spendthrift()
     wait = host.run(paid, run_id="r").waits[0]
-    host.answer(wait.id, {"approved": False, "comment": "too dear"})
+    host.answer(wait.id, {"approved": False, "comment": "too expensive"})
     with pytest.raises(NodeFailed):
         host.resume("r", paid).raise_for_status()
     failed = host.info("r")
@@ -233,7 +233,7 @@ def test_an_answer_that_raises_by_no_amount_is_refused(host: Host, by: Any) -> N
 def test_an_answer_while_the_run_is_open_elsewhere_counts_once(host: Host) -> None:
     paid = spendthrift()
     host.run(paid, run_id="r")
-    assert host.resume("r", paid).status is Status.HALTED, "nobody has answered"
+    assert host.resume("r", paid).status is Status.HALTED, "no answer has come"
     assert len(host.waits("r")) == 1
 
 
@@ -333,7 +333,7 @@ def test_two_budgets_ask_one_after_the_other(host: Host) -> None:
     assert asked == ["usd", "tokens"] and result.status is Status.COMPLETED
 
 
-def test_where_nobody_can_be_asked_the_run_fails_by_name(host: Host) -> None:
+def test_where_no_person_can_be_asked_the_run_fails_by_name(host: Host) -> None:
     result = host.run(spendthrift(durability="off"))
     assert result.status is Status.FAILED
     assert result.error is not None and result.error.code == "budget.exceeded"
@@ -430,7 +430,7 @@ def test_what_is_spent_is_written_at_once_however_the_flow_is_kept(
     assert spent(host, "r") == {"usd": "2"}
 
 
-def test_a_thread_that_nobody_waits_for_any_more_has_spent_too(host: Host) -> None:
+def test_a_thread_that_is_no_longer_awaited_has_spent_too(host: Host) -> None:
     go_on, is_counted = threading.Event(), threading.Event()
 
     @node(output="out", retry=Retry(1, first=0), timeout=0.05)
@@ -451,7 +451,7 @@ def test_a_thread_that_nobody_waits_for_any_more_has_spent_too(host: Host) -> No
     assert [s.decision for r in host.history("r") for s in r.steps if s.path == "@spent"] == [("slow",)]
 
 
-def test_whoever_spends_after_the_run_was_cancelled_is_told(host: Host) -> None:
+def test_a_caller_that_spends_after_the_run_was_cancelled_is_told(host: Host) -> None:
     told: list[BaseException] = []
     is_over, is_told = threading.Event(), threading.Event()
 

@@ -72,7 +72,7 @@ def test_an_error_rate_is_exact(host: Host) -> None:
 
 
 @pytest.mark.parametrize("by", [1e300, 10**25])
-def test_nobody_raises_a_budget_by_more_than_can_be_counted(host: Host, by: Any) -> None:
+def test_no_one_raises_a_budget_by_more_than_can_be_counted(host: Host, by: Any) -> None:
     @node(output="a")
     def spends(ctx: Context) -> int:
         ctx.spend(usd=5)
@@ -159,13 +159,13 @@ def test_with_best_effort_a_shared_breaker_waits_for_the_store(tmp_path: Path, t
         return a
 
     @node(output="c")
-    def mends(b: int) -> int:
+    def recovers(b: int) -> int:
         place.store.fails_with = None
         raise ConnectionError("down")
 
     flow = Flow(
         "wobbles",
-        [breaks, wobbles, mends],
+        [breaks, wobbles, recovers],
         breakers=[Breaker("bank", failures=3, shared=True)],
         durability=Durability("strong", on_store_failure="best_effort"),
     )
@@ -284,7 +284,7 @@ def test_a_try_that_is_rejected_keeps_no_other_run_waiting() -> None:
         host.answer(asked.waits[0].id, {"approved": False})
         clock.advance(4)
         assert host.resume("asked", guarded()).status == "failed"
-        assert host.fleet.breakers()["bank"].state == "open", "nobody tries"
+        assert host.fleet.breakers()["bank"].state == "open", "no one tries"
         is_up = True
         clock.advance(1)
         assert host.run(guarded(), run_id="next").status == "completed"

@@ -1,4 +1,4 @@
-"""Whoever looks at a run sees what it spent, what is left, and how its breakers stand."""
+"""A caller that looks at a run sees what it spent, what is left, and how its breakers stand."""
 
 from __future__ import annotations
 
@@ -85,8 +85,8 @@ def test_a_command_lists_shared_breakers_and_closes_one(place: Path) -> None:
     assert "mail" in say("breakers", "--store", "runs.db")
     assert told("breakers")["breakers"]["mail"]["state"] == "open"
     assert "closed" in say("breakers", "--reset", "mail", "--store", "runs.db")
-    refused = CliRunner().invoke(cli, ["breakers", "--reset", "nobody", "--store", "runs.db"])
-    assert "no shared breaker 'nobody'" in str(refused.exception)
+    refused = CliRunner().invoke(cli, ["breakers", "--reset", "unknown", "--store", "runs.db"])
+    assert "no shared breaker 'unknown'" in str(refused.exception)
 
 
 def test_the_report_says_what_a_flow_declares(place: Path) -> None:

@@ -49,21 +49,21 @@ def third(large: str, ctx: Context) -> int:
 
 @node(output="d")
 def last(c: int, broken: bool) -> int:
-    if broken and not MENDED:
+    if broken and not FIXED:
         raise ValueError("not yet")
     return c + 1
 
 
-MENDED: list[bool] = []
+FIXED: list[bool] = []
 FLOW = Flow("f", [first, second, third, last], durability="strong")
 
 
 @pytest.fixture(autouse=True)
 def nothing_sent() -> Iterator[None]:
     SENT.clear()
-    MENDED.clear()
+    FIXED.clear()
     yield
-    MENDED.clear()
+    FIXED.clear()
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres", "redis"])
@@ -81,7 +81,7 @@ def place(url: str, tmp_path: Path) -> Place:
     with made.host() as host:
         assert host.run(FLOW, {"x": 1, "broken": True}, run_id="A").status == "failed"
         assert host.info("A").checkpoints == 5
-    MENDED.append(True)
+    FIXED.append(True)
     return made
 
 
@@ -222,7 +222,7 @@ def test_a_damaged_fork_falls_back_to_what_it_shares(place: Place) -> None:
         assert result.fallback is not None and result.fallback.at == 3
 
 
-def test_a_run_that_somebody_drives_is_left_to_them(place: Place) -> None:
+def test_a_run_with_an_owner_is_left_to_it(place: Place) -> None:
     spoil(place, 5)
     with place.host() as host:
         host._lanes.call(lambda it: _lease(it, "A"))
@@ -267,7 +267,7 @@ class Life:
                     host.run(stopping, {"x": 1, "broken": True}, run_id="A")
             else:
                 host.run(FLOW, {"x": 1, "broken": True}, run_id="A")
-        MENDED.append(True)
+        FIXED.append(True)
         self.clock.advance(3600)
         records = self.data.runs["A"].records
         records[3] = msgspec.structs.replace(records[3], body=b"x")
@@ -311,7 +311,7 @@ def test_killed_at_any_write_of_it_one_fork_goes_on_once(is_running: bool) -> No
     assert life.fall_back(whole) and len(whole.points) > 8
     for at in range(1, len(whole.points) + 1):
         SENT.clear()
-        MENDED.clear()
+        FIXED.clear()
         life = Life(is_running=is_running)
         assert not life.fall_back(Killer(at, act=crash)), whole.points[at - 1]
         assert life.fall_back()
@@ -331,7 +331,7 @@ def test_killed_at_any_write_workers_bring_the_fork_to_its_end() -> None:
     assert Life(is_running=True).fall_back(whole)
     forked = False
     for at in range(1, len(whole.points) + 1):
-        MENDED.clear()
+        FIXED.clear()
         life = Life(is_running=True)
         assert not life.fall_back(Killer(at, act=crash))
         forked = forked or "A-from-3" in life.data.runs
@@ -355,7 +355,7 @@ def send(x: int) -> int:
 
 @node(output="c")
 def fail(b: int) -> int:
-    if not __import__("pathlib").Path(__file__).with_name("mended").exists():
+    if not __import__("pathlib").Path(__file__).with_name("fixed").exists():
         raise ValueError("not yet")
     return b + 1
 
@@ -376,7 +376,7 @@ def test_the_command_says_what_it_falls_back_to_and_what_may_be_done_twice(
     assert shell("run", str(file), "-i", "x=1", "--run-id", "A").return_value == 1
     place = Place(store, tmp_path)
     spoil(place, 3)
-    (tmp_path / "mended").touch()
+    (tmp_path / "fixed").touch()
     refused = shell("resume", "A")
     assert isinstance(refused.exception, StateCorrupted) and "--fallback" in refused.exception.fix
     place.vandal.write("A", 2, b"")

@@ -1,6 +1,6 @@
 """A last record that says anything at all, hashed as it should be: a named error, or an answer.
 
-No store writes such a thing; a program with an error might, or somebody who knows how digests are made.
+No store writes such a thing; a program with an error might, or an attacker who knows how digests are made.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Damage in a folder of objects is found and called what it is, by whoever it was done and however well."""
+"""Damage in a folder of objects is found and called what it is, whatever did it and however well."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Bucket:
         return decode(path.read_bytes(), "it")
 
     def change(self, run: str, sequence: int, change: Callable[[bytes], bytes]) -> None:
-        """Change a record as somebody does who knows what an entry is."""
+        """Change a record as an attacker does who knows what an entry is."""
         path = self.file(run, sequence)
         entry = self.entry(path)
         records = tuple(

@@ -219,7 +219,7 @@ def test_waits_that_disagree_with_the_chain_are_named(place: Place) -> None:
     assert place.verify("A").is_sound
 
 
-def test_waits_that_are_not_there_or_that_nobody_opened_are_named(place: Place) -> None:
+def test_waits_that_are_not_there_or_that_no_one_opened_are_named(place: Place) -> None:
     with place.host() as host:
         [asked] = host.waits("A")
     place.vandal.set_wait(asked.id, run_id="B")

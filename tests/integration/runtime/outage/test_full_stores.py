@@ -219,9 +219,9 @@ def test_a_file_without_room_is_not_writable_for_now(error: apsw.Error) -> None:
     assert type(explain_sqlite(error, Path("runs.db"))) is StoreNotWritable
 
 
-def test_nobody_waits_for_room_who_has_done_nothing_yet(tmp_path: Path) -> None:
+def test_a_call_that_has_done_nothing_yet_does_not_wait_for_room(tmp_path: Path) -> None:
     """A run that cannot be accepted is refused at once: nothing of it could be lost."""
-    clock = ManualClock()  # whoever slept on it would never wake
+    clock = ManualClock()  # a caller that slept on it would never wake
 
     @node(output="b")
     def same(a: str) -> str:

@@ -216,7 +216,7 @@ def test_one_spool_that_cannot_be_taken_stops_no_other(place: Place) -> None:
         assert host.info("B").status == "completed"
         assert host.info("A").status == "running"
         host.work([place.flow()], until_idle=True)
-        assert host.info("A").status == "running", "whoever repairs the spool has the last word"
+        assert host.info("A").status == "running", "a caller that repairs the spool has the last word"
         broken.unlink()
         assert host.storage.drain() == []
         place.clock.advance(60)
@@ -357,7 +357,7 @@ def test_another_process_of_the_machine_answers_what_waits_here_by_bringing_it_f
 
 def test_a_put_that_opens_waits_is_kept_here_only_if_the_store_cannot_take_it(place: Place) -> None:
     """The store was down for a while, is left alone for that, and is back."""
-    place.breaks, place.mends = DOWN, True
+    place.breaks, place.recovers = DOWN, True
     flow = place.flow("best_effort", wait.approval("ok", context="c"))
     with place.host() as host:
         halted = host.run(flow, {"x": 1}, run_id="A")

@@ -1,4 +1,4 @@
-"""Checkpoints that wait on this machine are seen by whoever looks from here."""
+"""Checkpoints that wait on this machine are seen by a caller that looks from here."""
 
 from __future__ import annotations
 
@@ -223,7 +223,7 @@ def test_verify_takes_stubs_and_shared_checkpoints_in(place: Place, monkeypatch:
         assert found["C"].removed == removed
 
 
-def test_whoever_works_elsewhere_with_the_same_store_finds_what_waits(
+def test_a_caller_that_works_elsewhere_with_the_same_store_finds_what_waits(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("EVERSTEP_SPOOL")

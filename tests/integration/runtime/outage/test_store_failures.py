@@ -27,7 +27,7 @@ class Flaky(BlockingKillingStore):
     keeps_leases = False
     """True if no lease can be given back."""
     loses_replies = False
-    """True if a lease is granted, and whoever asked for it gets an error."""
+    """True if a lease is granted, and a caller that asked for it gets an error."""
     on_put: Callable[[Sequence[Commit]], None] | None = None
 
     def _reach(self) -> None:
@@ -104,7 +104,7 @@ class Place:
         @node(output="c")
         def third(b: str) -> str:
             place.ran.append("third")
-            if place.mends:
+            if place.recovers:
                 place.store.fails_with = None
             return b + "!"
 
@@ -112,7 +112,7 @@ class Place:
         return Flow("f", [first, second, third, *more], durability=durability)
 
     breaks: StoreError | None = None
-    mends = False
+    recovers = False
 
 
 @pytest.fixture
@@ -156,7 +156,7 @@ def test_a_store_that_refuses_is_named_each_time_and_not_another_driver(place: P
         assert place.clock.now() - before < flow.durability.lease_ttl / 2
 
 
-def test_a_claim_without_a_reply_keeps_nobody_here_from_the_run(place: Place) -> None:
+def test_a_claim_without_a_reply_keeps_no_other_here_from_the_run(place: Place) -> None:
     flow = place.flow("required")
     with place.host() as host:
         host.start(flow, {"x": 1}, run_id="A")
@@ -201,7 +201,7 @@ def test_with_best_effort_it_goes_on_says_so_and_is_written_later(place: Place, 
 
 
 def test_when_the_store_is_back_before_the_end_everything_is_written_in_order(place: Place) -> None:
-    place.breaks, place.mends = DOWN, True
+    place.breaks, place.recovers = DOWN, True
     with place.host() as host:
         result = host.run(place.flow(), {"x": 1}, run_id="A")
         assert (result.status, result.spooled) == ("completed", 0)
@@ -292,7 +292,7 @@ def test_a_wait_opened_while_the_store_was_away_can_be_answered_once_it_is_writt
         assert host.resume("A", flow)["ok"].approved
 
 
-def test_whoever_stays_with_a_run_stays_while_the_store_is_away(place: Place) -> None:
+def test_a_caller_that_stays_with_a_run_stays_while_the_store_is_away(place: Place) -> None:
     place.breaks = DOWN
     flow = place.flow("best_effort", wait.timer("nap", duration="1h", payload="c"))
     seen: list[int] = []

@@ -45,14 +45,14 @@ def runs(host: Host) -> list[str]:
 
 
 @pytest.mark.parametrize("text", ['["run-1", "never-was"]', '{"run-1": "for the auditors"}'])
-def test_a_run_that_somebody_wrote_into_the_file_is_kept(host: Host, preserved: Path, text: str) -> None:
+def test_a_run_that_was_written_into_the_file_is_kept(host: Host, preserved: Path, text: str) -> None:
     preserved.write_text(text)
     host.retention.gc(retention=NOTHING)
     assert runs(host) == ["run-1"]
     assert host.info("run-1").pinned == BY_HAND
 
 
-def test_a_run_that_somebody_took_out_of_the_file_is_no_longer_kept(host: Host, preserved: Path) -> None:
+def test_a_run_that_was_taken_out_of_the_file_is_no_longer_kept(host: Host, preserved: Path) -> None:
     preserved.write_text('["run-1", "run-2"]')
     host.retention.gc(retention=NOTHING)
     preserved.write_text('["run-2"]')

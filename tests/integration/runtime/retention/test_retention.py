@@ -120,7 +120,7 @@ def test_a_removed_run_says_so_and_its_id_stays_taken(open_host: Callable[..., H
     with pytest.raises(RunErased):
         host.start(STEPS, {"count": 1}, run_id="old")
     with pytest.raises(RunNotFound) as error:
-        host.info("nobody")
+        host.info("unknown")
     assert not isinstance(error.value, RunErased)
 
 
@@ -189,7 +189,7 @@ def test_a_flow_has_rules_of_its_own(open_host: Callable[..., Host], clock: Manu
     assert host.retention.gc(retention=Retention(keep_for="1d")).runs == [], "it was begun with other rules"
 
 
-def test_what_somebody_needs_is_kept(open_host: Callable[..., Host], clock: ManualClock) -> None:
+def test_what_is_needed_is_kept(open_host: Callable[..., Host], clock: ManualClock) -> None:
     host = open_host()
     asks = Flow("steps", [wait.approval("ask", prompt="Well?")])
     for name in ("forked", "pinned", "plain"):
@@ -239,7 +239,7 @@ def test_a_pinned_run_is_kept_whole_and_listed(open_host: Callable[..., Host]) -
         host.retention.erase("run-0")
     assert host.retention.unpin("run-0").pinned is None
     with pytest.raises(RunNotFound):
-        host.retention.pin("nobody")
+        host.retention.pin("unknown")
     with pytest.raises(BadRequest, match="reason"):
         host.retention.pin("run-0", " ")
 
@@ -340,11 +340,11 @@ def test_abandoned_runs_are_listed_and_removed_only_if_asked_for(
 
 
 def test_a_trimmed_failure_can_still_be_reopened(open_host: Callable[..., Host]) -> None:
-    is_mended = False
+    is_fixed = False
 
     @node(output="out")
     def fragile(doubled: int) -> int:
-        if not is_mended:
+        if not is_fixed:
             raise ValueError("not yet")
         return doubled + 1
 
@@ -358,7 +358,7 @@ def test_a_trimmed_failure_can_still_be_reopened(open_host: Callable[..., Host])
     after = host.info("failed")
     assert (after.status, after.ended_at) == (before.status, before.ended_at)
     assert [event.kind for event in host.events("failed", live=False)] == ["checkpoint", "run_ended"]
-    is_mended = True
+    is_fixed = True
     assert host.resume("failed", flow)["out"] == 5
     host.retention.gc(retention=Retention(whole=1, keep_last=1))
     summary = host.retention.removed()[0].summary
@@ -384,7 +384,7 @@ def test_only_the_named_runs_are_touched(open_host: Callable[..., Host], clock: 
     found = host.retention.gc("run-0", "run-3", retention=Retention(keep_last=2))
     assert [one.run_id for one in found.runs] == ["run-0"]
     with pytest.raises(RunNotFound):
-        host.retention.gc("nobody")
+        host.retention.gc("unknown")
 
 
 def test_two_may_clean_up_at_once(open_host: Callable[..., Host], clock: ManualClock, tmp_path: Path) -> None:
@@ -429,7 +429,7 @@ def test_what_a_copied_run_names_as_elsewhere_is_kept(
         assert host.retention.erase("run").artifacts == 1
 
 
-def test_artifacts_in_a_place_of_their_own_are_left_alone_unless_nobody_else_uses_it(
+def test_artifacts_in_a_place_of_their_own_are_left_alone_unless_no_other_uses_it(
     url: str, clock: ManualClock, tmp_path: Path
 ) -> None:
     home = f"sqlite:///{tmp_path}/home.db?synchronous=off"
@@ -443,7 +443,7 @@ def test_artifacts_in_a_place_of_their_own_are_left_alone_unless_nobody_else_use
             swept = cleaner.retention.gc().artifacts
             assert swept.removed == 0 and "other stores" in swept.left_alone
         assert host.state("mine")["page"] and other.state("theirs")["page"]
-        # Whoever says what is not so loses what the other store names.
+        # A caller that says what is not so loses what the other store names.
         assert host.retention.gc(shared=True).artifacts.removed == 2
 
 

@@ -214,9 +214,9 @@ def test_an_upcast_alone_is_made_when_the_version_is_another(host: Host) -> None
 def test_inputs_are_compared_as_far_as_both_versions_know_them(host: Host) -> None:
     begun(host)
     with pytest.raises(InputsDiffer, match="items"):
-        host.run(SECOND, {"items": [9], "tone": "dear"}, run_id="r")
-    assert host.run(SECOND, {"items": [1, 2], "tone": "dear"}, run_id="r")["mail"] == "thanks: 300 ct"
-    assert host.run(SECOND, {"items": [1, 2], "tone": "dear"}, run_id="r")["mail"] == "thanks: 300 ct"
+        host.run(SECOND, {"items": [9], "tone": "warm"}, run_id="r")
+    assert host.run(SECOND, {"items": [1, 2], "tone": "warm"}, run_id="r")["mail"] == "thanks: 300 ct"
+    assert host.run(SECOND, {"items": [1, 2], "tone": "warm"}, run_id="r")["mail"] == "thanks: 300 ct"
 
 
 def test_a_failed_run_goes_over_and_is_reopened(host: Host) -> None:

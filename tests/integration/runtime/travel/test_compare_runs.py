@@ -168,7 +168,7 @@ def test_a_checkpoint_or_run_that_is_not_there_is_refused(host: Host) -> None:
         with pytest.raises(RunNotFound):
             host.debug.diff("r", **bad)
     with pytest.raises(RunNotFound):
-        host.debug.diff("r", "nobody")
+        host.debug.diff("r", "unknown")
 
 
 @node(output="large", persist="ref")
@@ -558,15 +558,15 @@ def test_a_node_that_raises_is_reported_with_its_error(host: Host, knobs: Knobs)
     assert [(p.name, p.before, p.after) for p in again.outputs] == [("total", 3, None), ("note", "A", None)]
 
 
-def test_a_step_that_failed_can_be_tried_alone_with_mended_code(host: Host, knobs: Knobs) -> None:
+def test_a_step_that_failed_can_be_tried_alone_with_fixed_code(host: Host, knobs: Knobs) -> None:
     knobs.raises = ValueError("no")
     run(host, "r")
     assert host.debug.replay("r", "price", shop()).is_equal is True
     knobs.raises = None
-    mended = host.debug.replay("r", "price", shop())
-    assert mended.is_equal is False
-    assert mended.error is None
-    assert [(p.name, p.after) for p in mended.outputs] == [("total", 3), ("note", "A")]
+    fixed = host.debug.replay("r", "price", shop())
+    assert fixed.is_equal is False
+    assert fixed.error is None
+    assert [(p.name, p.after) for p in fixed.outputs] == [("total", 3), ("note", "A")]
     assert host.info("r").status == "failed"
 
 
@@ -683,7 +683,7 @@ def test_an_output_that_a_run_would_refuse_is_an_error_of_the_node(host: Host) -
 
 def test_a_step_or_flow_that_does_not_fit_is_refused(host: Host) -> None:
     run(host, "r")
-    for wanted in ("nobody", "price@2", "@inputs", "price@x", "big"):
+    for wanted in ("unknown", "price@2", "@inputs", "price@x", "big"):
         with pytest.raises(RunNotFound, match="no finished step"):
             host.debug.replay("r", wanted, shop())
     with pytest.raises(FlowChanged, match="belongs to flow 'shop'"):

@@ -68,7 +68,7 @@ def test_a_halted_run_tells_what_is_made_again_once_it_goes_on(host: Host) -> No
     assert [step.path for step in told.recorded] == ["kept"]
 
 
-def test_a_value_that_was_not_kept_and_nobody_reads_any_more_is_not_made_again(host: Host) -> None:
+def test_a_value_that_was_not_kept_and_no_node_reads_any_more_is_not_made_again(host: Host) -> None:
     flow = Flow("f", [fleeting, kept >> wait.approval("ok")])
     host.run(flow, {"x": 1}, run_id="r")
     told = host.explain("r", flow)

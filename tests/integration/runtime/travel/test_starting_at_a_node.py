@@ -35,20 +35,20 @@ def test_a_flow_that_had_failed_inside_is_opened_anew(host: Host) -> None:
 
 
 def test_a_group_forgets_what_became_of_its_branches(host: Host) -> None:
-    is_mended: list[bool] = []
+    is_fixed: list[bool] = []
 
     @node
     def begin() -> None: ...
 
     @node
     def a() -> str:
-        if not is_mended:
+        if not is_fixed:
             raise ValueError("a failed")
         return "a"
 
     @node
     def b() -> str:
-        if not is_mended:
+        if not is_fixed:
             raise ValueError("b failed")
         return "b"
 
@@ -58,7 +58,7 @@ def test_a_group_forgets_what_became_of_its_branches(host: Host) -> None:
 
     flow = Flow("f", begin >> parallel(a, b, policy="best_effort") >> after, durability="strong")
     assert host.run(flow, run_id="r").status == "failed"
-    is_mended.append(True)
+    is_fixed.append(True)
     result = host.resume("r", flow, start="begin")
     assert result.status == "completed" and result["after.__result__"] == "ab"
 

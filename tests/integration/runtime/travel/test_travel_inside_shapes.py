@@ -127,7 +127,7 @@ def test_an_input_of_an_open_flow_is_edited(host: Host) -> None:
     }
 
 
-def test_an_edit_inside_a_failed_flow_mends_it(host: Host) -> None:
+def test_an_edit_inside_a_failed_flow_fixes_it(host: Host) -> None:
     broken.add("find")
     assert host.run(ASK, {"text": "abc"}, run_id="run").status is Status.FAILED
     broken.clear()
@@ -258,7 +258,7 @@ def test_recall_says_what_cannot_be_found(host: Host) -> None:
     assert "version 7 of 'docs'" in found["docs", 7].why
     assert "rag@9/docs" in found["rag@9/docs", 1].why
     with pytest.raises(RunNotFound):
-        host.debug.recall("nobody", [("docs", 1)])
+        host.debug.recall("unknown", [("docs", 1)])
 
 
 # -- replay -----------------------------------------------------------------------------------------------

@@ -48,7 +48,7 @@ def test_an_answer_that_is_written_while_a_node_runs_no_longer_leaves_the_run_ha
     assert seen == [Status.RUNNING]
 
 
-def test_whoever_stays_with_a_run_does_not_reopen_it_when_it_fails_elsewhere(url: str) -> None:
+def test_a_caller_that_stays_with_a_run_does_not_reopen_it_when_it_fails_elsewhere(url: str) -> None:
     attempts: list[str] = []
 
     @node(output="used", effects="effectful", idempotency_key="auto")
@@ -107,7 +107,7 @@ def test_a_run_that_is_cancelled_while_its_owner_finds_no_answer_ends(url: str) 
     assert asyncio.run(resume()) is Status.CANCELLED
 
 
-def test_whoever_stays_with_a_run_goes_on_with_the_waits_that_others_drove_it_to(url: str) -> None:
+def test_a_caller_that_stays_with_a_run_goes_on_with_the_waits_that_others_drove_it_to(url: str) -> None:
     flow = Flow(
         "f", [wait.question("asked", kind="text"), wait.timer("nap", duration="500ms", payload="asked")]
     )
@@ -171,18 +171,18 @@ def test_a_run_is_resumed_by_its_newest_checkpoint_or_by_a_token(url: str) -> No
 
 
 def test_a_failed_run_that_is_named_by_its_newest_checkpoint_is_left_to_workers(url: str) -> None:
-    mended: list[bool] = []
+    fixed: list[bool] = []
 
     @node(output="y")
     def check(x: int) -> int:
-        if not mended:
+        if not fixed:
             raise ValueError("not yet")
         return x
 
     flow = Flow("f", [check])
     with Host(url) as host:
         assert host.run(flow, {"x": 1}, run_id="r").status == "failed"
-        mended.append(True)
+        fixed.append(True)
         info = host.fleet.reopen(host.history("r")[-1].checkpoint_id, flow)
         assert (info.run_id, info.status) == ("r", "running")
         assert host.work([flow], until_idle=True).completed == 1

@@ -279,7 +279,7 @@ def test_no_answer_at_all_uses_no_token_up(host: Host) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "nothing", "et_", "et_" + "A" * 43, "run-1", None, 7])
-def test_nobody_answers_a_wait_that_is_not_there(host: Host, name: Any) -> None:
+def test_no_one_answers_a_wait_that_is_not_there(host: Host, name: Any) -> None:
     halted(host)
     with pytest.raises((WaitNotFound, TokenInvalid)):
         host.answer(name, YES)
@@ -462,7 +462,7 @@ MOMENTS = [-1800, -2, -1, -1e-6, 0, 1e-6, 1, 1800]
 
 
 @pytest.mark.parametrize("seed", range(200 if IS_SOAK else 5))
-def test_an_approval_is_decided_by_its_due_time_whoever_comes_by_when(url: str, seed: int) -> None:
+def test_an_approval_is_decided_by_its_due_time_whichever_worker_comes_by_when(url: str, seed: int) -> None:
     rng, clock = Random(seed), ManualClock()
     flow = Flow("f", [wait.approval("ok", timeout="1h")])
     with Host(url, clock=clock) as one, Host(url, clock=clock) as two:

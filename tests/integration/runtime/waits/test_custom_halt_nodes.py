@@ -127,12 +127,12 @@ def test_an_answer_becomes_what_its_node_asks_for(
 def test_a_default_of_any_type_is_given_when_the_time_is_over(host: Host, clock: ManualClock) -> None:
     @node(output="paid", halts=True)
     def charge() -> Payment | Wait:
-        return Wait(timeout="1h", default=Payment(0, "nobody"))
+        return Wait(timeout="1h", default=Payment(0, "unknown"))
 
     flow = Flow("f", [charge])
     assert host.run(flow, run_id="r").status == "halted"
     clock.advance(3600)
-    assert host.resume("r", flow)["paid"] == Payment(0, "nobody")
+    assert host.resume("r", flow)["paid"] == Payment(0, "unknown")
 
 
 def test_a_wait_with_two_times_or_one_that_is_no_time_fails_its_node(host: Host) -> None:

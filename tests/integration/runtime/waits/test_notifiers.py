@@ -1,4 +1,4 @@
-"""Telling somebody of a wait: the console, a webhook on a real server, functions of any kind."""
+"""Notifying of a wait: the console, a webhook on a real server, functions of any kind."""
 
 from __future__ import annotations
 

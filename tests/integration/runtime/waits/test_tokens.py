@@ -32,7 +32,7 @@ from everstep.runtime.waits.tokens import Tokens, hash_of, key_of, looks_like_to
 from everstep.testing import ManualClock
 from tests.integration.runtime.waits.open_waits import cancel_run, handle_of, open_wait
 
-KEY = "a key that nobody knows"
+KEY = "a key that no one knows"
 Story = Callable[["World"], Awaitable[None]]
 
 

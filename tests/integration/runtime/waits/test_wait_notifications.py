@@ -1,4 +1,4 @@
-"""Telling of a wait: at least once, also if whoever opened it died first."""
+"""Telling of a wait: at least once, also if the one that opened it died first."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_notice_that_failed_is_given_again_with_a_token_that_works(
         assert notices == []
         is_broken = False
         host.resume("A", FLOW)
-        assert notices == [], "whoever opened it may still be telling"
+        assert notices == [], "the one that opened it may still be telling"
         clock.advance(60)
         if by == "resume":
             host.resume("A", FLOW)
@@ -167,7 +167,9 @@ BOTH = Flow("f", [wait.approval("ok", notify=["boss", "clerk"])])
 
 
 @pytest.mark.parametrize("key", [None, "a key that is long enough"])
-def test_whoever_was_told_is_not_told_again_and_keeps_a_token_that_works(url: str, key: str | None) -> None:
+def test_one_that_was_notified_is_not_told_again_and_keeps_a_token_that_works(
+    url: str, key: str | None
+) -> None:
     clock = ManualClock()
     told: dict[str, list[Notice]] = {"boss": [], "clerk": []}
     is_broken = True
@@ -195,7 +197,7 @@ def test_whoever_was_told_is_not_told_again_and_keeps_a_token_that_works(url: st
         assert host.resume("A", BOTH)["ok"].approved
 
 
-def test_whoever_was_told_before_another_took_too_long_is_not_told_again(
+def test_one_that_was_notified_before_another_took_too_long_is_not_told_again(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(announce, "TIME_TO_TELL", timedelta(seconds=0.1))
@@ -245,7 +247,7 @@ def test_the_scheduler_forgets_a_wait_that_is_answered(url: str) -> None:
         assert len(alarm.cancelled) == 1
 
 
-def test_whoever_drives_a_run_on_cancels_what_the_answering_host_could_not(tmp_path: Path) -> None:
+def test_a_caller_that_drives_a_run_on_cancels_what_the_answering_host_could_not(tmp_path: Path) -> None:
     alarm, clock, url = Alarm(), ManualClock(), f"sqlite:///{tmp_path}/runs.db"
     with Host(url, clock=clock, schedulers={"alarm": alarm}) as host, Host(url, clock=clock) as other:
         (ok,) = host.run(TIMED, run_id="A").waits

@@ -64,7 +64,7 @@ def test_a_timer_that_is_not_due_halts_again(host: Host, clock: ManualClock) -> 
     assert host.resume("r", flow)["nap"].drift_ms == 0
 
 
-def test_a_timer_due_while_nobody_ran_fires_at_once_and_says_how_late(host: Host, clock: ManualClock) -> None:
+def test_a_timer_due_while_no_one_ran_fires_at_once_and_says_how_late(host: Host, clock: ManualClock) -> None:
     flow = Flow("f", [wait.timer("nap", duration="1h")])
     halted(host, flow)
     clock.advance(10 * DAY)
@@ -185,7 +185,7 @@ def test_an_approval_writes_who_decided_what_and_when(
     assert host.resume("r", flow)["ok"] == ApprovalOutput(*expected, decided_at)
 
 
-def test_an_approval_that_nobody_gives_in_time_is_a_rejection(host: Host, clock: ManualClock) -> None:
+def test_an_approval_that_does_not_come_in_time_is_a_rejection(host: Host, clock: ManualClock) -> None:
     flow = Flow("f", [wait.approval("ok", timeout="3d")])
     halted(host, flow)
     clock.advance(4 * DAY)
@@ -261,7 +261,7 @@ def test_a_question_writes_the_bare_answer(
     assert host.resume("r", flow)["q"] == expected
 
 
-def test_a_question_that_nobody_answers_fails_by_name_or_gives_its_default(
+def test_a_question_without_an_answer_fails_by_name_or_gives_its_default(
     host: Host, clock: ManualClock
 ) -> None:
     plain = Flow("plain", [wait.question("q", timeout="1h")])
@@ -305,7 +305,7 @@ def test_arguments_name_values_computed_earlier(host: Host) -> None:
     ],
     ids=repr,
 )
-def test_computed_options_that_nobody_can_choose_from_are_the_error_of_their_node(
+def test_computed_options_that_cannot_be_chosen_from_are_the_error_of_their_node(
     host: Host, options: Any, reason: str
 ) -> None:
     flow = Flow("f", [wait.question("q", kind="choice", options="colours", default="red", timeout="1h")])
@@ -322,7 +322,7 @@ def test_options_that_differ_only_in_their_type_are_two(host: Host) -> None:
 
 
 @pytest.mark.parametrize("options", [["a", "a"], 5, {"a": 1}], ids=repr)
-def test_options_that_nobody_can_choose_from_are_refused_when_the_flow_is_written(options: Any) -> None:
+def test_options_that_cannot_be_chosen_from_are_refused_when_the_flow_is_written(options: Any) -> None:
     with pytest.raises(BadRequest, match="'q'"):
         wait.question("q", kind="choice", options=options)
 

@@ -119,7 +119,7 @@ def test_a_halt_node_whose_function_raises_is_tried_again(host: Host) -> None:
 
 
 def test_a_wait_whose_time_is_over_is_no_matter_for_a_retry(host: Host, clock: ManualClock) -> None:
-    """Whoever asks again decides to; a second try would ask behind their back."""
+    """Asking again is the caller's decision; a second try would ask behind their back."""
 
     @node(output="colour", halts=True, retry=Retry(3, first=0, jitter=0))
     def ask() -> Wait:
@@ -303,7 +303,7 @@ def test_an_unknown_alias_is_refused_before_anything_runs(host: Host) -> None:
 
 
 class Alarms:
-    """A scheduler that somebody wrote: it keeps times in a dict and calls the host."""
+    """A scheduler of a user's own: it keeps times in a dict and calls the host."""
 
     def __init__(self) -> None:
         self.set: dict[str, tuple[str, datetime]] = {}
@@ -314,13 +314,13 @@ class Alarms:
         return schedule_id
 
     async def schedule_after(self, handle: Handle, delay: timedelta) -> str:
-        raise AssertionError("nobody asks for that")
+        raise AssertionError("no one asks for that")
 
     async def cancel(self, schedule_id: str) -> None:
-        raise AssertionError("nobody asks for that")
+        raise AssertionError("no one asks for that")
 
     async def status(self, schedule_id: str) -> ScheduleStatus:
-        raise AssertionError("nobody asks for that")
+        raise AssertionError("no one asks for that")
 
 
 def test_a_scheduler_of_ones_own_keeps_the_time_and_the_store_does_not(url: str, clock: ManualClock) -> None:
@@ -375,7 +375,7 @@ def test_a_notifier_that_fails_never_loses_the_wait(url: str) -> None:
         assert host.resume("r", flow)["ok"].approved
 
 
-def test_a_run_that_was_cancelled_as_it_opened_a_wait_tells_nobody(url: str) -> None:
+def test_a_run_that_was_cancelled_as_it_opened_a_wait_notifies_no_one(url: str) -> None:
     told: list[Notice] = []
     with Host(url, notifiers={"list": told.append}) as host:
 

@@ -114,7 +114,7 @@ def test_a_halt_node_itself_may_be_mapped(host: Host) -> None:
 
 
 @pytest.mark.parametrize("on_error", ["collect", "skip"])
-def test_an_item_whose_time_is_over_is_borne_like_one_that_failed(
+def test_an_item_whose_time_is_over_is_tolerated_like_one_that_failed(
     host: Host, clock: ManualClock, on_error: Literal["collect", "skip"]
 ) -> None:
     inner = Flow("inner", [wait.callback("paid", timeout="1h", context="x")]).as_node().lift("paid")

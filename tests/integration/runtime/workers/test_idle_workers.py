@@ -24,7 +24,7 @@ LOOKS = 5
 
 
 class Counting:
-    """Counts writes by kind, and ends whoever looks for work without end."""
+    """Counts writes by kind, and ends a worker that looks for work without end."""
 
     def __init__(self) -> None:
         self.kinds: Counter[str] = Counter()

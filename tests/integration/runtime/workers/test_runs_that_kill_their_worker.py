@@ -33,14 +33,14 @@ class Size(NamedTuple):
 SMALL, LIKE_A_FLEET = Size(3, 0.4, 2), Size(6, 60.0, 10)
 
 
-def flow_in(folder: Path, size: Size, *, is_mended: bool = False) -> Flow:
+def flow_in(folder: Path, size: Size, *, is_fixed: bool = False) -> Flow:
     """Return a flow whose runs hold a worker for a while, and of which one kills it."""
 
     @node(output="done")
     def work(name: str) -> str:
         with (folder / "calls").open("a") as calls:
             calls.write(f"{name}\n")
-        if name == "killer" and not is_mended:
+        if name == "killer" and not is_fixed:
             # The neighbours have begun by then, and not ended.
             all_of_them = size.neighbours + 1
             while (folder / "calls").read_text().count("\n") < all_of_them and not (
@@ -101,7 +101,7 @@ def test_a_run_that_kills_its_worker_is_abandoned_and_its_neighbours_complete(
         calls = Counter((tmp_path / "calls").read_text().splitlines())
         assert calls["killer"] == size.attempts + 1, "twice beside others, then alone"
         assert all(calls[name] <= 3 for name in neighbours), calls
-        result = host.resume("killer", flow_in(tmp_path, size, is_mended=True))
+        result = host.resume("killer", flow_in(tmp_path, size, is_fixed=True))
         assert (result.status, result["done"]) == ("completed", "killer")
 
 

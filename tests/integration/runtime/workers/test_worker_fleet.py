@@ -168,7 +168,7 @@ def damage(folder: Path, run_id: str) -> None:
         )
 
 
-def test_a_damaged_run_is_set_aside_until_somebody_resumes_it(
+def test_a_damaged_run_is_set_aside_until_it_is_resumed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Host(url(tmp_path)) as host:

@@ -249,7 +249,7 @@ def test_a_worker_can_be_stopped_during_an_outage(tmp_path: Path) -> None:
             async with asyncio.timeout(15):
                 assert (await working).handed_back == 1
             line.is_cut = False
-            # Its lease could not be given back; it knows that nobody drives the run.
+            # Its lease could not be given back; it knows that no worker drives the run.
             async with asyncio.timeout(4):
                 assert (await host.work([flow], until_idle=True)).completed == 1
 

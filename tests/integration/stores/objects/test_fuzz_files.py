@@ -153,7 +153,7 @@ def changed(value: Any, other: Any, chance: Random) -> Any:
 
 
 def looks(host: Host, run: str, truth: Truth) -> list[Callable[[], object]]:
-    """Return everything that somebody may do with a run."""
+    """Return everything that a client may do with a run."""
 
     def state(at: int | None = None) -> None:
         found = host.state(run, at)

@@ -32,7 +32,7 @@ STEPS = 60
 
 
 class WatchedBucket(DictBucket):
-    """Calls somebody after every single write, and may be told to die before or after one."""
+    """Calls back after every single write, and may be told to die before or after one."""
 
     def __init__(self, objects: DictObjects, after_write: Callable[[], None]) -> None:
         super().__init__(objects)
@@ -75,9 +75,9 @@ def check_nothing_is_hidden(objects: DictObjects) -> None:
         row = standing.row
         assert names.index_name(standing.order, row.flow_id, row.run_id) in there
         if needs_driving(standing):
-            assert standing.live in there, f"{row.run_id} should be driven, and nobody is told"
+            assert standing.live in there, f"{row.run_id} should be driven, and no one is told"
         if waits_at(standing)[0]:
-            assert standing.waiting in there, f"{row.run_id} waits, and nobody would find it"
+            assert standing.waiting in there, f"{row.run_id} waits, and no one would find it"
         for mark in standing.waits:
             assert names.wait_prefix(mark.wait_id) + names.quoted(row.run_id) in there
             if mark.token:
@@ -140,11 +140,11 @@ class Play:
         return self._put(chain, status=status, ended_at=ended, closed=closed, ignores_signal=True)
 
     def _settle(self, chain: Chain) -> Any:
-        wait_id = self.dice.choice([*self.waits, "nobody"])
+        wait_id = self.dice.choice([*self.waits, "unknown"])
         return lambda store: store.settle(wait_id, by=SettledBy.ANSWER, answer=b"1")
 
     def _change(self, chain: Chain) -> Any:
-        wait_id = self.dice.choice([*self.waits, "nobody"])
+        wait_id = self.dice.choice([*self.waits, "unknown"])
         due = self.dice.choice([None, self.clock.now() + timedelta(seconds=self.dice.randrange(50))])
         change = WaitChange(due_at=due, token_hash=self.dice.choice([None, self.dice.randbytes(8)]))
         return lambda store: store.change_wait(wait_id, change)
@@ -373,7 +373,7 @@ def test_a_run_of_which_nothing_can_be_read_is_listed_as_damaged() -> None:
         asyncio.run(store.run("run"))
 
 
-def test_names_that_somebody_removed_are_made_anew_from_the_logs() -> None:
+def test_names_that_were_removed_are_made_anew_from_the_logs() -> None:
     clock, objects = ManualClock(), DictObjects()
     store = ObjectStore(DictBucket(objects), clock)
 

@@ -28,7 +28,7 @@ from everstep.stores.objects.readable import newest, read_index
 from everstep.stores.objects.store import ObjectStore
 
 REQUIRED = {"checkpoint_id", "run_id", "timestamp", "trigger", "phase", "sequence_number"}
-LONG = "a longer text that nobody should find in the clear" * 20
+LONG = "a longer text that no one should find in the clear" * 20
 
 
 class Secret:
@@ -144,7 +144,7 @@ def test_encrypted_values_are_named_and_not_shown(url: str, checkpoints: Path) -
     told = read(checkpoints / "run-1" / "latest.json")["steps"][0]["writes"][0]["value"]
     assert told["$type"] == "encrypted" and told["key_id"] == "2026"
     for path in checkpoints.parent.rglob("*"):
-        assert not path.is_file() or b"nobody should find" not in path.read_bytes(), path
+        assert not path.is_file() or b"no one should find" not in path.read_bytes(), path
 
 
 def test_compressed_values_are_shown(url: str, checkpoints: Path) -> None:
@@ -159,7 +159,7 @@ def test_what_is_encrypted_later_does_not_stay_in_the_clear(url: str, checkpoint
     with Host(url, encrypt=keys) as host:
         host.storage.rekey("run-1")
     for path in checkpoints.rglob("*.json"):
-        assert "nobody should find" not in path.read_text(), path
+        assert "no one should find" not in path.read_text(), path
     assert read(checkpoints / "run-1" / "index.json")["checkpoint_count"] == 3
 
 
@@ -174,7 +174,7 @@ def test_a_run_that_was_removed_leaves_no_files(url: str, checkpoints: Path) -> 
     assert asyncio.run(opened.store.erase("run-1", head=head, reason="a test")) is Erasure.ERASED
     asyncio.run(opened.store.close())
     assert [path.name for path in checkpoints.iterdir() if path.is_dir()] == ["run-2"]
-    assert not any("nobody should find" in path.read_text() for path in checkpoints.glob("*.json"))
+    assert not any("no one should find" in path.read_text() for path in checkpoints.glob("*.json"))
 
 
 def test_checkpoints_that_were_cleaned_up_leave_no_files(url: str, checkpoints: Path) -> None:

@@ -24,7 +24,7 @@ class MuteBucket(DictBucket):
 
 @pytest.fixture
 def both() -> Iterator[tuple[Client, Client]]:
-    """Somebody who writes, and somebody who watches."""
+    """A client that writes, and one that watches."""
     clock, objects = ManualClock(), DictObjects()
 
     def opened() -> Opened:
@@ -58,7 +58,7 @@ def test_what_is_written_between_the_first_question_and_the_first_look_is_seen(
     assert look(reader) == after
 
 
-def test_a_run_that_was_asked_for_is_watched_though_nobody_drives_it(both: tuple[Client, Client]) -> None:
+def test_a_run_that_was_asked_for_is_watched_without_an_owner(both: tuple[Client, Client]) -> None:
     writer, reader = both
     chain = writer.admit("run")
     writer.accept(chain, chain.final())

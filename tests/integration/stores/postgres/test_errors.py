@@ -79,9 +79,9 @@ def refusal(kind: type[EverstepError], caplog: pytest.LogCaptureFixture) -> Iter
         (StoreUnavailable, {"host": "no-such-host.invalid"}, "is unknown"),
         (StoreError, {"database": "nowhere"}, "no such database"),
         (StoreError, {"user": "guarded"}, "refused the login"),
-        (StoreError, {"user": "nobody-knows-me"}, "refused the login"),
+        (StoreError, {"user": "unknown-user"}, "refused the login"),
     ],
-    ids=["nobody listens", "unknown host", "unknown database", "wrong password", "unknown user"],
+    ids=["no one listens", "unknown host", "unknown database", "wrong password", "unknown user"],
 )
 def test_a_server_that_cannot_be_used_is_named_with_what_to_do(
     server: Server,

@@ -224,16 +224,16 @@ from everstep.registry import open_store
 from everstep.runtime.system import SystemClock
 store = open_store(sys.argv[1], SystemClock()).store
 store.changes()
-asyncio.run(store.run("nobody"))
+asyncio.run(store.run("unknown"))
 pid = os.fork()
 for _ in range(50):
-    assert asyncio.run(store.run("nobody")) is None
+    assert asyncio.run(store.run("unknown")) is None
     asyncio.run(store.write_probe())
     store.changes()
 if pid == 0:
     os._exit(0)
 assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-assert asyncio.run(store.run("nobody")) is None
+assert asyncio.run(store.run("unknown")) is None
 asyncio.run(store.close())
 """
     command = [sys.executable, "-c", program, postgres_url]

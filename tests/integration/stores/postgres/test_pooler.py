@@ -52,7 +52,7 @@ def test_the_suite_behind_the_pooler_is_part_of_the_whole() -> None:
     assert all(issubclass(StoreConformance, part) for part in TestPooled.__bases__)
 
 
-def test_a_worker_hears_of_work_though_nobody_can_listen(pooler: Pooler) -> None:
+def test_a_worker_hears_of_work_though_it_cannot_listen(pooler: Pooler) -> None:
     @node(output="b")
     def add(a: int) -> int:
         return a + 1

@@ -146,7 +146,7 @@ def hot(bench: Workbench) -> dict[str, tuple[Callable[[], object], set[str]]]:
         "settle": (lambda: client.settle("wait-42-1"), {"waits_wait_id_key", "runs_pkey"}),
         "fire": (lambda: client.fire("run-42"), {run, "waits_by_run"}),
         "wait of a token": (
-            lambda: client.call(store.wait_of_token(b"nobody's")),
+            lambda: client.call(store.wait_of_token(b"unknown")),
             {"waits_by_token"},
         ),
         "waits of a run": (lambda: client.waits(run_id="run-42"), {run, "waits_by_run"}),

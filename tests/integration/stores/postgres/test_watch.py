@@ -1,4 +1,4 @@
-"""Workers hear of work at once, and of everything else a little later, also if nobody told them."""
+"""Workers hear of work at once, and of everything else a little later, also without a notification."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def soon(is_so: Callable[[], bool], *, within: float = 5.0) -> bool:
 
 
 def test_every_write_takes_a_number(client: Client, postgres_url: str) -> None:
-    """The number is what is looked at for writes of which nobody tells."""
+    """The number is what is looked at for writes that are not announced."""
     address = read_address(postgres_url)
     query = read_queries(address)["written"]
 
@@ -92,7 +92,7 @@ def test_work_is_heard_of_before_anybody_looks(client: Client, watch: Watch) -> 
     assert min(delays) < LOOK / 4, delays
 
 
-def test_a_step_is_seen_though_nobody_tells_of_it(client: Client, watch: Watch) -> None:
+def test_a_step_is_seen_though_it_is_not_announced(client: Client, watch: Watch) -> None:
     chain = client.admit("run")
     for _ in range(3):
         assert soon(lambda: watch.count() == watch.count())
@@ -121,7 +121,7 @@ def test_a_commit_that_takes_long_is_seen_once_it_is_there(
     assert len(client.get("run")) == 2
 
 
-def test_whoever_lost_the_connection_listens_again(client: Client, postgres_url: str) -> None:
+def test_a_client_that_lost_the_connection_listens_again(client: Client, postgres_url: str) -> None:
     with proxy_before(postgres_url) as (proxy, url):
         address = read_address(url)
         watch = Watch(address, read_queries(address))
@@ -174,10 +174,10 @@ def test_a_resting_worker_takes_a_run_at_once(postgres_url: str) -> None:
     assert asyncio.run(work()) < timedelta(seconds=2).total_seconds()
 
 
-def test_whom_nobody_asks_listens_no_more_until_somebody_does(
+def test_a_watch_that_is_not_asked_listens_no_more_until_it_is(
     watch: Watch, client: Client, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is told to a client that does not read it fills the server's queue, and then nobody can tell."""
+    """What is told to a client that does not read it fills the server's queue, and then no one can tell."""
     monkeypatch.setattr("everstep.stores.postgres.watch.IDLE", LOOK)
     address = read_address(postgres_url)
     with psycopg.connect(address.url, autocommit=True) as other:

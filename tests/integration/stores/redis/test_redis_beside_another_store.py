@@ -206,7 +206,9 @@ def test_a_channel_out_of_reach_stops_the_run_which_goes_on_later(tmp_path: Path
     assert shop.calls == {"order": 1, "pay": 1, "ship": 1}
 
 
-def test_a_flow_that_bears_outages_keeps_its_channel_in_its_records(tmp_path: Path, redis_url: str) -> None:
+def test_a_flow_that_tolerates_outages_keeps_its_channel_in_its_records(
+    tmp_path: Path, redis_url: str
+) -> None:
     flow = Flow("f", Shop().flow.nodes, durability=Durability("strong", on_store_failure="best_effort"))
     with (
         Host(f"sqlite:///{tmp_path}/runs.db", channel=redis_url) as host,

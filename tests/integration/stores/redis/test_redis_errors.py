@@ -99,7 +99,7 @@ class Work:
 
 
 def refusal(url: str, **options: Any) -> EverstepError:
-    """Return the error of whoever opens a store; no word of it, nor of what caused it, tells a password."""
+    """Return the error of opening a store; no word of it, nor of what caused it, tells a password."""
     with pytest.raises(EverstepError) as caught:
         open_store(url, SystemClock(), **options)
     told: BaseException | None = caught.value
@@ -146,13 +146,13 @@ from everstep.runtime.system import SystemClock
 signal.alarm(60)
 store = open_store(sys.argv[1], SystemClock()).store
 store.changes()
-assert asyncio.run(store.run("nobody")) is None
+assert asyncio.run(store.run("unknown")) is None
 pid = os.fork()
 for _ in range(50):
     store._call("probe")
     store.changes()
-    assert store._call("run", "nobody")[1] == []
-    assert asyncio.run(store.run("nobody")) is None
+    assert store._call("run", "unknown")[1] == []
+    assert asyncio.run(store.run("unknown")) is None
 if pid == 0:
     os._exit(0)
 assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class Countdown:
-    """When Ctrl-C comes: after so many statements of whoever is interrupted."""
+    """When Ctrl-C comes: after so many statements of a client that is interrupted."""
 
     left = -1
 
@@ -65,7 +65,7 @@ def finish(work: Coroutine[Any, Any, T]) -> T:
 
 @dataclass
 class World:
-    """A store with a run that goes on, one that waits and one that nobody drives."""
+    """A store with a run that goes on, one that waits and one without an owner."""
 
     store: SqliteStore
     clock: ManualClock
@@ -170,7 +170,7 @@ def test_ctrl_c_at_any_statement_leaves_no_transaction_open(
             is_over = True
         COUNTDOWN.left = -1
         with closing(apsw.Connection(str(path))) as other:
-            other.execute("BEGIN IMMEDIATE; ROLLBACK")  # the file is locked for nobody
+            other.execute("BEGIN IMMEDIATE; ROLLBACK")  # the file is locked for no other
         assert not world.store._db.in_transaction
         finish(world.store.close())
         if is_over:
@@ -189,7 +189,7 @@ def test_a_step_acknowledged_after_ctrl_c_is_there_after_the_end_of_the_process(
         records = finish(world.store.get("running"))
         if len(records) == 1:
             world.grow()
-        # Whoever opens the file sees what a process would leave behind that ends now.
+        # A client that opens the file sees what a process would leave behind that ends now.
         other = SqliteStore(path, world.clock)
         assert len(finish(other.get("running"))) == 2
         finish(other.close())
@@ -205,7 +205,7 @@ def test_a_transaction_that_two_interrupts_left_open_is_ended_by_the_next_call(q
     finish(world.store.close())
 
 
-def test_ctrl_c_while_room_is_made_in_the_log_locks_nobody_out(quick_folder: Path) -> None:
+def test_ctrl_c_while_room_is_made_in_the_log_locks_no_other_out(quick_folder: Path) -> None:
     for moment in range(1, 5):
         path = quick_folder / f"{moment}.db"
         world = World.make(path)

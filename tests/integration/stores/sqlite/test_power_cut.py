@@ -226,7 +226,7 @@ class TestDisk:
             assert sql(path, "SELECT count(*) FROM blueprints WHERE flow_hash = ?", mine.flow_hash) == [(1,)]
         assert space >= 2
 
-    # SQLite goes on after some failed writes, and Python then has nobody to give the VFS's exception to.
+    # SQLite goes on after some failed writes, and Python then has no one to give the VFS's exception to.
     @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
     def test_a_database_whose_making_ran_out_of_space_can_be_made_later(
         self, tmp_path: Path, disk: MoodyVfs

@@ -31,7 +31,7 @@ def in_everstep(text: str) -> tuple[list[str], list[tuple[str, str]]]:
 
 
 def positioned(text: str | bytes) -> None:
-    """Read it; if that fails, every problem must say where in the text, and with what to mend it."""
+    """Read it; if that fails, every problem must say where in the text, and with what to fix it."""
     try:
         read(text, "noise.dot")
     except DotError as error:

@@ -86,10 +86,10 @@ def test_an_empty_digraph_needs_both_ends_too() -> None:
 
 
 def test_a_retry_target_is_a_way_to_a_node() -> None:
-    body = SQUARE + " mend [prompt=x]; mend -> work;"
+    body = SQUARE + " fix [prompt=x]; fix -> work;"
     assert codes(body) == ["pipeline.unreachable"]
-    assert codes(body + " work [fallback_retry_target=mend];") == []
-    assert codes(body + " fallback=mend;") == []
+    assert codes(body + " work [fallback_retry_target=fix];") == []
+    assert codes(body + " fallback=fix;") == []
 
 
 def test_a_typo_in_an_edge_is_told_which_node_was_meant() -> None:

@@ -28,7 +28,14 @@ ATTRIBUTES = (
     *("join_policy=first_success", 'prompt="Do $goal"', "fidelity=full", "class=c", "join_policy=quorum"),
     *("type=task", "timeout_action=skip", "allow_partial=true", "weight=1", "stack.child_dotfile=child"),
 )
-WRONG = ("k=9", "max_retries=x", '"human.default_choice"=b', "shape=Mdiamond", "shape=ellipse", "type=nobody")
+WRONG = (
+    "k=9",
+    "max_retries=x",
+    '"human.default_choice"=b',
+    "shape=Mdiamond",
+    "shape=ellipse",
+    "type=unknown",
+)
 CONDITIONS = ("outcome=fail", "outcome=success", "status == 'SUCCESS'", "context.x=1", "NOT a == b", "x")
 CHILD = "digraph child { start -> only -> exit }"
 NAMES = ("a", "b", "c", "d", "e", "a.next", "start2")

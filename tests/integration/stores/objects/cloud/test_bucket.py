@@ -76,7 +76,7 @@ def test_a_name_is_for_one_caller_only(bucket: Cloud) -> None:
     assert bucket.get("a/2") is None
 
 
-def test_bytes_are_swapped_only_by_whoever_saw_them_last(bucket: Cloud) -> None:
+def test_bytes_are_swapped_only_by_a_client_that_saw_them_last(bucket: Cloud) -> None:
     bucket.put("a", b"1")
     first = bucket.get("a")
     assert first is not None
@@ -434,7 +434,7 @@ def test_the_time_goes_on_when_this_machines_clock_is_set_and_costs_nothing(s3_u
     assert bucket.requests == asked
 
 
-def test_the_time_is_asked_for_again_after_a_while_and_kept_while_nobody_answers(
+def test_the_time_is_asked_for_again_after_a_while_and_kept_while_no_answer_comes(
     cut_off: tuple[Proxy, Cloud], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     proxy, bucket = cut_off

@@ -345,7 +345,7 @@ def test_a_folder_that_confuses_capital_letters_is_refused(
     assert list(place.glob(".everstep/*.tmp")) == []
 
 
-def test_whoever_may_enter_the_folder_may_lock(place: Path) -> None:
+def test_one_who_may_enter_the_folder_may_lock(place: Path) -> None:
     before = os.umask(0o077)
     try:
         folder = Folder(place)
@@ -358,7 +358,7 @@ def test_whoever_may_enter_the_folder_may_lock(place: Path) -> None:
     assert stat.S_IMODE(place.stat().st_mode) == 0o700
 
 
-def test_a_lock_that_somebody_keeps_makes_others_try_again(
+def test_a_lock_that_another_client_keeps_makes_others_try_again(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(locks, "_PATIENCE", 0.05)
@@ -491,6 +491,6 @@ Folder(Path(sys.argv[1]) / "objects", create=False).get("a/after")
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if "Operation not permitted" in done.stderr or "mount:" in done.stderr:
-        pytest.skip(f"Nobody may mount a small disk here: {done.stderr.strip()}")
+        pytest.skip(f"No one may mount a small disk here: {done.stderr.strip()}")
     assert done.returncode == 0, done.stderr
     assert "No space left on device" in done.stdout and "Free some space" in done.stdout

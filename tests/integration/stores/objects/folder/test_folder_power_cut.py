@@ -24,7 +24,7 @@ ROOT_ID = 0
 
 
 class Op(NamedTuple):
-    """One thing that was asked of the disk, or `told`: somebody was told that all before it lasts."""
+    """One thing that was asked of the disk, or `told`: the caller was told that all before it lasts."""
 
     act: str
     what: int = 0
@@ -174,14 +174,14 @@ def losses(ops: list[Op], written: dict[str, set[bytes]], chance: Random) -> Ite
     begun = _begun_since_told(ops)
     for name, op in told.items():
         if name in begun:
-            continue  # somebody was at it again when the power failed
+            continue  # it was under way again when the power failed
         if op.other is None and name in left:
             yield f"{name} is back"
         if op.other is not None and left.get(name) != op.data:
             yield f"{name} is {left.get(name)!r} instead of {op.data!r}"
     for name, data in left.items():
         if not any(part.startswith(".") for part in name.split("/")) and data not in written[name]:
-            yield f"{name} holds {data!r}, which nobody wrote"
+            yield f"{name} holds {data!r}, which no one wrote"
 
 
 def _begun_since_told(ops: list[Op]) -> set[str]:

@@ -69,7 +69,7 @@ def test_a_run_of_which_nothing_can_be_read_keeps_no_other_from_its_turn(
     assert "bad" in host.retention.gc().problems[0]
 
 
-def test_a_lease_that_was_prolonged_and_cannot_be_read_stops_nobody(host: Host, folder: Path) -> None:
+def test_a_lease_that_was_prolonged_and_cannot_be_read_stops_no_client(host: Host, folder: Path) -> None:
     store = open_store(f"file://{folder}", SystemClock()).store
 
     async def drive() -> None:

@@ -91,6 +91,6 @@ def address_of(url: str, token: str) -> Address:
 
 
 def pair_at(url: str, token: str, *rules: Rule, clock: Clock | None = None) -> Pair:
-    """Open a bucket whose calls go through rules; whoever asks closes it."""
+    """Open a bucket whose calls go through rules; the caller closes it."""
     meddler = Meddler(*rules)
     return GithubBucket(address_of(url, token), clock or ManualClock(auto=True), transport=meddler), meddler

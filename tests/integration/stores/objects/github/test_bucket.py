@@ -45,7 +45,7 @@ def test_a_name_is_created_once(open_bucket):
     bucket, _ = open_bucket()
     assert bucket.create("a/b", b"one")
     assert not bucket.create("a/b", b"two")
-    assert not bucket.create("a/b", b"one")  # whoever asks reads it, and sees whose it is
+    assert not bucket.create("a/b", b"one")  # the caller reads it, and sees whose it is
     assert bucket.get("a/b") == (b"one", blob_name(b"one"))
 
 

@@ -167,7 +167,7 @@ def test_a_branch_that_moves_all_the_time_is_given_up_after_three_attempts(open_
     assert bucket.get("x") is None
 
 
-def test_a_conflict_on_a_name_that_somebody_else_took_meanwhile_is_theirs(open_bucket):
+def test_a_conflict_on_a_name_that_another_client_took_meanwhile_is_theirs(open_bucket):
     other, _ = open_bucket()
 
     def overtaken(request: httpx2.Request) -> httpx2.Response | None:

@@ -98,7 +98,7 @@ def test_who_lost_the_right_to_write_is_told_so_each_time_and_goes_on_once_it_is
         assert host.resume("F", chain(3))["v3"] == 3
 
 
-def test_nobody_is_accepted_while_the_quota_is_used_up(github_url, github_token, tmp_path):
+def test_no_run_is_accepted_while_the_quota_is_used_up(github_url, github_token, tmp_path):
     clock = ManualClock()
     rule: Rule = lambda _: says(403, "API rate limit exceeded", quota(0, 2400))  # noqa: E731
     with hosted(github_url, github_token, tmp_path, rule, clock=clock) as (host, _):

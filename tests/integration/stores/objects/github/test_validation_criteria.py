@@ -184,7 +184,7 @@ def test_conflict_of_concurrent_writes_has_one_winner_and_loses_nothing(
 def test_conflict_on_a_branch_that_others_commit_to_is_tried_again(
     github_url, github_token, tmp_path, repository
 ):
-    """Somebody else commits between any two of our writes, as GitHub answers it: 409."""
+    """Another client commits between any two of our writes, as GitHub answers it: 409."""
     seen: set[str] = set()
 
     def overtaken(request: httpx2.Request) -> httpx2.Response | None:
