@@ -18,6 +18,7 @@ import jsonschema_rs
 import pytest
 
 from everstep import Durability, Flow, Retry, node
+from everstep.graph.author.flow_options import FLOW_OPTIONS, FlowOptions
 from everstep.graph.author.node_options import NODE_OPTIONS, NodeOptions, OnUnknown
 from everstep.graph.author.wiring import JoinKind, PolicyKind
 from everstep.graph.ir.check import schema
@@ -53,11 +54,23 @@ def test_the_signature_that_editors_see_is_that_of_the_options() -> None:
 
 
 def test_every_option_of_a_flow_is_in_the_ir() -> None:
-    policies = SCHEMA["properties"]["policies"]["properties"]
-    known = {*SCHEMA["properties"], *policies, *policies["limits"]["properties"]}
     in_the_nodes = {"registry", "profiles"}
     of_the_code = {"migrations"}  # what runs of older versions do when this one takes them over
-    assert inspect.signature(Flow).parameters.keys() - in_the_nodes - of_the_code <= known
+    assert {option for option, spec in FLOW_OPTIONS.items() if not spec.ir} == in_the_nodes | of_the_code
+    for option, spec in FLOW_OPTIONS.items():
+        said: dict[str, Any] = SCHEMA
+        for part in spec.ir.split(".") if spec.ir else ():
+            said = said["properties"][part]
+        if spec.schema is not None:
+            default = {"default": getattr(FlowOptions(), option)} if "default" in said else {}
+            assert {k: v for k, v in said.items() if k != "description"} == {**spec.schema, **default}, option
+
+
+def test_the_signature_of_a_flow_is_that_of_its_options() -> None:
+    shown = dict(inspect.signature(Flow).parameters)
+    del shown["name"], shown["nodes"]
+    assert set(shown) == set(FLOW_OPTIONS)
+    assert FlowOptions.of("f", **{option: given.default for option, given in shown.items()}) == FlowOptions()
 
 
 def test_every_choice_is_in_the_schema() -> None:

@@ -10,8 +10,9 @@ from typing import Any, Literal, Self, cast
 from everstep.errors import BadRequest, FlowError, InputError, NotInAtomic
 from everstep.graph.author.definition import ReadFrom
 from everstep.graph.author.extension import EXTENSIONS, PLAIN, Extension
+from everstep.graph.author.flow_options import FlowOptions
 from everstep.graph.author.joins import JoinNode
-from everstep.graph.author.migrations import Migration, checked_rules
+from everstep.graph.author.migrations import Migration
 from everstep.graph.author.node import Gate, Node
 from everstep.graph.author.options import Of, Place, refused_at_build
 from everstep.graph.author.profiles import Entry, Profile, Registry
@@ -33,11 +34,9 @@ from everstep.graph.ir.read import read
 from everstep.graph.ir.registry import Registry as Names
 from everstep.graph.ir.write import Writer
 from everstep.model.breakers import Breaker, breakers_of
-from everstep.model.budgets import Budget, budgets_of
+from everstep.model.budgets import Budget
 from everstep.model.durability import Durability, DurabilityMode
-from everstep.model.retention import Retention, checked_retention
-
-COUNTS = ("max_steps", "max_visits", "max_concurrency", "max_running", "max_per_group", "auto_checkpoint")
+from everstep.model.retention import Retention
 
 
 class Flow:
@@ -82,38 +81,38 @@ class Flow:
         breakers: Iterable[Breaker] = (),
     ) -> None:
         self.name = name
-        _check_shape(name, nodes, version)
-        _check_kinds(name, tasks=tasks, channel=channel, registry=registry, profiles=profiles, rules=rules)
+        _check_shape(name, nodes)
+        said = FlowOptions.of(
+            name,
+            version=version,
+            tasks=tasks,
+            channel=channel,
+            registry=registry,
+            profiles=profiles,
+            rules=rules,
+            migrations=migrations,
+            durability=durability,
+            retention=retention,
+            entry=entry,
+            max_steps=max_steps,
+            max_visits=max_visits,
+            max_concurrency=max_concurrency,
+            max_running=max_running,
+            max_per_group=max_per_group,
+            auto_checkpoint=auto_checkpoint,
+            budgets=budgets,
+            breakers=breakers,
+        )
+        self._take(said)
         layout = flatten(nodes)
-        self.tasks = tuple(tasks)
         self.edges = layout.edges
         """Control edges, as names of nodes."""
-        self.channel = None if channel is None else dict(channel)
         given = _all_nodes(layout, self.tasks, has_results=bool(layout.edges or self.tasks or channel))
-        self.profiles = {name: Entry.own(said, name) for name, said in (profiles or {}).items()}
-        """What this flow says of its nodes, by name; of those of inner flows by path, as `rag/embed`."""
-        self.nodes = tuple(_declared(given, registry, self.profiles))
+        self.nodes = tuple(_declared(given, said.registry, self.profiles))
         self.extension = EXTENSIONS.of(self.nodes)
-        self.rules = tuple(rules)
-        self.auto_checkpoint = auto_checkpoint
-        self.migrations = checked_rules(name, migrations)
-        """What runs that began with another version of this flow do, the oldest rule first."""
-        self.durability = Durability.of(durability)
-        self.retention = checked_retention(retention)
-        """How long its runs are kept, if the flow says so itself."""
-        self.version = version
-        self.max_steps = max_steps
-        self.max_visits = max_visits
-        self.max_concurrency = max_concurrency
-        self.max_running = max_running
-        """How many of its runs all workers together may drive at once."""
-        self.max_per_group = max_per_group
-        """The same for the runs of each group."""
-        self.entry = _entry_names(name, entry)
-        self._check_numbers()
         self.problems = Diagnostics(name, self._compile())
         """What is wrong with it; none unless it is a draft."""
-        self._guard(budgets, breakers)
+        self._guard(said.breakers)
         self._complete_inputs: dict[frozenset[str], bool] = {}
         self.read_from: ReadFrom | None = None
         """The IR that it was read from."""
@@ -124,9 +123,24 @@ class Flow:
         if self._raises and self.problems.errors:
             self._refuse()
 
-    def _guard(self, budgets: Iterable[Budget] | Mapping[str, Any], breakers: Iterable[Breaker]) -> None:
-        self.budgets = budgets_of(self.name, budgets)
+    def _take(self, said: FlowOptions) -> None:
+        """Keep what was said, under the names of the options."""
+        self.version, self.entry, self.tasks = said.version, said.entry, said.tasks
+        self.channel, self.rules = said.channel, said.rules
+        self.profiles = said.profiles
+        """What this flow says of its nodes, by name; of those of inner flows by path, as `rag/embed`."""
+        self.migrations = said.migrations
+        """What runs that began with another version of this flow do, the oldest rule first."""
+        self.durability, self.auto_checkpoint = said.durability, said.auto_checkpoint
+        self.retention = said.retention
+        """How long its runs are kept, if the flow says so itself."""
+        self.max_steps, self.max_visits = said.max_steps, said.max_visits
+        self.max_concurrency = said.max_concurrency
+        self.max_running, self.max_per_group = said.max_running, said.max_per_group
+        self.budgets = said.budgets
         """What its runs may spend, all that is inside them included."""
+
+    def _guard(self, breakers: Iterable[Breaker]) -> None:
         known = _paths(self.plan) if not self.problems.errors else None
         self.breakers = () if known is None else breakers_of(self.name, breakers, known)
         """What keeps nodes from starting once they fail too much, the most important first."""
@@ -187,14 +201,6 @@ class Flow:
         twin.nodes = tuple(_declared(self.nodes, registry, profiles if registry is None else twin.profiles))
         twin.problems = Diagnostics(self.name, twin._compile())
         return twin
-
-    def _check_numbers(self) -> None:
-        for field in COUNTS:
-            limit = getattr(self, field)
-            if limit is not None and (not isinstance(limit, int) or limit < 1):
-                raise BadRequest(
-                    f"flow {self.name!r}: {field} is {limit!r}.", fix="Give a whole number from 1 on."
-                )
 
     def __repr__(self) -> str:
         return f"<flow {self.name} ({', '.join(n.name for n in self.nodes)})>"
@@ -392,18 +398,7 @@ def _paths(plan: Plan, *, opens_atomic: bool = True) -> Iterable[str]:
         yield n.name
 
 
-def _entry_names(flow: str, entry: Any) -> tuple[str, ...]:
-    listed = (entry,) if isinstance(entry, (str, Node)) or not isinstance(entry, Iterable) else tuple(entry)
-    names = tuple(e.name if isinstance(e, Node) else e for e in listed)
-    for name in names:
-        if not isinstance(name, str):
-            raise BadRequest(f"flow {flow!r}: entry is {name!r:.60}.", fix="Name a node.")
-    return names
-
-
-def _check_shape(name: object, nodes: object, version: object) -> None:
-    if not isinstance(version, str):
-        raise BadRequest(f"flow {name!r}: version is {version!r}.", fix="Give text.")
+def _check_shape(name: object, nodes: object) -> None:
     if not isinstance(name, str):
         raise BadRequest(f"a flow's name is text, not {name!r}.", fix='Write Flow("name", [...]).')
     if isinstance(nodes, Node):
@@ -412,26 +407,6 @@ def _check_shape(name: object, nodes: object, version: object) -> None:
         )
     if not isinstance(nodes, (Iterable, Wired, Layout)):
         raise BadRequest(f"flow {name!r} got {nodes!r:.60} as nodes.", fix="Give a list of nodes.")
-
-
-def _check_kinds(name: str, **options: Any) -> None:
-    """Refuse options that are something else altogether."""
-    for option, given in options.items():
-        kind, words = _KINDS[option]
-        if given is not None and not isinstance(given, kind):
-            raise BadRequest(f"flow {name!r}: {option} is {given!r:.60}.", fix=f"Give {words}.")
-    for path in options["profiles"] or ():
-        if not isinstance(path, str):
-            raise BadRequest(f"flow {name!r} has a profile of {path!r:.60}.", fix="Name a node, or a path.")
-
-
-_KINDS: dict[str, tuple[type, str]] = {
-    "tasks": (Iterable, "a list of nodes"),
-    "channel": (Mapping, "a dict of keys and types"),
-    "registry": (Registry, "a Registry"),
-    "profiles": (Mapping, "a dict of names and profiles"),
-    "rules": (Iterable, "a list of functions"),
-}
 
 
 def _all_nodes(layout: Layout, tasks: Sequence[Node], *, has_results: bool) -> tuple[Any, ...]:

@@ -41,6 +41,15 @@ class Form(StrEnum):
     KEY = "key"
     RETRY = "retry"
     ANSWER = "answer"
+    DURABILITY = "durability"
+    RETENTION = "retention"
+    BUDGETS = "budgets"
+    BREAKERS = "breakers"
+    NODES = "nodes"
+    """The names of nodes of the flow."""
+    TYPES = "types"
+    """Types by name."""
+    FUNCTIONS = "functions"
 
 
 Check = Callable[[Any, str, str], Any]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Generic, TypeVar
 
 from everstep.errors import BadRequest, EverstepError
 from everstep.graph.author.definition import Definition, ReadFrom
+from everstep.graph.author.flow_options import FLOW_OPTIONS
 from everstep.graph.author.node import Node
+from everstep.graph.author.node_options import Form
 from everstep.graph.author.wiring import JoinSpec, Layout
 from everstep.graph.compile.plan import DEEPEST
 from everstep.graph.ir.check import Checker, Faults
@@ -45,6 +47,17 @@ def _as_json(ir: object, faults: Faults) -> Json:
     except (TypeError, ValueError, RecursionError) as error:
         faults.add("ir.shape", "$", f"it is no JSON: {error}.", "Give what json.loads returns.")
         return None
+
+
+FLOW_READERS: Final[Mapping[Form, Callable[[Json], Any]]] = {
+    Form.PLAIN: lambda ir: ir,
+    Form.NAMES: lambda ir: ir,
+    Form.DURABILITY: durability_from_ir,
+    Form.RETENTION: retention_from_ir,
+    Form.BUDGETS: lambda ir: [Budget.of_wire(budget) for budget in ir],
+    Form.BREAKERS: lambda ir: [Breaker.of_wire(breaker) for breaker in ir],
+}
+"""How options of a flow are read that need neither its nodes nor a registry."""
 
 
 class Reader(Generic[F]):
@@ -94,28 +107,17 @@ class Reader(Generic[F]):
                 self._checker.sound(ir, part, path)
 
     def _build(self, ir: dict[str, Json], layout: Layout, options: dict[str, Any], path: str) -> F | None:
-        policies = ir.get("policies", {})
-        limits = policies.get("limits", {})
         by_name = {n.name: n for n in layout.nodes if isinstance(n, Node)}
+        options["tasks"] = [by_name[name] for name in ir.get("tasks", ())]
         try:
-            return self._make(
-                ir["name"],
-                layout,
-                entry=ir.get("entry", ()),
-                tasks=[by_name[name] for name in ir.get("tasks", ())],
-                durability=durability_from_ir(policies.get("durability", "partial")),
-                version=ir.get("version", "1"),
-                max_steps=limits.get("max_steps", 10_000),
-                max_visits=limits.get("max_visits"),
-                max_concurrency=limits.get("max_concurrency"),
-                max_running=limits.get("max_running"),
-                max_per_group=limits.get("max_per_group"),
-                auto_checkpoint=policies.get("auto_checkpoint"),
-                retention=retention_from_ir(policies.get("retention")),
-                budgets=[Budget.of_wire(budget) for budget in policies.get("budgets", ())],
-                breakers=[Breaker.of_wire(breaker) for breaker in policies.get("breakers", ())],
-                **options,
-            )
+            for option, spec in FLOW_OPTIONS.items():
+                *sections, field = spec.ir.split(".")
+                said = ir
+                for section in sections:
+                    said = said.get(section, {})
+                if spec.form in FLOW_READERS and field in said:
+                    options[option] = FLOW_READERS[spec.form](said[field])
+            return self._make(ir["name"], layout, **options)
         except EverstepError as error:
             self._faults.take(error, path)
             return None

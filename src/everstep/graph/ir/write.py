@@ -12,6 +12,7 @@ import msgspec
 
 from everstep.errors import IrInvalid
 from everstep.graph.author.definition import Definition, ReadFrom
+from everstep.graph.author.flow_options import FLOW_OPTIONS
 from everstep.graph.author.joins import JoinNode
 from everstep.graph.author.node import Gate, IfElse, Node
 from everstep.graph.author.node_options import NODE_OPTIONS, Form
@@ -74,41 +75,40 @@ class Writer:
         """Return the IR, with what it was read from added where it says more."""
         flow = self._flow
         own = flow_id(flow.name, flow.version)
+        said = self._flow_options()
         ir = {
             "ir_version": IR_VERSION,
             "id": str(own),
             "name": flow.name,
-            "version": flow.version,
-            "entry": list(flow.entry),
-            "tasks": [task.name for task in flow.tasks],
-            "channel": self._channel(),
+            **{field: said[field] for field in ("version", "entry", "tasks", "channel")},
             "nodes": [{"id": str(uuid.uuid5(own, n.name)), **self._node(n)} for n in flow.nodes],
             "edges": list(edges_of(flow)),
             "control_surfaces": [surface for n in flow.nodes for surface in self._surfaces(n)],
-            "policies": {
-                "durability": durability_to_ir(flow.durability),
-                "limits": {
-                    "max_steps": flow.max_steps,
-                    "max_visits": flow.max_visits,
-                    "max_concurrency": flow.max_concurrency,
-                    "max_running": flow.max_running,
-                    "max_per_group": flow.max_per_group,
-                },
-                "auto_checkpoint": flow.auto_checkpoint,
-                "retention": None if flow.retention is None else flow.retention.to_wire(),
-                "budgets": [budget.to_wire() for budget in flow.budgets],
-                "breakers": [breaker.to_wire() for breaker in flow.breakers],
-                "rules": [self._named(rule, f"@rules/{k}") for k, rule in enumerate(flow.rules)],
-            },
+            "policies": said["policies"],
             "metadata": {"structure": flow.plan.hash},
         }
         self._refuse_clashes()
         return _with_more(ir, flow.read_from.ir) if flow.read_from is not None else ir
 
-    def _channel(self) -> Json:
-        if self._flow.channel is None:
+    def _flow_options(self) -> dict[str, Json]:
+        """Return the options of the flow, each in its field, sections included."""
+        found: dict[str, Json] = {}
+        for option, spec in FLOW_OPTIONS.items():
+            if spec.ir:
+                *sections, field = spec.ir.split(".")
+                place = found
+                for section in sections:
+                    place = place.setdefault(section, {})
+                place[field] = FLOW_WRITERS[spec.form](self, getattr(self._flow, option))
+        return found
+
+    def _types(self, types: Mapping[str, Any] | None) -> Json:
+        if types is None:
             return None
-        return {key: self._type(hint, f"@channel/{key}") for key, hint in sorted(self._flow.channel.items())}
+        return {key: self._type(hint, f"@channel/{key}") for key, hint in sorted(types.items())}
+
+    def _functions(self, rules: Iterable[Any]) -> Json:
+        return [self._named(rule, f"@rules/{k}") for k, rule in enumerate(rules)]
 
     # -- nodes --------------------------------------------------------------------------------------------
 
@@ -328,6 +328,20 @@ def durability_to_ir(d: Durability) -> dict[str, Json]:
         "max_resume_attempts": d.max_resume_attempts,
         "on_store_failure": d.on_store_failure,
     }
+
+
+FLOW_WRITERS: Final[Mapping[Form, Callable[[Writer, Any], Json]]] = {
+    Form.PLAIN: lambda _, value: value,
+    Form.NAMES: lambda _, value: list(value),
+    Form.NODES: lambda _, value: [node.name for node in value],
+    Form.TYPES: Writer._types,
+    Form.FUNCTIONS: Writer._functions,
+    Form.DURABILITY: lambda _, value: durability_to_ir(value),
+    Form.RETENTION: lambda _, value: None if value is None else value.to_wire(),
+    Form.BUDGETS: lambda _, value: [budget.to_wire() for budget in value],
+    Form.BREAKERS: lambda _, value: [breaker.to_wire() for breaker in value],
+}
+"""How a value of each form is written, of those that options of flows have."""
 
 
 def edges_of(flow: Definition) -> Iterable[dict[str, Json]]:

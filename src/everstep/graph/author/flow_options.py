@@ -1,0 +1,143 @@
+"""The options of `Flow`, each once: what it may be, and where the Flow IR has it.
+
+A flow, the reader and the writer of the IR and a test of its schema all go by `FlowOptions`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Annotated, Any, Final, get_type_hints
+
+from everstep.errors import BadRequest
+from everstep.graph.author.migrations import Migration, checked_rules
+from everstep.graph.author.node import Node
+from everstep.graph.author.node_options import COUNT_OR_NULL, NAMES, TEXT, Check, Form, Spec
+from everstep.graph.author.profiles import Entry, Registry
+from everstep.model.breakers import Breaker
+from everstep.model.budgets import Budget, budgets_of
+from everstep.model.durability import Durability
+from everstep.model.retention import Retention, checked_retention
+
+COUNT: Final = {"type": "integer", "minimum": 1}
+PARTIAL: Final = Durability()
+
+
+def _refusal(flow: str, option: str, value: Any, fix: str) -> BadRequest:
+    return BadRequest(f"flow {flow!r}: {option} is {value!r:.60}.", fix=fix)
+
+
+def _version(value: Any, option: str, flow: str) -> str:
+    if not isinstance(value, str):
+        raise _refusal(flow, option, value, "Give text.")
+    return value
+
+
+def _count(value: Any, option: str, flow: str) -> Any:
+    if value is not None and (not isinstance(value, int) or value < 1):
+        raise _refusal(flow, option, value, "Give a whole number from 1 on.")
+    return value
+
+
+def _several(words: str) -> Check:
+    def check(value: Any, option: str, flow: str) -> tuple[Any, ...]:
+        if value is not None and not isinstance(value, Iterable):
+            raise _refusal(flow, option, value, f"Give {words}.")
+        return tuple(value or ())
+
+    return check
+
+
+def _channel(value: Any, option: str, flow: str) -> dict[str, Any] | None:
+    if value is not None and not isinstance(value, Mapping):
+        raise _refusal(flow, option, value, "Give a dict of keys and types.")
+    return None if value is None else dict(value)
+
+
+def _registry(value: Any, option: str, flow: str) -> Registry | None:
+    if value is not None and not isinstance(value, Registry):
+        raise _refusal(flow, option, value, "Give a Registry.")
+    return value
+
+
+def _profiles(value: Any, option: str, flow: str) -> dict[str, Entry]:
+    if value is not None and not isinstance(value, Mapping):
+        raise _refusal(flow, option, value, "Give a dict of names and profiles.")
+    for path in value or ():
+        if not isinstance(path, str):
+            raise BadRequest(f"flow {flow!r} has a profile of {path!r:.60}.", fix="Name a node, or a path.")
+    return {name: Entry.own(said, name) for name, said in (value or {}).items()}
+
+
+def _entry(value: Any, option: str, flow: str) -> tuple[str, ...]:
+    listed = (value,) if isinstance(value, (str, Node)) or not isinstance(value, Iterable) else tuple(value)
+    names = tuple(one.name if isinstance(one, Node) else one for one in listed)
+    for name in names:
+        if not isinstance(name, str):
+            raise _refusal(flow, option, name, "Name a node.")
+    return names
+
+
+def _durability(value: Any, option: str, flow: str) -> Durability:
+    return Durability.of(value)
+
+
+def _retention(value: Any, option: str, flow: str) -> Retention | None:
+    return checked_retention(value)
+
+
+def _migrations(value: Any, option: str, flow: str) -> tuple[Migration, ...]:
+    return checked_rules(flow, value)
+
+
+def _budgets(value: Any, option: str, flow: str) -> tuple[Budget, ...]:
+    return budgets_of(flow, value)
+
+
+def _breakers(value: Any, option: str, flow: str) -> Iterable[Breaker]:
+    return value  # type: ignore[no-any-return]  # the flow checks them, when it knows its nodes
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FlowOptions:
+    """What `Flow` takes besides its name and its nodes, as a flow keeps it."""
+
+    version: Annotated[str, Spec(_version, "version", TEXT)] = "1"
+    entry: Annotated[tuple[str, ...], Spec(_entry, "entry", NAMES, Form.NAMES)] = ()
+    tasks: Annotated[tuple[Node, ...], Spec(_several("a list of nodes"), "tasks", NAMES, Form.NODES)] = ()
+    channel: Annotated[dict[str, Any] | None, Spec(_channel, "channel", form=Form.TYPES)] = None
+    durability: Annotated[Durability, Spec(_durability, "policies.durability", form=Form.DURABILITY)] = (
+        PARTIAL
+    )
+    max_steps: Annotated[int, Spec(_count, "policies.limits.max_steps", COUNT)] = 10_000
+    max_visits: Annotated[int | None, Spec(_count, "policies.limits.max_visits", COUNT_OR_NULL)] = None
+    max_concurrency: Annotated[int | None, Spec(_count, "policies.limits.max_concurrency", COUNT_OR_NULL)] = (
+        None
+    )
+    max_running: Annotated[int | None, Spec(_count, "policies.limits.max_running", COUNT_OR_NULL)] = None
+    """How many of its runs all workers together may drive at once."""
+    max_per_group: Annotated[int | None, Spec(_count, "policies.limits.max_per_group", COUNT_OR_NULL)] = None
+    """The same for the runs of each group."""
+    auto_checkpoint: Annotated[int | None, Spec(_count, "policies.auto_checkpoint", COUNT_OR_NULL)] = None
+    retention: Annotated[Retention | None, Spec(_retention, "policies.retention", form=Form.RETENTION)] = None
+    budgets: Annotated[tuple[Budget, ...], Spec(_budgets, "policies.budgets", form=Form.BUDGETS)] = ()
+    breakers: Annotated[Iterable[Breaker], Spec(_breakers, "policies.breakers", form=Form.BREAKERS)] = ()
+    rules: Annotated[
+        tuple[Callable[..., Any], ...],
+        Spec(_several("a list of functions"), "policies.rules", NAMES, Form.FUNCTIONS),
+    ] = ()
+    registry: Annotated[Registry | None, Spec(_registry)] = None
+    profiles: Annotated[Mapping[str, Entry], Spec(_profiles)] = field(default_factory=dict)
+    migrations: Annotated[tuple[Migration, ...], Spec(_migrations)] = ()
+
+    @classmethod
+    def of(cls, flow: str, **given: Any) -> FlowOptions:
+        """Return options as they were given, each checked; what is wrong is said of the flow by its name."""
+        return cls(**{option: FLOW_OPTIONS[option].check(given[option], option, flow) for option in given})
+
+
+_HINTS = get_type_hints(FlowOptions, include_extras=True)
+FLOW_OPTIONS: Final[Mapping[str, Spec]] = {
+    option.name: _HINTS[option.name].__metadata__[0] for option in fields(FlowOptions)
+}
+"""What is to be known of each option, in the order in which the IR has them."""
