@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from everstep.testing import StoreConformance
+
 CROWDS = {
     "test_a_crowd_keeps_no_other_waiting",
     "test_a_crowd_of_one_priority_hides_none_of_a_higher",
@@ -19,6 +21,8 @@ FOR_LATER = {"test_s3.py": CROWDS, "test_files.py": CROWDS}
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    unknown = [name for name in CROWDS if not hasattr(StoreConformance, name)]
+    assert not unknown, f"no test is called {', '.join(unknown)}"
     for item in items:
         if getattr(item, "originalname", "") in FOR_LATER.get(item.path.name, ()):
             item.add_marker(pytest.mark.soak)

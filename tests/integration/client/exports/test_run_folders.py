@@ -457,7 +457,7 @@ class TestWriting:
 
 
 def until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not is_so():
         assert time.monotonic() < deadline, "it never came to pass"
         time.sleep(0.01)

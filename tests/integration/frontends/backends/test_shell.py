@@ -39,7 +39,7 @@ def tool(command: str, backend: Tools | None = None, **fields: Any) -> Outcome:
 
 
 def until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not is_so():
         assert time.monotonic() < deadline, "it never came to pass"
         time.sleep(0.005)
@@ -245,7 +245,7 @@ def test_what_a_command_leaves_running_is_ended_with_it(tmp_path: Path) -> None:
     began = time.monotonic()
     outcome = ask(Shell(f"sleep 60 & echo $! > {tmp_path}/pid; echo done"))
     assert (outcome.response, outcome.status) == ("done\n", StageStatus.SUCCESS)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 40
     until(lambda: not is_alive(pid_in(tmp_path / "pid")))
 
 
@@ -253,7 +253,7 @@ def test_process_that_left_the_group_and_holds_the_output_open_is_not_waited_for
     began = time.monotonic()
     outcome = ask(Shell(f"setsid sh -c 'echo $$ > {tmp_path}/pid; exec sleep 60' & sleep 0.2; echo done"))
     assert outcome.response == "done\n"
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 40
     os.kill(pid_in(tmp_path / "pid"), signal.SIGKILL)
 
 
@@ -291,13 +291,14 @@ def test_killed_process_leaves_no_command_behind(which: str, tmp_path: Path) -> 
     until(lambda: not any(map(is_alive, pids)))
 
 
-def test_many_commands_run_at_once() -> None:
-    async def all_of_them() -> list[Outcome]:
-        return await asyncio.gather(*(Shell("sleep 0.3; cat")(stage(prompt=str(n))) for n in range(30)))
+def test_many_commands_run_at_once(tmp_path: Path) -> None:
+    """Each of them goes on when all are there."""
+    together = f"touch {tmp_path}/$$; while [ $(ls {tmp_path} | wc -l) -lt 30 ]; do sleep 0.05; done; cat"
 
-    began = time.monotonic()
+    async def all_of_them() -> list[Outcome]:
+        return await asyncio.gather(*(Shell(together)(stage(prompt=str(n))) for n in range(30)))
+
     assert [outcome.response for outcome in asyncio.run(all_of_them())] == [str(n) for n in range(30)]
-    assert time.monotonic() - began < 5
 
 
 def test_no_descriptor_is_left_open() -> None:

@@ -177,7 +177,7 @@ def test_an_interrupted_stream_goes_on_in_the_next_process(tmp_path: Path) -> No
         cursors.append(ctx.cursor)
         for n in range(int(ctx.cursor or 0), 5):
             if n == 4 and ctx.cursor is None:
-                deadline = time.monotonic() + 10
+                deadline = time.monotonic() + 60
                 while len(streams(other)) < 2 and time.monotonic() < deadline:
                     pass
                 raise KeyboardInterrupt

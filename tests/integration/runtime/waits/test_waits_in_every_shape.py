@@ -214,11 +214,11 @@ def test_an_answer_is_taken_in_while_another_node_runs(url: str, is_async: bool,
 
     def work(first: int = 0) -> bool:
         begun.set()
-        return gone_on.wait(20)
+        return gone_on.wait(60)
 
     async def work_async(first: int = 0) -> bool:
         begun.set()
-        return await asyncio.to_thread(gone_on.wait, 20)
+        return await asyncio.to_thread(gone_on.wait, 60)
 
     @node(output="said")
     def say(ok: wait.ApprovalOutput) -> bool:
@@ -232,14 +232,12 @@ def test_an_answer_is_taken_in_while_another_node_runs(url: str, is_async: bool,
         results: list[RunResult] = []
         driving = threading.Thread(target=lambda: results.append(host.run(flow, run_id="r")))
         driving.start()
-        assert begun.wait(20)
-        started = time.monotonic()
+        assert begun.wait(60)
         while not (waits := host.waits("r")):
             time.sleep(0.005)
         [opened] = waits
         host.answer(opened.id, YES)
-        driving.join(30)
-        assert time.monotonic() - started < 5
+        driving.join(90)
     assert results[0].status == "completed"
     assert (results[0]["worked"], results[0]["said"]) == (True, True)
 
