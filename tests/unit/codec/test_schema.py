@@ -19,6 +19,7 @@ from msgspec import Meta
 
 from everstep.codec.schema import complaints, schema_of, shaped
 from everstep.errors import AnswerInvalid
+from tests.unit.codec.fuzzing import IS_SOAK
 
 
 class Receipt(msgspec.Struct):
@@ -202,7 +203,7 @@ def test_msgspec_accepts_an_example_exactly_when_there_is_no_complaint(kind: Any
     assert any(fits for _, fits, _ in verdicts)
 
 
-@settings(max_examples=1_500, deadline=None, database=None)
+@settings(max_examples=1_500 if IS_SOAK else 300, deadline=None, database=None)
 @given(data=st.data())
 def test_msgspec_accepts_a_value_exactly_when_there_is_no_complaint(data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from(list(KINDS)))
@@ -258,7 +259,7 @@ json_schemas = st.recursive(
 )
 
 
-@settings(max_examples=500, deadline=None, database=None)
+@settings(max_examples=500 if IS_SOAK else 100, deadline=None, database=None)
 @given(values, json_schemas)
 def test_no_value_and_no_schema_make_it_raise(value: Any, schema: Any) -> None:
     found = complaints(value, schema)

@@ -39,7 +39,7 @@ IS_SOAK = os.environ.get("EVERSTEP_SOAK") == "1"
 
 def examples(count: int) -> Callable[[Any], Any]:
     return settings(
-        max_examples=count * 20 if IS_SOAK else count * 3 // 5,
+        max_examples=count * 20 if IS_SOAK else count * 2 // 5,
         derandomize=not IS_SOAK,
         deadline=None,
         database=None,

@@ -17,6 +17,7 @@ from everstep.registry import Opened
 from everstep.stores.memory import MemoryData, MemoryStore
 from everstep.testing.clock import ManualClock
 from everstep.testing.killing import Crashed, Killer, crash, killing
+from tests.unit.codec.fuzzing import IS_SOAK
 from tests.unit.frontends.pipelines.test_random_pipelines import CHILD, pipelines
 
 MOST_STEPS = 60
@@ -58,7 +59,7 @@ def told(channel: dict[str, Any]) -> dict[str, Any]:
     return kept
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60 if IS_SOAK else 20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(pipelines(), st.randoms(use_true_random=False))
 def test_a_random_pipeline_that_is_killed_somewhere_ends_the_same(text: str, chance: random.Random) -> None:
     for race in RACES:

@@ -17,6 +17,7 @@ from everstep.frontends.dot.parser import parse
 from everstep.frontends.dot.resolve import read
 from everstep.frontends.dot.source import MOST_SAID, Limits
 from everstep.frontends.dot.stylesheet import parse_stylesheet
+from tests.unit.codec.fuzzing import IS_SOAK
 from tests.unit.frontends.dot.dot_texts import FILES, KEYS, digraphs, pipeline, problems_of
 
 
@@ -48,13 +49,13 @@ def positioned(text: str | bytes) -> None:
                 assert problem["line"] <= lines
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=120 if IS_SOAK else 40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(digraphs())
 def test_nodes_and_edges_are_those_of_graphviz(text: str) -> None:
     assert in_everstep(text) == in_graphviz(text)
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=80 if IS_SOAK else 26, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(digraphs())
 def test_attributes_of_nodes_and_their_defaults_are_those_of_graphviz(text: str) -> None:
     ours, theirs = read(text), pygraphviz.AGraph(string=text)
@@ -69,13 +70,13 @@ def test_a_large_pipeline_has_the_nodes_and_edges_of_graphviz() -> None:
     assert in_everstep(text) == in_graphviz(text)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150 if IS_SOAK else 50, deadline=None)
 @given(st.text(max_size=60) | st.binary(max_size=60))
 def test_noise_is_an_error_with_a_place(text: str | bytes) -> None:
     positioned(text)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150 if IS_SOAK else 50, deadline=None)
 @given(
     st.lists(
         st.sampled_from([*'{}[]()<>;:,=+"\\/*#-.\n\r\t @', "a", "1", "->", "--", "node", "graph"]),
@@ -87,7 +88,7 @@ def test_noise_of_its_own_signs_is_an_error_with_a_place(signs: list[str]) -> No
     positioned("".join(signs))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300 if IS_SOAK else 100, deadline=None)
 @given(
     st.lists(
         st.sampled_from(
@@ -132,7 +133,7 @@ def test_a_damaged_file_is_read_or_is_an_error_with_a_place(file) -> None:
         positioned("".join(damaged))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150 if IS_SOAK else 50, deadline=None)
 @given(
     st.text(max_size=40)
     | st.lists(

@@ -10,6 +10,7 @@ from everstep.errors import FlowError
 from everstep.frontends.dot.resolve import read
 from everstep.frontends.pipelines.kinds import kinds_of
 from everstep.frontends.pipelines.lint.rules import lint
+from tests.unit.codec.fuzzing import IS_SOAK
 from tests.unit.frontends.dot.dot_texts import digraphs
 
 SHAPES = (
@@ -69,7 +70,7 @@ def pipelines(draw: st.DrawFn) -> str:
     return "digraph p {\n" + "\n".join(lines) + "\n}"
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=300 if IS_SOAK else 100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(pipelines())
 def test_a_pipeline_is_refused_with_reasons_or_can_be_built_and_written_again(text: str) -> None:
     digraph = read(text, "p.dot")
@@ -87,7 +88,7 @@ def test_a_pipeline_is_refused_with_reasons_or_can_be_built_and_written_again(te
     assert Flow.from_dot(flow.to_dot(), children={"child": CHILD}).plan.hash == flow.plan.hash
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=100 if IS_SOAK else 33, deadline=None, suppress_health_check=list(HealthCheck))
 @given(digraphs())
 def test_any_digraph_can_be_linted(text: str) -> None:
     digraph = read(text)
