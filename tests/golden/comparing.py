@@ -19,7 +19,7 @@ FILES = Path(__file__).parent
 WRITES = os.environ.get("EVERSTEP_GOLDEN") == "write"
 
 _ID = re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}\b")
-_SHORT_ID = re.compile(r"\b(?=[0-9a-f]*[a-f])(?=[0-9a-f]*\d)[0-9a-f]{8}\b")
+_SHORT_ID = re.compile(r"\b[0-9a-f]{8}\b")
 _DIGEST = re.compile(r"\b[0-9a-f]{64}\b")
 _TOKEN = re.compile(r"\bet_[A-Za-z0-9_-]{16,}")
 _TIMES = [

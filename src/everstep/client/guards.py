@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 import msgspec
 
-from everstep.codec.wire import to_wire, wire
+from everstep.codec.wire import to_wire
 from everstep.engine.books import Books
-from everstep.model.amounts import ZERO, add, spelled
+from everstep.model.amounts import ZERO, add
 from everstep.model.ledger import BreakerAt, BreakerState, Guarded
 from everstep.model.shapes import HIDDEN, Count, Instant, shown
 from everstep.ports.store import Counts as Counts
@@ -74,13 +74,18 @@ class BreakerInfo(_WasTuple, frozen=True, kw_only=True):
         )
 
 
-def guarded_json(guarded: Guarded) -> dict[str, Any]:
-    """Return what a step did to the guards of its run as plain data."""
-    return {
-        "limits": spelled(guarded.limits),
-        "raised": spelled(guarded.raised),
-        "breakers": {name: wire(BreakerInfo.of(name, at)) for name, at in guarded.breakers.items()},
-    }
+class GuardedInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What a step did to the guards of its run."""
+
+    limits: Mapping[str, Decimal]
+    raised: Mapping[str, Decimal]
+    breakers: Mapping[str, BreakerInfo]
+
+    @classmethod
+    def of(cls, guarded: Guarded) -> GuardedInfo:
+        """Describe what a record says."""
+        breakers = {name: BreakerInfo.of(name, at) for name, at in guarded.breakers.items()}
+        return cls(limits=guarded.limits, raised=guarded.raised, breakers=breakers)
 
 
 class RunGuards(_WasTuple, frozen=True, kw_only=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -41,7 +41,7 @@ from everstep.model.records import (
 )
 from everstep.model.removal import Removal as Removal
 from everstep.model.removal import Tombstone
-from everstep.model.shapes import Count, Instant, shown
+from everstep.model.shapes import VALUE, Count, Instant, shown
 from everstep.model.waits import SettledBy, WaitRow, WaitStatus
 from everstep.ports.health import Finding as Finding
 from everstep.ports.health import Level as Level
@@ -600,7 +600,7 @@ class CheckpointInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The paths of these steps."""
     status: Status | None = None
     keyframe: bool = False
-    metadata: dict[str, Any] | None = None
+    metadata: Annotated[dict[str, Any] | None, VALUE] = None
     size: int = 0
     """In bytes, without artifacts."""
     is_trimmed: bool = False

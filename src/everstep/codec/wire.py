@@ -122,7 +122,9 @@ def _plain(value: Any) -> Any:
             return str(value)
         case Mapping():
             return {str(name): _plain(item) for name, item in value.items()}
-    return [_plain(item) for item in value]
+        case list() | tuple() | set() | frozenset():
+            return [_plain(item) for item in value]
+    return jsonable(value)
 
 
 REF = "#/components/schemas/{name}"
@@ -173,9 +175,15 @@ def _schema(hint: Any) -> dict[str, Any]:
     """Return the schema of one type; enums are written out where they are used."""
     if _how(hint) == "or_null":
         return {"type": ["string", "null"]}
-    (found,), components = msgspec.json.schema_components((hint,), ref_template=REF)
+    (found,), components = msgspec.json.schema_components((hint,), ref_template=REF, schema_hook=_as_text)
     named: dict[str, Any] = _named(found, {REF.format(name=name): part for name, part in components.items()})
     return named
+
+
+def _as_text(kind: type) -> dict[str, Any]:
+    if kind is not Path:
+        raise NotImplementedError(f"{kind} has no form in JSON")
+    return {"type": "string"}
 
 
 def _named(schema: Any, components: Mapping[str, Any]) -> Any:

@@ -11,7 +11,8 @@ from msgspec import Meta
 HOW: Final = "shown"
 """Where the type of a field says how it is shown."""
 
-Value = Annotated[Any, Meta(extra={HOW: "value"})]
+VALUE = Meta(extra={HOW: "value"})
+Value = Annotated[Any, VALUE]
 """A value of a user's: any Python object. A field of another type holds what JSON has a form for."""
 
 OrNull = Annotated[str, Meta(extra={HOW: "or_null"})]

@@ -25,14 +25,13 @@ from everstep.cli.view.text import (
     one_line,
     write_json,
 )
-from everstep.client.guards import guarded_json
+from everstep.client.checkpoint_steps import RecordInfo
 from everstep.client.plain_json import wire
-from everstep.client.projection import Fold, Line, Tally, lines, name_of
+from everstep.client.projection import Fold, Line, Tally, lines
 from everstep.errors import BadRequest, EverstepError, RunNotFound
 from everstep.graph.compile.plan import Plan
 from everstep.model.address import item_of
-from everstep.model.amounts import spelled
-from everstep.model.enums import Status, Trigger, ValueForm
+from everstep.model.enums import Status, Trigger
 from everstep.model.records import CheckpointRecord, StepRecord
 from everstep.results import RunState
 
@@ -86,7 +85,7 @@ def log(
         if as_json:
             lookup = Lookup(host, run_id, (step for record in records for step in record.steps))
             told: dict[str, Any] = {"run_id": run_id, **({"path": path} if path else {})}
-            told["checkpoints"] = [record_json(r, lookup) for r in records]
+            told["checkpoints"] = [wire(RecordInfo.of(r, lookup)) for r in records]
             write_json({**told, **waiting_json(host, run_id)})
             return
         _write(host, run_id, records, full=full or item_of(path) is not None, is_whole=not path)
@@ -224,84 +223,3 @@ def _draw(host: Host, run_id: str, *, as_json: bool) -> None:
         write_json({"run_id": run_id, "runs": family_json(family)})
     else:
         write_family(draw(host, family), run_id)
-
-
-def record_json(record: CheckpointRecord, lookup: Lookup) -> dict[str, Any]:
-    """Return a checkpoint as JSON shows it."""
-    return {
-        "sequence": record.sequence,
-        "run_id": record.run_id,
-        "checkpoint_id": record.checkpoint_id,
-        "created_at": record.created_at.isoformat(),
-        "trigger": record.trigger.value,
-        "status": record.status.value,
-        "keyframe": record.keyframe,
-        "metadata": record.metadata,
-        "resume_after": record.resume_after.isoformat() if record.resume_after is not None else None,
-        "act": wire(record.act),
-        "error": wire(record.error),
-        "digest": record.digest,
-        "steps": [step_json(step, lookup) for step in record.steps],
-    }
-
-
-def step_json(step: StepRecord, lookup: Lookup) -> dict[str, Any]:
-    """Return a step as JSON shows it, with the values it wrote."""
-    took = (step.ended_at - step.started_at).total_seconds() if step.ended_at and step.started_at else None
-    return {
-        "address": name_of(step),
-        "node": step.path,
-        "visit": step.visit,
-        "status": step.status.value,
-        "attempts": step.attempts,
-        "started_at": step.started_at.isoformat() if step.started_at is not None else None,
-        "ended_at": step.ended_at.isoformat() if step.ended_at is not None else None,
-        "seconds": took,
-        "decision": list(step.decision) if step.decision is not None else None,
-        "key": step.key,
-        "retry_at": step.retry_at.isoformat() if step.retry_at is not None else None,
-        "error": wire(step.error),
-        "reads": step.reads,
-        "items": step.items,
-        "queued": [
-            {
-                "number": task.number,
-                "node": task.node,
-                "priority": task.priority,
-                "arguments": lookup.arguments(task),
-            }
-            for task in step.queued
-        ],
-        "wait": _wait_json(step, lookup),
-        "act": wire(step.act),
-        "task": step.task,
-        "goto": step.goto,
-        "ends": step.ends,
-        "spent": spelled(step.spent) if step.spent is not None else None,
-        "guards": guarded_json(step.guards) if step.guards is not None else None,
-        "writes": [
-            {
-                "name": w.name,
-                "version": w.version,
-                "size": w.size,
-                "form": w.form.value,
-                "is_artifact": w.artifact is not None,
-                "value": None if w.form is ValueForm.DELETED else lookup.written(step, w),
-            }
-            for w in step.writes
-        ],
-    }
-
-
-def _wait_json(step: StepRecord, lookup: Lookup) -> dict[str, Any] | None:
-    if step.wait is None:
-        return None
-    due, found = step.wait.due_at, lookup.wait(step.wait.wait_id)
-    by = found.settled_by if found is not None and step.status is not Status.HALTED else None
-    return {
-        "id": step.wait.wait_id,
-        "kind": step.wait.kind,
-        "due_at": due.isoformat() if due is not None else None,
-        "scheduler": step.wait.scheduler,
-        "settled_by": by.value if by is not None else None,
-    }

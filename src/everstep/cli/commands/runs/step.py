@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import click
 
 from everstep import Host
 from everstep.cli.commands.runs.list import STATUS_COLOURS
-from everstep.cli.commands.runs.log import Teller, record_json, step_json
+from everstep.cli.commands.runs.log import Teller
 from everstep.cli.live.progress import chosen_of
 from everstep.cli.view.lookup import Lookup
 from everstep.cli.view.outline import gathered, node_at, split_pending
@@ -30,6 +30,8 @@ from everstep.cli.view.text import (
     write_json,
 )
 from everstep.cli.view.waits import noun, settled
+from everstep.client.checkpoint_steps import RecordInfo, StepInfo
+from everstep.client.plain_json import Wire, jsonable, wire
 from everstep.client.projection import Fold, Line, base_of, lines, name_of
 from everstep.errors import RunNotFound
 from everstep.model.address import Address, find, map_of, plain_of
@@ -82,10 +84,14 @@ def show_step(host: Host, run_id: str, wanted: str, *, whole: bool, as_json: boo
     lookup = Lookup(host, run_id, (step for _, step in found), with_reads=True)
     if as_json:
         steps = [
-            {"checkpoint": record.sequence, **step_json(step, lookup), "inputs": _inputs(step, lookup)}
+            Wire(
+                wire(StepInfo.of(step, lookup)),
+                checkpoint=record.sequence,
+                inputs={name: jsonable(lookup.read(step, name)) for name in step.reads},
+            )
             for record, step in found
         ]
-        about = {"record": record_json(checkpoint, lookup)} if checkpoint is not None else {}
+        about = {"record": wire(RecordInfo.of(checkpoint, lookup))} if checkpoint is not None else {}
         write_json({"run_id": run_id, **about, "steps": steps})
         return
     if checkpoint is not None:
@@ -148,10 +154,6 @@ def _say_which_item(records: Sequence[CheckpointRecord], wanted: str, path: str)
             f"{path} runs once for each item of {plain_of(map_of(there.path) or '')}.",
             fix=f"Name one, such as {there.path}.",
         )
-
-
-def _inputs(step: StepRecord, lookup: Lookup) -> dict[str, Any]:
-    return {name: lookup.read(step, name) for name in step.reads}
 
 
 def _write_record(record: CheckpointRecord) -> None:
