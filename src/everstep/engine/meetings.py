@@ -98,7 +98,7 @@ def _forget(scope: Scope, j: int) -> None:
 
 
 def meet_anew(scope: Scope, again: Iterable[int]) -> None:
-    """Some nodes are to run again: their branches have not settled, those of the others still count."""
+    """Some nodes are to run again: their branches have not ended, those of the others still count."""
     plan, nodes = scope.plan, mask_of(again)
     for j, meeting in plan.meetings.items():
         touched = mask_of(k for k, member in enumerate(meeting.members) if member.nodes & nodes)

@@ -94,7 +94,7 @@ class Scope:
         self.won: dict[int, int] = {}
         self.lost: dict[int, int] = {}
         self.fired: set[int] = set()
-        """Joins that went on before all their branches had settled."""
+        """Joins that went on before all their branches had ended."""
         self.winners: dict[int, int] = {}
         """The branches that had succeeded when each join last went on, as bit masks."""
         self.begun: set[int] = set()
@@ -214,11 +214,11 @@ class Opened:
         return f"{self.base}#{item}/" if self.is_map else f"{self.base}/"
 
     @property
-    def is_settled(self) -> bool:
+    def is_over(self) -> bool:
         return len(self.done) + len(self.failed) == self.count
 
     def next_item(self) -> int | None:
-        """Return an item that is neither open nor settled, the first in order."""
+        """Return an item that is neither open nor over, the first in order."""
         while self.next < self.count:
             item = self.next
             self.next += 1

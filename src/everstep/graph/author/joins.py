@@ -20,7 +20,7 @@ class JoinNode(Node):
 
     @property
     def need(self) -> int | None:
-        """How many branches must succeed before it goes on; none if all must have settled."""
+        """How many branches must succeed before it goes on; none if all must have ended."""
         kind = self.spec.join.kind
         if kind == "all":
             return None

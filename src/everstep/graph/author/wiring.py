@@ -111,7 +111,7 @@ class Group(Wired):
         self.leaves: tuple[Wired, ...] = tuple(leaf for m in self.members for leaf in _leaves(m))
         self.name = _checked_name(name, "group")
         self._given = (join, policy)
-        self.join, self.policy = settled_rules(
+        self.join, self.policy = resolved_rules(
             _join_of(join), _policy_of(policy), [_name_of(m) for m in self.members]
         )
         _check_members(self)
@@ -213,7 +213,7 @@ def quorum(count: int | None = None) -> Policy:
     return Policy("quorum", count=0 if count is None else _whole(count, "quorum"))
 
 
-def settled_rules(join: Join | None, policy: Policy | None, members: Sequence[str]) -> tuple[Join, Policy]:
+def resolved_rules(join: Join | None, policy: Policy | None, members: Sequence[str]) -> tuple[Join, Policy]:
     """Return join and policy of a group as they imply each other, or raise what is wrong with them."""
     agreed = _agree(_sized(join, len(members)), _sized(policy, len(members)))
     _check_critical(agreed[1], members)

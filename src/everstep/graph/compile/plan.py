@@ -58,7 +58,7 @@ class Meeting(NamedTuple):
 
     members: tuple[Member, ...]
     need: int | None
-    """How many must succeed before it goes on; none if all must have settled."""
+    """How many must succeed before it goes on; none if all must have ended."""
     cancels: bool
     everyone: int
     """The nodes of all branches."""
@@ -352,13 +352,13 @@ class Plan:
     def unreachable_inputs(self, given: frozenset[str]) -> dict[str, tuple[str, ...]]:
         """Return the names that must be given but are not, each with the nodes that read it."""
         available = set(given)
-        settled: set[int] = set()
+        reached: set[int] = set()
         changed = True
         while changed:
             changed = False
             for i, n in enumerate(self.nodes):
-                if i not in settled and self.required[i] <= available:
-                    settled.add(i)
+                if i not in reached and self.required[i] <= available:
+                    reached.add(i)
                     available.update(n.outputs)
                     changed = True
         missing: dict[str, list[str]] = {}
@@ -369,7 +369,7 @@ class Plan:
                 if (
                     i in self.entry
                     or name in self.free_inputs
-                    or (i not in settled and self._is_root_gap(name, available))
+                    or (i not in reached and self._is_root_gap(name, available))
                 ):
                     missing.setdefault(name, []).append(n.name)
         return {name: tuple(readers) for name, readers in missing.items()}

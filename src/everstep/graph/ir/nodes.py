@@ -15,7 +15,7 @@ from everstep.graph.author.node import Gate, IfElse, Node, Param
 from everstep.graph.author.node_options import BUILT_IN
 from everstep.graph.author.subflow import Subflow
 from everstep.graph.author.waits import Ref, Text, WaitNode, approval, callback, question, timer
-from everstep.graph.author.wiring import Join, JoinSpec, MemberSpec, Policy, settled_rules
+from everstep.graph.author.wiring import Join, JoinSpec, MemberSpec, Policy, resolved_rules
 from everstep.graph.ir.check import Faults
 from everstep.graph.ir.names import Json
 from everstep.graph.ir.options import FOR_FUNCTIONS, Options
@@ -348,7 +348,7 @@ class Nodes:
         )
         policy = self._policy(surface.get("policy"), alias, at)
         try:
-            rules = settled_rules(_join_of(surface.get("join")), policy, [m.name for m in members])
+            rules = resolved_rules(_join_of(surface.get("join")), policy, [m.name for m in members])
         except BadRequest as error:
             self._faults.take(error, at)
             return None

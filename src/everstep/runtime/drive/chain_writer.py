@@ -255,7 +255,7 @@ class Journal:
             return
         if self._unsure is not None:
             unsure, self._unsure = self._unsure, None
-            await self._settle(*unsure)
+            await self._confirm(*unsure)
         record = self._record(trigger, status, error, metadata, self._services.clock.now())
         self._judge(await self._put(record, status if changes_status or self.is_halted else None))
 
@@ -335,13 +335,13 @@ class Journal:
         except StoreUnavailable:
             committer.fell_silent()
             # It may have gone through all the same, so the very same commit is put again.
-            return self._settle(record, commit, digest)
+            return self._confirm(record, commit, digest)
         if verdict is not Verdict.ACCEPTED:
             self._judge(verdict)
         self._advance(record, commit, digest)
         return None
 
-    async def _settle(self, record: CheckpointRecord, commit: Commit, digest: bytes) -> None:
+    async def _confirm(self, record: CheckpointRecord, commit: Commit, digest: bytes) -> None:
         verdict = await self._deliver(record, commit, digest)
         self._judge(verdict)
         self._advance(record, commit, digest)

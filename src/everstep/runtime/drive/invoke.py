@@ -289,7 +289,7 @@ async def call_in_thread(call: Call, pool: NodeThreads, on_chunk: OnChunk | None
     began: asyncio.Future[None] = loop.create_future()
 
     def work() -> None:
-        loop.call_soon_threadsafe(_settle, began)
+        loop.call_soon_threadsafe(_resolve, began)
         call_here(call, tell)
 
     call.thread = pool.submit(context.run, work)
@@ -329,7 +329,7 @@ def soon(loop: asyncio.AbstractEventLoop, act: Callable[[], None]) -> None:
         loop.call_soon_threadsafe(act)
 
 
-def _settle(future: asyncio.Future[None]) -> None:
+def _resolve(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
 

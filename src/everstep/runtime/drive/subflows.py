@@ -54,7 +54,7 @@ class Inner:
         for scope in tuple(state.scopes()):
             for i, visit in tuple(scope.opened.items()):
                 if visit.is_map:
-                    self._end_visit_if_settled(scope, i, visit)
+                    self._end_visit_if_over(scope, i, visit)
                 elif not visit.done and not visit.failed:
                     self._enter(scope, i, 0)
             if scope.parent is not None:
@@ -107,7 +107,7 @@ class Inner:
         visit = scope.opened[i]
         if visit.is_map:
             self.fans[visit] = (scope, i)
-            self._end_visit_if_settled(scope, i, visit)
+            self._end_visit_if_over(scope, i, visit)
         else:
             self._enter(scope, i, 0)
         return None
@@ -165,7 +165,7 @@ class Inner:
             else:
                 self._fail_visit(scope, i, visit, visit.scopes[item].error)
             return
-        self._end_visit_if_settled(scope, i, visit)
+        self._end_visit_if_over(scope, i, visit)
         self._end_if_failed(scope)
 
     def _is_doomed(self, scope: Scope) -> bool:
@@ -228,7 +228,7 @@ class Inner:
             step = _with_writes(step, drafts)
         self._abandon(scope)
         self.note(parent, step, drafts)
-        self._end_visit_if_settled(parent, i, visit)
+        self._end_visit_if_over(parent, i, visit)
         self._end_if_failed(parent)
 
     def _kept_of(self, scope: Scope, node: Node, child: Child, *, is_kept: bool) -> tuple[Slot, ...]:
@@ -248,10 +248,10 @@ class Inner:
             drafts.append(draft)
         return tuple(drafts)
 
-    def _end_visit_if_settled(self, scope: Scope, i: int, visit: Opened) -> None:
+    def _end_visit_if_over(self, scope: Scope, i: int, visit: Opened) -> None:
         if scope.opened.get(i) is not visit:
             return
-        if visit.is_settled:
+        if visit.is_over:
             self._end_visit(scope, i, visit)
         elif _stops(scope, i):
             failed = next((s.error for s in visit.scopes.values() if s.error is not None), None)
