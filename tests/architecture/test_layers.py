@@ -37,7 +37,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     # Who gets a lease, whose turn it is, what may be trimmed and what is left of it is decided once.
     "stores": {
         *("errors", "model", "ports", "codec.plain_json", "codec.records", "codec.shown", "codec.wire"),
-        *("engine.leases", "engine.claims", "engine.settling", "engine.trimming"),
+        *("engine.commits", "engine.leases", "engine.claims", "engine.settling", "engine.trimming"),
     },
     "registry": {"errors", "ports", "stores", "compat"},
     "client": {"errors", "model", "codec", "graph", "engine", "ports", "runtime", "registry", "frontends"},

@@ -6,146 +6,48 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from decimal import Decimal
-from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
 import msgspec
 
+from everstep.model.commits import (
+    Admission,
+    Adoption,
+    Commit,
+    RunRow,
+    Signal,
+    StoredRecord,
+    Verdict,
+)
 from everstep.model.enums import Status
 from everstep.model.fleet import Quota, WorkerRow
 from everstep.model.leases import Lease, Process
 from everstep.model.records import ArtifactRef
 from everstep.model.waits import SettledBy, WaitChange, WaitRow, WaitStatus
 
-
-class Admission(msgspec.Struct, frozen=True, kw_only=True):
-    """What the first put of a run brings besides its record: the run's row and its first lease."""
-
-    flow_id: str
-    flow_version: str
-    flow_hash: str
-    blueprint: bytes
-    """The structure of the flow, kept once per hash."""
-    parent_run_id: str | None = None
-    forked_at: int | None = None
-    """The run is a fork of its parent at this sequence.
-
-    Its first record is the next one, and the commit's base is the parent's checkpoint there."""
-    created_at: datetime
-    owner: str | None
-    """Who has the first lease; none admits the run without one, at epoch 0."""
-    ttl: timedelta
-    process: Process | None
-    priority: int = 0
-    """The higher, the sooner workers take it."""
-    group: str | None = None
-    """Runs of the flow with the same one take turns with the others, and may have a quota of their own."""
-
-
-class Adoption(msgspec.Struct, frozen=True, kw_only=True):
-    """The version of its flow that a run goes by from a put on."""
-
-    flow_version: str
-    flow_hash: str
-    blueprint: bytes
-    """Its structure, kept once per hash."""
-
-
-class Commit(msgspec.Struct, frozen=True):
-    """One put: an encoded record, and what must still hold for it to be accepted."""
-
-    run_id: str
-    sequence: int
-    checkpoint_id: str
-    base: str | None
-    epoch: int
-    body: bytes
-    keyframe: bool = False
-    status: Status | None = None
-    """The run's new status, when this put changes it. A final one, and `halted`, also give the lease back."""
-    admission: Admission | None = None
-    ignores_signal: bool = False
-    """True for the put that answers a signal; any other is refused while one is waiting."""
-    ended_at: datetime | None = None
-    waits: tuple[WaitRow, ...] = ()
-    """Waits that this put opens."""
-    closed: tuple[str, ...] = ()
-    """Waits whose run goes on with this put, or no longer wants an answer."""
-    adopts: Adoption | None = None
-    """The run goes on with another version of its flow."""
-    hurries: bool = False
-    """True if it can be kept elsewhere, so that a store that is busy should rather say so soon."""
-
-
-class Verdict(StrEnum):
-    """How a store judged one commit."""
-
-    ACCEPTED = "accepted"
-    EXISTS = "exists"
-    """Admission of a run id that is taken."""
-    MOVED = "moved"
-    """The run is no longer at the commit's base; of a fork: the base is not there, or was trimmed."""
-    FENCED = "fenced"
-    """A newer lease exists."""
-    SIGNALLED = "signalled"
-    """The run was asked to stop; handle that first."""
-    UNKNOWN_RUN = "unknown_run"
-    """There is no such run; of a fork: no such parent."""
-
-
-class Signal(StrEnum):
-    CANCEL = "cancel"
-
-
-class StoredRecord(msgspec.Struct, frozen=True):
-    """A record as the store keeps it, or the stub that trimming leaves of it."""
-
-    sequence: int
-    checkpoint_id: str
-    keyframe: bool
-    body: bytes
-    digest: bytes | None = None
-    """Only in a stub, which has no body: the digest that the next record was hashed onto."""
-
-    @property
-    def is_stub(self) -> bool:
-        return self.digest is not None
-
-
-class RunRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What a store knows of a run without reading its records."""
-
-    run_id: str
-    flow_id: str
-    flow_version: str
-    flow_hash: str
-    parent_run_id: str | None
-    status: Status
-    created_at: datetime
-    ended_at: datetime | None
-    checkpoints: int
-    """The sequence of the newest record."""
-    lease: Lease | None
-    """The lease as last claimed, void or not; none once it was given back."""
-    signal: Signal | None = None
-    acked_at: datetime | None = None
-    forked_at: int | None = None
-    """The sequence of the parent's checkpoint that this run goes on from, if it is a fork."""
-    trimmed_before: int = 0
-    """Records with a smaller sequence are stubs."""
-    adopted_at: int | None = None
-    """The sequence of the last put with which the run went over to another version of its flow."""
-    priority: int = 0
-    group: str | None = None
-    needs_repair: str | None = None
-    """Why workers leave the run alone: it was found damaged."""
-    pinned: str | None = None
-    """Why the run is to be kept, whatever retention says."""
-
-    @property
-    def first(self) -> int:
-        """The sequence of the run's own first record."""
-        return 1 if self.forked_at is None else self.forked_at + 1
+__all__ = [
+    "Admission",
+    "Adoption",
+    "BelievingStore",
+    "BlockingStore",
+    "Capabilities",
+    "CheckpointBlobStore",
+    "CheckpointStore",
+    "Commit",
+    "Counts",
+    "RationedStore",
+    "Recoded",
+    "RecodedWait",
+    "RecodingStore",
+    "RunFilter",
+    "RunRow",
+    "Signal",
+    "StoredRecord",
+    "StreamedBlobs",
+    "TimedStore",
+    "Verdict",
+    "WaitFilter",
+]
 
 
 class RunFilter(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,6 +12,7 @@ import msgspec
 from everstep.codec.records import digest_of
 from everstep.engine import leases
 from everstep.engine.claims import Lane, Room, Turns, choose
+from everstep.engine.commits import admitted, followed, judge, judge_admission, judge_base
 from everstep.engine.trimming import check_trim
 from everstep.errors import LeaseConflict, RunNotFound
 from everstep.model.enums import Status
@@ -72,102 +73,51 @@ class MemoryStore(MemoryRetention):
     def _put_one(self, commit: Commit) -> Verdict:
         run = self.data.runs.get(commit.run_id)
         if commit.admission is not None:
-            if run is not None:
-                return (
-                    Verdict.ACCEPTED
-                    if run.records[0].checkpoint_id == commit.checkpoint_id
-                    else Verdict.EXISTS
-                )
-            if commit.run_id in self.data.tombstones:
-                return Verdict.EXISTS
-            refused = self._judge_base(commit)
-            if refused is not None:
-                return refused
-            self.data.waits.check(commit)
-            self.data.admitted += 1
-            run = MemoryRun(self._admit(commit), commit.epoch, self.data.admitted)
-            self.data.runs[commit.run_id] = run
-            self.data.running[commit.run_id] = None
+            first = run.records[0].checkpoint_id if run is not None else None
+            verdict = judge_admission(commit, first=first, is_erased=commit.run_id in self.data.tombstones)
+            if verdict is None and commit.admission.forked_at is not None:
+                verdict = self._judge_base(commit, commit.admission.parent_run_id, commit.admission.forked_at)
         elif run is None:
             return Verdict.UNKNOWN_RUN
         else:
-            head = run.records[-1]
-            there = run.at(commit.sequence)
-            if there is not None and there.checkpoint_id == commit.checkpoint_id:
-                return Verdict.ACCEPTED
-            if run.epoch != commit.epoch:
-                return Verdict.FENCED
-            if head.checkpoint_id != commit.base or head.sequence + 1 != commit.sequence:
-                return Verdict.MOVED
-            if run.row.signal is not None and not commit.ignores_signal:
-                return Verdict.SIGNALLED
-            self.data.waits.check(commit)
+            verdict = judge(
+                commit,
+                epoch=run.epoch,
+                signal=run.row.signal,
+                before=run.id_at(commit.sequence - 1),
+                here=run.id_at(commit.sequence),
+            )
+        if verdict is not None:
+            return verdict
+        self.data.waits.check(commit)
+        if run is None:
+            self.data.admitted += 1
+            row = admitted(commit, self._clock.now())
+            run = self.data.runs[commit.run_id] = MemoryRun(row, commit.epoch, self.data.admitted)
+        else:
+            run.row = followed(run.row, commit)
         run.records.append(StoredRecord(commit.sequence, commit.checkpoint_id, commit.keyframe, commit.body))
-        self._follow(run, commit)
+        self._follow(run.row, commit)
         return Verdict.ACCEPTED
 
-    def _judge_base(self, commit: Commit) -> Verdict | None:
-        """Return why a fork cannot be admitted; none if it can, or is no fork."""
-        admission = commit.admission
-        assert admission is not None
-        if admission.forked_at is None:
-            return None
-        if admission.parent_run_id not in self.data.runs:
-            return Verdict.UNKNOWN_RUN
-        is_there = self.data.is_whole(admission.parent_run_id, admission.forked_at, commit.base)
-        return None if is_there and commit.sequence == admission.forked_at + 1 else Verdict.MOVED
+    def _judge_base(self, commit: Commit, parent_id: str | None, at: int) -> Verdict | None:
+        parent = self.data.runs.get(parent_id or "")
+        is_whole = parent is not None and at >= parent.row.trimmed_before
+        base = parent.id_at(at) if parent is not None and is_whole else None
+        return judge_base(commit, has_parent=parent is not None, base=base)
 
-    def _admit(self, commit: Commit) -> RunRow:
-        admission = commit.admission
-        assert admission is not None
-        self.data.blueprints.setdefault(admission.flow_hash, admission.blueprint)
-        lease = None
-        if admission.owner is not None:
-            expires = self._clock.now() + admission.ttl
-            lease = Lease(commit.run_id, admission.owner, commit.epoch, expires, admission.process)
-        return RunRow(
-            run_id=commit.run_id,
-            flow_id=admission.flow_id,
-            flow_version=admission.flow_version,
-            flow_hash=admission.flow_hash,
-            parent_run_id=admission.parent_run_id,
-            status=Status.RUNNING,
-            created_at=admission.created_at,
-            ended_at=None,
-            checkpoints=0,
-            lease=lease,
-            forked_at=admission.forked_at,
-            priority=admission.priority,
-            group=admission.group,
-        )
-
-    def _follow(self, run: MemoryRun, commit: Commit) -> None:
-        row = msgspec.structs.replace(run.row, checkpoints=commit.sequence)
-        data, status, adopts = self.data, commit.status, commit.adopts
-        if adopts is not None:
-            data.blueprints.setdefault(adopts.flow_hash, adopts.blueprint)
-            row = msgspec.structs.replace(
-                row,
-                flow_version=adopts.flow_version,
-                flow_hash=adopts.flow_hash,
-                adopted_at=commit.sequence,
-            )
-        if status is not None:
-            gives_back = status.is_final or status is Status.HALTED
-            row = msgspec.structs.replace(
-                row,
-                status=status,
-                ended_at=commit.ended_at,
-                lease=None if gives_back else row.lease,
-                signal=None if status.is_final else row.signal,
-            )
-            if status is Status.RUNNING:
+    def _follow(self, row: RunRow, commit: Commit) -> None:
+        data = self.data
+        for brought in (commit.admission, commit.adopts):
+            if brought is not None:
+                data.blueprints.setdefault(brought.flow_hash, brought.blueprint)
+        if commit.status is not None or commit.admission is not None:
+            if row.status is Status.RUNNING:
                 data.running.setdefault(row.run_id)
             else:
                 data.running.pop(row.run_id, None)
-            if status.is_final:
+            if row.signal is None:
                 data.signalled.pop(row.run_id, None)
-        run.row = row
         data.waits.take(commit, row.status)
 
     async def get(self, run_id: str, *, first: int = 1, last: int | None = None) -> list[StoredRecord]:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from everstep.engine.commits import closes_waits
 from everstep.engine.settling import settled
 from everstep.model.enums import Status
 from everstep.model.waits import SettledBy, WaitChange, WaitRow, WaitStatus
@@ -69,7 +70,7 @@ class MemoryWaits:
             return
         self._follow(commit.run_id, status)
         for wait_id in list(self._unclosed.get(commit.run_id, ())):
-            if status in (Status.COMPLETED, Status.CANCELLED):
+            if closes_waits(status):
                 self._close(wait_id)
             else:
                 self._set(self.rows[wait_id])

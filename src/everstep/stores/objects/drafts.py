@@ -8,13 +8,14 @@ from datetime import datetime, timedelta
 import msgspec
 
 from everstep.engine import leases
+from everstep.engine.commits import admitted, closes_waits, followed, judge, judge_admission
 from everstep.engine.settling import settled
 from everstep.errors import RunNotFound, StoreError
 from everstep.model.enums import Status
 from everstep.model.leases import Lease, Process
 from everstep.model.removal import Tombstone
 from everstep.model.waits import SettledBy, WaitChange, WaitRow, WaitStatus
-from everstep.ports.store import Admission, Commit, RunRow, Signal, Verdict
+from everstep.ports.store import Commit, RunRow, Signal, Verdict
 from everstep.stores.columns import to_int
 from everstep.stores.objects import names
 from everstep.stores.objects.entries import Entry, Record, Standing, WaitMark, new_nonce
@@ -106,32 +107,32 @@ class Draft:
 
     def put(self, commit: Commit) -> Verdict:
         """Judge one commit, and take it in if it is accepted."""
-        if commit.admission is not None:
-            if self.is_taken:
-                is_ours = self.exists and self._id_at(self.row.first) == commit.checkpoint_id
-                return Verdict.ACCEPTED if is_ours else Verdict.EXISTS
-            self._admit(commit, commit.admission)
-        elif not self.exists:
+        if commit.admission is None and not self.exists:
             return Verdict.UNKNOWN_RUN
+        refused = self._judge(commit) if commit.admission is None else self.judge_admission(commit)
+        if refused is not None:
+            return refused
+        if commit.admission is None:
+            self._follow(commit, self.standing, followed(self.row, commit))
         else:
-            refused = self._refused(commit)
-            if refused is not None:
-                return refused
-        self._follow(commit)
+            self._admit(commit)
         return Verdict.ACCEPTED
 
-    def _refused(self, commit: Commit) -> Verdict | None:
-        standing = self.standing
-        newest = standing.row.checkpoints
-        if commit.sequence <= newest and self._id_at(commit.sequence) == commit.checkpoint_id:
-            return Verdict.ACCEPTED
-        if standing.epoch != commit.epoch:
-            return Verdict.FENCED
-        if standing.head != commit.base or newest + 1 != commit.sequence:
-            return Verdict.MOVED
-        if standing.row.signal is not None and not commit.ignores_signal:
-            return Verdict.SIGNALLED
-        return None
+    def _judge(self, commit: Commit) -> Verdict | None:
+        standing, newest = self.standing, self.row.checkpoints
+        is_next = commit.sequence == newest + 1
+        return judge(
+            commit,
+            epoch=standing.epoch,
+            signal=standing.row.signal,
+            before=standing.head if is_next else None,
+            here=self._id_at(commit.sequence) if commit.sequence <= newest else None,
+        )
+
+    def judge_admission(self, commit: Commit) -> Verdict | None:
+        """Return the verdict on an admission whose id is taken; none if it is free."""
+        first = self._id_at(self.row.first) if self.exists else None
+        return judge_admission(commit, first=first, is_erased=self.is_taken)
 
     def _id_at(self, sequence: int) -> str | None:
         standing = self.standing
@@ -140,29 +141,11 @@ class Draft:
         drafted = next((r.checkpoint_id for r in self._records if r.sequence == sequence), None)
         return drafted or self._read.checkpoint_at(sequence)
 
-    def _admit(self, commit: Commit, admission: Admission) -> None:
+    def _admit(self, commit: Commit) -> None:
         self.what = self.what or "admitted"
-        lease = None
-        if admission.owner is not None:
-            expires = self.now + admission.ttl
-            lease = Lease(commit.run_id, admission.owner, commit.epoch, expires, admission.process)
-        row = RunRow(
-            run_id=commit.run_id,
-            flow_id=admission.flow_id,
-            flow_version=admission.flow_version,
-            flow_hash=admission.flow_hash,
-            parent_run_id=admission.parent_run_id,
-            status=Status.RUNNING,
-            created_at=admission.created_at,
-            ended_at=None,
-            checkpoints=commit.sequence - 1,
-            lease=lease,
-            forked_at=admission.forked_at,
-            priority=admission.priority,
-            group=admission.group,
-        )
+        row = admitted(commit, self.now)
         order = self._read.tick()
-        self._standing = Standing(
+        standing = Standing(
             row=row,
             epoch=commit.epoch,
             head="",
@@ -170,46 +153,31 @@ class Draft:
             claimed_at=commit.sequence,
             begins=self.place,
         )
-        self.flows[admission.flow_hash] = admission.blueprint
         self.marks.append(names.index_name(order, row.flow_id, row.run_id))
         if row.parent_run_id is not None:
             self.marks.append(names.child_name(row.parent_run_id, row.run_id, row.forked_at))
+        self._follow(commit, standing, row)
 
-    def _follow(self, commit: Commit) -> None:
+    def _follow(self, commit: Commit, standing: Standing, row: RunRow) -> None:
+        self._standing = standing
         self._records.append(
             Record(commit.sequence, commit.checkpoint_id, commit.keyframe, bytes(commit.body))
         )
-        row = _replace(self.row, checkpoints=commit.sequence)
-        adopts, status = commit.adopts, commit.status
-        if adopts is not None:
-            self.flows[adopts.flow_hash] = adopts.blueprint
-            row = _replace(
-                row,
-                flow_version=adopts.flow_version,
-                flow_hash=adopts.flow_hash,
-                adopted_at=commit.sequence,
-            )
-        if status is not None:
-            gives_back = status.is_final or status is Status.HALTED
-            row = _replace(
-                row,
-                status=status,
-                ended_at=commit.ended_at,
-                lease=None if gives_back else row.lease,
-                signal=None if status.is_final else row.signal,
-            )
-        keyframe = self.place if commit.keyframe else self.standing.keyframe
+        status = commit.status
+        for brought in (commit.admission, commit.adopts):
+            if brought is not None:
+                self.flows[brought.flow_hash] = brought.blueprint
         self.set(
-            what=commit.status.value if commit.status is not None else "record",
-            wakes=status in (Status.HALTED, Status.RUNNING) or adopts is not None,
+            what=status.value if status is not None else "record",
+            wakes=status in (Status.HALTED, Status.RUNNING) or commit.adopts is not None,
             row=row,
             head=commit.checkpoint_id,
-            keyframe=keyframe,
+            keyframe=self.place if commit.keyframe else standing.keyframe,
         )
         if commit.waits:
             self._open(commit.waits)
         if commit.closed or (status is not None and self.standing.waits):
-            self._close(None if status in (Status.COMPLETED, Status.CANCELLED) else commit.closed)
+            self._close(None if status is not None and closes_waits(status) else commit.closed)
 
     # -- leases -----------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -29,6 +29,12 @@ _OLD = timedelta(days=1)
 _PAGE = 1000
 
 
+class BaseJudge(Protocol):
+    """Says why a fork cannot go on from a record of its parent; none if it can."""
+
+    def __call__(self, *, has_parent: bool, base: str | None) -> Verdict | None: ...
+
+
 class Keeping:
     """What is asked about whole runs."""
 
@@ -38,31 +44,32 @@ class Keeping:
 
     # -- forks ------------------------------------------------------------------
 
-    def pin_base(self, parent_id: str, run_id: str, at: int, base: str | None) -> Verdict | None:
-        """Keep the base of a fork that is about to be admitted; returns why it cannot be.
+    def pin_base(self, parent_id: str, run_id: str, at: int, judge: BaseJudge) -> Verdict | None:
+        """Keep the base of a fork that is about to be admitted; returns why it cannot be, as `judge` says.
 
         The fork is named first, and the parent's log is written to in any case: trimming or removing the
         parent at the same time either finds its place taken, or was first.
         """
-        standing = self._lines.fresh(parent_id).standing
-        if standing is None:
-            return Verdict.UNKNOWN_RUN
+        if self._lines.fresh(parent_id).standing is None:
+            return judge(has_parent=False, base=None)
 
         def work(parent: Draft) -> Verdict | None:
-            if not parent.exists:
-                return Verdict.UNKNOWN_RUN
-            row = parent.row
-            if not max(row.first, row.trimmed_before) <= at <= row.checkpoints:
-                return Verdict.MOVED
-            is_newest = at == row.checkpoints
-            there = parent.standing.head if is_newest else self._records.checkpoint_at(parent_id, at)
-            if there != base:
-                return Verdict.MOVED
-            self._lines.bucket.mark([names.child_name(parent_id, run_id, at)])
-            parent.set(what="forked", forked=True)
-            return None
+            base = self._whole_at(parent, at) if parent.exists else None
+            refused = judge(has_parent=parent.exists, base=base)
+            if refused is None:
+                self._lines.bucket.mark([names.child_name(parent_id, run_id, at)])
+                parent.set(what="forked", forked=True)
+            return refused
 
         return self._lines.write(parent_id, work)
+
+    def _whole_at(self, draft: Draft, sequence: int) -> str | None:
+        """Return the id of a run's own record; none if it is not there, or a stub."""
+        row = draft.row
+        if not max(row.first, row.trimmed_before) <= sequence <= row.checkpoints:
+            return None
+        is_newest = sequence == row.checkpoints
+        return draft.standing.head if is_newest else self._records.checkpoint_at(draft.run_id, sequence)
 
     # -- removing -----------------------------------------------------------------
 
@@ -263,8 +270,11 @@ class Keeping:
             return judge_there(run, newest, id_at)
         row = run.row
         if row.forked_at is not None:
-            pinned = self.pin_base(row.parent_run_id or "", row.run_id, row.forked_at, run.base)
-            if pinned is not None:
+
+            def judge(*, has_parent: bool, base: str | None) -> Verdict | None:
+                return None if base is not None and base == run.base else Verdict.MOVED
+
+            if self.pin_base(row.parent_run_id or "", row.run_id, row.forked_at, judge) is not None:
                 return Restored.NO_BASE
         for wait in run.waits:
             if wait.token_hash is not None and self._has_token(names.short(wait.token_hash), row.run_id):

@@ -10,6 +10,7 @@ from typing import TypeVar
 import msgspec
 
 from everstep.engine import leases
+from everstep.engine.commits import judge_base
 from everstep.errors import StoreError
 from everstep.model.fleet import Quota, WorkerRow
 from everstep.model.leases import Lease, Process
@@ -122,12 +123,12 @@ class ObjectStore(KeepingCalls):
         """Return why a fork cannot be admitted; if it can, its base is pinned before it is."""
         admission = commit.admission
         assert admission is not None and admission.forked_at is not None
-        if draft.is_taken or admission.parent_run_id == commit.run_id:
-            return None
-        if commit.sequence != admission.forked_at + 1:
-            return Verdict.MOVED
+        if draft.judge_admission(commit) is not None:
+            return None  # which the draft says
         parent_id = admission.parent_run_id or ""
-        return self.keeping.pin_base(parent_id, commit.run_id, admission.forked_at, commit.base)
+        return self.keeping.pin_base(
+            parent_id, commit.run_id, admission.forked_at, partial(judge_base, commit)
+        )
 
     async def get(self, run_id: str, *, first: int = 1, last: int | None = None) -> list[StoredRecord]:
         return await self._aside(lambda: self.records.get(run_id, first, last))

@@ -10,6 +10,8 @@ from everstep.stores.postgres.connections import Connection
 
 TEXT, BINARY = pq.Format.TEXT, pq.Format.BINARY
 _DONE = pq.ExecStatus.TUPLES_OK
+_FORGOTTEN = b"26000"
+"""The code of a statement that the server does not know."""
 
 
 class Call:
@@ -27,15 +29,22 @@ class Call:
     def __call__(self, connection: Connection, values: Sequence[bytes | None]) -> bytes:
         """Send it and return what came back as text. Raises what the driver would."""
         session = connection.pgconn
-        if connection.prepares:
-            if self._name not in connection.prepared:
-                self._check(session.prepare(self._name, self._query), pq.ExecStatus.COMMAND_OK)
-                connection.prepared.add(self._name)
-            result = session.exec_prepared(self._name, values, self._formats)  # type: ignore[arg-type]  # None is NULL
-        else:
+        if not connection.prepares:
             result = session.exec_params(self._query, values, None, self._formats)
+        else:
+            result = self._prepared(connection, values)
+            if result.error_field(pq.DiagnosticField.SQLSTATE) == _FORGOTTEN:
+                # The driver makes the server forget all statements after a rollback. Nothing was done yet.
+                connection.prepared.discard(self._name)
+                result = self._prepared(connection, values)
         self._check(result, _DONE)
         return result.get_value(0, 0) or b""
+
+    def _prepared(self, connection: Connection, values: Sequence[bytes | None]) -> pq.abc.PGresult:
+        if self._name not in connection.prepared:
+            self._check(connection.pgconn.prepare(self._name, self._query), pq.ExecStatus.COMMAND_OK)
+            connection.prepared.add(self._name)
+        return connection.pgconn.exec_prepared(self._name, values, self._formats)  # type: ignore[arg-type]  # None is NULL
 
     def _check(self, result: pq.abc.PGresult, wanted: int) -> None:
         if result.status != wanted:

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from everstep.engine.commits import answers_signal, closes_waits, gives_back
 from everstep.errors import StateCorrupted
 from everstep.model.enums import Status
 from everstep.model.fleet import Quota, WorkerRow
@@ -96,6 +97,9 @@ def _brings(commit: Commit) -> bytes:
         more["admission"] = _admission(commit.admission)
     if commit.status is not None:
         more["status"] = commit.status.value
+        more["gives_back"] = gives_back(commit.status)
+        more["answers_signal"] = answers_signal(commit.status)
+        more["closes_waits"] = closes_waits(commit.status)
         if commit.ended_at is not None:
             more["ended"] = str(micros(commit.ended_at))
     if commit.waits:

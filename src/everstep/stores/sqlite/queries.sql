@@ -15,14 +15,9 @@ LEFT JOIN checkpoints AS base ON base.position = ?2 - 1
 WHERE runs.run_key = ?1;
 
 -- name: change_status
-UPDATE runs SET status = ?2, ended_at = ?3 WHERE run_key = ?1;
-
--- name: halt_run
-UPDATE runs SET status = ?2, ended_at = ?3, owner = NULL, expires_at = NULL, process = NULL
-WHERE run_key = ?1;
-
--- name: end_run
-UPDATE runs SET status = ?2, ended_at = ?3, owner = NULL, expires_at = NULL, process = NULL, signal = NULL
+UPDATE runs
+SET status = ?2, ended_at = ?3, owner = iif(?4, NULL, owner), expires_at = iif(?4, NULL, expires_at),
+    process = iif(?4, NULL, process), signal = iif(?5, NULL, signal)
 WHERE run_key = ?1;
 
 -- name: admit
@@ -32,6 +27,11 @@ SELECT max(newest, coalesce((SELECT max(run_key) FROM runs), 0)) + 1,
        ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15
 FROM erased_keys WHERE NOT EXISTS (SELECT 1 FROM tombstones WHERE run_id = ?1)
 ON CONFLICT DO NOTHING;
+
+-- name: first_id
+SELECT (SELECT checkpoint_id FROM runs JOIN checkpoints
+        ON position = (run_key << 32) + coalesce(forked_at, 0) + 1 WHERE run_id = ?1),
+       EXISTS (SELECT 1 FROM tombstones WHERE run_id = ?1) OR EXISTS (SELECT 1 FROM runs WHERE run_id = ?1);
 
 -- name: first_put
 INSERT INTO checkpoints (position, checkpoint_id, keyframe, body) VALUES (?1, ?2, ?3, ?4);

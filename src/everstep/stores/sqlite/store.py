@@ -13,6 +13,7 @@ import msgspec
 
 from everstep.codec.records import digest_of
 from everstep.engine import leases
+from everstep.engine.commits import answers_signal, gives_back, judge, judge_admission, judge_base
 from everstep.errors import LeaseConflict, RunNotFound, StateCorrupted
 from everstep.model.enums import Status
 from everstep.model.fleet import Quota, WorkerRow
@@ -167,11 +168,11 @@ class SqliteStore(WaitCalls, RetentionCalls):
         self._db.execute(self._sql["adopt"], (key, to.flow_version, to.flow_hash, sequence))
 
     def _change_status(self, commit: Commit, key: int, status: Status) -> None:
-        gives_back = status.is_final or status is Status.HALTED
-        query = "end_run" if status.is_final else "halt_run" if gives_back else "change_status"
-        self._db.execute(self._sql[query], (key, status.value, to_int(commit.ended_at)))
+        is_over = gives_back(status)
+        values = (key, status.value, to_int(commit.ended_at), is_over, answers_signal(status))
+        self._db.execute(self._sql["change_status"], values)
         self._waits.follow(key, status)
-        if gives_back:
+        if is_over:
             self._forget(commit.run_id)
 
     def _is_at(self, position: int, checkpoint_id: str | None) -> bool:
@@ -192,26 +193,22 @@ class SqliteStore(WaitCalls, RetentionCalls):
         found = rows(self._db, self._sql["diagnose"], (key, position))
         if not found:
             return Verdict.UNKNOWN_RUN
-        epoch, signal, here, base = found[0]
-        if here == commit.checkpoint_id:
-            return Verdict.ACCEPTED
-        if epoch != commit.epoch:
-            return Verdict.FENCED
-        if here is not None or base != commit.base:
-            return Verdict.MOVED
-        return Verdict.SIGNALLED if signal is not None else Verdict.MOVED
+        epoch, signal, here, before = found[0]
+        verdict = judge(commit, epoch=epoch, signal=signal, before=before, here=here)
+        return verdict or Verdict.MOVED  # as it was when it was written
 
     def _admit(self, commit: Commit) -> Verdict:
         a = commit.admission
         assert a is not None
         db, sql = self._db, self._sql
-        refused = self._judge_base(commit, a)
-        if refused is not None:
-            return refused
+        if a.forked_at is not None:
+            refused = self._taken(commit) or self._judge_base(commit, a)
+            if refused is not None:
+                return refused
         expires = self._clock.now() + a.ttl if a.owner is not None else None
         db.execute(sql["admit"], admission_values(commit, a, expires))
         if db.changes() != 1:
-            return self._is_there(commit) or Verdict.EXISTS
+            return self._taken(commit) or Verdict.EXISTS
         key = db.last_insert_rowid()
         if key >= MOST_RUNS:
             raise StateCorrupted(f"{self.path} has no number left for a run: that of one was altered.")
@@ -228,26 +225,17 @@ class SqliteStore(WaitCalls, RetentionCalls):
             self._change_status(commit, key, commit.status)
         return Verdict.ACCEPTED
 
-    def _judge_base(self, commit: Commit, admission: Admission) -> Verdict | None:
-        """Return how a fork is judged that cannot be admitted; none if it can, or is no fork."""
-        if admission.forked_at is None:
-            return None
-        found = rows(self._db, self._sql["base"], (admission.parent_run_id, admission.forked_at))
-        if not found:
-            return self._is_there(commit) or Verdict.UNKNOWN_RUN
-        base, is_whole = found[0]
-        is_next = commit.sequence == admission.forked_at + 1
-        if base is not None and base == commit.base and is_whole and is_next:
-            return None
-        return self._is_there(commit) or Verdict.MOVED
+    def _taken(self, commit: Commit) -> Verdict | None:
+        """Return the verdict on an admission whose id is taken; none if it is free."""
+        found = rows(self._db, self._sql["first_id"], (commit.run_id,))
+        first, is_erased = found[0]
+        return judge_admission(commit, first=first, is_erased=bool(is_erased))
 
-    def _is_there(self, commit: Commit) -> Verdict | None:
-        """Accepted, or taken, if the run that this commit would admit exists."""
-        key = self._key_of(commit.run_id)
-        if key is None:
-            return None
-        is_same = self._is_at(key * SPAN + commit.sequence, commit.checkpoint_id)
-        return Verdict.ACCEPTED if is_same else Verdict.EXISTS
+    def _judge_base(self, commit: Commit, admission: Admission) -> Verdict | None:
+        """Return why a fork cannot be admitted; none if it can."""
+        found = rows(self._db, self._sql["base"], (admission.parent_run_id, admission.forked_at))
+        base, is_whole = found[0] if found else (None, False)
+        return judge_base(commit, has_parent=bool(found), base=base if is_whole else None)
 
     def _key_of(self, run_id: str) -> int | None:
         key = self._keys.get(run_id)

@@ -7,6 +7,7 @@ from datetime import datetime
 
 import apsw
 
+from everstep.engine.commits import closes_waits
 from everstep.engine.settling import settled
 from everstep.model.enums import Status
 from everstep.model.waits import SettledBy, WaitChange, WaitRow, WaitStatus
@@ -35,7 +36,7 @@ class WaitTable:
         # Most runs have none; to look costs a microsecond, an update that finds nothing thirty.
         if not rows(self._db, self._sql["has_waits"], (run_key,)):
             return
-        if status in (Status.COMPLETED, Status.CANCELLED):
+        if closes_waits(status):
             query = "close_waits"
         else:
             query = "rouse_waits" if status is Status.HALTED else "quiet_waits"

@@ -31,6 +31,7 @@ from everstep.testing.conformance.crash import Crashes  # noqa: E402
 from everstep.testing.conformance.due import Changes, Due, Endings  # noqa: E402
 from everstep.testing.conformance.fleet import Holding, Quotas, Repairs, Turns, Workers  # noqa: E402
 from everstep.testing.conformance.forks import Forks, Trimming  # noqa: E402
+from everstep.testing.conformance.histories import Histories  # noqa: E402
 from everstep.testing.conformance.hosts import Hosts  # noqa: E402
 from everstep.testing.conformance.keeping import Keeping  # noqa: E402
 from everstep.testing.conformance.kit import StoreKit  # noqa: E402
@@ -54,6 +55,7 @@ __all__ = ["GROUPS", "BucketConformance", "StoreConformance", "StoreKit"]
 class StoreConformance(
     Records,
     Atomicity,
+    Histories,
     LostReplies,
     UglyValues,
     Leases,

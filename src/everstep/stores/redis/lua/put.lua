@@ -90,7 +90,7 @@ for k = 1, commits do
       runs[run_id] = run
     end
     run.head, run.id, run.ids[sequence] = sequence, id, id
-    if more and more.status and FINAL[more.status] then
+    if more and more.answers_signal then
       run.signal = false
     end
     for _, wait in ipairs(more and more.waits or {}) do
@@ -148,8 +148,9 @@ local function close_wait(run_id, wait_id)
   end
 end
 
-local function change_status(run_id, status, ended)
-  local row = row_of(run_id)
+-- What a status does to the run is told: whether it gives the lease back, answers a signal, closes the waits.
+local function change_status(run_id, more)
+  local row, status = row_of(run_id), more.status
   local f = redis.call('HMGET', row, 'status', 'flow', 'hash', 'n')
   local old, flow, hash, n = f[1], f[2], f[3], f[4]
   if old ~= status then
@@ -164,19 +165,19 @@ local function change_status(run_id, status, ended)
     end
     redis.call('HSET', row, 'status', status)
   end
-  if ended then
-    redis.call('HSET', row, 'ended', ended)
+  if more.ended then
+    redis.call('HSET', row, 'ended', more.ended)
   else
     redis.call('HDEL', row, 'ended')
   end
-  if FINAL[status] then
+  if more.answers_signal then
     redis.call('HDEL', row, 'signal')
   end
-  if FINAL[status] or status == 'halted' then
+  if more.gives_back then
     give_back(run_id)
   end
   for _, wait_id in ipairs(redis.call('ZRANGE', P .. 'waits:unclosed:' .. run_id, 0, -1)) do
-    if status == 'completed' or status == 'cancelled' then
+    if more.closes_waits then
       close_wait(run_id, wait_id)
     else
       place(wait_id, status)
@@ -207,7 +208,7 @@ local function follow(run_id, sequence, more)
     end
   end
   if more.status and not (more.admission and more.status == 'running') then
-    change_status(run_id, more.status, more.ended)
+    change_status(run_id, more)
   end
   if more.adopts then
     adopt(run_id, sequence, more.adopts)
